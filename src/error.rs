@@ -1,0 +1,376 @@
+//! One error type for the whole crate: what went wrong, where, and what to do about it.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The result of anything in this crate that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// An error with the place at which it happened.
+///
+/// [`kind`](Error::kind) says what went wrong and is what code matches on; [`location`](Error::location) says
+/// where: the shard, the byte offset in it, the tar member and the sample key, as far as they are known.
+///
+/// ```
+/// use shardstream::{Error, ErrorKind};
+///
+/// let error = Error::from(ErrorKind::Truncated { missing: 512 }).in_shard("train-000007.tar").at_offset(10_240);
+/// assert_eq!(error.location().offset(), Some(10_240));
+/// assert!(error.to_string().contains("train-000007.tar"));
+/// ```
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    location: Location,
+}
+
+/// Where an error happened. Each part is present where it is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Location {
+    shard: Option<Arc<str>>,
+    offset: Option<u64>,
+    member: Option<String>,
+    key: Option<String>,
+}
+
+impl Location {
+    /// The URL or path of the shard.
+    #[must_use]
+    pub fn shard(&self) -> Option<&str> {
+        self.shard.as_deref()
+    }
+
+    /// The byte offset in the uncompressed shard: of the tar header at fault, or of the first byte that is missing.
+    #[must_use]
+    pub fn offset(&self) -> Option<u64> {
+        self.offset
+    }
+
+    /// The name of the tar member.
+    #[must_use]
+    pub fn member(&self) -> Option<&str> {
+        self.member.as_deref()
+    }
+
+    /// The key of the sample.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+}
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A shard pattern could not be expanded.
+    #[error("bad shard pattern: {message}\n  {pattern}\n  {caret:>width$}", caret = "^", width = column(pattern, *position))]
+    Pattern {
+        /// The pattern as given.
+        pattern: String,
+        /// The byte position of the character at fault.
+        position: usize,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A `${NAME}` in a shard pattern has no value.
+    #[error(
+        "the pattern {pattern:?} uses ${{{name}}}, but neither a value nor the environment variable WDS_{name} is given"
+    )]
+    MissingVariable {
+        /// The pattern as given.
+        pattern: String,
+        /// The name of the variable.
+        name: String,
+    },
+    /// A shard list or listing came out empty.
+    #[error("no shards: {0}")]
+    NoShards(String),
+    /// The topology (ranks, workers) is contradictory or could not be read.
+    #[error("bad topology: {0}")]
+    Topology(String),
+    /// There are fewer shards than readers that each need at least one.
+    #[error(
+        "{shards} shards cannot feed {readers} {what}: a reader without a shard would leave the others waiting; \
+         use at least {readers} shards (write smaller ones), or fewer {what}"
+    )]
+    TooFewShards {
+        /// The number of shards in the list.
+        shards: usize,
+        /// The number of readers.
+        readers: usize,
+        /// What the readers are: "ranks", "workers", "streams".
+        what: &'static str,
+    },
+    /// An option or a combination of options makes no sense.
+    #[error("bad option: {0}")]
+    Config(String),
+    /// No object or file is at this place.
+    #[error("not found")]
+    NotFound(#[source] Source),
+    /// The store refused access.
+    #[error("access denied: check the credentials, and that they may read this place")]
+    Denied(#[source] Source),
+    /// The scheme of a URL is not known, or its feature is not compiled in.
+    #[error("cannot open {scheme}:// URLs: {hint}")]
+    UnsupportedScheme {
+        /// The scheme, without `://`.
+        scheme: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The compression of a shard or a field is not compiled in.
+    #[error("{0}")]
+    UnsupportedCompression(String),
+    /// An object's bytes did not add up to its length.
+    #[error("the object has {expected} bytes, but {received} were received")]
+    Length {
+        /// The length that the store announced.
+        expected: u64,
+        /// The bytes that came.
+        received: u64,
+    },
+    /// The object changed while it was read.
+    #[error("the object changed while it was being read (version {before} became {after})")]
+    Changed {
+        /// The version (ETag, generation or modification time) when reading began.
+        before: String,
+        /// The version found later.
+        after: String,
+    },
+    /// The operating system or the network reported an error.
+    #[error("input/output error")]
+    Io(#[from] std::io::Error),
+    /// The object store reported an error.
+    #[error("object store error")]
+    Store(#[source] Source),
+    /// The shard ends in the middle of something, or has no end-of-archive marker.
+    #[error("the tar archive is truncated: at least {missing} more bytes are needed")]
+    Truncated {
+        /// How many bytes are missing at the least.
+        missing: u64,
+    },
+    /// A tar header's checksum does not match its bytes.
+    #[error("bad tar header checksum: the shard is damaged here, or this is not a tar archive")]
+    Checksum,
+    /// A tar header or extension is malformed.
+    #[error("bad tar header: {0}")]
+    Header(String),
+    /// A length in the input exceeds a limit of the reader.
+    #[error("{what} of {size} bytes exceeds the limit of {limit} bytes")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// Its size in bytes.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// A sample has two members of the same extension.
+    #[error("duplicate member: the sample already has a field {field:?}")]
+    DuplicateMember {
+        /// The field (extension) that came twice.
+        field: String,
+    },
+    /// The members of one sample are not adjacent in the shard.
+    #[error("the members of this key are not adjacent in the shard; sort the shard's members by name")]
+    ScatteredSample,
+    /// A sample lacks a field.
+    #[error("the sample has no field {wanted:?}; it has: {present}")]
+    MissingField {
+        /// The field asked for; alternatives stand apart by `;`.
+        wanted: String,
+        /// The fields that are present.
+        present: String,
+    },
+    /// A field holds another type of value than was asked for.
+    #[error("the field {field:?} holds {found}, not {wanted}; is a `decode` step missing?")]
+    WrongType {
+        /// The field.
+        field: String,
+        /// The type asked for.
+        wanted: &'static str,
+        /// The type found.
+        found: &'static str,
+    },
+    /// A field could not be decoded.
+    #[error("cannot decode the field {field:?}")]
+    Decode {
+        /// The field.
+        field: String,
+        /// The decoder's own error.
+        #[source]
+        source: Source,
+    },
+    /// A field could not be encoded.
+    #[error("cannot encode the field {field:?}")]
+    Encode {
+        /// The field.
+        field: String,
+        /// The encoder's own error.
+        #[source]
+        source: Source,
+    },
+    /// A field holds a Python pickle, which could run any code.
+    #[error(
+        "the field {field:?} is a Python pickle, which can run any code when it is loaded: shardstream does not read it; \
+         leave the field undecoded, add a decoder of your own for it, or rewrite the shards with npy or json"
+    )]
+    Pickle {
+        /// The field.
+        field: String,
+    },
+    /// A sample could not be written, because it would not read back as it is.
+    #[error("this sample would not read back as it is: {0}")]
+    Unwritable(String),
+    /// A step supplied by the caller failed.
+    #[error("a pipeline step failed")]
+    Step(#[source] Source),
+    /// A thread of the pipeline panicked.
+    #[error("a pipeline thread panicked: {0}")]
+    Panicked(String),
+}
+
+/// The width at which a right-aligned caret stands under byte `position` of `pattern`.
+fn column(pattern: &str, position: usize) -> usize {
+    1 + pattern.char_indices().take_while(|(at, _)| *at < position).count()
+}
+
+impl Error {
+    /// Wraps the error of a step that the caller supplies, such as a closure given to
+    /// [`try_map`](crate::adapters::IteratorExt::try_map).
+    pub fn step(source: impl Into<Source>) -> Self {
+        ErrorKind::Step(source.into()).into()
+    }
+
+    /// Makes the error of a decoder for `field`.
+    pub fn decode(field: impl Into<String>, source: impl Into<Source>) -> Self {
+        ErrorKind::Decode { field: field.into(), source: source.into() }.into()
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0.kind
+    }
+
+    /// Where it went wrong.
+    #[must_use]
+    pub fn location(&self) -> &Location {
+        &self.0.location
+    }
+
+    /// Adds the shard, unless one is known already.
+    #[must_use]
+    pub fn in_shard(mut self, shard: impl Into<Arc<str>>) -> Self {
+        self.0.location.shard.get_or_insert_with(|| shard.into());
+        self
+    }
+
+    /// Adds the byte offset, unless one is known already.
+    #[must_use]
+    pub fn at_offset(mut self, offset: u64) -> Self {
+        self.0.location.offset.get_or_insert(offset);
+        self
+    }
+
+    /// Adds the tar member, unless one is known already.
+    #[must_use]
+    pub fn in_member(mut self, member: impl Into<String>) -> Self {
+        self.0.location.member.get_or_insert_with(|| member.into());
+        self
+    }
+
+    /// Adds the sample key, unless one is known already.
+    #[must_use]
+    pub fn with_key(mut self, key: impl Into<String>) -> Self {
+        self.0.location.key.get_or_insert_with(|| key.into());
+        self
+    }
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Self {
+        Error(Box::new(Inner { kind, location: Location::default() }))
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        ErrorKind::from(error).into()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { kind, location } = &*self.0;
+        kind.fmt(f)?;
+        let mut separator = " (";
+        let mut part = |name: &str, value: Option<&dyn fmt::Display>| -> fmt::Result {
+            if let Some(value) = value {
+                write!(f, "{separator}{name} {value}")?;
+                separator = ", ";
+            }
+            Ok(())
+        };
+        part("shard", location.shard.as_ref().map(|v| v as _))?;
+        part("byte", location.offset.as_ref().map(|v| v as _))?;
+        part("member", location.member.as_ref().map(|v| v as _))?;
+        part("sample", location.key.as_ref().map(|v| v as _))?;
+        if separator == ", " { f.write_str(")") } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error").field("kind", &self.0.kind).field("location", &self.0.location).finish()
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.0.kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_what_and_where() {
+        let error = Error::from(ErrorKind::DuplicateMember { field: "jpg".into() })
+            .in_shard("s.tar")
+            .at_offset(512)
+            .in_member("a.jpg")
+            .with_key("a");
+        assert_eq!(
+            error.to_string(),
+            "duplicate member: the sample already has a field \"jpg\" (shard s.tar, byte 512, member a.jpg, sample a)"
+        );
+    }
+
+    #[test]
+    fn the_first_location_stays() {
+        let error = Error::from(ErrorKind::Checksum).in_shard("inner").in_shard("outer");
+        assert_eq!(error.location().shard(), Some("inner"));
+    }
+
+    #[test]
+    fn the_caret_points_at_the_character() {
+        let error =
+            Error::from(ErrorKind::Pattern { pattern: "é{a".into(), position: 2, message: "open".into() });
+        assert_eq!(error.to_string(), "bad shard pattern: open\n  é{a\n   ^");
+    }
+
+    #[test]
+    fn is_small_and_crosses_threads() {
+        fn crosses<T: Send + Sync + 'static>() {}
+        crosses::<Error>();
+        assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
+    }
+}

@@ -1,0 +1,1 @@
+//! The runtime that drives a plan through the stages on threads.

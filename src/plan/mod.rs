@@ -1,0 +1,1 @@
+//! In which order: the pure epoch plan and the splitters.

@@ -1,0 +1,259 @@
+//! A sample: its key, its fields, and where it came from.
+
+mod value;
+
+pub use value::{FromValue, Value};
+
+use crate::Rng;
+use crate::error::{Error, ErrorKind, Result};
+use crate::rng::Purpose;
+use bytes::{Bytes, BytesMut};
+use bytestring::ByteString;
+use std::fmt;
+use std::sync::Arc;
+
+/// One training sample: the members of a tar shard that share a key.
+///
+/// A field is named by its extension in lower case, without the leading dot: the member `dir/0001.seg.PNG` is the
+/// field `seg.png` of the sample `dir/0001`.
+///
+/// ```
+/// use shardstream::Sample;
+///
+/// let sample = Sample::new("0001").with("cls", 7).with("jpg", vec![0xff, 0xd8]);
+/// assert_eq!(sample.key(), "0001");
+/// assert!(sample.get("png;jpg").is_some(), "alternatives stand apart by a semicolon");
+/// ```
+#[derive(Clone)]
+pub struct Sample {
+    key: ByteString,
+    fields: Vec<(ByteString, Value)>,
+    shard: Arc<str>,
+    position: Position,
+}
+
+/// Where in the dataset a sample stands: the same on every run, rank and thread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub struct Position {
+    /// The epoch in which the sample is read.
+    pub epoch: u64,
+    /// The number of the shard in the shard list, from 0.
+    pub shard: u64,
+    /// The number of the sample in its shard, from 0.
+    pub sample: u64,
+}
+
+impl Sample {
+    /// A sample without fields, that comes from no shard.
+    #[must_use]
+    pub fn new(key: impl Into<ByteString>) -> Self {
+        Sample { key: key.into(), fields: Vec::new(), shard: Arc::from(""), position: Position::default() }
+    }
+
+    /// Adds a field, or replaces it.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<ByteString>, value: impl Into<Value>) -> Self {
+        self.set(name, value);
+        self
+    }
+
+    /// Sets a field, and returns the value that it had.
+    pub fn set(&mut self, name: impl Into<ByteString>, value: impl Into<Value>) -> Option<Value> {
+        let (name, value) = (name.into(), value.into());
+        match self.fields.iter_mut().find(|(n, _)| *n == name) {
+            Some((_, old)) => Some(std::mem::replace(old, value)),
+            None => {
+                self.fields.push((name, value));
+                None
+            }
+        }
+    }
+
+    /// The key: the members' common name up to the first dot of its last part.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The URL of the shard; empty for a sample that was made by hand.
+    #[must_use]
+    pub fn shard(&self) -> &str {
+        &self.shard
+    }
+
+    /// Where in the dataset the sample stands.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// The random numbers of this sample under `seed`: they depend on the seed, the epoch and the sample alone, so
+    /// that an augmentation does not change with the number of threads or ranks.
+    #[must_use]
+    pub fn rng(&self, seed: u64) -> Rng {
+        let Position { epoch, shard, sample } = self.position;
+        // Shards beyond 2^24 or samples beyond 2^40 would only share random numbers, not break anything.
+        Rng::keyed(Purpose::Sample, seed, epoch, shard << 40 | sample)
+    }
+
+    /// The fields in the order in which they stand in the shard.
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
+        self.fields.iter().map(|(name, value)| (&**name, value))
+    }
+
+    pub(crate) fn fields_mut(&mut self) -> impl ExactSizeIterator<Item = (&str, &mut Value)> {
+        self.fields.iter_mut().map(|(name, value)| (&**name, value))
+    }
+
+    /// The number of fields.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// Whether there is no field.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// The value of a field. In `spec`, alternatives stand apart by a semicolon: the first one present is taken.
+    #[must_use]
+    pub fn get(&self, spec: &str) -> Option<&Value> {
+        self.find(spec).map(|at| &self.fields[at].1)
+    }
+
+    /// Takes a field out, as the type that is asked for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingField`] when no alternative of `spec` is present, [`ErrorKind::WrongType`] when the value
+    /// is of another type.
+    pub fn take<T: FromValue>(&mut self, spec: &str) -> Result<T> {
+        let at = self.find(spec).ok_or_else(|| self.missing(spec))?;
+        let (name, value) = self.fields.remove(at);
+        T::from_value(value).map_err(|other| {
+            let kind =
+                ErrorKind::WrongType { field: name.to_string(), wanted: T::NAME, found: other.type_name() };
+            self.locate(kind.into())
+        })
+    }
+
+    /// Takes a field out with its name; none when no alternative of `spec` is present.
+    pub fn remove(&mut self, spec: &str) -> Option<(ByteString, Value)> {
+        self.find(spec).map(|at| self.fields.remove(at))
+    }
+
+    /// The bytes that the sample's fields hold.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.fields.iter().map(|(_, value)| value.size()).sum()
+    }
+
+    /// Copies the raw fields out of the network or file chunks that they are slices of.
+    ///
+    /// A slice keeps its whole chunk in memory. Do this before samples are kept for long: [`shuffle`] does it.
+    ///
+    /// [`shuffle`]: crate::adapters::IteratorExt::shuffle
+    pub fn compact(&mut self) {
+        let text = self.key.len() + self.fields.iter().map(|(name, _)| name.len()).sum::<usize>();
+        let raw = self.fields.iter().filter_map(|(_, v)| v.as_bytes()).map(Bytes::len).sum::<usize>();
+        let mut all = BytesMut::with_capacity(text + raw);
+        let mut copy = |bytes: &[u8]| {
+            all.extend_from_slice(bytes);
+            all.split().freeze()
+        };
+        let mut copy_text = |text: &ByteString| {
+            ByteString::try_from(copy(text.as_bytes())).expect("a copy of valid UTF-8 is valid UTF-8")
+        };
+        self.key = copy_text(&self.key);
+        for (name, _) in &mut self.fields {
+            *name = copy_text(name);
+        }
+        for (_, value) in &mut self.fields {
+            if let Value::Bytes(bytes) = value {
+                *bytes = copy(bytes);
+            }
+        }
+    }
+
+    /// Adds this sample's key and shard to an error.
+    #[must_use]
+    pub fn locate(&self, error: Error) -> Error {
+        let error = error.with_key(&*self.key);
+        if self.shard.is_empty() { error } else { error.in_shard(Arc::clone(&self.shard)) }
+    }
+
+    pub(crate) fn missing(&self, spec: &str) -> Error {
+        let present: Vec<&str> = self.fields().map(|(name, _)| name).collect();
+        self.locate(ErrorKind::MissingField { wanted: spec.into(), present: present.join(", ") }.into())
+    }
+
+    pub(crate) fn from_parts(
+        key: ByteString,
+        fields: Vec<(ByteString, Value)>,
+        shard: Arc<str>,
+        position: Position,
+    ) -> Self {
+        Sample { key, fields, shard, position }
+    }
+
+    fn find(&self, spec: &str) -> Option<usize> {
+        spec.split(';').find_map(|name| self.fields.iter().position(|(n, _)| n == name))
+    }
+}
+
+impl fmt::Debug for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut map = f.debug_map();
+        map.entry(&"__key__", &&*self.key);
+        if !self.shard.is_empty() {
+            map.entry(&"__url__", &&*self.shard);
+        }
+        map.entries(self.fields()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alternatives_take_the_first_present() {
+        let mut sample = Sample::new("k").with("png", b"p").with("jpg", b"j");
+        assert_eq!(sample.take::<Bytes>("jpg;png").unwrap(), "j");
+        assert_eq!(sample.take::<Bytes>("jpg;png").unwrap(), "p");
+        let error = sample.take::<Bytes>("jpg;png").unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::MissingField { .. }));
+        assert_eq!(error.location().key(), Some("k"));
+    }
+
+    #[test]
+    fn a_wrong_type_names_both() {
+        let error = Sample::new("k").with("cls", b"7").take::<i64>("cls").unwrap_err();
+        assert!(error.to_string().contains("bytes"), "{error}");
+    }
+
+    #[test]
+    fn compact_keeps_the_content() {
+        let chunk = Bytes::from(vec![7u8; 1 << 20]);
+        let mut sample =
+            Sample::new("k").with("a", chunk.slice(..10)).with("b", 3).with("c", chunk.slice(20..25));
+        sample.compact();
+        drop(chunk);
+        assert_eq!(sample.get("a").unwrap().as_bytes().unwrap(), &[7u8; 10][..]);
+        assert_eq!(sample.get("c").unwrap().as_bytes().unwrap(), &[7u8; 5][..]);
+        assert_eq!(sample.size(), 10 + 8 + 5);
+    }
+
+    #[test]
+    fn randomness_depends_on_seed_and_position_only() {
+        let at = |epoch, sample| {
+            let position = Position { epoch, shard: 3, sample };
+            Sample::from_parts("k".into(), vec![], "s".into(), position)
+        };
+        assert_eq!(at(1, 2).rng(9).below(1 << 60), at(1, 2).rng(9).below(1 << 60));
+        assert_ne!(at(1, 2).rng(9).below(1 << 60), at(2, 2).rng(9).below(1 << 60));
+        assert_ne!(at(1, 2).rng(9).below(1 << 60), at(1, 3).rng(9).below(1 << 60));
+    }
+}

@@ -1,0 +1,228 @@
+//! What a field holds, and how it becomes a Rust type.
+
+use crate::codec::Array;
+#[cfg(feature = "image")]
+use crate::image::Image;
+use bytes::Bytes;
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The value of a field: raw bytes as they stand in the shard, or what a decoder made of them.
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum Value {
+    /// Raw bytes.
+    Bytes(Bytes),
+    /// Text.
+    Text(String),
+    /// A whole number, such as a class label.
+    Int(i64),
+    /// A JSON document.
+    Json(serde_json::Value),
+    /// An array with a shape.
+    Array(Array),
+    /// Named arrays.
+    Arrays(BTreeMap<String, Array>),
+    /// A decoded image.
+    #[cfg(feature = "image")]
+    Image(Image),
+    /// A value of a type of the caller's own.
+    Other(Arc<dyn Any + Send + Sync>),
+}
+
+impl Value {
+    /// Wraps a value of any type; [`Value::downcast`] gives it back.
+    pub fn other<T: Any + Send + Sync>(value: T) -> Self {
+        Value::Other(Arc::new(value))
+    }
+
+    /// The value of a type of the caller's own.
+    #[must_use]
+    pub fn downcast<T: Any + Send + Sync>(&self) -> Option<&T> {
+        match self {
+            Value::Other(value) => value.downcast_ref(),
+            _ => None,
+        }
+    }
+
+    /// The raw bytes, where the field holds them.
+    #[must_use]
+    pub fn as_bytes(&self) -> Option<&Bytes> {
+        match self {
+            Value::Bytes(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// A word for the type of the value, for messages.
+    #[must_use]
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Value::Bytes(_) => "raw bytes",
+            Value::Text(_) => "text",
+            Value::Int(_) => "a whole number",
+            Value::Json(_) => "a JSON document",
+            Value::Array(_) => "an array",
+            Value::Arrays(_) => "named arrays",
+            #[cfg(feature = "image")]
+            Value::Image(_) => "an image",
+            Value::Other(_) => "a value of another type",
+        }
+    }
+
+    /// About how many bytes the value holds.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        match self {
+            Value::Bytes(bytes) => bytes.len(),
+            Value::Text(text) => text.len(),
+            Value::Int(_) => size_of::<i64>(),
+            Value::Json(json) => json_size(json),
+            Value::Array(array) => array.size(),
+            Value::Arrays(arrays) => arrays.values().map(Array::size).sum(),
+            #[cfg(feature = "image")]
+            Value::Image(image) => image.size(),
+            Value::Other(value) => size_of_val(&**value),
+        }
+    }
+}
+
+fn json_size(json: &serde_json::Value) -> usize {
+    use serde_json::Value as J;
+    size_of::<J>()
+        + match json {
+            J::String(text) => text.len(),
+            J::Array(items) => items.iter().map(json_size).sum(),
+            J::Object(fields) => fields.iter().map(|(k, v)| k.len() + json_size(v)).sum(),
+            J::Null | J::Bool(_) | J::Number(_) => 0,
+        }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Bytes(bytes) if bytes.len() > 32 => {
+                write!(f, "{:?}… ({} bytes)", bytes.slice(..32), bytes.len())
+            }
+            Value::Bytes(bytes) => bytes.fmt(f),
+            Value::Text(text) => text.fmt(f),
+            Value::Int(int) => int.fmt(f),
+            Value::Json(json) => json.fmt(f),
+            Value::Array(array) => array.fmt(f),
+            Value::Arrays(arrays) => arrays.fmt(f),
+            #[cfg(feature = "image")]
+            Value::Image(image) => image.fmt(f),
+            Value::Other(_) => f.write_str("Other(..)"),
+        }
+    }
+}
+
+/// A type that a field's value can be taken as.
+pub trait FromValue: Sized {
+    /// A word for the type, for messages.
+    const NAME: &'static str;
+
+    /// The value as this type.
+    ///
+    /// # Errors
+    /// The value itself when it is of another type.
+    fn from_value(value: Value) -> Result<Self, Value>;
+}
+
+/// Conversions between a Rust type and the variant that holds it.
+macro_rules! variant {
+    ($variant:ident, $type:ty, $name:literal) => {
+        impl From<$type> for Value {
+            fn from(value: $type) -> Self {
+                Value::$variant(value)
+            }
+        }
+        impl FromValue for $type {
+            const NAME: &'static str = $name;
+
+            fn from_value(value: Value) -> Result<Self, Value> {
+                match value {
+                    Value::$variant(value) => Ok(value),
+                    other => Err(other),
+                }
+            }
+        }
+    };
+}
+
+variant!(Bytes, Bytes, "raw bytes");
+variant!(Text, String, "text");
+variant!(Int, i64, "a whole number");
+variant!(Json, serde_json::Value, "a JSON document");
+variant!(Array, Array, "an array");
+variant!(Arrays, BTreeMap<String, Array>, "named arrays");
+#[cfg(feature = "image")]
+variant!(Image, Image, "an image");
+
+impl FromValue for Value {
+    const NAME: &'static str = "any value";
+
+    fn from_value(value: Value) -> Result<Self, Value> {
+        Ok(value)
+    }
+}
+
+impl FromValue for Vec<u8> {
+    const NAME: &'static str = "raw bytes";
+
+    fn from_value(value: Value) -> Result<Self, Value> {
+        Bytes::from_value(value).map(Vec::from)
+    }
+}
+
+/// Whole numbers of other widths, where the value fits.
+macro_rules! narrow {
+    ($($type:ty: $name:literal),*) => {$(
+        impl FromValue for $type {
+            const NAME: &'static str = $name;
+
+            fn from_value(value: Value) -> Result<Self, Value> {
+                i64::from_value(value).and_then(|int| <$type>::try_from(int).map_err(|_| Value::Int(int)))
+            }
+        }
+    )*};
+}
+
+narrow!(
+    i32: "a whole number of 32 bits", u32: "a whole number of 32 bits without a sign",
+    u64: "a whole number without a sign", usize: "a whole number without a sign",
+    i16: "a whole number of 16 bits", u16: "a whole number of 16 bits without a sign",
+    u8: "a whole number of 8 bits without a sign"
+);
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Self {
+        Value::Bytes(bytes.into())
+    }
+}
+
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Self {
+        Value::Bytes(Bytes::copy_from_slice(bytes))
+    }
+}
+
+impl<const N: usize> From<&[u8; N]> for Value {
+    fn from(bytes: &[u8; N]) -> Self {
+        Value::from(&bytes[..])
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Value::Text(text.into())
+    }
+}
+
+impl From<i32> for Value {
+    fn from(int: i32) -> Self {
+        Value::Int(int.into())
+    }
+}

@@ -1,0 +1,1 @@
+//! What to read: shard URLs in brace notation, lists and listings.

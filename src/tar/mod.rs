@@ -1,0 +1,1 @@
+//! From bytes to samples: the sans-I/O tar walker and the grouping by key.

@@ -1,0 +1,1 @@
+//! Who am I: rank and worker, given or discovered.
