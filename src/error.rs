@@ -123,7 +123,10 @@ pub enum ErrorKind {
         /// What to do.
         hint: String,
     },
-    /// The compression of a shard or a field is not compiled in.
+    /// The place cannot do what was asked of it, such as listing a web server.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// The compression of a shard or a field is not known, or its feature is not compiled in.
     #[error("{0}")]
     UnsupportedCompression(String),
     /// An object's bytes did not add up to its length.
@@ -148,6 +151,9 @@ pub enum ErrorKind {
     /// The object store reported an error.
     #[error("object store error")]
     Store(#[source] Source),
+    /// Reading was stopped by a [`Stopper`](crate::store::Stopper) before the end.
+    #[error("the reading was stopped")]
+    Stopped,
     /// The shard ends in the middle of something, or has no end-of-archive marker.
     #[error("the tar archive is truncated: at least {missing} more bytes are needed")]
     Truncated {
