@@ -51,7 +51,7 @@ impl<T> Stream for Hesitant<T> {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
         self.polls += 1;
-        if self.polls % 3 != 0 {
+        if !self.polls.is_multiple_of(3) {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }

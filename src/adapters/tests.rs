@@ -48,7 +48,8 @@ fn nothing_is_asked_of_the_source_before_its_time() {
     let count = || asked.set(asked.get() + 1);
     let numbers = || oks(0..10).into_iter().inspect(|_| count());
     let samples = || (0..10).map(|n| Ok(Sample::new("k").with("cls", n))).inspect(|_| count());
-    let mut one_each: Vec<(&str, Box<dyn FnOnce() -> bool + '_>)> = Vec::new();
+    type Next<'a> = Box<dyn FnOnce() -> bool + 'a>;
+    let mut one_each: Vec<(&str, Next<'_>)> = Vec::new();
     macro_rules! lazy {
         ($($name:literal: $made:expr),* $(,)?) => {$({
             let mut made = $made;
