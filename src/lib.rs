@@ -3,6 +3,7 @@
 
 pub mod adapters;
 pub mod codec;
+pub mod dataset;
 pub mod error;
 #[cfg(feature = "image")]
 pub mod image;

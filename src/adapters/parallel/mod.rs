@@ -229,7 +229,7 @@ fn broken<T>() -> Result<T> {
 }
 
 /// Calls a closure of the caller's, and makes an error of its panic.
-fn catch<T>(call: impl FnOnce() -> T) -> Result<T> {
+pub(crate) fn catch<T>(call: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
         let message = match panic.downcast_ref::<&str>() {
             Some(message) => Some((*message).to_owned()),
