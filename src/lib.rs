@@ -18,6 +18,8 @@ pub mod topology;
 pub mod write;
 
 pub use error::{Error, ErrorKind, Location, Result};
+pub use plan::Plan;
 pub use rng::Rng;
 pub use sample::{FromValue, Position, Sample, Value};
 pub use shards::ShardList;
+pub use topology::{Launcher, Topology};
