@@ -1,1 +1,19 @@
-//! From bytes to samples: the sans-I/O tar walker and the grouping by key.
+//! From bytes to samples: the sans-I/O tar walker and the grouping of members by key.
+//!
+//! [`Walker`] turns bytes into tar members and [`SampleParser`] turns them into samples; both are state machines that
+//! own no file, socket or thread. [`read`] drives the parser from an iterator or a stream of chunks.
+
+mod header;
+mod input;
+mod name;
+mod parser;
+mod read;
+#[cfg(test)]
+mod tests;
+mod walker;
+
+pub use header::EntryKind;
+pub use name::split_name;
+pub use parser::{Parsed, SampleParser};
+pub use read::{Read, read};
+pub use walker::{Entry, Event, Limits, Walker};

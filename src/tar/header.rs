@@ -1,0 +1,166 @@
+//! What a tar header block says, and what the extension headers before it add.
+//!
+//! Formats: POSIX ustar and pax (IEEE Std 1003.1, pax interchange format), GNU tar, and the v7 layout. The fields are
+//! read by the types of the `tar` crate.
+
+use crate::error::{Error, ErrorKind, Result};
+use bytes::Bytes;
+use tar::{EntryType, Header, PaxExtensions};
+
+pub(super) const BLOCK: usize = 512;
+/// Where the checksum field stands in a header; it counts as spaces in the sum.
+const CHECKSUM: std::ops::Range<usize> = 148..156;
+
+/// What a tar member is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EntryKind {
+    /// A file with content.
+    File,
+    /// A hard or symbolic link: its content stands elsewhere.
+    Link,
+    /// Anything else that holds no data of a sample: a directory, a device, a volume label.
+    Other,
+}
+
+/// What extension headers say of the next member. `None` means that they don't say it.
+#[derive(Debug, Default)]
+pub(super) struct Extension {
+    /// Whether a pax header was among them.
+    pub(super) pax: bool,
+    pub(super) path: Option<Bytes>,
+    pub(super) size: Option<u64>,
+}
+
+/// The meaning of one header block.
+#[derive(Debug)]
+pub(super) enum Block {
+    /// A block of zeros: the archive ends here.
+    Zeros,
+    /// A member, with the size of its content.
+    Member { name: Bytes, kind: EntryKind, size: u64 },
+    /// A pax header for the next member.
+    Pax { size: u64 },
+    /// A pax header for all members that follow.
+    GlobalPax { size: u64 },
+    /// A GNU long name for the next member.
+    LongName { size: u64 },
+    /// Something of that size that says nothing about samples.
+    Ignored { size: u64 },
+}
+
+/// Reads one header block. `extension` is what the extension headers before it said.
+pub(super) fn parse(block: &Bytes, extension: &mut Extension, global: &Extension) -> Result<Block> {
+    let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
+    if sum == 0 {
+        return Ok(Block::Zeros);
+    }
+    let header = Header::from_byte_slice(block);
+    verify(block, header, sum)?;
+    let size = size(header)?;
+    let kind = match header.entry_type() {
+        EntryType::XHeader => return Ok(Block::Pax { size }),
+        EntryType::XGlobalHeader => return Ok(Block::GlobalPax { size }),
+        EntryType::GNULongName => return Ok(Block::LongName { size }),
+        EntryType::GNULongLink => return Ok(Block::Ignored { size }),
+        EntryType::Regular | EntryType::Continuous => EntryKind::File,
+        EntryType::Link | EntryType::Symlink => EntryKind::Link,
+        EntryType::GNUSparse => return Err(sparse()),
+        other if other.as_byte() == b'M' => {
+            return Err(invalid("a continuation of a multi-volume archive; join the volumes first"));
+        }
+        _ => EntryKind::Other,
+    };
+    let name = match extension.path.take().or_else(|| global.path.clone()) {
+        Some(path) => path,
+        None => match header.path_bytes() {
+            std::borrow::Cow::Borrowed(name) => block.slice_ref(name),
+            std::borrow::Cow::Owned(name) => name.into(),
+        },
+    };
+    let size = extension.size.take().or(global.size).unwrap_or(size);
+    extension.pax = false;
+    // GNU tar and Python's tarfile agree that these types have no data blocks, whatever their size field says.
+    let no_data = matches!(header.entry_type().as_byte(), b'1'..=b'6');
+    Ok(Block::Member { name, kind, size: if no_data { 0 } else { size } })
+}
+
+/// The size field: octal digits, or a base-256 number, of which the `tar` crate reads the last eight bytes only.
+fn size(header: &Header) -> Result<u64> {
+    let field = &header.as_old().size;
+    if field[0] & 0x80 != 0 && (field[0] != 0x80 || field[1..4] != [0; 3]) {
+        return Err(invalid("a base-256 size that is negative or beyond 64 bits"));
+    }
+    header.entry_size().map_err(malformed)
+}
+
+/// Checks the header's checksum: the sum of its bytes, which some old archivers made of signed bytes.
+fn verify(block: &[u8], header: &Header, sum: u32) -> Result<()> {
+    let spaces = (b' ' as u32) * CHECKSUM.len() as u32;
+    let field: u32 = block[CHECKSUM].iter().map(|&byte| u32::from(byte)).sum();
+    let expected = header.cksum().map_err(|_| Error::from(ErrorKind::Checksum))?;
+    if expected == sum - field + spaces {
+        return Ok(());
+    }
+    let signed: i64 = block.iter().map(|&byte| i64::from(byte as i8)).sum();
+    let signed_field: i64 = block[CHECKSUM].iter().map(|&byte| i64::from(byte as i8)).sum();
+    if i64::from(expected) == signed - signed_field + i64::from(spaces) {
+        return Ok(());
+    }
+    Err(ErrorKind::Checksum.into())
+}
+
+impl Extension {
+    /// Takes in the records of a pax header.
+    pub(super) fn read_pax(&mut self, records: &Bytes) -> Result<()> {
+        // The `tar` crate's iterator ends at an empty line, which no sound header has.
+        if records.windows(2).any(|pair| pair == b"\n\n") || records.first() == Some(&b'\n') {
+            return Err(invalid("an empty pax record"));
+        }
+        for record in PaxExtensions::new(records) {
+            let record = record.map_err(malformed)?;
+            match record.key_bytes() {
+                b"path" => {
+                    if self.path.is_some() {
+                        return Err(two_names());
+                    }
+                    let path = record.value_bytes();
+                    self.path = (!path.is_empty()).then(|| records.slice_ref(path));
+                }
+                b"size" => {
+                    let size = record.value().ok().and_then(|size| size.parse().ok());
+                    self.size = Some(size.ok_or_else(|| invalid("a pax size that is not a number"))?);
+                }
+                key if key.starts_with(b"GNU.sparse.") => return Err(sparse()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in a GNU long name, which ends at the first NUL.
+    pub(super) fn read_long_name(&mut self, name: &Bytes) -> Result<()> {
+        let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        match self.path.replace(name.slice(..end)) {
+            Some(_) => Err(two_names()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Readers disagree on which of two extended names wins, so that neither can be trusted.
+fn two_names() -> Error {
+    invalid("two extended names for one member")
+}
+
+fn malformed(error: std::io::Error) -> Error {
+    ErrorKind::Header(error.to_string()).into()
+}
+
+pub(super) fn invalid(message: &str) -> Error {
+    ErrorKind::Header(message.into()).into()
+}
+
+fn sparse() -> Error {
+    invalid("a sparse member; write the shard again without `--sparse`")
+}

@@ -1,0 +1,122 @@
+//! The bytes that have come and are not used up yet.
+
+use bytes::{Buf, Bytes, BytesMut};
+use std::collections::VecDeque;
+
+/// The most memory that is reserved on the word of a header alone; more is reserved only as bytes come.
+const TRUSTED: usize = 1 << 20;
+
+/// A queue of chunks that gives out pieces: slices where a piece lies in one chunk, copies where it straddles two.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    head: Bytes,
+    tail: VecDeque<Bytes>,
+    /// The bytes in `head` and `tail`.
+    available: usize,
+    /// The bytes given out and skipped so far: the offset of the next one.
+    offset: u64,
+    /// The beginning of a piece whose end has not come yet.
+    gathered: BytesMut,
+}
+
+impl Input {
+    pub(super) fn push(&mut self, chunk: Bytes) {
+        self.available += chunk.len();
+        if self.head.is_empty() {
+            self.head = chunk;
+        } else if !chunk.is_empty() {
+            self.tail.push_back(chunk);
+        }
+    }
+
+    /// The offset of the next byte that is neither given out, nor skipped, nor gathered for an unfinished piece.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The bytes gathered so far for a piece that is not whole.
+    pub(super) fn gathered(&self) -> usize {
+        self.gathered.len()
+    }
+
+    pub(super) fn gathered_only_zeros(&self) -> bool {
+        self.gathered.iter().all(|&byte| byte == 0)
+    }
+
+    /// The next `size` bytes as one piece; none until they have all come. Until then, call it with the same `size`.
+    pub(super) fn take(&mut self, size: usize) -> Option<Bytes> {
+        if self.gathered.is_empty() && self.head.len() >= size {
+            let piece = self.head.split_to(size);
+            self.used(size);
+            return Some(piece);
+        }
+        if self.gathered.capacity() == 0 {
+            self.gathered.reserve(size.min(TRUSTED.max(self.available)));
+        }
+        while self.gathered.len() < size {
+            if self.head.is_empty() {
+                return None;
+            }
+            let part = self.head.len().min(size - self.gathered.len());
+            self.gathered.extend_from_slice(&self.head[..part]);
+            self.head.advance(part);
+            self.used(part);
+        }
+        Some(std::mem::take(&mut self.gathered).freeze())
+    }
+
+    /// Skips up to `size` bytes, and returns how many are still to be skipped when more input has come.
+    pub(super) fn skip(&mut self, mut size: u64) -> u64 {
+        while size > 0 && !self.head.is_empty() {
+            let part = usize::try_from(size).unwrap_or(usize::MAX).min(self.head.len());
+            self.head.advance(part);
+            self.used(part);
+            size -= part as u64;
+        }
+        size
+    }
+
+    fn used(&mut self, size: usize) {
+        self.available -= size;
+        self.offset += size as u64;
+        if self.head.is_empty() {
+            self.head = self.tail.pop_front().unwrap_or_default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_in_one_chunk_is_a_slice() {
+        let chunk = Bytes::from(vec![1u8; 100]);
+        let mut input = Input::default();
+        input.push(chunk.clone());
+        let piece = input.take(40).unwrap();
+        assert_eq!(piece.as_ptr(), chunk.as_ptr());
+        assert_eq!(input.offset(), 40);
+    }
+
+    #[test]
+    fn a_piece_over_chunks_is_gathered() {
+        let mut input = Input::default();
+        input.push(Bytes::from_static(b"abc"));
+        assert_eq!(input.take(5), None);
+        input.push(Bytes::new());
+        input.push(Bytes::from_static(b"d"));
+        input.push(Bytes::from_static(b"efg"));
+        assert_eq!(input.take(5).unwrap(), "abcde");
+        assert_eq!(input.skip(10), 8);
+        assert_eq!(input.offset(), 7);
+    }
+
+    #[test]
+    fn a_huge_claim_reserves_little() {
+        let mut input = Input::default();
+        input.push(Bytes::from_static(b"abc"));
+        assert_eq!(input.take(usize::MAX / 2), None);
+        assert!(input.gathered.capacity() <= 2 * TRUSTED);
+    }
+}

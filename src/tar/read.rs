@@ -1,0 +1,105 @@
+//! The two faces of the sample parser: an iterator over an iterator of chunks, a stream over a stream of them.
+
+use super::parser::{Parsed, SampleParser};
+use crate::error::{Error, Result};
+use crate::sample::Sample;
+use bytes::Bytes;
+use futures::Stream;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// The samples of one shard; see [`read`].
+///
+/// It is an [`Iterator`] where the chunks come from an iterator, and a [`Stream`] where they come from a stream.
+#[derive(Debug)]
+#[must_use = "a reader does nothing unless it is iterated or polled"]
+pub struct Read<C> {
+    chunks: C,
+    parser: SampleParser,
+    done: bool,
+}
+
+/// Reads the samples of one shard from its (uncompressed) bytes, which may come in any chunks.
+///
+/// After an error of one sample the next one follows; after damage to the archive, or an error of the chunks, nothing.
+///
+/// ```
+/// use shardstream::tar::{SampleParser, read};
+/// # use shardstream::Sample;
+/// # fn main() -> shardstream::Result<()> {
+/// # let archive = { let mut t = tar::Builder::new(vec![]); let mut h = tar::Header::new_ustar(); h.set_size(2);
+/// #   t.append_data(&mut h, "0001.cls", &b"42"[..])?; t.into_inner()? };
+///
+/// let chunks = archive.chunks(4096).map(|chunk| Ok(chunk.to_vec().into()));
+/// let samples = read(chunks, SampleParser::new("train-000000.tar")).collect::<Result<Vec<Sample>, _>>()?;
+/// assert_eq!(samples[0].key(), "0001");
+/// # Ok(())
+/// # }
+/// ```
+pub fn read<C>(chunks: C, parser: SampleParser) -> Read<C> {
+    Read { chunks, parser, done: false }
+}
+
+impl<C> Read<C> {
+    /// Asks the parser; `None` means that it needs a chunk.
+    fn step(&mut self) -> Option<Option<Result<Sample>>> {
+        if self.done {
+            return Some(None);
+        }
+        match self.parser.next() {
+            Ok(Parsed::NeedInput) => None,
+            Ok(Parsed::Sample(sample)) => Some(Some(Ok(sample))),
+            Ok(Parsed::End) => {
+                self.done = true;
+                Some(None)
+            }
+            Err(error) => Some(Some(Err(error))),
+        }
+    }
+
+    /// Gives the parser what the source of chunks gave.
+    fn feed(&mut self, chunk: Option<Result<Bytes>>) -> Result<()> {
+        match chunk {
+            Some(Ok(chunk)) => self.parser.push(chunk),
+            None => self.parser.finish(),
+            Some(Err(error)) => {
+                self.done = true;
+                return Err(self.parser.broken(error));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<C: Iterator<Item = Result<Bytes>>> Iterator for Read<C> {
+    type Item = Result<Sample, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(item) = self.step() {
+                return item;
+            }
+            let chunk = self.chunks.next();
+            if let Err(error) = self.feed(chunk) {
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+impl<C: Stream<Item = Result<Bytes>> + Unpin> Stream for Read<C> {
+    type Item = Result<Sample, Error>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(item) = this.step() {
+                return Poll::Ready(item);
+            }
+            let chunk = ready!(Pin::new(&mut this.chunks).poll_next(cx));
+            if let Err(error) = this.feed(chunk) {
+                return Poll::Ready(Some(Err(error)));
+            }
+        }
+    }
+}

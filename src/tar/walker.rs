@@ -1,0 +1,295 @@
+//! The tar walker: a state machine that is given bytes and gives members.
+
+use super::header::{self, BLOCK, Block, EntryKind, Extension};
+use super::input::Input;
+use crate::error::{Error, ErrorKind, Result};
+use bytes::Bytes;
+
+/// Limits on what a header may claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// The largest member that is accepted, in bytes. Default: 4 GiB.
+    pub member: u64,
+    /// The largest extension header (pax records or a GNU long name) that is accepted, in bytes. Default: 1 MiB.
+    pub extension: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { member: 4 << 30, extension: 1 << 20 }
+    }
+}
+
+/// The header of a tar member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry {
+    /// The name as it stands in the archive: pax and GNU long names are resolved. Usually UTF-8.
+    pub name: Bytes,
+    /// What the member is.
+    pub kind: EntryKind,
+    /// The size of its content in bytes.
+    pub size: u64,
+    /// The offset in the archive of its first header block, extension headers included.
+    pub offset: u64,
+    /// The offset in the archive of its content.
+    pub data_offset: u64,
+}
+
+/// What the [`Walker`] found next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// Nothing, until more bytes are [pushed](Walker::push) or the input is [finished](Walker::finish).
+    NeedInput,
+    /// A member. If it is a [file](EntryKind::File), its [`Body`](Event::Body) comes next, unless it is
+    /// [skipped](Walker::skip_body).
+    Entry(Entry),
+    /// The whole content of the file before: a slice of the chunk pushed, or a copy where it straddles chunks.
+    Body(Bytes),
+    /// An end-of-archive marker. More may follow, where archives were concatenated.
+    EndOfArchive,
+    /// The input has ended where it may.
+    End,
+}
+
+/// Walks through the members of a tar archive, in whatever chunks its bytes come.
+///
+/// It owns no file, socket or thread: [`push`](Walker::push) it bytes, [`finish`](Walker::finish) it when there are no
+/// more, and ask for the [`next`](Walker::next) event. It reads the v7, ustar, pax and GNU formats, verifies every
+/// header's checksum, reads on after an end-of-archive marker (concatenated archives), and refuses an archive that
+/// ends in the middle of anything or has no end marker. Walking allocates nothing per member, except for a name that
+/// is split over the ustar prefix field and for content that straddles chunks.
+///
+/// ```
+/// use shardstream::tar::{Event, Walker};
+///
+/// # fn main() -> shardstream::Result<()> {
+/// # let archive = { let mut t = tar::Builder::new(vec![]); let mut h = tar::Header::new_ustar(); h.set_size(2);
+/// #   t.append_data(&mut h, "0001.cls", &b"42"[..])?; t.into_inner()? };
+/// let mut walker = Walker::new();
+/// let mut chunks = archive.chunks(100);
+/// loop {
+///     match walker.next()? {
+///         Event::NeedInput => match chunks.next() {
+///             Some(chunk) => walker.push(chunk.to_vec().into()),
+///             None => walker.finish(),
+///         },
+///         Event::Entry(entry) => assert_eq!(entry.name, "0001.cls"),
+///         Event::Body(content) => assert_eq!(content, "42"),
+///         Event::End => break,
+///         _ => {}
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Default)]
+pub struct Walker {
+    input: Input,
+    finished: bool,
+    limits: Limits,
+    state: State,
+    /// Where the first header block of the member in hand stands.
+    first_header: Option<u64>,
+    extension: Extension,
+    global: Extension,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// A header block comes next, and the archive may not end here.
+    #[default]
+    Header,
+    /// The archive has ended; zeros, another archive or nothing comes next.
+    Ended,
+    /// The content of an extension header comes next.
+    Extension(Meaning, u64),
+    /// The content of a file comes next.
+    Body(u64),
+    /// This many bytes are passed over: content that nobody wants, and padding.
+    Skip(u64),
+    /// Nothing comes any more: the input has ended, or is damaged.
+    Done,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Meaning {
+    Pax,
+    GlobalPax,
+    LongName,
+}
+
+impl Walker {
+    /// A walker at the beginning of an archive.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the limits on what a header may claim.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Gives the walker the next bytes of the archive.
+    pub fn push(&mut self, chunk: Bytes) {
+        self.input.push(chunk);
+    }
+
+    /// Says that no more bytes will come.
+    pub fn finish(&mut self) {
+        self.finished = true;
+    }
+
+    /// Passes over the content of the file that [`next`](Walker::next) has just announced.
+    pub fn skip_body(&mut self) {
+        if let State::Body(size) = self.state {
+            self.state = State::Skip(padded(size));
+        }
+    }
+
+    /// How many bytes of the archive have been used up.
+    pub(super) fn offset(&self) -> u64 {
+        self.input.offset()
+    }
+
+    /// The next event.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Truncated`], [`ErrorKind::Checksum`], [`ErrorKind::Header`] or [`ErrorKind::TooLarge`], with the
+    /// byte offset and, where it is known, the member. The archive can't be read further: the next event is
+    /// [`Event::End`].
+    #[allow(clippy::should_implement_trait)] // It asks for input in between, which no iterator can.
+    pub fn next(&mut self) -> Result<Event> {
+        self.advance().inspect_err(|_| self.state = State::Done)
+    }
+
+    fn advance(&mut self) -> Result<Event> {
+        loop {
+            match self.state {
+                State::Header | State::Ended => {
+                    let at = self.input.offset() - self.input.gathered() as u64;
+                    let Some(block) = self.input.take(BLOCK) else { return self.starved(BLOCK as u64) };
+                    if let Some(event) = self.header(&block, at).map_err(|error| error.at_offset(at))? {
+                        return Ok(event);
+                    }
+                }
+                State::Extension(meaning, size) => {
+                    let Some(content) = self.input.take(size as usize) else { return self.starved(size) };
+                    self.state = State::Skip(padded(size) - size);
+                    let at = self.first_header.unwrap_or_default();
+                    match meaning {
+                        Meaning::Pax => self.extension.read_pax(&content),
+                        Meaning::LongName => self.extension.read_long_name(&content),
+                        Meaning::GlobalPax => {
+                            self.first_header = None;
+                            self.global = Extension::default();
+                            self.global.read_pax(&content)
+                        }
+                    }
+                    .map_err(|error| error.at_offset(at))?;
+                }
+                State::Body(size) => {
+                    let Some(content) = self.input.take(size as usize) else { return self.starved(size) };
+                    self.state = State::Skip(padded(size) - size);
+                    return Ok(Event::Body(content));
+                }
+                State::Skip(size) => match self.input.skip(size) {
+                    0 => self.state = State::Header,
+                    left => {
+                        self.state = State::Skip(left);
+                        return self.starved(left);
+                    }
+                },
+                State::Done => return Ok(Event::End),
+            }
+        }
+    }
+
+    /// Takes in a header block that stood at `at`.
+    fn header(&mut self, block: &Bytes, at: u64) -> Result<Option<Event>> {
+        let parsed = header::parse(block, &mut self.extension, &self.global)?;
+        let first = match parsed {
+            Block::Zeros => at,
+            _ => *self.first_header.get_or_insert(at),
+        };
+        match parsed {
+            Block::Zeros => {
+                if self.first_header.is_some() {
+                    return Err(header::invalid("an extension header without a member after it"));
+                }
+                let ended_before = matches!(self.state, State::Ended);
+                self.state = State::Ended;
+                // Global pax headers belong to one archive.
+                self.global = Extension::default();
+                return Ok((!ended_before).then_some(Event::EndOfArchive));
+            }
+            Block::Pax { size } => {
+                if std::mem::replace(&mut self.extension.pax, true) {
+                    return Err(header::invalid("two pax headers for one member"));
+                }
+                self.extension(Meaning::Pax, size)?;
+            }
+            Block::GlobalPax { size } => self.extension(Meaning::GlobalPax, size)?,
+            Block::LongName { size } => self.extension(Meaning::LongName, size)?,
+            Block::Ignored { size } => self.state = State::Skip(self.end_of(at, size)? - at - BLOCK as u64),
+            Block::Member { name, kind, size } => {
+                self.first_header = None;
+                self.end_of(at, size)?;
+                let member = || String::from_utf8_lossy(&name).into_owned();
+                if kind == EntryKind::File && size > self.limits.member {
+                    let limit = self.limits.member;
+                    return Err(Error::from(ErrorKind::TooLarge { what: "a tar member", size, limit })
+                        .in_member(member()));
+                }
+                self.state = match kind {
+                    EntryKind::File => State::Body(size),
+                    _ => State::Skip(padded(size)),
+                };
+                let data_offset = at + BLOCK as u64;
+                return Ok(Some(Event::Entry(Entry { name, kind, size, offset: first, data_offset })));
+            }
+        }
+        Ok(None)
+    }
+
+    fn extension(&mut self, meaning: Meaning, size: u64) -> Result<()> {
+        let limit = self.limits.extension;
+        if size > limit {
+            return Err(ErrorKind::TooLarge { what: "a tar extension header", size, limit }.into());
+        }
+        self.state = State::Extension(meaning, size);
+        Ok(())
+    }
+
+    /// The offset at which the content of `size` bytes after the header at `at` ends, padding included.
+    fn end_of(&self, at: u64, size: u64) -> Result<u64> {
+        size.checked_next_multiple_of(BLOCK as u64)
+            .and_then(|size| size.checked_add(at)?.checked_add(BLOCK as u64))
+            .filter(|_| usize::try_from(size).is_ok())
+            .ok_or_else(|| header::invalid("a size beyond what can be addressed"))
+    }
+
+    /// There are no `wanted` bytes yet: waits for them, or ends.
+    fn starved(&mut self, wanted: u64) -> Result<Event> {
+        if !self.finished {
+            return Ok(Event::NeedInput);
+        }
+        let gathered = self.input.gathered();
+        if matches!(self.state, State::Ended) && self.input.gathered_only_zeros() {
+            self.state = State::Done;
+            return Ok(Event::End);
+        }
+        let missing = wanted - if matches!(self.state, State::Skip(_)) { 0 } else { gathered as u64 };
+        Err(Error::from(ErrorKind::Truncated { missing }).at_offset(self.input.offset()))
+    }
+}
+
+/// A size rounded up to whole blocks. Sizes near the end of `u64` were refused with their header.
+fn padded(size: u64) -> u64 {
+    size.next_multiple_of(BLOCK as u64)
+}
