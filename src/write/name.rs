@@ -1,6 +1,7 @@
 //! Which names read back as they are.
 
 use crate::error::{ErrorKind, Result};
+use crate::tar::{is_meta, split_name};
 
 /// As long as a path may be on most systems; readers cap names too.
 const MAX_NAME: usize = 4096;
@@ -11,10 +12,11 @@ const MAX_NAME: usize = 4096;
 /// [`ErrorKind::Unwritable`] when a reader would see another key or field, or none.
 pub(super) fn member_name(key: &str, field: &str) -> Result<String> {
     let name = format!("{key}.{field}");
-    match key_fault(key).or_else(|| field_fault(field)).or_else(|| name_fault(&name)) {
-        None => Ok(name),
-        Some(fault) => Err(ErrorKind::Unwritable(fault.into()).into()),
+    if let Some(fault) = key_fault(key).or_else(|| field_fault(field)).or_else(|| name_fault(&name)) {
+        return Err(ErrorKind::Unwritable(fault.into()).into());
     }
+    debug_assert_eq!(split_name(&name), Some((key, field)), "the rules here cover those of the reader");
+    Ok(name)
 }
 
 fn key_fault(key: &str) -> Option<&'static str> {
@@ -50,17 +52,11 @@ fn name_fault(name: &str) -> Option<&'static str> {
         Some("a name has a NUL or a line break")
     } else if name.len() > MAX_NAME {
         Some("a name is longer than 4096 bytes")
-    } else if is_skipped(name) {
+    } else if is_meta(name) {
         Some("readers skip members of this name (`__NAME__`), as metadata")
     } else {
         None
     }
-}
-
-/// Whether the first part of a member's name is `__…__`.
-fn is_skipped(name: &str) -> bool {
-    let first = name.split('/').next().unwrap_or(name);
-    first.strip_prefix("__").is_some_and(|rest| rest.ends_with("__"))
 }
 
 #[cfg(test)]
