@@ -123,7 +123,10 @@ pub enum ErrorKind {
         /// What to do.
         hint: String,
     },
-    /// The compression of a shard or a field is not compiled in.
+    /// The place cannot do what was asked of it, such as listing a web server.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// The compression of a shard or a field is not known, or its feature is not compiled in.
     #[error("{0}")]
     UnsupportedCompression(String),
     /// An object's bytes did not add up to its length.
@@ -148,6 +151,9 @@ pub enum ErrorKind {
     /// The object store reported an error.
     #[error("object store error")]
     Store(#[source] Source),
+    /// Reading was stopped by a [`Stopper`](crate::store::Stopper) before the end.
+    #[error("the reading was stopped")]
+    Stopped,
     /// The shard ends in the middle of something, or has no end-of-archive marker.
     #[error("the tar archive is truncated: at least {missing} more bytes are needed")]
     Truncated {
@@ -224,6 +230,9 @@ pub enum ErrorKind {
         /// The field.
         field: String,
     },
+    /// An array is of another type or shape than was asked for.
+    #[error(transparent)]
+    Array(#[from] crate::codec::ArrayError),
     /// A sample could not be written, because it would not read back as it is.
     #[error("this sample would not read back as it is: {0}")]
     Unwritable(String),
@@ -301,6 +310,12 @@ impl From<ErrorKind> for Error {
 
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
+        ErrorKind::from(error).into()
+    }
+}
+
+impl From<crate::codec::ArrayError> for Error {
+    fn from(error: crate::codec::ArrayError) -> Self {
         ErrorKind::from(error).into()
     }
 }

@@ -19,3 +19,4 @@ pub mod write;
 pub use error::{Error, ErrorKind, Location, Result};
 pub use rng::Rng;
 pub use sample::{FromValue, Position, Sample, Value};
+pub use shards::ShardList;

@@ -1,9 +1,23 @@
 //! An array with a shape, as npy files hold it.
 
 use bytes::Bytes;
+use std::fmt;
+
+/// The most axes that an array can have, as in numpy.
+pub(super) const MAX_AXES: usize = 64;
 
 /// An array of numbers: little-endian, row-major (C order).
-#[derive(Debug, Clone, PartialEq)]
+///
+/// ```
+/// use shardstream::codec::{Array, DType};
+///
+/// let array = Array::from_vec(vec![2, 3], vec![1f32, 2., 3., 4., 5., 6.])?;
+/// assert_eq!((array.dtype(), array.shape()), (DType::F32, &[2, 3][..]));
+/// assert_eq!(array.to_vec::<f32>()?, [1., 2., 3., 4., 5., 6.]);
+/// assert_eq!(array.to_string(), "float32[2, 3]");
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
 pub struct Array {
     dtype: DType,
     shape: Vec<usize>,
@@ -11,17 +25,254 @@ pub struct Array {
 }
 
 /// The type of an array's elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DType {
+    /// A truth value in one byte.
+    Bool,
+    /// 8-bit number with a sign.
+    I8,
+    /// 16-bit number with a sign.
+    I16,
+    /// 32-bit number with a sign.
+    I32,
+    /// 64-bit number with a sign.
+    I64,
     /// 8-bit number without a sign.
     U8,
+    /// 16-bit number without a sign.
+    U16,
+    /// 32-bit number without a sign.
+    U32,
+    /// 64-bit number without a sign.
+    U64,
+    /// 16-bit floating-point number. Rust has no such type yet: take its bytes from [`Array::data`].
+    F16,
+    /// 32-bit floating-point number.
+    F32,
+    /// 64-bit floating-point number.
+    F64,
+}
+
+impl DType {
+    /// The bytes that an element takes.
+    #[must_use]
+    pub fn size(self) -> usize {
+        match self {
+            DType::Bool | DType::I8 | DType::U8 => 1,
+            DType::I16 | DType::U16 | DType::F16 => 2,
+            DType::I32 | DType::U32 | DType::F32 => 4,
+            DType::I64 | DType::U64 | DType::F64 => 8,
+        }
+    }
+
+    /// The name that numpy gives the type, such as `float32`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            DType::Bool => "bool",
+            DType::I8 => "int8",
+            DType::I16 => "int16",
+            DType::I32 => "int32",
+            DType::I64 => "int64",
+            DType::U8 => "uint8",
+            DType::U16 => "uint16",
+            DType::U32 => "uint32",
+            DType::U64 => "uint64",
+            DType::F16 => "float16",
+            DType::F32 => "float32",
+            DType::F64 => "float64",
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why an array could not be made or taken apart.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArrayError {
+    /// The elements do not fill the shape, or it has more than 64 axes.
+    #[error("the shape {shape:?} of {dtype} does not fit {bytes} bytes of data")]
+    Shape {
+        /// The shape.
+        shape: Vec<usize>,
+        /// The type of the elements.
+        dtype: DType,
+        /// The size of the data.
+        bytes: usize,
+    },
+    /// The elements are of another type.
+    #[error("the array holds {found}, not {wanted}")]
+    Type {
+        /// The type asked for.
+        wanted: DType,
+        /// The type found.
+        found: DType,
+    },
 }
 
 impl Array {
+    /// Makes an array of little-endian elements that stand in row-major order.
+    ///
+    /// # Errors
+    /// [`ArrayError::Shape`] when the data is longer or shorter than the shape says, or there are over 64 axes.
+    pub fn new(dtype: DType, shape: Vec<usize>, data: impl Into<Bytes>) -> Result<Self, ArrayError> {
+        let data = data.into();
+        if shape.len() <= MAX_AXES && byte_len(&shape, dtype.size()) == Some(data.len()) {
+            Ok(Array { dtype, shape, data })
+        } else {
+            Err(ArrayError::Shape { shape, dtype, bytes: data.len() })
+        }
+    }
+
+    /// Makes an array of elements that stand in row-major order.
+    ///
+    /// # Errors
+    /// [`ArrayError::Shape`] when there are more or fewer elements than the shape says, or over 64 axes.
+    pub fn from_vec<T: Element>(shape: Vec<usize>, elements: Vec<T>) -> Result<Self, ArrayError> {
+        let mut data = Vec::with_capacity(elements.len() * T::DTYPE.size());
+        for element in elements {
+            element.push(&mut data);
+        }
+        Array::new(T::DTYPE, shape, data)
+    }
+
+    /// The elements in row-major order.
+    ///
+    /// # Errors
+    /// [`ArrayError::Type`] when the array holds another type; nothing is converted.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, ArrayError> {
+        if T::DTYPE != self.dtype {
+            return Err(ArrayError::Type { wanted: T::DTYPE, found: self.dtype });
+        }
+        Ok(self.data.chunks_exact(self.dtype.size()).map(T::read).collect())
+    }
+
+    /// The type of the elements.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The length of each axis; empty for a single number.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The elements: little-endian, in row-major order, at no particular alignment.
+    #[must_use]
+    pub fn data(&self) -> &Bytes {
+        &self.data
+    }
+
     /// The bytes that the elements take.
     #[must_use]
     pub fn size(&self) -> usize {
         self.data.len()
+    }
+}
+
+impl fmt::Display for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.dtype, self.shape)
+    }
+}
+
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Array({self})")
+    }
+}
+
+/// The bytes that an array takes; none when no `usize` can say it.
+pub(super) fn byte_len(shape: &[usize], item: usize) -> Option<usize> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    shape.iter().try_fold(item, |bytes, &axis| bytes.checked_mul(axis))
+}
+
+mod sealed {
+    pub trait Sealed: Copy {
+        /// Appends the element in little-endian order.
+        fn push(self, to: &mut Vec<u8>);
+        /// Reads the element from exactly its bytes.
+        fn read(bytes: &[u8]) -> Self;
+    }
+}
+
+/// A Rust type that the elements of an [`Array`] can be: `bool`, the integers of 8 to 64 bits, `f32` and `f64`.
+pub trait Element: sealed::Sealed {
+    /// The array's name for the type.
+    const DTYPE: DType;
+}
+
+macro_rules! elements {
+    ($($type:ident: $dtype:ident),*) => {$(
+        impl sealed::Sealed for $type {
+            fn push(self, to: &mut Vec<u8>) {
+                to.extend_from_slice(&self.to_le_bytes());
+            }
+
+            fn read(bytes: &[u8]) -> Self {
+                <$type>::from_le_bytes(bytes.try_into().expect("a chunk is as long as an element"))
+            }
+        }
+
+        impl Element for $type {
+            const DTYPE: DType = DType::$dtype;
+        }
+    )*};
+}
+
+elements!(i8: I8, i16: I16, i32: I32, i64: I64, u8: U8, u16: U16, u32: U32, u64: U64, f32: F32, f64: F64);
+
+impl sealed::Sealed for bool {
+    fn push(self, to: &mut Vec<u8>) {
+        to.push(self.into());
+    }
+
+    fn read(bytes: &[u8]) -> Self {
+        bytes != [0]
+    }
+}
+
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shape_must_fit() {
+        assert!(Array::from_vec(vec![2, 2], vec![1u8, 2, 3]).is_err());
+        assert!(Array::from_vec(vec![usize::MAX, 2], vec![1u8, 2]).is_err());
+        assert!(Array::from_vec::<u8>(vec![0, usize::MAX, 2], vec![]).is_ok());
+        assert_eq!(Array::from_vec(vec![], vec![1.5f64]).unwrap().to_vec::<f64>().unwrap(), [1.5]);
+    }
+
+    #[test]
+    fn elements_are_not_converted() {
+        let array = Array::from_vec(vec![2], vec![true, false]).unwrap();
+        assert_eq!(array.to_vec::<bool>().unwrap(), [true, false]);
+        assert_eq!(
+            array.to_vec::<u8>(),
+            Err(ArrayError::Type { wanted: DType::U8, found: DType::Bool })
+        );
+    }
+
+    #[test]
+    fn shows_what_it_is_and_not_its_data() {
+        let array = Array::from_vec(vec![1000, 1], vec![0i64; 1000]).unwrap();
+        assert_eq!(format!("{array:?}"), "Array(int64[1000, 1])");
+        assert_eq!(array.size(), 8000);
     }
 }

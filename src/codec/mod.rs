@@ -1,5 +1,55 @@
 //! Decoding and encoding of fields by their extension.
+//!
+//! A [`Decoder`] turns the raw fields of a sample into values, an [`Encoder`] turns values into what a shard holds.
+//! Both choose by the last part of the field's name: `seg.png` is an image as `png` is. The extensions are those of
+//! Python's `webdataset`:
+//!
+//! | extension | value |
+//! |---|---|
+//! | `txt text transcript` | [`Value::Text`]: UTF-8, or an error |
+//! | `cls cls2 class count index inx id` | [`Value::Int`], by the rules of Python's `int()` |
+//! | `json jsn` | [`Value::Json`] |
+//! | `npy` | [`Value::Array`] |
+//! | `npz` | [`Value::Arrays`] (feature `npz`) |
+//! | `jpg jpeg jpe jfif png webp ppm pgm pbm pnm` | [`Value::Image`], when [`Decoder::images`] is called |
+//! | `pkl pickle pyd pth pt` | refused: a pickle can run any code |
+//! | any of these with `.gz` | the same, decompressed (feature `gzip`) |
+//! | any other | left as raw bytes |
+//!
+//! It differs from `webdataset` where that would be silent about something wrong: `null` in JSON is a value, 16-bit
+//! grey is scaled and not clipped, damaged images are errors, pickles are not loaded. `NaN` is no JSON and is
+//! refused. In `x.gz` with an unknown `x` the bytes stay compressed, so that writing the sample gives back the same
+//! file; a decoder set for `x` gets them decompressed.
+//!
+//! [`Value::Text`]: crate::Value::Text
+//! [`Value::Int`]: crate::Value::Int
+//! [`Value::Json`]: crate::Value::Json
+//! [`Value::Array`]: crate::Value::Array
+//! [`Value::Arrays`]: crate::Value::Arrays
+//! [`Value::Image`]: crate::Value::Image
 
 mod array;
+mod decoder;
+mod encoder;
+#[cfg_attr(not(feature = "gzip"), path = "no_gzip.rs")]
+mod gzip;
+mod npy;
+#[cfg(feature = "npz")]
+mod npz;
+mod registry;
+mod scalar;
 
-pub use array::{Array, DType};
+pub use array::{Array, ArrayError, DType, Element};
+pub use decoder::Decoder;
+pub use encoder::Encoder;
+pub use npy::NpyError;
+#[cfg(feature = "npz")]
+pub use npz::NpzError;
+
+/// The error of a decoder or encoder that the caller supplies: any error, or a text.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+const TEXT: &str = "txt text transcript";
+const INT: &str = "cls cls2 class count index inx id";
+const JSON: &str = "json jsn";
+const PICKLE: &str = "pkl pickle pyd pth pt";

@@ -1,15 +1,314 @@
 //! Decoded images.
+//!
+//! [`Image::decode`] reads JPEG, PNG, WebP and PNM; the content says which of them it is. The kinds of pixels and
+//! the conversions to them are those of Python's `webdataset` (that is, of Pillow): grey is made of colour by the
+//! weights of ITU-R 601, transparency is dropped without blending or added as opaque, the orientation that EXIF tells
+//! is not applied, and of an animation the first picture is taken. Pixels of 16 bits are scaled to 8, where Pillow
+//! would clip grey ones to white.
+//!
+//! A truncated or damaged image is an error, never a partial picture.
 
-/// A decoded image.
-#[derive(Debug, Clone, PartialEq)]
+mod convert;
+mod decode;
+mod encode;
+
+use crate::{Error, ErrorKind};
+use std::fmt;
+use std::str::FromStr;
+
+/// The extensions of images that can be read.
+pub(crate) const EXTENSIONS: &str = "jpg jpeg jpe jfif png webp ppm pgm pbm pnm";
+
+/// A decoded image: rows from the top, pixels from the left, the channels of a pixel together (HWC).
+///
+/// ```
+/// use shardstream::image::{Image, ImageMode};
+///
+/// let image = Image::new(ImageMode::Rgb8, 2, 1, vec![255, 0, 0, 10, 20, 30])?;
+/// let png = image.to_png()?;
+/// assert_eq!(Image::decode(&png, ImageMode::Rgb8)?, image);
+/// assert_eq!(Image::decode(&png, ImageMode::L8)?.as_u8(), Some(&[76, 18][..]));
+/// # Ok::<(), shardstream::image::ImageError>(())
+/// ```
+#[derive(Clone, PartialEq)]
 pub struct Image {
-    pixels: Vec<u8>,
+    mode: ImageMode,
+    width: u32,
+    height: u32,
+    pixels: Pixels,
+}
+
+/// The kind of pixels of an image. The names are those of webdataset's image specifications.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ImageMode {
+    /// `l8`: grey, 0 to 255.
+    L8,
+    /// `rgb8`: colour, 0 to 255.
+    Rgb8,
+    /// `rgba8`: colour and opacity, 0 to 255.
+    Rgba8,
+    /// `l`: grey, 0 to 1.
+    LF32,
+    /// `rgb`: colour, 0 to 1.
+    RgbF32,
+    /// `rgba`: colour and opacity, 0 to 1.
+    RgbaF32,
+}
+
+impl ImageMode {
+    const ALL: [Self; 6] = [Self::L8, Self::Rgb8, Self::Rgba8, Self::LF32, Self::RgbF32, Self::RgbaF32];
+
+    /// The numbers that make a pixel.
+    #[must_use]
+    pub fn channels(self) -> usize {
+        match self {
+            ImageMode::L8 | ImageMode::LF32 => 1,
+            ImageMode::Rgb8 | ImageMode::RgbF32 => 3,
+            ImageMode::Rgba8 | ImageMode::RgbaF32 => 4,
+        }
+    }
+
+    /// Whether the numbers are `f32` from 0 to 1, and not `u8`.
+    #[must_use]
+    pub fn is_float(self) -> bool {
+        matches!(self, ImageMode::LF32 | ImageMode::RgbF32 | ImageMode::RgbaF32)
+    }
+
+    /// The bytes that a pixel takes.
+    #[must_use]
+    pub fn pixel_size(self) -> usize {
+        self.channels() * if self.is_float() { size_of::<f32>() } else { 1 }
+    }
+
+    /// The name, as webdataset has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ImageMode::L8 => "l8",
+            ImageMode::Rgb8 => "rgb8",
+            ImageMode::Rgba8 => "rgba8",
+            ImageMode::LF32 => "l",
+            ImageMode::RgbF32 => "rgb",
+            ImageMode::RgbaF32 => "rgba",
+        }
+    }
+}
+
+impl fmt::Display for ImageMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for ImageMode {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        ImageMode::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(|| {
+            let names = ImageMode::ALL.map(ImageMode::name).join(", ");
+            ErrorKind::Config(format!("unknown image mode {name:?}; known are {names}")).into()
+        })
+    }
+}
+
+/// The numbers of an image's pixels.
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Pixels {
+    /// 0 to 255.
+    U8(Vec<u8>),
+    /// 0 to 1.
+    F32(Vec<f32>),
+}
+
+impl Pixels {
+    fn len(&self) -> usize {
+        match self {
+            Pixels::U8(pixels) => pixels.len(),
+            Pixels::F32(pixels) => pixels.len(),
+        }
+    }
+}
+
+impl From<Vec<u8>> for Pixels {
+    fn from(pixels: Vec<u8>) -> Self {
+        Pixels::U8(pixels)
+    }
+}
+
+impl From<Vec<f32>> for Pixels {
+    fn from(pixels: Vec<f32>) -> Self {
+        Pixels::F32(pixels)
+    }
+}
+
+impl fmt::Debug for Pixels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pixels::U8(pixels) => write!(f, "U8({} numbers)", pixels.len()),
+            Pixels::F32(pixels) => write!(f, "F32({} numbers)", pixels.len()),
+        }
+    }
+}
+
+/// Why an image could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// The content is not of a format that is read.
+    #[error("not an image of a known format: JPEG, PNG, WebP and PNM are read")]
+    Format,
+    /// The image ends before its end.
+    #[error("the image is truncated: it has no end marker")]
+    Truncated,
+    /// The image would take too much memory.
+    #[error("an image of {width} x {height} pixels takes more than the limit of {limit} bytes")]
+    TooLarge {
+        /// The width in pixels.
+        width: u32,
+        /// The height in pixels.
+        height: u32,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The image is damaged, or of a kind that its format's decoder does not read.
+    #[error("cannot decode the image")]
+    Decode(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The format has no place for such an image.
+    #[error("an image of the mode {mode} cannot be written as {format}")]
+    Mode {
+        /// The kind of pixels.
+        mode: ImageMode,
+        /// The format.
+        format: &'static str,
+    },
+    /// A number of a pixel is not from 0 to 1.
+    #[error("a pixel has the value {0}, which is not between 0 and 1")]
+    Range(f32),
+    /// The image could not be encoded.
+    #[error("cannot encode the image")]
+    Encode(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The pixels do not fill the width and height, or are of another type than the mode says.
+    #[error("{pixels:?} do not make {width} x {height} pixels of the mode {mode}")]
+    Pixels {
+        /// The kind of pixels.
+        mode: ImageMode,
+        /// The width in pixels.
+        width: u32,
+        /// The height in pixels.
+        height: u32,
+        /// What was given.
+        pixels: Pixels,
+    },
 }
 
 impl Image {
+    /// Makes an image of pixels.
+    ///
+    /// # Errors
+    /// [`ImageError::Pixels`] when they do not fill the width and height, or are of another type than the mode says.
+    pub fn new(
+        mode: ImageMode,
+        width: u32,
+        height: u32,
+        pixels: impl Into<Pixels>,
+    ) -> Result<Self, ImageError> {
+        let pixels = pixels.into();
+        let numbers = u64::from(width) * u64::from(height); // at most 2^64, less what two factors of 2^32 - 1 lack
+        let fits = numbers.checked_mul(mode.channels() as u64) == Some(pixels.len() as u64);
+        if fits && mode.is_float() == matches!(pixels, Pixels::F32(_)) {
+            Ok(Image { mode, width, height, pixels })
+        } else {
+            Err(ImageError::Pixels { mode, width, height, pixels })
+        }
+    }
+
+    /// The kind of pixels.
+    #[must_use]
+    pub fn mode(&self) -> ImageMode {
+        self.mode
+    }
+
+    /// The width in pixels.
+    #[must_use]
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// The height in pixels.
+    #[must_use]
+    pub fn height(&self) -> u32 {
+        self.height
+    }
+
+    /// The pixels: rows from the top, pixels from the left, the channels of a pixel together.
+    #[must_use]
+    pub fn pixels(&self) -> &Pixels {
+        &self.pixels
+    }
+
+    /// Takes the pixels out.
+    #[must_use]
+    pub fn into_pixels(self) -> Pixels {
+        self.pixels
+    }
+
+    /// The pixels' numbers from 0 to 255, unless the image is one of `f32`.
+    #[must_use]
+    pub fn as_u8(&self) -> Option<&[u8]> {
+        match &self.pixels {
+            Pixels::U8(pixels) => Some(pixels),
+            Pixels::F32(_) => None,
+        }
+    }
+
+    /// The pixels' numbers from 0 to 1, if the image is one of `f32`.
+    #[must_use]
+    pub fn as_f32(&self) -> Option<&[f32]> {
+        match &self.pixels {
+            Pixels::F32(pixels) => Some(pixels),
+            Pixels::U8(_) => None,
+        }
+    }
+
     /// The bytes that the pixels take.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.pixels.len()
+        match &self.pixels {
+            Pixels::U8(pixels) => pixels.len(),
+            Pixels::F32(pixels) => size_of_val(&**pixels),
+        }
+    }
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Image({}, {} x {})", self.mode, self.width, self.height)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_have_the_names_of_webdataset() {
+        for (name, mode) in [("l8", ImageMode::L8), ("rgb", ImageMode::RgbF32), ("rgba8", ImageMode::Rgba8)] {
+            assert_eq!(name.parse::<ImageMode>().unwrap(), mode);
+            assert_eq!(mode.to_string(), name);
+        }
+        assert!("RGB".parse::<ImageMode>().unwrap_err().to_string().contains("rgba8"));
+    }
+
+    #[test]
+    fn pixels_must_fit() {
+        assert!(Image::new(ImageMode::Rgb8, 2, 2, vec![0u8; 12]).is_ok());
+        assert!(Image::new(ImageMode::Rgb8, 2, 2, vec![0u8; 11]).is_err());
+        assert!(Image::new(ImageMode::RgbF32, 2, 2, vec![0u8; 12]).is_err());
+        assert!(Image::new(ImageMode::Rgba8, u32::MAX, u32::MAX, vec![0u8; 4]).is_err());
+        let image = Image::new(ImageMode::LF32, 2, 1, vec![0f32, 1.]).unwrap();
+        assert_eq!((image.size(), image.as_u8(), image.as_f32()), (8, None, Some(&[0., 1.][..])));
+        assert_eq!(format!("{image:?}"), "Image(l, 2 x 1)");
     }
 }

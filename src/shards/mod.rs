@@ -1,1 +1,266 @@
 //! What to read: shard URLs in brace notation, lists and listings.
+//!
+//! | to read | use |
+//! |---|---|
+//! | `gs://bucket/train-{000..146}.tar` | [`ShardList::expand`] |
+//! | URLs that are taken as they are | [`ShardList::from_urls`] |
+//! | a text file with a pattern on each line | [`ShardList::from_lines`] |
+//! | `gs://bucket/train/*.tar` | [`glob::split`], a listing of the store, and [`ShardList::from_listing`] |
+
+pub mod braces;
+mod expand;
+pub mod glob;
+
+use crate::error::{Error, ErrorKind, Result};
+use braces::Budget;
+use std::fmt;
+use std::ops::Index;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// The most shards that patterns may expand to.
+const MAX_SHARDS: usize = 10_000_000;
+
+/// The URLs or paths of the shards of a dataset, in order. Cheap to clone.
+///
+/// ```
+/// use shardstream::ShardList;
+///
+/// let shards = ShardList::expand("gs://bucket/{train,val}-{000..146}.tar")?;
+/// assert_eq!(shards.len(), 2 * 147);
+/// assert_eq!(&*shards[147], "gs://bucket/val-000.tar");
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ShardList(Arc<[Arc<str>]>);
+
+impl ShardList {
+    /// Expands a pattern, as WebDataset does: it is split at each `::`, in each piece `${NAME}` is replaced by the
+    /// environment variable `WDS_NAME`, and then the [braces](braces) are expanded. A value may use variables
+    /// itself, up to 10 deep.
+    ///
+    /// Wildcards (`*`) are left as they are, since only a listing can answer them: see [`glob`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Pattern`] with the place in the pattern when it is malformed, gives an empty URL, or more than 10
+    /// million of them; [`ErrorKind::MissingVariable`]; [`ErrorKind::NoShards`] when the pattern is empty.
+    pub fn expand(pattern: &str) -> Result<Self> {
+        Self::expand_with(pattern, |_| None)
+    }
+
+    /// [`expand`](ShardList::expand), with `${NAME}` replaced by what `vars` says for `NAME`. Where that is none, the
+    /// environment variable `WDS_NAME` is asked.
+    ///
+    /// ```
+    /// use shardstream::ShardList;
+    ///
+    /// let shards = ShardList::expand_with("${ROOT}/{0..9}.tar", |name| (name == "ROOT").then(|| "gs://b".into()))?;
+    /// assert_eq!(&*shards[9], "gs://b/9.tar");
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`expand`](ShardList::expand).
+    pub fn expand_with(pattern: &str, vars: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        if pattern.is_empty() {
+            return Err(ErrorKind::NoShards("the pattern is empty".into()).into());
+        }
+        let variable = |name: &str| vars(name).or_else(|| std::env::var(format!("WDS_{name}")).ok());
+        let mut urls = Vec::new();
+        expand::expand(pattern, &variable, &mut Budget::new(MAX_SHARDS), &mut urls)?;
+        Ok(urls.into_iter().collect())
+    }
+
+    /// Reads a list of patterns, one on each line, each of which is [expanded](ShardList::expand). Empty lines, and
+    /// lines that start with `#`, are skipped.
+    ///
+    /// ```
+    /// use shardstream::ShardList;
+    ///
+    /// let shards = ShardList::from_lines("# nothing but the best\na-{0..2}.tar\n\nb.tar\n")?;
+    /// assert_eq!(shards.len(), 4);
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`expand`](ShardList::expand); [`ErrorKind::NoShards`] when no line has a pattern.
+    pub fn from_lines(text: &str) -> Result<Self> {
+        let variable = |name: &str| std::env::var(format!("WDS_{name}")).ok();
+        let mut budget = Budget::new(MAX_SHARDS);
+        let mut urls = Vec::new();
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            expand::expand(line, &variable, &mut budget, &mut urls)?;
+        }
+        if urls.is_empty() {
+            return Err(ErrorKind::NoShards("the list has no line with a pattern".into()).into());
+        }
+        Ok(urls.into_iter().collect())
+    }
+
+    /// Picks the names that match a pattern with [wildcards](glob), and sorts them by their bytes, so that the list
+    /// does not depend on the order in which the store lists.
+    ///
+    /// The pattern and the names are written in full, with the scheme. Names that end with `/` stand for directories
+    /// and are no shards.
+    ///
+    /// ```
+    /// use shardstream::ShardList;
+    ///
+    /// let listed = ["gs://b/t/1.tar", "gs://b/t/0.tar", "gs://b/t/README"].map(String::from);
+    /// let shards = ShardList::from_listing("gs://b/t/*.tar", listed)?;
+    /// assert_eq!(shards, ShardList::from_urls(["gs://b/t/0.tar", "gs://b/t/1.tar"]));
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Pattern`] when the pattern is malformed, [`ErrorKind::NoShards`] when no name matches.
+    pub fn from_listing(pattern: &str, names: impl IntoIterator<Item = String>) -> Result<Self> {
+        let glob = glob::Glob::new(pattern)?;
+        let mut found: Vec<String> =
+            names.into_iter().filter(|name| !name.ends_with('/') && glob.matches(name)).collect();
+        if found.is_empty() {
+            return Err(ErrorKind::NoShards(format!("nothing that is listed matches {pattern}")).into());
+        }
+        found.sort_unstable();
+        Ok(found.into_iter().collect())
+    }
+
+    /// A list of URLs or paths that are taken as they are: braces and variables are not expanded.
+    #[must_use]
+    pub fn from_urls<S: Into<Arc<str>>>(urls: impl IntoIterator<Item = S>) -> Self {
+        urls.into_iter().collect()
+    }
+
+    /// The number of shards.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no shard.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The shard of this number, counted from 0.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&Arc<str>> {
+        self.0.get(index)
+    }
+
+    /// The shards in order.
+    pub fn iter(&self) -> std::slice::Iter<'_, Arc<str>> {
+        self.0.iter()
+    }
+}
+
+impl<S: Into<Arc<str>>> FromIterator<S> for ShardList {
+    fn from_iter<I: IntoIterator<Item = S>>(urls: I) -> Self {
+        ShardList(urls.into_iter().map(Into::into).collect())
+    }
+}
+
+impl FromStr for ShardList {
+    type Err = Error;
+
+    /// As [`ShardList::expand`].
+    fn from_str(pattern: &str) -> Result<Self> {
+        Self::expand(pattern)
+    }
+}
+
+impl Index<usize> for ShardList {
+    type Output = Arc<str>;
+
+    /// # Panics
+    /// When there is no shard of this number, as for slices.
+    fn index(&self, index: usize) -> &Arc<str> {
+        &self.0[index]
+    }
+}
+
+impl<'a> IntoIterator for &'a ShardList {
+    type Item = &'a Arc<str>;
+    type IntoIter = std::slice::Iter<'a, Arc<str>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// The number of shards with the first and the last of them.
+impl fmt::Display for ShardList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.0 {
+            [] => f.write_str("no shards"),
+            [only] => write!(f, "1 shard: {only}"),
+            [first, .., last] => write!(f, "{} shards: {first} ... {last}", self.len()),
+        }
+    }
+}
+
+impl fmt::Debug for ShardList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ShardList({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_wins_over_the_environment() {
+        let error = ShardList::expand("${NOT_SET_ANYWHERE}").unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::MissingVariable { .. }));
+        let list = ShardList::expand_with("${NOT_SET_ANYWHERE}", |_| Some("x{0,1}".into())).unwrap();
+        assert_eq!(list, ShardList::from_urls(["x0", "x1"]));
+    }
+
+    #[test]
+    fn nothing_is_an_error() {
+        for result in [
+            ShardList::expand(""),
+            ShardList::from_lines("# a\n \n"),
+            ShardList::from_listing("d/*.tar", ["d/a.txt".into(), "d/x.tar/".into()]),
+        ] {
+            let error = result.unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::NoShards(_)), "{error}");
+        }
+    }
+
+    #[test]
+    fn bounded_expansion() {
+        for pattern in ["{0..99999999999}".to_owned(), "{a,b}".repeat(60), "{0..10000000}".to_owned()] {
+            let error = pattern.parse::<ShardList>().unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Pattern { .. }), "{error}");
+        }
+        // The limit is one for all lines: the second line is never made.
+        assert!(ShardList::from_lines("{1..1000}\n{1..9999001}").is_err());
+    }
+
+    #[test]
+    fn lines_of_any_system() {
+        let list = ShardList::from_lines("a{0,1}\r\n  # no\r\n\r\n b#2 \r\n").unwrap();
+        assert_eq!(list, ShardList::from_urls(["a0", "a1", "b#2"]));
+    }
+
+    #[test]
+    fn listings_are_sorted_by_bytes() {
+        let names = ["d/b.tar", "d/B.tar", "d/é.tar", "d/10.tar", "d/9.tar", "e/a.tar"].map(String::from);
+        let list = ShardList::from_listing("d/*.tar", names).unwrap();
+        assert_eq!(list, ShardList::from_urls(["d/10.tar", "d/9.tar", "d/B.tar", "d/b.tar", "d/é.tar"]));
+    }
+
+    #[test]
+    fn lists_are_literal_and_concise() {
+        let list = ShardList::from_urls(["a{1..3}", "b*", "c"]);
+        assert_eq!(list.len(), 3);
+        assert_eq!(list.to_string(), "3 shards: a{1..3} ... c");
+        assert_eq!(format!("{list:?}"), "ShardList(3 shards: a{1..3} ... c)");
+        assert_eq!(list.get(3), None);
+        let second: ShardList = list.iter().skip(1).cloned().collect();
+        assert_eq!(&*second[0], "b*");
+    }
+}

@@ -1,1 +1,316 @@
-//! Where bytes come from and go to: local files, memory, object stores, HTTP; decompression.
+//! Where bytes come from and go to: local files, memory, object stores, web servers; decompression.
+//!
+//! | URL | place | feature |
+//! |---|---|---|
+//! | a path, `file:` | local files | |
+//! | `gs://bucket/key` | Google Cloud Storage | `gcs` |
+//! | `s3://bucket/key` | Amazon S3 and its likes | `s3` |
+//! | `az://container/key`, `abfss://container@account.dfs.core.windows.net/key` | Azure Blob Storage | `azure` |
+//! | `http://`, `https://` | web servers, signed URLs | `http` |
+//!
+//! Keys stand in URLs of buckets as they are, without percent-encoding. Names that end in `.gz` or `.zst` (`.tgz`,
+//! `.tzst`) are decompressed while they are read.
+//!
+//! Clients take their settings from the environment, with the names of `object_store`: `GOOGLE_…`, `AWS_…` and
+//! `AZURE_…`, and `STORAGE_EMULATOR_HOST` for an emulator of Google Cloud Storage. Public buckets are read without
+//! credentials if `GOOGLE_SKIP_SIGNATURE`, `AWS_SKIP_SIGNATURE` or `AZURE_SKIP_SIGNATURE` is `true`.
+//!
+//! An object is read as bounded ranges of one pinned version, each checked for its length: what comes out is the
+//! object as it was at one moment, or an error. No message shows passwords or the query of a signed URL.
+
+mod body;
+mod cloud;
+mod decompress;
+mod fetch;
+#[cfg(feature = "http")]
+mod http;
+mod local;
+mod location;
+mod object;
+mod runtime;
+mod source;
+mod upload;
+
+pub use body::{Body, Stopper};
+pub use object_store;
+pub use source::{GetOptions, GetResponse, ObjectInfo, Source};
+pub use upload::ObjectWriter;
+
+use crate::{Error, ErrorKind, Result};
+use body::Chunks;
+use decompress::Compression;
+use fetch::Limits;
+use futures::stream::TryStreamExt;
+use local::{FileChunks, LocalWriter};
+use object::ObjectSource;
+use object_store::ObjectStore;
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use upload::UploadWriter;
+
+/// Opens, lists and writes objects by URL.
+///
+/// Cloning is cheap, and clones share their clients: one per bucket, made when it is first needed.
+///
+/// ```
+/// use shardstream::store::Store;
+/// use std::io::Write;
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("note.txt");
+/// # let path = path.to_str().unwrap();
+/// let store = Store::default();
+/// let mut writer = store.create(path)?;
+/// writer.write_all(b"whole or not at all")?;
+/// writer.finish()?;
+/// assert_eq!(store.open(path)?.read_all()?, "whole or not at all");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    limits: Limits,
+    /// The caller's sources, with the beginnings of the URLs they serve, longest first.
+    registered: Vec<(String, Arc<dyn Source>)>,
+    /// Clients made from the environment, by what stands before the key in the URL.
+    clients: Mutex<HashMap<String, Arc<dyn Source>>>,
+}
+
+impl Default for Store {
+    /// All schemes whose features are compiled in, configured from the environment.
+    fn default() -> Self {
+        Store::builder().build()
+    }
+}
+
+impl Store {
+    /// Begins a store with sources or limits of the caller's own.
+    pub fn builder() -> StoreBuilder {
+        StoreBuilder { limits: Limits::default(), registered: Vec::new() }
+    }
+
+    /// Opens the object at `url` for reading.
+    ///
+    /// Nothing is requested before the first read, and what goes wrong then is the first item of the body.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::UnsupportedScheme`] and [`ErrorKind::UnsupportedCompression`], which name the feature that is
+    /// missing, and errors in the URL or in the settings of its client.
+    pub fn open(&self, url: &str) -> Result<Body> {
+        self.open_at(url).map_err(|error| error.in_shard(location::redacted(url)))
+    }
+
+    fn open_at(&self, url: &str) -> Result<Body> {
+        let compression = Compression::of(url)?;
+        let chunks = match self.place(url)? {
+            Place::Local(path) => Chunks::Blocking(Box::new(FileChunks::Unopened(path))),
+            Place::Source(source) => Chunks::Stream(fetch::fetch(source, url.into(), self.0.limits)),
+        };
+        Ok(Body::new(chunks).compressed(compression).named(location::redacted(url)))
+    }
+
+    /// Lists all objects under the directory `prefix`, at any depth, sorted by URL. Blocks.
+    ///
+    /// `prefix` is a directory whether it ends in `/` or not: `gs://bucket/train` does not list
+    /// `gs://bucket/train-0.tar`.
+    ///
+    /// # Errors
+    ///
+    /// If the place cannot be reached or cannot be listed, as web servers cannot. A local directory must exist; in a
+    /// bucket there are no directories, and a listing may be empty.
+    pub fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
+        let mut objects = self.list_at(prefix).map_err(|error| error.in_shard(location::redacted(prefix)))?;
+        objects.sort_unstable();
+        Ok(objects)
+    }
+
+    fn list_at(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
+        match self.place(prefix)? {
+            Place::Local(path) if prefix.starts_with("file:") => local::list(&path, |path| file_url(path)),
+            Place::Local(path) => local::list(&path, |path| path_text(path)),
+            Place::Source(source) => runtime::run(source.list(prefix).try_collect()),
+        }
+    }
+
+    /// Begins an object at `url`, which appears, or replaces the one that is there, when it is
+    /// [finished](ObjectWriter::finish). Missing local directories are made.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Store::open), and if a local file cannot be made.
+    pub fn create(&self, url: &str) -> Result<Box<dyn ObjectWriter>> {
+        let create = || -> Result<Box<dyn ObjectWriter>> {
+            match self.place(url)? {
+                Place::Local(path) => Ok(Box::new(LocalWriter::create(url, path)?)),
+                Place::Source(source) => Ok(Box::new(UploadWriter::create(&*source, url)?)),
+            }
+        };
+        create().map_err(|error| error.in_shard(location::redacted(url)))
+    }
+
+    fn place(&self, url: &str) -> Result<Place> {
+        let serves = |base: &str| {
+            let rest = url.strip_prefix(base);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        if let Some((_, source)) = self.0.registered.iter().find(|(base, _)| serves(base)) {
+            return Ok(Place::Source(Arc::clone(source)));
+        }
+        if url.starts_with("pipe:") {
+            let hint = "commands are not run; read the object by its own URL, or give the builder a source for it";
+            return Err(unsupported("pipe", hint));
+        }
+        match location::local_path(url) {
+            Some(path) => Ok(Place::Local(path?)),
+            None => self.client(url).map(Place::Source),
+        }
+    }
+
+    fn client(&self, url: &str) -> Result<Arc<dyn Source>> {
+        let scheme = location::scheme(url).unwrap_or_default();
+        let base = match scheme {
+            "http" | "https" => "http",
+            _ => location::authority(url),
+        };
+        let mut clients = self.0.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(base) {
+            return Ok(Arc::clone(client));
+        }
+        let client: Arc<dyn Source> = match cloud::client(base)? {
+            Some(store) => Arc::new(ObjectSource::new(base.to_owned(), store)),
+            None if base == "http" => web()?,
+            None => {
+                let hint = "the schemes are file, gs, s3, az, http and https; the builder can register sources for others";
+                return Err(unsupported(scheme, hint));
+            }
+        };
+        clients.insert(base.to_owned(), Arc::clone(&client));
+        Ok(client)
+    }
+}
+
+/// Who answers for a URL.
+enum Place {
+    Local(std::path::PathBuf),
+    Source(Arc<dyn Source>),
+}
+
+fn unsupported(scheme: &str, hint: impl Into<String>) -> Error {
+    ErrorKind::UnsupportedScheme { scheme: scheme.to_owned(), hint: hint.into() }.into()
+}
+
+#[allow(dead_code, reason = "unused when all schemes are compiled in")]
+fn missing(scheme: &str, feature: &str) -> Error {
+    unsupported(scheme, format!("enable the feature `{feature}` of shardstream"))
+}
+
+#[cfg(feature = "http")]
+fn web() -> Result<Arc<dyn Source>> {
+    Ok(Arc::new(http::HttpSource::new()?))
+}
+
+#[cfg(not(feature = "http"))]
+fn web() -> Result<Arc<dyn Source>> {
+    Err(missing("http", "http"))
+}
+
+fn path_text(path: &Path) -> Result<String> {
+    match path.to_str() {
+        Some(path) => Ok(path.to_owned()),
+        None => Err(ErrorKind::Config(format!("the file name {} is not UTF-8", path.display())).into()),
+    }
+}
+
+fn file_url(path: &Path) -> Result<String> {
+    let path = std::path::absolute(path)?;
+    match url::Url::from_file_path(&path) {
+        Ok(url) => Ok(url.into()),
+        Err(()) => path_text(&path),
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let registered: Vec<_> = self.0.registered.iter().map(|(base, _)| location::redacted(base)).collect();
+        f.debug_struct("Store").field("limits", &self.0.limits).field("registered", &registered).finish_non_exhaustive()
+    }
+}
+
+/// Settings of a [`Store`].
+///
+/// ```
+/// use shardstream::store::{Store, object_store::memory::InMemory};
+/// use std::sync::Arc;
+///
+/// let store = Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build();
+/// store.create("mem://a/b.txt")?.finish()?;
+/// assert_eq!(store.list("mem://a")?[0].url, "mem://a/b.txt");
+/// # Ok::<_, shardstream::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct StoreBuilder {
+    limits: Limits,
+    registered: Vec<(String, Arc<dyn Source>)>,
+}
+
+impl StoreBuilder {
+    /// Serves all URLs that begin with `prefix` from `source`: a scheme (`hf` or `hf://`) or more (`gs://bucket`).
+    ///
+    /// The longest prefix wins, and any prefix wins over the built-in clients.
+    pub fn with_source(mut self, prefix: &str, source: Arc<dyn Source>) -> Self {
+        self.registered.push((base_of(prefix), source));
+        self
+    }
+
+    /// Serves all URLs that begin with `prefix` from `store`, with the rest of the URL as the key.
+    pub fn with_object_store(self, prefix: &str, store: Arc<dyn ObjectStore>) -> Self {
+        let source = ObjectSource::new(base_of(prefix), store);
+        self.with_source(prefix, Arc::new(source))
+    }
+
+    /// How many bytes one request asks for; 8 MiB unless set.
+    pub fn range_size(mut self, bytes: u64) -> Self {
+        self.limits.range_size = bytes.max(1);
+        self
+    }
+
+    /// How many requests of one object are in flight; 4 unless set. With [`range_size`](StoreBuilder::range_size) it
+    /// bounds the memory that an open object takes.
+    pub fn ranges_in_flight(mut self, requests: usize) -> Self {
+        self.limits.ranges_in_flight = requests.max(1);
+        self
+    }
+
+    /// How often a request, or the rest of a range, is tried again after a fault that may pass; 5 unless set.
+    pub fn retries(mut self, retries: u32) -> Self {
+        self.limits.retries = retries;
+        self
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn build(mut self) -> Store {
+        self.registered.sort_by_key(|(base, _)| std::cmp::Reverse(base.len()));
+        Store(Arc::new(Inner { limits: self.limits, registered: self.registered, clients: Mutex::default() }))
+    }
+}
+
+impl fmt::Debug for StoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreBuilder").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// What stands before `/key` in the URLs of a prefix: `mem:/` for `mem` and `mem://`, `gs://bucket` for itself.
+fn base_of(prefix: &str) -> String {
+    let prefix = prefix.trim_end_matches('/');
+    match prefix.contains("://") {
+        true => prefix.to_owned(),
+        false => format!("{}:/", prefix.trim_end_matches(':')),
+    }
+}

@@ -1,0 +1,198 @@
+//! From raw fields to values.
+
+use super::npy::NpyError;
+use super::registry::{Registry, inside_gz};
+use super::{Array, BoxError, INT, JSON, PICKLE, TEXT, gzip, scalar};
+#[cfg(feature = "image")]
+use crate::image::{self, Image, ImageMode};
+use crate::{Error, ErrorKind, Result, Sample, Value};
+use bytes::Bytes;
+use std::fmt;
+use std::sync::Arc;
+
+/// A function that decodes bytes into a value that takes no more than some bytes.
+type Decode = dyn Fn(&Bytes, usize) -> Result<Value, BoxError> + Send + Sync;
+
+/// Decodes the fields of samples by their extensions.
+///
+/// [The module](crate::codec) has the table of extensions. The longest extension that is known wins, `seg.png` before
+/// `png`; of two functions for one extension, the one that was set last.
+///
+/// ```
+/// use shardstream::codec::Decoder;
+/// use shardstream::{Sample, Value};
+///
+/// let decoder = Decoder::new()
+///     .with("tokens", |bytes| Ok(Value::other(bytes.chunks(2).map(<[u8]>::to_vec).collect::<Vec<_>>())))
+///     .without("pkl");
+/// let sample = Sample::new("0001").with("cls", b"7\n").with("txt", b"a cat").with("tokens", b"abcd").with("bin", b"!");
+/// let mut sample = decoder.decode(sample)?;
+/// assert_eq!(sample.take::<i64>("cls")?, 7);
+/// assert_eq!(sample.take::<String>("txt")?, "a cat");
+/// assert_eq!(sample.get("tokens").and_then(Value::downcast::<Vec<Vec<u8>>>).unwrap().len(), 2);
+/// assert_eq!(sample.get("bin").and_then(Value::as_bytes).unwrap(), "!");
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Decoder {
+    codecs: Registry<Decode>,
+    only: Option<Arc<[String]>>,
+    max_size: usize,
+}
+
+/// What a decoder reports where bytes hold a pickle.
+#[derive(Debug, thiserror::Error)]
+#[error("a Python pickle")]
+struct IsPickle;
+
+impl Decoder {
+    /// What a field may take when it is decoded, unless [`max_size`](Decoder::max_size) says otherwise: 512 MiB.
+    pub const DEFAULT_MAX_SIZE: usize = 512 << 20;
+
+    /// The standard decoders. Images stay raw until [`images`](Decoder::images) is called; pickles are refused.
+    #[must_use]
+    pub fn new() -> Self {
+        let decoder = Decoder::empty()
+            .set(TEXT, |bytes, _| scalar::read_text(bytes))
+            .set(INT, |bytes, _| scalar::read_int(bytes))
+            .set(JSON, |bytes, _| scalar::read_json(bytes))
+            .set("npy", |bytes, _| Array::from_npy(bytes).map(Value::Array).map_err(array_error))
+            .set(PICKLE, |_, _| Err(IsPickle.into()));
+        #[cfg(feature = "npz")]
+        let decoder = decoder.set("npz", |bytes, max_size| {
+            super::npz::read(bytes, max_size).map(Value::Arrays).map_err(|error| match error {
+                super::NpzError::Array { source: NpyError::Pickle, .. } => IsPickle.into(),
+                other => other.into(),
+            })
+        });
+        decoder
+    }
+
+    /// No decoders.
+    #[must_use]
+    pub fn empty() -> Self {
+        Decoder { codecs: Registry::new(), only: None, max_size: Decoder::DEFAULT_MAX_SIZE }
+    }
+
+    /// Sets a decoder of your own for these extensions, which stand apart by spaces or semicolons.
+    ///
+    /// A field with `.gz` after the extension is decompressed first, unless a decoder for the name with `.gz` is set.
+    #[must_use]
+    pub fn with(
+        self,
+        extensions: &str,
+        decode: impl Fn(&Bytes) -> Result<Value, BoxError> + Send + Sync + 'static,
+    ) -> Self {
+        self.set(extensions, move |bytes, _| decode(bytes))
+    }
+
+    /// Leaves the fields with these extensions raw.
+    #[must_use]
+    pub fn without(mut self, extensions: &str) -> Self {
+        self.codecs.remove(extensions);
+        self
+    }
+
+    /// Decodes images too, to pixels of this kind. The content says which format an image is of.
+    #[cfg(feature = "image")]
+    #[must_use]
+    pub fn images(self, mode: ImageMode) -> Self {
+        self.set(image::EXTENSIONS, move |bytes, max_size| {
+            Ok(Value::Image(Image::decode_within(bytes, mode, max_size)?))
+        })
+    }
+
+    /// Leaves all fields but these raw. Full names count here: `only(&["png"])` leaves `seg.png` raw.
+    #[must_use]
+    pub fn only(mut self, fields: &[&str]) -> Self {
+        self.only = Some(fields.iter().map(|field| (*field).to_owned()).collect());
+        self
+    }
+
+    /// Refuses fields that take more than this many bytes when they are decompressed or become an image: a few bytes
+    /// of input can ask for any amount of memory.
+    #[must_use]
+    pub fn max_size(mut self, bytes: usize) -> Self {
+        self.max_size = bytes;
+        self
+    }
+
+    /// Decodes every raw field whose extension is known, and leaves the others as they are.
+    ///
+    /// # Errors
+    /// Those of [`decode_field`](Decoder::decode_field), with the sample's key and shard.
+    pub fn decode(&self, mut sample: Sample) -> Result<Sample> {
+        match self.decode_fields(&mut sample) {
+            Ok(()) => Ok(sample),
+            Err(error) => Err(sample.locate(error)),
+        }
+    }
+
+    fn decode_fields(&self, sample: &mut Sample) -> Result<()> {
+        for (field, value) in sample.fields_mut() {
+            if let Value::Bytes(bytes) = value {
+                if let Some(decoded) = self.decode_field(field, bytes)? {
+                    *value = decoded;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes one field; none when it should stay raw.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Decode`] with the error of the decoder, and [`ErrorKind::Pickle`] for pickles.
+    pub fn decode_field(&self, field: &str, bytes: &Bytes) -> Result<Option<Value>> {
+        if self.only.as_ref().is_some_and(|only| !only.iter().any(|name| name == field)) {
+            return Ok(None);
+        }
+        let decoded = if let Some(decode) = self.codecs.find(field) {
+            decode(bytes, self.max_size)
+        } else if let Some(decode) = inside_gz(field).and_then(|inner| self.codecs.find(inner)) {
+            gzip::decompress(bytes, self.max_size).and_then(|bytes| decode(&bytes, self.max_size))
+        } else {
+            return Ok(None);
+        };
+        decoded.map(Some).map_err(|source| {
+            if source.is::<IsPickle>() {
+                ErrorKind::Pickle { field: field.into() }.into()
+            } else {
+                Error::decode(field, source)
+            }
+        })
+    }
+
+    fn set(
+        mut self,
+        extensions: &str,
+        decode: impl Fn(&Bytes, usize) -> Result<Value, BoxError> + Send + Sync + 'static,
+    ) -> Self {
+        let decode: Arc<Decode> = Arc::new(decode);
+        self.codecs.set(extensions, &decode);
+        self
+    }
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Decoder::new()
+    }
+}
+
+impl fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decoder")
+            .field("extensions", &self.codecs.extensions().collect::<Vec<_>>())
+            .field("only", &self.only)
+            .field("max_size", &self.max_size)
+            .finish()
+    }
+}
+
+fn array_error(error: NpyError) -> BoxError {
+    match error {
+        NpyError::Pickle => IsPickle.into(),
+        other => other.into(),
+    }
+}

@@ -1,0 +1,107 @@
+//! The npz format: npy files in a zip archive, each under the name of its array.
+
+use super::{Array, NpyError};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::io::{Cursor, Read, Write};
+use zip::result::ZipError;
+use zip::write::SimpleFileOptions;
+use zip::{ZipArchive, ZipWriter};
+
+/// Why bytes are not an npz file that can be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NpzError {
+    /// The zip archive is damaged, or of a kind that is not read.
+    #[error("bad npz archive")]
+    Archive(#[from] ZipError),
+    /// A member of the archive could not be read.
+    #[error("cannot read the array {name:?}")]
+    Read {
+        /// The array's name.
+        name: String,
+        /// The error.
+        source: std::io::Error,
+    },
+    /// A member of the archive is not an array that can be read.
+    #[error("cannot read the array {name:?}")]
+    Array {
+        /// The array's name.
+        name: String,
+        /// The error.
+        source: NpyError,
+    },
+    /// Two arrays have one name.
+    #[error("two arrays have the name {0:?}")]
+    Duplicate(String),
+    /// The arrays take too much memory.
+    #[error("the arrays take more than the limit of {0} bytes")]
+    TooLarge(usize),
+}
+
+/// Reads an archive whose members take at most `limit` bytes in all.
+pub(super) fn read(file: &[u8], limit: usize) -> Result<BTreeMap<String, Array>, NpzError> {
+    let mut archive = ZipArchive::new(Cursor::new(file))?;
+    let mut arrays = BTreeMap::new();
+    let mut left = limit;
+    for index in 0..archive.len() {
+        let member = archive.by_index(index)?;
+        let name = member.name().trim_end_matches(".npy").to_owned();
+        let mut bytes = Vec::new();
+        let read = member.take((left as u64).saturating_add(1)).read_to_end(&mut bytes);
+        read.map_err(|source| NpzError::Read { name: name.clone(), source })?;
+        left = left.checked_sub(bytes.len()).ok_or(NpzError::TooLarge(limit))?;
+        let array = Array::from_npy(&bytes.into())
+            .map_err(|source| NpzError::Array { name: name.clone(), source })?;
+        if arrays.insert(name.clone(), array).is_some() {
+            return Err(NpzError::Duplicate(name));
+        }
+    }
+    Ok(arrays)
+}
+
+/// Writes a compressed archive, the same bytes every time.
+pub(super) fn write(arrays: &BTreeMap<String, Array>) -> Result<Bytes, NpzError> {
+    let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, array) in arrays {
+        archive.start_file(format!("{name}.npy"), SimpleFileOptions::default())?;
+        archive.write_all(&array.to_npy()).map_err(|source| NpzError::Read { name: name.clone(), source })?;
+    }
+    Ok(archive.finish()?.into_inner().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrays() -> BTreeMap<String, Array> {
+        [
+            ("a".to_owned(), Array::from_vec(vec![2], vec![1u8, 2]).unwrap()),
+            ("b/c".to_owned(), Array::from_vec(vec![100, 10], vec![0f64; 1000]).unwrap()),
+        ]
+        .into()
+    }
+
+    #[test]
+    fn reads_what_it_writes() {
+        let file = write(&arrays()).unwrap();
+        assert_eq!(file, write(&arrays()).unwrap());
+        assert_eq!(read(&file, 10_000).unwrap(), arrays());
+        assert!(matches!(read(&file, 8_000), Err(NpzError::TooLarge(8_000))));
+    }
+
+    #[test]
+    fn damage_is_an_error_or_harmless() {
+        let file = write(&arrays()).unwrap();
+        for end in 0..file.len() {
+            assert!(read(&file[..end], 10_000).is_err(), "{end}");
+        }
+        for at in 0..file.len() {
+            let mut damaged = file.to_vec();
+            damaged[at] ^= 1;
+            if let Ok(read) = read(&damaged, 10_000) {
+                assert!(read.values().eq(arrays().values()), "{at}");
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Which function stands for which extension.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Functions by extension. The longest extension that a field name ends in wins: `seg.png` before `png`.
+pub(super) struct Registry<F: ?Sized>(BTreeMap<String, Arc<F>>);
+
+impl<F: ?Sized> Registry<F> {
+    pub(super) fn new() -> Self {
+        Registry(BTreeMap::new())
+    }
+
+    /// Sets the function of each of these extensions, which stand apart by spaces, commas or semicolons.
+    pub(super) fn set(&mut self, extensions: &str, function: &Arc<F>) {
+        for extension in split(extensions) {
+            self.0.insert(extension, Arc::clone(function));
+        }
+    }
+
+    /// Forgets the functions of these extensions.
+    pub(super) fn remove(&mut self, extensions: &str) {
+        for extension in split(extensions) {
+            self.0.remove(&extension);
+        }
+    }
+
+    pub(super) fn find(&self, field: &str) -> Option<&Arc<F>> {
+        let lower = lower_case(field);
+        let mut rest = &*lower;
+        loop {
+            if let Some(function) = self.0.get(rest) {
+                return Some(function);
+            }
+            rest = rest.split_once('.')?.1;
+        }
+    }
+
+    pub(super) fn extensions(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+// Not derived, because the functions themselves are not cloned.
+impl<F: ?Sized> Clone for Registry<F> {
+    fn clone(&self) -> Self {
+        Registry(self.0.clone())
+    }
+}
+
+/// The extension inside `.gz`, such as `seg.txt` of `seg.txt.gz`.
+pub(super) fn inside_gz(field: &str) -> Option<&str> {
+    let (inner, last) = field.rsplit_once('.')?;
+    last.eq_ignore_ascii_case("gz").then_some(inner)
+}
+
+fn split(extensions: &str) -> impl Iterator<Item = String> {
+    extensions
+        .split([' ', ',', ';'])
+        .map(|extension| extension.trim_start_matches('.').to_ascii_lowercase())
+        .filter(|extension| !extension.is_empty())
+}
+
+fn lower_case(field: &str) -> Cow<'_, str> {
+    if field.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        field.to_ascii_lowercase().into()
+    } else {
+        field.into()
+    }
+}

@@ -1,0 +1,129 @@
+//! Text, whole numbers and JSON.
+
+use super::BoxError;
+use crate::Value;
+use bytes::Bytes;
+
+pub(super) fn read_text(bytes: &Bytes) -> Result<Value, BoxError> {
+    Ok(Value::Text(std::str::from_utf8(bytes)?.to_owned()))
+}
+
+pub(super) fn read_int(bytes: &Bytes) -> Result<Value, BoxError> {
+    parse_int(bytes).map(Value::Int)
+}
+
+pub(super) fn read_json(bytes: &Bytes) -> Result<Value, BoxError> {
+    Ok(Value::Json(parse_json(bytes)?))
+}
+
+pub(super) fn write_text(value: &Value) -> Result<Bytes, BoxError> {
+    match value {
+        Value::Text(text) => Ok(text.clone().into()),
+        other => Err(refuse(other, "text")),
+    }
+}
+
+/// A label may come as text too, when it is one.
+pub(super) fn write_int(value: &Value) -> Result<Bytes, BoxError> {
+    match value {
+        Value::Int(int) => Ok(int.to_string().into()),
+        Value::Text(text) => parse_int(text.as_bytes()).map(|_| text.clone().into()),
+        other => Err(refuse(other, "a whole number")),
+    }
+}
+
+/// Text is taken as a document that is written already, as webdataset takes it, but only when it is one.
+pub(super) fn write_json(value: &Value) -> Result<Bytes, BoxError> {
+    match value {
+        Value::Json(json) => Ok(serde_json::to_vec(json)?.into()),
+        Value::Int(int) => Ok(int.to_string().into()),
+        Value::Text(text) => match parse_json(text.as_bytes()) {
+            Ok(_) => Ok(text.clone().into()),
+            Err(error) => Err(format!(
+                "text in a JSON field is written as it is, but this is no JSON document ({error}); \
+                 to write a JSON string, use `Value::Json`"
+            )
+            .into()),
+        },
+        other => Err(refuse(other, "a JSON document")),
+    }
+}
+
+pub(super) fn refuse(found: &Value, wanted: &str) -> BoxError {
+    format!("the field's extension is for {wanted}, but the value is {}", found.type_name()).into()
+}
+
+/// Reads a whole number by the rules of Python's `int()`: spaces around it, a sign, and single underscores between
+/// the digits.
+fn parse_int(bytes: &[u8]) -> Result<i64, BoxError> {
+    let error = || format!("{:?} is not a whole number", String::from_utf8_lossy(&bytes[..bytes.len().min(40)]));
+    let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'\x0b';
+    let start = bytes.iter().position(|byte| !is_space(byte)).ok_or_else(error)?;
+    let end = bytes.iter().rposition(|byte| !is_space(byte)).ok_or_else(error)?;
+    let text = std::str::from_utf8(&bytes[start..=end]).map_err(|_| error())?;
+
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if !digits.split('_').all(|group| !group.is_empty() && group.bytes().all(|byte| byte.is_ascii_digit())) {
+        return Err(error().into());
+    }
+    let number = if text.contains('_') { text.replace('_', "").parse() } else { text.parse() };
+    number.map_err(|_| format!("{text} does not fit a 64-bit number").into())
+}
+
+fn parse_json(bytes: &[u8]) -> Result<serde_json::Value, serde_json::Error> {
+    serde_json::from_slice(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn whole_numbers_follow_python() {
+        let good: [(&[u8], i64); 11] = [
+            (b"7", 7),
+            (b" 7\n", 7),
+            (b"\t\x0b\x0c\r7 ", 7),
+            (b"+5", 5),
+            (b"-5", -5),
+            (b"007", 7),
+            (b"1_000", 1000),
+            (b"0_0", 0),
+            (b"-1_0", -10),
+            (b"9223372036854775807", i64::MAX),
+            (b"-9223372036854775808", i64::MIN),
+        ];
+        for (bytes, wanted) in good {
+            assert_eq!(parse_int(bytes).unwrap(), wanted, "{:?}", bytes.escape_ascii().to_string());
+        }
+        let bad: [&[u8]; 19] = [
+            b"", b" ", b"1.5", b"- 1", b"+", b"--1", b"+-1", b"_1", b"1_", b"1__0", b"1 2", b"0x10", b"1\0", b"1e3",
+            b"\x1c1", b"\xc2\xa05", b"\xd9\xa1", b"\xff", b"9223372036854775808",
+        ];
+        for bytes in bad {
+            assert!(parse_int(bytes).is_err(), "{:?}", bytes.escape_ascii().to_string());
+        }
+    }
+
+    #[test]
+    fn json_documents() {
+        assert_eq!(parse_json(b"null").unwrap(), json!(null));
+        assert_eq!(parse_json(b"\xef\xbb\xbf [1] \n").unwrap(), json!([1]));
+        assert_eq!(parse_json(b"{\"a\": 1, \"a\": 2}").unwrap(), json!({"a": 2}));
+        // The nearest number, not one beside it.
+        assert_eq!(parse_json(b"5e-324").unwrap(), json!(5e-324));
+        assert_eq!(parse_json(b"9007199254740993.0").unwrap(), json!(9_007_199_254_740_992.0));
+        for bytes in [&b"NaN"[..], b"", b"[1,]", b"{\"a\":1} x", b"\xff\xfe1\0", b"1e999"] {
+            assert!(parse_json(bytes).is_err(), "{:?}", bytes.escape_ascii().to_string());
+        }
+        assert!(parse_json("[".repeat(100_000).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn text_in_a_json_field_must_be_json() {
+        assert_eq!(write_json(&"{\"a\": 1}".into()).unwrap(), "{\"a\": 1}");
+        assert!(write_json(&"a cat".into()).unwrap_err().to_string().contains("Value::Json"));
+        assert_eq!(write_json(&Value::Json(json!("a cat"))).unwrap(), "\"a cat\"");
+    }
+}

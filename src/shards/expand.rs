@@ -1,0 +1,200 @@
+//! From a pattern to URLs: `::`, then `${NAME}`, then braces; errors point into the pattern as it was written.
+
+use super::braces::{Budget, Fault, expand_traced};
+use crate::error::{Error, ErrorKind, Result};
+use std::ops::Range;
+
+/// How often variables in the values of variables are looked up.
+const ROUNDS: usize = 10;
+/// The longest text that variables may make, in bytes.
+const MAX_LENGTH: usize = 1 << 20;
+
+/// Adds the URLs of `pattern` to `urls`.
+pub(super) fn expand(
+    pattern: &str,
+    variable: &dyn Fn(&str) -> Option<String>,
+    budget: &mut Budget,
+    urls: &mut Vec<String>,
+) -> Result<()> {
+    let mut offset = 0;
+    for piece in pattern.split("::") {
+        let before = urls.len();
+        let text = Traced::new(piece, offset).substitute_all(pattern, variable)?;
+        let expanded = expand_traced(&text.text, budget);
+        urls.extend(expanded.map_err(|fault| fault.traced(&text.origin).in_pattern(pattern))?);
+        if urls[before..].iter().any(String::is_empty) {
+            return Err(Fault::new(offset, "this gives an empty URL").in_pattern(pattern));
+        }
+        offset += piece.len() + "::".len();
+    }
+    Ok(())
+}
+
+/// A text, each byte of which knows from which byte of the pattern it came.
+#[derive(Default)]
+struct Traced {
+    text: String,
+    origin: Vec<usize>,
+}
+
+impl Traced {
+    fn new(piece: &str, offset: usize) -> Self {
+        Traced { text: piece.to_owned(), origin: (offset..offset + piece.len()).collect() }
+    }
+
+    fn substitute_all(mut self, pattern: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
+        for _ in 0..ROUNDS {
+            if find_variable(&self.text, 0).is_none() {
+                return Ok(self);
+            }
+            self = self.substitute(pattern, variable)?;
+        }
+        match find_variable(&self.text, 0) {
+            None => Ok(self),
+            Some(at) => {
+                let message = format!(
+                    "the values of variables refer to further variables more than {ROUNDS} deep, perhaps in a circle"
+                );
+                Err(Fault::new(self.origin[at.start], message).in_pattern(pattern))
+            }
+        }
+    }
+
+    /// Replaces each `${NAME}` once.
+    fn substitute(&self, pattern: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
+        let mut replaced = Traced::default();
+        let mut done = 0;
+        while let Some(found) = find_variable(&self.text, done) {
+            let name = &self.text[found.start + "${".len()..found.end - "}".len()];
+            let value = variable(name).ok_or_else(|| missing(pattern, name))?;
+            let origin = self.origin[found.start];
+            replaced.copy(self, done..found.start);
+            replaced.text.push_str(&value);
+            replaced.origin.resize(replaced.text.len(), origin);
+            if replaced.text.len() > MAX_LENGTH {
+                let message = format!("variables make this longer than {MAX_LENGTH} bytes");
+                return Err(Fault::new(origin, message).in_pattern(pattern));
+            }
+            done = found.end;
+        }
+        replaced.copy(self, done..self.text.len());
+        Ok(replaced)
+    }
+
+    fn copy(&mut self, from: &Traced, range: Range<usize>) {
+        self.text.push_str(&from.text[range.clone()]);
+        self.origin.extend_from_slice(&from.origin[range]);
+    }
+}
+
+/// Where the first `${NAME}` from byte `start` on stands.
+fn find_variable(text: &str, start: usize) -> Option<Range<usize>> {
+    let in_name = |char: char| char.is_alphanumeric() || char == '_';
+    text[start..].match_indices("${").find_map(|(at, open)| {
+        let at = start + at;
+        let name = &text[at + open.len()..];
+        let length = name.find(|char| !in_name(char))?;
+        (length > 0 && name[length..].starts_with('}')).then_some(at..at + open.len() + length + 1)
+    })
+}
+
+fn missing(pattern: &str, name: &str) -> Error {
+    ErrorKind::MissingVariable { pattern: pattern.to_owned(), name: name.to_owned() }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn run(pattern: &str) -> Result<Vec<String>> {
+        let variables = |name: &str| {
+            let value = match name {
+                "BUCKET" => "gs://b",
+                "DIR" => "${BUCKET}/dir",
+                "RANGE" => "{0..2}",
+                "TWO" => "x::y",
+                "OPEN" => "ab{",
+                "LOOP" => "a${LOOP}",
+                "SAME" => "${SAME}",
+                "BOMB" => "${BOMB}${BOMB}${BOMB}${BOMB}${BOMB}${BOMB}${BOMB}${BOMB}",
+                "EMPTY" => "",
+                "Größe" => "7",
+                _ => match name.strip_prefix('N')?.parse::<u32>().ok()? {
+                    0 => "end",
+                    n => return Some(format!("${{N{}}}", n - 1)),
+                },
+            };
+            Some(value.to_owned())
+        };
+        let mut urls = Vec::new();
+        expand(pattern, &variables, &mut Budget::new(1000), &mut urls).map(|()| urls)
+    }
+
+    fn position(pattern: &str) -> usize {
+        match run(pattern).unwrap_err().kind() {
+            ErrorKind::Pattern { position, pattern: given, .. } => {
+                assert_eq!(given, pattern);
+                *position
+            }
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn pieces_then_variables_then_braces() {
+        let cases: &[(&str, &[&str])] = &[
+            ("a::b{1,2}::c", &["a", "b1", "b2", "c"]),
+            ("${DIR}/x", &["gs://b/dir/x"]),
+            ("s-${RANGE}", &["s-0", "s-1", "s-2"]),
+            ("${TWO}", &["x::y"]),
+            ("$HOME/$${BUCKET}", &["$HOME/$gs://b"]),
+            ("${}${a-b}${", &[]),
+            ("${a b}", &["${a b}"]),
+            ("v${Größe}", &["v7"]),
+            ("${N9}", &["end"]),
+        ];
+        for (pattern, expected) in cases {
+            assert_eq!(run(pattern).unwrap_or_default(), *expected, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn faults_stand_where_they_were_written() {
+        assert_eq!(position("a::b{"), 4);
+        assert_eq!(position("${BUCKET}/x{"), 11);
+        assert_eq!(position("a::x${OPEN}"), 4, "what a variable brings in is the variable's fault");
+        assert_eq!(position("a::"), 3);
+        assert_eq!(position("a::::b"), 3);
+        assert_eq!(position("a::${EMPTY}"), 3);
+        assert_eq!(position("x{,y}::{,z}"), 7);
+        assert_eq!(position("{0..900}::{0..900}"), 10, "the limit is one for all pieces");
+    }
+
+    #[test]
+    fn circles_and_bombs_are_errors() {
+        for pattern in ["x${LOOP}", "x${SAME}", "x${BOMB}", "x${N10}"] {
+            assert_eq!(position(pattern), 1, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_missing_variable_is_named() {
+        let error = run("gs://${BUCKET}/${NOWHERE}").unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::MissingVariable { name, .. } if name == "NOWHERE"),
+            "{error}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(pattern in r"(\$|\{|\}|::|\$\{(DIR|RANGE|OPEN|LOOP|TWO)\}|[a,é\\]){0,12}") {
+            if let Err(error) = run(&pattern)
+                && let ErrorKind::Pattern { position, .. } = error.kind()
+            {
+                prop_assert!(pattern.is_char_boundary(*position));
+            }
+        }
+    }
+}

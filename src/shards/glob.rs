@@ -1,0 +1,162 @@
+//! Patterns that are answered by listing: `gs://bucket/train/*.tar`.
+//!
+//! `?` is one character, `*` any number of them within one part of the path, `**` as a whole part any number of
+//! parts, and `[a-z]`, `[!a-z]` one character of a set; `[*]` is a `*` without its meaning. What is expanded by
+//! listing is the path only, never the scheme, host or bucket.
+
+use crate::error::{ErrorKind, Result};
+use glob::{MatchOptions, Pattern};
+
+/// Splits a pattern into the directory that is to be listed and the rest, which has the wildcards.
+///
+/// None when there is nothing to list: the path has no wildcards, or it cannot have any. HTTP has no listing, and a
+/// `?` starts the query there; `pipe:` names a command.
+///
+/// ```
+/// use shardstream::shards::glob;
+///
+/// assert_eq!(glob::split("gs://bucket/train/s-*.tar"), Some(("gs://bucket/train/", "s-*.tar")));
+/// assert_eq!(glob::split("/data/*/s-000.tar"), Some(("/data/", "*/s-000.tar")));
+/// assert_eq!(glob::split("https://host/s.tar?sig=1"), None);
+/// ```
+#[must_use]
+pub fn split(pattern: &str) -> Option<(&str, &str)> {
+    let path = path_start(pattern)?;
+    let wildcard = path + pattern[path..].find(['*', '?', '['])?;
+    let cut = pattern[path..wildcard].rfind('/').map_or(path, |slash| path + slash + 1);
+    Some(pattern.split_at(cut))
+}
+
+/// Whether `name` matches `pattern`, both written in full, with the scheme if there is one.
+///
+/// A pattern that is malformed matches nothing; [`Glob::new`] says why.
+///
+/// ```
+/// use shardstream::shards::glob::matches;
+///
+/// assert!(matches("gs://b/*/s-?.tar", "gs://b/train/s-1.tar"));
+/// assert!(!matches("gs://b/*.tar", "gs://b/train/s-1.tar"));
+/// assert!(matches("gs://b/**/*.tar", "gs://b/train/a/s-1.tar"));
+/// ```
+#[must_use]
+pub fn matches(pattern: &str, name: &str) -> bool {
+    Glob::new(pattern).is_ok_and(|glob| glob.matches(name))
+}
+
+/// A pattern ready to be matched against many names.
+#[derive(Debug, Clone)]
+pub struct Glob {
+    prefix: String,
+    rest: Pattern,
+}
+
+impl Glob {
+    /// Compiles a pattern. One without wildcards matches itself alone.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Pattern`] when a `[` is not closed, or `**` is not a whole part of the path.
+    pub fn new(pattern: &str) -> Result<Self> {
+        let (prefix, rest) = split(pattern).unwrap_or((pattern, ""));
+        let compiled = Pattern::new(rest).map_err(|error| {
+            let position = rest.char_indices().nth(error.pos).map_or(rest.len(), |(at, _)| at);
+            ErrorKind::Pattern {
+                pattern: pattern.to_owned(),
+                position: prefix.len() + position,
+                message: format!("bad wildcard: {}", error.msg),
+            }
+        })?;
+        Ok(Glob { prefix: prefix.to_owned(), rest: compiled })
+    }
+
+    /// Whether `name`, written in full, matches.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        let options = MatchOptions { require_literal_separator: true, ..MatchOptions::new() };
+        name.strip_prefix(&self.prefix).is_some_and(|rest| self.rest.matches_with(rest, options))
+    }
+}
+
+/// Where the path begins; none where paths have no wildcards.
+fn path_start(pattern: &str) -> Option<usize> {
+    if pattern.starts_with("pipe:") {
+        return None;
+    }
+    let is_scheme = |text: &str| {
+        text.starts_with(|first: char| first.is_ascii_alphabetic())
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+    };
+    match pattern.split_once("://") {
+        Some((http, _)) if ["http", "https"].iter().any(|name| http.eq_ignore_ascii_case(name)) => None,
+        Some((scheme, rest)) if is_scheme(scheme) => Some(scheme.len() + "://".len() + rest.find('/')? + 1),
+        _ => Some(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn splits_at_the_last_literal_directory() {
+        for (pattern, expected) in [
+            ("*.tar", Some(("", "*.tar"))),
+            ("/*.tar", Some(("/", "*.tar"))),
+            ("a/b*/c/*.tar", Some(("a/", "b*/c/*.tar"))),
+            ("file:///data/[ab].tar", Some(("file:///data/", "[ab].tar"))),
+            ("s3://bucket/?.tar", Some(("s3://bucket/", "?.tar"))),
+            ("gs://bucket/a/**", Some(("gs://bucket/a/", "**"))),
+            ("gs://buc*/a.tar", None),
+            ("gs://bucket", None),
+            ("a/b.tar", None),
+            ("HTTPS://h/*.tar", None),
+            ("http://[::1]:80/a.tar?x=[1]", None),
+            ("pipe:cat /data/*.tar", None),
+            ("", None),
+        ] {
+            assert_eq!(split(pattern), expected, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn stars_stay_in_their_part_of_the_path() {
+        for (pattern, name, expected) in [
+            ("d/*.tar", "d/a.tar", true),
+            ("d/*.tar", "d/e/a.tar", false),
+            ("d/*.tar", "x/d/a.tar", false),
+            ("d/?.tar", "d//.tar", false),
+            ("d/**/*.tar", "d/a.tar", true),
+            ("d/**/*.tar", "d/e/f/a.tar", true),
+            ("d/*", "d/.hidden", true),
+            ("d/[ab]-[!0].tar", "d/b-1.tar", true),
+            ("d/[*].tar", "d/*.tar", true),
+            ("d/[*].tar", "d/a.tar", false),
+            ("d/a.tar", "d/a.tar", true),
+            ("d/a.tar", "d/a.tar.gz", false),
+            ("é/*", "é/ü", true),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_malformed_pattern_is_pointed_at() {
+        for (pattern, at) in [("é/é[a", 5), ("a/b**", 2), ("a/**b", 4), ("***", 2)] {
+            let error = Glob::new(pattern).unwrap_err();
+            let ErrorKind::Pattern { position, .. } = error.kind() else { panic!("{error}") };
+            assert_eq!(*position, at, "{error}");
+            assert!(!matches(pattern, pattern));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn prefix_and_rest_make_the_pattern(pattern in r"((gs|http|file)://)?[a/*?\[\]é.]{0,12}", name in "[a/é.]{0,8}") {
+            if let Some((prefix, rest)) = split(&pattern) {
+                prop_assert_eq!(format!("{prefix}{rest}"), pattern.clone());
+                prop_assert!(prefix.is_empty() || prefix.ends_with('/'));
+            }
+            let _ = matches(&pattern, &name);
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The bytes of one object, as a blocking iterator or as an asynchronous stream.
+
+use super::decompress::Compression;
+use super::runtime;
+use crate::{Error, ErrorKind, Result};
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, Stream, StreamExt};
+use futures::task::AtomicWaker;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+/// The bytes of an object, decompressed, in order, in chunks of any size above zero.
+///
+/// It is a blocking iterator, and [`into_stream`](Body::into_stream) turns it into a stream for any executor. Nothing
+/// is read before the first chunk is asked for. After an error there is no more chunk; a body that ends without an
+/// error was whole.
+///
+/// ```
+/// use shardstream::store::Body;
+///
+/// let body = Body::from_chunks([Ok("ab".into()), Ok("c".into())]);
+/// assert_eq!(body.read_all()?, "abc");
+/// # Ok::<_, shardstream::Error>(())
+/// ```
+#[must_use = "a body reads nothing unless it is consumed"]
+pub struct Body {
+    state: State,
+    compression: Option<Compression>,
+    url: Option<Arc<str>>,
+    stop: Arc<Stop>,
+}
+
+enum State {
+    Idle(Chunks),
+    Running(Running),
+    Taken,
+}
+
+/// Where the chunks of a body come from.
+pub(super) enum Chunks {
+    /// An iterator that may block.
+    Blocking(Box<dyn Iterator<Item = Result<Bytes>> + Send>),
+    /// A stream that any executor can poll.
+    Stream(BoxStream<'static, Result<Bytes>>),
+}
+
+impl Body {
+    pub(super) fn new(chunks: Chunks) -> Self {
+        Body { state: State::Idle(chunks), compression: None, url: None, stop: Arc::default() }
+    }
+
+    /// A body of chunks made by the caller: for tests, and for bytes that are in memory already. The iterator may
+    /// block.
+    pub fn from_chunks<I>(chunks: I) -> Self
+    where
+        I: IntoIterator<Item = Result<Bytes>>,
+        I::IntoIter: Send + 'static,
+    {
+        Body::new(Chunks::Blocking(Box::new(chunks.into_iter())))
+    }
+
+    /// A body of chunks from a stream made by the caller, which is polled by whoever consumes the body.
+    pub fn from_stream(chunks: impl Stream<Item = Result<Bytes>> + Send + 'static) -> Self {
+        Body::new(Chunks::Stream(chunks.boxed()))
+    }
+
+    pub(super) fn compressed(mut self, compression: Option<Compression>) -> Self {
+        self.compression = compression;
+        self
+    }
+
+    pub(super) fn named(mut self, url: impl Into<Arc<str>>) -> Self {
+        self.url = Some(url.into());
+        self
+    }
+
+    /// The asynchronous face of the same bytes.
+    ///
+    /// It can be polled by any executor. Decompression happens where it is polled; blocking sources, such as local
+    /// files, are read on a thread of their own.
+    pub fn into_stream(mut self) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + 'static {
+        self.start(unblocked)
+    }
+
+    /// Reads all that is left into one buffer. For small objects: shards are read chunk by chunk.
+    ///
+    /// # Errors
+    ///
+    /// The first error of the body.
+    pub fn read_all(self) -> Result<Bytes> {
+        let mut chunks = self.collect::<Result<Vec<_>>>()?;
+        match chunks.len() {
+            1 => Ok(chunks.remove(0)),
+            _ => Ok(chunks.concat().into()),
+        }
+    }
+
+    /// A handle with which another thread can end the reading.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.stop))
+    }
+
+    /// The running body; `face` makes a stream of blocking chunks if it isn't running yet.
+    fn start(&mut self, face: impl FnOnce(BlockingChunks) -> BoxStream<'static, Result<Bytes>>) -> Running {
+        let chunks = match std::mem::replace(&mut self.state, State::Taken) {
+            State::Idle(Chunks::Blocking(chunks)) => face(chunks),
+            State::Idle(Chunks::Stream(chunks)) => chunks,
+            State::Running(running) => return running,
+            State::Taken => stream::empty().boxed(),
+        };
+        let chunks = match self.compression {
+            Some(compression) => compression.decode(chunks),
+            None => chunks,
+        };
+        Running { chunks: Some(chunks), position: 0, url: self.url.clone(), stop: Arc::clone(&self.stop) }
+    }
+}
+
+type BlockingChunks = Box<dyn Iterator<Item = Result<Bytes>> + Send>;
+
+/// A stream of chunks that blocks whoever polls it, as the blocking face may.
+fn blocking(chunks: BlockingChunks) -> BoxStream<'static, Result<Bytes>> {
+    stream::iter(chunks).boxed()
+}
+
+/// A stream of chunks that are read on another thread, a few ahead.
+fn unblocked(chunks: BlockingChunks) -> BoxStream<'static, Result<Bytes>> {
+    let reading = async move {
+        let (sender, receiver) = async_channel::bounded(2);
+        let task = runtime::spawn_blocking(move || {
+            for chunk in chunks {
+                if sender.send_blocking(chunk?).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        delivered(receiver, task)
+    };
+    stream::once(reading).flatten().boxed()
+}
+
+/// The chunks that a task sends, then the error with which it ended, if any.
+fn delivered(
+    receiver: async_channel::Receiver<Bytes>,
+    task: Result<runtime::Task<()>>,
+) -> BoxStream<'static, Result<Bytes>> {
+    let end = stream::once(async { task?.await }).filter_map(async |end: Result<()>| end.err().map(Err));
+    receiver.map(Ok).chain(end).boxed()
+}
+
+impl Iterator for Body {
+    type Item = Result<Bytes>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut running = self.start(blocking);
+        let item = runtime::block_on(running.next());
+        self.state = State::Running(running);
+        item
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body")
+            .field("url", &self.url)
+            .field("compression", &self.compression)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A body that is being read: errors get their location here, and a stop takes effect.
+struct Running {
+    /// `None` after the end.
+    chunks: Option<BoxStream<'static, Result<Bytes>>>,
+    position: u64,
+    url: Option<Arc<str>>,
+    stop: Arc<Stop>,
+}
+
+impl Running {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+        let Some(chunks) = &mut self.chunks else { return Poll::Ready(None) };
+        self.stop.waker.register(cx.waker());
+        loop {
+            if self.stop.stopped.load(Ordering::Acquire) {
+                return Poll::Ready(Some(Err(ErrorKind::Stopped.into())));
+            }
+            match chunks.poll_next_unpin(cx) {
+                Poll::Ready(Some(Ok(chunk))) if chunk.is_empty() => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn located(&self, error: Error) -> Error {
+        let error = error.at_offset(self.position);
+        match &self.url {
+            Some(url) => error.in_shard(Arc::clone(url)),
+            None => error,
+        }
+    }
+}
+
+impl Stream for Running {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let item = std::task::ready!(self.poll_chunk(cx));
+        Poll::Ready(match item {
+            Some(Ok(chunk)) => {
+                self.position += chunk.len() as u64;
+                Some(Ok(chunk))
+            }
+            Some(Err(error)) => {
+                self.chunks = None;
+                Some(Err(self.located(error)))
+            }
+            None => {
+                self.chunks = None;
+                None
+            }
+        })
+    }
+}
+
+/// Ends the reading of a [`Body`] from another thread.
+///
+/// After [`stop`](Stopper::stop) a waiting or later read gives [`ErrorKind::Stopped`] once and then nothing more; an
+/// error and not a plain end, so that half an object is never taken for a whole one. A read of a local file is not
+/// interrupted, but it is the last.
+#[derive(Clone, Debug)]
+pub struct Stopper(Arc<Stop>);
+
+impl Stopper {
+    /// Ends the reading.
+    pub fn stop(&self) {
+        self.0.stopped.store(true, Ordering::Release);
+        self.0.waker.wake();
+    }
+}
+
+#[derive(Debug, Default)]
+struct Stop {
+    stopped: AtomicBool,
+    waker: AtomicWaker,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::TryStreamExt;
+
+    fn chunks(parts: &[&'static str]) -> Vec<Result<Bytes>> {
+        parts.iter().map(|part| Ok(Bytes::from_static(part.as_bytes()))).collect()
+    }
+
+    #[test]
+    fn both_faces_give_the_same_and_no_empty_chunk() {
+        let body = || Body::from_chunks(chunks(&["", "ab", "", "c"]));
+        let blocking: Vec<_> = body().collect::<Result<_>>().unwrap();
+        let asynchronous: Vec<_> = futures::executor::block_on(body().into_stream().try_collect()).unwrap();
+        assert_eq!(blocking, ["ab", "c"]);
+        assert_eq!(asynchronous, blocking);
+    }
+
+    #[test]
+    fn the_faces_can_be_changed_midway() {
+        let mut body = Body::from_chunks(chunks(&["a", "b"]));
+        assert_eq!(body.next().unwrap().unwrap(), "a");
+        let rest: Vec<_> = futures::executor::block_on(body.into_stream().try_collect()).unwrap();
+        assert_eq!(rest, ["b"]);
+    }
+
+    #[test]
+    fn an_error_is_the_end_and_knows_its_place() {
+        let mut parts = chunks(&["abc"]);
+        parts.push(Err(ErrorKind::Checksum.into()));
+        parts.extend(chunks(&["d"]));
+        let mut body = Body::from_chunks(parts).named("s.tar");
+        assert!(body.next().unwrap().is_ok());
+        let error = body.next().unwrap().unwrap_err();
+        assert_eq!((error.location().shard(), error.location().offset()), (Some("s.tar"), Some(3)));
+        assert!(body.next().is_none());
+    }
+
+    #[test]
+    fn a_stop_wakes_a_waiting_reader() {
+        for into_stream in [false, true] {
+            let mut body = Body::from_stream(stream::pending());
+            let stopper = body.stopper();
+            let reader = std::thread::spawn(move || {
+                if into_stream {
+                    futures::executor::block_on(body.into_stream().collect::<Vec<_>>())
+                } else {
+                    body.by_ref().collect()
+                }
+            });
+            stopper.stop();
+            let items = reader.join().unwrap();
+            assert_eq!(items.len(), 1);
+            assert!(matches!(items[0].as_ref().unwrap_err().kind(), ErrorKind::Stopped));
+        }
+    }
+
+    #[test]
+    fn a_panic_of_a_blocking_source_is_not_a_short_body() {
+        let body = Body::from_chunks((0..2).map(|i| if i == 0 { Ok("a".into()) } else { panic!("on purpose") }));
+        let items: Vec<_> = futures::executor::block_on(body.into_stream().collect());
+        assert_eq!(items.len(), 2);
+        assert!(matches!(items[1].as_ref().unwrap_err().kind(), ErrorKind::Panicked(_)));
+    }
+
+    #[test]
+    fn crosses_threads() {
+        fn crosses<T: Send + 'static>() {}
+        crosses::<Body>();
+        crosses::<Stopper>();
+    }
+}

@@ -1,0 +1,111 @@
+//! Clients for buckets, configured from the environment as the tools of each cloud are.
+
+#[cfg(feature = "cloud")]
+use super::location::Failure;
+#[cfg(not(all(feature = "gcs", feature = "s3", feature = "azure")))]
+use super::missing;
+#[cfg(feature = "cloud")]
+use crate::ErrorKind;
+use crate::Result;
+#[cfg(feature = "cloud")]
+use object_store::ClientConfigKey;
+use object_store::ObjectStore;
+#[cfg(feature = "cloud")]
+use std::env;
+use std::sync::Arc;
+
+/// A client for the bucket that `base` names (`gs://bucket`), or `None` if its scheme is not that of a cloud.
+///
+/// No request is made here.
+pub(super) fn client(base: &str) -> Result<Option<Arc<dyn ObjectStore>>> {
+    let scheme = super::location::scheme(base).unwrap_or_default();
+    match scheme {
+        "gs" => gcs(base).map(Some),
+        "s3" | "s3a" => s3(base).map(Some),
+        "az" | "azure" | "adl" | "abfs" | "abfss" => azure(base).map(Some),
+        _ => Ok(None),
+    }
+}
+
+#[cfg(feature = "gcs")]
+fn gcs(base: &str) -> Result<Arc<dyn ObjectStore>> {
+    use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+
+    let mut builder = GoogleCloudStorageBuilder::from_env().with_url(base);
+    for (key, value) in client_options("GOOGLE", env::var("GOOGLE_BASE_URL").ok().as_deref()) {
+        builder = builder.with_config(GoogleConfigKey::Client(key), value);
+    }
+    if let Some(emulator) = env::var("STORAGE_EMULATOR_HOST").ok().filter(|host| !host.is_empty()) {
+        let url = if emulator.contains("://") { emulator } else { format!("http://{emulator}") };
+        builder = builder
+            .with_base_url(url.trim_end_matches('/'))
+            .with_skip_signature(true)
+            .with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
+    }
+    built(builder.build())
+}
+
+#[cfg(feature = "s3")]
+fn s3(base: &str) -> Result<Arc<dyn ObjectStore>> {
+    use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+
+    let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
+    let endpoint = endpoint.into_iter().find_map(|name| env::var(name).ok());
+    let mut builder = AmazonS3Builder::from_env().with_url(base);
+    for (key, value) in client_options("AWS", endpoint.as_deref()) {
+        builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
+    }
+    built(builder.build())
+}
+
+#[cfg(feature = "azure")]
+fn azure(base: &str) -> Result<Arc<dyn ObjectStore>> {
+    use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+
+    let endpoint = env::var("AZURE_STORAGE_ENDPOINT").ok();
+    let mut builder = MicrosoftAzureBuilder::from_env().with_url(base);
+    for (key, value) in client_options("AZURE", endpoint.as_deref()) {
+        builder = builder.with_config(AzureConfigKey::Client(key), value);
+    }
+    built(builder.build())
+}
+
+#[cfg(feature = "cloud")]
+fn built<T: ObjectStore>(store: object_store::Result<T>) -> Result<Arc<dyn ObjectStore>> {
+    match store {
+        Ok(store) => Ok(Arc::new(store)),
+        Err(error) => Err(ErrorKind::Store(Failure::boxed(&error)).into()),
+    }
+}
+
+/// What differs from the library's defaults, unless the environment sets it: no limit on the time of a whole body,
+/// which would punish slow lines, but one on the silence in it; and plain HTTP where an endpoint asks for it by name.
+#[cfg(feature = "cloud")]
+fn client_options(prefix: &str, endpoint: Option<&str>) -> Vec<(ClientConfigKey, &'static str)> {
+    let insecure = endpoint.is_some_and(|url| url.starts_with("http://"));
+    let defaults = [
+        (ClientConfigKey::Timeout, "3600 seconds", true),
+        (ClientConfigKey::ReadTimeout, "30 seconds", true),
+        (ClientConfigKey::AllowHttp, "true", insecure),
+    ];
+    let unset = |key: &ClientConfigKey| {
+        env::var_os(format!("{prefix}_{}", key.as_ref().to_ascii_uppercase())).is_none()
+    };
+    let wanted = defaults.into_iter().filter(|(key, _, wanted)| *wanted && unset(key));
+    wanted.map(|(key, value, _)| (key, value)).collect()
+}
+
+#[cfg(not(feature = "gcs"))]
+fn gcs(_: &str) -> Result<Arc<dyn ObjectStore>> {
+    Err(missing("gs", "gcs"))
+}
+
+#[cfg(not(feature = "s3"))]
+fn s3(_: &str) -> Result<Arc<dyn ObjectStore>> {
+    Err(missing("s3", "s3"))
+}
+
+#[cfg(not(feature = "azure"))]
+fn azure(_: &str) -> Result<Arc<dyn ObjectStore>> {
+    Err(missing("az", "azure"))
+}

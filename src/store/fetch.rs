@@ -1,0 +1,266 @@
+//! Reads one object as an in-order ring of ranged requests.
+//!
+//! The first request asks for the first range and learns the size and version; the rest follows in ranges of the same
+//! version, a few in flight, each drained by a task of its own as fast as the network gives it, so that a slow reader
+//! never holds a connection open. What is in flight bounds the memory.
+
+use super::runtime::{self, Task};
+use super::source::{GetOptions, GetResponse, Source};
+use crate::{Error, ErrorKind, Result};
+use async_channel::{Receiver, Sender};
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How an object is split into requests, and how often one is tried again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Bytes per request.
+    pub(super) range_size: u64,
+    /// Requests in flight per object.
+    pub(super) ranges_in_flight: usize,
+    /// How often a request or the rest of a range is tried again.
+    pub(super) retries: u32,
+    /// The pause before the first retry; it doubles with each.
+    pub(super) pause: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { range_size: 8 << 20, ranges_in_flight: 4, retries: 5, pause: Duration::from_millis(100) }
+    }
+}
+
+/// The bytes of the object at `url`. Nothing is requested before the first poll; any executor can poll.
+pub(super) fn fetch(source: Arc<dyn Source>, url: Arc<str>, limits: Limits) -> BoxStream<'static, Result<Bytes>> {
+    let object = Arc::new(Object { source, url, limits });
+    stream::once(async { runtime::spawn(open(object))?.await })
+        .map_ok(|ring| stream::try_unfold(ring, async |mut ring| Ok(ring.next().await?.map(|chunk| (chunk, ring)))))
+        .try_flatten()
+        .boxed()
+}
+
+#[derive(Debug)]
+struct Object {
+    source: Arc<dyn Source>,
+    url: Arc<str>,
+    limits: Limits,
+}
+
+impl Object {
+    async fn get(&self, options: GetOptions) -> Result<GetResponse> {
+        self.source.get(&self.url, options).await
+    }
+
+    /// A first request, before anything of the object has been handed out: it may be repeated freely.
+    async fn get_first(&self, range: Option<Range<u64>>) -> Result<GetResponse> {
+        let mut retries = Retries::new(&self.limits);
+        loop {
+            match self.get(GetOptions { range: range.clone(), if_version: None }).await {
+                Ok(response) => return Ok(response),
+                Err(fault) => retries.pause_after(fault).await?,
+            }
+        }
+    }
+}
+
+/// Counts down the retries of one request.
+struct Retries {
+    left: u32,
+    pause: Duration,
+}
+
+impl Retries {
+    fn new(limits: &Limits) -> Self {
+        Retries { left: limits.retries, pause: limits.pause }
+    }
+
+    /// Waits before the next try, or gives the fault back if it is final or the tries are used up.
+    async fn pause_after(&mut self, fault: Error) -> Result<()> {
+        if self.left == 0 || !matches!(fault.kind(), ErrorKind::Io(_) | ErrorKind::Length { .. }) {
+            return Err(fault);
+        }
+        self.left -= 1;
+        tokio::time::sleep(self.pause).await;
+        self.pause *= 2;
+        Ok(())
+    }
+}
+
+/// What all ranges of an object must have in common.
+#[derive(Debug)]
+struct Pin {
+    size: u64,
+    version: Option<String>,
+}
+
+impl Pin {
+    /// Checks that `response` continues the same object at byte `at` and goes no further than `end`.
+    fn check(&self, response: &GetResponse, at: u64, end: u64) -> Result<()> {
+        let changed = |before: String, after: String| Err(ErrorKind::Changed { before, after }.into());
+        if let Some(size) = response.size
+            && size != self.size
+        {
+            return changed(format!("{} bytes", self.size), format!("{size} bytes"));
+        }
+        if response.version != self.version {
+            let shown = |version: &Option<String>| version.clone().unwrap_or_else(|| "none".into());
+            return changed(shown(&self.version), shown(&response.version));
+        }
+        match &response.range {
+            Some(range) if range.start == at && range.end <= end => Ok(()),
+            range => {
+                let message = format!("bytes {at}..{end} were asked for, and {range:?} came");
+                Err(ErrorKind::Store(message.into()).into())
+            }
+        }
+    }
+}
+
+/// The ranges of an object that are in flight, the next one to hand out in front.
+struct Ring {
+    object: Arc<Object>,
+    pin: Arc<Pin>,
+    /// Where the next request begins.
+    requested: u64,
+    in_flight: VecDeque<Download>,
+}
+
+/// A task that drains one range. It ends with an error if the range could not be received whole.
+struct Download {
+    chunks: Receiver<Bytes>,
+    task: Task<()>,
+}
+
+/// Sends the first request and decides how to go on.
+async fn open(object: Arc<Object>) -> Result<Ring> {
+    let asked = object.limits.range_size;
+    let first = object.get_first(Some(0..asked)).await?;
+    let (range, size) = match (first.range.clone(), first.size) {
+        (None, _) => return whole(object, first),
+        (Some(range), Some(size)) if range.end == size || first.version.is_some() => (range, size),
+        // Parts of an object of unknown size or version could come from different objects: it is read in one go.
+        _ => {
+            let response = object.get_first(None).await?;
+            return whole(object, response);
+        }
+    };
+    let pin = Arc::new(Pin { size, version: first.version.clone() });
+    let end = asked.min(size);
+    if range.end != end {
+        pin.check(&first, 0, end)?;
+    }
+    // The chunks of a range wait in memory until they are read; its length bounds them.
+    let (sender, chunks) = async_channel::unbounded();
+    let task = runtime::spawn(download(Arc::clone(&object), Arc::clone(&pin), 0..end, Some(first), sender))?;
+    Ok(Ring { object, pin, requested: end, in_flight: [Download { chunks, task }].into() })
+}
+
+/// Reads the whole object from one response, as fast as the reader takes it.
+fn whole(object: Arc<Object>, response: GetResponse) -> Result<Ring> {
+    if let Some(range) = &response.range {
+        return Err(ErrorKind::Store(format!("the whole object was asked for, and {range:?} came").into()).into());
+    }
+    let size = response.size.unwrap_or(0);
+    let (sender, chunks) = async_channel::bounded(16);
+    let task = runtime::spawn(drain(response, sender))?;
+    let pin = Arc::new(Pin { size, version: None });
+    Ok(Ring { object, pin, requested: size, in_flight: [Download { chunks, task }].into() })
+}
+
+async fn drain(mut response: GetResponse, chunks: Sender<Bytes>) -> Result<()> {
+    let mut received = 0;
+    while let Some(chunk) = response.body.try_next().await? {
+        received += chunk.len() as u64;
+        if chunks.send(chunk).await.is_err() {
+            return Ok(());
+        }
+    }
+    match response.size {
+        Some(expected) if expected != received => Err(ErrorKind::Length { expected, received }.into()),
+        _ => Ok(()),
+    }
+}
+
+impl Ring {
+    async fn next(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            self.request()?;
+            let Some(front) = self.in_flight.front_mut() else { return Ok(None) };
+            if let Ok(chunk) = front.chunks.recv().await {
+                return Ok(Some(chunk));
+            }
+            (&mut front.task).await?;
+            self.in_flight.pop_front();
+        }
+    }
+
+    /// Starts as many requests as may be in flight.
+    fn request(&mut self) -> Result<()> {
+        let limits = &self.object.limits;
+        while self.requested < self.pin.size && self.in_flight.len() < limits.ranges_in_flight {
+            let end = self.requested.saturating_add(limits.range_size).min(self.pin.size);
+            let (sender, chunks) = async_channel::unbounded();
+            let (object, pin) = (Arc::clone(&self.object), Arc::clone(&self.pin));
+            let task = runtime::spawn(download(object, pin, self.requested..end, None, sender))?;
+            self.in_flight.push_back(Download { chunks, task });
+            self.requested = end;
+        }
+        Ok(())
+    }
+}
+
+/// Receives `range` of the object whole, going on at the exact byte after a fault if the version can be pinned.
+async fn download(
+    object: Arc<Object>,
+    pin: Arc<Pin>,
+    range: Range<u64>,
+    mut response: Option<GetResponse>,
+    chunks: Sender<Bytes>,
+) -> Result<()> {
+    let mut at = range.start;
+    let mut retries = Retries::new(&object.limits);
+    while at < range.end {
+        let received = async {
+            let response = match response.take() {
+                Some(response) => response,
+                None => object.get(GetOptions { range: Some(at..range.end), if_version: pin.version.clone() }).await?,
+            };
+            pin.check(&response, at, range.end)?;
+            receive(response, &range, &mut at, &chunks).await
+        };
+        let Err(fault) = received.await else { continue };
+        if pin.version.is_none() {
+            return Err(fault);
+        }
+        retries.pause_after(fault).await?;
+    }
+    Ok(())
+}
+
+/// Hands on the bytes of one response; `at` is the byte that comes next. All of the range must come.
+async fn receive(
+    mut response: GetResponse,
+    range: &Range<u64>,
+    at: &mut u64,
+    chunks: &Sender<Bytes>,
+) -> Result<()> {
+    let expected = range.end - range.start;
+    while let Some(chunk) = response.body.try_next().await? {
+        let received = *at - range.start + chunk.len() as u64;
+        if received > expected {
+            let message = format!("{received} bytes came in answer to a request for {expected}");
+            return Err(ErrorKind::Store(message.into()).into());
+        }
+        *at += chunk.len() as u64;
+        // A receiver that is gone takes this task with it.
+        let _ = chunks.send(chunk).await;
+    }
+    match *at - range.start {
+        received if received < expected => Err(ErrorKind::Length { expected, received }.into()),
+        _ => Ok(()),
+    }
+}

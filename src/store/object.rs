@@ -1,0 +1,187 @@
+//! Object stores (Google Cloud Storage, S3, Azure) and anything else behind [`object_store::ObjectStore`].
+
+use super::location::Failure;
+use super::source::{GetOptions, GetResponse, ObjectInfo, Source};
+use crate::{Error, ErrorKind, Result};
+use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutPayload, PutResult};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// Bytes in one part of an upload: with at most 10,000 parts, as S3 allows, objects of 160 GiB.
+const PART: usize = 16 << 20;
+/// Parts of one object in flight.
+const PARTS_IN_FLIGHT: usize = 4;
+
+/// A bucket or other object store whose objects have URLs of the form `base/key`.
+#[derive(Debug)]
+pub(super) struct ObjectSource {
+    store: Arc<dyn ObjectStore>,
+    base: String,
+}
+
+impl ObjectSource {
+    /// `base` is the URL of the bucket without a `/` at the end.
+    pub(super) fn new(base: String, store: Arc<dyn ObjectStore>) -> Self {
+        ObjectSource { store, base }
+    }
+
+    /// Keys stand in URLs as they are, without percent-encoding, as all tools for `gs://` and `s3://` have it.
+    fn path(&self, url: &str) -> Result<Path> {
+        let key = url.strip_prefix(&self.base).unwrap_or(url);
+        Path::parse(key).map_err(|error| ErrorKind::Config(format!("bad object name: {error}")).into())
+    }
+}
+
+impl Source for ObjectSource {
+    fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        let (store, path) = (Arc::clone(&self.store), self.path(url));
+        async move { get(&*store, &path?, options).await }.boxed()
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<ObjectInfo>> {
+        let base = self.base.clone();
+        let path = match self.path(prefix) {
+            Ok(path) => path,
+            Err(error) => return stream::once(async { Err(error) }).boxed(),
+        };
+        let objects = self.store.list((!path.is_root()).then_some(&path));
+        objects
+            .map_ok(move |meta| ObjectInfo {
+                url: format!("{base}/{}", meta.location),
+                size: meta.size,
+                version: meta.e_tag,
+            })
+            .map_err(failed)
+            .boxed()
+    }
+
+    fn put(&self, url: &str, body: BoxStream<'static, Result<Bytes>>) -> BoxFuture<'static, Result<ObjectInfo>> {
+        let (store, path, url) = (Arc::clone(&self.store), self.path(url), url.to_owned());
+        async move {
+            let (size, result) = put(&*store, &path?, body).await?;
+            Ok(ObjectInfo { url, size, version: result.e_tag })
+        }
+        .boxed()
+    }
+}
+
+async fn get(store: &dyn ObjectStore, path: &Path, options: GetOptions) -> Result<GetResponse> {
+    let GetOptions { range, if_version } = options;
+    let request = |range| {
+        let options = object_store::GetOptions {
+            range,
+            // A weak ETag never matches by the rules of HTTP; the version of the answer is compared in any case.
+            if_match: if_version.clone().filter(|version| !version.starts_with("W/")),
+            ..Default::default()
+        };
+        store.get_opts(path, options)
+    };
+    let from_start = range.as_ref().is_none_or(|range| range.start == 0);
+    let ranged = range.is_some();
+    let (result, ranged) = match request(range.map(Into::into)).await {
+        // An empty object has no range to give, and some servers know no ranges at all.
+        Err(object_store::Error::Generic { .. }) if ranged && from_start => (request(None).await, false),
+        result => (result, ranged),
+    };
+    let result = result.map_err(|error| match error {
+        object_store::Error::Precondition { .. } => changed(if_version),
+        error => failed(error),
+    })?;
+    let mut response = GetResponse::new(stream::empty().boxed()).with_size(result.meta.size);
+    response.version = result.meta.e_tag.clone();
+    response.range = ranged.then(|| result.range.clone());
+    // Requests are repeated by the store itself; a body that breaks is continued by the reader of ranges.
+    response.body = result.into_stream().map_err(|error| broken(&error)).boxed();
+    Ok(response)
+}
+
+fn changed(before: Option<String>) -> Error {
+    ErrorKind::Changed { before: before.unwrap_or_default(), after: "another one".into() }.into()
+}
+
+fn broken(error: &object_store::Error) -> Error {
+    std::io::Error::other(Failure::new(error)).into()
+}
+
+fn failed(error: object_store::Error) -> Error {
+    let failure = Failure::boxed(&error);
+    match error {
+        object_store::Error::NotFound { .. } => ErrorKind::NotFound(failure),
+        object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
+            ErrorKind::Denied(failure)
+        }
+        _ => ErrorKind::Store(failure),
+    }
+    .into()
+}
+
+/// Stores a body in one request if it fits into a part, and in several parts if not.
+async fn put(
+    store: &dyn ObjectStore,
+    path: &Path,
+    mut body: BoxStream<'static, Result<Bytes>>,
+) -> Result<(u64, PutResult)> {
+    let (first, more) = next_part(&mut body).await?;
+    if !more {
+        let size = first.content_length() as u64;
+        return Ok((size, store.put(path, first).await.map_err(failed)?));
+    }
+    let mut upload = store.put_multipart_opts(path, PutMultipartOptions::default()).await.map_err(failed)?;
+    let result = put_parts(&mut *upload, first, body).await;
+    if result.is_err() {
+        // What failed first is what matters.
+        let _ = upload.abort().await;
+    }
+    result
+}
+
+async fn put_parts(
+    upload: &mut dyn MultipartUpload,
+    first: PutPayload,
+    mut body: BoxStream<'static, Result<Bytes>>,
+) -> Result<(u64, PutResult)> {
+    let mut in_flight = JoinSet::new();
+    let mut size = 0;
+    let mut next = Some(first);
+    while let Some(part) = next.take() {
+        size += part.content_length() as u64;
+        in_flight.spawn(upload.put_part(part));
+        while in_flight.len() >= PARTS_IN_FLIGHT {
+            finished(in_flight.join_next().await)?;
+        }
+        let (part, _) = next_part(&mut body).await?;
+        next = (part.content_length() > 0).then_some(part);
+    }
+    while !in_flight.is_empty() {
+        finished(in_flight.join_next().await)?;
+    }
+    Ok((size, upload.complete().await.map_err(failed)?))
+}
+
+fn finished(part: Option<Result<object_store::Result<()>, tokio::task::JoinError>>) -> Result<()> {
+    match part {
+        Some(Ok(result)) => result.map_err(failed),
+        Some(Err(error)) => Err(ErrorKind::Panicked(error.to_string()).into()),
+        None => Ok(()),
+    }
+}
+
+/// The next [`PART`] bytes or more, and whether there may be more after them.
+async fn next_part(body: &mut BoxStream<'static, Result<Bytes>>) -> Result<(PutPayload, bool)> {
+    let mut part = Vec::new();
+    let mut size = 0;
+    while size < PART {
+        match body.try_next().await? {
+            Some(chunk) => {
+                size += chunk.len();
+                part.push(chunk);
+            }
+            None => return Ok((PutPayload::from_iter(part), false)),
+        }
+    }
+    Ok((PutPayload::from_iter(part), true))
+}

@@ -1,0 +1,123 @@
+//! The one runtime on which all network I/O of the process happens.
+//!
+//! It is started by the first object that is read from a network, and it lives as long as the process, so that no
+//! caller's runtime is needed and none can be dropped under a read. Nothing that costs CPU time runs on it except TLS.
+
+use crate::{Error, ErrorKind, Result};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::{io, thread};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+
+static RUNTIME: OnceLock<io::Result<Runtime>> = OnceLock::new();
+
+fn runtime() -> Result<&'static Runtime> {
+    RUNTIME
+        .get_or_init(|| {
+            let cores = thread::available_parallelism().map_or(2, usize::from);
+            Builder::new_multi_thread()
+                .worker_threads(cores.clamp(2, 8))
+                .thread_name("shardstream-io")
+                .enable_all()
+                .build()
+        })
+        .as_ref()
+        .map_err(|error| io::Error::new(error.kind(), error.to_string()).into())
+}
+
+/// Runs `future` on the I/O runtime, from any thread and any executor.
+pub(super) fn spawn<T: Send + 'static>(
+    future: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<Task<T>> {
+    Ok(Task(runtime()?.spawn(future)))
+}
+
+/// Runs blocking work on a thread of its own. The work is not cancelled when the task is dropped.
+pub(super) fn spawn_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<Task<T>> {
+    Ok(Task(runtime()?.spawn_blocking(work)))
+}
+
+/// Runs `future` on the I/O runtime and waits for it, from any thread, asynchronous contexts included.
+pub(super) fn run<T: Send + 'static>(future: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    block_on(spawn(future)?)
+}
+
+/// Something that runs on the I/O runtime. Dropping it cancels it.
+#[derive(Debug)]
+pub(super) struct Task<T>(JoinHandle<Result<T>>);
+
+impl<T> Future for Task<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        Pin::new(&mut self.0).poll(cx).map(|joined| joined.unwrap_or_else(|error| Err(panicked(&error))))
+    }
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn panicked(error: &tokio::task::JoinError) -> Error {
+    ErrorKind::Panicked(format!("reading or writing an object: {error}")).into()
+}
+
+/// Waits for `future` on this thread.
+///
+/// Unlike the `block_on` of an executor this never panics inside another one, so that the blocking face can be used
+/// (if need be) from within an asynchronous function.
+pub(super) fn block_on<F: Future>(future: F) -> F::Output {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// The flag keeps a wake-up that arrives while something inside `poll` parks this thread for its own reasons.
+    struct Parked {
+        thread: thread::Thread,
+        woken: AtomicBool,
+    }
+
+    impl std::task::Wake for Parked {
+        fn wake(self: Arc<Self>) {
+            self.woken.store(true, Ordering::Release);
+            self.thread.unpark();
+        }
+    }
+
+    let parked = Arc::new(Parked { thread: thread::current(), woken: AtomicBool::new(false) });
+    let waker = Arc::clone(&parked).into();
+    let mut context = Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        while !parked.woken.swap(false, Ordering::Acquire) {
+            thread::park();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_inside_other_executors() {
+        let nested = || block_on(async { run(async { Ok(7) }) });
+        assert_eq!(futures::executor::block_on(async { nested() }).unwrap(), 7);
+        let tokio = Builder::new_current_thread().build().unwrap();
+        assert_eq!(tokio.block_on(async { nested() }).unwrap(), 7);
+    }
+
+    #[test]
+    fn a_panic_is_an_error() {
+        let error = run::<()>(async { panic!("on purpose") }).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Panicked(_)));
+    }
+}

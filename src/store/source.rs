@@ -1,0 +1,136 @@
+//! The seam between the readers of shards and the places they lie in.
+
+use crate::{ErrorKind, Result};
+use bytes::Bytes;
+use futures::future::{self, BoxFuture, FutureExt};
+use futures::stream::{self, BoxStream, StreamExt};
+use std::fmt;
+use std::ops::Range;
+
+/// A place that objects are read from, listed in and written to.
+///
+/// Implement it to read shards from a system of your own, and register it with
+/// [`StoreBuilder::with_source`](super::StoreBuilder::with_source). Ranges, retries, checks of length and version,
+/// and decompression are added by the [`Store`](super::Store): a source answers single requests. Its futures and
+/// streams are polled on a tokio runtime of the crate's own, with timers and I/O enabled.
+///
+/// What an error's [`kind`](crate::Error::kind) says decides what happens next: after [`ErrorKind::Io`], a fault that
+/// may pass by itself, the request is tried again; every other kind is final.
+pub trait Source: fmt::Debug + Send + Sync + 'static {
+    /// Reads an object or a range of it.
+    ///
+    /// An empty object must be readable whatever the range: it answers with a size of 0.
+    fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>>;
+
+    /// Lists all objects under the directory `prefix`, at any depth and in any order.
+    ///
+    /// The default says that this source cannot be listed.
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<ObjectInfo>> {
+        let error = unsupported("list", prefix, "name the shards one by one or by a brace pattern");
+        stream::once(future::ready(Err(error))).boxed()
+    }
+
+    /// Writes an object from its bytes.
+    ///
+    /// The object appears whole when the body ends, and not at all when the body gives an error or the future is
+    /// dropped. The default says that this source cannot be written to.
+    fn put(&self, url: &str, body: BoxStream<'static, Result<Bytes>>) -> BoxFuture<'static, Result<ObjectInfo>> {
+        drop(body);
+        let error = unsupported("write to", url, "write to a local path or an object store");
+        future::ready(Err(error)).boxed()
+    }
+}
+
+fn unsupported(action: &str, url: &str, hint: &str) -> crate::Error {
+    let scheme = super::location::scheme(url).unwrap_or("these");
+    ErrorKind::Unsupported(format!("cannot {action} {scheme}:// URLs: {hint}")).into()
+}
+
+/// What part and version of an object is asked for. The default asks for the whole object as it is now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GetOptions {
+    /// The bytes wanted; may reach beyond the end of the object. A source may answer with the whole object instead.
+    pub range: Option<Range<u64>>,
+    /// Only this version is wanted; [`ErrorKind::Changed`] if the object has another one by now.
+    pub if_version: Option<String>,
+}
+
+/// A source's answer to a request: what is known of the object, and its bytes.
+#[non_exhaustive]
+pub struct GetResponse {
+    /// The size of the whole object in bytes, if the source knows it.
+    pub size: Option<u64>,
+    /// The range that `body` holds; `None` if it holds the whole object.
+    pub range: Option<Range<u64>>,
+    /// What tells this version of the object from others (an ETag, generation or modification time), if anything
+    /// does. An object without a version is never read in more than one request.
+    pub version: Option<String>,
+    /// The bytes. The chunks become the [`Bytes`] that samples share: 64 KiB and more work best.
+    pub body: BoxStream<'static, Result<Bytes>>,
+}
+
+impl GetResponse {
+    /// An answer that holds the whole object, of unknown size and version.
+    #[must_use]
+    pub fn new(body: BoxStream<'static, Result<Bytes>>) -> Self {
+        Self { size: None, range: None, version: None, body }
+    }
+
+    /// Says how many bytes the whole object has.
+    #[must_use]
+    pub fn with_size(mut self, size: u64) -> Self {
+        self.size = Some(size);
+        self
+    }
+
+    /// Says which range of the object the body holds.
+    #[must_use]
+    pub fn with_range(mut self, range: Range<u64>) -> Self {
+        self.range = Some(range);
+        self
+    }
+
+    /// Says which version of the object this is.
+    #[must_use]
+    pub fn with_version(mut self, version: impl Into<String>) -> Self {
+        self.version = Some(version.into());
+        self
+    }
+}
+
+impl fmt::Debug for GetResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GetResponse")
+            .field("size", &self.size)
+            .field("range", &self.range)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a listing or a finished write tells about an object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct ObjectInfo {
+    /// The URL or path that opens the object.
+    pub url: String,
+    /// The size in bytes, as stored: compressed objects are not looked into.
+    pub size: u64,
+    /// What tells this version of the object from others (an ETag or modification time), if anything does.
+    pub version: Option<String>,
+}
+
+impl ObjectInfo {
+    /// An object of unknown version.
+    pub fn new(url: impl Into<String>, size: u64) -> Self {
+        Self { url: url.into(), size, version: None }
+    }
+
+    /// Says which version of the object this is.
+    #[must_use]
+    pub fn with_version(mut self, version: impl Into<String>) -> Self {
+        self.version = Some(version.into());
+        self
+    }
+}

@@ -1,0 +1,116 @@
+//! Writing objects: the blocking face over a source's `put`.
+
+use super::runtime::{self, Task};
+use super::source::{ObjectInfo, Source};
+use crate::{Error, ErrorKind, Result};
+use async_channel::{Receiver, Sender};
+use bytes::{Bytes, BytesMut};
+use futures::stream::{self, BoxStream, StreamExt};
+use std::io::{self, Write};
+
+/// A new object that is being written.
+///
+/// It appears whole when [`finish`](ObjectWriter::finish) returns, replacing what was there before. Dropped without
+/// that, it never appears. An upload to an object store that was broken off by the end of the process may leave parts
+/// behind that nobody sees but that cost money: give the bucket a lifecycle rule that ends incomplete multipart
+/// uploads.
+pub trait ObjectWriter: Write + Send {
+    /// Completes the object.
+    ///
+    /// # Errors
+    ///
+    /// If any byte could not be stored; the object has not appeared then.
+    fn finish(self: Box<Self>) -> Result<ObjectInfo>;
+}
+
+/// Bytes that are handed to the upload at once.
+const CHUNK: usize = 1 << 20;
+
+enum Part {
+    Data(Bytes),
+    /// Only this ends an object. A writer that just goes away abandons it.
+    End,
+}
+
+/// Feeds the bytes written to an upload that runs on the I/O runtime.
+#[derive(Debug)]
+pub(super) struct UploadWriter {
+    url: String,
+    buffer: BytesMut,
+    parts: Sender<Part>,
+    /// `None` once its end has been reported.
+    upload: Option<Task<ObjectInfo>>,
+}
+
+impl UploadWriter {
+    pub(super) fn create(source: &dyn Source, url: &str) -> Result<Self> {
+        let (parts, receiver) = async_channel::bounded(4);
+        let upload = Some(runtime::spawn(source.put(url, body(receiver)))?);
+        Ok(UploadWriter { url: url.to_owned(), buffer: BytesMut::new(), parts, upload })
+    }
+
+    fn send(&mut self, part: Part) -> Result<()> {
+        // The upload drops its end of the channel only when it failed.
+        if self.parts.send_blocking(part).is_err() {
+            self.end()?;
+            return Err(stopped());
+        }
+        Ok(())
+    }
+
+    fn send_buffer(&mut self) -> Result<()> {
+        let chunk = self.buffer.split().freeze();
+        if chunk.is_empty() { Ok(()) } else { self.send(Part::Data(chunk)) }
+    }
+
+    /// Waits for the end of the upload.
+    fn end(&mut self) -> Result<ObjectInfo> {
+        match self.upload.take() {
+            Some(upload) => {
+                runtime::block_on(upload).map_err(|error| error.in_shard(super::location::redacted(&self.url)))
+            }
+            None => Err(stopped()),
+        }
+    }
+}
+
+fn stopped() -> Error {
+    io::Error::other("the upload has ended already").into()
+}
+
+impl Write for UploadWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.buffer.capacity() == 0 {
+            self.buffer.reserve(CHUNK);
+        }
+        let length = bytes.len().min(CHUNK - self.buffer.len());
+        self.buffer.extend_from_slice(&bytes[..length]);
+        if self.buffer.len() == CHUNK {
+            self.send_buffer().map_err(io::Error::other)?;
+        }
+        Ok(length)
+    }
+
+    /// Does nothing: an object has no visible part before it is whole.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl ObjectWriter for UploadWriter {
+    fn finish(mut self: Box<Self>) -> Result<ObjectInfo> {
+        self.send_buffer()?;
+        self.send(Part::End)?;
+        self.end()
+    }
+}
+
+/// The parts as a body that ends without an error only after [`Part::End`].
+fn body(parts: Receiver<Part>) -> BoxStream<'static, Result<Bytes>> {
+    stream::try_unfold(parts, async |parts| match parts.recv().await {
+        Ok(Part::Data(chunk)) => Ok(Some((chunk, parts))),
+        Ok(Part::End) => Ok(None),
+        Err(_) => Err(ErrorKind::Stopped.into()),
+    })
+    .boxed()
+}

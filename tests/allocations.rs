@@ -1,0 +1,57 @@
+//! What a sample costs in allocations is a promise, so it is a tested number.
+
+use bytes::Bytes;
+use shardstream::tar::{Event, SampleParser, Walker, read};
+
+/// `count` members of `size` bytes, two to a sample, each with the pax header that Python's `webdataset` writes.
+fn archive(count: usize, size: usize, pax: bool) -> Bytes {
+    let mut archive = tar::Builder::new(Vec::new());
+    for at in 0..count {
+        if pax {
+            archive.append_pax_extensions([("mtime", &b"1700000000.25"[..])]).unwrap();
+        }
+        let mut header = tar::Header::new_ustar();
+        header.set_size(size as u64);
+        let name = format!("{:08}.{}", at / 2, ["cls", "jpg"][at % 2]);
+        archive.append_data(&mut header, name, &vec![1; size][..]).unwrap();
+    }
+    archive.into_inner().unwrap().into()
+}
+
+fn allocations(work: impl FnOnce()) -> u64 {
+    allocation_counter::measure(work).count_total
+}
+
+#[test]
+fn walking_allocates_nothing_per_member() {
+    for pax in [false, true] {
+        let archive = archive(1000, 1000, pax);
+        let count = allocations(|| {
+            let mut walker = Walker::new();
+            walker.push(archive);
+            walker.finish();
+            while walker.next().unwrap() != Event::End {}
+        });
+        assert!(count <= 2, "{count} allocations for 1000 members (pax: {pax})");
+    }
+}
+
+#[test]
+fn a_sample_costs_one_allocation() {
+    let archive = archive(2000, 1000, true);
+    let count = allocations(|| {
+        let samples = read([Ok(archive)].into_iter(), SampleParser::new("s.tar"));
+        assert_eq!(samples.map(|sample| sample.unwrap().len()).sum::<usize>(), 2000);
+    });
+    // One list of fields per sample; the rest is the table of keys as it grows.
+    assert!(count <= 1000 + 30, "{count} allocations for 1000 samples");
+}
+
+#[test]
+fn compacting_costs_one_allocation() {
+    let archive = archive(2, 1000, false);
+    let mut samples: Vec<_> = read([Ok(archive)].into_iter(), SampleParser::new("s.tar")).collect();
+    let sample = samples[0].as_mut().unwrap();
+    let count = allocations(|| sample.compact());
+    assert!(count <= 2, "{count} allocations");
+}
