@@ -1,7 +1,7 @@
 //! The compression of a shard, by the end of its name.
 
 use crate::error::{ErrorKind, Result};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
 /// How a shard is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,20 +27,20 @@ impl Compression {
             return Ok(Self::Gzip);
             #[cfg(not(feature = "gzip"))]
             unsupported("writing it needs the feature `gzip`")
-        } else if ends(&[".tar.zst"]) {
+        } else if ends(&[".tar.zst", ".tzst"]) {
             #[cfg(feature = "zstd")]
             return Ok(Self::Zstd);
             #[cfg(not(feature = "zstd"))]
             unsupported("writing it needs the feature `zstd`")
         } else {
-            unsupported("the name of a shard to write ends in .tar, .tar.gz, .tgz or .tar.zst")
+            unsupported("the name of a shard to write ends in .tar, .tar.gz, .tgz, .tar.zst or .tzst")
         }
     }
 }
 
 /// Compresses what is written to it. The same input makes the same output: no time, no host.
 pub(super) enum Compressor<W: Write> {
-    None(BufWriter<W>),
+    None(W),
     #[cfg(feature = "gzip")]
     Gzip(flate2::write::GzEncoder<W>),
     #[cfg(feature = "zstd")]
@@ -50,7 +50,7 @@ pub(super) enum Compressor<W: Write> {
 impl<W: Write> Compressor<W> {
     pub(super) fn new(compression: Compression, out: W) -> io::Result<Self> {
         Ok(match compression {
-            Compression::None => Self::None(BufWriter::with_capacity(128 << 10, out)),
+            Compression::None => Self::None(out),
             #[cfg(feature = "gzip")]
             Compression::Gzip => Self::Gzip(
                 flate2::GzBuilder::new()
@@ -66,7 +66,7 @@ impl<W: Write> Compressor<W> {
     /// Writes what is held back, and returns what it was written to.
     pub(super) fn finish(self) -> io::Result<W> {
         match self {
-            Self::None(out) => out.into_inner().map_err(io::IntoInnerError::into_error),
+            Self::None(out) => Ok(out),
             #[cfg(feature = "gzip")]
             Self::Gzip(encoder) => encoder.finish(),
             #[cfg(feature = "zstd")]

@@ -18,7 +18,6 @@
 
 mod compress;
 mod header;
-mod local;
 mod name;
 mod pattern;
 mod shards;

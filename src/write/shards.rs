@@ -1,16 +1,14 @@
 //! A numbered series of archives.
 
 use super::compress::{Compression, Compressor};
-use super::local::{LocalSink, ShardSink};
 use super::pattern::ShardPattern;
 use super::tar::{Layout, TarOptions, TarWriter, whole_archive};
 use crate::Sample;
 use crate::error::{ErrorKind, Result};
+use crate::store::{ObjectWriter, Store, redacted};
 use std::fmt;
-use std::io::{self, Write};
-use std::sync::Arc;
+use std::io;
 
-type Opener = Box<dyn FnMut(&str) -> Result<Box<dyn ShardSink>> + Send>;
 type OnShard = Box<dyn FnMut(&ShardInfo) + Send>;
 
 /// A shard that was written.
@@ -53,7 +51,6 @@ pub struct ShardWriter {
     settings: ShardWriterBuilder,
     pattern: ShardPattern,
     compression: Compression,
-    open: Opener,
     current: Option<Shard>,
     done: Vec<ShardInfo>,
     broken: bool,
@@ -67,13 +64,14 @@ pub struct ShardWriterBuilder {
     max_bytes: u64,
     start_shard: u64,
     options: TarOptions,
+    store: Store,
     on_shard: OnShard,
 }
 
 impl ShardWriter {
     /// Writes shards named by `pattern`, with the number of the shard at its `%06d` (six digits at least) or `%d`; a
     /// percent sign is `%%`. The end of the name says the compression: `.tar`, `.tar.gz` or `.tgz` (feature `gzip`),
-    /// `.tar.zst` (feature `zstd`).
+    /// `.tar.zst` or `.tzst` (feature `zstd`). It is a path, or a URL of an object store.
     pub fn builder(pattern: impl Into<String>) -> ShardWriterBuilder {
         ShardWriterBuilder {
             pattern: pattern.into(),
@@ -81,6 +79,7 @@ impl ShardWriter {
             max_bytes: 3_000_000_000,
             start_shard: 0,
             options: TarOptions::new(),
+            store: Store::default(),
             on_shard: Box::new(|_| ()),
         }
     }
@@ -103,7 +102,7 @@ impl ShardWriter {
         };
         let result = shard.append(&layout);
         self.broken = matches!(&result, Err(error) if !matches!(error.kind(), ErrorKind::Unwritable(_)));
-        let result = result.map_err(|error| sample.locate(error.in_shard(&*shard.url)));
+        let result = result.map_err(|error| sample.locate(error.in_shard(redacted(&shard.url))));
         self.current = Some(shard);
         result
     }
@@ -126,27 +125,23 @@ impl ShardWriter {
     }
 
     fn next_shard(&mut self) -> Result<Shard> {
-        // Should opening fail, the next call would begin a shard of the same number: nothing was written, but the
-        // caller may have lost the sample.
-        let url = self.pattern.name(self.settings.start_shard + self.done.len() as u64);
-        let opened = (self.open)(&url).and_then(|sink| {
-            let sink = Counted { sink, bytes: 0 };
-            Ok(TarWriter::with_options(
-                Compressor::new(self.compression, sink)?,
-                self.settings.options.clone(),
-            ))
+        let number = self.settings.start_shard.saturating_add(self.done.len() as u64);
+        let url = self.pattern.name(number);
+        let opened = self.settings.store.create(&url).and_then(|object| {
+            let out = Compressor::new(self.compression, object)?;
+            Ok(TarWriter::with_options(out, self.settings.options.clone()))
         });
         self.broken = opened.is_err();
-        let tar = opened.map_err(|error| error.in_shard(&*url))?;
-        Ok(Shard { url: url.into(), samples: 0, tar })
+        let tar = opened.map_err(|error| error.in_shard(redacted(&url)))?;
+        Ok(Shard { url, samples: 0, tar })
     }
 
     fn close(&mut self) -> Result<()> {
         let Some(shard) = self.current.take() else { return Ok(()) };
-        let url = Arc::clone(&shard.url);
+        let url = shard.url.clone();
         let info = shard.finish();
         self.broken = info.is_err();
-        let info = info.map_err(|error| error.in_shard(url))?;
+        let info = info.map_err(|error| error.in_shard(redacted(&url)))?;
         (self.settings.on_shard)(&info);
         self.done.push(info);
         Ok(())
@@ -179,7 +174,13 @@ impl ShardWriterBuilder {
         self
     }
 
-    /// Is called for each shard when it is published: to upload, log or list it.
+    /// Where shards are written: by default, whatever the features that are compiled in can write.
+    pub fn store(mut self, store: Store) -> Self {
+        self.store = store;
+        self
+    }
+
+    /// Is called for each shard when it is published: to log or list it.
     pub fn on_shard(mut self, call: impl FnMut(&ShardInfo) + Send + 'static) -> Self {
         self.on_shard = Box::new(call);
         self
@@ -192,10 +193,6 @@ impl ShardWriterBuilder {
     /// the end of the name says no compression that is compiled in, [`ErrorKind::Config`] when no sample would be
     /// allowed.
     pub fn build(self) -> Result<ShardWriter> {
-        self.build_with(Box::new(LocalSink::create))
-    }
-
-    fn build_with(self, open: Opener) -> Result<ShardWriter> {
         let pattern = ShardPattern::new(&self.pattern)?;
         let compression = Compression::of(&self.pattern)?;
         if self.max_count == 0 || self.max_bytes == 0 {
@@ -205,7 +202,6 @@ impl ShardWriterBuilder {
             settings: self,
             pattern,
             compression,
-            open,
             current: None,
             done: Vec::new(),
             broken: false,
@@ -226,22 +222,23 @@ impl fmt::Debug for ShardWriter {
 
 impl fmt::Debug for ShardWriterBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pattern, max_count, max_bytes, start_shard, options, on_shard: _ } = self;
+        let Self { pattern, max_count, max_bytes, start_shard, options, store, on_shard: _ } = self;
         f.debug_struct("ShardWriterBuilder")
             .field("pattern", pattern)
             .field("max_count", max_count)
             .field("max_bytes", max_bytes)
             .field("start_shard", start_shard)
             .field("options", options)
+            .field("store", store)
             .finish_non_exhaustive()
     }
 }
 
 /// The shard that is being written.
 struct Shard {
-    url: Arc<str>,
+    url: String,
     samples: u64,
-    tar: TarWriter<Compressor<Counted>>,
+    tar: TarWriter<Compressor<Box<dyn ObjectWriter>>>,
 }
 
 impl Shard {
@@ -257,27 +254,8 @@ impl Shard {
 
     fn finish(self) -> Result<ShardInfo> {
         let archive_bytes = whole_archive(self.tar.written());
-        let Counted { sink, bytes } = self.tar.finish()?.finish()?;
-        sink.finish()?;
-        Ok(ShardInfo { url: self.url.to_string(), samples: self.samples, bytes, archive_bytes })
-    }
-}
-
-/// Counts what is stored.
-struct Counted {
-    sink: Box<dyn ShardSink>,
-    bytes: u64,
-}
-
-impl Write for Counted {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.sink.write(bytes)?;
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.sink.flush()
+        let object = self.tar.finish()?.finish()?.finish()?;
+        Ok(ShardInfo { url: self.url, samples: self.samples, bytes: object.size, archive_bytes })
     }
 }
 
@@ -287,7 +265,7 @@ mod tests {
     use proptest::prelude::*;
     use std::fs;
     use std::path::Path;
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     fn sample(i: usize, size: usize) -> Sample {
         Sample::new(format!("{i:06}")).with("bin", vec![i as u8; size])
@@ -384,10 +362,12 @@ mod tests {
     #[test]
     fn a_failed_shard_ends_the_series() {
         let dir = tempfile::tempdir().unwrap();
-        let mut writer = builder(dir.path(), "missing/%d.tar").build().unwrap();
+        let place = dir.path().join("place");
+        fs::write(&place, "no directory").unwrap();
+        let mut writer = builder(&place, "%d.tar").build().unwrap();
         let error = writer.write(&sample(0, 1)).unwrap_err();
         assert!(error.location().shard().unwrap().ends_with("0.tar"), "{error}");
-        fs::create_dir(dir.path().join("missing")).unwrap();
+        fs::remove_file(&place).unwrap();
         assert!(writer.write(&sample(1, 1)).is_err(), "the series would lack a sample");
         assert!(writer.finish().is_err());
     }

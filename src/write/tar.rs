@@ -2,34 +2,32 @@
 
 use super::header::{BLOCK, push_headers};
 use super::name::member_name;
+use crate::codec::Encoder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{Sample, Value};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::Arc;
 
 /// Tools write and read archives in records of this many bytes; some warn when the last one is short.
 const RECORD: u64 = 10_240;
 
-type Encode = dyn Fn(&str, &Value) -> Result<Bytes> + Send + Sync;
-
 /// How members are written.
 ///
 /// Owner and group are `bigdata` with the ids 0, as Python's `webdataset` writes them.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct TarOptions {
     pub(super) mtime: u64,
     pub(super) mode: u32,
-    encode: Arc<Encode>,
+    encoder: Encoder,
 }
 
 impl TarOptions {
-    /// Modification time 0, mode `0o444`, standard encoding.
+    /// Modification time 0, mode `0o444`, the [standard encoder](Encoder::standard).
     #[must_use]
     pub fn new() -> Self {
-        TarOptions { mtime: 0, mode: 0o444, encode: Arc::new(encode) }
+        TarOptions { mtime: 0, mode: 0o444, encoder: Encoder::standard() }
     }
 
     /// The modification time of every member, in seconds since 1970. It is fixed so that the same samples make the
@@ -47,10 +45,10 @@ impl TarOptions {
         self
     }
 
-    /// Turns the values of fields that are not raw bytes into bytes; gets the name of the field and the value.
+    /// Turns the values of fields that are not raw bytes into bytes.
     #[must_use]
-    pub fn encoder(mut self, encode: impl Fn(&str, &Value) -> Result<Bytes> + Send + Sync + 'static) -> Self {
-        self.encode = Arc::new(encode);
+    pub fn encoder(mut self, encoder: Encoder) -> Self {
+        self.encoder = encoder;
         self
     }
 
@@ -68,10 +66,7 @@ impl TarOptions {
         let mut layout = Layout { key: sample.key(), members: Vec::with_capacity(fields.len()), size: 0 };
         for (field, value) in fields {
             let name = member_name(sample.key(), field)?;
-            let body = match value {
-                Value::Bytes(bytes) => bytes.clone(),
-                value => (self.encode)(field, value)?,
-            };
+            let body = self.encoder.encode(field, value)?;
             let mut head = Vec::with_capacity(BLOCK);
             push_headers(&mut head, &name, body.len() as u64, self);
             layout.size += head.len() as u64 + (body.len() as u64).next_multiple_of(BLOCK as u64);
@@ -81,30 +76,9 @@ impl TarOptions {
     }
 }
 
-/// The encoding of the plain types.
-fn encode(field: &str, value: &Value) -> Result<Bytes> {
-    let failed = |source: Box<dyn std::error::Error + Send + Sync>| {
-        Error::from(ErrorKind::Encode { field: field.into(), source })
-    };
-    match value {
-        Value::Bytes(bytes) => Ok(bytes.clone()),
-        Value::Text(text) => Ok(Bytes::copy_from_slice(text.as_bytes())),
-        Value::Int(int) => Ok(int.to_string().into()),
-        Value::Json(json) => serde_json::to_vec(json).map(Bytes::from).map_err(|error| failed(error.into())),
-        other => Err(failed(format!("there is no encoder for {}", other.type_name()).into())),
-    }
-}
-
 impl Default for TarOptions {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl fmt::Debug for TarOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mtime, mode, encode: _ } = self;
-        f.debug_struct("TarOptions").field("mtime", mtime).field("mode", mode).finish_non_exhaustive()
     }
 }
 
@@ -341,14 +315,12 @@ mod tests {
 
     #[test]
     fn own_options() {
-        let options = TarOptions::new()
-            .mtime(1_700_000_000)
-            .mode(0o644)
-            .encoder(|field, _| Ok(field.to_owned().into()));
+        let encoder = Encoder::empty().with("cls", |_| Ok(Bytes::from_static(b"one")));
+        let options = TarOptions::new().mtime(1_700_000_000).mode(0o644).encoder(encoder);
         let mut writer = TarWriter::with_options(Vec::new(), options);
         writer.write(&Sample::new("a").with("cls", 1)).unwrap();
         let bytes = writer.finish().unwrap();
-        assert_eq!(&bytes[512..515], b"cls");
+        assert_eq!(&bytes[512..515], b"one");
         let header = ::tar::Header::from_byte_slice(&bytes[..512]);
         assert_eq!((header.mtime().unwrap(), header.mode().unwrap()), (1_700_000_000, 0o644));
     }

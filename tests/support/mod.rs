@@ -5,11 +5,10 @@ pub mod names;
 pub mod python;
 
 use bytes::Bytes;
+use shardstream::store::Store;
 use shardstream::tar::{SampleParser, read};
 use shardstream::write::TarWriter;
 use shardstream::{Result, Sample};
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 /// Samples as plain data: keys, and fields with their bytes, in the order of the shard.
@@ -17,23 +16,8 @@ pub type Content = Vec<(String, Vec<(String, Vec<u8>)>)>;
 
 /// Reads the samples of a shard, compressed or not.
 pub fn read_samples(path: &Path) -> Vec<Result<Sample>> {
-    let mut file: Box<dyn Read> = Box::new(File::open(path).unwrap());
-    #[cfg(feature = "gzip")]
-    if path.extension().is_some_and(|end| end == "gz" || end == "tgz") {
-        file = Box::new(flate2::read::MultiGzDecoder::new(file));
-    }
-    let chunks = std::iter::from_fn(move || {
-        let mut chunk = vec![0; 60_000];
-        match file.read(&mut chunk) {
-            Ok(0) => None,
-            Ok(length) => {
-                chunk.truncate(length);
-                Some(Ok(Bytes::from(chunk)))
-            }
-            Err(error) => Some(Err(error.into())),
-        }
-    });
-    read(chunks, SampleParser::new(path.to_str().unwrap())).collect()
+    let url = path.to_str().unwrap();
+    read(Store::default().open(url).unwrap(), SampleParser::new(url)).collect()
 }
 
 /// Reads the samples of a shard in memory.
