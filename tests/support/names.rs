@@ -22,6 +22,7 @@ pub const ALIKE: &[Row] = &[
     ("a..jpg", Some(("a", ".jpg"))),
     ("a b.t x t", Some(("a b", "t x t"))),
     ("é/猫.ÀÉ", Some(("é/猫", "àé"))),
+    ("a.ǅ", Some(("a", "ǆ"))),
     ("a\\b.txt", Some(("a\\b", "txt"))),
     ("a", None),
     ("a.b/c", None),
