@@ -429,7 +429,8 @@ mod tests {
 
     #[test]
     fn lengths_are_exact() {
-        for (shape, fits) in [("()", false), ("(3,)", true), ("(1, 3)", true), ("(2,)", false), ("(4,)", false)]
+        for (shape, fits) in
+            [("()", false), ("(3,)", true), ("(1, 3)", true), ("(2,)", false), ("(4,)", false)]
         {
             let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}}}");
             assert_eq!(read(&header, b"abc").is_ok(), fits, "{shape}");
@@ -445,7 +446,10 @@ mod tests {
         assert_eq!(Array::from_npy(&Bytes::from_static(b"PK")), Err(NpyError::Magic));
         assert_eq!(Array::from_npy(&Bytes::from_static(b"\x93NUMPY\x01")), Err(NpyError::Truncated));
         assert_eq!(Array::from_npy(&Bytes::from_static(b"\x93NUMPY\x01\x01")), Err(NpyError::Version(1, 1)));
-        assert_eq!(Array::from_npy(&Bytes::from_static(b"\x93NUMPY\x04\0\0\0")), Err(NpyError::Version(4, 0)));
+        assert_eq!(
+            Array::from_npy(&Bytes::from_static(b"\x93NUMPY\x04\0\0\0")),
+            Err(NpyError::Version(4, 0))
+        );
         assert_eq!(
             Array::from_npy(&Bytes::from_static(b"\x93NUMPY\x02\0\xff\xff\xff\xff")),
             Err(NpyError::HeaderTooLarge(u32::MAX.into()))

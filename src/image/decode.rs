@@ -127,8 +127,11 @@ fn generic(mut decoder: impl ImageDecoder, budget: Budget) -> Result<Raw, ImageE
     let color = decoder.color_type();
     budget.check(width, height, color.bytes_per_pixel().into())?;
     decoder.set_limits(budget.limits()).map_err(decode_error)?;
-    let size = usize::try_from(decoder.total_bytes())
-        .map_err(|_| ImageError::TooLarge { width, height, limit: budget.limit })?;
+    let size = usize::try_from(decoder.total_bytes()).map_err(|_| ImageError::TooLarge {
+        width,
+        height,
+        limit: budget.limit,
+    })?;
     let mut pixels = vec![0; size];
     decoder.read_image(&mut pixels).map_err(decode_error)?;
     let (channels, wide) = match color {

@@ -144,6 +144,16 @@ impl Sample {
         self.find(spec).map(|at| self.fields.remove(at))
     }
 
+    /// Keeps the fields whose name the predicate is true of, in their order.
+    pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
+        self.fields.retain(|(name, _)| keep(name));
+    }
+
+    /// The name of the field that [`get`](Sample::get) and [`take`](Sample::take) choose.
+    pub(crate) fn name_of(&self, spec: &str) -> Option<&ByteString> {
+        self.find(spec).map(|at| &self.fields[at].0)
+    }
+
     /// The bytes that the sample's fields hold.
     #[must_use]
     pub fn size(&self) -> usize {

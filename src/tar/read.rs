@@ -41,6 +41,11 @@ pub fn read<C>(chunks: C, parser: SampleParser) -> Read<C> {
 }
 
 impl<C> Read<C> {
+    /// The same reader over another face of the same chunks.
+    pub(crate) fn map_chunks<D>(self, face: impl FnOnce(C) -> D) -> Read<D> {
+        Read { chunks: face(self.chunks), parser: self.parser, done: self.done }
+    }
+
     /// Asks the parser; `None` means that it needs a chunk.
     fn step(&mut self) -> Option<Option<Result<Sample>>> {
         if self.done {

@@ -1,0 +1,136 @@
+//! Items that belong to one training step.
+
+use std::ops::Deref;
+
+/// The items of one step. It reads as a slice.
+///
+/// A batch of full size may be padded: then only the first [`valid`](Batch::valid) items are real, and the others
+/// are clones of the last real one, so that every batch has the same shape.
+///
+/// ```
+/// use shardstream::adapters::IteratorExt;
+///
+/// let batches: Vec<_> = (0..5).map(Ok).batched(3).pad().collect::<Result<_, _>>()?;
+/// assert_eq!(batches[1].to_vec(), [3, 4, 4]);
+/// assert_eq!(batches[1].valid(), 2);
+/// assert_eq!(batches[1].mask().collect::<Vec<_>>(), [true, true, false]);
+/// # Ok::<_, shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Batch<T> {
+    items: Vec<T>,
+    valid: usize,
+}
+
+impl<T> Batch<T> {
+    /// Fills up to `size` with what `clone` makes of the last item. An empty batch stays empty.
+    pub(super) fn pad(&mut self, size: usize, clone: fn(&T) -> T) {
+        if let Some(last) = self.items.last().map(clone) {
+            self.items.resize_with(size.max(self.valid), || clone(&last));
+        }
+    }
+
+    /// How many items are real: all, unless the batch is padded.
+    #[must_use]
+    pub fn valid(&self) -> usize {
+        self.valid
+    }
+
+    /// For every item whether it is real.
+    pub fn mask(&self) -> impl ExactSizeIterator<Item = bool> + use<T> {
+        let valid = self.valid;
+        (0..self.items.len()).map(move |at| at < valid)
+    }
+
+    /// All items, the padding among them.
+    #[must_use]
+    pub fn into_items(self) -> Vec<T> {
+        self.items
+    }
+
+    /// The real items.
+    #[must_use]
+    pub fn into_valid(mut self) -> Vec<T> {
+        self.items.truncate(self.valid);
+        self.items
+    }
+}
+
+impl<T> From<Vec<T>> for Batch<T> {
+    fn from(items: Vec<T>) -> Self {
+        Batch { valid: items.len(), items }
+    }
+}
+
+impl<T> Deref for Batch<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.items
+    }
+}
+
+impl<T> IntoIterator for Batch<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    /// All items, the padding among them.
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.into_iter()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Batch<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.iter()
+    }
+}
+
+/// A batch of tuples as a tuple of columns.
+macro_rules! unzip {
+    ($($type:ident),+) => {
+        impl<$($type),+> Batch<($($type,)+)> {
+            /// The columns, the padding among them.
+            #[must_use]
+            pub fn unzip(self) -> ($(Vec<$type>,)+) {
+                self.items.into_iter().collect()
+            }
+        }
+    };
+}
+
+unzip!(A);
+unzip!(A, B);
+unzip!(A, B, C);
+unzip!(A, B, C, D);
+unzip!(A, B, C, D, E);
+unzip!(A, B, C, D, E, F);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unzips_into_columns() {
+        assert_eq!(Batch::from(vec![(1, 'a'), (2, 'b')]).unzip(), (vec![1, 2], vec!['a', 'b']));
+        let (a, b, c) = Batch::from(vec![(1, 'a', "x"), (2, 'b', "y")]).unzip();
+        assert_eq!((a, b, c), (vec![1, 2], vec!['a', 'b'], vec!["x", "y"]));
+    }
+
+    #[test]
+    fn pads_by_the_last_item() {
+        let mut batch = Batch::from(vec![1, 2]);
+        batch.pad(4, i32::clone);
+        assert_eq!(*batch, [1, 2, 2, 2]);
+        assert_eq!(batch.mask().len(), 4);
+        assert_eq!((&batch).into_iter().sum::<i32>(), 7);
+        assert_eq!(batch.clone().into_items(), [1, 2, 2, 2]);
+        assert_eq!(batch.into_valid(), [1, 2]);
+        let mut empty = Batch::<i32>::from(vec![]);
+        empty.pad(3, i32::clone);
+        assert!(empty.is_empty());
+    }
+}

@@ -1,0 +1,160 @@
+//! `batched`: so many items at a time.
+
+use super::{Batch, Stage, Staged};
+use crate::{ErrorKind, Result};
+use std::fmt;
+
+/// More is not reserved ahead of the items, however large the batches are to be.
+const MAX_RESERVED: usize = 1024;
+
+/// The stage of [`batched`](super::IteratorExt::batched).
+pub struct Batched<T> {
+    size: usize,
+    last: Last<T>,
+    items: Vec<T>,
+}
+
+/// What becomes of the last items when they don't fill a batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Partial {
+    /// They make a smaller batch.
+    #[default]
+    Keep,
+    /// They are dropped.
+    Drop,
+}
+
+/// [`Partial`], or padding with the function that clones an item.
+enum Last<T> {
+    Partial(Partial),
+    Pad(fn(&T) -> T),
+}
+
+impl<T> Batched<T> {
+    pub(super) fn new(size: usize) -> Self {
+        Batched { size, last: Last::Partial(Partial::Keep), items: Vec::new() }
+    }
+
+    fn take(&mut self) -> Batch<T> {
+        Batch::from(std::mem::take(&mut self.items))
+    }
+}
+
+impl<S, T> Staged<S, Batched<T>> {
+    /// What becomes of the last items when they don't fill a batch: by default they make a smaller one.
+    pub fn partial(self, partial: Partial) -> Self {
+        self.with(|stage| stage.last = Last::Partial(partial))
+    }
+
+    /// Fills the last batch up with clones of its last item; [`Batch::valid`] says how many items are real.
+    pub fn pad(self) -> Self
+    where
+        T: Clone,
+    {
+        self.with(|stage| stage.last = Last::Pad(T::clone))
+    }
+}
+
+impl<T> Stage<T> for Batched<T> {
+    type Out = Batch<T>;
+
+    fn push(&mut self, item: T) -> Option<Result<Batch<T>>> {
+        if self.items.is_empty() {
+            self.items.reserve_exact(self.size.min(MAX_RESERVED));
+        }
+        self.items.push(item);
+        (self.items.len() >= self.size).then(|| Ok(self.take()))
+    }
+
+    fn drain(&mut self) -> Option<Result<Batch<T>>> {
+        let mut batch = self.take();
+        match self.last {
+            Last::Partial(Partial::Keep) => {}
+            Last::Partial(Partial::Drop) => return None,
+            Last::Pad(clone) => batch.pad(self.size, clone),
+        }
+        (!batch.is_empty()).then_some(Ok(batch))
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.size {
+            0 => Err(ErrorKind::Config("batches of 0 items: the size must be at least 1".into()).into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn size_hint(&self, upstream: (usize, Option<usize>)) -> (usize, Option<usize>) {
+        // The fewest come out when no item is an error, the most when every one is.
+        let (here, size) = (self.items.len(), self.size.max(1));
+        let least = here.saturating_add(upstream.0);
+        let least = match self.last {
+            Last::Partial(Partial::Drop) => least / size,
+            _ => least.div_ceil(size),
+        };
+        (least, upstream.1.and_then(|most| most.checked_add(usize::from(here > 0))))
+    }
+}
+
+impl<T> fmt::Debug for Batched<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let last: &dyn fmt::Debug = match &self.last {
+            Last::Partial(partial) => partial,
+            Last::Pad(_) => &format_args!("Pad"),
+        };
+        f.debug_struct("Batched")
+            .field("size", &self.size)
+            .field("last", last)
+            .field("waiting", &self.items.len())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::IteratorExt;
+    use crate::adapters::testing::{both, fault, oks};
+
+    #[test]
+    fn the_last_batch() {
+        let keep = both!(oks(0..5), |source| source.batched(2));
+        assert_eq!(keep, [Ok(vec![0, 1].into()), Ok(vec![2, 3].into()), Ok(vec![4].into())]);
+        let drop = both!(oks(0..5), |source| source.batched(2).partial(Partial::Drop));
+        assert_eq!(drop, keep[..2]);
+        let pad = both!(oks(0..5), |source| source.batched(2).pad());
+        assert_eq!(pad[..2], keep[..2]);
+        assert_eq!(pad[2].as_deref(), Ok(&[4, 4][..]));
+        assert_eq!(pad[2].as_ref().unwrap().valid(), 1);
+        for out in [
+            both!(oks(0..4), |source| source.batched(2)),
+            both!(oks(0..4), |source| source.batched(2).partial(Partial::Drop)),
+            both!(oks(0..4), |source| source.batched(2).pad()),
+        ] {
+            assert_eq!(out, keep[..2]);
+        }
+        assert_eq!(both!(oks(0..0), |source| source.batched(2).pad()), []);
+    }
+
+    #[test]
+    fn an_error_comes_at_once_and_the_batch_goes_on() {
+        let items = || vec![Ok(0), fault("a"), Ok(1), Ok(2), fault("b")];
+        let out = both!(items(), |source| source.batched(2));
+        assert_eq!(out, [Err("a".into()), Ok(vec![0, 1].into()), Err("b".into()), Ok(vec![2].into())]);
+    }
+
+    #[test]
+    fn batches_of_nothing_are_an_error() {
+        let mut batches = oks(0..5).into_iter().batched(0);
+        assert_eq!(batches.size_hint(), (1, Some(1)));
+        assert!(matches!(batches.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
+        assert!(batches.next().is_none());
+        assert_eq!(both!(oks(0..5), |source| source.batched(0)).len(), 1);
+    }
+
+    #[test]
+    fn an_absurd_size_does_not_reserve_memory() {
+        let out = both!(oks(0..3), |source| source.batched(usize::MAX));
+        assert_eq!(out, [Ok(vec![0, 1, 2].into())]);
+    }
+}

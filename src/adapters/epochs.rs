@@ -1,0 +1,81 @@
+//! `with_epoch`: an endless source in epochs of a fixed length.
+
+use super::{Slice, Staged};
+
+/// A source cut into epochs of a fixed length, each of which goes on where the last one stopped.
+///
+/// Made by [`with_epoch`](super::IteratorExt::with_epoch).
+///
+/// ```
+/// use shardstream::adapters::IteratorExt;
+///
+/// let mut epochs = (0..10).cycle().map(Ok).with_epoch(4);
+/// let mut epoch = || epochs.epoch().collect::<shardstream::Result<Vec<_>>>();
+/// assert_eq!(epoch()?, [0, 1, 2, 3]);
+/// assert_eq!(epoch()?, [4, 5, 6, 7]);
+/// assert_eq!(epoch()?, [8, 9, 0, 1]);
+/// # Ok::<_, shardstream::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "adapters are lazy: ask for an epoch"]
+pub struct Epochs<S> {
+    source: Staged<S, Slice>,
+    length: usize,
+}
+
+/// One of the [`Epochs`] of a source.
+pub type Epoch<'a, S> = Staged<&'a mut Staged<S, Slice>, Slice>;
+
+impl<S> Epochs<S> {
+    pub(super) fn new(source: S, length: usize) -> Self {
+        Epochs { source: Staged::new(source, Slice::new(..)), length }
+    }
+
+    /// The next items of the source, as many as an epoch has; fewer where the source ends. Errors come on top.
+    ///
+    /// An epoch that is dropped before its end does not put anything back, and the next one is of full length. An
+    /// epoch is a stream only when the source is `Unpin`: put a source that is not into a `Box::pin`.
+    pub fn epoch(&mut self) -> Epoch<'_, S> {
+        Staged::new(&mut self.source, Slice::new(..self.length))
+    }
+
+    /// Whether the source has come to its end. This shows when an epoch has come out short.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.source.is_ended()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::adapters::testing::{Hesitant, fault, oks, show, show_stream};
+    use crate::adapters::{IteratorExt, StreamExt};
+
+    fn items() -> Vec<crate::Result<i32>> {
+        [oks(0..3), vec![fault("bad")], oks(3..7)].into_iter().flatten().collect()
+    }
+
+    #[test]
+    fn goes_on_where_the_last_epoch_stopped() {
+        let mut iterated = IteratorExt::with_epoch(items().into_iter(), 3);
+        let mut streamed = StreamExt::with_epoch(Hesitant::new(items()), 3);
+        let mut epochs = Vec::new();
+        for _ in 0..4 {
+            let epoch = show(iterated.epoch());
+            assert_eq!(epoch, show_stream(streamed.epoch()));
+            epochs.push((epoch, iterated.is_ended()));
+            assert_eq!(streamed.is_ended(), iterated.is_ended());
+        }
+        assert_eq!(epochs[0], (vec![Ok(0), Ok(1), Ok(2)], false));
+        assert_eq!(epochs[1], (vec![Err("bad".into()), Ok(3), Ok(4), Ok(5)], false));
+        assert_eq!(epochs[2], (vec![Ok(6)], true));
+        assert_eq!(epochs[3], (vec![], true));
+    }
+
+    #[test]
+    fn an_epoch_cut_short_loses_nothing() {
+        let mut epochs = IteratorExt::with_epoch(oks(0..9).into_iter(), 4);
+        assert_eq!(epochs.epoch().next().unwrap().unwrap(), 0);
+        assert_eq!(show(epochs.epoch()), [Ok(1), Ok(2), Ok(3), Ok(4)]);
+    }
+}

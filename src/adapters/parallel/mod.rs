@@ -1,0 +1,240 @@
+//! Adapters that work on threads of their own: what runs there, and the faces before it.
+
+mod par_map;
+mod prefetch;
+
+pub(super) use par_map::par_map;
+pub(super) use prefetch::prefetch;
+
+use crate::{ErrorKind, Result};
+use async_channel::{Receiver, Sender};
+use futures::Stream;
+use futures::stream::FusedStream;
+use std::fmt;
+use std::iter::FusedIterator;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::thread::{self, JoinHandle};
+
+/// The queue reserves its places when it is made, so that there must be a bound.
+const MAX_AHEAD: usize = 1 << 16;
+
+/// Items that are prepared on other threads: an [`Iterator`] that gives them in the order of the source.
+///
+/// Made by [`prefetch`](super::IteratorExt::prefetch) and [`par_map`](super::IteratorExt::par_map).
+///
+/// The threads start when the first item is asked for, and not before. Dropping this stops and joins them: it waits
+/// for the calls that are under way (to the source and to the closure), and no further ones are made. Where one of
+/// them panics, [`ErrorKind::Panicked`] stands in the place of its item.
+///
+/// [`into_stream`](Background::into_stream) gives the same as a [`Stream`], for any executor. (One type with both
+/// faces would make every `map` and `batched` after it ambiguous.)
+#[must_use = "adapters are lazy: they do nothing unless they are iterated over or polled"]
+pub struct Background<T> {
+    state: State<T>,
+    ahead: usize,
+}
+
+/// The [`Stream`] face of [`Background`].
+///
+/// Dropping it joins the threads, as dropping [`Background`] does: for that moment it blocks.
+#[derive(Debug)]
+#[must_use = "streams do nothing unless they are polled"]
+pub struct BackgroundStream<T>(Background<T>);
+
+/// Nothing in it is pinned: what is polled is boxed.
+impl<T> Unpin for BackgroundStream<T> {}
+
+type Start<T> = Box<dyn FnOnce(usize) -> Result<Crew<T>> + Send>;
+
+enum State<T> {
+    New(Start<T>),
+    Running(Crew<T>),
+    Ended,
+}
+
+impl<T> Background<T> {
+    /// `start` is given the number of items that may be prepared ahead.
+    fn new(ahead: usize, start: impl FnOnce(usize) -> Result<Crew<T>> + Send + 'static) -> Self {
+        Background { state: State::New(Box::new(start)), ahead }
+    }
+
+    /// Sets how many items may be prepared ahead of the one that is asked for: what bounds the memory. It must be at
+    /// least 1, and is at most 65536.
+    pub fn ahead(mut self, items: usize) -> Self {
+        self.ahead = items;
+        self
+    }
+
+    /// The same as a stream.
+    pub fn into_stream(self) -> BackgroundStream<T> {
+        BackgroundStream(self)
+    }
+
+    /// The threads, started if they were not, or nothing after the end.
+    fn crew(&mut self) -> Result<Option<&mut Crew<T>>> {
+        if let State::New(_) = self.state
+            && let State::New(start) = std::mem::replace(&mut self.state, State::Ended)
+        {
+            if self.ahead == 0 {
+                let what = "0 items ahead: threads need room for at least 1 item";
+                return Err(ErrorKind::Config(what.into()).into());
+            }
+            self.state = State::Running(start(self.ahead.min(MAX_AHEAD))?);
+        }
+        match &mut self.state {
+            State::Running(crew) => Ok(Some(crew)),
+            State::New(_) | State::Ended => Ok(None),
+        }
+    }
+
+    /// Passes an answer of the threads on, and lets them go at the end.
+    fn answered(&mut self, item: Option<Result<T>>) -> Option<Result<T>> {
+        if item.is_none() {
+            self.state = State::Ended;
+        }
+        item
+    }
+}
+
+impl<T> Iterator for Background<T> {
+    type Item = Result<T>;
+
+    fn next(&mut self) -> Option<Result<T>> {
+        let item = match self.crew() {
+            Ok(crew) => crew?.next(),
+            Err(error) => return Some(Err(error)),
+        };
+        self.answered(item)
+    }
+}
+
+impl<T> FusedIterator for Background<T> {}
+
+impl<T> Stream for BackgroundStream<T> {
+    type Item = Result<T>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
+        let item = match self.0.crew() {
+            Ok(Some(crew)) => ready!(crew.poll_next(context)),
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
+        };
+        Poll::Ready(self.0.answered(item))
+    }
+}
+
+impl<T> FusedStream for BackgroundStream<T> {
+    fn is_terminated(&self) -> bool {
+        matches!(self.0.state, State::Ended)
+    }
+}
+
+impl<T> fmt::Debug for Background<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Background");
+        shown.field("ahead", &self.ahead);
+        match &self.state {
+            State::New(_) => shown.field("state", &format_args!("New")),
+            State::Running(crew) => {
+                shown.field("threads", &crew.threads.len()).field("waiting", &crew.queue.len())
+            }
+            State::Ended => shown.field("state", &format_args!("Ended")),
+        };
+        shown.finish()
+    }
+}
+
+/// A place in the queue, in the order of the source.
+enum Slot<T> {
+    /// The item is there.
+    Ready(Result<T>),
+    /// A thread is at work on the item, and will send it here.
+    Promised(Pin<Box<Receiver<Result<T>>>>),
+}
+
+impl<T> Slot<T> {
+    /// An empty place, and the way to fill it.
+    fn promised() -> (Sender<Result<T>>, Self) {
+        let (sender, receiver) = async_channel::bounded(1);
+        (sender, Slot::Promised(Box::pin(receiver)))
+    }
+}
+
+/// Threads that fill a queue, and are joined when this is dropped.
+struct Crew<T> {
+    queue: Pin<Box<Receiver<Slot<T>>>>,
+    /// The slot at the front, where it had no item when it was polled.
+    front: Option<Slot<T>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl<T: Send + 'static> Crew<T> {
+    /// Starts a thread for each of the `works`, named after `name`, with a queue of `ahead` places.
+    fn start<W>(name: &str, ahead: usize, works: impl IntoIterator<Item = W>) -> Result<Self>
+    where
+        W: FnOnce(Sender<Slot<T>>) + Send + 'static,
+    {
+        let (sender, queue) = async_channel::bounded(ahead);
+        let mut crew = Crew { queue: Box::pin(queue), front: None, threads: Vec::new() };
+        for (number, work) in works.into_iter().enumerate() {
+            let sender = sender.clone();
+            let thread = thread::Builder::new().name(format!("{name}-{number}"));
+            crew.threads.push(thread.spawn(move || work(sender))?);
+        }
+        Ok(crew)
+    }
+}
+
+impl<T> Crew<T> {
+    fn next(&mut self) -> Option<Result<T>> {
+        let slot = self.front.take().or_else(|| self.queue.recv_blocking().ok())?;
+        Some(match slot {
+            Slot::Ready(item) => item,
+            Slot::Promised(item) => item.recv_blocking().unwrap_or_else(|_| broken()),
+        })
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
+        if self.front.is_none() {
+            self.front = ready!(self.queue.as_mut().poll_next(context));
+        }
+        let item = match &mut self.front {
+            Some(Slot::Promised(item)) => {
+                Some(ready!(item.as_mut().poll_next(context)).unwrap_or_else(broken))
+            }
+            _ => None,
+        };
+        Poll::Ready(match (item, self.front.take()) {
+            (None, Some(Slot::Ready(item))) => Some(item),
+            (item, _) => item,
+        })
+    }
+}
+
+impl<T> Drop for Crew<T> {
+    fn drop(&mut self) {
+        self.queue.close();
+        for thread in self.threads.drain(..) {
+            // A thread hands its panics over as items; one that it could not hand over is nobody's to handle.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The item of a thread that ended without it, which only a panic while dropping things can bring about.
+fn broken<T>() -> Result<T> {
+    Err(ErrorKind::Panicked("it ended without an answer".into()).into())
+}
+
+/// Calls a closure of the caller's, and makes an error of its panic.
+fn catch<T>(call: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
+        let message = match panic.downcast_ref::<&str>() {
+            Some(message) => Some((*message).to_owned()),
+            None => panic.downcast_ref::<String>().cloned(),
+        };
+        ErrorKind::Panicked(message.unwrap_or_else(|| "no message".into())).into()
+    })
+}

@@ -1,0 +1,202 @@
+//! `par_map`: a map on several threads that keeps the order.
+//!
+//! The threads take turns at the source. The one whose turn it is takes the next item *and* the next place in the
+//! queue under one lock, so that the queue has the order of the source; then it works on the item outside the lock
+//! and fills its place. The length of the queue bounds how far the threads run ahead.
+
+use super::{Background, Crew, Slot, catch};
+use crate::{ErrorKind, Result};
+use async_channel::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How many items per thread are prepared ahead by default.
+const AHEAD_PER_THREAD: usize = 4;
+
+pub(in crate::adapters) fn par_map<I, T, U, F>(source: I, threads: usize, f: F) -> Background<U>
+where
+    I: Iterator<Item = Result<T>> + Send + 'static,
+    F: Fn(T) -> Result<U> + Send + Sync + 'static,
+    U: Send + 'static,
+{
+    Background::new(threads.saturating_mul(AHEAD_PER_THREAD).max(1), move |ahead| {
+        if threads == 0 {
+            return Err(ErrorKind::Config("a map on 0 threads: give it at least 1".into()).into());
+        }
+        let work = Arc::new(Work { source: Mutex::new(Some(source)), f });
+        let works = (0..threads).map(|_| {
+            let work = Arc::clone(&work);
+            move |queue| work.run(&queue)
+        });
+        Crew::start("shardstream-map", ahead, works)
+    })
+}
+
+struct Work<I, F> {
+    /// Nothing once the source has ended or is no longer wanted.
+    source: Mutex<Option<I>>,
+    f: F,
+}
+
+impl<I, F> Work<I, F> {
+    /// Does items until none is left or nobody wants them.
+    fn run<T, U>(&self, queue: &Sender<Slot<U>>)
+    where
+        I: Iterator<Item = Result<T>>,
+        F: Fn(T) -> Result<U>,
+    {
+        while let Some((item, place)) = self.take(queue) {
+            let done = catch(|| (self.f)(item)).unwrap_or_else(Err);
+            // There is room for one; this fails only when nobody waits for the item any more.
+            let _ = place.try_send(done);
+        }
+    }
+
+    /// Takes an item of the source and its place in the queue.
+    fn take<T, U>(&self, queue: &Sender<Slot<U>>) -> Option<(T, Sender<Result<U>>)>
+    where
+        I: Iterator<Item = Result<T>>,
+    {
+        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let item = match source.as_mut() {
+                Some(source) if !queue.is_closed() => catch(|| source.next()),
+                _ => Ok(None),
+            };
+            if !matches!(item, Ok(Some(_))) {
+                drop(source.take());
+            }
+            match item {
+                Ok(None) => return None,
+                Ok(Some(Ok(item))) => {
+                    let (place, slot) = Slot::promised();
+                    queue.send_blocking(slot).ok()?;
+                    return Some((item, place));
+                }
+                Ok(Some(Err(error))) | Err(error) => queue.send_blocking(Slot::Ready(Err(error))).ok()?,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::IteratorExt;
+    use crate::adapters::testing::{fault, oks, show, show_stream};
+    use std::sync::Barrier;
+    use std::thread;
+    use std::time::Duration;
+
+    fn items() -> impl Iterator<Item = Result<i32>> + Send + 'static {
+        (0..120).map(|n| if n % 17 == 16 { fault("bad") } else { Ok(n) })
+    }
+
+    /// Takes longer for some items than for others, and fails for some.
+    fn slow(n: i32) -> Result<i32> {
+        let mut rng = crate::Rng::new(n as u64, 0, 0);
+        thread::sleep(Duration::from_micros(rng.below(1500)));
+        if n % 10 == 3 { fault("three") } else { Ok(n * n) }
+    }
+
+    #[test]
+    fn the_order_does_not_depend_on_the_threads() {
+        let expected = show(items().try_map(slow));
+        for threads in 1..=8 {
+            assert_eq!(show(items().par_map(threads, slow)), expected, "{threads} threads");
+        }
+        for (threads, ahead) in [(1, 1), (3, 1), (8, 2), (2, 1000)] {
+            let map = || items().par_map(threads, slow).ahead(ahead);
+            assert_eq!(show(map()), expected);
+            assert_eq!(show_stream(map().into_stream()), expected);
+        }
+    }
+
+    #[test]
+    fn the_threads_work_at_the_same_time() {
+        let meet = Barrier::new(3);
+        let out = show(oks(0..9).into_iter().par_map(3, move |n: i32| {
+            meet.wait();
+            Ok(n)
+        }));
+        assert_eq!(out.len(), 9);
+    }
+
+    #[test]
+    fn a_panic_stands_in_the_place_of_its_item() {
+        let map = || {
+            oks(0..40).into_iter().par_map(4, |n: i32| {
+                assert!(n % 20 != 7, "bad {n}");
+                Ok(n)
+            })
+        };
+        let out = show(map());
+        for (at, item) in out.iter().enumerate() {
+            match item {
+                Ok(n) => assert_eq!(*n, at as i32),
+                Err(error) => assert_eq!(*error, format!("a pipeline thread panicked: bad {at}")),
+            }
+        }
+        assert_eq!(out.iter().filter(|item| item.is_err()).count(), 2);
+        assert_eq!(out.len(), 40);
+        assert_eq!(show_stream(map().into_stream()), out);
+    }
+
+    #[test]
+    fn a_panic_of_the_source_is_the_last_item() {
+        for threads in [1, 4] {
+            let source = oks(0..40).into_iter().inspect(|n| assert!(*n.as_ref().unwrap() < 20));
+            let out = show(source.par_map(threads, slow));
+            assert_eq!(out.len(), 21);
+            assert!(out[20].as_ref().unwrap_err().contains("panicked"));
+        }
+    }
+
+    #[test]
+    fn dropping_joins_the_threads() {
+        let alive = Arc::new(());
+        for asked in [0, 1, 5] {
+            let (in_source, in_map) = (Arc::clone(&alive), Arc::clone(&alive));
+            let source = (0..).map(move |n: i32| {
+                let _ = &in_source;
+                Ok(n)
+            });
+            let mut map = source.par_map(4, move |n| {
+                let _ = &in_map;
+                slow(n)
+            });
+            assert_eq!(map.by_ref().take(asked).count(), asked);
+            drop(map);
+            assert_eq!(Arc::strong_count(&alive), 1, "all threads have ended and dropped what they held");
+        }
+    }
+
+    #[test]
+    fn is_lazy_and_bounded() {
+        let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counter = Arc::clone(&asked);
+        let source = (0..1000).map(move |n| {
+            counter.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            Ok(n)
+        });
+        let mut map = source.par_map(3, |n: i32| Ok(n)).ahead(5);
+        assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 0);
+        assert_eq!(map.next().unwrap().unwrap(), 0);
+        drop(map);
+        let asked = Arc::into_inner(asked).expect("the source is dropped").into_inner();
+        assert!((1..=7).contains(&asked), "one given out, five in the queue, one in hand: {asked}");
+    }
+
+    #[test]
+    fn works_inside_of_another_executor() {
+        futures::executor::block_on(async {
+            assert_eq!(oks(0..10).into_iter().par_map(2, |n: i32| Ok(n)).count(), 10);
+        });
+    }
+
+    #[test]
+    fn no_threads_are_an_error() {
+        let mut map = oks(0..3).into_iter().par_map(0, |n: i32| Ok(n));
+        assert!(matches!(map.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
+        assert!(map.next().is_none());
+    }
+}

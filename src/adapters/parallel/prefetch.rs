@@ -1,0 +1,82 @@
+//! `prefetch`: the source runs ahead on a thread of its own.
+
+use super::{Background, Crew, Slot, catch};
+use crate::Result;
+use async_channel::Sender;
+
+pub(in crate::adapters) fn prefetch<I, T>(source: I, ahead: usize) -> Background<T>
+where
+    I: Iterator<Item = Result<T>> + Send + 'static,
+    T: Send + 'static,
+{
+    Background::new(ahead, |ahead| {
+        Crew::start("shardstream-prefetch", ahead, [move |queue| fill(source, &queue)])
+    })
+}
+
+/// Sends the items of the source until it ends or panics, or nobody wants them.
+fn fill<T>(mut source: impl Iterator<Item = Result<T>>, queue: &Sender<Slot<T>>) {
+    while !queue.is_closed() {
+        let (item, ended) = match catch(|| source.next()) {
+            Ok(None) => return,
+            Ok(Some(item)) => (item, false),
+            Err(panic) => (Err(panic), true),
+        };
+        if queue.send_blocking(Slot::Ready(item)).is_err() || ended {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ErrorKind;
+    use crate::adapters::IteratorExt;
+    use crate::adapters::testing::{fault, oks, show, show_stream};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn changes_nothing() {
+        let items = || [oks(0..50), vec![fault("bad")], oks(50..99)].into_iter().flatten();
+        for ahead in [1, 2, 1000, usize::MAX] {
+            assert_eq!(show(items().prefetch(ahead)), show(items()));
+            assert_eq!(show_stream(items().prefetch(ahead).into_stream()), show(items()));
+        }
+    }
+
+    #[test]
+    fn is_lazy_and_bounded() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&asked);
+        let source = (0..1000).map(move |n| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            Ok(n)
+        });
+        let mut items = source.prefetch(3);
+        assert_eq!(asked.load(Ordering::SeqCst), 0);
+        assert!(format!("{items:?}").contains("New"));
+        assert_eq!(items.next().unwrap().unwrap(), 0);
+        drop(items);
+        let asked = Arc::into_inner(asked).expect("the thread has ended and dropped the source").into_inner();
+        assert!((1..=5).contains(&asked), "one given out, three in the queue, one in hand: {asked}");
+    }
+
+    #[test]
+    fn no_room_is_an_error() {
+        let mut items = oks(0..3).into_iter().prefetch(0);
+        assert!(matches!(items.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
+        assert!(items.next().is_none());
+        assert_eq!(show_stream(oks(0..3).into_iter().prefetch(0).into_stream()).len(), 1);
+    }
+
+    #[test]
+    fn a_panic_is_the_last_item() {
+        let source = || oks(0..9).into_iter().inspect(|n| assert!(*n.as_ref().unwrap() < 3, "no {n:?}"));
+        let out = show(source().prefetch(2));
+        assert_eq!(out[..3], [Ok(0), Ok(1), Ok(2)]);
+        assert_eq!(out[3], Err("a pipeline thread panicked: no Ok(3)".into()));
+        assert_eq!(out.len(), 4);
+        assert_eq!(show_stream(source().prefetch(2).into_stream()), out);
+    }
+}

@@ -1,0 +1,121 @@
+//! `rename`: other names for fields.
+
+use super::{Stage, Staged, fields};
+use crate::{ErrorKind, Result, Sample, Value};
+use bytestring::ByteString;
+
+/// The stage of [`rename`](super::IteratorExt::rename).
+#[derive(Debug, Clone)]
+pub struct Rename {
+    /// The new names and the specs of the old ones, side by side.
+    new: Vec<ByteString>,
+    old: Vec<ByteString>,
+    only: bool,
+}
+
+impl Rename {
+    pub(super) fn new<N: Into<ByteString>, O: Into<ByteString>>(
+        names: impl IntoIterator<Item = (N, O)>,
+    ) -> Self {
+        let (new, old) = names.into_iter().map(|(new, old)| (new.into(), old.into())).unzip();
+        Rename { new, old, only: false }
+    }
+}
+
+impl<S> Staged<S, Rename> {
+    /// Keeps the renamed fields only, and drops all others.
+    pub fn only(self) -> Self {
+        self.with(|stage| stage.only = true)
+    }
+}
+
+impl Rename {
+    fn apply(&self, mut sample: Sample) -> Result<Sample> {
+        let mut values = Vec::with_capacity(self.old.len());
+        for (at, old) in self.old.iter().enumerate() {
+            values.push(fields::take::<Value>(&mut sample, old, &self.old[at + 1..])?);
+        }
+        let listed = |name: &str| self.old.iter().any(|old| old.split(';').any(|old| old == name));
+        sample.retain(|name| !self.only && !listed(name));
+        for (new, value) in self.new.iter().zip(values) {
+            sample.set(new.clone(), value);
+        }
+        Ok(sample)
+    }
+}
+
+impl Stage<Sample> for Rename {
+    type Out = Sample;
+
+    fn push(&mut self, sample: Sample) -> Option<Result<Sample>> {
+        Some(self.apply(sample))
+    }
+
+    fn check(&self) -> Result<()> {
+        let twice = self.new.iter().enumerate().find(|(at, name)| self.new[..*at].contains(name));
+        match twice {
+            Some((_, name)) => {
+                Err(ErrorKind::Config(format!("two fields are to be renamed to {name:?}")).into())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn size_hint(&self, upstream: (usize, Option<usize>)) -> (usize, Option<usize>) {
+        upstream
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::IteratorExt;
+    use crate::adapters::testing::both;
+
+    fn sample() -> Sample {
+        Sample::new("k").with("jpg", "j").with("png", "p").with("cls", 1)
+    }
+
+    fn renamed(names: &[(&'static str, &'static str)]) -> Vec<String> {
+        let out = both!(vec![Ok(sample())], |source| source.rename(names.iter().copied()));
+        fields(out[0].as_ref().unwrap())
+    }
+
+    fn fields(sample: &Sample) -> Vec<String> {
+        let mut fields: Vec<_> = sample.fields().map(|(name, value)| format!("{name}={value:?}")).collect();
+        fields.sort();
+        fields
+    }
+
+    #[test]
+    fn removes_every_old_name_and_keeps_the_others() {
+        assert_eq!(renamed(&[("image", "jpg;png")]), ["cls=1", "image=\"j\""]);
+        assert_eq!(renamed(&[("image", "webp;png")]), ["cls=1", "image=\"p\"", "jpg=\"j\""]);
+        assert_eq!(renamed(&[("cls", "jpg")]), ["cls=\"j\"", "png=\"p\""], "a new name replaces a field");
+    }
+
+    #[test]
+    fn can_swap_double_and_keep_names() {
+        assert_eq!(renamed(&[("png", "jpg"), ("jpg", "png")]), ["cls=1", "jpg=\"p\"", "png=\"j\""]);
+        assert_eq!(renamed(&[("a", "jpg"), ("b", "jpg")]), ["a=\"j\"", "b=\"j\"", "cls=1", "png=\"p\""]);
+        assert_eq!(renamed(&[("jpg", "jpg")]), ["cls=1", "jpg=\"j\"", "png=\"p\""]);
+        assert_eq!(renamed(&[]), ["cls=1", "jpg=\"j\"", "png=\"p\""]);
+    }
+
+    #[test]
+    fn only_drops_the_others() {
+        let out = both!(vec![Ok(sample())], |source| source.rename([("y", "cls")]).only());
+        assert_eq!(fields(out[0].as_ref().unwrap()), ["y=1"]);
+        assert_eq!(out[0].as_ref().unwrap().key(), "k");
+    }
+
+    #[test]
+    fn what_cannot_be_renamed_is_an_error() {
+        let mut out = [Ok(sample())].into_iter().rename([("x", "gif;webp")]);
+        let error = out.next().unwrap().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::MissingField { wanted, .. } if wanted == "gif;webp"));
+        assert_eq!(error.location().key(), Some("k"));
+        let mut out = [Ok(sample())].into_iter().rename([("x", "jpg"), ("x", "png")]);
+        assert!(matches!(out.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
+    }
+}

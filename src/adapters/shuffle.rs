@@ -1,0 +1,259 @@
+//! `shuffle`: a random order within a window.
+
+use super::{Stage, Staged};
+use crate::{ErrorKind, Result, Rng, Sample};
+use std::fmt;
+
+/// The stage of [`shuffle`](super::IteratorExt::shuffle): a buffer out of which items are drawn at random.
+///
+/// The buffer fills up to its size; from then on every item that comes in sends a random one of the buffer out. At
+/// the end the rest comes out in random order. The order depends on the random numbers and on the number of items
+/// only, never on time; under [`max_bytes`](Staged::max_bytes) on the sizes of the items too.
+pub struct Shuffle<T> {
+    size: usize,
+    /// How many items make the buffer give one out: `initial` at first, then growing up to `size`.
+    target: usize,
+    max_bytes: usize,
+    /// Prepares an item for a long stay, and says how many bytes it holds.
+    admit: fn(&mut T) -> usize,
+    /// The items with their bytes.
+    buffer: Vec<(T, usize)>,
+    bytes: usize,
+    rng: Rng,
+}
+
+impl Shuffle<Sample> {
+    pub(super) fn samples(size: usize, rng: Rng) -> Self {
+        Self::new(size, rng, |sample| {
+            sample.compact();
+            sample.size()
+        })
+    }
+}
+
+impl<T> Shuffle<T> {
+    pub(super) fn items(size: usize, rng: Rng) -> Self {
+        Self::new(size, rng, |_| 0)
+    }
+
+    fn new(size: usize, rng: Rng, admit: fn(&mut T) -> usize) -> Self {
+        let size = size.max(1);
+        Shuffle { size, target: size, max_bytes: usize::MAX, admit, buffer: Vec::new(), bytes: 0, rng }
+    }
+
+    fn draw(&mut self) -> Option<Result<T>> {
+        if self.buffer.is_empty() {
+            return None;
+        }
+        let at = self.rng.below(self.buffer.len() as u64) as usize;
+        let (item, bytes) = self.buffer.swap_remove(at);
+        self.bytes -= bytes;
+        Some(Ok(item))
+    }
+}
+
+impl<S, T> Staged<S, Shuffle<T>> {
+    /// Starts to give items out as soon as `count` of them are in the buffer; from there on it grows by one with
+    /// every item that comes out, until it is full.
+    ///
+    /// The first item comes sooner then, but the first items are mixed less. By default the buffer fills first
+    /// (Python's webdataset starts at 100).
+    pub fn initial(self, count: usize) -> Self {
+        self.with(|stage| stage.target = count.clamp(1, stage.size))
+    }
+}
+
+impl<S> Staged<S, Shuffle<Sample>> {
+    /// Bounds the bytes of the samples in the buffer: while there are more, samples come out although the buffer is
+    /// not full. A single sample beyond the bound passes through.
+    ///
+    /// The order then depends on the sizes of the samples too; it is still the same on every run.
+    pub fn max_bytes(self, bytes: usize) -> Self {
+        self.with(|stage| stage.max_bytes = bytes)
+    }
+}
+
+impl<T> Stage<T> for Shuffle<T> {
+    type Out = T;
+
+    fn push(&mut self, mut item: T) -> Option<Result<T>> {
+        let bytes = (self.admit)(&mut item);
+        self.bytes += bytes;
+        self.buffer.push((item, bytes));
+        None
+    }
+
+    fn pull(&mut self) -> Option<Result<T>> {
+        if self.buffer.len() >= self.target {
+            self.target = self.size.min(self.target + 1);
+            self.draw()
+        } else if self.bytes > self.max_bytes {
+            self.draw()
+        } else {
+            None
+        }
+    }
+
+    fn drain(&mut self) -> Option<Result<T>> {
+        self.draw()
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.max_bytes {
+            0 => {
+                Err(ErrorKind::Config("a shuffle buffer of 0 bytes: give it the size of many samples".into())
+                    .into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn size_hint(&self, (least, most): (usize, Option<usize>)) -> (usize, Option<usize>) {
+        let here = self.buffer.len();
+        (least.saturating_add(here), most.and_then(|most| most.checked_add(here)))
+    }
+}
+
+impl<T> fmt::Debug for Shuffle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Shuffle");
+        shown.field("size", &self.size).field("buffered", &self.buffer.len());
+        if self.max_bytes != usize::MAX {
+            shown.field("max_bytes", &self.max_bytes).field("bytes", &self.bytes);
+        }
+        shown.finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Rng;
+    use crate::adapters::IteratorExt;
+    use crate::adapters::testing::{both, fault, oks, show};
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn order(count: i32, size: usize, seed: u64) -> Vec<i32> {
+        let out = both!(oks(0..count), |source| source.shuffle_items(size, Rng::new(seed, 0, 0)));
+        out.into_iter().map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn golden() {
+        assert_eq!(order(12, 4, 42), [3, 4, 5, 2, 7, 0, 6, 8, 11, 1, 10, 9]);
+        assert_eq!(order(12, 100, 42), [9, 10, 7, 4, 11, 1, 3, 6, 5, 8, 0, 2]);
+        let initial = both!(oks(0..12), |source| source.shuffle_items(6, Rng::new(1, 2, 3)).initial(2));
+        assert_eq!(
+            initial.into_iter().map(Result::unwrap).collect::<Vec<_>>(),
+            [1, 2, 3, 7, 9, 5, 4, 11, 10, 8, 6, 0]
+        );
+    }
+
+    #[test]
+    fn a_buffer_of_one_keeps_the_order() {
+        for size in [0, 1] {
+            assert_eq!(order(6, size, 7), [0, 1, 2, 3, 4, 5]);
+        }
+    }
+
+    #[test]
+    fn an_error_does_not_wait_in_the_buffer() {
+        let items = || {
+            [oks(0..3), vec![fault("a")], oks(3..20), vec![fault("b")]]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+        };
+        let out = both!(items(), |source| source.shuffle_items(5, Rng::new(0, 0, 0)));
+        assert_eq!(out[0], Err("a".into()), "three items are waiting for the buffer to fill");
+        assert_eq!(
+            out.iter().position(|item| *item == Err("b".into())),
+            Some(17),
+            "four items are in the buffer"
+        );
+        let clean = order(20, 5, 0);
+        assert_eq!(out.into_iter().flatten().collect::<Vec<_>>(), clean, "errors don't change the order");
+    }
+
+    #[test]
+    fn asks_for_no_more_than_it_needs() {
+        let asked = std::cell::Cell::new(0);
+        let source = (0..100).map(|n| {
+            asked.set(asked.get() + 1);
+            Ok(n)
+        });
+        let mut items = source.shuffle_items(10, Rng::new(0, 0, 0)).initial(4);
+        let mut steps = vec![asked.get()];
+        for _ in 0..9 {
+            items.next();
+            steps.push(asked.get());
+        }
+        assert_eq!(steps, [0, 4, 6, 8, 10, 12, 14, 16, 17, 18], "grows by one per item up to its size");
+    }
+
+    #[test]
+    fn max_bytes_bounds_the_buffer() {
+        let samples = || (0..50).map(|n| Ok(Sample::new(n.to_string()).with("bin", vec![0; 100])));
+        let mut items = samples().shuffle(40, 1).max_bytes(1000);
+        let mut keys = BTreeSet::new();
+        while let Some(sample) = items.next() {
+            keys.insert(sample.unwrap().key().to_owned());
+            assert!(items.size_hint().0 + keys.len() == 50);
+            assert!(format!("{items:?}").contains("max_bytes: 1000"));
+        }
+        assert_eq!(keys.len(), 50);
+        let huge =
+            both!(vec![Ok(Sample::new("k").with("bin", vec![0; 99]))], |s| s.shuffle(9, 1).max_bytes(1));
+        assert_eq!(huge.len(), 1);
+        let none = both!(samples().collect::<Vec<_>>(), |source| source.shuffle(40, 1).max_bytes(0));
+        assert_eq!(none.len(), 1, "an error");
+    }
+
+    #[test]
+    fn samples_let_their_chunk_go() {
+        let chunk = bytes::Bytes::from(vec![1u8; 1000]);
+        let samples = [Ok(Sample::new("a").with("bin", chunk.slice(..10))), Ok(Sample::new("b"))];
+        let mut shuffled = samples.into_iter().shuffle(1, 0);
+        let sample = shuffled.next().unwrap().unwrap();
+        assert!(chunk.is_unique(), "the sample holds no slice of the chunk");
+        assert_eq!(sample.get("bin").unwrap().as_bytes().unwrap().len(), 10);
+    }
+
+    /// Every item can come first, equally often, and can go far.
+    #[test]
+    fn mixes_well() {
+        let (count, size, rounds) = (40, 10, 2000);
+        let mut first = vec![0u32; count as usize];
+        let mut displacement = 0.0;
+        for seed in 0..rounds {
+            let items = oks(0..count).into_iter().shuffle_items(size, Rng::new(seed, 0, 0));
+            let out: Vec<i32> = items.map(Result::unwrap).collect();
+            first[out[0] as usize] += 1;
+            displacement +=
+                out.iter().enumerate().map(|(at, &n)| f64::from((at as i32 - n).abs())).sum::<f64>();
+        }
+        assert!(first[..size].iter().all(|&n| (140..260).contains(&n)), "{first:?}");
+        assert!(first[size..].iter().all(|&n| n == 0), "{first:?}");
+        let mean = displacement / (f64::from(count) * rounds as f64);
+        assert!((5.0..10.0).contains(&mean), "{mean}");
+    }
+
+    proptest! {
+        #[test]
+        fn is_a_permutation_that_never_runs_ahead(
+            count in 0i32..200, size in 0usize..50, initial in 0usize..60, seed: u64
+        ) {
+            let source = || oks(0..count).into_iter().shuffle_items(size, Rng::new(seed, 0, 0)).initial(initial);
+            let mut out: Vec<i32> = source().map(Result::unwrap).collect();
+            for (at, &n) in out.iter().enumerate() {
+                // An item comes at most the buffer's size early; it may come late by any number.
+                prop_assert!((n as usize) < at + size.max(1), "item {n} at {at}");
+            }
+            prop_assert_eq!(show(source()), show(source()));
+            prop_assert_eq!(source().size_hint(), (count as usize, Some(count as usize)));
+            out.sort();
+            prop_assert_eq!(out, (0..count).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What is true of all adapters.
+
+use super::testing::{fault, oks};
+use super::*;
+use crate::{Result, Rng, Sample};
+use proptest::prelude::*;
+use std::cell::Cell;
+
+type Samples = std::vec::IntoIter<Result<Sample>>;
+type Numbers = std::vec::IntoIter<Result<i32>>;
+
+/// Both traits, and those of `futures`, in one scope: no method may be ambiguous, not even after a [`Background`].
+#[test]
+fn all_traits_can_be_imported_together() {
+    use futures::{StreamExt as _, TryStreamExt as _};
+
+    let items =
+        oks(0..20).into_iter().select(|n| n % 2 == 0).prefetch(2).map_item(|n| n + 1).batched(3).slice(1..);
+    let stream = items.par_map(2, |batch: Batch<i32>| Ok(batch)).into_stream().unbatched().map(|n| n);
+    let out: Vec<i32> = futures::executor::block_on(stream.try_collect()).unwrap();
+    assert_eq!(out, [7, 9, 11, 13, 15, 17, 19]);
+}
+
+#[test]
+fn threads_can_be_crossed_wherever_the_source_can() {
+    fn crosses<T: Send>() {}
+    fn stands_still<T: Unpin>() {}
+    crosses::<Staged<Samples, Shuffle<Sample>>>();
+    crosses::<Staged<Samples, Rename>>();
+    // What is made need not cross threads for its maker to.
+    crosses::<Staged<Samples, ToTuple<(i64, crate::Value)>>>();
+    crosses::<Staged<Numbers, TryMap<fn(i32) -> Result<i32>>>>();
+    crosses::<Staged<Numbers, MapItem<fn(i32) -> i32>>>();
+    crosses::<Staged<Numbers, Select<fn(&i32) -> bool>>>();
+    crosses::<Staged<Staged<Numbers, Batched<i32>>, Unbatched<i32>>>();
+    crosses::<Staged<Numbers, Slice>>();
+    crosses::<Epochs<Numbers>>();
+    crosses::<Epoch<'_, Numbers>>();
+    crosses::<Mix<Numbers>>();
+    crosses::<Background<i32>>();
+    crosses::<BackgroundStream<i32>>();
+    stands_still::<BackgroundStream<std::marker::PhantomPinned>>();
+}
+
+#[test]
+fn nothing_is_asked_of_the_source_before_its_time() {
+    let asked = Cell::new(0);
+    let count = || asked.set(asked.get() + 1);
+    let numbers = || oks(0..10).into_iter().inspect(|_| count());
+    let samples = || (0..10).map(|n| Ok(Sample::new("k").with("cls", n))).inspect(|_| count());
+    type Next<'a> = Box<dyn FnOnce() -> bool + 'a>;
+    let mut one_each: Vec<(&str, Next<'_>)> = Vec::new();
+    macro_rules! lazy {
+        ($($name:literal: $made:expr),* $(,)?) => {$({
+            let mut made = $made;
+            one_each.push(($name, Box::new(move || made.next().is_some())));
+        })*};
+    }
+    lazy! {
+        "try_map": numbers().try_map(Ok),
+        "map_item": numbers().map_item(|n| n),
+        "select": numbers().select(|_| true),
+        "shuffle": samples().shuffle(1, 0),
+        "shuffle_items": numbers().shuffle_items(1, Rng::new(0, 0, 0)),
+        "rename": samples().rename([("y", "cls")]),
+        "to_tuple": samples().to_tuple::<(i64,)>(["cls"]),
+        "decode": samples().decode(crate::codec::Decoder::new()),
+        "batched": numbers().batched(1),
+        "unbatched": numbers().map_item(|n| Batch::from(vec![n])).unbatched(),
+        "slice": numbers().slice(..),
+        "round_robin": round_robin([numbers()]),
+        "random_mix": random_mix([(numbers(), 1.0)], 0).unwrap(),
+    }
+    assert_eq!(asked.get(), 0, "making an adapter asks for nothing");
+    for (done, (name, next)) in one_each.into_iter().enumerate() {
+        assert!(next(), "{name}");
+        assert_eq!(asked.get(), done + 1, "{name} asks for one item to give one");
+    }
+}
+
+#[test]
+fn after_the_end_comes_nothing() {
+    // A source that would start again.
+    let mut turn = 0;
+    let source = std::iter::from_fn(|| {
+        turn += 1;
+        (turn % 4 != 0).then_some(Ok(turn))
+    });
+    let mut batches = source.batched(2).slice(..);
+    assert_eq!(batches.by_ref().count(), 2);
+    assert!(batches.next().is_none());
+    assert_eq!(batches.size_hint(), (0, Some(0)));
+}
+
+#[test]
+fn debug_shows_the_stages() {
+    let shown = format!(
+        "{:?}",
+        oks(0..2).into_iter().try_map(Ok).shuffle_items(7, Rng::new(0, 0, 0)).batched(3).pad()
+    );
+    for part in ["TryMap", "Shuffle { size: 7, buffered: 0", "Batched { size: 3, last: Pad"] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn size_hints_hold(
+        items in proptest::collection::vec(any::<bool>(), 0..20), n in 0usize..6, start in 0usize..9, len in 0usize..9
+    ) {
+        let source = || items.clone().into_iter().map(|ok| if ok { Ok(1) } else { fault("x") });
+        let rng = || Rng::new(0, 0, 0);
+        holds(|| source().try_map(Ok))?;
+        holds(|| source().select(|_| n == 0))?;
+        holds(|| source().shuffle_items(n, rng()).initial(start))?;
+        holds(|| source().batched(n))?;
+        holds(|| source().batched(n).partial(Partial::Drop))?;
+        holds(|| source().batched(n).pad())?;
+        holds(|| source().batched(n).pad().unbatched())?;
+        holds(|| source().slice(start..start + len))?;
+        holds(|| source().slice(start..))?;
+        holds(|| round_robin([source(), source()]))?;
+    }
+}
+
+/// Checks the size hint before every item and after the last.
+fn holds<I: Iterator>(make: impl Fn() -> I) -> std::result::Result<(), TestCaseError> {
+    let mut left = make().count();
+    let mut items = make();
+    loop {
+        let (least, most) = items.size_hint();
+        prop_assert!(least <= left && most.is_none_or(|most| left <= most), "{least} {left} {most:?}");
+        if items.next().is_none() {
+            return Ok(());
+        }
+        left -= 1;
+    }
+}

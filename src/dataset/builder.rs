@@ -1,0 +1,167 @@
+//! The options of a dataset, and the checks that they make sense together.
+
+use super::{Dataset, Inner};
+use crate::error::{ErrorKind, Result};
+use crate::plan::Plan;
+use crate::shards::{ShardList, glob};
+use crate::store::Store;
+use crate::tar::Limits;
+use crate::topology::Topology;
+use std::sync::Arc;
+
+/// Which shards: a pattern that is yet to be expanded, or a list.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Shards {
+    /// Brace notation, `::`, `${NAME}` and wildcards; see [`ShardList::expand`] and [`glob`].
+    Pattern(String),
+    /// A list that is taken as it is.
+    List(ShardList),
+}
+
+impl From<&str> for Shards {
+    fn from(pattern: &str) -> Self {
+        Shards::Pattern(pattern.into())
+    }
+}
+
+impl From<String> for Shards {
+    fn from(pattern: String) -> Self {
+        Shards::Pattern(pattern)
+    }
+}
+
+impl From<ShardList> for Shards {
+    fn from(list: ShardList) -> Self {
+        Shards::List(list)
+    }
+}
+
+/// The options of a [`Dataset`].
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct DatasetBuilder {
+    shards: Shards,
+    store: Option<Store>,
+    topology: Option<Topology>,
+    streams: Option<usize>,
+    shuffle: bool,
+    seed: u64,
+    limits: Limits,
+}
+
+impl DatasetBuilder {
+    pub(super) fn new(shards: Shards) -> Self {
+        DatasetBuilder {
+            shards,
+            store: None,
+            topology: None,
+            streams: None,
+            shuffle: false,
+            seed: 0,
+            limits: Limits::default(),
+        }
+    }
+
+    /// Where the shards are opened. Default: [`Store::default`].
+    pub fn store(mut self, store: Store) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// Which rank and worker this process is. Default: the only one; but where the environment says that there are
+    /// several ranks, this must be said, so that no job reads everything on every rank by mistake. Give
+    /// [`Topology::detect`] to split the shards, [`Topology::single`] to read them all.
+    pub fn topology(mut self, topology: Topology) -> Self {
+        self.topology = Some(topology);
+        self
+    }
+
+    /// The number of logical streams of all ranks together; it must be a multiple of the ranks times the workers,
+    /// and there must be at least as many shards. Default: one per rank and worker.
+    ///
+    /// Several streams are read in parallel by a loader, and mix samples of several shards. The order depends on this
+    /// number and on the seed, and on nothing else: keep it when the number of ranks changes.
+    pub fn streams(mut self, streams: usize) -> Self {
+        self.streams = Some(streams);
+        self
+    }
+
+    /// Whether the shards are permuted anew in every epoch, over all ranks, before they are dealt. Default: no.
+    pub fn shuffle_shards(mut self, shuffle: bool) -> Self {
+        self.shuffle = shuffle;
+        self
+    }
+
+    /// The seed of all that is random in the order. Default: 0.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Limits on what a tar header may claim.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Expands the pattern (which lists a directory or bucket where it has wildcards, and blocks) and deals the
+    /// shards.
+    ///
+    /// # Errors
+    /// A pattern that is malformed or matches nothing, fewer shards than streams, a number of streams that the ranks
+    /// cannot share evenly, or a topology that should have been said.
+    pub fn build(self) -> Result<Dataset> {
+        let topology = match self.topology {
+            Some(topology) => topology,
+            None => single_unless_told_otherwise()?,
+        };
+        let store = self.store.unwrap_or_default();
+        let shards = match self.shards {
+            Shards::List(list) => list,
+            Shards::Pattern(pattern) => resolve(&pattern, &store)?,
+        };
+        let readers = topology.world_size() * topology.workers();
+        let plan = Plan::new(shards.len(), self.streams.unwrap_or(readers), self.seed)?.shuffled(self.shuffle);
+        let streams = plan.streams_of(&topology)?.collect();
+        let inner = Inner { shards, store, plan, streams, seed: self.seed, limits: self.limits };
+        Ok(Dataset(Arc::new(inner)))
+    }
+}
+
+/// The topology of a process that was not told one.
+fn single_unless_told_otherwise() -> Result<Topology> {
+    let found = Topology::detect()?;
+    if found.world_size() > 1 {
+        let (launcher, ranks) = (found.launcher(), found.world_size());
+        let message = format!(
+            "{launcher} started {ranks} ranks, and the dataset was not told what that means: give it \
+             `.topology(Topology::detect()?)` to split the shards over the ranks, or \
+             `.topology(Topology::single())` to read all of them on every rank"
+        );
+        return Err(ErrorKind::Topology(message).into());
+    }
+    Ok(Topology::single())
+}
+
+/// Expands a pattern; what has wildcards is listed in the store.
+fn resolve(pattern: &str, store: &Store) -> Result<ShardList> {
+    let expanded = ShardList::expand(pattern)?;
+    let mut urls: Vec<Arc<str>> = Vec::with_capacity(expanded.len());
+    for url in expanded.iter() {
+        match glob::split(url) {
+            None => urls.push(Arc::clone(url)),
+            Some(("", _)) => {
+                // Relative to the working directory, which a listing calls by its name.
+                let names = store.list(".")?.into_iter();
+                let names = names.map(|info| info.url.strip_prefix("./").map(String::from).unwrap_or(info.url));
+                urls.extend(ShardList::from_listing(url, names)?.iter().cloned());
+            }
+            Some((prefix, _)) => {
+                let names = store.list(prefix)?.into_iter().map(|info| info.url);
+                urls.extend(ShardList::from_listing(url, names)?.iter().cloned());
+            }
+        }
+    }
+    Ok(urls.into_iter().collect())
+}

@@ -1,0 +1,122 @@
+//! What is read, by whom, in which order: shards, a store, a plan, and the samples that they give.
+
+mod builder;
+mod reader;
+mod stop;
+
+pub use builder::{DatasetBuilder, Shards};
+pub use reader::{ShardReader, ShardReaderStream};
+pub use stop::Stop;
+
+use crate::adapters::{RoundRobin, round_robin};
+use crate::error::Result;
+use crate::plan::Plan;
+use crate::shards::ShardList;
+use crate::store::Store;
+use crate::tar::Limits;
+use std::fmt;
+use std::sync::Arc;
+
+/// The samples of a list of shards, in an order that is a pure function of the seed and the epoch.
+///
+/// A dataset knows which shards there are, where to open them, and which of them this process reads. Every epoch is
+/// dealt to *logical streams*: sequences of shards that are read one after the other. The ranks (and the workers
+/// within a rank) take whole streams, so that what a stream gives depends on the seed, the epoch and the number of
+/// streams, and not on how many nodes or threads share the work.
+///
+/// [`samples`](Dataset::samples) is a plain blocking iterator and [`stream`](Dataset::stream) an asynchronous stream;
+/// both give the samples of this process's streams in turn. A [`Loader`](crate::loader::Loader) reads the same
+/// streams on threads.
+///
+/// ```
+/// use shardstream::prelude::*;
+///
+/// # fn main() -> shardstream::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
+/// # let mut writer = ShardWriter::builder(&pattern).max_count(2).build()?;
+/// # for i in 0..6 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
+/// # writer.finish()?;
+/// # let shards = pattern.replace("%06d", "{000000..000002}");
+/// let dataset = Dataset::builder(shards).seed(42).shuffle_shards(true).build()?;
+/// let labels = dataset
+///     .samples(0)
+///     .decode(Decoder::new())
+///     .to_tuple::<(i64,)>(["cls"])
+///     .collect::<Result<Vec<_>, _>>()?;
+/// assert_eq!(labels.len(), 6);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Dataset(Arc<Inner>);
+
+struct Inner {
+    shards: ShardList,
+    store: Store,
+    plan: Plan,
+    /// The logical streams that this process reads.
+    streams: Vec<usize>,
+    seed: u64,
+    limits: Limits,
+}
+
+impl Dataset {
+    /// Begins a dataset of `shards`: a pattern such as `gs://bucket/train-{000000..000146}.tar` or
+    /// `/data/**/*.tar`, or a [`ShardList`].
+    pub fn builder(shards: impl Into<Shards>) -> DatasetBuilder {
+        DatasetBuilder::new(shards.into())
+    }
+
+    /// The shards, of all ranks.
+    #[must_use]
+    pub fn shards(&self) -> &ShardList {
+        &self.0.shards
+    }
+
+    /// The seed of all that is random in the order.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.0.seed
+    }
+
+    /// The plan by which the shards are dealt to streams.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.0.plan
+    }
+
+    /// The logical streams that this process reads, by number.
+    #[must_use]
+    pub fn streams(&self) -> &[usize] {
+        &self.0.streams
+    }
+
+    /// Reads one logical stream of an epoch: its shards one after the other.
+    pub fn read(&self, epoch: u64, stream: usize) -> ShardReader {
+        ShardReader::new(self.clone(), epoch, self.0.plan.stream(epoch, stream))
+    }
+
+    /// The samples of an epoch: one from each of this process's streams in turn, until all have ended.
+    ///
+    /// After an error the iteration goes on: with the next sample of the shard, or with the next shard where the
+    /// rest of one can't be read. Stop at the first error (`?`) unless you mean to do without samples.
+    pub fn samples(&self, epoch: u64) -> RoundRobin<ShardReader> {
+        round_robin(self.streams().iter().map(|&stream| self.read(epoch, stream))).longest()
+    }
+
+    /// The same as [`samples`](Dataset::samples), as a stream for any executor.
+    pub fn stream(&self, epoch: u64) -> RoundRobin<ShardReaderStream> {
+        round_robin(self.streams().iter().map(|&stream| self.read(epoch, stream).into_stream())).longest()
+    }
+}
+
+impl fmt::Debug for Dataset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dataset")
+            .field("shards", &self.0.shards)
+            .field("streams", &self.0.streams)
+            .field("seed", &self.0.seed)
+            .finish_non_exhaustive()
+    }
+}
