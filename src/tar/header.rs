@@ -5,7 +5,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
-use tar::{EntryType, Header, PaxExtensions};
+use tar::{EntryType, Header};
 
 pub(super) const BLOCK: usize = 512;
 /// Where the checksum field stands in a header; it counts as spaces in the sum.
@@ -113,22 +113,17 @@ fn verify(block: &[u8], header: &Header, sum: u32) -> Result<()> {
 impl Extension {
     /// Takes in the records of a pax header.
     pub(super) fn read_pax(&mut self, records: &Bytes) -> Result<()> {
-        // The `tar` crate's iterator ends at an empty line, which no sound header has.
-        if records.windows(2).any(|pair| pair == b"\n\n") || records.first() == Some(&b'\n') {
-            return Err(invalid("an empty pax record"));
-        }
-        for record in PaxExtensions::new(records) {
-            let record = record.map_err(malformed)?;
-            match record.key_bytes() {
+        for record in pax_records(records) {
+            let (key, value) = record?;
+            match key {
                 b"path" => {
                     if self.path.is_some() {
                         return Err(two_names());
                     }
-                    let path = record.value_bytes();
-                    self.path = (!path.is_empty()).then(|| records.slice_ref(path));
+                    self.path = (!value.is_empty()).then(|| records.slice_ref(value));
                 }
                 b"size" => {
-                    let size = record.value().ok().and_then(|size| size.parse().ok());
+                    let size = std::str::from_utf8(value).ok().and_then(|size| size.parse().ok());
                     self.size = Some(size.ok_or_else(|| invalid("a pax size that is not a number"))?);
                 }
                 key if key.starts_with(b"GNU.sparse.") => return Err(sparse()),
@@ -146,6 +141,33 @@ impl Extension {
             None => Ok(()),
         }
     }
+}
+
+/// The keywords and values of pax records, `LENGTH KEYWORD=VALUE\n`. Only the length says where a record ends: a value
+/// may hold line breaks, which the `tar` crate takes for the end.
+fn pax_records(mut rest: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8])>> {
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let Some((record, after)) = split_record(rest) else {
+            rest = &[];
+            return Some(Err(invalid("a malformed pax record")));
+        };
+        rest = after;
+        Some(Ok(record))
+    })
+}
+
+/// The keyword and value of the first record, and what follows it.
+fn split_record(bytes: &[u8]) -> Option<((&[u8], &[u8]), &[u8])> {
+    let space = bytes.iter().position(|&byte| byte == b' ')?;
+    let digits = std::str::from_utf8(&bytes[..space]).ok().filter(|digits| !digits.starts_with('+'))?;
+    let length: usize = digits.parse().ok()?;
+    let (record, after) = bytes.split_at_checked(length)?;
+    let text = record.get(space + 1..)?.strip_suffix(b"\n")?;
+    let equals = text.iter().position(|&byte| byte == b'=')?;
+    Some(((&text[..equals], &text[equals + 1..]), after))
 }
 
 /// Readers disagree on which of two extended names wins, so that neither can be trusted.

@@ -13,6 +13,7 @@ mod tests;
 mod walker;
 
 pub use header::EntryKind;
+pub(crate) use name::is_meta;
 pub use name::split_name;
 pub use parser::{Parsed, SampleParser};
 pub use read::{Read, read};

@@ -20,7 +20,7 @@ pub fn split_name(name: &str) -> Option<(&str, &str)> {
 }
 
 /// Whether a member is metadata: its first part begins and ends with two underscores, as `__index__` or `__x__/y`.
-pub(super) fn is_meta(name: &str) -> bool {
+pub(crate) fn is_meta(name: &str) -> bool {
     let first = name.split('/').next().unwrap_or_default();
     first.len() >= 4 && first.starts_with("__") && first.ends_with("__")
 }

@@ -158,7 +158,7 @@ impl SampleParser {
                 self.report(&entry, ErrorKind::ScatteredSample);
             }
         }
-        let field = match field.chars().any(char::is_uppercase) {
+        let field = match field.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
             true => ByteString::from(field.to_lowercase()),
             false => name.slice_ref(field),
         };

@@ -166,6 +166,21 @@ fn a_pax_size_hides_what_it_covers() {
     }
 }
 
+/// Only its length says where a pax record ends: a line break in a value hides no record, and makes none.
+#[test]
+fn pax_values_may_hold_line_breaks() {
+    let comment = pax("comment", "\n\n18 path=evil.txt\n");
+    for records in [[comment.clone(), pax("path", "good.txt")], [pax("path", "good.txt"), comment]] {
+        let bytes = [
+            extended(EntryType::XHeader, &records.concat()),
+            raw(&header("short", EntryType::Regular, 1), b"1"),
+            END.to_vec(),
+        ]
+        .concat();
+        assert_eq!(keys(&parse_whole(&bytes)), ["good"]);
+    }
+}
+
 #[test]
 fn global_pax_headers_last_to_the_end_of_their_archive() {
     let bytes = [
@@ -303,6 +318,8 @@ fn hostile_headers_are_refused() {
             [extended(EntryType::XHeader, &pax("size", "1099511627776")), file.clone()].concat(),
         ),
         ("broken pax record", [extended(EntryType::XHeader, b"99 path=x\n"), file.clone()].concat()),
+        ("signed pax length", [extended(EntryType::XHeader, b"+10 path=x\n"), file.clone()].concat()),
+        ("pax record without a key", [extended(EntryType::XHeader, b"6 path\n"), file.clone()].concat()),
         ("empty pax record", [extended(EntryType::XHeader, b"\n12 path=abcd\n"), file.clone()].concat()),
         ("extension at the end", [long.clone(), END.to_vec()].concat()),
         ("two pax headers", [path.clone(), path.clone(), file.clone()].concat()),

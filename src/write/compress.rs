@@ -1,0 +1,130 @@
+//! The compression of a shard, by the end of its name.
+
+use crate::error::{ErrorKind, Result};
+use std::io::{self, Write};
+
+/// How a shard is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Compression {
+    None,
+    #[cfg(feature = "gzip")]
+    Gzip,
+    #[cfg(feature = "zstd")]
+    Zstd,
+}
+
+impl Compression {
+    /// # Errors
+    /// [`ErrorKind::UnsupportedCompression`] when the compression is not compiled in or not known, so that a name
+    /// never promises a compression that the content does not have.
+    pub(super) fn of(name: &str) -> Result<Self> {
+        let unsupported = |why: &str| Err(ErrorKind::UnsupportedCompression(format!("{name}: {why}")).into());
+        let ends = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
+        if ends(&[".tar"]) {
+            Ok(Self::None)
+        } else if ends(&[".tar.gz", ".tgz"]) {
+            #[cfg(feature = "gzip")]
+            return Ok(Self::Gzip);
+            #[cfg(not(feature = "gzip"))]
+            unsupported("writing it needs the feature `gzip`")
+        } else if ends(&[".tar.zst", ".tzst"]) {
+            #[cfg(feature = "zstd")]
+            return Ok(Self::Zstd);
+            #[cfg(not(feature = "zstd"))]
+            unsupported("writing it needs the feature `zstd`")
+        } else {
+            unsupported("the name of a shard to write ends in .tar, .tar.gz, .tgz, .tar.zst or .tzst")
+        }
+    }
+}
+
+/// Compresses what is written to it. The same input makes the same output: no time, no host.
+pub(super) enum Compressor<W: Write> {
+    None(W),
+    #[cfg(feature = "gzip")]
+    Gzip(flate2::write::GzEncoder<W>),
+    #[cfg(feature = "zstd")]
+    Zstd(zstd::Encoder<'static, W>),
+}
+
+impl<W: Write> Compressor<W> {
+    pub(super) fn new(compression: Compression, out: W) -> io::Result<Self> {
+        Ok(match compression {
+            Compression::None => Self::None(out),
+            #[cfg(feature = "gzip")]
+            Compression::Gzip => Self::Gzip(
+                flate2::GzBuilder::new()
+                    .mtime(0)
+                    .operating_system(255)
+                    .write(out, flate2::Compression::default()),
+            ),
+            #[cfg(feature = "zstd")]
+            Compression::Zstd => Self::Zstd(zstd::Encoder::new(out, zstd::DEFAULT_COMPRESSION_LEVEL)?),
+        })
+    }
+
+    /// Writes what is held back, and returns what it was written to.
+    pub(super) fn finish(self) -> io::Result<W> {
+        match self {
+            Self::None(out) => Ok(out),
+            #[cfg(feature = "gzip")]
+            Self::Gzip(encoder) => encoder.finish(),
+            #[cfg(feature = "zstd")]
+            Self::Zstd(encoder) => encoder.finish(),
+        }
+    }
+
+    fn out(&mut self) -> &mut dyn Write {
+        match self {
+            Self::None(out) => out,
+            #[cfg(feature = "gzip")]
+            Self::Gzip(encoder) => encoder,
+            #[cfg(feature = "zstd")]
+            Self::Zstd(encoder) => encoder,
+        }
+    }
+}
+
+impl<W: Write> Write for Compressor<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        // What is held back is written by `finish`; a flush in between would only make the compression worse.
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_the_end_of_the_name() {
+        assert_eq!(Compression::of("a.tar").unwrap(), Compression::None);
+        for name in ["a.tar.bz2", "a.tar.xz", "a.tar.lz4", "a.zip", "a", "a.gz", "tar"] {
+            let error = Compression::of(name).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::UnsupportedCompression(_)), "{error}");
+        }
+        for name in ["a.tar.gz", "a.tgz"] {
+            assert_eq!(Compression::of(name).is_ok(), cfg!(feature = "gzip"));
+        }
+        assert_eq!(Compression::of("a.tar.zst").is_ok(), cfg!(feature = "zstd"));
+    }
+
+    #[test]
+    fn the_same_input_makes_the_same_output() {
+        for name in ["a.tar", "a.tgz", "a.tar.zst"] {
+            let Ok(compression) = Compression::of(name) else { continue };
+            let compressed = || {
+                let mut out = Compressor::new(compression, Vec::new()).unwrap();
+                for chunk in [&[1u8; 3000][..], &[], &[2; 5]] {
+                    out.write_all(chunk).unwrap();
+                }
+                out.finish().unwrap()
+            };
+            assert_eq!(compressed(), compressed());
+        }
+    }
+}

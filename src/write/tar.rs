@@ -1,0 +1,327 @@
+//! One archive.
+
+use super::header::{BLOCK, push_headers};
+use super::name::member_name;
+use crate::codec::Encoder;
+use crate::error::{Error, ErrorKind, Result};
+use crate::{Sample, Value};
+use bytes::Bytes;
+use std::collections::HashSet;
+use std::fmt;
+use std::io::{self, Write};
+
+/// Tools write and read archives in records of this many bytes; some warn when the last one is short.
+const RECORD: u64 = 10_240;
+
+/// How members are written.
+///
+/// Owner and group are `bigdata` with the ids 0, as Python's `webdataset` writes them.
+#[derive(Debug, Clone)]
+pub struct TarOptions {
+    pub(super) mtime: u64,
+    pub(super) mode: u32,
+    encoder: Encoder,
+}
+
+impl TarOptions {
+    /// Modification time 0, mode `0o444`, the [standard encoder](Encoder::standard).
+    #[must_use]
+    pub fn new() -> Self {
+        TarOptions { mtime: 0, mode: 0o444, encoder: Encoder::standard() }
+    }
+
+    /// The modification time of every member, in seconds since 1970. It is fixed so that the same samples make the
+    /// same archive.
+    #[must_use]
+    pub fn mtime(mut self, seconds: u64) -> Self {
+        self.mtime = seconds;
+        self
+    }
+
+    /// The permission bits of every member.
+    #[must_use]
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Turns the values of fields that are not raw bytes into bytes.
+    #[must_use]
+    pub fn encoder(mut self, encoder: Encoder) -> Self {
+        self.encoder = encoder;
+        self
+    }
+
+    /// Checks and encodes a sample; nothing is written yet.
+    pub(super) fn lay_out<'a>(&self, sample: &'a Sample) -> Result<Layout<'a>> {
+        self.members(sample).map_err(|error| sample.locate(error))
+    }
+
+    fn members<'a>(&self, sample: &'a Sample) -> Result<Layout<'a>> {
+        if sample.is_empty() {
+            return Err(unwritable("it has no field"));
+        }
+        let mut fields: Vec<(&str, &Value)> = sample.fields().collect();
+        fields.sort_unstable_by_key(|(field, _)| *field);
+        let mut layout = Layout { key: sample.key(), members: Vec::with_capacity(fields.len()), size: 0 };
+        for (field, value) in fields {
+            let name = member_name(sample.key(), field)?;
+            let body = self.encoder.encode(field, value)?;
+            let mut head = Vec::with_capacity(BLOCK);
+            push_headers(&mut head, &name, body.len() as u64, self);
+            layout.size += head.len() as u64 + (body.len() as u64).next_multiple_of(BLOCK as u64);
+            layout.members.push(Member { name, head, body });
+        }
+        Ok(layout)
+    }
+}
+
+impl Default for TarOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A sample as it will stand in the archive.
+pub(super) struct Layout<'a> {
+    key: &'a str,
+    members: Vec<Member>,
+    /// The bytes it takes in the archive, with headers and padding.
+    pub(super) size: u64,
+}
+
+struct Member {
+    name: String,
+    head: Vec<u8>,
+    body: Bytes,
+}
+
+/// Writes samples as a tar archive.
+///
+/// A sample becomes one member `KEY.FIELD` per field, sorted by field. Raw bytes are written as they are; other
+/// values go through the [encoder](TarOptions::encoder). What would not read back is
+/// refused: see [`write`](crate::write) for the rules. The archive has no end before [`finish`](TarWriter::finish):
+/// readers reject it as truncated.
+///
+/// The writer remembers the keys of the archive, to refuse a key that comes twice: for 100 000 keys of 20 bytes, some
+/// 4 MB. It makes several small writes per member: give it a [`BufWriter`](io::BufWriter) around a file or socket.
+///
+/// ```
+/// use shardstream::{Sample, write::TarWriter};
+///
+/// let mut writer = TarWriter::new(Vec::new());
+/// writer.write(&Sample::new("0001").with("cls", 7).with("jpg", b"..."))?;
+/// let archive: Vec<u8> = writer.finish()?;
+/// assert_eq!(archive.len() % 10_240, 0);
+///
+/// let mut writer = TarWriter::new(Vec::new());
+/// let error = writer.write(&Sample::new("cat.0001").with("cls", 7)).unwrap_err();
+/// assert!(error.to_string().contains("dot"), "a reader would see the sample `cat` with a field `0001.cls`");
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[must_use = "the archive has no end until `finish` is called"]
+pub struct TarWriter<W: Write> {
+    out: W,
+    options: TarOptions,
+    keys: HashSet<Box<str>>,
+    written: u64,
+    broken: bool,
+}
+
+impl<W: Write> TarWriter<W> {
+    /// Starts an archive with the default options.
+    pub fn new(out: W) -> Self {
+        Self::with_options(out, TarOptions::new())
+    }
+
+    /// Starts an archive.
+    pub fn with_options(out: W, options: TarOptions) -> Self {
+        TarWriter { out, options, keys: HashSet::new(), written: 0, broken: false }
+    }
+
+    /// Writes a sample, and returns how many bytes it takes in the archive, with headers and padding.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unwritable`] when the sample would not read back as it is and [`ErrorKind::Encode`] when a value
+    /// cannot be encoded: nothing was written then, and the next sample can be. [`ErrorKind::Io`] when writing
+    /// failed: the archive is damaged then, and every later call fails too.
+    pub fn write(&mut self, sample: &Sample) -> Result<u64> {
+        let layout = self.options.lay_out(sample)?;
+        self.append(&layout).map_err(|error| sample.locate(error))
+    }
+
+    /// Ends the archive, flushes, and returns what it was written to.
+    ///
+    /// The archive is padded to a multiple of 10 240 bytes, as other tools do.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] when writing fails, or an earlier write failed.
+    pub fn finish(mut self) -> Result<W> {
+        let end = whole_archive(self.written) - self.written;
+        self.guarded(|out| {
+            out.write_all(&vec![0; end as usize])?;
+            out.flush()
+        })?;
+        Ok(self.out)
+    }
+
+    /// The bytes written so far.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    pub(super) fn append(&mut self, layout: &Layout<'_>) -> Result<u64> {
+        if self.keys.contains(layout.key) {
+            return Err(unwritable("this key is in the archive already"));
+        }
+        for Member { name, head, body } in &layout.members {
+            let padding = [0; BLOCK];
+            let padding = &padding[..body.len().next_multiple_of(BLOCK) - body.len()];
+            self.guarded(|out| {
+                out.write_all(head)?;
+                out.write_all(body)?;
+                out.write_all(padding)
+            })
+            .map_err(|error| error.in_member(name).at_offset(self.written))?;
+            self.written += (head.len() + body.len() + padding.len()) as u64;
+        }
+        self.keys.insert(layout.key.into());
+        Ok(layout.size)
+    }
+
+    /// Writes, unless an earlier write failed: nothing may follow half a member.
+    fn guarded(&mut self, write: impl FnOnce(&mut W) -> io::Result<()>) -> Result<()> {
+        if self.broken {
+            return Err(io::Error::other("an earlier write failed, and the archive is damaged").into());
+        }
+        write(&mut self.out).inspect_err(|_| self.broken = true).map_err(Error::from)
+    }
+}
+
+impl<W: Write> fmt::Debug for TarWriter<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TarWriter")
+            .field("options", &self.options)
+            .field("samples", &self.keys.len())
+            .field("written", &self.written)
+            .field("broken", &self.broken)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The length of an archive of `members` bytes of members: with the end-of-archive marker of two blocks of zeros,
+/// padded to whole records.
+pub(super) fn whole_archive(members: u64) -> u64 {
+    (members + 2 * BLOCK as u64).next_multiple_of(RECORD)
+}
+
+fn unwritable(why: &str) -> Error {
+    ErrorKind::Unwritable(why.into()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn archive(samples: &[Sample]) -> Vec<u8> {
+        let mut writer = TarWriter::new(Vec::new());
+        for sample in samples {
+            let before = writer.out.len() as u64;
+            let size = writer.write(sample).unwrap();
+            assert_eq!(writer.out.len() as u64, before + size);
+        }
+        writer.finish().unwrap()
+    }
+
+    #[test]
+    fn members_are_sorted_and_plain() {
+        let sample = Sample::new("d/0").with("txt", "hi").with("cls", 7).with("seg.png", b"p");
+        let bytes = archive(std::slice::from_ref(&sample));
+        assert_eq!(
+            bytes,
+            archive(&[Sample::new("d/0").with("seg.png", b"p").with("cls", 7).with("txt", "hi")])
+        );
+        let mut names = Vec::new();
+        for entry in ::tar::Archive::new(&bytes[..]).entries().unwrap() {
+            let entry = entry.unwrap();
+            let header = entry.header();
+            assert_eq!(header.mode().unwrap(), 0o444);
+            assert_eq!((header.uid().unwrap(), header.gid().unwrap(), header.mtime().unwrap()), (0, 0, 0));
+            assert_eq!(header.username(), Ok(Some("bigdata")));
+            names.push(entry.path().unwrap().to_str().unwrap().to_owned());
+        }
+        assert_eq!(names, ["d/0.cls", "d/0.seg.png", "d/0.txt"]);
+        assert_eq!(bytes.len(), 10_240);
+    }
+
+    #[test]
+    fn an_empty_archive_is_all_zeros() {
+        assert_eq!(archive(&[]), vec![0; 10_240]);
+    }
+
+    #[test]
+    fn the_length_of_a_whole_archive() {
+        for (members, whole) in [(0, 10_240), (9_216, 10_240), (9_728, 20_480), (10_240, 20_480)] {
+            assert_eq!(whole_archive(members), whole);
+        }
+    }
+
+    #[test]
+    fn refusals_write_nothing() {
+        let mut writer = TarWriter::new(Vec::new());
+        writer.write(&Sample::new("a").with("txt", "1")).unwrap();
+        let before = writer.out.clone();
+        for sample in [
+            Sample::new("a").with("cls", 1),
+            Sample::new("b"),
+            Sample::new("b").with("cls", 1).with("TXT", "1"),
+            Sample::new("b").with("cls", 1).with("x", Value::other(3u8)),
+        ] {
+            let error = writer.write(&sample).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Unwritable(_) | ErrorKind::Encode { .. }), "{error}");
+            assert_eq!(error.location().key(), Some(sample.key()));
+            assert_eq!(writer.out, before);
+        }
+        writer.write(&Sample::new("b").with("txt", "1")).unwrap();
+    }
+
+    /// Takes so many bytes, then fails.
+    struct Full(usize);
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.0);
+            self.0 -= taken;
+            if taken == 0 && !bytes.is_empty() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(taken) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn nothing_follows_half_a_member() {
+        for room in [0, 1, 511, 512, 513, 1023, 1024, 1536] {
+            let mut writer = TarWriter::new(Full(room));
+            let error = writer.write(&Sample::new("a").with("cls", 1).with("txt", "1")).unwrap_err();
+            assert_eq!(error.location().member(), Some(if room < 1024 { "a.cls" } else { "a.txt" }));
+            assert_eq!(error.location().offset(), Some(if room < 1024 { 0 } else { 1024 }));
+            writer.out.0 = usize::MAX;
+            assert!(writer.write(&Sample::new("b").with("cls", 1)).is_err());
+            assert!(writer.finish().is_err());
+        }
+    }
+
+    #[test]
+    fn own_options() {
+        let encoder = Encoder::empty().with("cls", |_| Ok(Bytes::from_static(b"one")));
+        let options = TarOptions::new().mtime(1_700_000_000).mode(0o644).encoder(encoder);
+        let mut writer = TarWriter::with_options(Vec::new(), options);
+        writer.write(&Sample::new("a").with("cls", 1)).unwrap();
+        let bytes = writer.finish().unwrap();
+        assert_eq!(&bytes[512..515], b"one");
+        let header = ::tar::Header::from_byte_slice(&bytes[..512]);
+        assert_eq!((header.mtime().unwrap(), header.mode().unwrap()), (1_700_000_000, 0o644));
+    }
+}

@@ -1,0 +1,81 @@
+//! What the integration tests share.
+#![allow(dead_code, unreachable_pub)] // Each test program takes in all of it, and uses a part.
+
+pub mod names;
+pub mod python;
+
+use bytes::Bytes;
+use shardstream::store::Store;
+use shardstream::tar::{SampleParser, read};
+use shardstream::write::TarWriter;
+use shardstream::{Result, Sample};
+use std::path::Path;
+
+/// Samples as plain data: keys, and fields with their bytes, in the order of the shard.
+pub type Content = Vec<(String, Vec<(String, Vec<u8>)>)>;
+
+/// Reads the samples of a shard, compressed or not.
+pub fn read_samples(path: &Path) -> Vec<Result<Sample>> {
+    let url = path.to_str().unwrap();
+    read(Store::default().open(url).unwrap(), SampleParser::new(url)).collect()
+}
+
+/// Reads the samples of a shard in memory.
+pub fn read_bytes(archive: &[u8]) -> Vec<Result<Sample>> {
+    let chunk = Bytes::copy_from_slice(archive);
+    read([Ok(chunk)].into_iter(), SampleParser::new("memory.tar")).collect()
+}
+
+/// The content of samples that were read.
+pub fn content<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> Content {
+    let field = |(name, value): (&str, &shardstream::Value)| {
+        (name.to_owned(), value.as_bytes().expect("fields are read as raw bytes").to_vec())
+    };
+    samples
+        .into_iter()
+        .map(|sample| (sample.key().to_owned(), sample.fields().map(field).collect()))
+        .collect()
+}
+
+/// The content of a shard that is sound.
+pub fn read_content(path: &Path) -> Content {
+    let samples: Vec<Sample> =
+        read_samples(path).into_iter().collect::<Result<_>>().unwrap_or_else(|error| panic!("{error:?}"));
+    content(&samples)
+}
+
+/// An archive of samples.
+pub fn archive(samples: &[Sample]) -> Vec<u8> {
+    let mut writer = TarWriter::new(Vec::new());
+    for sample in samples {
+        writer.write(sample).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// A plain member of any name of up to 100 bytes.
+pub fn member(name: &str, kind: tar::EntryType, content: &[u8]) -> Vec<u8> {
+    let mut header = tar::Header::new_ustar();
+    header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+    header.set_entry_type(kind);
+    header.set_mode(0o644);
+    header.set_size(content.len() as u64);
+    header.set_mtime(0);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_cksum();
+    let mut bytes = [header.as_bytes(), content].concat();
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    bytes
+}
+
+/// An archive of files of any names, each with its number as content.
+pub fn files(names: &[&str]) -> Vec<u8> {
+    let mut bytes: Vec<u8> = names
+        .iter()
+        .enumerate()
+        .flat_map(|(i, name)| member(name, tar::EntryType::Regular, i.to_string().as_bytes()))
+        .collect();
+    bytes.resize(bytes.len() + 1024, 0);
+    bytes
+}

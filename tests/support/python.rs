@@ -1,0 +1,94 @@
+//! The reference: Python with `webdataset`.
+//!
+//! The interpreter is `SHARDSTREAM_TEST_PYTHON`, or `python3`. Where it lacks the package, tests say that they are
+//! skipped; with `SHARDSTREAM_REQUIRE_PYTHON=1` they fail.
+
+use super::Content;
+use serde_json::Value as Json;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// The release that is the reference.
+const VERSION: &str = "1.0.2";
+
+const UTF8: [(&str, &str); 3] = [("LC_ALL", "C.UTF-8"), ("PYTHONCOERCECLOCALE", "0"), ("PYTHONUTF8", "1")];
+const ASCII: [(&str, &str); 3] = [("LC_ALL", "C"), ("PYTHONCOERCECLOCALE", "0"), ("PYTHONUTF8", "0")];
+
+/// An interpreter with the right release of `webdataset`.
+pub struct Python {
+    program: String,
+    locale: [(&'static str, &'static str); 3],
+}
+
+impl Python {
+    /// Finds the interpreter, or says why the test is skipped.
+    pub fn find() -> Option<Self> {
+        let name = std::env::var("SHARDSTREAM_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
+        let ask = "import webdataset, numpy; print(webdataset.__version__)";
+        let problem = match Command::new(&name).args(["-c", ask]).output() {
+            Err(error) => format!("{name}: {error}"),
+            Ok(output) if !output.status.success() => format!("{name} has no webdataset or numpy"),
+            Ok(output) => match String::from_utf8_lossy(&output.stdout).trim() {
+                VERSION => return Some(Python { program: name, locale: UTF8 }),
+                other => format!("{name} has webdataset {other}"),
+            },
+        };
+        skip(&format!("needs Python with webdataset=={VERSION} and numpy, but {problem}"));
+        None
+    }
+
+    /// The same interpreter in a locale that knows ASCII only.
+    pub fn in_c_locale(self) -> Self {
+        Python { locale: ASCII, ..self }
+    }
+
+    /// Runs a script of `tests/scripts`, and returns what it printed: one JSON document.
+    fn run(&self, script: &str, args: &[&Path]) -> Json {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts").join(script);
+        let output = Command::new(&self.program).arg(script).args(args).envs(self.locale).output().unwrap();
+        serde_json::from_slice(&stdout_of(output)).unwrap()
+    }
+
+    /// The content of shards, as `webdataset` reads them.
+    pub fn read(&self, paths: &[&Path]) -> Vec<Content> {
+        let shards = self.run("read.py", paths);
+        shards.as_array().unwrap().iter().map(shard).collect()
+    }
+
+    /// Has `webdataset` and `tarfile` write shards of all sorts into a folder.
+    pub fn write(&self, dir: &Path) {
+        self.run("write.py", &[dir]);
+    }
+
+    /// Has `webdataset` read a shard and write it again.
+    pub fn rewrite(&self, from: &Path, to: &Path) {
+        self.run("rewrite.py", &[from, to]);
+    }
+}
+
+/// Standard output of a program that succeeded, and had nothing to complain of.
+pub fn stdout_of(output: Output) -> Vec<u8> {
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && complaints.is_empty(), "{}: {complaints}", output.status);
+    output.stdout
+}
+
+/// Says that a test is skipped, past the test harness, which would hide it; or fails, where skipping is not allowed.
+pub fn skip(why: &str) {
+    assert!(std::env::var("SHARDSTREAM_REQUIRE_PYTHON").as_deref() != Ok("1"), "{why}");
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    writeln!(std::io::stderr(), "SKIPPED: {test}: {why}").unwrap();
+}
+
+fn shard(json: &Json) -> Content {
+    let text = |json: &Json| json.as_str().unwrap().to_owned();
+    let field = |pair: &Json| (text(&pair[0]), unhex(pair[1].as_str().unwrap()));
+    let fields = |json: &Json| json.as_array().unwrap().iter().map(field).collect();
+    json.as_array().unwrap().iter().map(|sample| (text(&sample[0]), fields(&sample[1]))).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).unwrap() as u8;
+    text.as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
+}
