@@ -9,7 +9,6 @@ pub use reader::{ShardReader, ShardReaderStream};
 pub use stop::Stop;
 
 use crate::adapters::{Mix, round_robin};
-use crate::error::Result;
 use crate::plan::Plan;
 use crate::shards::ShardList;
 use crate::store::Store;

@@ -1,7 +1,9 @@
 //! One epoch: the composition of the stages, and its end.
 
 use super::{Last, Loader, LoaderBuilder};
-use crate::adapters::{Background, BackgroundStream, Batch, Batched, IteratorExt, Staged, catch, round_robin};
+use crate::adapters::{
+    Background, BackgroundStream, Batch, Batched, IteratorExt, Staged, catch, round_robin,
+};
 use crate::dataset::Stop;
 use crate::error::Result;
 use crate::rng::Rng;

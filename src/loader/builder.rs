@@ -64,7 +64,13 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         f: impl Fn(T) -> Result<U> + Send + Sync + 'static,
     ) -> LoaderBuilder<U> {
         let LoaderBuilder { dataset, shuffle, shuffle_bytes, threads, map } = self;
-        LoaderBuilder { dataset, shuffle, shuffle_bytes, threads, map: Arc::new(move |sample| f(map(sample)?)) }
+        LoaderBuilder {
+            dataset,
+            shuffle,
+            shuffle_bytes,
+            threads,
+            map: Arc::new(move |sample| f(map(sample)?)),
+        }
     }
 
     /// A loader that puts `size` items at a time into a batch.

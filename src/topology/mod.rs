@@ -136,7 +136,7 @@ impl Topology {
     /// page `docs/topology.md` of the repository has the details.
     ///
     /// ```
-    /// use shardstream::{Launcher, Topology};
+    /// use shardstream::topology::{Launcher, Topology};
     ///
     /// let environment = [("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "3"), ("SLURM_STEP_NUM_TASKS", "8")];
     /// let topology = Topology::detect_from(|name| {

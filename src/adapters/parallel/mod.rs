@@ -39,7 +39,6 @@ pub struct Background<T> {
 /// The [`Stream`] face of [`Background`].
 ///
 /// Dropping it joins the threads, as dropping [`Background`] does: for that moment it blocks.
-#[derive(Debug)]
 #[must_use = "streams do nothing unless they are polled"]
 pub struct BackgroundStream<T>(Background<T>);
 
@@ -122,6 +121,12 @@ impl<T> Stream for BackgroundStream<T> {
             Err(error) => Some(Err(error)),
         };
         Poll::Ready(self.0.answered(item))
+    }
+}
+
+impl<T> fmt::Debug for BackgroundStream<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BackgroundStream").field(&self.0).finish()
     }
 }
 
