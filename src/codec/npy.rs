@@ -399,7 +399,8 @@ mod tests {
             "{'descr': '|u1', 'fortran_order': False, 'shape': (2,)} x",
             "{'descr': '|u1', 'fortran_order': False, 'shape': (2,)",
             "{'descr': '|\\u1', 'fortran_order': False, 'shape': (2,)}",
-            "{'descr': '|u1, 'fortran_order': False, 'shape': (2,)}",
+            "{'descr': '|u1",
+            "{'descr: '|u1', 'fortran_order': False, 'shape': (2,)}",
             "{'descr': '|u1', 'fortran_order': False, 'shape': (99999999999999999999999,)}",
             "{'descr': f(), 'fortran_order': False, 'shape': (2,)}",
         ];
