@@ -211,7 +211,8 @@ mod fields {
 
     #[test]
     fn a_sample_keeps_its_other_fields() {
-        let sample = Sample::new("k").with("cls", b"7").with("bin", b"b").with("txt", 5).with("a.json", b"null");
+        let sample =
+            Sample::new("k").with("cls", b"7").with("bin", b"b").with("txt", 5).with("a.json", b"null");
         let sample = Decoder::new().decode(sample).unwrap();
         assert_eq!(
             format!("{sample:?}"),
@@ -224,10 +225,7 @@ mod fields {
         let decoder = Decoder::new().only(&["cls"]);
         let sample = Sample::new("k").with("cls", b"7").with("a.cls", b"7").with("pkl", b"evil");
         let sample = decoder.decode(sample).unwrap();
-        assert_eq!(
-            format!("{sample:?}"),
-            r#"{"__key__": "k", "cls": 7, "a.cls": b"7", "pkl": b"evil"}"#
-        );
+        assert_eq!(format!("{sample:?}"), r#"{"__key__": "k", "cls": 7, "a.cls": b"7", "pkl": b"evil"}"#);
     }
 
     #[test]
@@ -347,7 +345,8 @@ mod images {
         ] {
             let bytes = Image::decode(&file, bytes).unwrap();
             let floats = Image::decode(&file, floats).unwrap();
-            let wanted: Vec<f32> = bytes.as_u8().unwrap().iter().map(|byte| f32::from(*byte) / 255.0).collect();
+            let wanted: Vec<f32> =
+                bytes.as_u8().unwrap().iter().map(|byte| f32::from(*byte) / 255.0).collect();
             assert_eq!(floats.as_f32().unwrap(), wanted);
         }
     }
@@ -361,7 +360,8 @@ mod images {
             }
             let file = read(&path);
             let whole = Image::decode(&file, ImageMode::Rgba8).unwrap();
-            for end in (0..file.len()).step_by(if file.len() > 1000 { 7 } else { 1 }).chain([file.len() - 1]) {
+            for end in (0..file.len()).step_by(if file.len() > 1000 { 7 } else { 1 }).chain([file.len() - 1])
+            {
                 if let Ok(image) = Image::decode(&file[..end], ImageMode::Rgba8) {
                     // Nothing but what follows the pixels may be missing.
                     assert!(image == whole, "{} cut to {end} of {}", path.display(), file.len());
@@ -402,7 +402,8 @@ mod images {
         ));
         let error = Image::decode(b"P5 4294967295 4294967295 255 ", ImageMode::L8).unwrap_err();
         assert!(matches!(error, ImageError::TooLarge { .. }), "{error:?}");
-        let error = Decoder::new().images(ImageMode::Rgb8).max_size(10).decode_field("png", &png).unwrap_err();
+        let error =
+            Decoder::new().images(ImageMode::Rgb8).max_size(10).decode_field("png", &png).unwrap_err();
         assert!(error.source().unwrap().to_string().contains("limit"), "{error:?}");
     }
 
@@ -426,7 +427,8 @@ mod images {
     fn what_is_encoded_reads_back() {
         let encoder = Encoder::standard();
         let decoder = |mode| Decoder::new().images(mode);
-        let pixels = |mode: ImageMode| (0..15 * mode.channels()).map(|i| (i * 17 % 256) as u8).collect::<Vec<_>>();
+        let pixels =
+            |mode: ImageMode| (0..15 * mode.channels()).map(|i| (i * 17 % 256) as u8).collect::<Vec<_>>();
         let table: [(&str, &[ImageMode]); 6] = [
             ("png", &[ImageMode::L8, ImageMode::Rgb8, ImageMode::Rgba8]),
             ("webp", &[ImageMode::L8, ImageMode::Rgb8, ImageMode::Rgba8]),

@@ -263,10 +263,7 @@ mod tests {
     fn elements_are_not_converted() {
         let array = Array::from_vec(vec![2], vec![true, false]).unwrap();
         assert_eq!(array.to_vec::<bool>().unwrap(), [true, false]);
-        assert_eq!(
-            array.to_vec::<u8>(),
-            Err(ArrayError::Type { wanted: DType::U8, found: DType::Bool })
-        );
+        assert_eq!(array.to_vec::<u8>(), Err(ArrayError::Type { wanted: DType::U8, found: DType::Bool }));
     }
 
     #[test]

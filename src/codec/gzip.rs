@@ -25,7 +25,9 @@ pub(super) fn decompress(bytes: &[u8], limit: usize) -> Result<Bytes, BoxError> 
     MultiGzDecoder::new(bytes).take(limit.saturating_add(1)).read_to_end(&mut out)?;
     let size = out.len() as u64;
     if size > limit {
-        return Err(crate::Error::from(ErrorKind::TooLarge { what: "decompressed field", size, limit }).into());
+        return Err(
+            crate::Error::from(ErrorKind::TooLarge { what: "decompressed field", size, limit }).into()
+        );
     }
     Ok(out.into())
 }

@@ -56,7 +56,8 @@ pub(super) fn refuse(found: &Value, wanted: &str) -> BoxError {
 /// Reads a whole number by the rules of Python's `int()`: spaces around it, a sign, and single underscores between
 /// the digits.
 fn parse_int(bytes: &[u8]) -> Result<i64, BoxError> {
-    let error = || format!("{:?} is not a whole number", String::from_utf8_lossy(&bytes[..bytes.len().min(40)]));
+    let error =
+        || format!("{:?} is not a whole number", String::from_utf8_lossy(&bytes[..bytes.len().min(40)]));
     let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'\x0b';
     let start = bytes.iter().position(|byte| !is_space(byte)).ok_or_else(error)?;
     let end = bytes.iter().rposition(|byte| !is_space(byte)).ok_or_else(error)?;
@@ -98,8 +99,25 @@ mod tests {
             assert_eq!(parse_int(bytes).unwrap(), wanted, "{:?}", bytes.escape_ascii().to_string());
         }
         let bad: [&[u8]; 19] = [
-            b"", b" ", b"1.5", b"- 1", b"+", b"--1", b"+-1", b"_1", b"1_", b"1__0", b"1 2", b"0x10", b"1\0", b"1e3",
-            b"\x1c1", b"\xc2\xa05", b"\xd9\xa1", b"\xff", b"9223372036854775808",
+            b"",
+            b" ",
+            b"1.5",
+            b"- 1",
+            b"+",
+            b"--1",
+            b"+-1",
+            b"_1",
+            b"1_",
+            b"1__0",
+            b"1 2",
+            b"0x10",
+            b"1\0",
+            b"1e3",
+            b"\x1c1",
+            b"\xc2\xa05",
+            b"\xd9\xa1",
+            b"\xff",
+            b"9223372036854775808",
         ];
         for bytes in bad {
             assert!(parse_int(bytes).is_err(), "{:?}", bytes.escape_ascii().to_string());

@@ -146,8 +146,11 @@ fn generic(mut decoder: impl ImageDecoder, budget: Budget) -> Result<Raw, ImageE
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(budget.limit as u64);
     decoder.set_limits(limits).map_err(decode_error)?;
-    let size = usize::try_from(decoder.total_bytes())
-        .map_err(|_| ImageError::TooLarge { width, height, limit: budget.limit })?;
+    let size = usize::try_from(decoder.total_bytes()).map_err(|_| ImageError::TooLarge {
+        width,
+        height,
+        limit: budget.limit,
+    })?;
     let mut pixels = vec![0; size];
     decoder.read_image(&mut pixels).map_err(decode_error)?;
     let (channels, wide) = match color {
