@@ -205,9 +205,8 @@ extension! {
         /// of [`try_map`](IteratorExt::try_map), whatever the number of threads.
         ///
         /// It is worth it where the closure takes tens of microseconds per item or more, as decoding an image does: to
-        /// hand an item from thread to thread takes a few. No item waits for one behind it. Up to four
-        /// items per thread are prepared ahead; [`Background::ahead`] changes that. What stands before this runs on
-        /// those threads too, one item at a time.
+        /// hand an item from thread to thread takes a few. Up to four items per thread are prepared ahead;
+        /// [`Background::ahead`] changes that. What stands before this runs on those threads too, one item at a time.
         ///
         /// ```
         /// use shardstream::adapters::IteratorExt;
