@@ -202,19 +202,23 @@ impl<T> Crew<T> {
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
-        if self.front.is_none() {
-            self.front = ready!(self.queue.as_mut().poll_next(context));
-        }
-        let item = match &mut self.front {
-            Some(Slot::Promised(item)) => {
-                Some(ready!(item.as_mut().poll_next(context)).unwrap_or_else(broken))
-            }
-            _ => None,
+        let slot = match self.front.take() {
+            Some(slot) => slot,
+            None => match ready!(self.queue.as_mut().poll_next(context)) {
+                Some(slot) => slot,
+                None => return Poll::Ready(None),
+            },
         };
-        Poll::Ready(match (item, self.front.take()) {
-            (None, Some(Slot::Ready(item))) => Some(item),
-            (item, _) => item,
-        })
+        match slot {
+            Slot::Ready(item) => Poll::Ready(Some(item)),
+            Slot::Promised(mut item) => match item.as_mut().poll_next(context) {
+                Poll::Ready(item) => Poll::Ready(Some(item.unwrap_or_else(broken))),
+                Poll::Pending => {
+                    self.front = Some(Slot::Promised(item));
+                    Poll::Pending
+                }
+            },
+        }
     }
 }
 
