@@ -1,0 +1,271 @@
+"""Export ResNet training to the StableHLO programs that the Rust trainer runs.
+
+    python export_resnet.py                   write the artifacts that are checked in
+    python export_resnet.py --check           export again, compare with the ones checked in
+    python export_resnet.py --model resnet50 --size 224 --batch 128 --devices 8 \
+        --dtype bfloat16 --out mine/r50x8     write another one
+
+No accelerator is needed. For OUT it writes three portable StableHLO artifacts and a manifest:
+
+    OUT.init.mlirbc   (i32 seed) -> state...
+    OUT.step.mlirbc   (state..., u8[N,H,W,3], i32[N], f32 learning rate) -> (state..., f32 loss, i32 correct)
+    OUT.eval.mlirbc   (state..., u8[N,H,W,3], i32[N]) -> i32 correct
+    OUT.json          model, shapes, the state buffers by name, sha256 of the programs
+
+N is batch x devices. `step` donates the state, so it is updated in place. In `eval`, label -1 marks
+padding: it equals no class and so is never counted as correct.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+MAX_DEVICES = 64
+os.environ["JAX_PLATFORMS"] = "cpu"
+# Lowering for n devices needs n devices to exist; on the host they are free.
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={MAX_DEVICES}"
+
+import flax.linen as nn  # noqa: E402
+import jax  # noqa: E402
+import jax.export  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+import optax  # noqa: E402
+from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
+
+# Otherwise the artifact holds the paths of the source files of the machine that exported it.
+jax.config.update("jax_traceback_in_locations_limit", 0)
+
+ARTIFACTS = Path(__file__).resolve().parent.parent / "artifacts"
+
+# Per-channel mean and standard deviation of ImageNet, on the 0..255 scale.
+MEAN = (123.7, 116.3, 103.5)
+STD = (58.4, 57.1, 57.4)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What one artifact is made for; shapes are static, so each combination is its own artifact."""
+
+    model: str
+    classes: int = 10
+    size: int = 32
+    batch: int = 64  # images per device
+    devices: int = 1
+    dtype: str = "float32"  # of the activations; parameters are always float32
+
+
+CHECKED_IN = {
+    "resnet8": Config("resnet8", batch=64),
+    "resnet8x8": Config("resnet8", batch=8, devices=8),
+    "resnet18": Config("resnet18", batch=128),
+}
+
+MODELS = {
+    "resnet8": dict(stages=(1, 1, 1), width=16),
+    "resnet20": dict(stages=(3, 3, 3), width=16),
+    "resnet18": dict(stages=(2, 2, 2, 2), width=64),
+    "resnet50": dict(stages=(3, 4, 6, 3), width=64, bottleneck=True),
+}
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions, or the 1x1-3x3-1x1 bottleneck, around a shortcut."""
+
+    width: int
+    stride: int
+    bottleneck: bool
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x, train):
+        conv = partial(nn.Conv, use_bias=False, dtype=self.dtype)
+        norm = partial(nn.BatchNorm, use_running_average=not train, momentum=0.9, dtype=self.dtype)
+        out = self.width * (4 if self.bottleneck else 1)
+        stride = (self.stride, self.stride)
+        y = x
+        if self.bottleneck:
+            y = nn.relu(norm()(conv(self.width, (1, 1))(y)))
+        y = nn.relu(norm()(conv(self.width, (3, 3), stride)(y)))
+        y = norm()(conv(out, (1, 1) if self.bottleneck else (3, 3))(y))
+        if x.shape != y.shape:
+            x = norm()(conv(out, (1, 1), stride)(x))
+        return nn.relu(x + y)
+
+
+class ResNet(nn.Module):
+    stages: tuple
+    width: int
+    classes: int
+    dtype: jnp.dtype
+    bottleneck: bool = False
+
+    @nn.compact
+    def __call__(self, x, train):
+        large = x.shape[1] >= 128
+        kernel, stride = ((7, 7), 2) if large else ((3, 3), 1)
+        x = nn.Conv(self.width, kernel, stride, use_bias=False, dtype=self.dtype)(x)
+        x = nn.relu(nn.BatchNorm(use_running_average=not train, momentum=0.9, dtype=self.dtype)(x))
+        if large:
+            x = nn.max_pool(x, (3, 3), (2, 2), "SAME")
+        for i, blocks in enumerate(self.stages):
+            for j in range(blocks):
+                stride = 2 if i > 0 and j == 0 else 1
+                x = Block(self.width * 2**i, stride, self.bottleneck, self.dtype)(x, train)
+        return nn.Dense(self.classes)(x.mean((1, 2)).astype(jnp.float32))
+
+
+def programs(cfg):
+    """The three functions, jitted, with the shapes of their arguments; and the shapes of the state."""
+    dtype = jnp.dtype(cfg.dtype)
+    net = ResNet(**MODELS[cfg.model], classes=cfg.classes, dtype=dtype)
+    kernels = lambda params: jax.tree.map(lambda p: p.ndim > 1, params)  # noqa: E731
+    # No weight decay on biases and batch-norm parameters. The learning rate is applied in `step`.
+    tx = optax.chain(optax.add_decayed_weights(5e-4, mask=kernels), optax.trace(0.9, nesterov=True))
+
+    def init(seed):
+        # He-normal kernels cut from one draw: a far smaller program than one generator per layer.
+        example = jnp.zeros((1, cfg.size, cfg.size, 3))
+        shapes = jax.eval_shape(lambda: net.init(jax.random.key(0), example, train=False))
+        sizes = [int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes) if leaf.ndim > 1]
+        draw = jax.random.normal(jax.random.key(seed, impl="unsafe_rbg"), (sum(sizes),))
+        pieces = iter(jnp.split(draw, np.cumsum(sizes)[:-1]))
+
+        def leaf(path, like):
+            if like.ndim > 1:
+                return next(pieces).reshape(like.shape) * np.float32(np.sqrt(2 / np.prod(like.shape[:-1])))
+            if path[-1].key == "var":
+                return jnp.ones(like.shape)
+            if path[-1].key == "scale":
+                return jnp.full(like.shape, 0.0 if ends_bottleneck(path) else 1.0)
+            return jnp.zeros(like.shape)
+
+        variables = jax.tree_util.tree_map_with_path(leaf, shapes)
+        params = variables["params"]
+        return {"params": params, "opt": tx.init(params), "stats": variables["batch_stats"]}
+
+    def ends_bottleneck(path):
+        # A zero scale makes a block start as the identity: good for a deep network, slow for a small one.
+        last = any(p.key.startswith("Block_") for p in path) and path[-2].key == "BatchNorm_2"
+        return last and MODELS[cfg.model].get("bottleneck", False)
+
+    def normalise(x):
+        return ((x.astype(jnp.float32) - jnp.array(MEAN)) / jnp.array(STD)).astype(dtype)
+
+    def step(state, x, y, lr):
+        def loss_fn(params):
+            variables = {"params": params, "batch_stats": state["stats"]}
+            logits, new = net.apply(variables, normalise(x), train=True, mutable=["batch_stats"])
+            loss = optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+            return loss, (logits, new["batch_stats"])
+
+        (loss, (logits, stats)), grads = jax.value_and_grad(loss_fn, has_aux=True)(state["params"])
+        updates, opt = tx.update(grads, state["opt"], state["params"])
+        params = jax.tree.map(lambda p, u: p - lr * u, state["params"], updates)
+        return {"params": params, "opt": opt, "stats": stats}, loss, correct(logits, y)
+
+    def evaluate(state, x, y):
+        variables = {"params": state["params"], "batch_stats": state["stats"]}
+        return correct(net.apply(variables, normalise(x), train=False), y)
+
+    def correct(logits, y):
+        return (logits.argmax(-1) == y).sum(dtype=jnp.int32)
+
+    n = cfg.batch * cfg.devices
+    scalar = partial(jax.ShapeDtypeStruct, ())
+    state = jax.eval_shape(init, scalar(jnp.int32))
+    x = jax.ShapeDtypeStruct((n, cfg.size, cfg.size, 3), jnp.uint8)
+    y = jax.ShapeDtypeStruct((n,), jnp.int32)
+    # Unused arguments (the optimizer's in `eval`) stay, so that all programs take the same state.
+    jit = partial(jax.jit, keep_unused=True)
+    step_jit, eval_jit = partial(jit, donate_argnums=0), jit
+    if cfg.devices > 1:
+        # Data parallel: the batch is split, the state replicated; XLA adds the all-reduces.
+        mesh = Mesh(np.array(jax.devices()[: cfg.devices]), ("data",))
+        whole = NamedSharding(mesh, PartitionSpec())
+        split = NamedSharding(mesh, PartitionSpec("data"))
+        step_jit = partial(step_jit, in_shardings=(whole, split, split, whole), out_shardings=whole)
+        eval_jit = partial(eval_jit, in_shardings=(whole, split, split), out_shardings=whole)
+    return state, {
+        "init": (jit(init), (scalar(jnp.int32),)),
+        "step": (step_jit(step), (state, x, y, scalar(jnp.float32))),
+        "eval": (eval_jit(evaluate), (state, x, y)),
+    }
+
+
+def export(cfg, out):
+    """Write the programs and the manifest of `cfg`; returns their paths."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    state, functions = programs(cfg)
+    written, digests = [], {}
+    for name, (function, arguments) in functions.items():
+        # The platform is only recorded: nothing in these programs is specific to TPU.
+        code = jax.export.export(function, platforms=["tpu"])(*arguments).mlir_module_serialized
+        digests[name] = hashlib.sha256(code).hexdigest()
+        written.append(out.with_name(f"{out.name}.{name}.mlirbc"))
+        written[-1].write_bytes(code)
+    leaves = jax.tree_util.tree_flatten_with_path(state)[0]
+    assert all(leaf.dtype == jnp.float32 for _, leaf in leaves), "the trainer expects float32 state"
+    buffers = [
+        {"name": jax.tree_util.keystr(path, simple=True, separator="."), "shape": leaf.shape}
+        for path, leaf in leaves
+    ]
+    head = {
+        "model": cfg.model,
+        "classes": cfg.classes,
+        "size": cfg.size,
+        "batch": cfg.batch,
+        "devices": cfg.devices,
+        "dtype": cfg.dtype,
+        "sha256": digests,
+    }
+    lines = [f"  {json.dumps(k)}: {json.dumps(v)}," for k, v in head.items()]
+    rows = ",\n".join(f"    {json.dumps(b)}" for b in buffers)
+    written.append(out.with_name(f"{out.name}.json"))
+    written[-1].write_text("{\n" + "\n".join(lines) + '\n  "state": [\n' + rows + "\n  ]\n}\n")
+    return written
+
+
+def check():
+    """Export all that is checked in a second time; true if every byte is the same."""
+    same = True
+    with tempfile.TemporaryDirectory() as tmp:
+        for name, cfg in CHECKED_IN.items():
+            for path in export(cfg, Path(tmp) / name):
+                old = ARTIFACTS / path.name
+                if not old.exists() or old.read_bytes() != path.read_bytes():
+                    print(f"{path.name}: differs from the one checked in", file=sys.stderr)
+                    same = False
+    return same
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--check", action="store_true", help="compare with the artifacts that are checked in")
+    p.add_argument("--out", type=Path, help="write one artifact of the shape given by the other options")
+    p.add_argument("--model", default="resnet18", choices=MODELS)
+    p.add_argument("--classes", type=int, default=10)
+    p.add_argument("--size", type=int, default=32, help="height and width of the images")
+    p.add_argument("--batch", type=int, default=64, help="images per device")
+    p.add_argument("--devices", type=int, default=1, choices=range(1, MAX_DEVICES + 1), metavar="N")
+    p.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    a = p.parse_args()
+    if a.check:
+        sys.exit(0 if check() else 1)
+    if a.out:
+        todo = {a.out: Config(a.model, a.classes, a.size, a.batch, a.devices, a.dtype)}
+    else:
+        todo = {ARTIFACTS / name: cfg for name, cfg in CHECKED_IN.items()}
+    for out, cfg in todo.items():
+        for path in export(cfg, out):
+            print(f"{path.name}: {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()

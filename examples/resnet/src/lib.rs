@@ -1,0 +1,27 @@
+//! Trains a ResNet on TPU, GPU or CPU from Rust.
+//!
+//! The network is a program exported from JAX ([`artifact`]); a PJRT plugin compiles and runs it ([`pjrt`]).
+//! What is left to Rust is the loop around it: [`data`] makes batches on the host, [`feed`] copies them to
+//! the devices ahead of the step, [`train`] steps, evaluates and reports.
+
+pub mod artifact;
+pub mod augment;
+pub mod data;
+pub mod error;
+pub mod feed;
+pub mod model;
+pub mod pjrt;
+pub mod plugin;
+pub mod progress;
+pub mod schedule;
+pub mod shards;
+pub mod synthetic;
+pub mod train;
+pub mod wheel;
+
+pub use error::{Error, Result};
+
+/// Lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}

@@ -1,0 +1,259 @@
+//! Arrays on a device.
+
+use super::abi::slice;
+use super::client::Client;
+use super::error::{Error, Result};
+use super::event::Event;
+use super::sys;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The element types that the trainer uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ElementType {
+    /// `u8`
+    U8,
+    /// `i32`
+    I32,
+    /// `f32`
+    F32,
+    /// Another one, by its number in the C API; such a buffer can be passed on but not read.
+    Other(u32),
+}
+
+impl ElementType {
+    const KNOWN: [(Self, sys::PJRT_Buffer_Type); 3] = [
+        (Self::U8, sys::PJRT_Buffer_Type::PJRT_Buffer_Type_U8),
+        (Self::I32, sys::PJRT_Buffer_Type::PJRT_Buffer_Type_S32),
+        (Self::F32, sys::PJRT_Buffer_Type::PJRT_Buffer_Type_F32),
+    ];
+
+    pub(super) fn to_raw(self) -> sys::PJRT_Buffer_Type {
+        match self {
+            Self::U8 => sys::PJRT_Buffer_Type::PJRT_Buffer_Type_U8,
+            Self::I32 => sys::PJRT_Buffer_Type::PJRT_Buffer_Type_S32,
+            Self::F32 => sys::PJRT_Buffer_Type::PJRT_Buffer_Type_F32,
+            Self::Other(number) => sys::PJRT_Buffer_Type(number),
+        }
+    }
+
+    fn from_raw(raw: sys::PJRT_Buffer_Type) -> Self {
+        let known = Self::KNOWN.iter().find(|(_, number)| *number == raw);
+        known.map_or(Self::Other(raw.0), |(known, _)| *known)
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A Rust type of which a device array can be made. Sealed: any bit pattern is a valid value.
+pub trait Element: Copy + Default + sealed::Sealed {
+    /// Its name in the API.
+    const TYPE: ElementType;
+}
+
+macro_rules! element {
+    ($rust:ty, $variant:ident) => {
+        impl sealed::Sealed for $rust {}
+        impl Element for $rust {
+            const TYPE: ElementType = ElementType::$variant;
+        }
+    };
+}
+
+element!(u8, U8);
+element!(i32, I32);
+element!(f32, F32);
+
+/// Type and dimensions of an array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spec {
+    /// Of every element.
+    pub element: ElementType,
+    /// Empty for a scalar.
+    pub dims: Vec<i64>,
+}
+
+impl Spec {
+    /// The spec of an array of `T`.
+    pub fn of<T: Element>(dims: &[i64]) -> Self {
+        Self { element: T::TYPE, dims: dims.to_vec() }
+    }
+
+    /// The number of elements; `None` if a dimension is negative or there are too many.
+    pub fn elements(&self) -> Option<usize> {
+        let dims = self.dims.iter();
+        dims.map(|d| usize::try_from(*d).ok()).try_fold(1usize, |n, d| n.checked_mul(d?))
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.element {
+            ElementType::U8 => f.write_str("u8")?,
+            ElementType::I32 => f.write_str("i32")?,
+            ElementType::F32 => f.write_str("f32")?,
+            ElementType::Other(number) => write!(f, "type {number}")?,
+        }
+        write!(f, "{:?}", self.dims)
+    }
+}
+
+/// The plugin's side of a buffer; freed when dropped.
+#[derive(Debug)]
+pub(super) struct Handle {
+    client: Client,
+    buffer: NonNull<sys::PJRT_Buffer>,
+}
+
+// SAFETY: buffers may be used from any thread (the API's contract); the pointer is constant and lives
+// until `drop`.
+unsafe impl Send for Handle {}
+// SAFETY: as above; nothing changes the array.
+unsafe impl Sync for Handle {}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut args = args!(PJRT_Buffer_Destroy_Args { buffer: self.buffer.as_ptr() });
+        // SAFETY: ours, and used no more; the client is still alive. Work in flight that reads the array
+        // keeps it, the plugin sees to that.
+        let _ = unsafe { call!(self.client.plugin(), PJRT_Buffer_Destroy, args) };
+    }
+}
+
+impl Handle {
+    /// Takes over what `call` returned.
+    ///
+    /// # Safety
+    ///
+    /// `buffer` is null or a live buffer of `client` that nobody else destroys.
+    pub(super) unsafe fn from_raw(
+        client: &Client,
+        buffer: *mut sys::PJRT_Buffer,
+        call: &'static str,
+    ) -> Result<Self> {
+        let buffer = NonNull::new(buffer).ok_or(Error::Nothing { call })?;
+        Ok(Self { client: client.clone(), buffer })
+    }
+
+    /// Asks the plugin for type and dimensions.
+    pub(super) fn spec(&self) -> Result<Spec> {
+        let plugin = self.client.plugin();
+        let mut element = args!(PJRT_Buffer_ElementType_Args { buffer: self.buffer.as_ptr() });
+        let mut dims = args!(PJRT_Buffer_Dimensions_Args { buffer: self.buffer.as_ptr() });
+        // SAFETY: the buffer is alive; the dimensions live as long and are copied.
+        unsafe {
+            call!(plugin, PJRT_Buffer_ElementType, element)?;
+            call!(plugin, PJRT_Buffer_Dimensions, dims)?;
+            Ok(Spec {
+                element: ElementType::from_raw(element.type_),
+                dims: slice(dims.dims, dims.num_dims).to_vec(),
+            })
+        }
+    }
+}
+
+/// An array on a device; freed when dropped. Uploads and results may still be on their way: reading
+/// waits for them.
+#[derive(Debug)]
+pub struct Buffer {
+    handle: Handle,
+    spec: Arc<Spec>,
+    device: usize,
+}
+
+impl Buffer {
+    /// `handle` is of this spec, on this device of its client.
+    pub(super) fn new(handle: Handle, spec: Arc<Spec>, device: usize) -> Self {
+        Self { handle, spec, device }
+    }
+
+    /// Type and dimensions.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The number of the device that holds the array.
+    pub fn device(&self) -> usize {
+        self.device
+    }
+
+    /// Waits for the array and copies it to the host, last dimension fastest.
+    pub fn to_host<T: Element>(&self) -> Result<Vec<T>> {
+        let wanted = Spec { element: T::TYPE, dims: self.spec.dims.clone() };
+        if *self.spec != wanted {
+            return Err(Error::mismatch("buffer to read", wanted, &self.spec));
+        }
+        let plugin = self.handle.client.plugin();
+        let elements = self.spec.elements().unwrap_or(0);
+        let mut values = vec![T::default(); elements];
+        // Without this the plugin would use the device's own order of dimensions.
+        let row_major: Vec<i64> = (0..self.spec.dims.len() as i64).rev().collect();
+        let mut layout = args!(PJRT_Buffer_MemoryLayout {
+            type_: sys::PJRT_Buffer_MemoryLayout_Type::PJRT_Buffer_MemoryLayout_Type_Tiled,
+        });
+        let mut tiled = *args!(PJRT_Buffer_MemoryLayout_Tiled {
+            minor_to_major: row_major.as_ptr(),
+            minor_to_major_size: row_major.len(),
+        });
+        tiled.struct_size = size_of::<sys::PJRT_Buffer_MemoryLayout_Tiled>(); // nested, so not padded
+        layout.__bindgen_anon_1.tiled = tiled;
+        let mut args = args!(PJRT_Buffer_ToHostBuffer_Args {
+            src: self.handle.buffer.as_ptr(),
+            host_layout: layout.as_mut_ptr(),
+            dst: values.as_mut_ptr().cast(),
+            dst_size: size_of_val(values.as_slice()),
+        });
+        // SAFETY: buffer and layout live during the call; the destination has the size it says, of a type
+        // for which any bits are valid, and lives until the copy's event below.
+        unsafe {
+            call!(plugin, PJRT_Buffer_ToHostBuffer, args)?;
+            if let Some(copied) = Event::from_raw(plugin, args.event) {
+                copied.wait()?;
+            }
+        }
+        Ok(values)
+    }
+
+    /// Waits for a scalar and copies it to the host.
+    pub fn scalar<T: Element>(&self) -> Result<T> {
+        match self.to_host()?.as_slice() {
+            [value] => Ok(*value),
+            values => Err(Error::mismatch("scalar to read", "one value", values.len())),
+        }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.handle.client
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut sys::PJRT_Buffer {
+        self.handle.buffer.as_ptr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn element_types_survive_the_way_to_c_and_back() {
+        for (known, raw) in ElementType::KNOWN {
+            assert_eq!(known.to_raw(), raw);
+            assert_eq!(ElementType::from_raw(raw), known);
+        }
+        let other = sys::PJRT_Buffer_Type(200);
+        assert_eq!(ElementType::from_raw(other), ElementType::Other(200));
+    }
+
+    #[test]
+    fn elements_are_counted_without_overflow() {
+        assert_eq!(Spec::of::<u8>(&[]).elements(), Some(1));
+        assert_eq!(Spec::of::<u8>(&[2, 3, 0]).elements(), Some(0));
+        assert_eq!(Spec::of::<u8>(&[2, -3]).elements(), None);
+        assert_eq!(Spec::of::<u8>(&[i64::MAX, 4]).elements(), None);
+        assert_eq!(Spec::of::<i32>(&[2, 3]).to_string(), "i32[2, 3]");
+    }
+}

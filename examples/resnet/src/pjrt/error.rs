@@ -1,0 +1,115 @@
+//! What can go wrong in a plugin or at its border.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Result of this layer.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of a PJRT plugin, or of how it was used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The shared library cannot be loaded.
+    #[error("cannot load {path}")]
+    Load {
+        /// The library.
+        path: PathBuf,
+        /// What the dynamic linker says.
+        source: libloading::Error,
+    },
+    /// The shared library is not a PJRT plugin that this layer can drive.
+    #[error("{path} is not a usable PJRT plugin: {reason}")]
+    NotAPlugin {
+        /// The library.
+        path: PathBuf,
+        /// What is missing.
+        reason: String,
+    },
+    /// The plugin is older than a function that we need.
+    #[error("the plugin does not provide {call}")]
+    Missing {
+        /// The function of the C API.
+        call: &'static str,
+    },
+    /// The plugin says that a call succeeded, but gave no result.
+    #[error("{call} returned nothing")]
+    Nothing {
+        /// The function of the C API.
+        call: &'static str,
+    },
+    /// The plugin refused a call.
+    #[error("{call}: {message} ({code})")]
+    Call {
+        /// The function of the C API.
+        call: &'static str,
+        /// The kind of error.
+        code: Code,
+        /// The plugin's own words.
+        message: String,
+    },
+    /// Data or arguments do not fit what they are given to; nothing was called.
+    #[error("{what}: expected {expected}, got {got}")]
+    Mismatch {
+        /// What does not fit.
+        what: String,
+        /// What was needed.
+        expected: String,
+        /// What was there.
+        got: String,
+    },
+}
+
+impl Error {
+    pub(super) fn mismatch(
+        what: impl Into<String>,
+        expected: impl fmt::Display,
+        got: impl fmt::Display,
+    ) -> Self {
+        Self::Mismatch { what: what.into(), expected: expected.to_string(), got: got.to_string() }
+    }
+}
+
+/// A status code, as of gRPC and Abseil.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Code(pub u32);
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: [&str; 17] = [
+            "ok",
+            "cancelled",
+            "unknown",
+            "invalid argument",
+            "deadline exceeded",
+            "not found",
+            "already exists",
+            "permission denied",
+            "resource exhausted",
+            "failed precondition",
+            "aborted",
+            "out of range",
+            "unimplemented",
+            "internal",
+            "unavailable",
+            "data loss",
+            "unauthenticated",
+        ];
+        match NAMES.get(self.0 as usize) {
+            Some(name) => f.write_str(name),
+            None => write!(f, "code {}", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_call_says_which_what_and_why() {
+        let e = Error::Call { call: "PJRT_Compile", code: Code(3), message: "bad name".into() };
+        assert_eq!(e.to_string(), "PJRT_Compile: bad name (invalid argument)");
+        assert_eq!(Code(99).to_string(), "code 99");
+    }
+}

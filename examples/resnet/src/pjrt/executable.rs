@@ -1,0 +1,201 @@
+//! Programs that are ready to run.
+
+use super::buffer::{Buffer, Handle, Spec};
+use super::client::Client;
+use super::error::{Error, Result};
+use super::sys;
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, OnceLock};
+
+/// The parameters of a program, as one device sees them: `state` first, then `inputs`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Signature {
+    /// Given up by the caller, so that the program may write its results into their memory.
+    pub state: Vec<Spec>,
+    /// Only read.
+    pub inputs: Vec<Spec>,
+}
+
+/// A compiled and loaded program.
+#[derive(Debug)]
+pub struct Executable {
+    client: Client,
+    executable: NonNull<sys::PJRT_LoadedExecutable>,
+    signature: Signature,
+    devices: usize,
+    outputs: usize,
+    output_specs: OnceLock<Vec<Arc<Spec>>>,
+}
+
+// SAFETY: executables may be run from any thread at once (the API's contract).
+unsafe impl Send for Executable {}
+// SAFETY: as above; the lock guards the only part that changes.
+unsafe impl Sync for Executable {}
+
+impl Drop for Executable {
+    fn drop(&mut self) {
+        let mut args = args!(PJRT_LoadedExecutable_Destroy_Args { executable: self.executable.as_ptr() });
+        // SAFETY: ours, and used no more; the client is still alive.
+        let _ = unsafe { call!(self.client.plugin(), PJRT_LoadedExecutable_Destroy, args) };
+    }
+}
+
+impl Executable {
+    /// Takes over an executable.
+    ///
+    /// # Safety
+    ///
+    /// `executable` is a live executable of `client`, compiled for its first `devices` devices, that
+    /// nobody else destroys.
+    pub(super) unsafe fn from_raw(
+        client: Client,
+        executable: *mut sys::PJRT_LoadedExecutable,
+        signature: Signature,
+        devices: usize,
+    ) -> Result<Self> {
+        let call = "PJRT_Client_Compile";
+        let executable = NonNull::new(executable).ok_or(Error::Nothing { call })?;
+        let output_specs = OnceLock::new();
+        // Owned from here on, so that an error below frees it.
+        let mut loaded = Self { client, executable, signature, devices, outputs: 0, output_specs };
+        let plugin = loaded.client.plugin();
+        let mut of =
+            args!(PJRT_LoadedExecutable_GetExecutable_Args { loaded_executable: executable.as_ptr() });
+        // SAFETY: the loaded executable is alive; the plain one is a handle of its own that we destroy.
+        unsafe {
+            call!(plugin, PJRT_LoadedExecutable_GetExecutable, of)?;
+            let mut outputs = args!(PJRT_Executable_NumOutputs_Args { executable: of.executable });
+            let counted = call!(plugin, PJRT_Executable_NumOutputs, outputs);
+            let mut destroy = args!(PJRT_Executable_Destroy_Args { executable: of.executable });
+            call!(plugin, PJRT_Executable_Destroy, destroy)?;
+            counted?;
+            loaded.outputs = outputs.num_outputs;
+        }
+        Ok(loaded)
+    }
+
+    /// The number of results per device.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Starts the program; both arguments and the results have one list per device.
+    ///
+    /// `state` is taken: a program that was exported with donated arguments reuses their memory, after
+    /// which they no longer exist. `inputs` are never donated. The results are returned at once and may be
+    /// passed on; whoever reads one waits for it, and learns there if the program failed.
+    pub fn run(&self, state: Vec<Vec<Buffer>>, inputs: &[Vec<&Buffer>]) -> Result<Vec<Vec<Buffer>>> {
+        let state: Vec<Vec<&Buffer>> = state.iter().map(|list| list.iter().collect()).collect();
+        self.execute(&state, inputs, &self.untouched(self.signature.state.len()))
+        // The owner of `state` is dropped here; the plugin keeps what it still needs.
+    }
+
+    /// As [`run`](Self::run), but only reads the state.
+    pub fn read(&self, state: &[Vec<Buffer>], inputs: &[Vec<&Buffer>]) -> Result<Vec<Vec<Buffer>>> {
+        let state: Vec<Vec<&Buffer>> = state.iter().map(|list| list.iter().collect()).collect();
+        self.execute(&state, inputs, &self.untouched(0))
+    }
+
+    /// Indices of the parameters from `first` on, none of which may be donated.
+    fn untouched(&self, first: usize) -> Vec<i64> {
+        let all = self.signature.state.len() + self.signature.inputs.len();
+        (first as i64..all as i64).collect()
+    }
+
+    fn execute(
+        &self,
+        state: &[Vec<&Buffer>],
+        inputs: &[Vec<&Buffer>],
+        not_donated: &[i64],
+    ) -> Result<Vec<Vec<Buffer>>> {
+        let arguments = self.arguments(state, inputs)?;
+        let lists: Vec<_> = arguments.iter().map(Vec::as_ptr).collect();
+        let mut outputs = vec![vec![ptr::null_mut(); self.outputs]; self.devices];
+        let output_lists: Vec<_> = outputs.iter_mut().map(Vec::as_mut_ptr).collect();
+        let mut options = args!(PJRT_ExecuteOptions {
+            non_donatable_input_indices: not_donated.as_ptr(),
+            num_non_donatable_input_indices: not_donated.len(),
+        });
+        // No completion events: errors of the program reach whoever reads a result.
+        let mut args = args!(PJRT_LoadedExecutable_Execute_Args {
+            executable: self.executable.as_ptr(),
+            options: options.as_mut_ptr(),
+            argument_lists: lists.as_ptr(),
+            num_devices: self.devices,
+            num_args: self.signature.state.len() + self.signature.inputs.len(),
+            output_lists: output_lists.as_ptr(),
+        });
+        // SAFETY: there is one list per device, each with `num_args` live buffers of this client; the
+        // lists of results have room for as many as the program has; all of it lives during the call.
+        unsafe { call!(self.client.plugin(), PJRT_LoadedExecutable_Execute, args) }?;
+        // SAFETY: the results are now live and ours.
+        unsafe { self.adopt(&outputs) }
+    }
+
+    /// Checks the arguments and lays them out as the C API wants them.
+    fn arguments(
+        &self,
+        state: &[Vec<&Buffer>],
+        inputs: &[Vec<&Buffer>],
+    ) -> Result<Vec<Vec<*mut sys::PJRT_Buffer>>> {
+        check_count("lists of state", self.devices, state.len())?;
+        check_count("lists of inputs", self.devices, inputs.len())?;
+        let mut lists = Vec::with_capacity(self.devices);
+        for (device, (state, inputs)) in state.iter().zip(inputs).enumerate() {
+            check_count("state buffers", self.signature.state.len(), state.len())?;
+            check_count("inputs", self.signature.inputs.len(), inputs.len())?;
+            let specs = self.signature.state.iter().chain(&self.signature.inputs);
+            let mut list = Vec::with_capacity(state.len() + inputs.len());
+            for (i, (buffer, spec)) in state.iter().chain(inputs).zip(specs).enumerate() {
+                if buffer.spec() != spec {
+                    return Err(Error::mismatch(format!("argument {i}"), spec, buffer.spec()));
+                }
+                if buffer.device() != device {
+                    return Err(Error::mismatch(format!("device of argument {i}"), device, buffer.device()));
+                }
+                if !buffer.client().same(&self.client) {
+                    let what = format!("argument {i}");
+                    return Err(Error::mismatch(what, "a buffer of this client", "another's"));
+                }
+                list.push(buffer.as_ptr());
+            }
+            lists.push(list);
+        }
+        Ok(lists)
+    }
+
+    /// Owns the results of a run.
+    ///
+    /// # Safety
+    ///
+    /// `outputs` are the results of a successful run of this program, one list per device.
+    unsafe fn adopt(&self, outputs: &[Vec<*mut sys::PJRT_Buffer>]) -> Result<Vec<Vec<Buffer>>> {
+        // All are owned before anything can fail.
+        // SAFETY: handed over by the run.
+        let own = |b: &_| unsafe { Handle::from_raw(&self.client, *b, "PJRT_LoadedExecutable_Execute") };
+        let handles: Vec<Vec<_>> = outputs.iter().map(|list| list.iter().map(own).collect()).collect();
+        let mut buffers = Vec::with_capacity(self.devices);
+        for (device, list) in handles.into_iter().enumerate() {
+            let list = list.into_iter().collect::<Result<Vec<_>>>()?;
+            let specs = self.output_specs(&list)?.iter().cloned();
+            buffers.push(list.into_iter().zip(specs).map(|(h, s)| Buffer::new(h, s, device)).collect());
+        }
+        Ok(buffers)
+    }
+
+    /// Shapes are static, so those of the first results are those of all.
+    fn output_specs(&self, results: &[Handle]) -> Result<&[Arc<Spec>]> {
+        if let Some(specs) = self.output_specs.get() {
+            return Ok(specs);
+        }
+        let specs = results.iter().map(|r| r.spec().map(Arc::new)).collect::<Result<_>>()?;
+        Ok(self.output_specs.get_or_init(|| specs))
+    }
+}
+
+fn check_count(what: &str, expected: usize, got: usize) -> Result<()> {
+    if expected == got {
+        return Ok(());
+    }
+    Err(Error::mismatch(format!("number of {what}"), expected, got))
+}

@@ -1,0 +1,39 @@
+//! A small safe layer over the PJRT C API: what a trainer needs, no more.
+//!
+//! [`Plugin`] → [`Client`] → [`Executable`] and [`Buffer`]. A plugin is a shared library that drives one
+//! kind of device (TPU, GPU, CPU); programs are StableHLO, as exported by JAX.
+//!
+//! ```no_run
+//! use resnet::pjrt::{CompileOptions, Plugin, Signature, Spec};
+//!
+//! # fn main() -> resnet::pjrt::Result<()> {
+//! # let code: &[u8] = &[];
+//! let client = Plugin::load("xla_cpu_pjrt.so")?.client(&[])?;
+//! let takes_seed = Signature { state: vec![], inputs: vec![Spec::of::<i32>(&[])] };
+//! let init = client.compile(code, takes_seed, &CompileOptions::default())?;
+//! let seed = client.upload(&[1i32], &[], 0)?;
+//! let state = init.run(vec![vec![]], &[vec![&seed]])?;
+//! # Ok(())
+//! # }
+//! ```
+
+// The macros of `abi` are used by the modules after it.
+#[macro_use]
+mod abi;
+mod buffer;
+mod client;
+mod error;
+mod event;
+mod executable;
+mod options;
+mod plugin;
+#[allow(missing_docs, non_camel_case_types, non_snake_case, non_upper_case_globals, dead_code, clippy::all)]
+mod sys;
+mod topology;
+
+pub use buffer::{Buffer, Element, ElementType, Spec};
+pub use client::Client;
+pub use error::{Code, Error, Result};
+pub use executable::{Executable, Signature};
+pub use options::CompileOptions;
+pub use plugin::Plugin;

@@ -1,0 +1,166 @@
+//! The shared library and its table of functions.
+
+use super::abi::{CStruct, Padded, text};
+use super::client::Client;
+use super::error::{Code, Error, Result};
+use super::sys;
+use std::mem::offset_of;
+use std::path::Path;
+use std::ptr::NonNull;
+
+/// A loaded PJRT plugin.
+///
+/// It stays loaded until the process ends: plugins start threads and are not made for unloading.
+#[derive(Clone, Copy, Debug)]
+pub struct Plugin {
+    api: NonNull<sys::PJRT_Api>,
+}
+
+// SAFETY: the table is constant and lives as long as the process (the library is never unloaded), and the
+// API's functions may be called from any thread.
+unsafe impl Send for Plugin {}
+// SAFETY: as above.
+unsafe impl Sync for Plugin {}
+
+type Function<T> = unsafe extern "C" fn(*mut T) -> *mut sys::PJRT_Error;
+
+impl Plugin {
+    /// Loads the plugin at `path` and initialises it.
+    ///
+    /// This runs the library's code, so the path must be one that the user trusts.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let not_a_plugin = |reason: String| Error::NotAPlugin { path: path.into(), reason };
+        // SAFETY: loading runs the library's initialisers: unavoidable, and what the caller asked for.
+        let library = unsafe { libloading::Library::new(path) }
+            .map_err(|source| Error::Load { path: path.into(), source })?;
+        let api = {
+            // SAFETY: this name has this type in every PJRT plugin.
+            let get =
+                unsafe { library.get::<unsafe extern "C" fn() -> *const sys::PJRT_Api>(b"GetPjrtApi\0") }
+                    .map_err(|_| not_a_plugin("it does not export GetPjrtApi".into()))?;
+            // SAFETY: it takes nothing and may be called at any time.
+            unsafe { get() }
+        };
+        std::mem::forget(library);
+        let api =
+            NonNull::new(api.cast_mut()).ok_or_else(|| not_a_plugin("GetPjrtApi returned null".into()))?;
+        let plugin = Self { api };
+        if plugin.table_size() < offset_of!(sys::PJRT_Api, PJRT_Error_Destroy) {
+            return Err(not_a_plugin("its table of functions is too short".into()));
+        }
+        let (major, minor) = plugin.version();
+        if major != 0 {
+            return Err(not_a_plugin(format!("it has API version {major}.{minor}, known is 0.x")));
+        }
+        // SAFETY: initialisation takes no more than the struct.
+        unsafe { call!(plugin, PJRT_Plugin_Initialize, args!(PJRT_Plugin_Initialize_Args {})) }?;
+        Ok(plugin)
+    }
+
+    /// Version of the C API that the plugin was built with.
+    pub fn version(&self) -> (i32, i32) {
+        // SAFETY: the version is at the start of the table in all versions.
+        let v = unsafe { &raw const (*self.api.as_ptr()).pjrt_api_version };
+        // SAFETY: as above.
+        unsafe { ((*v).major_version, (*v).minor_version) }
+    }
+
+    /// Opens the plugin's devices. Options are named integers that the plugin knows, for example
+    /// `cpu_device_count` of the CPU plugin.
+    pub fn client(&self, options: &[(&str, i64)]) -> Result<Client> {
+        Client::create(*self, options)
+    }
+
+    /// How many bytes of the table exist; an older plugin has a shorter one than our bindings.
+    fn table_size(&self) -> usize {
+        // SAFETY: the first field of the table in all versions.
+        unsafe { (*self.api.as_ptr()).struct_size }
+    }
+
+    /// The function at this offset of the table, if the table has it.
+    ///
+    /// # Safety
+    ///
+    /// At `offset` [`sys::PJRT_Api`] has an `Option` of a function of type `F`.
+    unsafe fn function<F>(&self, offset: usize) -> Option<F> {
+        if offset + size_of::<Option<F>>() > self.table_size() {
+            return None;
+        }
+        // SAFETY: inside the table, and the caller's promise. Read by offset because a reference to
+        // the whole table would claim more memory than an older plugin has.
+        unsafe { self.api.as_ptr().cast::<u8>().add(offset).cast::<Option<F>>().read() }
+    }
+
+    /// Calls the function at `offset` of the table; use it through `call!`.
+    ///
+    /// # Safety
+    ///
+    /// `T` is the argument struct of the function at `offset`, and what its fields point to is as the
+    /// function's contract in `pjrt_c_api.h` says.
+    pub(super) unsafe fn invoke<T: CStruct>(
+        &self,
+        call: &'static str,
+        offset: usize,
+        args: &mut Padded<T>,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let function = unsafe { self.function::<Function<T>>(offset) }.ok_or(Error::Missing { call })?;
+        // SAFETY: the caller's promise; the pointer covers as many bytes as `struct_size` says.
+        let error = unsafe { function(args.as_mut_ptr()) };
+        match NonNull::new(error) {
+            None => Ok(()),
+            // SAFETY: a non-null result is an error that is ours to destroy.
+            Some(error) => Err(unsafe { self.take_error(call, error) }),
+        }
+    }
+
+    /// Turns a plugin's error into ours and destroys it.
+    ///
+    /// # Safety
+    ///
+    /// `error` comes from this plugin and is not used afterwards.
+    unsafe fn take_error(&self, call: &'static str, error: NonNull<sys::PJRT_Error>) -> Error {
+        type Void<T> = unsafe extern "C" fn(*mut T);
+        let mut code = args!(PJRT_Error_GetCode_Args { error: error.as_ptr() });
+        let mut message = args!(PJRT_Error_Message_Args { error: error.as_ptr() });
+        let mut destroy = args!(PJRT_Error_Destroy_Args { error: error.as_ptr() });
+        // SAFETY: three functions of these types that all tables have; the message lives until the error
+        // is destroyed, and is copied before.
+        unsafe {
+            let offset = offset_of!(sys::PJRT_Api, PJRT_Error_GetCode);
+            if let Some(get_code) = self.function::<Function<_>>(offset) {
+                // An error about an error has nothing to add.
+                get_code(code.as_mut_ptr());
+            }
+            let offset = offset_of!(sys::PJRT_Api, PJRT_Error_Message);
+            if let Some(get_message) = self.function::<Void<_>>(offset) {
+                get_message(message.as_mut_ptr());
+            }
+            let message = text(message.message, message.message_size);
+            let offset = offset_of!(sys::PJRT_Api, PJRT_Error_Destroy);
+            if let Some(free) = self.function::<Void<_>>(offset) {
+                free(destroy.as_mut_ptr());
+            }
+            Error::Call { call, code: Code(code.code.0), message }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_is_an_error() {
+        let e = Plugin::load("no/such/plugin.so").unwrap_err();
+        assert!(matches!(e, Error::Load { .. }), "{e}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_library_that_is_no_plugin_is_an_error() {
+        let e = Plugin::load("libc.so.6").unwrap_err();
+        assert!(matches!(e, Error::NotAPlugin { .. }), "{e}");
+    }
+}

@@ -1,0 +1,61 @@
+//! Compiling for devices that are not here.
+
+use super::abi::program;
+use super::error::Result;
+use super::{CompileOptions, Plugin, sys};
+
+/// Frees a topology when dropped.
+struct Topology<'a>(&'a Plugin, *mut sys::PJRT_TopologyDescription);
+
+impl Drop for Topology<'_> {
+    fn drop(&mut self) {
+        let mut args = args!(PJRT_TopologyDescription_Destroy_Args { topology: self.1 });
+        // SAFETY: ours, and used no more.
+        let _ = unsafe { call!(self.0, PJRT_TopologyDescription_Destroy, args) };
+    }
+}
+
+/// Frees an executable that is not loaded when dropped.
+struct Compiled<'a>(&'a Plugin, *mut sys::PJRT_Executable);
+
+impl Drop for Compiled<'_> {
+    fn drop(&mut self) {
+        let mut args = args!(PJRT_Executable_Destroy_Args { executable: self.1 });
+        // SAFETY: ours, and used no more.
+        let _ = unsafe { call!(self.0, PJRT_Executable_Destroy, args) };
+    }
+}
+
+impl Plugin {
+    /// Compiles StableHLO ahead of time for a topology by name, for example `v3:2x2` (a TPU v3-8), and
+    /// returns the size of the machine code in bytes. No such device need be attached.
+    ///
+    /// Off a TPU VM, libtpu asks the cloud's metadata server for minutes unless the environment has
+    /// `TPU_SKIP_MDS_QUERY=1` before the plugin is loaded.
+    pub fn compile_for(&self, topology: &str, code: &[u8], options: &CompileOptions) -> Result<u64> {
+        let mut args = args!(PJRT_TopologyDescription_Create_Args {
+            topology_name: topology.as_ptr().cast(),
+            topology_name_size: topology.len(),
+        });
+        // SAFETY: the name lives during the call.
+        unsafe { call!(self, PJRT_TopologyDescription_Create, args) }?;
+        let topology = Topology(self, args.topology);
+
+        let encoded = options.encode(&[]);
+        let mut program = program(code);
+        let mut args = args!(PJRT_Compile_Args {
+            topology: topology.1,
+            program: program.as_mut_ptr(),
+            compile_options: encoded.as_ptr().cast(),
+            compile_options_size: encoded.len(),
+        });
+        // SAFETY: topology, program, code and options live during the call.
+        unsafe { call!(self, PJRT_Compile, args) }?;
+        let compiled = Compiled(self, args.executable);
+
+        let mut size = args!(PJRT_Executable_SizeOfGeneratedCodeInBytes_Args { executable: compiled.1 });
+        // SAFETY: the executable is alive.
+        unsafe { call!(self, PJRT_Executable_SizeOfGeneratedCodeInBytes, size) }?;
+        Ok(u64::try_from(size.size_in_bytes).unwrap_or(0))
+    }
+}

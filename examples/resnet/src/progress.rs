@@ -1,0 +1,87 @@
+//! Progress on the terminal: a bar where there is a terminal, plain lines elsewhere.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::Duration;
+
+/// Something that takes a while. The line stays when it is done, and goes away when it is dropped before.
+#[derive(Debug)]
+pub struct Task {
+    bar: ProgressBar,
+    what: String,
+}
+
+impl Task {
+    /// Without a known length.
+    pub fn spinner(what: &str) -> Self {
+        let bar = ProgressBar::new_spinner();
+        bar.set_style(style("{spinner} {msg} {elapsed}"));
+        Self::start(bar, what)
+    }
+
+    /// With a known number of things.
+    pub fn count(what: &str, total: u64) -> Self {
+        let bar = ProgressBar::new(total);
+        bar.set_style(style("{spinner} {msg} {bar:30} {pos}/{len}"));
+        Self::start(bar, what)
+    }
+
+    /// With a known number of bytes.
+    pub fn bytes(what: &str, total: u64) -> Self {
+        let bar = ProgressBar::new(total);
+        bar.set_style(style("{spinner} {msg} {bar:30} {bytes}/{total_bytes}"));
+        Self::start(bar, what)
+    }
+
+    fn start(bar: ProgressBar, what: &str) -> Self {
+        bar.set_message(what.to_owned());
+        bar.enable_steady_tick(Duration::from_millis(200));
+        if bar.is_hidden() {
+            eprintln!("{what} ...");
+        }
+        Self { bar, what: what.into() }
+    }
+
+    /// So many more are done.
+    pub fn add(&self, more: u64) {
+        self.bar.inc(more);
+    }
+
+    /// All is done.
+    pub fn done(self) {
+        let seconds = self.bar.elapsed().as_secs_f64();
+        let hidden = self.bar.is_hidden();
+        self.bar.finish_and_clear();
+        if hidden {
+            eprintln!("{} done in {seconds:.1} s", self.what);
+        } else {
+            eprintln!("✓ {} {seconds:.1} s", self.what);
+        }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    // A bad template would be a slip in this file; the default style is no reason to stop.
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_are_valid() {
+        for template in [
+            "{spinner} {msg} {elapsed}",
+            "{spinner} {msg} {bar:30} {bytes}/{total_bytes}",
+            "{spinner} {msg} {bar:30} {pos}/{len}",
+        ] {
+            assert!(ProgressStyle::with_template(template).is_ok());
+        }
+    }
+}

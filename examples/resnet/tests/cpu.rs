@@ -1,0 +1,302 @@
+//! With the CPU plugin, which is downloaded on the first run. Where it cannot be had the tests say SKIPPED.
+
+use resnet::Error;
+use resnet::artifact::Artifact;
+use resnet::data::{Data, DataError, HostBatch, Options, Split};
+use resnet::model::{Model, count};
+use resnet::pjrt::{self, Client, CompileOptions, Plugin, Signature, Spec};
+use resnet::schedule::Schedule;
+use resnet::shards::{self, Counts};
+use resnet::train::{self, train};
+use resnet::{plugin, wheel};
+use std::io::Write;
+use std::sync::OnceLock;
+
+/// Devices of the CPU plugin, which divides the machine as it is told; `None` and a word about it if there
+/// is no plugin.
+fn client(devices: i64) -> Option<Client> {
+    static PLUGIN: OnceLock<Result<Plugin, String>> = OnceLock::new();
+    let plugin = PLUGIN.get_or_init(|| {
+        let found = match plugin::cpu() {
+            Ok(found) => found,
+            // Other bytes than those pinned are no reason to look away.
+            Err(plugin::Error::Wheel(e @ wheel::Error::Hash { .. })) => panic!("{e}"),
+            Err(e) => return Err(e.to_string()),
+        };
+        Ok(Plugin::load(found.path).expect("the plugin loads"))
+    });
+    match plugin {
+        Ok(plugin) => Some(plugin.client(&[("cpu_device_count", devices)]).expect("it has devices")),
+        Err(reason) => {
+            // Not eprintln!, which the test harness swallows.
+            let _ = writeln!(std::io::stderr(), "SKIPPED: no CPU plugin: {reason}");
+            None
+        }
+    }
+}
+
+fn model(client: &Client, name: &str) -> Model {
+    Model::new(client, &Artifact::open(name).unwrap(), 1).unwrap()
+}
+
+/// Batches of the built-in images, streamed from shards that are written on first use.
+fn synthetic(split: Split, epoch: u64) -> Result<Batches, DataError> {
+    static DATA: OnceLock<(tempfile::TempDir, Data, Data)> = OnceLock::new();
+    let (_, train, validation) = DATA.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let shards = shards::synthetic(dir.path(), Counts { train: 1024, validation: 100 }).unwrap();
+        let options = Options { seed: 1, batch: 64, size: 32, classes: 10, threads: 2, shuffle: 256 };
+        let open = |shards: &str, split| Data::open(shards, split, &options).unwrap();
+        let train = open(&shards.train, Split::Train);
+        let validation = open(&shards.validation, Split::Validation);
+        (dir, train, validation)
+    });
+    Ok(match split {
+        Split::Train => Box::new(train.batches(epoch)),
+        Split::Validation => Box::new(validation.batches(epoch)),
+    })
+}
+
+type Batches = Box<dyn Iterator<Item = Result<HostBatch, DataError>> + Send>;
+
+fn some(split: Split, n: usize) -> Vec<HostBatch> {
+    synthetic(split, 0).unwrap().take(n).map(Result::unwrap).collect()
+}
+
+fn options(epochs: u64, steps: u64, peak: f32) -> train::Options {
+    train::Options { epochs, steps, log_steps: 2, schedule: Schedule { peak, warmup: 2 } }
+}
+
+fn image_spec() -> Spec {
+    Spec::of::<u8>(&[64, 32, 32, 3])
+}
+
+#[test]
+fn forty_steps_learn_four_batches() {
+    let Some(client) = client(1) else { return };
+    let mut model = model(&client, "resnet8");
+    let upload = model.uploader();
+    let batches: Vec<_> = some(Split::Train, 4).iter().map(|b| upload.upload(b).unwrap()).collect();
+    let mut losses = Vec::new();
+    for i in 0..40 {
+        let result = model.step(&batches[i % 4], 0.1).unwrap();
+        losses.push(result.read().unwrap().0);
+    }
+    let mean = |l: &[f32]| l.iter().sum::<f32>() / l.len() as f32;
+    let (first, last) = (mean(&losses[..4]), mean(&losses[36..]));
+    assert!(first > 2.0, "an untrained network knows nothing: {first}");
+    assert!(last < 0.5 * first, "{first} to {last}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_network_and_another_one_another() {
+    let Some(client) = client(1) else { return };
+    let Artifact { manifest, init, .. } = Artifact::open("resnet8").unwrap();
+    let init = client.compile(&init, manifest.init_signature(), &CompileOptions::default()).unwrap();
+    let state = |seed: i32| -> Vec<Vec<f32>> {
+        let seed = client.upload(&[seed], &[], 0).unwrap();
+        let state = init.run(vec![vec![]], &[vec![&seed]]).unwrap();
+        state[0].iter().map(|b| b.to_host().unwrap()).collect()
+    };
+    let one = state(1);
+    assert_eq!(one, state(1));
+    assert_ne!(one, state(2));
+    for (values, buffer) in one.iter().zip(&manifest.state) {
+        let elements = buffer.shape.iter().product::<i64>();
+        assert_eq!(values.len() as i64, elements, "{}", buffer.name);
+    }
+}
+
+#[test]
+fn eight_devices_agree_with_each_other_and_with_one() {
+    let (Some(eight), Some(one)) = (client(8), client(1)) else { return };
+    let mut spread = model(&eight, "resnet8x8");
+    let mut alone = model(&one, "resnet8");
+    for batch in some(Split::Train, 3) {
+        let result = spread.step(&spread.uploader().upload(&batch).unwrap(), 0.05).unwrap();
+        let expected = alone.step(&alone.uploader().upload(&batch).unwrap(), 0.05).unwrap();
+        let (loss, correct) = result.read().unwrap();
+        let (expected_loss, expected_correct) = expected.read().unwrap();
+        assert!((loss - expected_loss).abs() < 1e-2, "{loss} {expected_loss}");
+        assert!(correct.abs_diff(expected_correct) <= 1);
+    }
+    let first = spread.state(0).unwrap();
+    for device in 1..8 {
+        assert_eq!(spread.state(device).unwrap(), first, "device {device}");
+    }
+}
+
+#[test]
+fn padding_is_never_counted() {
+    let Some(client) = client(1) else { return };
+    let model = model(&client, "resnet8");
+    let upload = model.uploader();
+    let correct = |b: &HostBatch| count(&model.evaluate(&upload.upload(b).unwrap()).unwrap()).unwrap();
+    let whole = &some(Split::Validation, 1)[0];
+    let head = |n: usize| {
+        let mut b = whole.clone();
+        b.labels[n..].fill(-1);
+        b.valid = n;
+        b
+    };
+    assert_eq!(correct(&head(0)), 0);
+    let counts: Vec<u64> = (0..=64).step_by(8).map(|n| correct(&head(n))).collect();
+    assert!(counts.windows(2).all(|w| (0..=8).contains(&(w[1] - w[0]))), "{counts:?}");
+    // The head and the tail of a batch together are the batch.
+    let mut tail = whole.clone();
+    tail.labels.rotate_left(24);
+    tail.images.rotate_left(24 * 32 * 32 * 3);
+    tail.labels[40..].fill(-1);
+    tail.valid = 40;
+    assert_eq!(counts[3] + correct(&tail), counts[8]);
+    assert_eq!(counts[8], correct(whole));
+    assert!(counts[8] > 0, "of 64 samples some are right by chance");
+}
+
+#[test]
+fn arrays_come_back_as_they_went_up() {
+    let Some(client) = client(2) else { return };
+    let values: Vec<i32> = (0..2 * 3 * 4 * 5).collect();
+    let buffer = client.upload(&values, &[2, 3, 4, 5], 1).unwrap();
+    assert_eq!(buffer.to_host::<i32>().unwrap(), values);
+    assert_eq!(buffer.device(), 1);
+    let empty = client.upload::<f32>(&[], &[3, 0], 0).unwrap();
+    assert!(empty.to_host::<f32>().unwrap().is_empty());
+    assert_eq!(client.upload(&[2.5f32], &[], 0).unwrap().scalar::<f32>().unwrap(), 2.5);
+}
+
+#[track_caller]
+fn mismatch<T: std::fmt::Debug>(result: pjrt::Result<T>) {
+    let e = result.unwrap_err();
+    assert!(matches!(e, pjrt::Error::Mismatch { .. }), "{e}");
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: pjrt::Result<T>) {
+    let e = result.unwrap_err();
+    assert!(matches!(&e, pjrt::Error::Call { message, .. } if !message.is_empty()), "{e}");
+}
+
+#[test]
+fn what_does_not_fit_is_an_error() {
+    let (Some(client), Some(other)) = (client(2), client(1)) else { return };
+    mismatch(client.upload(&[1u8, 2], &[3], 0));
+    mismatch(client.upload(&[1u8, 2], &[-2], 0));
+    mismatch(client.upload(&[1u8, 2], &[2], 2));
+    let pair = client.upload(&[1u8, 2], &[2], 0).unwrap();
+    mismatch(pair.to_host::<i32>());
+    mismatch(pair.scalar::<u8>());
+
+    let artifact = Artifact::open("resnet8").unwrap();
+    let takes_seed = artifact.manifest.init_signature();
+    let options = CompileOptions::default();
+    for replicas in [0, 3] {
+        let options = CompileOptions { replicas, partitions: 1 };
+        mismatch(client.compile(&artifact.init, takes_seed.clone(), &options));
+    }
+    let init = client.compile(&artifact.init, takes_seed, &options).unwrap();
+    assert_eq!(init.outputs(), artifact.manifest.state.len());
+    let seed = client.upload(&[1i32], &[], 0).unwrap();
+    let elsewhere = client.upload(&[1i32], &[], 1).unwrap();
+    let foreign = other.upload(&[1i32], &[], 0).unwrap();
+    mismatch(init.run(vec![], &[vec![&seed]]));
+    mismatch(init.run(vec![vec![]], &[]));
+    mismatch(init.run(vec![vec![]], &[vec![]]));
+    mismatch(init.run(vec![vec![]], &[vec![&seed, &seed]]));
+    mismatch(init.run(vec![vec![]], &[vec![&pair]]));
+    mismatch(init.run(vec![vec![]], &[vec![&elsewhere]]));
+    mismatch(init.run(vec![vec![]], &[vec![&foreign]]));
+    // After all these the right one still runs, and twice.
+    for _ in 0..2 {
+        assert_eq!(init.run(vec![vec![]], &[vec![&seed]]).unwrap()[0].len(), init.outputs());
+    }
+}
+
+#[test]
+fn what_the_plugin_refuses_is_an_error() {
+    let Some(client) = client(1) else { return };
+    let artifact = Artifact::open("resnet8").unwrap();
+    let options = CompileOptions::default();
+    refused(client.compile(b"this is not a program", Signature::default(), &options));
+    refused(client.compile(&[], Signature::default(), &options));
+    let cut = &artifact.init[..artifact.init.len() / 2];
+    refused(client.compile(cut, artifact.manifest.init_signature(), &options));
+    // A signature that is not the program's: the last line of defence is the plugin's.
+    let wrong = Signature { state: vec![], inputs: vec![image_spec()] };
+    let init = client.compile(&artifact.init, wrong, &options).unwrap();
+    let image = client.upload(&[0u8; 64 * 32 * 32 * 3], &image_spec().dims, 0).unwrap();
+    refused(init.run(vec![vec![]], &[vec![&image]]));
+    let too_few = client.compile(&artifact.init, Signature::default(), &options).unwrap();
+    refused(too_few.run(vec![vec![]], &[vec![]]));
+}
+
+#[test]
+fn an_unknown_option_or_topology_is_an_error_not_a_crash() {
+    let Some(_) = client(1) else { return };
+    let plugin = Plugin::load(plugin::cpu().unwrap().path).unwrap();
+    let init = Artifact::open("resnet8").unwrap().init;
+    assert!(plugin.compile_for("v99:1x1", &init, &CompileOptions::default()).is_err());
+    let (major, minor) = plugin.version();
+    assert!(major == 0 && minor > 0);
+}
+
+#[test]
+fn a_lost_state_stays_an_error() {
+    let (Some(client), Some(other)) = (client(1), client(1)) else { return };
+    let mut here = model(&client, "resnet8");
+    let there = model(&other, "resnet8");
+    let batch = &some(Split::Train, 1)[0];
+    let foreign = there.uploader().upload(batch).unwrap();
+    assert!(matches!(here.step(&foreign, 0.1), Err(Error::Pjrt(pjrt::Error::Mismatch { .. }))));
+    let own = here.uploader().upload(batch).unwrap();
+    assert!(matches!(here.step(&own, 0.1), Err(Error::Pjrt(pjrt::Error::Mismatch { .. }))));
+}
+
+#[test]
+fn a_training_reports_epochs_and_validation() {
+    let Some(client) = client(1) else { return };
+    let mut model = model(&client, "resnet8");
+    let mut log = Vec::new();
+    let summary = train(&mut model, &options(2, 5, 0.1), synthetic, &mut log).unwrap();
+    assert_eq!(summary.epochs.len(), 2);
+    for epoch in &summary.epochs {
+        assert_eq!((epoch.steps, epoch.samples, epoch.validation_samples), (5, 320, 100));
+        assert!(epoch.data_wait <= epoch.time && epoch.rate() > 0.0);
+    }
+    let log = String::from_utf8(log).unwrap();
+    assert_eq!(log.matches("  step ").count(), 4, "{log}");
+    assert_eq!(log.matches("validation accuracy").count(), 3, "{log}");
+    assert!(log.contains("epoch 2 of 2: 320 samples in") && log.contains("average rate"), "{log}");
+}
+
+#[test]
+fn what_is_wrong_with_the_data_ends_the_training() {
+    let Some(client) = client(1) else { return };
+    let mut model = model(&client, "resnet8");
+    let options = options(1, 0, 0.1);
+    let mut run = |first: Vec<Result<HostBatch, DataError>>| {
+        let mut first = Some(first);
+        let batches = move |_, _| Ok(first.take().unwrap_or_default().into_iter());
+        train(&mut model, &options, batches, &mut std::io::sink()).unwrap_err()
+    };
+    let good = some(Split::Train, 1).remove(0);
+    let mut padded = good.clone();
+    padded.labels[63] = -1;
+    padded.valid = 63;
+    assert!(matches!(run(vec![Ok(good.clone()), Ok(padded)]), Error::Batch(_)));
+    let mut unknown_class = good.clone();
+    unknown_class.labels[0] = 10;
+    assert!(matches!(run(vec![Ok(unknown_class)]), Error::Batch(_)));
+    assert!(matches!(run(vec![Ok(good.clone()), Err("gone".into())]), Error::Data(_)));
+    assert!(matches!(run(vec![]), Error::Empty("training")));
+    // Good training data, no validation data.
+    assert!(matches!(run(vec![Ok(good)]), Error::Empty("validation")));
+}
+
+#[test]
+fn a_rate_that_is_far_too_high_is_told() {
+    let Some(client) = client(1) else { return };
+    let mut model = model(&client, "resnet8");
+    let e = train(&mut model, &options(1, 20, 1e30), synthetic, &mut std::io::sink()).unwrap_err();
+    assert!(matches!(e, Error::Diverged { .. }), "{e}");
+}
