@@ -56,6 +56,11 @@ impl Python {
         shards.as_array().unwrap().iter().map(shard).collect()
     }
 
+    /// What `webdataset` decodes from a shard, as `decode.py` shows it.
+    pub fn decode(&self, shard: &Path) -> Json {
+        self.run("decode.py", &[shard])
+    }
+
     /// Has `webdataset` and `tarfile` write shards of all sorts into a folder.
     pub fn write(&self, dir: &Path) {
         self.run("write.py", &[dir]);
