@@ -281,12 +281,22 @@ fn shown(value: &Value) -> Json {
     }
 }
 
+/// Whether the decoder for a field is not compiled in.
+fn is_left_out(field: &str) -> bool {
+    match field {
+        "npz" => !cfg!(feature = "npz"),
+        "png" | "ppm" => !cfg!(feature = "image"),
+        "txt.gz" | "json.gz" => !cfg!(feature = "gzip"),
+        _ => false,
+    }
+}
+
 /// A shard with values of all types, through the standard encoder.
 fn write_values(shard: &Path) {
     let mut writer = TarWriter::new(Vec::new());
     for i in 0..5 {
         let floats: Vec<f32> = (0..12).map(|j| (i * j) as f32 / 7.0).collect();
-        #[cfg_attr(not(feature = "image"), expect(unused_mut))]
+        #[allow(unused_mut)] // Not all features add fields.
         let mut sample = Sample::new(i.to_string())
             .with("cls", i)
             .with("txt", "naïve")
@@ -333,13 +343,12 @@ fn values_decode_alike() {
             let sample = sample.unwrap();
             assert_eq!(theirs[0], sample.key());
             for (field, theirs) in theirs[1].as_object().unwrap() {
-                let Some(bytes) = sample.get(field).and_then(Value::as_bytes) else { panic!("no {field}") };
-                match decoder.decode_field(field, bytes).unwrap() {
-                    Some(value) => assert_eq!(shown(&value), *theirs, "{field} in {}", shard.display()),
-                    None => {
-                        assert!(!cfg!(all(feature = "gzip", feature = "image", feature = "npz")), "{field}")
-                    }
+                if is_left_out(field) {
+                    continue;
                 }
+                let bytes = sample.get(field).and_then(Value::as_bytes).unwrap();
+                let ours = decoder.decode_field(field, bytes).unwrap().expect("a field with a decoder");
+                assert_eq!(shown(&ours), *theirs, "{field} in {}", shard.display());
                 fields += 1;
             }
         }

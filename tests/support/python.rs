@@ -83,7 +83,8 @@ pub fn stdout_of(output: Output) -> Vec<u8> {
 pub fn skip(why: &str) {
     assert!(std::env::var("SHARDSTREAM_REQUIRE_PYTHON").as_deref() != Ok("1"), "{why}");
     let test = std::thread::current().name().unwrap_or_default().to_owned();
-    writeln!(std::io::stderr(), "SKIPPED: {test}: {why}").unwrap();
+    let mut terminal = std::io::stderr();
+    writeln!(terminal, "SKIPPED: {test}: {why}").unwrap();
 }
 
 fn shard(json: &Json) -> Content {
