@@ -79,7 +79,11 @@ fn benches(c: &mut Criterion) {
             b.iter(|| walk(chunks(&archive)))
         });
         group.bench_function("shardstream, grouped into samples", |b| {
-            b.iter(|| read(chunks(&archive).map(Ok), SampleParser::new("s")).map(|s| s.unwrap().len()).sum::<usize>())
+            b.iter(|| {
+                read(chunks(&archive).map(Ok), SampleParser::new("s"))
+                    .map(|s| s.unwrap().len())
+                    .sum::<usize>()
+            })
         });
         group.bench_function("tar crate", |b| b.iter(|| tar_crate(&archive)));
         group.bench_function("tar crate, bodies skipped", |b| b.iter(|| tar_crate_without_bodies(&archive)));

@@ -1,8 +1,87 @@
-//! Streams training data: WebDataset tar shards into any Rust trainer.
+//! Streams training data: WebDataset tar shards from object storage into any Rust trainer.
+//!
+//! Point it at tar shards in a bucket or on a disk, and get batches: in an order that is a pure function of a seed,
+//! on any number of nodes and threads, with typed errors in place of silently wrong samples.
+//!
+//! # The way of a byte
+//!
+//! ```text
+//!  urls ─► plan ─► fetch ─► parse ─► group ─► shuffle ─► decode ─► augment ─► batch ─► trainer
+//! ```
+//!
+//! | stage | module | what it knows |
+//! |---|---|---|
+//! | which shards | [`shards`] | brace notation, wildcards, lists |
+//! | who reads what, in which order | [`topology`], [`plan`] | ranks and workers; a pure function of the seed |
+//! | bytes | [`store`] | local files, `gs://`, `s3://`, `az://`, `https://`, compression |
+//! | samples | [`tar`], [`Sample`] | a sans-I/O parser, damage as typed errors |
+//! | the three above as one | [`dataset`] | the samples of this rank |
+//! | items | [`adapters`], [`codec`], [`image`](crate::image) | shuffle, decode, map, batch, mix |
+//! | threads | [`loader`] | all of it, ahead of the trainer |
+//! | the other direction | [`write`](crate::write) | shards that read back as they are |
+//!
+//! # A first pipeline
+//!
+//! ```
+//! use shardstream::prelude::*;
+//!
+//! # fn main() -> shardstream::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let pattern = format!("{}/train-%06d.tar", dir.path().display());
+//! # let mut writer = ShardWriter::builder(&pattern).max_count(25).build()?;
+//! # for i in 0..100 {
+//! #     let image = Image::new(ImageMode::Rgb8, 8, 8, Pixels::U8(vec![i as u8; 192])).unwrap();
+//! #     writer.write(&Sample::new(format!("{i:06}")).with("png", image).with("cls", i % 10))?;
+//! # }
+//! # writer.finish()?;
+//! # let shards = pattern.replace("%06d", "{000000..000003}");
+//! // let shards = "gs://my-bucket/train-{000000..000146}.tar";
+//! let dataset = Dataset::builder(shards).streams(4).shuffle_shards(true).seed(42).build()?;
+//!
+//! let decoder = Decoder::new().images(ImageMode::Rgb8);
+//! let loader = Loader::builder(dataset)
+//!     .shuffle(1000)
+//!     .map(move |sample| {
+//!         let mut sample = decoder.decode(sample)?;
+//!         Ok((sample.take::<Image>("jpg;png")?, sample.take::<i64>("cls")?))
+//!     })
+//!     .batch(32)
+//!     .partial(Partial::Drop);
+//!
+//! for epoch in 0..2 {
+//!     for batch in loader.epoch(epoch) {
+//!         let (images, labels): (Vec<Image>, Vec<i64>) = batch?.unzip();
+//!         assert_eq!((images.len(), labels.len()), (32, 32));
+//!         // train on them
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Without threads, the same stages are adapters on any iterator of results ([`IteratorExt`](adapters::IteratorExt))
+//! or stream ([`StreamExt`](adapters::StreamExt)); and on their own all of them are state machines without I/O.
+//!
+//! # What is random, and what is not
+//!
+//! The order of an epoch depends on the list of shards, the seed, the epoch, the number of logical streams and the
+//! size of the shuffle buffer. It does not depend on ranks, threads, time or the network. Augmentations take their
+//! numbers from [`Sample::rng`], which depends on the seed, the epoch and the sample.
+//!
+//! # Features
+//!
+//! | feature | what it adds | default |
+//! |---|---|---|
+//! | `gzip` | `.tar.gz` shards, `.gz` fields | yes |
+//! | `image` | JPEG, PNG, WebP and PNM images, in pure Rust | yes |
+//! | `npz` | `.npz` fields | |
+//! | `zstd` | `.tar.zst` shards (builds a C library) | |
+//! | `gcs`, `s3`, `azure`, `http` | these stores, with TLS | |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod adapters;
 pub mod codec;
+pub mod dataset;
 pub mod error;
 #[cfg(feature = "image")]
 pub mod image;
@@ -16,7 +95,23 @@ pub mod tar;
 pub mod topology;
 pub mod write;
 
+pub use dataset::Dataset;
 pub use error::{Error, ErrorKind, Location, Result};
+pub use loader::Loader;
 pub use rng::Rng;
 pub use sample::{FromValue, Position, Sample, Value};
 pub use shards::ShardList;
+pub use topology::Topology;
+
+/// What most programs use: `use shardstream::prelude::*;`.
+///
+/// [`StreamExt`](crate::adapters::StreamExt) comes without its name, so that it can stand beside that of `futures`.
+pub mod prelude {
+    pub use crate::adapters::{Batch, IteratorExt, Partial, StreamExt as _, random_mix, round_robin};
+    pub use crate::codec::{Array, Decoder, Encoder};
+    #[cfg(feature = "image")]
+    pub use crate::image::{Image, ImageMode, Pixels};
+    pub use crate::store::Store;
+    pub use crate::write::ShardWriter;
+    pub use crate::{Dataset, Loader, Sample, ShardList, Topology, Value};
+}

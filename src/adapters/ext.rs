@@ -204,9 +204,9 @@ extension! {
         /// Makes of each item another one, or an error, on `threads` threads, and keeps the order: the outcome is that
         /// of [`try_map`](IteratorExt::try_map), whatever the number of threads.
         ///
-        /// It is worth it where the closure takes many microseconds per item, as decoding an image does. Up to four
-        /// items per thread are prepared ahead; [`Background::ahead`] changes that. What stands before this runs on
-        /// those threads too, one item at a time.
+        /// It is worth it where the closure takes tens of microseconds per item or more, as decoding an image does: to
+        /// hand an item from thread to thread takes a few. Up to four items per thread are prepared ahead;
+        /// [`Background::ahead`] changes that. What stands before this runs on those threads too, one item at a time.
         ///
         /// ```
         /// use shardstream::adapters::IteratorExt;

@@ -47,7 +47,7 @@ pub fn random_mix<S>(sources: impl IntoIterator<Item = (S, f64)>, seed: u64) -> 
     if total == 0.0 || !total.is_finite() {
         return Err(ErrorKind::Config(format!("weights that add up to {total} cannot be drawn from")).into());
     }
-    let rng = Rng::keyed(Purpose::Mix, seed, 0, 0);
+    let rng = Box::new(Rng::keyed(Purpose::Mix, seed, 0, 0));
     Ok(Mix::new(sources, Turns::Drawn { weights, rng }))
 }
 
@@ -67,7 +67,7 @@ pub struct Mix<S> {
 
 enum Turns {
     InTurn { next: usize },
-    Drawn { weights: Vec<f64>, rng: Rng },
+    Drawn { weights: Vec<f64>, rng: Box<Rng> },
 }
 
 impl Turns {

@@ -71,6 +71,7 @@ pub use epochs::{Epoch, Epochs};
 pub use ext::{IteratorExt, StreamExt};
 pub use map::{MapItem, TryMap};
 pub use mix::{Mix, random_mix, round_robin};
+pub(crate) use parallel::catch;
 pub use parallel::{Background, BackgroundStream};
 pub use rename::Rename;
 pub use select::Select;

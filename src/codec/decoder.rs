@@ -130,10 +130,10 @@ impl Decoder {
 
     fn decode_fields(&self, sample: &mut Sample) -> Result<()> {
         for (field, value) in sample.fields_mut() {
-            if let Value::Bytes(bytes) = value {
-                if let Some(decoded) = self.decode_field(field, bytes)? {
-                    *value = decoded;
-                }
+            if let Value::Bytes(bytes) = value
+                && let Some(decoded) = self.decode_field(field, bytes)?
+            {
+                *value = decoded;
             }
         }
         Ok(())

@@ -67,7 +67,8 @@ mod tests {
         for at in (0..one.len()).filter(|at| !(3..10).contains(at)) {
             let mut damaged = one.to_vec();
             damaged[at] ^= 0x10;
-            assert!(decompress(&damaged, 100).is_err(), "{at}");
+            // Between the last code and the checksum there may be unused bits.
+            assert!(decompress(&damaged, 100).map_or(true, |content| content == "one"), "{at}");
         }
     }
 }

@@ -46,7 +46,8 @@ pub(super) fn read(file: &[u8], limit: usize) -> Result<BTreeMap<String, Array>,
     let mut left = limit;
     for index in 0..archive.len() {
         let member = archive.by_index(index)?;
-        let name = member.name().trim_end_matches(".npy").to_owned();
+        let name = member.name()?;
+        let name = name.strip_suffix(".npy").unwrap_or(&name).to_owned();
         let mut bytes = Vec::new();
         let read = member.take((left as u64).saturating_add(1)).read_to_end(&mut bytes);
         read.map_err(|source| NpzError::Read { name: name.clone(), source })?;

@@ -2,7 +2,7 @@
 
 use super::{Dataset, Inner};
 use crate::error::{ErrorKind, Result};
-use crate::plan::Plan;
+use crate::plan::{Plan, check_enough};
 use crate::shards::{ShardList, glob};
 use crate::store::Store;
 use crate::tar::Limits;
@@ -121,8 +121,14 @@ impl DatasetBuilder {
             Shards::List(list) => list,
             Shards::Pattern(pattern) => resolve(&pattern, &store)?,
         };
-        let readers = topology.world_size() * topology.workers();
-        let plan = Plan::new(shards.len(), self.streams.unwrap_or(readers), self.seed)?.shuffled(self.shuffle);
+        let readers = topology.readers();
+        check_enough(
+            shards.len(),
+            readers,
+            if topology.workers() > 1 { "workers of all ranks" } else { "ranks" },
+        )?;
+        let plan =
+            Plan::new(shards.len(), self.streams.unwrap_or(readers), self.seed)?.shuffled(self.shuffle);
         let streams = plan.streams_of(&topology)?.collect();
         let inner = Inner { shards, store, plan, streams, seed: self.seed, limits: self.limits };
         Ok(Dataset(Arc::new(inner)))
@@ -154,7 +160,8 @@ fn resolve(pattern: &str, store: &Store) -> Result<ShardList> {
             Some(("", _)) => {
                 // Relative to the working directory, which a listing calls by its name.
                 let names = store.list(".")?.into_iter();
-                let names = names.map(|info| info.url.strip_prefix("./").map(String::from).unwrap_or(info.url));
+                let names =
+                    names.map(|info| info.url.strip_prefix("./").map(String::from).unwrap_or(info.url));
                 urls.extend(ShardList::from_listing(url, names)?.iter().cloned());
             }
             Some((prefix, _)) => {

@@ -8,8 +8,7 @@ pub use builder::{DatasetBuilder, Shards};
 pub use reader::{ShardReader, ShardReaderStream};
 pub use stop::Stop;
 
-use crate::adapters::{RoundRobin, round_robin};
-use crate::error::Result;
+use crate::adapters::{Mix, round_robin};
 use crate::plan::Plan;
 use crate::shards::ShardList;
 use crate::store::Store;
@@ -101,12 +100,12 @@ impl Dataset {
     ///
     /// After an error the iteration goes on: with the next sample of the shard, or with the next shard where the
     /// rest of one can't be read. Stop at the first error (`?`) unless you mean to do without samples.
-    pub fn samples(&self, epoch: u64) -> RoundRobin<ShardReader> {
+    pub fn samples(&self, epoch: u64) -> Mix<ShardReader> {
         round_robin(self.streams().iter().map(|&stream| self.read(epoch, stream))).longest()
     }
 
     /// The same as [`samples`](Dataset::samples), as a stream for any executor.
-    pub fn stream(&self, epoch: u64) -> RoundRobin<ShardReaderStream> {
+    pub fn stream(&self, epoch: u64) -> Mix<ShardReaderStream> {
         round_robin(self.streams().iter().map(|&stream| self.read(epoch, stream).into_stream())).longest()
     }
 }

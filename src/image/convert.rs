@@ -23,10 +23,10 @@ pub(super) fn convert(channels: usize, pixels: Vec<u8>, mode: ImageMode) -> Pixe
     }
 }
 
-/// Scales native-endian numbers of 16 bits to 8 bits, to the nearest.
-pub(super) fn narrow(wide: &[u8]) -> Vec<u8> {
-    let (numbers, _) = wide.as_chunks::<2>();
-    numbers.iter().map(|number| ((u32::from(u16::from_ne_bytes(*number)) + 128) / 257) as u8).collect()
+/// Scales numbers of 16 bits to 8 bits, to the nearest.
+pub(super) fn narrow(wide: &[u8], number: fn([u8; 2]) -> u16) -> Vec<u8> {
+    let (wide, _) = wide.as_chunks::<2>();
+    wide.iter().map(|bytes| ((u32::from(number(*bytes)) + 128) / 257) as u8).collect()
 }
 
 /// The brightness by the weights of ITU-R 601, in Pillow's fixed-point arithmetic.
@@ -79,10 +79,10 @@ mod tests {
 
     #[test]
     fn sixteen_bits_are_scaled() {
-        let wide: Vec<u8> = [0, 128, 129, 255, 256, 257, 32768, 65535u16].map(u16::to_ne_bytes).concat();
-        assert_eq!(narrow(&wide), [0, 0, 1, 1, 1, 1, 128, 255]);
+        let wide: Vec<u8> = [0, 128, 129, 255, 256, 257, 32768, 65535u16].map(u16::to_be_bytes).concat();
+        assert_eq!(narrow(&wide, u16::from_be_bytes), [0, 0, 1, 1, 1, 1, 128, 255]);
         for number in 0..=255u16 {
-            assert_eq!(narrow(&(number * 257).to_ne_bytes()), [number as u8]);
+            assert_eq!(narrow(&(number * 257).to_ne_bytes(), u16::from_ne_bytes), [number as u8]);
         }
     }
 }

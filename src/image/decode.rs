@@ -2,10 +2,10 @@
 
 use super::convert::{convert, narrow};
 use super::{Image, ImageError, ImageMode};
-use image::codecs::png::PngDecoder;
 use image::codecs::pnm::PnmDecoder;
 use image::codecs::webp::WebPDecoder;
 use image::{ColorType, ImageDecoder, ImageFormat, Limits};
+use png::{BitDepth, DecodeOptions, Transformations};
 use std::io::Cursor;
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
@@ -44,10 +44,7 @@ impl Image {
         let budget = Budget { mode, limit };
         let raw = match image::guess_format(file) {
             Ok(ImageFormat::Jpeg) => jpeg(file, budget)?,
-            Ok(ImageFormat::Png) => {
-                let decoder = PngDecoder::with_limits(Cursor::new(file), budget.limits());
-                generic(decoder.map_err(decode_error)?, budget)?
-            }
+            Ok(ImageFormat::Png) => png(file, budget)?,
             Ok(ImageFormat::WebP) => {
                 generic(WebPDecoder::new(Cursor::new(file)).map_err(decode_error)?, budget)?
             }
@@ -68,12 +65,6 @@ impl Budget {
             Some(size) if size <= self.limit as u64 => Ok(()),
             _ => Err(ImageError::TooLarge { width, height, limit: self.limit }),
         }
-    }
-
-    fn limits(self) -> Limits {
-        let mut limits = Limits::no_limits();
-        limits.max_alloc = Some(self.limit as u64);
-        limits
     }
 }
 
@@ -122,11 +113,39 @@ fn jpeg_ends(file: &[u8]) -> bool {
     false
 }
 
+/// Reads a PNG with `png` itself and not through `image`, which skips palettes of transparency that are damaged, and
+/// doesn't look at what follows the pixels.
+fn png(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
+    let mut options = DecodeOptions::default();
+    options.set_ignore_adler32(false);
+    options.set_skip_ancillary_crc_failures(false);
+    options.set_ignore_text_chunk(true);
+    options.set_ignore_iccp_chunk(true);
+    let mut decoder = png::Decoder::new_with_options(Cursor::new(file), options);
+    decoder.set_transformations(Transformations::EXPAND);
+    let (width, height) = decoder.read_header_info().map_err(decode_error)?.size();
+    budget.check(width, height, 1)?;
+    let mut reader = decoder.read_info().map_err(decode_error)?;
+    let (color, depth) = reader.output_color_type();
+    let wide = depth == BitDepth::Sixteen;
+    let channels = color.samples();
+    budget.check(width, height, channels * if wide { 2 } else { 1 })?;
+    let mut pixels = vec![0; reader.output_buffer_size().unwrap_or_default()];
+    reader.next_frame(&mut pixels).map_err(decode_error)?;
+    reader.finish().map_err(decode_error)?;
+    // PNG is big-endian.
+    let pixels = if wide { narrow(&pixels, u16::from_be_bytes) } else { pixels };
+    Ok(Raw { width, height, channels, pixels })
+}
+
+/// Reads the formats whose decoders in `image` refuse what is damaged or missing.
 fn generic(mut decoder: impl ImageDecoder, budget: Budget) -> Result<Raw, ImageError> {
     let (width, height) = decoder.dimensions();
     let color = decoder.color_type();
     budget.check(width, height, color.bytes_per_pixel().into())?;
-    decoder.set_limits(budget.limits()).map_err(decode_error)?;
+    let mut limits = Limits::no_limits();
+    limits.max_alloc = Some(budget.limit as u64);
+    decoder.set_limits(limits).map_err(decode_error)?;
     let size = usize::try_from(decoder.total_bytes()).map_err(|_| ImageError::TooLarge {
         width,
         height,
@@ -145,7 +164,7 @@ fn generic(mut decoder: impl ImageDecoder, budget: Budget) -> Result<Raw, ImageE
         ColorType::Rgba16 => (4, true),
         other => return Err(ImageError::Decode(format!("pixels of the type {other:?} are not read").into())),
     };
-    let pixels = if wide { narrow(&pixels) } else { pixels };
+    let pixels = if wide { narrow(&pixels, u16::from_ne_bytes) } else { pixels };
     Ok(Raw { width, height, channels, pixels })
 }
 

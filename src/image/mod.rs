@@ -6,7 +6,8 @@
 //! is not applied, and of an animation the first picture is taken. Pixels of 16 bits are scaled to 8, where Pillow
 //! would clip grey ones to white.
 //!
-//! A truncated or damaged image is an error, never a partial picture.
+//! A truncated or damaged image is an error, never a partial picture. What no reader can see is damage to JPEG, WebP
+//! or PNM that leaves a well-formed file, since these formats have no checksums.
 
 mod convert;
 mod decode;

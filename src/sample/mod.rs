@@ -44,6 +44,20 @@ pub struct Position {
     pub sample: u64,
 }
 
+/// The key and the shard of a sample.
+#[derive(Debug)]
+pub(crate) struct Place {
+    key: ByteString,
+    shard: Arc<str>,
+}
+
+impl Place {
+    pub(crate) fn locate(&self, error: Error) -> Error {
+        let error = error.with_key(&*self.key);
+        if self.shard.is_empty() { error } else { error.in_shard(Arc::clone(&self.shard)) }
+    }
+}
+
 impl Sample {
     /// A sample without fields, that comes from no shard.
     #[must_use]
@@ -190,8 +204,12 @@ impl Sample {
     /// Adds this sample's key and shard to an error.
     #[must_use]
     pub fn locate(&self, error: Error) -> Error {
-        let error = error.with_key(&*self.key);
-        if self.shard.is_empty() { error } else { error.in_shard(Arc::clone(&self.shard)) }
+        self.place().locate(error)
+    }
+
+    /// What locates errors after the sample itself has been used up.
+    pub(crate) fn place(&self) -> Place {
+        Place { key: self.key.clone(), shard: Arc::clone(&self.shard) }
     }
 
     pub(crate) fn missing(&self, spec: &str) -> Error {

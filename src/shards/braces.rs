@@ -20,6 +20,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The deepest nesting of braces.
 const MAX_DEPTH: usize = 100;
+/// The most digits to which a number is padded; what the standard library formats is limited, too.
+const MAX_WIDTH: usize = 1000;
 /// The most bytes that an expansion may take in all.
 const MAX_BYTES: u64 = 1 << 30;
 
@@ -34,7 +36,7 @@ const MAX_BYTES: u64 = 1 << 30;
 ///
 /// # Errors
 /// [`ErrorKind::Pattern`] when braces are not balanced or nested more than 100 deep, when a number does not fit
-/// 64 bits, and when there would be more than `limit` strings or 1 GiB of them. What is too large costs no
+/// 64 bits or is padded to more than 1000 digits, and when there would be more than `limit` strings or 1 GiB of them. What is too large costs no
 /// memory: it is counted before it is made.
 pub fn expand(pattern: &str, limit: usize) -> Result<Vec<String>> {
     expand_traced(pattern, &mut Budget::new(limit)).map_err(|fault| fault.in_pattern(pattern))
@@ -292,31 +294,36 @@ impl<'a> Parser<'a> {
 }
 
 /// Reads `1..9`, `a..e`, and either with a `..step`; none when the text is no range.
-fn range<'a>(text: &str) -> Option<Result<Kind<'a>, String>> {
+fn range<'a>(text: &str) -> Option<Result<Kind<'a>, &'static str>> {
     let (start, rest) = text.split_once("..")?;
-    let (end, step) = rest.split_once("..").map_or((rest, None), |(end, step)| (end, Some(step)));
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let unsigned = |text: &str| digits(text.strip_prefix('-').unwrap_or(text));
-    if !step.is_none_or(unsigned) {
+    let (end, step) = rest.split_once("..").map_or((rest, "1"), |ends| ends);
+    if !is_integer(step) {
         return None;
     }
     // A step too large for the type is larger than any range.
-    let step = step.map_or(1, |step| step.trim_start_matches('-').parse().unwrap_or(u64::MAX).max(1));
-    if unsigned(start) && unsigned(end) {
-        let number = |text: &str| text.parse::<i64>().map_err(|_| format!("the number {text} is too large"));
-        let padded = |text: &str| {
-            !matches!(text, "0" | "-0") && text.strip_prefix('-').unwrap_or(text).starts_with('0')
-        };
-        let width = if padded(start) || padded(end) { start.len().max(end.len()) } else { 0 };
-        return Some(
-            number(start).and_then(|start| number(end).map(|end| Kind::Numbers { start, end, step, width })),
-        );
+    let step = step.trim_start_matches('-').parse().unwrap_or(u64::MAX).max(1);
+    if is_integer(start) && is_integer(end) {
+        let width = if is_padded(start) || is_padded(end) { start.len().max(end.len()) } else { 0 };
+        return Some(match (start.parse(), end.parse()) {
+            (Ok(start), Ok(end)) if width <= MAX_WIDTH => Ok(Kind::Numbers { start, end, step, width }),
+            _ => Err("a number of this range has too many digits"),
+        });
     }
-    let letter = |text: &str| match *text.as_bytes() {
-        [byte] => ALPHABET.iter().position(|&letter| letter == byte).map(|index| index as u8),
-        _ => None,
-    };
     Some(Ok(Kind::Letters { start: letter(start)?, end: letter(end)?, step }))
+}
+
+fn is_integer(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_padded(integer: &str) -> bool {
+    !matches!(integer, "0" | "-0") && integer.trim_start_matches('-').starts_with('0')
+}
+
+fn letter(text: &str) -> Option<u8> {
+    let &[byte] = text.as_bytes() else { return None };
+    ALPHABET.iter().position(|&letter| letter == byte).map(|index| index as u8)
 }
 
 #[cfg(test)]
@@ -375,8 +382,8 @@ mod tests {
         assert_eq!(fault("{1..18446744073709551616}", 1000).0, 1);
         assert!(fault(&"{".repeat(200_000), 1000).1.contains("deep"));
         assert!(fault(&format!("{}x{}", "{a,".repeat(101), "}".repeat(101)), 1000).1.contains("deep"));
-        let wide = format!("{{{}1..100000}}", "0".repeat(1 << 20));
-        assert!(fault(&wide, usize::MAX).1.contains("bytes"));
+        assert!(fault(&format!("{{{}1..2}}", "0".repeat(1 << 20)), 1000).1.contains("digits"));
+        assert!(fault(&format!("{}{{1..100000}}", "x".repeat(1 << 20)), usize::MAX).1.contains("bytes"));
         assert_eq!(expand("{1..1000}", 1000).unwrap().len(), 1000);
         assert_eq!(fault("{0..1000}", 1000).0, 0);
     }

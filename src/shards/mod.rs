@@ -36,7 +36,7 @@ pub struct ShardList(Arc<[Arc<str>]>);
 
 impl ShardList {
     /// Expands a pattern, as WebDataset does: it is split at each `::`, in each piece `${NAME}` is replaced by the
-    /// environment variable `WDS_NAME`, and then the [braces](braces) are expanded. A value may use variables
+    /// environment variable `WDS_NAME`, and then the [braces] are expanded. A value may use variables
     /// itself, up to 10 deep.
     ///
     /// Wildcards (`*`) are left as they are, since only a listing can answer them: see [`glob`].

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutPayload, PutResult};
+use object_store::{
+    MultipartUpload, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutPayload, PutResult,
+};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -59,7 +61,11 @@ impl Source for ObjectSource {
             .boxed()
     }
 
-    fn put(&self, url: &str, body: BoxStream<'static, Result<Bytes>>) -> BoxFuture<'static, Result<ObjectInfo>> {
+    fn put(
+        &self,
+        url: &str,
+        body: BoxStream<'static, Result<Bytes>>,
+    ) -> BoxFuture<'static, Result<ObjectInfo>> {
         let (store, path, url) = (Arc::clone(&self.store), self.path(url), url.to_owned());
         async move {
             let (size, result) = put(&*store, &path?, body).await?;

@@ -39,7 +39,6 @@ pub struct Background<T> {
 /// The [`Stream`] face of [`Background`].
 ///
 /// Dropping it joins the threads, as dropping [`Background`] does: for that moment it blocks.
-#[derive(Debug)]
 #[must_use = "streams do nothing unless they are polled"]
 pub struct BackgroundStream<T>(Background<T>);
 
@@ -125,6 +124,12 @@ impl<T> Stream for BackgroundStream<T> {
     }
 }
 
+impl<T> fmt::Debug for BackgroundStream<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BackgroundStream").field(&self.0).finish()
+    }
+}
+
 impl<T> FusedStream for BackgroundStream<T> {
     fn is_terminated(&self) -> bool {
         matches!(self.0.state, State::Ended)
@@ -197,19 +202,23 @@ impl<T> Crew<T> {
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
-        if self.front.is_none() {
-            self.front = ready!(self.queue.as_mut().poll_next(context));
-        }
-        let item = match &mut self.front {
-            Some(Slot::Promised(item)) => {
-                Some(ready!(item.as_mut().poll_next(context)).unwrap_or_else(broken))
-            }
-            _ => None,
+        let slot = match self.front.take() {
+            Some(slot) => slot,
+            None => match ready!(self.queue.as_mut().poll_next(context)) {
+                Some(slot) => slot,
+                None => return Poll::Ready(None),
+            },
         };
-        Poll::Ready(match (item, self.front.take()) {
-            (None, Some(Slot::Ready(item))) => Some(item),
-            (item, _) => item,
-        })
+        match slot {
+            Slot::Ready(item) => Poll::Ready(Some(item)),
+            Slot::Promised(mut item) => match item.as_mut().poll_next(context) {
+                Poll::Ready(item) => Poll::Ready(Some(item.unwrap_or_else(broken))),
+                Poll::Pending => {
+                    self.front = Some(Slot::Promised(item));
+                    Poll::Pending
+                }
+            },
+        }
     }
 }
 
@@ -229,7 +238,7 @@ fn broken<T>() -> Result<T> {
 }
 
 /// Calls a closure of the caller's, and makes an error of its panic.
-fn catch<T>(call: impl FnOnce() -> T) -> Result<T> {
+pub(crate) fn catch<T>(call: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
         let message = match panic.downcast_ref::<&str>() {
             Some(message) => Some((*message).to_owned()),

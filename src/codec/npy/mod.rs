@@ -3,8 +3,11 @@
 //! The format is described in the manual of `numpy.lib.format`. Python evaluates the dictionary; here it is read by
 //! a parser that knows the three keys and nothing else.
 
-use super::array::{Array, DType, MAX_AXES, byte_len};
+mod header;
+
+use super::array::{Array, byte_len};
 use bytes::Bytes;
+use header::{Header, descr};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// numpy refuses longer headers too.
@@ -79,7 +82,7 @@ impl Array {
             .filter(|length| *length <= MAX_HEADER)
             .ok_or(NpyError::HeaderTooLarge(length.into()))?;
         let (header, data) = rest.split_at_checked(length).ok_or(NpyError::Truncated)?;
-        let Header { dtype, big_endian, fortran, shape } = Parser { text: header, at: 0 }.header()?;
+        let Header { dtype, big_endian, fortran, shape } = Header::parse(header)?;
 
         let Some(expected) = byte_len(&shape, dtype.size()) else { return Err(NpyError::Shape(shape)) };
         if expected != data.len() {
@@ -127,60 +130,6 @@ impl Array {
     }
 }
 
-struct Header {
-    dtype: DType,
-    big_endian: bool,
-    fortran: bool,
-    shape: Vec<usize>,
-}
-
-/// numpy's notation of a type.
-fn descr(dtype: DType) -> &'static str {
-    match dtype {
-        DType::Bool => "|b1",
-        DType::I8 => "|i1",
-        DType::I16 => "<i2",
-        DType::I32 => "<i4",
-        DType::I64 => "<i8",
-        DType::U8 => "|u1",
-        DType::U16 => "<u2",
-        DType::U32 => "<u4",
-        DType::U64 => "<u8",
-        DType::F16 => "<f2",
-        DType::F32 => "<f4",
-        DType::F64 => "<f8",
-    }
-}
-
-/// Reads numpy's notation of a type: the type, and whether it is big-endian.
-fn parse_descr(text: &str) -> Result<(DType, bool), NpyError> {
-    let (order, code) = match text.as_bytes().first() {
-        Some(order @ (b'<' | b'>' | b'|')) => (*order, &text[1..]),
-        _ => (b'|', text),
-    };
-    let dtype = match code {
-        "b1" => DType::Bool,
-        "i1" => DType::I8,
-        "i2" => DType::I16,
-        "i4" => DType::I32,
-        "i8" => DType::I64,
-        "u1" => DType::U8,
-        "u2" => DType::U16,
-        "u4" => DType::U32,
-        "u8" => DType::U64,
-        "f2" => DType::F16,
-        "f4" => DType::F32,
-        "f8" => DType::F64,
-        _ if code.starts_with('O') => return Err(NpyError::Pickle),
-        _ => return Err(NpyError::Unsupported(text.into())),
-    };
-    // Without a byte order, numbers of several bytes would be in that of an unknown writer.
-    if order == b'|' && dtype.size() > 1 {
-        return Err(NpyError::Unsupported(text.into()));
-    }
-    Ok((dtype, order == b'>' && dtype.size() > 1))
-}
-
 /// Copies column-major elements into row-major order.
 fn row_major(data: &[u8], shape: &[usize], item: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(data.len());
@@ -211,152 +160,6 @@ fn row_major(data: &[u8], shape: &[usize], item: usize) -> Vec<u8> {
     out
 }
 
-/// Reads the dictionary of the header.
-struct Parser<'a> {
-    text: &'a [u8],
-    at: usize,
-}
-
-impl Parser<'_> {
-    fn header(mut self) -> Result<Header, NpyError> {
-        let (mut dtype, mut fortran, mut shape) = (None, None, None);
-        self.expect(b'{', "a dictionary should begin here")?;
-        while !self.accept(b'}') {
-            let start = self.at;
-            let known = match self.string()?.as_str() {
-                "descr" => {
-                    self.colon()?;
-                    dtype.replace(self.descr()?).is_none()
-                }
-                "fortran_order" => {
-                    self.colon()?;
-                    fortran.replace(self.boolean()?).is_none()
-                }
-                "shape" => {
-                    self.colon()?;
-                    shape.replace(self.shape()?).is_none()
-                }
-                _ => false,
-            };
-            if !known {
-                self.at = start;
-                return Err(self.error("unknown or repeated key"));
-            }
-            if !self.accept(b',') {
-                self.expect(b'}', "the dictionary should end here")?;
-                break;
-            }
-        }
-        self.skip_space();
-        if self.at < self.text.len() {
-            return Err(self.error("something follows the dictionary"));
-        }
-        match (dtype, fortran, shape) {
-            (Some((dtype, big_endian)), Some(fortran), Some(shape)) => {
-                Ok(Header { dtype, big_endian, fortran, shape })
-            }
-            _ => Err(self.error("a key is missing")),
-        }
-    }
-
-    fn descr(&mut self) -> Result<(DType, bool), NpyError> {
-        self.skip_space();
-        if self.text.get(self.at) == Some(&b'[') {
-            // A structure: it may hold objects, but that cannot be seen without reading on.
-            return Err(NpyError::Unsupported("structure".into()));
-        }
-        parse_descr(&self.string()?)
-    }
-
-    fn shape(&mut self) -> Result<Vec<usize>, NpyError> {
-        let mut axes = Vec::new();
-        self.expect(b'(', "a tuple should begin here")?;
-        while !self.accept(b')') {
-            if axes.len() == MAX_AXES {
-                return Err(self.error("too many axes"));
-            }
-            axes.push(self.number()?);
-            if !self.accept(b',') {
-                self.expect(b')', "the tuple should end here")?;
-                if axes.len() == 1 {
-                    return Err(self.error("a number in parentheses is not a tuple"));
-                }
-                break;
-            }
-        }
-        Ok(axes)
-    }
-
-    fn number(&mut self) -> Result<usize, NpyError> {
-        self.skip_space();
-        let start = self.at;
-        while self.text.get(self.at).is_some_and(u8::is_ascii_digit) {
-            self.at += 1;
-        }
-        let digits = std::str::from_utf8(&self.text[start..self.at]).expect("digits are text");
-        let number = digits.parse().map_err(|_| self.error("a length should stand here"))?;
-        // Python 2 wrote long integers as `3L`.
-        if self.text.get(self.at) == Some(&b'L') {
-            self.at += 1;
-        }
-        Ok(number)
-    }
-
-    fn boolean(&mut self) -> Result<bool, NpyError> {
-        self.skip_space();
-        for (word, value) in [("True", true), ("False", false)] {
-            if self.text[self.at..].starts_with(word.as_bytes()) {
-                self.at += word.len();
-                return Ok(value);
-            }
-        }
-        Err(self.error("True or False should stand here"))
-    }
-
-    fn string(&mut self) -> Result<String, NpyError> {
-        self.skip_space();
-        let quote = match self.text.get(self.at) {
-            Some(quote @ (b'\'' | b'"')) => *quote,
-            _ => return Err(self.error("a string should stand here")),
-        };
-        let rest = &self.text[self.at + 1..];
-        let length = rest.iter().position(|&byte| byte == quote || byte == b'\\' || byte == b'\n');
-        match length.map(|length| (rest[length], std::str::from_utf8(&rest[..length]))) {
-            Some((end, Ok(string))) if end == quote => {
-                let string = string.to_owned();
-                self.at += string.len() + 2;
-                Ok(string)
-            }
-            _ => Err(self.error("a plain string should stand here")),
-        }
-    }
-
-    fn colon(&mut self) -> Result<(), NpyError> {
-        self.expect(b':', "a colon should stand here")
-    }
-
-    fn expect(&mut self, byte: u8, message: &'static str) -> Result<(), NpyError> {
-        if self.accept(byte) { Ok(()) } else { Err(self.error(message)) }
-    }
-
-    fn accept(&mut self, byte: u8) -> bool {
-        self.skip_space();
-        let found = self.text.get(self.at) == Some(&byte);
-        self.at += usize::from(found);
-        found
-    }
-
-    fn skip_space(&mut self) {
-        while self.text.get(self.at).is_some_and(u8::is_ascii_whitespace) {
-            self.at += 1;
-        }
-    }
-
-    fn error(&self, message: &'static str) -> NpyError {
-        NpyError::Header { position: self.at, message }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -370,61 +173,6 @@ mod tests {
 
     fn read(header: &str, data: &[u8]) -> Result<Array, NpyError> {
         Array::from_npy(&file(header, data))
-    }
-
-    #[test]
-    fn dictionaries() {
-        let good = [
-            "{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }   \n",
-            "{'shape':(2,),'descr':\"|u1\",'fortran_order':True}",
-            " { 'shape' : ( 1 , 2L ) , 'descr' : 'u1' , 'fortran_order' : False , } ",
-            "{'descr': '<u1', 'fortran_order': False, 'shape': (2, 1)}\n",
-        ];
-        for header in good {
-            assert_eq!(read(header, b"ab").unwrap().data(), "ab", "{header}");
-        }
-        let bad = [
-            "",
-            "{}",
-            "[]",
-            "{'descr': '|u1', 'fortran_order': False}",
-            "{'descr': '|u1', 'fortran_order': False, 'shape': (2)}",
-            "{'descr': '|u1', 'fortran_order': False, 'shape': (-2,)}",
-            "{'descr': '|u1', 'fortran_order': False, 'shape': (,)}",
-            "{'descr': '|u1', 'fortran_order': False, 'shape': (2,,)}",
-            "{'descr': '|u1', 'fortran_order': False, 'shape': 2}",
-            "{'descr': '|u1', 'fortran_order': 0, 'shape': (2,)}",
-            "{'descr': '|u1', 'fortran_order': False, 'shape': (2,), 'more': 1}",
-            "{'descr': '|u1', 'descr': '|u1', 'fortran_order': False, 'shape': (2,)}",
-            "{'descr': '|u1', 'fortran_order': False, 'shape': (2,)} x",
-            "{'descr': '|u1', 'fortran_order': False, 'shape': (2,)",
-            "{'descr': '|\\u1', 'fortran_order': False, 'shape': (2,)}",
-            "{'descr': '|u1, 'fortran_order': False, 'shape': (2,)}",
-            "{'descr': '|u1', 'fortran_order': False, 'shape': (99999999999999999999999,)}",
-            "{'descr': f(), 'fortran_order': False, 'shape': (2,)}",
-        ];
-        for header in bad {
-            let error = read(header, b"ab").unwrap_err();
-            assert!(matches!(error, NpyError::Header { .. }), "{header}: {error}");
-        }
-    }
-
-    #[test]
-    fn types() {
-        let of = |descr: &str| {
-            read(&format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (1,)}}"), &[1, 2])
-        };
-        assert_eq!(of("<i2").unwrap().to_vec::<i16>().unwrap(), [0x0201]);
-        assert_eq!(of(">i2").unwrap().to_vec::<i16>().unwrap(), [0x0102]);
-        assert_eq!(of("<f2").unwrap().dtype(), DType::F16);
-        for objects in ["|O", "O", "|O8"] {
-            assert_eq!(of(objects).unwrap_err(), NpyError::Pickle);
-        }
-        for other in ["<U1", "|S2", "|V2", "<M8[ns]", "<c8", "<f16", "i2", "|i2", "=i2", "<i3", "", "é"] {
-            assert_eq!(of(other).unwrap_err(), NpyError::Unsupported(other.into()));
-        }
-        let structure = read("{'descr': [('a', '<i2')], 'fortran_order': False, 'shape': (1,)}", &[1, 2]);
-        assert_eq!(structure.unwrap_err(), NpyError::Unsupported("structure".into()));
     }
 
     #[test]

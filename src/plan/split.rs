@@ -1,0 +1,94 @@
+//! Splitters: which of the items, in practice shards, this rank or worker reads.
+
+use crate::Topology;
+use crate::error::{ErrorKind, Result};
+use std::iter::{Skip, StepBy};
+
+/// Every `world_size`-th item, from the `rank`-th on: what this process reads.
+///
+/// ```
+/// use shardstream::Topology;
+/// use shardstream::plan::split_by_node;
+///
+/// let topology = Topology::new(1, 3)?;
+/// assert!(split_by_node(0..8, &topology).eq([1, 4, 7]));
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+pub fn split_by_node<I: IntoIterator>(items: I, topology: &Topology) -> StepBy<Skip<I::IntoIter>> {
+    items.into_iter().skip(topology.rank()).step_by(topology.world_size())
+}
+
+/// Every `workers`-th item, from the `worker`-th on: what this worker reads of what its process reads.
+///
+/// ```
+/// use shardstream::Topology;
+/// use shardstream::plan::{split_by_node, split_by_worker};
+///
+/// let topology = Topology::new(1, 3)?.with_worker(1, 2)?;
+/// assert!(split_by_worker(split_by_node(0..8, &topology), &topology).eq([4]));
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+pub fn split_by_worker<I: IntoIterator>(items: I, topology: &Topology) -> StepBy<Skip<I::IntoIter>> {
+    items.into_iter().skip(topology.worker()).step_by(topology.workers())
+}
+
+/// The items which a splitter of your own keeps. It is asked with the number of each item and who is asking.
+///
+/// A splitter should keep each item for exactly one reader; nothing here checks that it does.
+///
+/// ```
+/// use shardstream::Topology;
+/// use shardstream::plan::split_by;
+///
+/// // Contiguous blocks, for 8 items.
+/// let blocks = |index: usize, topology: &Topology| index * topology.world_size() / 8 == topology.rank();
+/// assert!(split_by(0..8, &Topology::new(1, 2)?, blocks).eq([4, 5, 6, 7]));
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+pub fn split_by<I: IntoIterator>(
+    items: I,
+    topology: &Topology,
+    mut keeps: impl FnMut(usize, &Topology) -> bool,
+) -> impl Iterator<Item = I::Item> {
+    let numbered = items.into_iter().enumerate();
+    numbered.filter_map(move |(index, item)| keeps(index, topology).then_some(item))
+}
+
+/// Checks that each of `readers` gets a shard: one without would end its epoch at once and leave the others waiting
+/// for it in their next collective operation.
+///
+/// `what` names the readers in the error: "ranks", "workers".
+///
+/// # Errors
+/// [`ErrorKind::TooFewShards`].
+pub fn check_enough(shards: usize, readers: usize, what: &'static str) -> Result<()> {
+    if shards >= readers {
+        return Ok(());
+    }
+    Err(ErrorKind::TooFewShards { shards, readers, what }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deals_as_webdataset_does() {
+        // 8 shards, 3 ranks with 2 workers each.
+        let expected: [&[usize]; 6] = [&[0, 6], &[3], &[1, 7], &[4], &[2], &[5]];
+        for (reader, expected) in expected.into_iter().enumerate() {
+            let topology = Topology::new(reader / 2, 3).unwrap().with_worker(reader % 2, 2).unwrap();
+            let dealt = split_by_worker(split_by_node(0..8, &topology), &topology);
+            assert_eq!(dealt.collect::<Vec<_>>(), expected);
+            let same = split_by(0..8, &topology, |index, who| index % who.readers() == who.reader());
+            assert_eq!(same.collect::<Vec<_>>(), expected);
+        }
+    }
+
+    #[test]
+    fn too_few_shards_name_the_readers() {
+        assert!(check_enough(2, 2, "ranks").is_ok());
+        let error = check_enough(2, 3, "ranks").unwrap_err();
+        assert!(error.to_string().contains("2 shards cannot feed 3 ranks"), "{error}");
+    }
+}

@@ -1,1 +1,0 @@
-//! Who am I: rank and worker, given or discovered.

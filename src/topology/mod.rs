@@ -1,0 +1,310 @@
+//! Who am I: rank and worker, given or discovered.
+//!
+//! A *rank* is one process of a training job, a *worker* one of several readers in it. Nothing is agreed over the
+//! network: the job's launcher has told each process in its environment, and [`Topology::detect`] reads that. What is
+//! half told or contradicts itself is an error, because a process that takes itself for rank 0 of 1 by mistake trains
+//! on the data of all the others.
+
+mod detect;
+
+use crate::error::{Error, ErrorKind, Result};
+use std::fmt;
+
+/// The place of this process, and of a worker in it, in a training job.
+///
+/// ```
+/// use shardstream::Topology;
+///
+/// let topology = Topology::new(3, 8)?.with_worker(1, 2)?;
+/// assert_eq!((topology.rank(), topology.world_size()), (3, 8));
+/// assert_eq!(topology.to_string(), "rank 3 of 8, worker 1 of 2");
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Topology {
+    rank: usize,
+    world_size: usize,
+    local_rank: Option<usize>,
+    local_world_size: Option<usize>,
+    worker: usize,
+    workers: usize,
+    launcher: Launcher,
+}
+
+/// Who told a process its rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Launcher {
+    /// Nobody: this is a process on its own.
+    Single,
+    /// The program itself, by [`Topology::new`].
+    Program,
+    /// The variables `SHARDSTREAM_RANK` and `SHARDSTREAM_WORLD_SIZE`.
+    Explicit,
+    /// torchrun, or whatever else sets `RANK` and `WORLD_SIZE`.
+    Torchrun,
+    /// Open MPI.
+    OpenMpi,
+    /// MPICH, Intel MPI, and others that speak PMI.
+    Pmi,
+    /// A launcher that speaks PMIx.
+    Pmix,
+    /// A Slurm job step.
+    Slurm,
+    /// The runtime of a Cloud TPU slice, or of several.
+    Tpu,
+    /// An indexed Job of Kubernetes.
+    Kubernetes,
+}
+
+impl Topology {
+    /// A process on its own, with one worker.
+    #[must_use]
+    pub const fn single() -> Self {
+        Topology {
+            rank: 0,
+            world_size: 1,
+            local_rank: Some(0),
+            local_world_size: Some(1),
+            worker: 0,
+            workers: 1,
+            launcher: Launcher::Single,
+        }
+    }
+
+    /// The process `rank` of `world_size`, with one worker.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Topology`] unless `rank < world_size`.
+    pub fn new(rank: usize, world_size: usize) -> Result<Self> {
+        check_part("rank", rank, world_size)?;
+        let launcher = Launcher::Program;
+        Ok(Topology {
+            rank,
+            world_size,
+            local_rank: None,
+            local_world_size: None,
+            launcher,
+            ..Self::single()
+        })
+    }
+
+    /// The same process as worker `worker` of `workers`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Topology`] unless `worker < workers`.
+    pub fn with_worker(self, worker: usize, workers: usize) -> Result<Self> {
+        check_part("worker", worker, workers)?;
+        if self.world_size.checked_mul(workers).is_none() {
+            return Err(bad(format!("{} ranks with {workers} workers each are too many", self.world_size)));
+        }
+        Ok(Topology { worker, workers, ..self })
+    }
+
+    /// The same process, `local_rank` of `local_world_size` on its host.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Topology`] unless `local_rank < local_world_size <= world_size`.
+    pub fn with_local(self, local_rank: usize, local_world_size: usize) -> Result<Self> {
+        Topology { local_rank: Some(local_rank), local_world_size: Some(local_world_size), ..self }
+            .checked_local()
+    }
+
+    /// Reads the environment of this process, as its launcher has set it: see [`detect_from`](Topology::detect_from).
+    ///
+    /// # Errors
+    /// As [`detect_from`](Topology::detect_from).
+    pub fn detect() -> Result<Self> {
+        // A value that is not Unicode is no number either, and is reported as such.
+        Self::detect_from(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+    }
+
+    /// Finds out from environment variables who this process is. The first of these which is there counts:
+    ///
+    /// | launcher | variables |
+    /// |---|---|
+    /// | explicit | `SHARDSTREAM_RANK`, `SHARDSTREAM_WORLD_SIZE`, `SHARDSTREAM_LOCAL_RANK`, `SHARDSTREAM_LOCAL_WORLD_SIZE` |
+    /// | torchrun | `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE` |
+    /// | Open MPI | `OMPI_COMM_WORLD_RANK`, `_SIZE`, `_LOCAL_RANK`, `_LOCAL_SIZE` |
+    /// | PMI | `PMI_RANK`, `PMI_SIZE`; `PMI_LOCAL_RANK` or `MPI_LOCALRANKID`, `PMI_LOCAL_SIZE` or `MPI_LOCALNRANKS` |
+    /// | Slurm | within a job step: `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS` or `SLURM_NTASKS`, `SLURM_LOCALID` |
+    /// | Cloud TPU | `TPU_WORKER_ID`, `TPU_WORKER_HOSTNAMES`, and `MEGASCALE_SLICE_ID`, `MEGASCALE_NUM_SLICES` |
+    /// | PMIx | `PMIX_RANK`, and a world size that you set |
+    /// | Kubernetes | `JOB_COMPLETION_INDEX`, and a world size that you set |
+    ///
+    /// Workers are told by `WORKER` and `NUM_WORKERS` with any of them. Without any, the process is on its own. The
+    /// page `docs/topology.md` of the repository has the details.
+    ///
+    /// ```
+    /// use shardstream::topology::{Launcher, Topology};
+    ///
+    /// let environment = [("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "3"), ("SLURM_STEP_NUM_TASKS", "8")];
+    /// let topology = Topology::detect_from(|name| {
+    ///     environment.iter().find(|(variable, _)| *variable == name).map(|(_, value)| value.to_string())
+    /// })?;
+    /// assert_eq!((topology.rank(), topology.world_size()), (3, 8));
+    /// assert_eq!(topology.launcher(), Launcher::Slurm);
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Topology`] when a variable that counts is not a number, lacks its other half, is out of range or
+    /// contradicts another. The message says which, and what to do.
+    pub fn detect_from(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        detect::detect(&lookup)
+    }
+
+    /// The number of this process among all, from 0.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// The number of processes.
+    #[must_use]
+    pub fn world_size(&self) -> usize {
+        self.world_size
+    }
+
+    /// The number of this process among those on its host, as far as it is known.
+    #[must_use]
+    pub fn local_rank(&self) -> Option<usize> {
+        self.local_rank
+    }
+
+    /// The number of processes on this host, as far as it is known.
+    #[must_use]
+    pub fn local_world_size(&self) -> Option<usize> {
+        self.local_world_size
+    }
+
+    /// The number of the worker in its process, from 0.
+    #[must_use]
+    pub fn worker(&self) -> usize {
+        self.worker
+    }
+
+    /// The number of workers of each process.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// The number of this worker among those of all ranks, from 0: `rank + world_size * worker`.
+    ///
+    /// It is the place in the order in which splitting by node and then by worker deals.
+    #[must_use]
+    pub fn reader(&self) -> usize {
+        self.rank + self.world_size * self.worker
+    }
+
+    /// The number of workers of all ranks together.
+    #[must_use]
+    pub fn readers(&self) -> usize {
+        self.world_size * self.workers
+    }
+
+    /// Who told the rank.
+    #[must_use]
+    pub fn launcher(&self) -> Launcher {
+        self.launcher
+    }
+
+    fn checked_local(self) -> Result<Self> {
+        let size = self.local_world_size.unwrap_or(self.world_size);
+        if size > self.world_size {
+            return Err(bad(format!(
+                "{size} processes on this host are more than {} in all",
+                self.world_size
+            )));
+        }
+        self.local_rank.map_or(Ok(()), |rank| check_part("local rank", rank, size))?;
+        Ok(self)
+    }
+}
+
+impl Default for Topology {
+    fn default() -> Self {
+        Self::single()
+    }
+}
+
+/// `rank 3 of 8, worker 1 of 2 (told by torchrun)`.
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} of {}", self.rank, self.world_size)?;
+        if self.workers > 1 {
+            write!(f, ", worker {} of {}", self.worker, self.workers)?;
+        }
+        match self.launcher {
+            Launcher::Single | Launcher::Program => Ok(()),
+            launcher => write!(f, " (told by {launcher})"),
+        }
+    }
+}
+
+impl fmt::Display for Launcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Launcher::Single => "nobody",
+            Launcher::Program => "the program",
+            Launcher::Explicit => "SHARDSTREAM_RANK",
+            Launcher::Torchrun => "torchrun",
+            Launcher::OpenMpi => "Open MPI",
+            Launcher::Pmi => "PMI",
+            Launcher::Pmix => "PMIx",
+            Launcher::Slurm => "Slurm",
+            Launcher::Tpu => "the TPU runtime",
+            Launcher::Kubernetes => "Kubernetes",
+        })
+    }
+}
+
+fn bad(message: impl Into<String>) -> Error {
+    ErrorKind::Topology(message.into()).into()
+}
+
+fn check_part(what: &str, part: usize, whole: usize) -> Result<()> {
+    if part < whole {
+        return Ok(());
+    }
+    Err(bad(format!("{what} {part} of {whole}: the first is 0, so it must be less than {whole}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_less_than_the_whole() {
+        assert!(Topology::new(1, 1).is_err());
+        assert!(Topology::new(0, 0).is_err());
+        assert!(Topology::new(0, 2).unwrap().with_worker(2, 2).is_err());
+        assert!(Topology::new(0, 2).unwrap().with_local(0, 3).is_err());
+        assert!(Topology::new(0, 2).unwrap().with_local(1, 1).is_err());
+        assert!(Topology::new(0, usize::MAX).unwrap().with_worker(0, 2).is_err());
+    }
+
+    #[test]
+    fn readers_number_all_workers() {
+        let mut seen = Vec::new();
+        for rank in 0..3 {
+            for worker in 0..4 {
+                let topology = Topology::new(rank, 3).unwrap().with_worker(worker, 4).unwrap();
+                assert_eq!(topology.readers(), 12);
+                seen.push(topology.reader());
+            }
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..12).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_guessed() {
+        let topology = Topology::new(5, 8).unwrap();
+        assert_eq!((topology.local_rank(), topology.local_world_size()), (None, None));
+        let topology = topology.with_local(1, 4).unwrap();
+        assert_eq!((topology.local_rank(), topology.local_world_size()), (Some(1), Some(4)));
+        assert_eq!(Topology::default().local_rank(), Some(0));
+    }
+}
