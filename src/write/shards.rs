@@ -102,7 +102,7 @@ impl ShardWriter {
         };
         let result = shard.append(&layout);
         self.broken = matches!(&result, Err(error) if !matches!(error.kind(), ErrorKind::Unwritable(_)));
-        let result = result.map_err(|error| sample.locate(error.in_shard(redacted(&shard.url))));
+        let result = result.map_err(|error| error.in_shard(redacted(&shard.url)).with_key(sample.key()));
         self.current = Some(shard);
         result
     }
