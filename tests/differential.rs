@@ -6,14 +6,16 @@ mod support;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use serde_json::{Value as Json, json};
+use shardstream::codec::{Array, Decoder};
 use shardstream::write::{ShardWriter, TarWriter};
-use shardstream::{ErrorKind, Sample};
+use shardstream::{ErrorKind, Sample, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::names::{ALIKE, HIDDEN};
 use support::python::{Python, skip, stdout_of};
-use support::{Content, archive, content, files, read_content};
+use support::{Content, archive, content, files, read_content, read_samples};
 
 /// Samples with names and sizes of all sorts that also a file system takes.
 fn samples() -> Vec<Sample> {
@@ -253,4 +255,103 @@ fn gnu_tar() -> Option<impl Fn() -> Command> {
 fn count_files(dir: &Path) -> usize {
     let count = |path: PathBuf| if path.is_dir() { count_files(&path) } else { 1 };
     fs::read_dir(dir).unwrap().map(|entry| count(entry.unwrap().path())).sum()
+}
+
+/// A decoded value, as `decode.py` shows it.
+fn shown(value: &Value) -> Json {
+    let array = |dtype: &str, shape: Json, bytes: &[u8]| {
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        json!({ "dtype": dtype, "shape": shape, "bytes": hex })
+    };
+    match value {
+        Value::Int(int) => json!(int),
+        Value::Text(text) => json!(text),
+        Value::Json(json) => json.clone(),
+        Value::Array(value) => array(value.dtype().name(), json!(value.shape()), value.data()),
+        Value::Arrays(arrays) => {
+            arrays.iter().map(|(name, value)| (name.clone(), shown(&Value::Array(value.clone())))).collect()
+        }
+        #[cfg(feature = "image")]
+        Value::Image(image) => array(
+            "uint8",
+            json!([image.height(), image.width(), 3]),
+            image.as_u8().expect("decoded as RGB of 8 bits"),
+        ),
+        other => panic!("not decoded: {}", other.type_name()),
+    }
+}
+
+/// Whether the decoder for a field is not compiled in.
+fn is_left_out(field: &str) -> bool {
+    match field {
+        "npz" => !cfg!(feature = "npz"),
+        "png" | "ppm" => !cfg!(feature = "image"),
+        "txt.gz" | "json.gz" => !cfg!(feature = "gzip"),
+        _ => false,
+    }
+}
+
+/// A shard with values of all types, through the standard encoder.
+fn write_values(shard: &Path) {
+    let mut writer = TarWriter::new(Vec::new());
+    for i in 0..5 {
+        let floats: Vec<f32> = (0..12).map(|j| (i * j) as f32 / 7.0).collect();
+        #[allow(unused_mut)] // Not all features add fields.
+        let mut sample = Sample::new(i.to_string())
+            .with("cls", i)
+            .with("txt", "naïve")
+            .with("json", json!({ "a": [i, null, 0.1], "é": "\u{1f600}" }))
+            .with("npy", Array::from_vec(vec![3, 4], floats).unwrap());
+        #[cfg(feature = "gzip")]
+        {
+            sample = sample.with("txt.gz", "compressed").with("json.gz", json!([i]));
+        }
+        #[cfg(feature = "npz")]
+        {
+            let array = |len: usize| Array::from_vec(vec![len], vec![7i64; len]).unwrap();
+            let arrays =
+                std::collections::BTreeMap::from([("x".to_owned(), array(0)), ("y".to_owned(), array(5))]);
+            sample = sample.with("npz", arrays);
+        }
+        #[cfg(feature = "image")]
+        {
+            use shardstream::image::{Image, ImageMode, Pixels};
+            let pixels = (0..9 * 8 * 3).map(|j| (i * j) as u8).collect();
+            let image = Image::new(ImageMode::Rgb8, 9, 8, Pixels::U8(pixels)).unwrap();
+            sample = sample.with("png", image.clone()).with("ppm", image);
+        }
+        writer.write(&sample).unwrap();
+    }
+    fs::write(shard, writer.finish().unwrap()).unwrap();
+}
+
+/// Values that either side encoded, both sides decode alike.
+#[test]
+fn values_decode_alike() {
+    let Some(python) = Python::find() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    python.write(dir.path());
+    write_values(&dir.path().join("ours.tar"));
+    let decoder = Decoder::new();
+    #[cfg(feature = "image")]
+    let decoder = decoder.images(shardstream::image::ImageMode::Rgb8);
+    for shard in ["ours.tar", "encoded.tar"] {
+        let shard = dir.path().join(shard);
+        let theirs = python.decode(&shard);
+        let mut fields = 0;
+        for (sample, theirs) in read_samples(&shard).into_iter().zip(theirs.as_array().unwrap()) {
+            let sample = sample.unwrap();
+            assert_eq!(theirs[0], sample.key());
+            for (field, theirs) in theirs[1].as_object().unwrap() {
+                if is_left_out(field) {
+                    continue;
+                }
+                let bytes = sample.get(field).and_then(Value::as_bytes).unwrap();
+                let ours = decoder.decode_field(field, bytes).unwrap().expect("a field with a decoder");
+                assert_eq!(shown(&ours), *theirs, "{field} in {}", shard.display());
+                fields += 1;
+            }
+        }
+        assert!(fields >= 5 * 4);
+    }
 }

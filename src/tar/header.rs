@@ -150,24 +150,24 @@ fn pax_records(mut rest: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8])>> 
         if rest.is_empty() {
             return None;
         }
-        let Some((record, after)) = split_record(rest) else {
+        let Some((key, value, after)) = split_record(rest) else {
             rest = &[];
             return Some(Err(invalid("a malformed pax record")));
         };
         rest = after;
-        Some(Ok(record))
+        Some(Ok((key, value)))
     })
 }
 
 /// The keyword and value of the first record, and what follows it.
-fn split_record(bytes: &[u8]) -> Option<((&[u8], &[u8]), &[u8])> {
+fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let space = bytes.iter().position(|&byte| byte == b' ')?;
     let digits = std::str::from_utf8(&bytes[..space]).ok().filter(|digits| !digits.starts_with('+'))?;
     let length: usize = digits.parse().ok()?;
     let (record, after) = bytes.split_at_checked(length)?;
     let text = record.get(space + 1..)?.strip_suffix(b"\n")?;
     let equals = text.iter().position(|&byte| byte == b'=')?;
-    Some(((&text[..equals], &text[equals + 1..]), after))
+    Some((&text[..equals], &text[equals + 1..], after))
 }
 
 /// Readers disagree on which of two extended names wins, so that neither can be trusted.

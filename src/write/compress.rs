@@ -42,7 +42,7 @@ impl Compression {
 pub(super) enum Compressor<W: Write> {
     None(W),
     #[cfg(feature = "gzip")]
-    Gzip(flate2::write::GzEncoder<W>),
+    Gzip(Box<flate2::write::GzEncoder<W>>),
     #[cfg(feature = "zstd")]
     Zstd(zstd::Encoder<'static, W>),
 }
@@ -52,12 +52,10 @@ impl<W: Write> Compressor<W> {
         Ok(match compression {
             Compression::None => Self::None(out),
             #[cfg(feature = "gzip")]
-            Compression::Gzip => Self::Gzip(
-                flate2::GzBuilder::new()
-                    .mtime(0)
-                    .operating_system(255)
-                    .write(out, flate2::Compression::default()),
-            ),
+            Compression::Gzip => {
+                let header = flate2::GzBuilder::new().mtime(0).operating_system(255);
+                Self::Gzip(Box::new(header.write(out, flate2::Compression::default())))
+            }
             #[cfg(feature = "zstd")]
             Compression::Zstd => Self::Zstd(zstd::Encoder::new(out, zstd::DEFAULT_COMPRESSION_LEVEL)?),
         })

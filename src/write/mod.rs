@@ -22,6 +22,8 @@ mod name;
 mod pattern;
 mod shards;
 mod tar;
+#[cfg(test)]
+mod tests;
 
 pub use shards::{ShardInfo, ShardWriter, ShardWriterBuilder};
 pub use tar::{TarOptions, TarWriter};

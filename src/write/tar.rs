@@ -147,7 +147,7 @@ impl<W: Write> TarWriter<W> {
     /// failed: the archive is damaged then, and every later call fails too.
     pub fn write(&mut self, sample: &Sample) -> Result<u64> {
         let layout = self.options.lay_out(sample)?;
-        self.append(&layout).map_err(|error| sample.locate(error))
+        self.append(&layout).map_err(|error| error.with_key(sample.key()))
     }
 
     /// Ends the archive, flushes, and returns what it was written to.

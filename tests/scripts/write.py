@@ -38,25 +38,12 @@ def encoded_samples():
             "txt.gz": "compressed text",
             "json.gz": [1, 2, 3],
             "pyd": ("pickled", i),
-            **(images(pixels)),
-            **(packed({"x": i})),
+            "mp": {"x": i},
+            "jpg": pixels,
+            "png": pixels,
+            "ppm": pixels,
+            "tiff": pixels,
         }
-
-
-def images(pixels):
-    try:
-        import PIL  # noqa: F401
-    except ImportError:
-        return {}
-    return {"jpg": pixels, "png": pixels, "ppm": pixels, "tiff": pixels}
-
-
-def packed(value):
-    try:
-        import msgpack  # noqa: F401
-    except ImportError:
-        return {}
-    return {"mp": value}
 
 
 for name, options in {

@@ -1,7 +1,12 @@
 //! The reference: Python with `webdataset`.
 //!
-//! The interpreter is `SHARDSTREAM_TEST_PYTHON`, or `python3`. Where it lacks the package, tests say that they are
-//! skipped; with `SHARDSTREAM_REQUIRE_PYTHON=1` they fail.
+//! The interpreter is `SHARDSTREAM_TEST_PYTHON`, or `python3`. Where it lacks the packages, tests say that they are
+//! skipped; with `SHARDSTREAM_REQUIRE_PYTHON=1` they fail. To set one up:
+//!
+//! ```text
+//! python3 -m venv venv && venv/bin/pip install webdataset==1.0.2 numpy pillow msgpack
+//! SHARDSTREAM_TEST_PYTHON=venv/bin/python SHARDSTREAM_REQUIRE_PYTHON=1 cargo test --test differential
+//! ```
 
 use super::Content;
 use serde_json::Value as Json;
@@ -25,16 +30,16 @@ impl Python {
     /// Finds the interpreter, or says why the test is skipped.
     pub fn find() -> Option<Self> {
         let name = std::env::var("SHARDSTREAM_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
-        let ask = "import webdataset, numpy; print(webdataset.__version__)";
+        let ask = "import webdataset, numpy, PIL, msgpack; print(webdataset.__version__)";
         let problem = match Command::new(&name).args(["-c", ask]).output() {
             Err(error) => format!("{name}: {error}"),
-            Ok(output) if !output.status.success() => format!("{name} has no webdataset or numpy"),
+            Ok(output) if !output.status.success() => format!("{name} lacks some"),
             Ok(output) => match String::from_utf8_lossy(&output.stdout).trim() {
                 VERSION => return Some(Python { program: name, locale: UTF8 }),
                 other => format!("{name} has webdataset {other}"),
             },
         };
-        skip(&format!("needs Python with webdataset=={VERSION} and numpy, but {problem}"));
+        skip(&format!("needs Python with webdataset=={VERSION}, numpy, pillow and msgpack, but {problem}"));
         None
     }
 
@@ -54,6 +59,11 @@ impl Python {
     pub fn read(&self, paths: &[&Path]) -> Vec<Content> {
         let shards = self.run("read.py", paths);
         shards.as_array().unwrap().iter().map(shard).collect()
+    }
+
+    /// What `webdataset` decodes from a shard, as `decode.py` shows it.
+    pub fn decode(&self, shard: &Path) -> Json {
+        self.run("decode.py", &[shard])
     }
 
     /// Has `webdataset` and `tarfile` write shards of all sorts into a folder.
@@ -78,7 +88,8 @@ pub fn stdout_of(output: Output) -> Vec<u8> {
 pub fn skip(why: &str) {
     assert!(std::env::var("SHARDSTREAM_REQUIRE_PYTHON").as_deref() != Ok("1"), "{why}");
     let test = std::thread::current().name().unwrap_or_default().to_owned();
-    writeln!(std::io::stderr(), "SKIPPED: {test}: {why}").unwrap();
+    let mut terminal = std::io::stderr();
+    writeln!(terminal, "SKIPPED: {test}: {why}").unwrap();
 }
 
 fn shard(json: &Json) -> Content {
