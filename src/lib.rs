@@ -115,3 +115,7 @@ pub mod prelude {
     pub use crate::write::ShardWriter;
     pub use crate::{Dataset, Loader, Sample, ShardList, Topology, Value};
 }
+
+#[cfg(all(doctest, feature = "image"))]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -4,6 +4,7 @@ use super::header::{BLOCK, push_headers};
 use super::name::member_name;
 use crate::codec::Encoder;
 use crate::error::{Error, ErrorKind, Result};
+use crate::tar::Limits;
 use crate::{Sample, Value};
 use bytes::Bytes;
 use std::collections::HashSet;
@@ -67,6 +68,11 @@ impl TarOptions {
         for (field, value) in fields {
             let name = member_name(sample.key(), field)?;
             let body = self.encoder.encode(field, value)?;
+            let limit = Limits::default().member;
+            if body.len() as u64 > limit {
+                let message = format!("{name} has {} bytes, and readers take at most {limit}", body.len());
+                return Err(unwritable(&message));
+            }
             let mut head = Vec::with_capacity(BLOCK);
             push_headers(&mut head, &name, body.len() as u64, self);
             layout.size += head.len() as u64 + (body.len() as u64).next_multiple_of(BLOCK as u64);

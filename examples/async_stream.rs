@@ -1,0 +1,55 @@
+//! The asynchronous face: shards as a `Stream` on tokio, with the same stages as the blocking one.
+//!
+//! ```text
+//! cargo run --example async_stream -- 'data/train-{000000..000009}.tar'
+//! ```
+//!
+//! Without a pattern it writes a small shard into memory first, and streams that. Any executor will do.
+
+use futures::TryStreamExt;
+use shardstream::prelude::*;
+use shardstream::store::object_store::memory::InMemory;
+use std::error::Error;
+use std::sync::Arc;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let store = Store::builder().with_object_store("mem", Arc::new(InMemory::new())).build();
+    let pattern = match std::env::args().nth(1) {
+        Some(pattern) => pattern,
+        None => demo(&store)?,
+    };
+    let dataset = Dataset::builder(pattern).store(store).seed(42).build()?;
+
+    // On the caller's task: read, parse, shuffle, decode, batch, one sample at a time.
+    let batches = dataset
+        .stream(0)
+        .shuffle(100, dataset.seed())
+        .decode(Decoder::new())
+        .to_tuple::<(String, i64)>(["txt", "cls"])
+        .batched(8);
+    batches
+        .try_for_each(async |batch| {
+            let (texts, labels): (Vec<String>, Vec<i64>) = batch.unzip();
+            println!("{labels:?}  {:?} …", texts[0]);
+            Ok(())
+        })
+        .await?;
+
+    // The same on threads, ahead of the consumer, who only awaits.
+    let loader = Loader::builder(dataset).shuffle(100).decode(Decoder::new()).batch(8);
+    let count =
+        loader.epoch(0).into_stream().try_fold(0, async |count, batch| Ok(count + batch.len())).await?;
+    println!("{count} samples");
+    Ok(())
+}
+
+/// Writes a shard to stream, and returns where it is.
+fn demo(store: &Store) -> shardstream::Result<String> {
+    let mut writer = ShardWriter::builder("mem://demo/%06d.tar").store(store.clone()).build()?;
+    for n in 0..40 {
+        let text = format!("this is sample {n}");
+        writer.write(&Sample::new(format!("{n:04}")).with("txt", &*text).with("cls", n % 10))?;
+    }
+    Ok(writer.finish()?.remove(0).url)
+}
