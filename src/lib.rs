@@ -16,9 +16,9 @@
 //! | bytes | [`store`] | local files, `gs://`, `s3://`, `az://`, `https://`, compression |
 //! | samples | [`tar`], [`Sample`] | a sans-I/O parser, damage as typed errors |
 //! | the three above as one | [`dataset`] | the samples of this rank |
-//! | items | [`adapters`], [`codec`], [`image`](crate::image) | shuffle, decode, map, batch, mix |
+//! | items | [`adapters`], [`codec`], [`image`] | shuffle, decode, map, batch, mix |
 //! | threads | [`loader`] | all of it, ahead of the trainer |
-//! | the other direction | [`write`](crate::write) | shards that read back as they are |
+//! | the other direction | [`write`] | shards that read back as they are |
 //!
 //! # A first pipeline
 //!
