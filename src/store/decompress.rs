@@ -40,7 +40,10 @@ impl Compression {
 
     /// Decompresses where it is polled.
     #[cfg(any(feature = "gzip", feature = "zstd"))]
-    pub(super) fn decode(self, chunks: BoxStream<'static, Result<Bytes>>) -> BoxStream<'static, Result<Bytes>> {
+    pub(super) fn decode(
+        self,
+        chunks: BoxStream<'static, Result<Bytes>>,
+    ) -> BoxStream<'static, Result<Bytes>> {
         use async_compression::futures::bufread;
         use futures::TryStreamExt;
 
@@ -163,7 +166,8 @@ mod tests {
         }
 
         fn read(compressed: &[u8], chunk: usize) -> Result<Bytes> {
-            let chunks: Vec<_> = compressed.chunks(chunk).map(|part| Ok(Bytes::copy_from_slice(part))).collect();
+            let chunks: Vec<_> =
+                compressed.chunks(chunk).map(|part| Ok(Bytes::copy_from_slice(part))).collect();
             Body::from_chunks(chunks).compressed(Compression::of("a.TGZ")?).read_all()
         }
 

@@ -35,10 +35,16 @@ impl Default for Limits {
 }
 
 /// The bytes of the object at `url`. Nothing is requested before the first poll; any executor can poll.
-pub(super) fn fetch(source: Arc<dyn Source>, url: Arc<str>, limits: Limits) -> BoxStream<'static, Result<Bytes>> {
+pub(super) fn fetch(
+    source: Arc<dyn Source>,
+    url: Arc<str>,
+    limits: Limits,
+) -> BoxStream<'static, Result<Bytes>> {
     let object = Arc::new(Object { source, url, limits });
     stream::once(async { runtime::spawn(open(object))?.await })
-        .map_ok(|ring| stream::try_unfold(ring, async |mut ring| Ok(ring.next().await?.map(|chunk| (chunk, ring)))))
+        .map_ok(|ring| {
+            stream::try_unfold(ring, async |mut ring| Ok(ring.next().await?.map(|chunk| (chunk, ring))))
+        })
         .try_flatten()
         .boxed()
 }
@@ -162,7 +168,9 @@ async fn open(object: Arc<Object>) -> Result<Ring> {
 /// Reads the whole object from one response, as fast as the reader takes it.
 fn whole(object: Arc<Object>, response: GetResponse) -> Result<Ring> {
     if let Some(range) = &response.range {
-        return Err(ErrorKind::Store(format!("the whole object was asked for, and {range:?} came").into()).into());
+        return Err(
+            ErrorKind::Store(format!("the whole object was asked for, and {range:?} came").into()).into()
+        );
     }
     let size = response.size.unwrap_or(0);
     let (sender, chunks) = async_channel::bounded(16);
@@ -227,7 +235,11 @@ async fn download(
         let received = async {
             let response = match response.take() {
                 Some(response) => response,
-                None => object.get(GetOptions { range: Some(at..range.end), if_version: pin.version.clone() }).await?,
+                None => {
+                    object
+                        .get(GetOptions { range: Some(at..range.end), if_version: pin.version.clone() })
+                        .await?
+                }
             };
             pin.check(&response, at, range.end)?;
             receive(response, &range, &mut at, &chunks).await

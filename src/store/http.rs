@@ -50,7 +50,8 @@ async fn get(client: &Client, url: url::Url, options: GetOptions) -> Result<GetR
     // Bytes as they are stored: a range of a body compressed on the way would be a range of something else.
     let mut request = client.get(url.clone()).header(header::ACCEPT_ENCODING, "identity");
     if let Some(range) = &range {
-        request = request.header(header::RANGE, format!("bytes={}-{}", range.start, range.end.saturating_sub(1)));
+        request =
+            request.header(header::RANGE, format!("bytes={}-{}", range.start, range.end.saturating_sub(1)));
     }
     if let Some((name, value)) = if_version.as_deref().and_then(condition) {
         request = request.header(name, value);
@@ -59,8 +60,9 @@ async fn get(client: &Client, url: url::Url, options: GetOptions) -> Result<GetR
     match response.status() {
         StatusCode::OK => Ok(answer(response, None, None)),
         StatusCode::PARTIAL_CONTENT => {
-            let (range, size) = content_range(response.headers())
-                .ok_or_else(|| Error::from(ErrorKind::Store("a partial response does not say which part it is".into())))?;
+            let (range, size) = content_range(response.headers()).ok_or_else(|| {
+                Error::from(ErrorKind::Store("a partial response does not say which part it is".into()))
+            })?;
             Ok(answer(response, Some(range), size))
         }
         // An empty object has no range to give.

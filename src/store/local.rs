@@ -217,7 +217,9 @@ mod tests {
             assert!(chunks.next().unwrap().is_ok());
             File::options().write(true).open(&path).unwrap().set_len(after as u64).unwrap();
             let error = chunks.find_map(Result::err).unwrap();
-            assert!(matches!(error.kind(), ErrorKind::Length { expected, .. } if *expected == 2 * CHUNK as u64));
+            assert!(
+                matches!(error.kind(), ErrorKind::Length { expected, .. } if *expected == 2 * CHUNK as u64)
+            );
             assert!(chunks.next().is_none());
         }
     }

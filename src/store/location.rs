@@ -145,7 +145,10 @@ mod tests {
             ("https://s3cret@host/a.tar", "https://[redacted]@host/a.tar"),
             ("https://host?sig=s3cret/", "https://host?[redacted]"),
             ("gs://bucket/why?.tar", "gs://bucket/why?.tar"),
-            ("abfss://box@account.dfs.core.windows.net/a.tar", "abfss://box@account.dfs.core.windows.net/a.tar"),
+            (
+                "abfss://box@account.dfs.core.windows.net/a.tar",
+                "abfss://box@account.dfs.core.windows.net/a.tar",
+            ),
             ("az://box/a.tar?sig=s3cret", "az://box/a.tar?[redacted]"),
             ("odd://me:s3cret@host/a", "odd://[redacted]@host/a"),
             ("what?.tar", "what?.tar"),

@@ -161,7 +161,8 @@ impl Store {
             return Ok(Place::Source(Arc::clone(source)));
         }
         if url.starts_with("pipe:") {
-            let hint = "commands are not run; read the object by its own URL, or give the builder a source for it";
+            let hint =
+                "commands are not run; read the object by its own URL, or give the builder a source for it";
             return Err(unsupported("pipe", hint));
         }
         match location::local_path(url) {
@@ -236,7 +237,10 @@ fn file_url(path: &Path) -> Result<String> {
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let registered: Vec<_> = self.0.registered.iter().map(|(base, _)| location::redacted(base)).collect();
-        f.debug_struct("Store").field("limits", &self.0.limits).field("registered", &registered).finish_non_exhaustive()
+        f.debug_struct("Store")
+            .field("limits", &self.0.limits)
+            .field("registered", &registered)
+            .finish_non_exhaustive()
     }
 }
 

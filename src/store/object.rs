@@ -1,13 +1,16 @@
 //! Object stores (Google Cloud Storage, S3, Azure) and anything else behind [`object_store::ObjectStore`].
 
 use super::location::Failure;
+use super::runtime::panicked;
 use super::source::{GetOptions, GetResponse, ObjectInfo, Source};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutPayload, PutResult};
+use object_store::{
+    MultipartUpload, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutPayload, PutResult,
+};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -59,7 +62,11 @@ impl Source for ObjectSource {
             .boxed()
     }
 
-    fn put(&self, url: &str, body: BoxStream<'static, Result<Bytes>>) -> BoxFuture<'static, Result<ObjectInfo>> {
+    fn put(
+        &self,
+        url: &str,
+        body: BoxStream<'static, Result<Bytes>>,
+    ) -> BoxFuture<'static, Result<ObjectInfo>> {
         let (store, path, url) = (Arc::clone(&self.store), self.path(url), url.to_owned());
         async move {
             let (size, result) = put(&*store, &path?, body).await?;
@@ -165,7 +172,7 @@ async fn put_parts(
 fn finished(part: Option<Result<object_store::Result<()>, tokio::task::JoinError>>) -> Result<()> {
     match part {
         Some(Ok(result)) => result.map_err(failed),
-        Some(Err(error)) => Err(ErrorKind::Panicked(error.to_string()).into()),
+        Some(Err(error)) => Err(panicked(error)),
         None => Ok(()),
     }
 }

@@ -34,7 +34,11 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     ///
     /// The object appears whole when the body ends, and not at all when the body gives an error or the future is
     /// dropped. The default says that this source cannot be written to.
-    fn put(&self, url: &str, body: BoxStream<'static, Result<Bytes>>) -> BoxFuture<'static, Result<ObjectInfo>> {
+    fn put(
+        &self,
+        url: &str,
+        body: BoxStream<'static, Result<Bytes>>,
+    ) -> BoxFuture<'static, Result<ObjectInfo>> {
         drop(body);
         let error = unsupported("write to", url, "write to a local path or an object store");
         future::ready(Err(error)).boxed()

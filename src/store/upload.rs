@@ -66,9 +66,8 @@ impl UploadWriter {
     /// Waits for the end of the upload.
     fn end(&mut self) -> Result<ObjectInfo> {
         match self.upload.take() {
-            Some(upload) => {
-                runtime::block_on(upload).map_err(|error| error.in_shard(super::location::redacted(&self.url)))
-            }
+            Some(upload) => runtime::block_on(upload)
+                .map_err(|error| error.in_shard(super::location::redacted(&self.url))),
             None => Err(stopped()),
         }
     }
