@@ -39,7 +39,9 @@ fn gcs() {
     for scheme in ["http://", ""] {
         let server = crate::support::bucket::start();
         run_suite("gs://bucket", &[("STORAGE_EMULATOR_HOST", &server.url("").replace("http://", scheme))]);
-        assert!(server.requests().iter().all(|request| request.header("authorization").is_none()));
+        let requests = server.requests();
+        let mut reads = requests.iter().filter(|request| request.method == "GET");
+        assert!(reads.all(|request| request.header("authorization").is_none()));
     }
 }
 
@@ -120,10 +122,7 @@ mod servers {
         let endpoint = format!("http://127.0.0.1:{}", server.port);
         let keys =
             [("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test"), ("AWS_REGION", "us-east-1")];
-        for name in ["AWS_ENDPOINT_URL", "AWS_ENDPOINT"] {
-            let base = format!("s3://bucket/{}", name.to_ascii_lowercase());
-            run_suite(&base, &[&keys[..], &[(name, endpoint.as_str())]].concat());
-        }
+        run_suite("s3://bucket", &[&keys[..], &[("AWS_ENDPOINT_URL", endpoint.as_str())]].concat());
     }
 
     /// Signs for the well-known account of the emulator, whose key is public: all services, to the end of the century.
