@@ -18,7 +18,7 @@
 //! | the three above as one | [`dataset`] | the samples of this rank |
 //! | items | [`adapters`], [`codec`], [`image`] | shuffle, decode, map, batch, mix |
 //! | threads | [`loader`] | all of it, ahead of the trainer |
-//! | the other direction | [`write`] | shards that read back as they are |
+//! | the other direction | [`mod@write`] | shards that read back as they are |
 //!
 //! # A first pipeline
 //!

@@ -40,6 +40,8 @@ fn gcs(base: &str) -> Result<Arc<dyn ObjectStore>> {
         builder = builder
             .with_base_url(url.trim_end_matches('/'))
             .with_skip_signature(true)
+            // Writes ask for a token all the same; without this one they would ask the machine's metadata server.
+            .with_bearer_token("emulator")
             .with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }
     built(builder.build())

@@ -19,11 +19,7 @@ const UNREADABLE: [&str; 9] = [".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".lzma", 
 impl Compression {
     /// The compression of the object at `url`, by its suffix; the query of a web address does not count.
     pub(super) fn of(url: &str) -> Result<Option<Self>> {
-        let path = match super::location::scheme(url) {
-            Some("http" | "https") => url.split(['?', '#']).next().unwrap_or(url),
-            _ => url,
-        };
-        let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
+        let name = super::location::file_name(url).to_ascii_lowercase();
         let ends = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
         if ends(&[".gz", ".tgz"]) {
             return gzip().map(Some);
@@ -141,7 +137,7 @@ mod tests {
         for plain in ["a.tar", "gz", "https://h/a.tar?file=b.gz", "a.gz/b.tar"] {
             assert_eq!(Compression::of(plain).unwrap(), None, "{plain}");
         }
-        for unreadable in ["a.tar.bz2", "a.TAR.XZ", "https://h/a.tar.lz4?x=1"] {
+        for unreadable in ["a.tar.bz2", "a.TAR.XZ", "https://h/a.tar.lz4?x=1", "https://h/a%2Etar%2Ebz2"] {
             let error = Compression::of(unreadable).unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::UnsupportedCompression(_)), "{unreadable}");
         }

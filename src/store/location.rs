@@ -47,6 +47,19 @@ pub(super) fn authority(url: &str) -> &str {
     url[start..].find('/').map_or(url, |at| &url[..start + at])
 }
 
+/// The last part of a URL, without the query and percent-encoding of those URLs that have them.
+pub(super) fn file_name(url: &str) -> Cow<'_, str> {
+    let path = match scheme(url) {
+        Some("http" | "https") => url.split(['?', '#']).next().unwrap_or(url),
+        _ => url,
+    };
+    let name = path.rsplit('/').next().unwrap_or(path);
+    match scheme(url) {
+        Some("http" | "https" | "file") => percent_encoding::percent_decode_str(name).decode_utf8_lossy(),
+        _ => Cow::Borrowed(name),
+    }
+}
+
 /// The URL without what must not reach a log: passwords, and the query of a URL in which it may hold a signature.
 ///
 /// Keys of buckets and names of files are shown whole: a `?` is nothing special in them.

@@ -1,6 +1,7 @@
 //! Object stores (Google Cloud Storage, S3, Azure) and anything else behind [`object_store::ObjectStore`].
 
 use super::location::Failure;
+use super::runtime::panicked;
 use super::source::{GetOptions, GetResponse, ObjectInfo, Source};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -171,7 +172,7 @@ async fn put_parts(
 fn finished(part: Option<Result<object_store::Result<()>, tokio::task::JoinError>>) -> Result<()> {
     match part {
         Some(Ok(result)) => result.map_err(failed),
-        Some(Err(error)) => Err(ErrorKind::Panicked(error.to_string()).into()),
+        Some(Err(error)) => Err(panicked(error)),
         None => Ok(()),
     }
 }

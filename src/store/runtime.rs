@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::{io, thread};
 use tokio::runtime::{Builder, Runtime};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
 static RUNTIME: OnceLock<io::Result<Runtime>> = OnceLock::new();
 
@@ -55,7 +55,7 @@ impl<T> Future for Task<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
-        Pin::new(&mut self.0).poll(cx).map(|joined| joined.unwrap_or_else(|error| Err(panicked(&error))))
+        Pin::new(&mut self.0).poll(cx).map(|joined| joined.unwrap_or_else(|error| Err(panicked(error))))
     }
 }
 
@@ -65,8 +65,11 @@ impl<T> Drop for Task<T> {
     }
 }
 
-fn panicked(error: &tokio::task::JoinError) -> Error {
-    ErrorKind::Panicked(format!("reading or writing an object: {error}")).into()
+/// What a task that did not end by itself comes to.
+pub(super) fn panicked(error: JoinError) -> Error {
+    let Ok(payload) = error.try_into_panic() else { return ErrorKind::Stopped.into() };
+    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref().map(String::as_str));
+    ErrorKind::Panicked(text.unwrap_or("no message").to_owned()).into()
 }
 
 /// Waits for `future` on this thread.
@@ -118,6 +121,6 @@ mod tests {
     #[test]
     fn a_panic_is_an_error() {
         let error = run::<()>(async { panic!("on purpose") }).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Panicked(_)));
+        assert!(matches!(error.kind(), ErrorKind::Panicked(text) if text == "on purpose"));
     }
 }

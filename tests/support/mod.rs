@@ -1,8 +1,10 @@
 //! What the integration tests share.
 #![allow(dead_code, unreachable_pub)] // Each test program takes in all of it, and uses a part.
 
+pub mod bucket;
 pub mod names;
 pub mod python;
+pub mod server;
 
 use bytes::Bytes;
 use shardstream::store::Store;
@@ -78,4 +80,14 @@ pub fn files(names: &[&str]) -> Vec<u8> {
         .collect();
     bytes.resize(bytes.len() + 1024, 0);
     bytes
+}
+
+/// Bytes in which every position is different enough from its neighbours to notice a shift.
+pub fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ length as u64;
+    let step = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..length).map(step).collect()
 }

@@ -1,0 +1,169 @@
+//! What every place must do, byte for byte and in both faces.
+
+use crate::support::noise;
+use bytes::Bytes;
+use futures::TryStreamExt;
+use shardstream::store::object_store::memory::InMemory;
+use shardstream::store::{Store, StoreBuilder};
+use shardstream::{ErrorKind, Result};
+use std::io::Write;
+use std::sync::Arc;
+
+const RANGE: usize = 1000;
+
+const NAMES: [&str; 6] =
+    ["plain.tar", "with space.tar", "100%25 or 50%.tar", "ünï–😀.tar", "a+b=c&d;e.tar", "deep/er/x.tar"];
+
+/// A store whose ranges are so small that small objects have many.
+pub(crate) fn small_ranges() -> StoreBuilder {
+    Store::builder().range_size(RANGE as u64)
+}
+
+pub(crate) fn write(store: &Store, url: &str, content: &[u8]) {
+    let mut writer = store.create(url).unwrap();
+    writer.write_all(content).unwrap();
+    let info = writer.finish().unwrap();
+    assert_eq!((info.url.as_str(), info.size), (url, content.len() as u64));
+}
+
+/// The object through the blocking and through the asynchronous face, which must agree.
+pub(crate) fn read(store: &Store, url: &str) -> Result<Bytes> {
+    let blocking = store.open(url)?.read_all();
+    let chunks = store.open(url)?.into_stream().try_collect::<Vec<_>>();
+    let asynchronous = futures::executor::block_on(chunks).map(|chunks| Bytes::from(chunks.concat()));
+    match (&blocking, &asynchronous) {
+        (Ok(one), Ok(other)) => assert!(one == other, "the faces differ: {url}"),
+        (Err(one), Err(other)) => assert_eq!(one.to_string(), other.to_string()),
+        (one, other) => panic!("only one face failed: {:?}, {:?}", one.as_ref().err(), other.as_ref().err()),
+    }
+    blocking
+}
+
+/// The suite. `url` makes the URL of a name, `put` puts an object there by whatever means.
+pub(crate) fn reading(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[u8])) {
+    let lengths = [0, 1, RANGE - 1, RANGE, RANGE + 1, 2 * RANGE, 10 * RANGE + 7];
+    for length in lengths {
+        let content = noise(length);
+        put("object.tar", &content);
+        assert!(read(store, &url("object.tar")).unwrap() == content, "{length} bytes");
+    }
+    for name in NAMES {
+        let content = noise(RANGE * 3 / 2 + name.len());
+        put(name, &content);
+        assert!(read(store, &url(name)).unwrap() == content, "{name}");
+    }
+    compressed(store, url, put);
+    let missing = url("missing.tar");
+    let error = read(store, &missing).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NotFound(_)), "{error:?}");
+    assert_eq!(error.location().shard(), Some(missing.as_str()));
+    inside_executors(store, &url("plain.tar"));
+}
+
+fn compressed(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[u8])) {
+    let (first, second) = (noise(3 * RANGE), noise(2 * RANGE));
+    let whole = [first.clone(), second.clone()].concat();
+    let mut suffixes: Vec<(&str, fn(&[u8]) -> Vec<u8>)> = Vec::new();
+    #[cfg(feature = "gzip")]
+    suffixes.push((".tar.gz", |bytes| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }));
+    #[cfg(feature = "zstd")]
+    suffixes.push((".tar.zst", |bytes| zstd::encode_all(bytes, 1).unwrap()));
+    for (suffix, compress) in suffixes {
+        let name = format!("compressed{suffix}");
+        let bytes = [compress(&first), compress(&second)].concat();
+        put(&name, &bytes);
+        assert!(read(store, &url(&name)).unwrap() == whole, "{suffix}");
+        put(&name, &bytes[..bytes.len() - 1]);
+        let error = read(store, &url(&name)).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Io(_)), "truncated {suffix}: {error:?}");
+    }
+}
+
+/// The blocking face may be used within an asynchronous function, and the asynchronous one without tokio.
+fn inside_executors(store: &Store, url: &str) {
+    let expected = store.open(url).unwrap().read_all().unwrap();
+    let inside = futures::executor::block_on(async { store.open(url).unwrap().read_all().unwrap() });
+    assert!(inside == expected);
+    let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let inside = tokio.block_on(async {
+        let blocking = store.open(url).unwrap().read_all().unwrap();
+        let chunks: Vec<_> = store.open(url).unwrap().into_stream().try_collect().await.unwrap();
+        assert!(chunks.concat() == blocking);
+        blocking
+    });
+    assert!(inside == expected);
+}
+
+/// Writing and listing under `base`, where nothing may be yet.
+pub(crate) fn writing(store: &Store, base: &str) {
+    let url = |name: &str| format!("{base}/{name}");
+    for name in NAMES {
+        write(store, &url(name), name.as_bytes());
+        assert_eq!(read(store, &url(name)).unwrap(), name);
+    }
+    write(store, &url("plain.tar"), b"replaced");
+    write(store, &url("deep2/x.tar"), b"");
+
+    let list = |directory: &str| {
+        let listed = store.list(directory).unwrap();
+        assert!(listed.is_sorted());
+        listed.into_iter().map(|info| (info.url, info.size)).collect::<Vec<_>>()
+    };
+    let mut expected: Vec<_> = NAMES.iter().map(|name| (url(name), name.len() as u64)).collect();
+    expected[0].1 = 8;
+    expected.push((url("deep2/x.tar"), 0));
+    expected.sort();
+    assert_eq!(list(base), expected);
+    assert_eq!(list(&format!("{base}/")), expected);
+    assert_eq!(list(&url("deep")), [(url("deep/er/x.tar"), 13)]);
+
+    // More than one part of an upload, and a bit; and the same abandoned.
+    let large = noise((16 << 20) + (1 << 20) + 3);
+    write(store, &url("large/a.tar"), &large);
+    assert!(store.open(&url("large/a.tar")).unwrap().read_all().unwrap() == large);
+    let mut abandoned = store.create(&url("large/b.tar")).unwrap();
+    abandoned.write_all(&large).unwrap();
+    drop(abandoned);
+    let mut abandoned = store.create(&url("large/a.tar")).unwrap();
+    abandoned.write_all(b"small").unwrap();
+    abandoned.flush().unwrap();
+    drop(abandoned);
+    assert_eq!(list(&url("large")), [(url("large/a.tar"), large.len() as u64)]);
+}
+
+#[test]
+fn local_paths() {
+    let directory = tempfile::tempdir().unwrap();
+    let base = directory.path().to_str().unwrap();
+    let store = Store::default();
+    let url = |name: &str| format!("{base}/reading/{name}");
+    reading(&store, &url, &|name, content| write(&store, &url(name), content));
+    writing(&store, &format!("{base}/writing"));
+    let error = store.list(&format!("{base}/nowhere")).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NotFound(_)), "{error:?}");
+}
+
+#[test]
+fn file_urls() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::default();
+    let url = |name: &str| url::Url::from_file_path(directory.path().join(name)).unwrap().to_string();
+    reading(&store, &url, &|name, content| write(&store, &url(name), content));
+    let urls: Vec<_> = store.list(&url("")).unwrap().into_iter().map(|info| info.url).collect();
+    for name in NAMES {
+        assert!(urls.contains(&url(name)), "{name} in {urls:?}");
+    }
+}
+
+#[test]
+fn memory() {
+    let store = small_ranges().with_object_store("mem://", Arc::new(InMemory::new())).build();
+    let url = |name: &str| format!("mem://reading/{name}");
+    reading(&store, &url, &|name, content| write(&store, &url(name), content));
+    writing(&store, "mem://writing");
+    assert!(store.list("mem://nowhere").unwrap().is_empty());
+}

@@ -1,0 +1,11 @@
+//! One suite for all places that objects can lie in, and what happens when a server misbehaves.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod conformance;
+#[cfg(any(feature = "gcs", feature = "s3", feature = "azure"))]
+mod emulators;
+#[cfg(feature = "http")]
+mod http;
+mod ranges;

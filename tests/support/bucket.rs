@@ -1,0 +1,115 @@
+//! A bucket in memory behind the part of the XML API of Google Cloud Storage (and S3) that the clients use: GET with
+//! ranges and If-Match, PUT, multipart uploads and listing, without authentication.
+
+use super::server::{Reply, Request, Server};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+
+#[derive(Default)]
+struct Bucket {
+    objects: BTreeMap<String, Vec<u8>>,
+    uploads: BTreeMap<String, BTreeMap<u32, Vec<u8>>>,
+    next_upload: usize,
+}
+
+/// Serves any bucket name from the same objects; listings have pages of two.
+pub(crate) fn start() -> Server {
+    let bucket = Arc::new(Mutex::new(Bucket::default()));
+    Server::start(move |request| bucket.lock().unwrap().answer(request))
+}
+
+fn etag(content: &[u8]) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in content {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    format!("\"{hash:016x}\"")
+}
+
+fn decoded(text: &str) -> String {
+    percent_encoding::percent_decode_str(text).decode_utf8().unwrap().into_owned()
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+impl Bucket {
+    fn answer(&mut self, request: &Request) -> Reply {
+        let path = request.path().trim_start_matches('/');
+        let key = path.split_once('/').map(|(_, key)| decoded(key)).unwrap_or_default();
+        let parameters: BTreeMap<String, String> = url::form_urlencoded::parse(request.query().as_bytes())
+            .map(|(name, value)| (name.into_owned(), value.into_owned()))
+            .collect();
+        let upload = parameters.get("uploadId");
+        match (request.method.as_str(), upload) {
+            ("GET", _) if key.is_empty() => self.list(&parameters),
+            ("GET" | "HEAD", _) => match self.objects.get(&key) {
+                Some(content) => Reply::object(request, content, &etag(content)),
+                None => Reply::new(404, "<Error><Code>NoSuchKey</Code></Error>"),
+            },
+            ("PUT", None) => {
+                let tag = etag(&request.body);
+                self.objects.insert(key, request.body.clone());
+                Reply::new(200, "").with("ETag", tag)
+            }
+            ("PUT", Some(upload)) => {
+                let number = parameters["partNumber"].parse().unwrap();
+                self.uploads.get_mut(upload).unwrap().insert(number, request.body.clone());
+                Reply::new(200, "").with("ETag", etag(&request.body))
+            }
+            ("POST", None) => {
+                self.next_upload += 1;
+                let id = self.next_upload.to_string();
+                self.uploads.insert(id.clone(), BTreeMap::new());
+                let text = format!(
+                    "<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>"
+                );
+                Reply::new(200, text)
+            }
+            ("POST", Some(upload)) => {
+                let content = self.uploads.remove(upload).unwrap().into_values().collect::<Vec<_>>().concat();
+                let tag = etag(&content);
+                self.objects.insert(key, content);
+                Reply::new(
+                    200,
+                    format!(
+                        "<CompleteMultipartUploadResult><ETag>{tag}</ETag></CompleteMultipartUploadResult>"
+                    ),
+                )
+            }
+            ("DELETE", Some(upload)) => {
+                self.uploads.remove(upload);
+                Reply::new(204, "")
+            }
+            _ => Reply::new(501, ""),
+        }
+    }
+
+    fn list(&self, parameters: &BTreeMap<String, String>) -> Reply {
+        const PAGE: usize = 2;
+        let prefix = parameters.get("prefix").map_or("", String::as_str);
+        let after = parameters.get("continuation-token").map_or("", String::as_str);
+        let mut found =
+            self.objects.iter().filter(|(key, _)| key.starts_with(prefix) && key.as_str() > after).peekable();
+        let mut text = String::from("<ListBucketResult>");
+        let mut last = "";
+        for (key, content) in found.by_ref().take(PAGE) {
+            last = key;
+            write!(
+                text,
+                "<Contents><Key>{}</Key><Size>{}</Size><ETag>{}</ETag>\
+                 <LastModified>2026-11-20T12:00:00.000Z</LastModified></Contents>",
+                escaped(key),
+                content.len(),
+                etag(content)
+            )
+            .unwrap();
+        }
+        if found.peek().is_some() {
+            write!(text, "<NextContinuationToken>{}</NextContinuationToken>", escaped(last)).unwrap();
+        }
+        Reply::new(200, text + "</ListBucketResult>")
+    }
+}

@@ -1,0 +1,238 @@
+//! A small HTTP/1.1 server, one thread per connection, whose every answer is scripted by a closure: it can cut a body
+//! at any byte, lie about ranges and lengths, change its mind between requests, and it remembers what it was asked.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A request as it was on the wire.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    /// How many requests came before this one.
+    pub(crate) number: usize,
+    pub(crate) method: String,
+    /// The path and query, byte for byte.
+    pub(crate) target: String,
+    /// Names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Request {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The range asked for: first and last byte.
+    pub(crate) fn range(&self) -> Option<(usize, usize)> {
+        let (first, last) = self.header("range")?.strip_prefix("bytes=")?.split_once('-')?;
+        Some((first.parse().ok()?, last.parse().ok()?))
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.target.split('?').next().unwrap_or_default()
+    }
+
+    pub(crate) fn query(&self) -> &str {
+        self.target.split_once('?').map_or("", |(_, query)| query)
+    }
+}
+
+/// How the end of a body is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Framing {
+    Length,
+    Chunked,
+    /// By closing the connection.
+    Close,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) framing: Framing,
+    /// The connection is closed after this many bytes of the body, whatever was promised.
+    pub(crate) cut: Option<usize>,
+}
+
+impl Reply {
+    pub(crate) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
+        Reply { status, headers: Vec::new(), body: body.into(), framing: Framing::Length, cut: None }
+    }
+
+    pub(crate) fn with(mut self, name: &str, value: impl ToString) -> Self {
+        self.headers.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.headers.retain(|(header, _)| header != name);
+        self
+    }
+
+    pub(crate) fn framed(mut self, framing: Framing) -> Self {
+        self.framing = framing;
+        self
+    }
+
+    pub(crate) fn cut(mut self, at: usize) -> Self {
+        self.cut = Some(at);
+        self
+    }
+
+    /// How a well-behaved server answers a GET for `content`.
+    pub(crate) fn object(request: &Request, content: &[u8], etag: &str) -> Self {
+        let wanted = request.header("if-match");
+        if wanted.is_some_and(|wanted| wanted != etag) {
+            return Reply::new(412, "").with("ETag", etag);
+        }
+        let reply = match request.range() {
+            None => Reply::new(200, content),
+            Some((first, _)) if first >= content.len() => {
+                Reply::new(416, "").with("Content-Range", format!("bytes */{}", content.len()))
+            }
+            Some((first, last)) => {
+                let last = last.min(content.len() - 1);
+                Reply::new(206, &content[first..=last])
+                    .with("Content-Range", format!("bytes {first}-{last}/{}", content.len()))
+            }
+        };
+        reply.with("ETag", etag).with("Last-Modified", "Fri, 20 Nov 2026 12:00:00 GMT")
+    }
+}
+
+pub(crate) struct Server {
+    address: SocketAddr,
+    requests: Arc<Mutex<Vec<Request>>>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Server {
+    pub(crate) fn start(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Server {
+            address: listener.local_addr().unwrap(),
+            requests: Arc::default(),
+            stopping: Arc::default(),
+        };
+        let (script, requests, stopping) =
+            (Arc::new(script), Arc::clone(&server.requests), Arc::clone(&server.stopping));
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                if stopping.load(Ordering::SeqCst) {
+                    break;
+                }
+                let (script, requests) = (Arc::clone(&script), Arc::clone(&requests));
+                // A client that goes away is no error here.
+                std::thread::spawn(move || connection.and_then(|stream| serve(stream, &*script, &requests)));
+            }
+        });
+        server
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+fn serve(
+    stream: TcpStream,
+    script: &dyn Fn(&Request) -> Reply,
+    requests: &Mutex<Vec<Request>>,
+) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut input = BufReader::new(stream.try_clone()?);
+    let mut output = stream;
+    while let Some(mut request) = read_request(&mut input, &mut output)? {
+        {
+            let mut requests = requests.lock().unwrap();
+            request.number = requests.len();
+            requests.push(request.clone());
+        }
+        if !write_reply(&mut output, &request, &script(&request))? {
+            return output.shutdown(std::net::Shutdown::Both);
+        }
+    }
+    Ok(())
+}
+
+fn read_request(input: &mut impl BufRead, output: &mut impl Write) -> io::Result<Option<Request>> {
+    let mut line = || -> io::Result<String> {
+        let mut line = String::new();
+        input.read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    };
+    let first = line()?;
+    let mut words = first.split(' ');
+    let (Some(method), Some(target)) = (words.next(), words.next()) else { return Ok(None) };
+    let mut headers = Vec::new();
+    loop {
+        let header = line()?;
+        let Some((name, value)) = header.split_once(':') else { break };
+        headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+    }
+    let mut request = Request {
+        number: 0,
+        method: method.to_owned(),
+        target: target.to_owned(),
+        headers,
+        body: Vec::new(),
+    };
+    if request.header("expect").is_some() {
+        output.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+    }
+    let length = request.header("content-length").map_or(0, |length| length.parse().unwrap());
+    request.body.resize(length, 0);
+    input.read_exact(&mut request.body)?;
+    Ok(Some(request))
+}
+
+/// Whether the connection stays open.
+fn write_reply(output: &mut impl Write, request: &Request, reply: &Reply) -> io::Result<bool> {
+    let mut head = format!("HTTP/1.1 {} Scripted\r\n", reply.status);
+    for (name, value) in &reply.headers {
+        write!(head, "{name}: {value}\r\n").unwrap();
+    }
+    match reply.framing {
+        _ if reply.status == 204 => {}
+        // A script may lie about the length.
+        Framing::Length if reply.headers.iter().any(|(name, _)| name == "Content-Length") => {}
+        Framing::Length => write!(head, "Content-Length: {}\r\n", reply.body.len()).unwrap(),
+        Framing::Chunked => head.push_str("Transfer-Encoding: chunked\r\n"),
+        Framing::Close => head.push_str("Connection: close\r\n"),
+    }
+    output.write_all(head.as_bytes())?;
+    output.write_all(b"\r\n")?;
+    if request.method == "HEAD" {
+        return Ok(true);
+    }
+    let sent = &reply.body[..reply.cut.unwrap_or(usize::MAX).min(reply.body.len())];
+    if reply.framing == Framing::Chunked {
+        for chunk in sent.chunks(1000) {
+            write!(output, "{:x}\r\n", chunk.len())?;
+            output.write_all(chunk)?;
+            output.write_all(b"\r\n")?;
+        }
+        if reply.cut.is_none() {
+            output.write_all(b"0\r\n\r\n")?;
+        }
+    } else {
+        output.write_all(sent)?;
+    }
+    Ok(reply.cut.is_none() && reply.framing != Framing::Close)
+}
