@@ -158,7 +158,7 @@ mod tests {
             hash.update(image(label(index), index, 1));
         }
         let hash = crate::hex(&hash.finalize());
-        assert_eq!(hash, "d58dff0e070275c4b7f9c9dba04ab65f567f3a2595732551920d9b7734ed2613");
+        assert_eq!(hash, "2af577d25416bc1532346f76b2d31c05b0bf4038e7ec28fa90b8dbf9bdb5a10a");
     }
 
     #[test]
