@@ -161,9 +161,10 @@ fn file_urls() {
 
 #[test]
 fn memory() {
-    let store = small_ranges().with_object_store("mem://", Arc::new(InMemory::new())).build();
+    let memory = Arc::new(InMemory::new());
+    let store = small_ranges().with_object_store("mem://", memory.clone()).build();
     let url = |name: &str| format!("mem://reading/{name}");
     reading(&store, &url, &|name, content| write(&store, &url(name), content));
-    writing(&store, "mem://writing");
+    writing(&Store::builder().with_object_store("mem://", memory).build(), "mem://writing");
     assert!(store.list("mem://nowhere").unwrap().is_empty());
 }
