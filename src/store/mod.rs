@@ -130,8 +130,8 @@ impl Store {
 
     fn list_at(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
         match self.place(prefix)? {
-            Place::Local(path) if prefix.starts_with("file:") => local::list(&path, |path| file_url(path)),
-            Place::Local(path) => local::list(&path, |path| path_text(path)),
+            Place::Local(path) if prefix.starts_with("file:") => local::list(&path, file_url),
+            Place::Local(path) => local::list(&path, path_text),
             Place::Source(source) => runtime::run(source.list(prefix).try_collect()),
         }
     }
