@@ -60,10 +60,12 @@ pub(crate) fn reading(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(
     inside_executors(store, &url("plain.tar"));
 }
 
+type Compress = fn(&[u8]) -> Vec<u8>;
+
 fn compressed(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[u8])) {
     let (first, second) = (noise(3 * RANGE), noise(2 * RANGE));
     let whole = [first.clone(), second.clone()].concat();
-    let mut suffixes: Vec<(&str, fn(&[u8]) -> Vec<u8>)> = Vec::new();
+    let mut suffixes: Vec<(&str, Compress)> = Vec::new();
     #[cfg(feature = "gzip")]
     suffixes.push((".tar.gz", |bytes| {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
