@@ -145,9 +145,9 @@ struct Download {
 async fn open(object: Arc<Object>) -> Result<Ring> {
     let asked = object.limits.range_size;
     let first = object.get_first(Some(0..asked)).await?;
-    let (range, size) = match (first.range.clone(), first.size) {
+    let size = match (&first.range, first.size) {
         (None, _) => return whole(object, first),
-        (Some(range), Some(size)) if range.end == size || first.version.is_some() => (range, size),
+        (Some(range), Some(size)) if range.end == size || first.version.is_some() => size,
         // Parts of an object of unknown size or version could come from different objects: it is read in one go.
         _ => {
             let response = object.get_first(None).await?;
@@ -156,9 +156,6 @@ async fn open(object: Arc<Object>) -> Result<Ring> {
     };
     let pin = Arc::new(Pin { size, version: first.version.clone() });
     let end = asked.min(size);
-    if range.end != end {
-        pin.check(&first, 0, end)?;
-    }
     // The chunks of a range wait in memory until they are read; its length bounds them.
     let (sender, chunks) = async_channel::unbounded();
     let task = runtime::spawn(download(Arc::clone(&object), Arc::clone(&pin), 0..end, Some(first), sender))?;

@@ -32,14 +32,14 @@ fn runtime() -> Result<&'static Runtime> {
 pub(super) fn spawn<T: Send + 'static>(
     future: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<Task<T>> {
-    Ok(Task(runtime()?.spawn(future)))
+    Ok(Task::new(runtime()?.spawn(future)))
 }
 
 /// Runs blocking work on a thread of its own. The work is not cancelled when the task is dropped.
 pub(super) fn spawn_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<Task<T>> {
-    Ok(Task(runtime()?.spawn_blocking(work)))
+    Ok(Task::new(runtime()?.spawn_blocking(work)))
 }
 
 /// Runs `future` on the I/O runtime and waits for it, from any thread, asynchronous contexts included.
@@ -47,21 +47,37 @@ pub(super) fn run<T: Send + 'static>(future: impl Future<Output = Result<T>> + S
     block_on(spawn(future)?)
 }
 
-/// Something that runs on the I/O runtime. Dropping it cancels it.
+/// Something that runs on the I/O runtime. Dropping it cancels it, unless it is detached.
 #[derive(Debug)]
-pub(super) struct Task<T>(JoinHandle<Result<T>>);
+pub(super) struct Task<T> {
+    handle: JoinHandle<Result<T>>,
+    detached: bool,
+}
+
+impl<T> Task<T> {
+    fn new(handle: JoinHandle<Result<T>>) -> Self {
+        Task { handle, detached: false }
+    }
+
+    /// Lets it run to its end with nobody waiting for it.
+    pub(super) fn detach(mut self) {
+        self.detached = true;
+    }
+}
 
 impl<T> Future for Task<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
-        Pin::new(&mut self.0).poll(cx).map(|joined| joined.unwrap_or_else(|error| Err(panicked(error))))
+        Pin::new(&mut self.handle).poll(cx).map(|joined| joined.unwrap_or_else(|error| Err(panicked(error))))
     }
 }
 
 impl<T> Drop for Task<T> {
     fn drop(&mut self) {
-        self.0.abort();
+        if !self.detached {
+            self.handle.abort();
+        }
     }
 }
 

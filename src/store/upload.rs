@@ -96,6 +96,15 @@ impl Write for UploadWriter {
     }
 }
 
+impl Drop for UploadWriter {
+    fn drop(&mut self) {
+        // The source sees that the body broke off, and cleans up behind itself.
+        if let Some(upload) = self.upload.take() {
+            upload.detach();
+        }
+    }
+}
+
 impl ObjectWriter for UploadWriter {
     fn finish(mut self: Box<Self>) -> Result<ObjectInfo> {
         self.send_buffer()?;

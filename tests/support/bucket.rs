@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 
 #[derive(Default)]
 struct Bucket {
-    objects: BTreeMap<String, Vec<u8>>,
+    /// The content and ETag by key.
+    objects: BTreeMap<String, (Vec<u8>, String)>,
     uploads: BTreeMap<String, BTreeMap<u32, Vec<u8>>>,
     next_upload: usize,
 }
@@ -46,12 +47,12 @@ impl Bucket {
         match (request.method.as_str(), upload) {
             ("GET", _) if key.is_empty() => self.list(&parameters),
             ("GET" | "HEAD", _) => match self.objects.get(&key) {
-                Some(content) => Reply::object(request, content, &etag(content)),
+                Some((content, tag)) => Reply::object(request, content, tag),
                 None => Reply::new(404, "<Error><Code>NoSuchKey</Code></Error>"),
             },
             ("PUT", None) => {
                 let tag = etag(&request.body);
-                self.objects.insert(key, request.body.clone());
+                self.objects.insert(key, (request.body.clone(), tag.clone()));
                 Reply::new(200, "").with("ETag", tag)
             }
             ("PUT", Some(upload)) => {
@@ -71,7 +72,7 @@ impl Bucket {
             ("POST", Some(upload)) => {
                 let content = self.uploads.remove(upload).unwrap().into_values().collect::<Vec<_>>().concat();
                 let tag = etag(&content);
-                self.objects.insert(key, content);
+                self.objects.insert(key, (content, tag.clone()));
                 Reply::new(
                     200,
                     format!(
@@ -95,7 +96,7 @@ impl Bucket {
             self.objects.iter().filter(|(key, _)| key.starts_with(prefix) && key.as_str() > after).peekable();
         let mut text = String::from("<ListBucketResult>");
         let mut last = "";
-        for (key, content) in found.by_ref().take(PAGE) {
+        for (key, (content, tag)) in found.by_ref().take(PAGE) {
             last = key;
             write!(
                 text,
@@ -103,7 +104,7 @@ impl Bucket {
                  <LastModified>2026-11-20T12:00:00.000Z</LastModified></Contents>",
                 escaped(key),
                 content.len(),
-                etag(content)
+                tag
             )
             .unwrap();
         }
