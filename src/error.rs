@@ -231,8 +231,8 @@ pub enum ErrorKind {
         field: String,
     },
     /// An array is of another type or shape than was asked for.
-    #[error(transparent)]
-    Array(#[from] crate::codec::ArrayError),
+    #[error("{0}")]
+    Array(Source),
     /// A sample could not be written, because it would not read back as it is.
     #[error("this sample would not read back as it is: {0}")]
     Unwritable(String),
@@ -310,12 +310,6 @@ impl From<ErrorKind> for Error {
 
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
-        ErrorKind::from(error).into()
-    }
-}
-
-impl From<crate::codec::ArrayError> for Error {
-    fn from(error: crate::codec::ArrayError) -> Self {
         ErrorKind::from(error).into()
     }
 }

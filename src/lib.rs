@@ -99,7 +99,7 @@ pub use dataset::Dataset;
 pub use error::{Error, ErrorKind, Location, Result};
 pub use loader::Loader;
 pub use rng::Rng;
-pub use sample::{FromValue, Position, Sample, Value};
+pub use sample::{Array, FromValue, Position, Sample, Value};
 pub use shards::ShardList;
 pub use topology::Topology;
 

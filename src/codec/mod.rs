@@ -28,7 +28,6 @@
 //! [`Value::Arrays`]: crate::Value::Arrays
 //! [`Value::Image`]: crate::Value::Image
 
-mod array;
 mod decoder;
 mod encoder;
 #[cfg_attr(not(feature = "gzip"), path = "no_gzip.rs")]
@@ -39,7 +38,7 @@ mod npz;
 mod registry;
 mod scalar;
 
-pub use array::{Array, ArrayError, DType, Element};
+pub use crate::sample::{Array, ArrayError, DType, Element};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use npy::NpyError;

@@ -1,7 +1,9 @@
 //! A sample: its key, its fields, and where it came from.
 
+pub(crate) mod array;
 mod value;
 
+pub use array::{Array, ArrayError, DType, Element};
 pub use value::{FromValue, Value};
 
 use crate::Rng;

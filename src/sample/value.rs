@@ -1,6 +1,6 @@
 //! What a field holds, and how it becomes a Rust type.
 
-use crate::codec::Array;
+use super::Array;
 #[cfg(feature = "image")]
 use crate::image::Image;
 use bytes::Bytes;

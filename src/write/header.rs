@@ -5,7 +5,7 @@
 //! the `size` from 8 GiB on. With names of up to 100 ASCII characters, the headers are those of Python's `webdataset`
 //! under `mtime=0`, byte for byte.
 
-use super::tar::TarOptions;
+use super::options::TarOptions;
 use ::tar::{EntryType, Header};
 
 /// The unit in which a tar archive is laid out.

@@ -19,11 +19,13 @@
 mod compress;
 mod header;
 mod name;
+mod options;
 mod pattern;
 mod shards;
 mod tar;
 #[cfg(test)]
 mod tests;
 
+pub use options::TarOptions;
 pub use shards::{ShardInfo, ShardWriter, ShardWriterBuilder};
-pub use tar::{TarOptions, TarWriter};
+pub use tar::TarWriter;

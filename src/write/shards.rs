@@ -1,8 +1,9 @@
 //! A numbered series of archives.
 
 use super::compress::{Compression, Compressor};
+use super::options::TarOptions;
 use super::pattern::ShardPattern;
-use super::tar::{Layout, TarOptions, TarWriter, whole_archive};
+use super::tar::{Layout, TarWriter, whole_archive};
 use crate::Sample;
 use crate::error::{ErrorKind, Result};
 use crate::store::{ObjectWriter, Store, redacted};

@@ -2,7 +2,7 @@
 
 use super::header::{BLOCK, push_headers};
 use super::name::member_name;
-use crate::codec::Encoder;
+use super::options::TarOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tar::Limits;
 use crate::{Sample, Value};
@@ -14,45 +14,7 @@ use std::io::{self, Write};
 /// Tools write and read archives in records of this many bytes; some warn when the last one is short.
 const RECORD: u64 = 10_240;
 
-/// How members are written.
-///
-/// Owner and group are `bigdata` with the ids 0, as Python's `webdataset` writes them.
-#[derive(Debug, Clone)]
-pub struct TarOptions {
-    pub(super) mtime: u64,
-    pub(super) mode: u32,
-    encoder: Encoder,
-}
-
 impl TarOptions {
-    /// Modification time 0, mode `0o444`, the [standard encoder](Encoder::standard).
-    #[must_use]
-    pub fn new() -> Self {
-        TarOptions { mtime: 0, mode: 0o444, encoder: Encoder::standard() }
-    }
-
-    /// The modification time of every member, in seconds since 1970. It is fixed so that the same samples make the
-    /// same archive.
-    #[must_use]
-    pub fn mtime(mut self, seconds: u64) -> Self {
-        self.mtime = seconds;
-        self
-    }
-
-    /// The permission bits of every member.
-    #[must_use]
-    pub fn mode(mut self, mode: u32) -> Self {
-        self.mode = mode;
-        self
-    }
-
-    /// Turns the values of fields that are not raw bytes into bytes.
-    #[must_use]
-    pub fn encoder(mut self, encoder: Encoder) -> Self {
-        self.encoder = encoder;
-        self
-    }
-
     /// Checks and encodes a sample; nothing is written yet.
     pub(super) fn lay_out<'a>(&self, sample: &'a Sample) -> Result<Layout<'a>> {
         self.members(sample).map_err(|error| sample.locate(error))
@@ -79,12 +41,6 @@ impl TarOptions {
             layout.members.push(Member { name, head, body });
         }
         Ok(layout)
-    }
-}
-
-impl Default for TarOptions {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -228,6 +184,7 @@ fn unwritable(why: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::Encoder;
 
     fn archive(samples: &[Sample]) -> Vec<u8> {
         let mut writer = TarWriter::new(Vec::new());

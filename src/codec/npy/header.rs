@@ -1,7 +1,8 @@
 //! The dictionary in an npy file, and numpy's notation of types.
 
 use super::NpyError;
-use crate::codec::array::{DType, MAX_AXES};
+use crate::sample::DType;
+use crate::sample::array::MAX_AXES;
 
 /// What the dictionary says about the data.
 #[derive(Debug, PartialEq)]

@@ -5,7 +5,8 @@
 
 mod header;
 
-use super::array::{Array, byte_len};
+use crate::sample::Array;
+use crate::sample::array::byte_len;
 use bytes::Bytes;
 use header::{Header, descr};
 

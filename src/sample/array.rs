@@ -1,10 +1,11 @@
 //! An array with a shape, as npy files hold it.
 
+use crate::error::{Error, ErrorKind};
 use bytes::Bytes;
 use std::fmt;
 
 /// The most axes that an array can have, as in numpy.
-pub(super) const MAX_AXES: usize = 64;
+pub(crate) const MAX_AXES: usize = 64;
 
 /// An array of numbers: little-endian, row-major (C order).
 ///
@@ -116,6 +117,12 @@ pub enum ArrayError {
     },
 }
 
+impl From<ArrayError> for Error {
+    fn from(error: ArrayError) -> Self {
+        ErrorKind::Array(Box::new(error)).into()
+    }
+}
+
 impl Array {
     /// Makes an array of little-endian elements that stand in row-major order.
     ///
@@ -191,7 +198,7 @@ impl fmt::Debug for Array {
 }
 
 /// The bytes that an array takes; none when no `usize` can say it.
-pub(super) fn byte_len(shape: &[usize], item: usize) -> Option<usize> {
+pub(crate) fn byte_len(shape: &[usize], item: usize) -> Option<usize> {
     if shape.contains(&0) {
         return Some(0);
     }
