@@ -2,6 +2,7 @@
 
 mod batches;
 mod builder;
+mod chunks;
 
 pub use batches::{Batches, BatchesStream};
 pub use builder::LoaderBuilder;
@@ -115,7 +116,8 @@ impl<T: Send + 'static> Loader<T> {
     /// The batches of all epochs from `first` on, one epoch after the other, without an end: for training by the number
     /// of steps. See [`with_epoch`](crate::adapters::IteratorExt::with_epoch) for epochs of a fixed length.
     ///
-    /// It ends after an epoch without a single item, rather than going on for ever with nothing.
+    /// It ends after an epoch without a single batch, be it for errors or because no sample is left, rather than going
+    /// on for ever with nothing.
     pub fn epochs(&self, first: u64) -> impl Iterator<Item = Result<Batch<T>>> + Send + use<T> {
         let loader = self.clone();
         let mut next = first;
@@ -124,13 +126,13 @@ impl<T: Send + 'static> Loader<T> {
         std::iter::from_fn(move || {
             loop {
                 if let Some(batch) = current.next() {
-                    empty = false;
+                    empty &= batch.is_err();
                     return Some(batch);
                 }
                 if std::mem::replace(&mut empty, true) {
                     return None;
                 }
-                next += 1;
+                next = next.checked_add(1)?;
                 current = loader.epoch(next);
             }
         })

@@ -3,6 +3,7 @@
 
 pub mod names;
 pub mod python;
+pub mod shards;
 
 use bytes::Bytes;
 use shardstream::store::Store;
