@@ -60,7 +60,11 @@ pub fn keys(samples: impl Iterator<Item = Result<Sample>>) -> Vec<String> {
 
 /// The keys of all samples of shards of so many samples each.
 pub fn all_keys(sizes: &[usize]) -> Vec<String> {
-    sizes.iter().enumerate().flat_map(|(shard, &size)| (0..size).map(move |sample| key(shard, sample))).collect()
+    sizes
+        .iter()
+        .enumerate()
+        .flat_map(|(shard, &size)| (0..size).map(move |sample| key(shard, sample)))
+        .collect()
 }
 
 /// The same items in order.
