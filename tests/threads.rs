@@ -91,7 +91,12 @@ impl Source for Custom {
         });
         let body = match self.behaviour {
             Behaviour::Silent => return future::pending().boxed(),
-            Behaviour::StallsAfter(count) => samples.take(count).chain(stream::pending()).boxed(),
+            Behaviour::StallsAfter(count) => {
+                // Holds the counter to the end, as the samples do.
+                let held = Arc::clone(&self.given);
+                let stall = stream::pending().inspect(move |_| drop(Arc::clone(&held)));
+                samples.take(count).chain(stall).boxed()
+            }
             Behaviour::Endless => samples.boxed(),
         };
         future::ready(Ok(GetResponse::new(body))).boxed()
