@@ -23,14 +23,21 @@ use std::fmt;
 /// ```
 ///
 /// Each logical stream of the dataset is read, parsed and shuffled on a thread of its own; `threads` more do the map
-/// (decode, augment); the batches are collected on one more, ahead of the trainer. Every queue between them is bounded.
+/// (decode, augment); the batches are collected on one more, ahead of the trainer. Every queue between them is bounded: beyond the shuffle buffers and the batches ahead, some 4 chunks for each stream and 3
+/// for each thread are on their way, where a chunk is up to 16 samples, and fewer when they are large (256 KiB).
 /// The batches of an epoch depend on the dataset, the seed, the epoch and the options, never on the number of
 /// threads or on what arrives first.
 ///
 /// An epoch is an [`Iterator`] ([`epoch`](Loader::epoch)) or a [`Stream`](futures::Stream)
-/// ([`Batches::into_stream`]). Dropping it stops and joins all threads, also those that wait for the network. An
-/// error anywhere comes out at its place among the batches, and iteration can go on after it; a panic of the map
-/// comes out as [`ErrorKind::Panicked`](crate::ErrorKind::Panicked).
+/// ([`Batches::into_stream`]). Dropping it stops and joins all threads, also those that wait for the network; what is
+/// waited for is the map of one sample on each thread.
+///
+/// An error comes out when it would be its turn, ahead of the samples that wait in the shuffle buffer of its stream or in
+/// the batch that is being filled, and iteration can go on after it. A panic of the map is the
+/// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) of that one sample.
+///
+/// Nothing here makes the ranks of a job take the same number of steps: where their shards differ in size, so does the
+/// number of batches in an epoch. Take the same number from [`epochs`](Loader::epochs) on all of them.
 ///
 /// ```
 /// use shardstream::prelude::*;
