@@ -42,6 +42,7 @@ impl From<ShardList> for Shards {
 #[must_use = "a builder does nothing until it is built"]
 pub struct DatasetBuilder {
     shards: Shards,
+    only: Option<Vec<usize>>,
     store: Option<Store>,
     topology: Option<Topology>,
     streams: Option<usize>,
@@ -54,6 +55,7 @@ impl DatasetBuilder {
     pub(super) fn new(shards: Shards) -> Self {
         DatasetBuilder {
             shards,
+            only: None,
             store: None,
             topology: None,
             streams: None,
@@ -70,10 +72,37 @@ impl DatasetBuilder {
     }
 
     /// Which rank and worker this process is. Default: the only one; but where the environment says that there are
-    /// several ranks, this must be said, so that no job reads everything on every rank by mistake. Give
+    /// several ranks or workers, this must be said, so that no job reads everything on every rank by mistake. Give
     /// [`Topology::detect`] to split the shards, [`Topology::single`] to read them all.
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = Some(topology);
+        self
+    }
+
+    /// Reads only the shards of these numbers in the list, in this order: for a part of a dataset, or for a splitter of
+    /// your own. Default: all.
+    ///
+    /// The samples keep their [positions](crate::Sample::position) in the whole list, and with them their random
+    /// numbers. What is left is dealt by the [topology](DatasetBuilder::topology) as ever, so that a splitter which has
+    /// dealt with the ranks goes with a single one:
+    ///
+    /// ```
+    /// use shardstream::plan::split_by;
+    /// use shardstream::prelude::*;
+    ///
+    /// let shards = ShardList::expand("gs://bucket/train-{000000..000007}.tar")?;
+    /// let topology = Topology::new(1, 2)?; // in earnest: Topology::detect()?
+    /// // Contiguous blocks in place of every other shard.
+    /// let blocks = |number: usize, who: &Topology| number * who.world_size() / 8 == who.rank();
+    /// let mine: Vec<usize> = split_by(0..shards.len(), &topology, blocks).collect();
+    /// assert_eq!(mine, [4, 5, 6, 7]);
+    ///
+    /// let dataset = Dataset::builder(shards).only(mine).topology(Topology::single()).build()?;
+    /// assert_eq!(dataset.plan().shards(), 4);
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    pub fn only(mut self, numbers: impl IntoIterator<Item = usize>) -> Self {
+        self.only = Some(numbers.into_iter().collect());
         self
     }
 
@@ -110,7 +139,8 @@ impl DatasetBuilder {
     ///
     /// # Errors
     /// A pattern that is malformed or matches nothing, fewer shards than streams, a number of streams that the ranks
-    /// cannot share evenly, or a topology that should have been said.
+    /// cannot share evenly, a topology that should have been said, or [`only`](DatasetBuilder::only) with a number that
+    /// no shard has.
     pub fn build(self) -> Result<Dataset> {
         let topology = match self.topology {
             Some(topology) => topology,
@@ -121,16 +151,25 @@ impl DatasetBuilder {
             Shards::List(list) => list,
             Shards::Pattern(pattern) => resolve(&pattern, &store)?,
         };
+        if shards.is_empty() {
+            return Err(ErrorKind::NoShards("the list is empty".into()).into());
+        }
+        let numbers = self.only.unwrap_or_else(|| (0..shards.len()).collect());
+        if let Some(number) = numbers.iter().find(|number| **number >= shards.len()) {
+            let message =
+                format!("only shard {number}, but the last of {} is {}", shards.len(), shards.len() - 1);
+            return Err(ErrorKind::Config(message).into());
+        }
         let readers = topology.readers();
         check_enough(
-            shards.len(),
+            numbers.len(),
             readers,
             if topology.workers() > 1 { "workers of all ranks" } else { "ranks" },
         )?;
         let plan =
-            Plan::new(shards.len(), self.streams.unwrap_or(readers), self.seed)?.shuffled(self.shuffle);
+            Plan::new(numbers.len(), self.streams.unwrap_or(readers), self.seed)?.shuffled(self.shuffle);
         let streams = plan.streams_of(&topology)?.collect();
-        let inner = Inner { shards, store, plan, streams, seed: self.seed, limits: self.limits };
+        let inner = Inner { shards, numbers, store, plan, streams, seed: self.seed, limits: self.limits };
         Ok(Dataset(Arc::new(inner)))
     }
 }
@@ -138,12 +177,11 @@ impl DatasetBuilder {
 /// The topology of a process that was not told one.
 fn single_unless_told_otherwise() -> Result<Topology> {
     let found = Topology::detect()?;
-    if found.world_size() > 1 {
-        let (launcher, ranks) = (found.launcher(), found.world_size());
+    if found.readers() > 1 {
         let message = format!(
-            "{launcher} started {ranks} ranks, and the dataset was not told what that means: give it \
-             `.topology(Topology::detect()?)` to split the shards over the ranks, or \
-             `.topology(Topology::single())` to read all of them on every rank"
+            "the environment says that this is {found}, and the dataset was not told what that means: give it \
+             `.topology(Topology::detect()?)` to split the shards, or `.topology(Topology::single())` to read all of \
+             them here and everywhere else"
         );
         return Err(ErrorKind::Topology(message).into());
     }

@@ -6,7 +6,7 @@ mod stop;
 
 pub use builder::{DatasetBuilder, Shards};
 pub use reader::{ShardReader, ShardReaderStream};
-pub use stop::Stop;
+pub(crate) use stop::Stop;
 
 use crate::adapters::{Mix, round_robin};
 use crate::plan::Plan;
@@ -52,6 +52,8 @@ pub struct Dataset(Arc<Inner>);
 
 struct Inner {
     shards: ShardList,
+    /// The numbers of the shards that the plan deals.
+    numbers: Vec<usize>,
     store: Store,
     plan: Plan,
     /// The logical streams that this process reads.
@@ -67,7 +69,7 @@ impl Dataset {
         DatasetBuilder::new(shards.into())
     }
 
-    /// The shards, of all ranks.
+    /// The shards, of all ranks: the whole list, with those that are not [read](DatasetBuilder::only) too.
     #[must_use]
     pub fn shards(&self) -> &ShardList {
         &self.0.shards
@@ -79,7 +81,8 @@ impl Dataset {
         self.0.seed
     }
 
-    /// The plan by which the shards are dealt to streams.
+    /// The plan by which the shards are dealt to streams. The numbers that it deals are places in the list; under
+    /// [`only`](DatasetBuilder::only), places among the shards which that names.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.0.plan

@@ -105,9 +105,9 @@ struct Opener {
 
 impl Opener {
     fn open_next(&mut self) -> Option<Result<(Body, SampleParser)>> {
-        let number = self.order.next()?;
         let inner = &*self.dataset.0;
-        // The plan deals the numbers of this very list.
+        // The plan deals the places in this very list.
+        let number = *inner.numbers.get(self.order.next()?)?;
         let url = inner.shards.get(number)?;
         let body = match inner.store.open(url) {
             Ok(body) => body,

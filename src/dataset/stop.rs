@@ -1,38 +1,46 @@
 //! Ending reads that wait for the network, when nobody wants their data any more.
 
 use crate::store::Stopper;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Ends the reading of one or several [`ShardReader`](super::ShardReader)s from another thread.
 ///
 /// A reader that waits for the network wakes with an error; one that goes on finds nothing more to read.
 #[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<Mutex<State>>);
+pub(crate) struct Stop(Arc<Shared>);
 
 #[derive(Debug, Default)]
-struct State {
-    stopped: bool,
+struct Shared {
+    /// Set under the lock of `reading`, so that no reader slips in between.
+    stopped: AtomicBool,
     /// What is being read, by reader.
-    reading: Vec<(usize, Stopper)>,
+    reading: Mutex<Vec<(usize, Stopper)>>,
 }
 
 impl Stop {
     /// Ends all reads, now and later.
-    pub fn stop(&self) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.stopped = true;
-        for (_, stopper) in state.reading.drain(..) {
+    pub(crate) fn stop(&self) {
+        let mut reading = self.0.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.stopped.store(true, Ordering::Release);
+        for (_, stopper) in reading.drain(..) {
             stopper.stop();
         }
     }
 
+    /// Whether reading has been ended.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.0.stopped.load(Ordering::Acquire)
+    }
+
     /// Notes what `reader` reads now, in place of what it read before. False when there is to be no more reading.
     pub(super) fn reads(&self, reader: usize, stopper: Stopper) -> bool {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.reading.retain(|(other, _)| *other != reader);
-        if !state.stopped {
-            state.reading.push((reader, stopper));
+        let mut reading = self.0.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        reading.retain(|(other, _)| *other != reader);
+        let go_on = !self.is_stopped();
+        if go_on {
+            reading.push((reader, stopper));
         }
-        !state.stopped
+        go_on
     }
 }

@@ -1,21 +1,20 @@
 //! One epoch: the composition of the stages, and its end.
 
+use super::chunks::{Chunk, chunks, unchunked};
 use super::{Last, Loader, LoaderBuilder};
 use crate::adapters::{
     Background, BackgroundStream, Batch, Batched, IteratorExt, Staged, catch, round_robin,
 };
 use crate::dataset::Stop;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::rng::Rng;
 use crate::sample::Sample;
 use futures::Stream;
 use std::fmt;
+use std::iter::{self, FusedIterator};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Samples go from thread to thread in chunks of so many, so that a small one does not pay for a hand-over.
-const CHUNK: usize = 16;
 /// How many chunks the thread of a stream prepares ahead.
 const CHUNKS_PER_STREAM: usize = 2;
 /// How many chunks are prepared ahead for each thread that maps.
@@ -51,28 +50,9 @@ impl Drop for StopOnDrop {
 
 impl<T: Send + 'static> Batches<T> {
     pub(super) fn new(loader: &Loader<T>, epoch: u64) -> Self {
-        let Loader { items: LoaderBuilder { dataset, shuffle, shuffle_bytes, threads, map }, .. } = loader;
         let stop = Stop::default();
-        let streams = dataset.streams().iter().map(|&stream| {
-            dataset
-                .read(epoch, stream)
-                .stopped_by(stop.clone(), stream)
-                .shuffle_with(*shuffle, Rng::new(dataset.seed(), epoch, stream as u64))
-                .max_bytes(*shuffle_bytes)
-                .batched(CHUNK)
-                .prefetch(CHUNKS_PER_STREAM)
-                .unbatched()
-        });
-        let map = Arc::clone(map);
-        let items = round_robin(streams)
-            .longest()
-            .batched(CHUNK)
-            .par_map(*threads, move |chunk: Batch<Sample>| {
-                Ok(chunk.into_iter().map(|sample| mapped(&*map, sample)).collect::<Vec<_>>())
-            })
-            .ahead(threads.saturating_mul(CHUNKS_PER_THREAD).max(1))
-            .flat_map(|chunk| chunk.unwrap_or_else(|error| vec![Err(error)]));
-        let batches = (Box::new(items) as Items<T>).batched(loader.batch);
+        let items = items(&loader.items, epoch, &stop);
+        let batches = items.batched(loader.batch);
         let batches = match loader.last {
             Last::Partial(partial) => batches.partial(partial),
             Last::Pad(pad) => pad(batches),
@@ -88,6 +68,38 @@ impl<T: Send + 'static> Batches<T> {
     }
 }
 
+/// All up to the batches: the streams, each on its thread, and the threads that map.
+fn items<T: Send + 'static>(options: &LoaderBuilder<T>, epoch: u64, stop: &Stop) -> Items<T> {
+    let LoaderBuilder { dataset, shuffle, shuffle_bytes, threads, map } = options.clone();
+    if shuffle_bytes == 0 {
+        // Each stream would say so.
+        let what = "a shuffle buffer of 0 bytes: give it the size of many samples";
+        return Box::new(iter::once(Err(ErrorKind::Config(what.into()).into())));
+    }
+    let (reading, mapping) = (stop.clone(), stop.clone());
+    let read = move |&stream: &usize| {
+        let samples = dataset
+            .read(epoch, stream)
+            .stopped_by(reading.clone(), stream)
+            .shuffle_with(shuffle, Rng::new(dataset.seed(), epoch, stream as u64))
+            .max_bytes(shuffle_bytes);
+        // All are started before one is waited for: it may take long until a shuffle buffer is full.
+        unchunked(chunks(samples).prefetch(CHUNKS_PER_STREAM).started())
+    };
+    let streams = options.dataset.clone();
+    let samples =
+        iter::once_with(move || round_robin(streams.streams().iter().map(read)).longest()).flatten();
+    let mapped = chunks(samples).par_map(threads, move |chunk: Chunk<Sample>| {
+        let map_one = |sample: Result<Sample>| match mapping.is_stopped() {
+            // Nobody waits for it.
+            true => Err(ErrorKind::Stopped.into()),
+            false => sample.and_then(|sample| mapped(&*map, sample)),
+        };
+        Ok(chunk.into_iter().map(map_one).collect::<Chunk<T>>())
+    });
+    Box::new(unchunked(mapped.ahead(threads.saturating_mul(CHUNKS_PER_THREAD).max(1))))
+}
+
 /// Maps one sample; an error or a panic says which sample it was.
 fn mapped<T>(map: &(dyn Fn(Sample) -> Result<T> + Send + Sync), sample: Sample) -> Result<T> {
     let place = sample.place();
@@ -101,6 +113,8 @@ impl<T> Iterator for Batches<T> {
         self.batches.next()
     }
 }
+
+impl<T> FusedIterator for Batches<T> {}
 
 impl<T> Stream for BatchesStream<T> {
     type Item = Result<Batch<T>>;

@@ -2,6 +2,7 @@
 
 mod batches;
 mod builder;
+mod chunks;
 
 pub use batches::{Batches, BatchesStream};
 pub use builder::LoaderBuilder;
@@ -22,14 +23,21 @@ use std::fmt;
 /// ```
 ///
 /// Each logical stream of the dataset is read, parsed and shuffled on a thread of its own; `threads` more do the map
-/// (decode, augment); the batches are collected on one more, ahead of the trainer. Every queue between them is bounded.
+/// (decode, augment); the batches are collected on one more, ahead of the trainer. Every queue between them is bounded: beyond the shuffle buffers and the batches ahead, some 4 chunks for each stream and 3
+/// for each thread are on their way, where a chunk is up to 16 samples, and fewer when they are large (256 KiB).
 /// The batches of an epoch depend on the dataset, the seed, the epoch and the options, never on the number of
 /// threads or on what arrives first.
 ///
 /// An epoch is an [`Iterator`] ([`epoch`](Loader::epoch)) or a [`Stream`](futures::Stream)
-/// ([`Batches::into_stream`]). Dropping it stops and joins all threads, also those that wait for the network. An
-/// error anywhere comes out at its place among the batches, and iteration can go on after it; a panic of the map
-/// comes out as [`ErrorKind::Panicked`](crate::ErrorKind::Panicked).
+/// ([`Batches::into_stream`]). Dropping it stops and joins all threads, also those that wait for the network; what is
+/// waited for is the map of one sample on each thread.
+///
+/// An error comes out when it would be its turn, ahead of the samples that wait in the shuffle buffer of its stream or in
+/// the batch that is being filled, and iteration can go on after it. A panic of the map is the
+/// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) of that one sample.
+///
+/// Nothing here makes the ranks of a job take the same number of steps: where their shards differ in size, so does the
+/// number of batches in an epoch. Take the same number from [`epochs`](Loader::epochs) on all of them.
 ///
 /// ```
 /// use shardstream::prelude::*;
@@ -115,7 +123,8 @@ impl<T: Send + 'static> Loader<T> {
     /// The batches of all epochs from `first` on, one epoch after the other, without an end: for training by the number
     /// of steps. See [`with_epoch`](crate::adapters::IteratorExt::with_epoch) for epochs of a fixed length.
     ///
-    /// It ends after an epoch without a single item, rather than going on for ever with nothing.
+    /// It ends after an epoch without a single batch, be it for errors or because no sample is left, rather than going
+    /// on for ever with nothing.
     pub fn epochs(&self, first: u64) -> impl Iterator<Item = Result<Batch<T>>> + Send + use<T> {
         let loader = self.clone();
         let mut next = first;
@@ -124,13 +133,13 @@ impl<T: Send + 'static> Loader<T> {
         std::iter::from_fn(move || {
             loop {
                 if let Some(batch) = current.next() {
-                    empty = false;
+                    empty &= batch.is_err();
                     return Some(batch);
                 }
                 if std::mem::replace(&mut empty, true) {
                     return None;
                 }
-                next += 1;
+                next = next.checked_add(1)?;
                 current = loader.epoch(next);
             }
         })

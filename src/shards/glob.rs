@@ -43,6 +43,9 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     Glob::new(pattern).is_ok_and(|glob| glob.matches(name))
 }
 
+/// Each `*` multiplies the time that a match can take, up to minutes for a few dozen of them.
+const MAX_STARS: usize = 8;
+
 /// A pattern ready to be matched against many names.
 #[derive(Debug, Clone)]
 pub struct Glob {
@@ -54,16 +57,23 @@ impl Glob {
     /// Compiles a pattern. One without wildcards matches itself alone.
     ///
     /// # Errors
-    /// [`ErrorKind::Pattern`] when a `[` is not closed, or `**` is not a whole part of the path.
+    /// [`ErrorKind::Pattern`] when a `[` is not closed, `**` is not a whole part of the path, or there are more than
+    /// 8 `*`.
     pub fn new(pattern: &str) -> Result<Self> {
         let (prefix, rest) = split(pattern).unwrap_or((pattern, ""));
+        let bad = |position: usize, message: String| ErrorKind::Pattern {
+            pattern: pattern.to_owned(),
+            position: prefix.len() + position,
+            message,
+        };
+        if let Some((position, _)) =
+            rest.match_indices('*').filter(|(at, _)| !rest[..*at].ends_with('*')).nth(MAX_STARS)
+        {
+            return Err(bad(position, format!("more than {MAX_STARS} `*`")).into());
+        }
         let compiled = Pattern::new(rest).map_err(|error| {
             let position = rest.char_indices().nth(error.pos).map_or(rest.len(), |(at, _)| at);
-            ErrorKind::Pattern {
-                pattern: pattern.to_owned(),
-                position: prefix.len() + position,
-                message: format!("bad wildcard: {}", error.msg),
-            }
+            bad(position, format!("bad wildcard: {}", error.msg))
         })?;
         Ok(Glob { prefix: prefix.to_owned(), rest: compiled })
     }
@@ -95,6 +105,13 @@ fn path_start(pattern: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_stars_are_counted() {
+        assert!(matches("/a/**/*-*-*-*-*-*-*.tar", "/a/b/c/1-2-3-4-5-6-7.tar"));
+        let error = Glob::new("/a/*-*-*-*-*-*-*-*-*.tar").unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Pattern { position: 19, .. }), "{error}");
+    }
     use proptest::prelude::*;
 
     #[test]

@@ -5,6 +5,7 @@ pub mod bucket;
 pub mod names;
 pub mod python;
 pub mod server;
+pub mod shards;
 
 use bytes::Bytes;
 use shardstream::store::Store;

@@ -71,6 +71,14 @@ impl<T> Background<T> {
         BackgroundStream(self)
     }
 
+    /// Starts the threads now, and not when the first item is asked for. Where that fails, the first item is the error.
+    pub(crate) fn started(mut self) -> Self {
+        if let Err(error) = self.crew() {
+            self.state = State::New(Box::new(|_| Err(error)));
+        }
+        self
+    }
+
     /// The threads, started if they were not, or nothing after the end.
     fn crew(&mut self) -> Result<Option<&mut Crew<T>>> {
         if let State::New(_) = self.state

@@ -1,0 +1,62 @@
+//! Any bytes are samples and errors, and the same ones wherever the bytes are cut.
+#![no_main]
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use shardstream::tar::{Parsed, SampleParser};
+
+/// All that the parser gives: samples with their fields, and errors with their places.
+fn parse(chunks: impl Iterator<Item = Bytes>) -> Vec<String> {
+    let mut chunks = chunks;
+    let mut parser = SampleParser::new("s.tar");
+    let mut found = Vec::new();
+    loop {
+        match parser.next() {
+            Ok(Parsed::NeedInput) => match chunks.next() {
+                Some(chunk) => parser.push(chunk),
+                None => parser.finish(),
+            },
+            Ok(Parsed::Sample(sample)) => {
+                let fields: Vec<_> = sample.fields().map(|(name, value)| (name, value.as_bytes())).collect();
+                found.push(format!("{:?} {fields:?} {:?}", sample.key(), sample.position()));
+            }
+            Ok(Parsed::End) => break,
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => found.push(format!("{error:?}")),
+        }
+    }
+    assert!(matches!(parser.next(), Ok(Parsed::End)), "the end is the end");
+    found
+}
+
+/// Makes the checksums of all blocks right that could be headers, so that what is behind the check is reached.
+fn seal(archive: &mut [u8]) {
+    for block in archive.chunks_exact_mut(512).filter(|block| block[0] != 0) {
+        block[148..156].fill(b' ');
+        let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+        block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    }
+}
+
+/// Cuts the archive into pieces of up to `most` bytes, of lengths that depend on `seed`.
+fn cut(mut archive: Bytes, most: usize, seed: u8) -> impl Iterator<Item = Bytes> {
+    let mut state = u32::from(seed);
+    std::iter::from_fn(move || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let length = (state >> 16) as usize % most + 1;
+        (!archive.is_empty()).then(|| archive.split_to(length.min(archive.len())))
+    })
+}
+
+// The first three bytes say how; the rest is the archive.
+fuzz_target!(|data: &[u8]| {
+    let [sealed, most, seed, archive @ ..] = data else { return };
+    let mut archive = archive.to_vec();
+    if sealed % 2 == 1 {
+        seal(&mut archive);
+    }
+    let archive = Bytes::from(archive);
+    let whole = parse([archive.clone()].into_iter());
+    let most = 1 + usize::from(*most) * 8;
+    assert_eq!(parse(cut(archive, most, *seed)), whole);
+});

@@ -1,0 +1,74 @@
+//! Datasets in memory.
+
+use super::archive;
+use shardstream::dataset::DatasetBuilder;
+use shardstream::store::Store;
+use shardstream::store::object_store::memory::InMemory;
+use shardstream::write::ShardWriter;
+use shardstream::{Dataset, Result, Sample, ShardList, Topology};
+use std::io::Write;
+use std::sync::Arc;
+
+/// A store of which `mem://` is in memory.
+pub fn memory() -> Store {
+    Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build()
+}
+
+/// The key of a sample: its shard, and its number in the shard.
+pub fn key(shard: usize, sample: usize) -> String {
+    format!("{shard:02}-{sample:03}")
+}
+
+/// Writes shards of so many samples each.
+pub fn write(store: &Store, sizes: &[usize]) -> ShardList {
+    for (shard, &size) in sizes.iter().enumerate() {
+        // The writer makes no empty shards.
+        put(store, &url(shard), &archive(&[]));
+        let writer = ShardWriter::builder("mem://train/%06d.tar").store(store.clone());
+        let mut writer = writer.start_shard(shard as u64).build().unwrap();
+        for sample in 0..size {
+            writer.write(&Sample::new(key(shard, sample)).with("cls", sample as i64)).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+    ShardList::from_urls((0..sizes.len()).map(url))
+}
+
+/// The URL of a shard.
+pub fn url(shard: usize) -> String {
+    format!("mem://train/{shard:06}.tar")
+}
+
+/// Writes an object.
+pub fn put(store: &Store, url: &str, bytes: &[u8]) {
+    let mut object = store.create(url).unwrap();
+    object.write_all(bytes).unwrap();
+    object.finish().unwrap();
+}
+
+/// Begins a dataset of new shards of so many samples each, read by this process alone.
+pub fn dataset(sizes: &[usize]) -> DatasetBuilder {
+    let store = memory();
+    let shards = write(&store, sizes);
+    Dataset::builder(shards).store(store).topology(Topology::single())
+}
+
+/// The keys of samples that are sound.
+pub fn keys(samples: impl Iterator<Item = Result<Sample>>) -> Vec<String> {
+    samples.map(|sample| sample.unwrap().key().to_owned()).collect()
+}
+
+/// The keys of all samples of shards of so many samples each.
+pub fn all_keys(sizes: &[usize]) -> Vec<String> {
+    sizes
+        .iter()
+        .enumerate()
+        .flat_map(|(shard, &size)| (0..size).map(move |sample| key(shard, sample)))
+        .collect()
+}
+
+/// The same items in order.
+pub fn sorted<T: Ord>(mut items: Vec<T>) -> Vec<T> {
+    items.sort_unstable();
+    items
+}
