@@ -1,5 +1,6 @@
 //! One epoch: the composition of the stages, and its end.
 
+use super::chunked::Chunked;
 use super::{Last, Loader, LoaderBuilder};
 use crate::adapters::{
     Background, BackgroundStream, Batch, Batched, IteratorExt, Staged, catch, round_robin,
@@ -14,8 +15,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Samples go from thread to thread in chunks of so many, so that a small one does not pay for a hand-over.
-const CHUNK: usize = 16;
 /// How many chunks the thread of a stream prepares ahead.
 const CHUNKS_PER_STREAM: usize = 2;
 /// How many chunks are prepared ahead for each thread that maps.
@@ -59,14 +58,14 @@ impl<T: Send + 'static> Batches<T> {
                 .stopped_by(stop.clone(), stream)
                 .shuffle_with(*shuffle, Rng::new(dataset.seed(), epoch, stream as u64))
                 .max_bytes(*shuffle_bytes)
-                .batched(CHUNK)
+                .stage(Chunked::default())
                 .prefetch(CHUNKS_PER_STREAM)
                 .unbatched()
         });
         let map = Arc::clone(map);
         let items = round_robin(streams)
             .longest()
-            .batched(CHUNK)
+            .stage(Chunked::default())
             .par_map(*threads, move |chunk: Batch<Sample>| {
                 Ok(chunk.into_iter().map(|sample| mapped(&*map, sample)).collect::<Vec<_>>())
             })

@@ -2,6 +2,7 @@
 
 mod batches;
 mod builder;
+mod chunked;
 
 pub use batches::{Batches, BatchesStream};
 pub use builder::LoaderBuilder;
