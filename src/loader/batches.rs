@@ -53,14 +53,14 @@ impl<T: Send + 'static> Batches<T> {
         let Loader { items: LoaderBuilder { dataset, shuffle, shuffle_bytes, threads, map }, .. } = loader;
         let stop = Stop::default();
         let streams = dataset.streams().iter().map(|&stream| {
-            dataset
-                .read(epoch, stream)
-                .stopped_by(stop.clone(), stream)
-                .shuffle_with(*shuffle, Rng::new(dataset.seed(), epoch, stream as u64))
-                .max_bytes(*shuffle_bytes)
-                .stage(Chunked::default())
-                .prefetch(CHUNKS_PER_STREAM)
-                .unbatched()
+            let samples = dataset.read(epoch, stream).stopped_by(stop.clone(), stream);
+            let rng = Rng::new(dataset.seed(), epoch, stream as u64);
+            let samples: Items<Sample> = match *shuffle {
+                // A shuffle copies samples out of their chunks, for nothing where none stays.
+                0 | 1 => Box::new(samples),
+                size => Box::new(samples.shuffle_with(size, rng).max_bytes(*shuffle_bytes)),
+            };
+            samples.stage(Chunked::default()).prefetch(CHUNKS_PER_STREAM).unbatched()
         });
         let map = Arc::clone(map);
         let items = round_robin(streams)
