@@ -16,6 +16,9 @@ use std::time::Duration;
 use support::archive;
 use support::shards::dataset;
 
+/// Small samples go from thread to thread so many at a time.
+const CHUNK: usize = 128;
+
 /// These tests look at the threads of the process, so that they run one after the other.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -160,8 +163,9 @@ fn dropping_ends_all_threads() {
 fn dropping_ends_reads_that_wait_for_ever() {
     watched(|| {
         drop_at_any_point(&custom(Behaviour::Silent).0, &[0]);
-        // Of 60 samples of a stream one is held back until its end is seen, and the shuffle and the chunks hold some.
-        drop_at_any_point(&custom(Behaviour::StallsAfter(60)).0, &[0, 1, 2]);
+        // Of a stream that stalls one sample is held back until its end is seen, and the shuffle and the chunk in hand
+        // hold some.
+        drop_at_any_point(&custom(Behaviour::StallsAfter(3 * CHUNK)).0, &[0, 1, 2]);
     });
 }
 
@@ -179,7 +183,7 @@ fn a_blocked_consumer_wakes_when_the_batches_end() {
 #[test]
 fn dropping_waits_for_no_more_than_the_calls_under_way() {
     watched(|| {
-        let (dataset, given) = custom(Behaviour::StallsAfter(40));
+        let (dataset, given) = custom(Behaviour::StallsAfter(2 * CHUNK));
         let (begun, begins) = mpsc::channel();
         let gate = Arc::new(RwLock::new(()));
         let closed = gate.write().unwrap();
@@ -189,7 +193,7 @@ fn dropping_waits_for_no_more_than_the_calls_under_way() {
             drop(passed.read().unwrap());
             Ok(sample)
         });
-        let mut stream = items.batch(1000).epoch(0).into_stream();
+        let mut stream = items.batch(10 * CHUNK).epoch(0).into_stream();
         assert!(stream.next().now_or_never().is_none());
         for _ in 0..2 {
             begins.recv().unwrap();
@@ -221,7 +225,6 @@ fn settled(counter: &AtomicUsize) -> usize {
 fn a_consumer_that_rests_stops_the_readers() {
     const STREAMS: usize = 2;
     const THREADS: usize = 3;
-    const CHUNK: usize = 16;
     watched(|| {
         for (shuffle, batch, prefetch) in [(0, 4, 1), (100, 4, 2), (0, 50, 4)] {
             let (dataset, given) = custom(Behaviour::Endless);

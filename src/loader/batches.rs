@@ -78,11 +78,13 @@ fn items<T: Send + 'static>(options: &LoaderBuilder<T>, epoch: u64, stop: &Stop)
     }
     let (reading, mapping) = (stop.clone(), stop.clone());
     let read = move |&stream: &usize| {
-        let samples = dataset
-            .read(epoch, stream)
-            .stopped_by(reading.clone(), stream)
-            .shuffle_with(shuffle, Rng::new(dataset.seed(), epoch, stream as u64))
-            .max_bytes(shuffle_bytes);
+        let samples = dataset.read(epoch, stream).stopped_by(reading.clone(), stream);
+        let rng = Rng::new(dataset.seed(), epoch, stream as u64);
+        let samples: Items<Sample> = match shuffle {
+            // A buffer that holds nothing would still copy every sample out of its network chunk.
+            0 | 1 => Box::new(samples),
+            size => Box::new(samples.shuffle_with(size, rng).max_bytes(shuffle_bytes)),
+        };
         // All are started before one is waited for: it may take long until a shuffle buffer is full.
         unchunked(chunks(samples).prefetch(CHUNKS_PER_STREAM).started())
     };

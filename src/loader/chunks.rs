@@ -8,10 +8,10 @@ use std::iter;
 /// Items, and errors in their places among them.
 pub(super) type Chunk<T> = Vec<Result<T>>;
 
-/// A chunk is full at so many samples,
-const SAMPLES: usize = 16;
-/// or at so many bytes: for large samples a hand-over costs nothing, and chunks of them would fill the memory.
-const BYTES: usize = 256 << 10;
+/// A chunk is full at so many samples: measured, beyond this the hand-over of small ones costs no less.
+const SAMPLES: usize = 128;
+/// Or at so many bytes: for large samples a hand-over costs nothing, and chunks of them would fill the memory.
+const BYTES: usize = 512 << 10;
 
 /// Cuts `samples` into chunks. A panic becomes the last item of the last one.
 pub(super) fn chunks<I>(samples: I) -> impl Iterator<Item = Result<Chunk<Sample>>>
@@ -19,8 +19,10 @@ where
     I: Iterator<Item = Result<Sample>>,
 {
     let mut samples = Some(samples);
+    let mut capacity = 0;
     iter::from_fn(move || {
-        let (mut chunk, mut bytes) = (Chunk::new(), 0_usize);
+        // A chunk is mostly as long as the one before it.
+        let (mut chunk, mut bytes) = (Chunk::with_capacity(capacity), 0_usize);
         while chunk.len() < SAMPLES && bytes < BYTES {
             let item = match catch(|| samples.as_mut()?.next()) {
                 Ok(item) => item,
@@ -33,6 +35,7 @@ where
             bytes = bytes.saturating_add(item.as_ref().map_or(0, Sample::size));
             chunk.push(item);
         }
+        capacity = chunk.len();
         (!chunk.is_empty()).then_some(Ok(chunk))
     })
 }

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 
-/// Bytes read at once, each time into a fresh buffer that samples can share.
-const CHUNK: usize = 1 << 20;
+/// Bytes read at once, each time into a fresh buffer that samples can share: few enough that what was read is still in
+/// the core's cache when it is parsed, and many enough that few samples straddle two buffers.
+const CHUNK: usize = 512 << 10;
 
 /// The chunks of a file. It is opened by the first read.
 #[derive(Debug)]

@@ -1,0 +1,63 @@
+//! How fast a data set can be read on this machine, before anything is decoded.
+//!
+//! ```text
+//! cargo run --release --example throughput -- samples 'data/train-{000000..000009}.tar'
+//! cargo run --release --example throughput -- stream 'data/train-{000000..000009}.tar'
+//! cargo run --release --example throughput -- loader 'data/train-{000000..000009}.tar' STREAMS THREADS SHUFFLE
+//! ```
+//!
+//! It counts the samples and the bytes of their fields, and prints them with the seconds that passed.
+
+use futures::StreamExt as _;
+use futures::executor::block_on_stream;
+use shardstream::prelude::*;
+use std::time::Instant;
+
+/// Samples, and the bytes of their fields.
+#[derive(Default)]
+struct Count {
+    samples: usize,
+    bytes: usize,
+}
+
+impl Count {
+    fn add(&mut self, sample: &Sample) {
+        self.samples += 1;
+        self.bytes += sample.size();
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [how, pattern, numbers @ ..] = &arguments[..] else {
+        return Err("usage: throughput samples|stream|loader PATTERN [STREAMS [THREADS [SHUFFLE]]]".into());
+    };
+    let number = |at: usize, default| numbers.get(at).map_or(Ok(default), |number| number.parse());
+    let dataset = Dataset::builder(pattern.as_str()).streams(number(0, 1)?).build()?;
+
+    let begun = Instant::now();
+    let mut count = Count::default();
+    match how.as_str() {
+        "samples" => {
+            for sample in dataset.samples(0) {
+                count.add(&sample?);
+            }
+        }
+        "stream" => {
+            for sample in block_on_stream(dataset.stream(0).boxed()) {
+                count.add(&sample?);
+            }
+        }
+        "loader" => {
+            let loader = Loader::builder(dataset).threads(number(1, 1)?).shuffle(number(2, 0)?).batch(64);
+            for batch in loader.epoch(0) {
+                batch?.iter().for_each(|sample| count.add(sample));
+            }
+        }
+        other => return Err(format!("{other} is none of samples, stream, loader").into()),
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let Count { samples, bytes } = count;
+    println!("{samples} samples, {bytes} bytes, {seconds:.3} s, {:.0} samples/s", samples as f64 / seconds);
+    Ok(())
+}
