@@ -45,7 +45,9 @@ impl Kind {
                     }
                     let mut header = tar::Header::new_ustar();
                     header.set_size(size as u64);
-                    archive.append_data(&mut header, format!("{sample:08}.{field}"), &content[..size]).unwrap();
+                    archive
+                        .append_data(&mut header, format!("{sample:08}.{field}"), &content[..size])
+                        .unwrap();
                 }
             }
             archive.finish().unwrap();
@@ -77,8 +79,7 @@ fn benches(c: &mut Criterion) {
             b.iter(|| block_on(one.stream(0).fold(0, count)))
         });
         for (streams, threads) in [(2, 1), (4, 2)] {
-            let loader =
-                Loader::builder(dataset(&pattern, streams)).shuffle(1000).threads(threads).batch(64);
+            let loader = Loader::builder(dataset(&pattern, streams)).shuffle(1000).threads(threads).batch(64);
             let name = BenchmarkId::new("loader", format!("{streams} streams, {threads} threads"));
             group.bench_function(name, |b| {
                 b.iter(|| loader.epoch(0).map(|batch| black_box(batch.unwrap()).len()).sum::<usize>())
