@@ -119,3 +119,7 @@ pub mod prelude {
 #[cfg(all(doctest, feature = "image"))]
 #[doc = include_str!("../README.md")]
 mod readme {}
+
+#[cfg(all(doctest, feature = "image"))]
+#[doc = include_str!("../docs/guide.md")]
+mod guide {}
