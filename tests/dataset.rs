@@ -2,12 +2,15 @@
 
 mod support;
 
-use futures::StreamExt;
+use futures::future::{self, BoxFuture, FutureExt};
+use futures::{StreamExt, stream};
 use proptest::prelude::*;
 use shardstream::prelude::*;
+use shardstream::store::{GetOptions, GetResponse, Source};
 use shardstream::{ErrorKind, Result};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use support::shards::{all_keys, dataset, key, keys, memory, put, sorted, url, write};
 
 /// Writes shards of one sample each, whose key is their name without extensions.
@@ -284,4 +287,32 @@ fn a_global_round_is_the_same_on_any_number_of_ranks() {
         }
     }
     assert_ne!(of_ranks(1, 1, 0), of_ranks(1, 1, 7));
+}
+
+/// A web server of one archive whose second sample is damaged.
+#[derive(Debug)]
+struct Signed;
+
+impl Source for Signed {
+    fn get(&self, _: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        let samples = ["a", "b"].map(|key| Sample::new(key).with("cls", 1));
+        let mut bytes = support::archive(&samples);
+        bytes[1024] ^= 1;
+        let body = stream::once(future::ready(Ok(bytes.into()))).boxed();
+        future::ready(Ok(GetResponse::new(body))).boxed()
+    }
+}
+
+#[test]
+fn a_signature_reaches_no_message() {
+    let store = Store::builder().with_source("https://host", Arc::new(Signed)).build();
+    let shards = ShardList::from_urls(["https://host/a.tar?signature=secret"]);
+    let dataset = Dataset::builder(shards).store(store).topology(Topology::single()).build().unwrap();
+    let damage = dataset.samples(0).next().unwrap().unwrap_err();
+    assert_eq!(damage.location().shard(), Some("https://host/a.tar?[redacted]"));
+    let loader = Loader::builder(dataset.clone()).map(|sample| sample.clone().take::<String>("txt")).batch(1);
+    let failed = loader.epoch(0).next().unwrap().unwrap_err();
+    for shown in [format!("{damage} {damage:?} {failed} {failed:?}"), format!("{dataset:?} {loader:?}")] {
+        assert!(!shown.contains("secret"), "{shown}");
+    }
 }

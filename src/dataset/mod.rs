@@ -116,7 +116,7 @@ impl Dataset {
 impl fmt::Debug for Dataset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dataset")
-            .field("shards", &self.0.shards)
+            .field("shards", &self.0.shards.len())
             .field("streams", &self.0.streams)
             .field("seed", &self.0.seed)
             .finish_non_exhaustive()

@@ -3,7 +3,7 @@
 use super::{Dataset, Stop};
 use crate::error::Result;
 use crate::sample::Sample;
-use crate::store::Body;
+use crate::store::{Body, redacted};
 use crate::tar::{self, Read, SampleParser};
 use bytes::Bytes;
 use futures::stream::{BoxStream, Stream, StreamExt};
@@ -118,8 +118,7 @@ impl Opener {
         {
             return None;
         }
-        let parser =
-            SampleParser::new(Arc::clone(url)).at(self.epoch, number as u64).with_limits(inner.limits);
+        let parser = SampleParser::new(redacted(url)).at(self.epoch, number as u64).with_limits(inner.limits);
         Some(Ok((body, parser)))
     }
 }

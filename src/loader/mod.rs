@@ -23,8 +23,9 @@ use std::fmt;
 /// ```
 ///
 /// Each logical stream of the dataset is read, parsed and shuffled on a thread of its own; `threads` more do the map
-/// (decode, augment); the batches are collected on one more, ahead of the trainer. Every queue between them is bounded: beyond the shuffle buffers and the batches ahead, some 4 chunks for each stream and 3
-/// for each thread are on their way, where a chunk is up to 16 samples, and fewer when they are large (256 KiB).
+/// (decode, augment); the batches are collected on one more, ahead of the trainer. Every queue between them is bounded:
+/// beyond the shuffle buffers and the batches ahead, some 4 chunks for each stream and 3 for each thread are on their
+/// way, where a chunk is up to 128 samples, and fewer when they are large (512 KiB).
 /// The batches of an epoch depend on the dataset, the seed, the epoch and the options, never on the number of
 /// threads or on what arrives first.
 ///

@@ -92,7 +92,8 @@ impl Sample {
         &self.key
     }
 
-    /// The URL of the shard; empty for a sample that was made by hand.
+    /// The URL of the shard, without the query and password that a signed URL may have; empty for a sample that was
+    /// made by hand.
     #[must_use]
     pub fn shard(&self) -> &str {
         &self.shard
