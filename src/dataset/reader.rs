@@ -9,7 +9,6 @@ use bytes::Bytes;
 use futures::stream::{BoxStream, Stream, StreamExt};
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// The samples of one logical stream, as a blocking iterator; see [`Dataset::read`].
