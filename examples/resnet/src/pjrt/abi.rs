@@ -1,8 +1,10 @@
 //! How arguments cross the C boundary.
 
+use super::error::{Error, Result};
 use super::sys;
 use std::ffi::c_char;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 
 /// A C struct of the API that is passed by pointer and says its own size.
 ///
@@ -121,6 +123,11 @@ macro_rules! call {
             &mut $args,
         )
     };
+}
+
+/// What `call` gave, which must not be null when it succeeded.
+pub(super) fn given<T>(pointer: *mut T, call: &'static str) -> Result<NonNull<T>> {
+    NonNull::new(pointer).ok_or(Error::Nothing { call })
 }
 
 /// A StableHLO program; `code` must outlive every use of the result.

@@ -1,6 +1,6 @@
 //! Arrays on a device.
 
-use super::abi::slice;
+use super::abi::{given, slice};
 use super::client::Client;
 use super::error::{Error, Result};
 use super::event::Event;
@@ -134,8 +134,7 @@ impl Handle {
         buffer: *mut sys::PJRT_Buffer,
         call: &'static str,
     ) -> Result<Self> {
-        let buffer = NonNull::new(buffer).ok_or(Error::Nothing { call })?;
-        Ok(Self { client: client.clone(), buffer })
+        Ok(Self { client: client.clone(), buffer: given(buffer, call)? })
     }
 
     /// Asks the plugin for type and dimensions.
@@ -210,9 +209,12 @@ impl Buffer {
         // for which any bits are valid, and lives until the copy's event below.
         unsafe {
             call!(plugin, PJRT_Buffer_ToHostBuffer, args)?;
-            if let Some(copied) = Event::from_raw(plugin, args.event) {
-                copied.wait()?;
-            }
+            let Some(copied) = Event::from_raw(plugin, args.event) else {
+                // Nobody says when the copy ends, so its destination must stay.
+                std::mem::forget(values);
+                return Err(Error::Nothing { call: "PJRT_Buffer_ToHostBuffer" });
+            };
+            copied.wait()?;
         }
         Ok(values)
     }

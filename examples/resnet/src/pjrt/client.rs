@@ -1,11 +1,12 @@
 //! The devices of a plugin.
 
-use super::abi::{program, slice, text};
+use super::abi::{given, program, slice, text};
 use super::buffer::{Buffer, Element, Handle, Spec};
 use super::error::{Error, Result};
 use super::event::Event;
 use super::executable::{Executable, Signature};
 use super::{CompileOptions, Plugin, sys};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// The devices that a plugin drives. Clones share them; the last one closes them.
@@ -15,7 +16,7 @@ pub struct Client(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     plugin: Plugin,
-    client: *mut sys::PJRT_Client,
+    client: NonNull<sys::PJRT_Client>,
     /// Those of this process, owned by the client.
     devices: Vec<*mut sys::PJRT_Device>,
 }
@@ -28,7 +29,7 @@ unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let mut args = args!(PJRT_Client_Destroy_Args { client: self.client });
+        let mut args = args!(PJRT_Client_Destroy_Args { client: self.client.as_ptr() });
         // SAFETY: buffers and executables hold a clone of the `Arc`, so none is left.
         let _ = unsafe { call!(self.plugin, PJRT_Client_Destroy, args) };
     }
@@ -42,19 +43,23 @@ impl Client {
         // SAFETY: the options and their names live during the call, which copies them.
         unsafe { call!(plugin, PJRT_Client_Create, args) }?;
         // Owned from here on, so that an error below closes it.
-        let mut inner = Inner { plugin, client: args.client, devices: vec![] };
-        let mut args = args!(PJRT_Client_AddressableDevices_Args { client: inner.client });
+        let client = given(args.client, "PJRT_Client_Create")?;
+        let mut inner = Inner { plugin, client, devices: vec![] };
+        let mut args = args!(PJRT_Client_AddressableDevices_Args { client: client.as_ptr() });
         // SAFETY: the client is alive; the array belongs to it and is copied at once.
         inner.devices = unsafe {
             call!(plugin, PJRT_Client_AddressableDevices, args)?;
             slice(args.addressable_devices, args.num_addressable_devices).to_vec()
         };
+        if inner.devices.iter().any(|d| d.is_null()) {
+            return Err(Error::Nothing { call: "PJRT_Client_AddressableDevices" });
+        }
         Ok(Self(Arc::new(inner)))
     }
 
     /// What the plugin calls its kind of device: "cpu", "tpu", "cuda" …
     pub fn platform(&self) -> Result<String> {
-        let mut args = args!(PJRT_Client_PlatformName_Args { client: self.0.client });
+        let mut args = args!(PJRT_Client_PlatformName_Args { client: self.0.client.as_ptr() });
         // SAFETY: the client is alive, and so is its name.
         unsafe {
             call!(self.0.plugin, PJRT_Client_PlatformName, args)?;
@@ -82,7 +87,7 @@ impl Client {
         let encoded = options.encode(&ids);
         let mut program = program(code);
         let mut args = args!(PJRT_Client_Compile_Args {
-            client: self.0.client,
+            client: self.0.client.as_ptr(),
             program: program.as_mut_ptr(),
             compile_options: encoded.as_ptr().cast(),
             compile_options_size: encoded.len(),
@@ -103,7 +108,7 @@ impl Client {
             return Err(Error::mismatch("device", format!("one below {}", self.devices()), device));
         };
         let mut args = args!(PJRT_Client_BufferFromHostBuffer_Args {
-            client: self.0.client,
+            client: self.0.client.as_ptr(),
             data: data.as_ptr().cast(),
             type_: T::TYPE.to_raw(),
             dims: dims.as_ptr(),
@@ -137,7 +142,8 @@ impl Client {
         // SAFETY: devices and their descriptions live as long as the client.
         unsafe {
             call!(self.0.plugin, PJRT_Device_GetDescription, of)?;
-            let mut id = args!(PJRT_DeviceDescription_Id_Args { device_description: of.device_description });
+            let description = given(of.device_description, "PJRT_Device_GetDescription")?;
+            let mut id = args!(PJRT_DeviceDescription_Id_Args { device_description: description.as_ptr() });
             call!(self.0.plugin, PJRT_DeviceDescription_Id, id)?;
             Ok(id.id.into())
         }

@@ -1,5 +1,6 @@
 //! Programs that are ready to run.
 
+use super::abi::given;
 use super::buffer::{Buffer, Handle, Spec};
 use super::client::Client;
 use super::error::{Error, Result};
@@ -53,8 +54,7 @@ impl Executable {
         signature: Signature,
         devices: usize,
     ) -> Result<Self> {
-        let call = "PJRT_Client_Compile";
-        let executable = NonNull::new(executable).ok_or(Error::Nothing { call })?;
+        let executable = given(executable, "PJRT_Client_Compile")?;
         let output_specs = OnceLock::new();
         // Owned from here on, so that an error below frees it.
         let mut loaded = Self { client, executable, signature, devices, outputs: 0, output_specs };
@@ -64,9 +64,10 @@ impl Executable {
         // SAFETY: the loaded executable is alive; the plain one is a handle of its own that we destroy.
         unsafe {
             call!(plugin, PJRT_LoadedExecutable_GetExecutable, of)?;
-            let mut outputs = args!(PJRT_Executable_NumOutputs_Args { executable: of.executable });
+            let plain = given(of.executable, "PJRT_LoadedExecutable_GetExecutable")?.as_ptr();
+            let mut outputs = args!(PJRT_Executable_NumOutputs_Args { executable: plain });
             let counted = call!(plugin, PJRT_Executable_NumOutputs, outputs);
-            let mut destroy = args!(PJRT_Executable_Destroy_Args { executable: of.executable });
+            let mut destroy = args!(PJRT_Executable_Destroy_Args { executable: plain });
             call!(plugin, PJRT_Executable_Destroy, destroy)?;
             counted?;
             loaded.outputs = outputs.num_outputs;

@@ -157,6 +157,96 @@ mod tests {
         assert!(matches!(e, Error::Load { .. }), "{e}");
     }
 
+    type Answer = *mut sys::PJRT_Error;
+
+    unsafe extern "C" fn nothing<T>(_: *mut T) -> Answer {
+        std::ptr::null_mut()
+    }
+
+    /// A plugin of the functions that `fill` sets and no others.
+    fn made_up(fill: impl FnOnce(&mut sys::PJRT_Api)) -> Plugin {
+        // SAFETY: integers, pointers and `Option`s of function pointers may all be zero.
+        let mut api: sys::PJRT_Api = unsafe { std::mem::zeroed() };
+        api.struct_size = size_of::<sys::PJRT_Api>();
+        fill(&mut api);
+        Plugin { api: NonNull::from(Box::leak(Box::new(api))) }
+    }
+
+    #[track_caller]
+    fn gave_nothing<T: std::fmt::Debug>(result: Result<T>, by: &str) {
+        let e = result.unwrap_err();
+        assert!(matches!(e, Error::Nothing { call } if call == by), "{e}");
+    }
+
+    #[test]
+    fn success_without_a_result_is_an_error() {
+        let plugin = made_up(|api| api.PJRT_Client_Create = Some(nothing));
+        gave_nothing(plugin.client(&[]), "PJRT_Client_Create");
+
+        unsafe extern "C" fn some_client(args: *mut sys::PJRT_Client_Create_Args) -> Answer {
+            // SAFETY: the caller's arguments. The client is never looked at.
+            unsafe { (*args).client = NonNull::dangling().as_ptr() };
+            std::ptr::null_mut()
+        }
+        unsafe extern "C" fn null_device(args: *mut sys::PJRT_Client_AddressableDevices_Args) -> Answer {
+            let devices: &[*mut sys::PJRT_Device] = Box::leak(Box::new([std::ptr::null_mut()]));
+            // SAFETY: the caller's arguments.
+            unsafe {
+                (*args).addressable_devices = devices.as_ptr();
+                (*args).num_addressable_devices = devices.len();
+            }
+            std::ptr::null_mut()
+        }
+        let plugin = made_up(|api| {
+            api.PJRT_Client_Create = Some(some_client);
+            api.PJRT_Client_Destroy = Some(nothing);
+            api.PJRT_Client_AddressableDevices = Some(null_device);
+        });
+        gave_nothing(plugin.client(&[]), "PJRT_Client_AddressableDevices");
+
+        let plugin = made_up(|api| api.PJRT_TopologyDescription_Create = Some(nothing));
+        let options = super::super::CompileOptions::default();
+        gave_nothing(plugin.compile_for("v3:2x2", &[], &options), "PJRT_TopologyDescription_Create");
+    }
+
+    #[test]
+    fn a_short_table_lacks_its_end() {
+        let plugin = made_up(|api| {
+            api.PJRT_Client_Create = Some(nothing);
+            api.struct_size = offset_of!(sys::PJRT_Api, PJRT_Client_Create);
+        });
+        let e = plugin.client(&[]).unwrap_err();
+        assert!(matches!(e, Error::Missing { call: "PJRT_Client_Create" }), "{e}");
+    }
+
+    #[test]
+    fn a_refusal_is_copied_and_destroyed_once() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static DESTROYED: AtomicU32 = AtomicU32::new(0);
+        unsafe extern "C" fn refuse(_: *mut sys::PJRT_Client_Create_Args) -> Answer {
+            NonNull::dangling().as_ptr()
+        }
+        unsafe extern "C" fn message(args: *mut sys::PJRT_Error_Message_Args) {
+            const TEXT: &str = "no such device";
+            // SAFETY: the caller's arguments.
+            unsafe {
+                (*args).message = TEXT.as_ptr().cast();
+                (*args).message_size = TEXT.len();
+            }
+        }
+        unsafe extern "C" fn destroy(_: *mut sys::PJRT_Error_Destroy_Args) {
+            DESTROYED.fetch_add(1, Ordering::SeqCst);
+        }
+        let plugin = made_up(|api| {
+            api.PJRT_Client_Create = Some(refuse);
+            api.PJRT_Error_Message = Some(message);
+            api.PJRT_Error_Destroy = Some(destroy);
+        });
+        let e = plugin.client(&[]).unwrap_err();
+        assert!(e.to_string().contains("no such device"), "{e}");
+        assert_eq!(DESTROYED.load(Ordering::SeqCst), 1);
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
     fn a_library_that_is_no_plugin_is_an_error() {

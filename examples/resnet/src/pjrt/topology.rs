@@ -1,26 +1,27 @@
 //! Compiling for devices that are not here.
 
-use super::abi::program;
+use super::abi::{given, program};
 use super::error::Result;
 use super::{CompileOptions, Plugin, sys};
+use std::ptr::NonNull;
 
 /// Frees a topology when dropped.
-struct Topology<'a>(&'a Plugin, *mut sys::PJRT_TopologyDescription);
+struct Topology<'a>(&'a Plugin, NonNull<sys::PJRT_TopologyDescription>);
 
 impl Drop for Topology<'_> {
     fn drop(&mut self) {
-        let mut args = args!(PJRT_TopologyDescription_Destroy_Args { topology: self.1 });
+        let mut args = args!(PJRT_TopologyDescription_Destroy_Args { topology: self.1.as_ptr() });
         // SAFETY: ours, and used no more.
         let _ = unsafe { call!(self.0, PJRT_TopologyDescription_Destroy, args) };
     }
 }
 
 /// Frees an executable that is not loaded when dropped.
-struct Compiled<'a>(&'a Plugin, *mut sys::PJRT_Executable);
+struct Compiled<'a>(&'a Plugin, NonNull<sys::PJRT_Executable>);
 
 impl Drop for Compiled<'_> {
     fn drop(&mut self) {
-        let mut args = args!(PJRT_Executable_Destroy_Args { executable: self.1 });
+        let mut args = args!(PJRT_Executable_Destroy_Args { executable: self.1.as_ptr() });
         // SAFETY: ours, and used no more.
         let _ = unsafe { call!(self.0, PJRT_Executable_Destroy, args) };
     }
@@ -39,21 +40,22 @@ impl Plugin {
         });
         // SAFETY: the name lives during the call.
         unsafe { call!(self, PJRT_TopologyDescription_Create, args) }?;
-        let topology = Topology(self, args.topology);
+        let topology = Topology(self, given(args.topology, "PJRT_TopologyDescription_Create")?);
 
         let encoded = options.encode(&[]);
         let mut program = program(code);
         let mut args = args!(PJRT_Compile_Args {
-            topology: topology.1,
+            topology: topology.1.as_ptr(),
             program: program.as_mut_ptr(),
             compile_options: encoded.as_ptr().cast(),
             compile_options_size: encoded.len(),
         });
         // SAFETY: topology, program, code and options live during the call.
         unsafe { call!(self, PJRT_Compile, args) }?;
-        let compiled = Compiled(self, args.executable);
+        let compiled = Compiled(self, given(args.executable, "PJRT_Compile")?);
 
-        let mut size = args!(PJRT_Executable_SizeOfGeneratedCodeInBytes_Args { executable: compiled.1 });
+        let executable = compiled.1.as_ptr();
+        let mut size = args!(PJRT_Executable_SizeOfGeneratedCodeInBytes_Args { executable: executable });
         // SAFETY: the executable is alive.
         unsafe { call!(self, PJRT_Executable_SizeOfGeneratedCodeInBytes, size) }?;
         Ok(u64::try_from(size.size_in_bytes).unwrap_or(0))
