@@ -94,8 +94,7 @@ where
     let mut epochs: Vec<Epoch> = Vec::new();
     let mut done = 0;
     for epoch in 0..options.epochs {
-        let learnt = epochs.last().map(|e| e.steps);
-        let expected = if options.steps > 0 { Some(options.steps) } else { learnt };
+        let expected = expected_steps(options.steps, epochs.last());
         let feed = feed(model, batches(Split::Train, epoch).map_err(Error::Data)?, options.steps)?;
         writeln!(out, "epoch {} of {}: training", epoch + 1, options.epochs)?;
         let rate_at = |step: u64| {
@@ -144,6 +143,12 @@ where
         )?;
     }
     Ok(summary)
+}
+
+/// How many steps the next epoch has, as far as one can know: as many as the last one; before the first, at
+/// most as many as allowed (0: all).
+fn expected_steps(limit: u64, last: Option<&Epoch>) -> Option<u64> {
+    last.map(|epoch| epoch.steps).or((limit > 0).then_some(limit))
 }
 
 /// Starts to upload the first `limit` batches (0: all).
@@ -305,6 +310,16 @@ mod tests {
         assert_eq!(summary.best(), Some((0.9, 2)));
         assert_eq!(summary.rate(), 100.0);
         assert_eq!(Summary { epochs: vec![], time: Duration::ZERO }.best(), None);
+    }
+
+    #[test]
+    fn an_epoch_is_expected_to_be_as_long_as_the_last_one() {
+        let last = Epoch { steps: 16, ..epoch(0.5, 100, 1) };
+        assert_eq!(expected_steps(0, None), None);
+        assert_eq!(expected_steps(8, None), Some(8));
+        assert_eq!(expected_steps(0, Some(&last)), Some(16));
+        // More steps were allowed than there is data: the rate must still fall to zero.
+        assert_eq!(expected_steps(1000, Some(&last)), Some(16));
     }
 
     #[test]
