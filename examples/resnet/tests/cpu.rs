@@ -1,4 +1,5 @@
-//! With the CPU plugin, which is downloaded on the first run. Where it cannot be had the tests say SKIPPED.
+//! With the CPU plugin, which is downloaded on the first run. Where it cannot be had the tests say SKIPPED; with
+//! `SHARDSTREAM_REQUIRE_PLUGIN=1` they fail.
 
 use resnet::Error;
 use resnet::artifact::Artifact;
@@ -28,6 +29,8 @@ fn client(devices: i64) -> Option<Client> {
     match plugin {
         Ok(plugin) => Some(plugin.client(&[("cpu_device_count", devices)]).expect("it has devices")),
         Err(reason) => {
+            let required = std::env::var("SHARDSTREAM_REQUIRE_PLUGIN").is_ok_and(|value| value == "1");
+            assert!(!required, "no CPU plugin: {reason}");
             // Not eprintln!, which the test harness swallows.
             let _ = writeln!(std::io::stderr(), "SKIPPED: no CPU plugin: {reason}");
             None
