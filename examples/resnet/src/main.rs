@@ -4,12 +4,12 @@ use clap::Parser;
 use resnet::artifact::Artifact;
 use resnet::data::{self, Data, Split};
 use resnet::model::Model;
-use resnet::pjrt::Plugin;
 use resnet::progress::Task;
 use resnet::schedule::Schedule;
 use resnet::shards::{self, Counts, Shards};
 use resnet::train::{self, Options};
 use resnet::{Error, Result, plugin, synthetic};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -34,7 +34,7 @@ struct Args {
     #[arg(long, value_name = "URL", requires = "shards")]
     val_shards: Option<String>,
     /// Passes over the training data
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     epochs: u64,
     /// The most steps per epoch; 0: all
     #[arg(long, default_value_t = 0)]
@@ -89,9 +89,12 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 fn train(args: &Args) -> Result<()> {
     let artifact = Artifact::open(&args.artifact)?;
     let found = plugin::find(args.plugin.as_deref())?;
-    let client = Plugin::load(&found.path)?.client(&found.client_options(artifact.manifest.devices))?;
+    let client = found.load()?.client(&found.client_options(artifact.manifest.devices))?;
     let m = &artifact.manifest;
-    println!(
+    // Not println!, which panics when nobody reads any more.
+    let mut out = std::io::stdout();
+    writeln!(
+        out,
         "{} on {} of {} {} devices (plugin: {}), {} images of {}x{} per step",
         m.model,
         m.devices,
@@ -101,7 +104,8 @@ fn train(args: &Args) -> Result<()> {
         m.global_batch(),
         m.size,
         m.size,
-    );
+    )?;
+    let data = open(args, &artifact)?;
     let task = Task::spinner("compiling");
     let mut model = Model::new(&client, &artifact, args.seed)?;
     task.done();
@@ -111,14 +115,13 @@ fn train(args: &Args) -> Result<()> {
         log_steps: args.log_steps,
         schedule: Schedule { peak: args.lr, warmup: args.warmup },
     };
-    let data = open(args, &artifact)?;
     let batches = |split, epoch| {
         Ok(match split {
             Split::Train => data.0.batches(epoch),
             Split::Validation => data.1.batches(epoch),
         })
     };
-    train::train(&mut model, &options, batches, &mut std::io::stdout())?;
+    train::train(&mut model, &options, batches, &mut out)?;
     Ok(())
 }
 
@@ -146,7 +149,8 @@ fn open(args: &Args, artifact: &Artifact) -> Result<(Data, Data)> {
             shards::synthetic(&dir, Counts::default()).map_err(Error::Data)?
         }
     };
-    println!("training shards   {}\nvalidation shards {}", shards.train, shards.validation);
+    let mut out = std::io::stdout();
+    writeln!(out, "training shards   {}\nvalidation shards {}", shards.train, shards.validation)?;
     let options = data::Options {
         seed: args.seed as u64,
         batch: m.global_batch(),
@@ -156,7 +160,11 @@ fn open(args: &Args, artifact: &Artifact) -> Result<(Data, Data)> {
         shuffle: args.shuffle,
     };
     let open = |shards: &str, split| Data::open(shards, split, &options).map_err(Error::Data);
-    Ok((open(&shards.train, Split::Train)?, open(&shards.validation, Split::Validation)?))
+    let train = open(&shards.train, Split::Train)?;
+    let validation = open(&shards.validation, Split::Validation)?;
+    // An hour of training should not end at a slip in the name of the validation shards.
+    validation.batches(0).next().ok_or(Error::Empty("validation"))?.map_err(Error::Data)?;
+    Ok((train, validation))
 }
 
 fn compile_only(args: &Args, topology: &str) -> Result<()> {
@@ -167,17 +175,18 @@ fn compile_only(args: &Args, topology: &str) -> Result<()> {
         // SAFETY: no other thread runs yet; the plugin, which starts some, is loaded after this.
         unsafe { std::env::set_var("TPU_SKIP_MDS_QUERY", "1") };
     }
-    let plugin = Plugin::load(&found.path)?;
+    let plugin = found.load()?;
     let options = artifact.manifest.compile_options();
     for (name, code) in [("step", &artifact.step), ("eval", &artifact.eval)] {
         let start = Instant::now();
         let bytes = plugin.compile_for(topology, code, &options)?;
-        println!(
+        writeln!(
+            std::io::stdout(),
             "{} of {} for {topology}: {bytes} bytes of code, compiled in {:.1} s",
             name,
             artifact.name,
             start.elapsed().as_secs_f64(),
-        );
+        )?;
     }
     Ok(())
 }
@@ -191,5 +200,6 @@ mod tests {
         use clap::CommandFactory;
         Args::command().debug_assert();
         assert!(Args::try_parse_from(["resnet", "--shards", "x.tar"]).is_err());
+        assert!(Args::try_parse_from(["resnet", "--epochs", "0"]).is_err());
     }
 }

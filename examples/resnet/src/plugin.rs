@@ -1,5 +1,6 @@
 //! Finding the PJRT plugin of this machine.
 
+use crate::pjrt::{self, Plugin};
 use crate::wheel::{self, Wheel};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,6 +26,19 @@ pub enum Error {
     /// Nowhere to keep it.
     #[error("no cache directory: set SHARDSTREAM_CACHE, XDG_CACHE_HOME or HOME")]
     NoCache,
+    /// What is in the cache cannot be loaded.
+    #[error(
+        "the plugin in the cache cannot be loaded; if it is damaged, delete {folder} to have it fetched again"
+    )]
+    Cached {
+        /// Of the plugin.
+        folder: PathBuf,
+        /// Why.
+        source: pjrt::Error,
+    },
+    /// A plugin that is not ours cannot be loaded.
+    #[error(transparent)]
+    Load(pjrt::Error),
     /// Compiling for a TPU needs its compiler.
     #[error(
         "no libtpu found: install it (pip install libtpu) in the environment of python3, or set \
@@ -46,6 +60,16 @@ pub struct Found {
 }
 
 impl Found {
+    /// Loads it, which runs its code.
+    pub fn load(&self) -> Result<Plugin, Error> {
+        let folder =
+            self.path.parent().filter(|folder| cache_dir().is_ok_and(|cache| folder.starts_with(cache)));
+        Plugin::load(&self.path).map_err(|source| match folder {
+            Some(folder) => Error::Cached { folder: folder.into(), source },
+            None => Error::Load(source),
+        })
+    }
+
     /// Options to open its devices with: the CPU plugin can divide the machine into any number of them.
     pub fn client_options(&self, devices: usize) -> Vec<(&'static str, i64)> {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
@@ -59,12 +83,12 @@ pub fn find(given: Option<&Path>) -> Result<Found, Error> {
     if let Some(found) = by_option(given)? {
         return Ok(found);
     }
-    if tpu_present(Path::new("/dev"))
-        && let Some(found) = libtpu()?
-    {
+    let tpu = tpu_present(Path::new("/dev"));
+    if tpu && let Some(found) = libtpu()? {
         return Ok(found);
     }
-    cpu()
+    let how = if tpu { "CPU, as no libtpu was found for this machine's TPU" } else { "CPU" };
+    Ok(Found { how, ..cpu()? })
 }
 
 /// The plugin to compile for a TPU with, which need not be present.
@@ -138,7 +162,11 @@ fn libtpu() -> Result<Option<Found>, Error> {
 }
 
 fn file(path: PathBuf, from: &'static str) -> Result<Found, Error> {
-    if path.is_file() { Ok(Found { path, how: from }) } else { Err(Error::NoFile { from, path }) }
+    // The dynamic linker would look for a name without a slash in its own folders.
+    match std::path::absolute(&path) {
+        Ok(whole) if whole.is_file() => Ok(Found { path: whole, how: from }),
+        _ => Err(Error::NoFile { from, path }),
+    }
 }
 
 /// Where python3 has the package libtpu. It is looked up, not imported: importing it would claim the TPU.
@@ -192,6 +220,13 @@ mod tests {
     fn a_given_path_must_be_a_file() {
         let e = find(Some(Path::new("no/plugin.so"))).unwrap_err();
         assert!(matches!(e, Error::NoFile { from: "--plugin", .. }), "{e}");
+    }
+
+    #[test]
+    fn a_given_name_is_that_of_a_file_here() {
+        // The linker would otherwise search its own folders for a name without a slash.
+        let found = find(Some(Path::new("Cargo.toml"))).unwrap();
+        assert!(found.path.is_absolute(), "{found:?}");
     }
 
     #[test]

@@ -45,13 +45,14 @@ pub fn synthetic(dir: &Path, counts: Counts) -> Result<Shards, DataError> {
     // Validation images come after those of the training, so that none is in both.
     let parts = [("train", 0..counts.train), ("val", counts.train..counts.train + counts.validation)];
     if !home.exists() {
-        println!(
+        eprintln!(
             "no --shards given: drawing a SYNTHETIC data set of {} images ({}) into {}",
             counts.train + counts.validation,
             synthetic::CLASSES.join(", "),
             home.display()
         );
-        fs::create_dir_all(dir)?;
+        fs::create_dir_all(dir)
+            .map_err(|e| format!("cannot make the directory {} for the shards: {e}", dir.display()))?;
         // A directory appears with all its shards or not at all; whoever is first wins.
         let partial = tempfile::tempdir_in(dir)?;
         let task = Task::count("writing shards", counts.train + counts.validation);
@@ -89,6 +90,13 @@ fn write(dir: &Path, part: &str, range: Range<u64>, task: &Task) -> Result<(), D
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let e = synthetic(file.path(), Counts { train: 1, validation: 1 }).unwrap_err().to_string();
+        assert!(e.contains(&file.path().display().to_string()), "{e}");
+    }
 
     #[test]
     fn the_shards_hold_the_images() {
