@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// Why a wheel's file cannot be had. The messages hold their causes, ahead of the advice.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +93,9 @@ struct Record {
 }
 
 const RECORD: &str = "installed.json";
+const SCRATCH: &str = ".unpack-";
+/// No download takes as long.
+const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
 impl Wheel<'_> {
     fn name(&self) -> String {
@@ -118,8 +122,9 @@ impl Wheel<'_> {
         }
         let in_cache = |cause| Error::Cache { path: cache.into(), cause };
         fs::create_dir_all(cache).map_err(in_cache)?;
+        remove_abandoned(cache);
         // In the cache, because only there can it be renamed to its place; deleted on every error.
-        let scratch = tempfile::Builder::new().prefix(".unpack-").tempdir_in(cache).map_err(in_cache)?;
+        let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(cache).map_err(in_cache)?;
 
         let wheel = download(scratch.path())?;
         let got = sha256(&wheel).map_err(in_cache)?;
@@ -192,6 +197,18 @@ impl Wheel<'_> {
         let wheel = wheel.ok_or_else(|| failed("it succeeded, but left no wheel".into()))?;
         task.done();
         Ok(wheel)
+    }
+}
+
+/// Deletes what processes that were killed have left; they are hundreds of megabytes each.
+fn remove_abandoned(cache: &Path) {
+    for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
+        let scratch = entry.file_name().to_string_lossy().starts_with(SCRATCH);
+        let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
+        if scratch && age.is_some_and(|age| age > ABANDONED) {
+            // What cannot be deleted is in nobody's way.
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -310,6 +327,22 @@ mod tests {
         fs::remove_file(file.with_file_name(RECORD)).unwrap();
         wheel(&hash).ensure_with(cache.path(), counted).unwrap();
         assert_eq!(downloads.get(), 2);
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_deleted_after_a_day() {
+        let (bytes, hash) = fake(MEMBER);
+        let cache = tempfile::tempdir().unwrap();
+        let [old, new, other] = [".unpack-old", ".unpack-new", "other"].map(|name| cache.path().join(name));
+        for dir in [&old, &new, &other] {
+            fs::create_dir(dir).unwrap();
+        }
+        let long_ago = std::time::SystemTime::now() - 2 * ABANDONED;
+        for dir in [&old, &other] {
+            File::open(dir).unwrap().set_modified(long_ago).unwrap();
+        }
+        wheel(&hash).ensure_with(cache.path(), put(&bytes)).unwrap();
+        assert_eq!([old, new, other].map(|dir| dir.exists()), [false, true, true]);
     }
 
     #[test]
