@@ -217,7 +217,8 @@ impl Sample {
 
     pub(crate) fn missing(&self, spec: &str) -> Error {
         let present: Vec<&str> = self.fields().map(|(name, _)| name).collect();
-        self.locate(ErrorKind::MissingField { wanted: spec.into(), present: present.join(", ") }.into())
+        let present = if present.is_empty() { "nothing else".into() } else { present.join(", ") };
+        self.locate(ErrorKind::MissingField { wanted: spec.into(), present }.into())
     }
 
     pub(crate) fn from_parts(
@@ -256,6 +257,7 @@ mod tests {
         assert_eq!(sample.take::<Bytes>("jpg;png").unwrap(), "p");
         let error = sample.take::<Bytes>("jpg;png").unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::MissingField { .. }));
+        assert!(error.to_string().contains("it has: nothing else"), "{error}");
         assert_eq!(error.location().key(), Some("k"));
     }
 
