@@ -45,7 +45,8 @@ struct Args {
     /// Of the first weights, the order and the augmentation
     #[arg(long, default_value_t = 1)]
     seed: i32,
-    /// Highest learning rate
+    /// Highest learning rate; it falls to zero until the end of the last epoch, in the first only if --steps says
+    /// how long that is
     #[arg(long, default_value_t = 0.2)]
     lr: f32,
     /// Steps until the learning rate is at its highest
