@@ -49,7 +49,7 @@ fn demo(store: &Store) -> shardstream::Result<String> {
     let mut writer = ShardWriter::builder("mem://demo/%06d.tar").store(store.clone()).build()?;
     for n in 0..40 {
         let text = format!("this is sample {n}");
-        writer.write(&Sample::new(format!("{n:04}")).with("txt", &*text).with("cls", n % 10))?;
+        writer.write(&Sample::new(format!("{n:04}")).with("txt", text).with("cls", n % 10))?;
     }
     Ok(writer.finish()?.remove(0).url)
 }

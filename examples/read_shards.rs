@@ -47,7 +47,7 @@ fn demo(pattern: &str) -> shardstream::Result<String> {
     let mut writer = ShardWriter::builder(pattern).build()?;
     for n in 0..20 {
         let text = format!("this is sample {n}");
-        writer.write(&Sample::new(format!("{n:04}")).with("txt", &*text).with("cls", n % 10))?;
+        writer.write(&Sample::new(format!("{n:04}")).with("txt", text).with("cls", n % 10))?;
     }
     Ok(writer.finish()?.remove(0).url)
 }

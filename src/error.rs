@@ -13,6 +13,9 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 /// [`kind`](Error::kind) says what went wrong and is what code matches on; [`location`](Error::location) says
 /// where: the shard, the byte offset in it, the tar member and the sample key, as far as they are known.
 ///
+/// As is the custom, `{}` shows this error alone, and [`source`](std::error::Error::source) its cause. `{:#}` shows all
+/// causes in one line, which is what a log wants.
+///
 /// ```
 /// use shardstream::{Error, ErrorKind};
 ///
@@ -194,7 +197,7 @@ pub enum ErrorKind {
         present: String,
     },
     /// A field holds another type of value than was asked for.
-    #[error("the field {field:?} holds {found}, not {wanted}; is a `decode` step missing?")]
+    #[error("the field {field:?} holds {found}, not {wanted}{}", hint(wanted, found))]
     WrongType {
         /// The field.
         field: String,
@@ -247,6 +250,16 @@ pub enum ErrorKind {
 /// The width at which a right-aligned caret stands under byte `position` of `pattern`.
 fn column(pattern: &str, position: usize) -> usize {
     1 + pattern.char_indices().take_while(|(at, _)| *at < position).count()
+}
+
+/// What to do when a field holds `found` where `wanted` was asked for.
+fn hint(wanted: &str, found: &str) -> &'static str {
+    match (wanted, found) {
+        ("an image", "raw bytes") => "; images are decoded by a `Decoder` with `images(…)`",
+        (_, "raw bytes") => "; is a `decode` step missing, or a decoder for this extension?",
+        ("raw bytes", _) => "; `Decoder::without` leaves a field raw",
+        _ => "",
+    }
 }
 
 impl Error {
@@ -330,7 +343,17 @@ impl fmt::Display for Error {
         part("byte", location.offset.as_ref().map(|v| v as _))?;
         part("member", location.member.as_ref().map(|v| v as _))?;
         part("sample", location.key.as_ref().map(|v| v as _))?;
-        if separator == ", " { f.write_str(")") } else { Ok(()) }
+        if separator == ", " {
+            f.write_str(")")?;
+        }
+        if f.alternate() {
+            let mut cause = std::error::Error::source(self);
+            while let Some(error) = cause {
+                write!(f, ": {error}")?;
+                cause = error.source();
+            }
+        }
+        Ok(())
     }
 }
 
@@ -360,6 +383,17 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "duplicate member: the sample already has a field \"jpg\" (shard s.tar, byte 512, member a.jpg, sample a)"
+        );
+    }
+
+    #[test]
+    fn the_alternate_form_shows_the_causes() {
+        let inner = Error::from(std::io::Error::other("line lost")).in_shard("b.tar");
+        let error = Error::decode("png", inner).with_key("a");
+        assert_eq!(error.to_string(), "cannot decode the field \"png\" (sample a)");
+        assert_eq!(
+            format!("{error:#}"),
+            "cannot decode the field \"png\" (sample a): input/output error (shard b.tar): line lost"
         );
     }
 

@@ -30,7 +30,7 @@
 //! # let pattern = format!("{}/train-%06d.tar", dir.path().display());
 //! # let mut writer = ShardWriter::builder(&pattern).max_count(25).build()?;
 //! # for i in 0..100 {
-//! #     let image = Image::new(ImageMode::Rgb8, 8, 8, Pixels::U8(vec![i as u8; 192])).unwrap();
+//! #     let image = Image::new(ImageMode::Rgb8, 8, 8, vec![i as u8; 192])?;
 //! #     writer.write(&Sample::new(format!("{i:06}")).with("png", image).with("cls", i % 10))?;
 //! # }
 //! # writer.finish()?;
@@ -65,7 +65,7 @@
 //! # What is random, and what is not
 //!
 //! The order of an epoch depends on the list of shards, the seed, the epoch, the number of logical streams and the
-//! size of the shuffle buffer. It does not depend on ranks, threads, time or the network. Augmentations take their
+//! bounds of the shuffle buffer. It does not depend on ranks, threads, time or the network. Augmentations take their
 //! numbers from [`Sample::rng`], which depends on the seed, the epoch and the sample.
 //!
 //! # Features

@@ -97,7 +97,7 @@ mod npy {
             let Value::Arrays(arrays) = &value else { panic!("{value:?}") };
             assert_eq!(arrays.keys().collect::<Vec<_>>(), ["a", "b.c"]);
             assert_eq!(arrays["a"].to_vec::<u8>().unwrap(), [0, 1, 2, 3, 100, 5]);
-            let again = Encoder::standard().encode("npz", &value).unwrap();
+            let again = Encoder::new().encode("npz", &value).unwrap();
             let again = Decoder::new().decode_field("npz", &again).unwrap().unwrap();
             assert!(matches!(again, Value::Arrays(again) if again == *arrays));
         }
@@ -165,7 +165,7 @@ mod fields {
     #[cfg(feature = "gzip")]
     #[test]
     fn gz_is_decompressed_once() {
-        let encoder = Encoder::standard();
+        let encoder = Encoder::new();
         let gz = |field: &str, value: Value| encoder.encode(field, &value).unwrap();
         let seven = gz("cls.gz", 7.into());
         assert!(seven.starts_with(b"\x1f\x8b"));
@@ -186,7 +186,7 @@ mod fields {
     #[cfg(feature = "gzip")]
     #[test]
     fn what_a_field_expands_to_is_limited() {
-        let bomb = Encoder::standard().encode("txt.gz", &"a".repeat(100_000).into()).unwrap();
+        let bomb = Encoder::new().encode("txt.gz", &"a".repeat(100_000).into()).unwrap();
         assert!(Decoder::new().max_size(100_000).decode_field("txt.gz", &bomb).is_ok());
         assert!(Decoder::new().max_size(99_999).decode_field("txt.gz", &bomb).is_err());
     }
@@ -244,7 +244,7 @@ mod fields {
             ("npy", Value::Array(Array::from_vec(vec![2], vec![1.5f32, -2.]).unwrap())),
         ];
         for (field, value) in &values {
-            let bytes = Encoder::standard().encode(field, value).unwrap();
+            let bytes = Encoder::new().encode(field, value).unwrap();
             let back = Decoder::new().decode_field(field, &bytes).unwrap().unwrap();
             assert_eq!(format!("{back:?}"), format!("{value:?}"));
         }
@@ -274,14 +274,14 @@ mod fields {
             ("cls", Value::other(7u8), None),
         ];
         for (field, value, wanted) in table {
-            let encoded = Encoder::standard().encode(field, &value);
+            let encoded = Encoder::new().encode(field, &value);
             match (&encoded, wanted) {
                 (Ok(bytes), Some(wanted)) => assert_eq!(bytes, wanted, "{field}"),
                 (Err(error), None) => assert!(matches!(error.kind(), ErrorKind::Encode { .. }), "{error}"),
                 _ => panic!("{field} {value:?}: {encoded:?}"),
             }
         }
-        let own = Encoder::standard().with("cls", |value| Ok(format!("{value:?}!").into()));
+        let own = Encoder::new().with("cls", |value| Ok(format!("{value:?}!").into()));
         assert_eq!(own.encode("a.cls", &7.into()).unwrap(), "7!");
     }
 
@@ -425,7 +425,7 @@ mod images {
 
     #[test]
     fn what_is_encoded_reads_back() {
-        let encoder = Encoder::standard();
+        let encoder = Encoder::new();
         let decoder = |mode| Decoder::new().images(mode);
         let pixels =
             |mode: ImageMode| (0..15 * mode.channels()).map(|i| (i * 17 % 256) as u8).collect::<Vec<_>>();

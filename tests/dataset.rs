@@ -184,6 +184,12 @@ fn a_part_of_the_list_keeps_its_positions() {
     assert!(matches!(none.kind(), ErrorKind::TooFewShards { shards: 0, .. }), "{none}");
 }
 
+#[test]
+fn a_pattern_may_be_lent() {
+    let pattern = "train-{0..2}.tar".to_owned();
+    assert_eq!(Dataset::builder(&pattern).build().unwrap().shards().len(), 3);
+}
+
 #[cfg(feature = "gzip")]
 #[test]
 fn shards_may_be_compressed() {

@@ -37,6 +37,7 @@ impl<T> Batch<T> {
     }
 
     /// For every item whether it is real.
+    #[must_use]
     pub fn mask(&self) -> impl ExactSizeIterator<Item = bool> + use<T> {
         let valid = self.valid;
         (0..self.items.len()).map(move |at| at < valid)

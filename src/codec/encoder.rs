@@ -22,7 +22,7 @@ type Encode = dyn Fn(&Value) -> Result<Bytes, BoxError> + Send + Sync;
 /// use shardstream::Value;
 /// use shardstream::codec::Encoder;
 ///
-/// let encoder = Encoder::standard();
+/// let encoder = Encoder::new();
 /// assert_eq!(encoder.encode("cls", &Value::Int(7))?, "7");
 /// assert!(encoder.encode("npy", &Value::Int(7)).is_err());
 /// # Ok::<(), shardstream::Error>(())
@@ -36,7 +36,7 @@ impl Encoder {
     /// The standard encoders: those of [the table](crate::codec), and for images `png`, `jpg` (of quality 100, as
     /// webdataset writes them), `webp` (lossless), `ppm`, `pgm` and `pnm`.
     #[must_use]
-    pub fn standard() -> Self {
+    pub fn new() -> Self {
         let encoder = Encoder::empty()
             .with(&format!("{TEXT} html htm"), scalar::write_text)
             .with(INT, scalar::write_int)
@@ -118,7 +118,7 @@ impl Encoder {
 
 impl Default for Encoder {
     fn default() -> Self {
-        Encoder::standard()
+        Encoder::new()
     }
 }
 

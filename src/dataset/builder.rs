@@ -25,6 +25,12 @@ impl From<&str> for Shards {
     }
 }
 
+impl From<&String> for Shards {
+    fn from(pattern: &String) -> Self {
+        Shards::Pattern(pattern.clone())
+    }
+}
+
 impl From<String> for Shards {
     fn from(pattern: String) -> Self {
         Shards::Pattern(pattern)
@@ -110,7 +116,7 @@ impl DatasetBuilder {
     /// and there must be at least as many shards. Default: one per rank and worker.
     ///
     /// Several streams are read in parallel by a loader, and mix samples of several shards. The order depends on this
-    /// number and on the seed, and on nothing else: keep it when the number of ranks changes.
+    /// number, and not on that of the ranks: keep it when the number of ranks changes.
     pub fn streams(mut self, streams: usize) -> Self {
         self.streams = Some(streams);
         self
@@ -156,8 +162,11 @@ impl DatasetBuilder {
         }
         let numbers = self.only.unwrap_or_else(|| (0..shards.len()).collect());
         if let Some(number) = numbers.iter().find(|number| **number >= shards.len()) {
-            let message =
-                format!("only shard {number}, but the last of {} is {}", shards.len(), shards.len() - 1);
+            let message = format!(
+                "`only` names shard {number}, but the last of {} is {}",
+                shards.len(),
+                shards.len() - 1
+            );
             return Err(ErrorKind::Config(message).into());
         }
         let readers = topology.readers();

@@ -191,7 +191,7 @@ pub enum ImageError {
     #[error("cannot encode the image")]
     Encode(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The pixels do not fill the width and height, or are of another type than the mode says.
-    #[error("{pixels:?} do not make {width} x {height} pixels of the mode {mode}")]
+    #[error("{pixels:?} do not make {width} x {height} pixels of the mode {mode}: {}", wants(*mode, *width, *height))]
     Pixels {
         /// The kind of pixels.
         mode: ImageMode,
@@ -202,6 +202,19 @@ pub enum ImageError {
         /// What was given.
         pixels: Pixels,
     },
+}
+
+/// So that `?` takes it out of a map.
+impl From<ImageError> for crate::Error {
+    fn from(error: ImageError) -> Self {
+        Self::step(error)
+    }
+}
+
+/// The numbers that an image is made of, for messages.
+fn wants(mode: ImageMode, width: u32, height: u32) -> String {
+    let numbers = u128::from(width) * u128::from(height) * mode.channels() as u128;
+    format!("it takes {numbers} numbers of {}", if mode.is_float() { "F32" } else { "U8" })
 }
 
 impl Image {
@@ -292,6 +305,14 @@ impl fmt::Debug for Image {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_says_what_the_pixels_should_be() {
+        let error = Image::new(ImageMode::RgbF32, 2, 2, vec![0_u8; 12]).unwrap_err();
+        let told = "U8(12 numbers) do not make 2 x 2 pixels of the mode rgb: it takes 12 numbers of F32";
+        assert_eq!(error.to_string(), told);
+        assert_eq!(format!("{:#}", crate::Error::from(error)), format!("a pipeline step failed: {told}"));
+    }
 
     #[test]
     fn modes_have_the_names_of_webdataset() {

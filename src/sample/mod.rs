@@ -141,7 +141,7 @@ impl Sample {
         self.find(spec).map(|at| &self.fields[at].1)
     }
 
-    /// Takes a field out, as the type that is asked for.
+    /// Takes a field out, as the type that is asked for. After an error the sample is as it was.
     ///
     /// # Errors
     /// [`ErrorKind::MissingField`] when no alternative of `spec` is present, [`ErrorKind::WrongType`] when the value
@@ -152,6 +152,7 @@ impl Sample {
         T::from_value(value).map_err(|other| {
             let kind =
                 ErrorKind::WrongType { field: name.to_string(), wanted: T::NAME, found: other.type_name() };
+            self.fields.insert(at, (name, other));
             self.locate(kind.into())
         })
     }
@@ -249,6 +250,36 @@ impl fmt::Debug for Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_field_of_another_type_stays_in_its_place() {
+        let mut sample = Sample::new("a").with("cls", 300).with("txt", "x");
+        let error = sample.take::<u8>("cls").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the field \"cls\" holds a whole number, not a whole number of 8 bits without a sign (sample a)"
+        );
+        assert_eq!(sample.fields().map(|(name, _)| name).collect::<Vec<_>>(), ["cls", "txt"]);
+        assert_eq!(sample.take::<u16>("cls").unwrap(), 300);
+    }
+
+    #[test]
+    fn a_wrong_type_says_what_to_do() {
+        let mut sample = Sample::new("a").with("bin", b"x").with("txt", "x");
+        let hint = |error: Error| error.to_string();
+        assert!(hint(sample.take::<i64>("bin").unwrap_err()).contains("is a `decode` step missing"));
+        assert!(hint(sample.take::<Bytes>("txt").unwrap_err()).contains("`Decoder::without`"));
+        #[cfg(feature = "image")]
+        assert!(hint(sample.take::<crate::image::Image>("bin").unwrap_err()).contains("`images(…)`"));
+    }
+
+    #[test]
+    fn a_value_of_the_callers_own_type_is_taken_by_that_type() {
+        let mut sample = Sample::new("a").with("own", Value::other('x'));
+        assert!(sample.take::<Arc<u8>>("own").is_err());
+        assert_eq!(*sample.take::<Arc<char>>("own").unwrap(), 'x');
+        assert!(sample.is_empty());
+    }
 
     #[test]
     fn alternatives_take_the_first_present() {

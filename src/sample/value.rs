@@ -33,7 +33,18 @@ pub enum Value {
 }
 
 impl Value {
-    /// Wraps a value of any type; [`Value::downcast`] gives it back.
+    /// Wraps a value of any type. [`Value::downcast`] lends it again, and
+    /// [`take::<Arc<T>>`](crate::Sample::take) gives it back.
+    ///
+    /// ```
+    /// use shardstream::{Sample, Value};
+    /// use std::sync::Arc;
+    ///
+    /// let mut sample = Sample::new("0001").with("tokens", Value::other(vec![3_u32, 1, 4]));
+    /// let tokens: Arc<Vec<u32>> = sample.take("tokens")?;
+    /// assert_eq!(Arc::unwrap_or_clone(tokens), [3, 1, 4]);
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
     pub fn other<T: Any + Send + Sync>(value: T) -> Self {
         Value::Other(Arc::new(value))
     }
@@ -169,6 +180,18 @@ impl FromValue for Value {
     }
 }
 
+/// A value that [`Value::other`] wraps.
+impl<T: Any + Send + Sync> FromValue for Arc<T> {
+    const NAME: &'static str = "a value of this type of the caller's own";
+
+    fn from_value(value: Value) -> Result<Self, Value> {
+        match value {
+            Value::Other(value) => value.downcast().map_err(Value::Other),
+            other => Err(other),
+        }
+    }
+}
+
 impl FromValue for Vec<u8> {
     const NAME: &'static str = "raw bytes";
 
@@ -194,7 +217,7 @@ narrow!(
     i32: "a whole number of 32 bits", u32: "a whole number of 32 bits without a sign",
     u64: "a whole number without a sign", usize: "a whole number without a sign",
     i16: "a whole number of 16 bits", u16: "a whole number of 16 bits without a sign",
-    u8: "a whole number of 8 bits without a sign"
+    i8: "a whole number of 8 bits", u8: "a whole number of 8 bits without a sign"
 );
 
 impl From<Vec<u8>> for Value {
@@ -221,8 +244,15 @@ impl From<&str> for Value {
     }
 }
 
-impl From<i32> for Value {
-    fn from(int: i32) -> Self {
-        Value::Int(int.into())
-    }
+/// Whole numbers of other widths, of which every value fits.
+macro_rules! widen {
+    ($($type:ty),*) => {$(
+        impl From<$type> for Value {
+            fn from(int: $type) -> Self {
+                Value::Int(int.into())
+            }
+        }
+    )*};
 }
+
+widen!(i8, u8, i16, u16, i32, u32);

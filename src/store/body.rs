@@ -99,6 +99,7 @@ impl Body {
     }
 
     /// A handle with which another thread can end the reading.
+    #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.stop))
     }

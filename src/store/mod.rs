@@ -1,4 +1,4 @@
-//! Where bytes come from and go to: local files, memory, object stores, web servers; decompression.
+//! Where bytes come from and go to: local files, object stores, web servers, sources of your own; decompression.
 //!
 //! | URL | place | feature |
 //! |---|---|---|

@@ -17,7 +17,9 @@ use std::ops::Range;
 /// What an error's [`kind`](crate::Error::kind) says decides what happens next: after [`ErrorKind::Io`], a fault that
 /// may pass by itself, the request is tried again; every other kind is final.
 pub trait Source: fmt::Debug + Send + Sync + 'static {
-    /// Reads an object or a range of it.
+    /// Reads an object or a range of it. `url` is whole, with the prefix under which the source is registered.
+    ///
+    /// [`ErrorKind::NotFound`] says that there is no such object; the shard's URL is added to any error.
     ///
     /// An empty object must be readable whatever the range: it answers with a size of 0.
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>>;

@@ -268,7 +268,10 @@ fn check_part(what: &str, part: usize, whole: usize) -> Result<()> {
     if part < whole {
         return Ok(());
     }
-    Err(bad(format!("{what} {part} of {whole}: the first is 0, so it must be less than {whole}")))
+    Err(bad(match whole {
+        0 => format!("{what} {part} of 0: there must be at least one {what}"),
+        _ => format!("{what} {part} of {whole}: the first is 0, so it must be less than {whole}"),
+    }))
 }
 
 #[cfg(test)]
@@ -278,7 +281,8 @@ mod tests {
     #[test]
     fn parts_are_less_than_the_whole() {
         assert!(Topology::new(1, 1).is_err());
-        assert!(Topology::new(0, 0).is_err());
+        let error = Topology::new(0, 0).unwrap_err().to_string();
+        assert!(error.contains("there must be at least one rank"), "{error}");
         assert!(Topology::new(0, 2).unwrap().with_worker(2, 2).is_err());
         assert!(Topology::new(0, 2).unwrap().with_local(0, 3).is_err());
         assert!(Topology::new(0, 2).unwrap().with_local(1, 1).is_err());

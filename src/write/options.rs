@@ -13,10 +13,10 @@ pub struct TarOptions {
 }
 
 impl TarOptions {
-    /// Modification time 0, mode `0o444`, the [standard encoder](Encoder::standard).
+    /// Modification time 0, mode `0o444`, the [standard encoder](Encoder::new).
     #[must_use]
     pub fn new() -> Self {
-        TarOptions { mtime: 0, mode: 0o444, encoder: Encoder::standard() }
+        TarOptions { mtime: 0, mode: 0o444, encoder: Encoder::new() }
     }
 
     /// The modification time of every member, in seconds since 1970. It is fixed so that the same samples make the
