@@ -48,6 +48,24 @@ fn patterns_of_local_files() {
     assert_eq!(at("@/{sub,sub/deep}/*.tar"), "sub/d sub/deep/e");
 }
 
+/// What lies deeper than a pattern reaches may be large, or not ours to read.
+#[cfg(unix)]
+#[test]
+fn patterns_look_no_deeper_than_they_reach() {
+    let dir = tempfile::tempdir().unwrap();
+    write_files(dir.path(), &["a", "sub/b"]);
+    // A listing of this directory fails.
+    std::fs::create_dir(dir.path().join("sub/deep")).unwrap();
+    std::os::unix::fs::symlink("gone", dir.path().join("sub/deep/link")).unwrap();
+    let root = dir.path().display().to_string();
+    let at = |pattern: &str| pattern.replace('@', &root);
+    assert_eq!(found(&at("@/*.tar")), "a");
+    assert_eq!(found(&at("file://@/*.tar")), "a");
+    assert_eq!(found(&at("@/s*/*.tar")), "sub/b");
+    assert!(single(&at("@/**/*.tar")).is_err());
+    assert_eq!(in_child(dir.path(), "*.tar", &[]), "a");
+}
+
 #[test]
 fn patterns_of_a_store() {
     let store = memory();
