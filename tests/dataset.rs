@@ -334,3 +334,15 @@ fn a_signature_reaches_no_message() {
         assert!(!shown.contains("secret"), "{shown}");
     }
 }
+
+/// Putting a long list into order takes a while; it must not be done for each stream anew.
+#[test]
+fn many_streams_of_many_shards() {
+    let shards = ShardList::from_urls((0..6000).map(|n| format!("/nowhere/{n}.tar")));
+    let dataset = Dataset::builder(shards).topology(Topology::single()).streams(3000).shuffle_shards(true);
+    let dataset = dataset.seed(3).build().unwrap();
+    let missing = |error: shardstream::Error| error.location().shard().map(String::from).unwrap();
+    let read: Vec<String> = dataset.samples(5).map(|sample| missing(sample.unwrap_err())).collect();
+    let order = dataset.plan().order(5).into_iter().map(|n| format!("/nowhere/{n}.tar"));
+    assert!(order.eq(read));
+}
