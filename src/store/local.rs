@@ -18,7 +18,7 @@ const CHUNK: usize = 512 << 10;
 #[derive(Debug)]
 pub(super) enum FileChunks {
     Unopened(PathBuf),
-    /// What it was when it was opened comes last, unless it is a pipe or device.
+    /// `before` is what it was when it was opened; none for pipes and devices.
     Open {
         file: File,
         received: u64,
