@@ -48,6 +48,24 @@ fn patterns_of_local_files() {
     assert_eq!(at("@/{sub,sub/deep}/*.tar"), "sub/d sub/deep/e");
 }
 
+/// What lies deeper than a pattern reaches may be large, or not ours to read.
+#[cfg(unix)]
+#[test]
+fn patterns_look_no_deeper_than_they_reach() {
+    let dir = tempfile::tempdir().unwrap();
+    write_files(dir.path(), &["a", "sub/b"]);
+    // A listing of this directory fails.
+    std::fs::create_dir(dir.path().join("sub/deep")).unwrap();
+    std::os::unix::fs::symlink("gone", dir.path().join("sub/deep/link")).unwrap();
+    let root = dir.path().display().to_string();
+    let at = |pattern: &str| pattern.replace('@', &root);
+    assert_eq!(found(&at("@/*.tar")), "a");
+    assert_eq!(found(&at("file://@/*.tar")), "a");
+    assert_eq!(found(&at("@/s*/*.tar")), "sub/b");
+    assert!(single(&at("@/**/*.tar")).is_err());
+    assert_eq!(in_child(dir.path(), "*.tar", &[]), "a");
+}
+
 #[test]
 fn patterns_of_a_store() {
     let store = memory();
@@ -321,4 +339,16 @@ fn a_signature_reaches_no_message() {
     for shown in [format!("{damage} {damage:?} {failed} {failed:?}"), format!("{dataset:?} {loader:?}")] {
         assert!(!shown.contains("secret"), "{shown}");
     }
+}
+
+/// Putting a long list into order takes a while; it must not be done for each stream anew.
+#[test]
+fn many_streams_of_many_shards() {
+    let shards = ShardList::from_urls((0..6000).map(|n| format!("/nowhere/{n}.tar")));
+    let dataset = Dataset::builder(shards).topology(Topology::single()).streams(3000).shuffle_shards(true);
+    let dataset = dataset.seed(3).build().unwrap();
+    let missing = |error: shardstream::Error| error.location().shard().map(String::from).unwrap();
+    let read: Vec<String> = dataset.samples(5).map(|sample| missing(sample.unwrap_err())).collect();
+    let order = dataset.plan().order(5).into_iter().map(|n| format!("/nowhere/{n}.tar"));
+    assert!(order.eq(read));
 }

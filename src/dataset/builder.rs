@@ -204,18 +204,23 @@ fn resolve(pattern: &str, store: &Store) -> Result<ShardList> {
     for url in expanded.iter() {
         match glob::split(url) {
             None => urls.push(Arc::clone(url)),
-            Some(("", _)) => {
+            Some(("", wild)) => {
                 // Relative to the working directory, which a listing calls by its name.
-                let names = store.list(".")?.into_iter();
+                let names = store.list_within(".", depth(wild))?.into_iter();
                 let names =
                     names.map(|info| info.url.strip_prefix("./").map(String::from).unwrap_or(info.url));
                 urls.extend(ShardList::from_listing(url, names)?.iter().cloned());
             }
-            Some((prefix, _)) => {
-                let names = store.list(prefix)?.into_iter().map(|info| info.url);
+            Some((prefix, wild)) => {
+                let names = store.list_within(prefix, depth(wild))?.into_iter().map(|info| info.url);
                 urls.extend(ShardList::from_listing(url, names)?.iter().cloned());
             }
         }
     }
     Ok(urls.into_iter().collect())
+}
+
+/// How many directories deep names can match a pattern of this rest.
+fn depth(wild: &str) -> usize {
+    if wild.contains("**") { usize::MAX } else { wild.matches('/').count() }
 }

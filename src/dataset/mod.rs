@@ -104,12 +104,22 @@ impl Dataset {
     /// After an error the iteration goes on: with the next sample of the shard, or with the next shard where the
     /// rest of one can't be read. Stop at the first error (`?`) unless you mean to do without samples.
     pub fn samples(&self, epoch: u64) -> Mix<ShardReader> {
-        round_robin(self.streams().iter().map(|&stream| self.read(epoch, stream))).longest()
+        round_robin(self.readers(epoch).map(|(_, reader)| reader)).longest()
     }
 
     /// The same as [`samples`](Dataset::samples), as a stream for any executor.
     pub fn stream(&self, epoch: u64) -> Mix<ShardReaderStream> {
-        round_robin(self.streams().iter().map(|&stream| self.read(epoch, stream).into_stream())).longest()
+        round_robin(self.readers(epoch).map(|(_, reader)| reader.into_stream())).longest()
+    }
+
+    /// This process's streams with their numbers: each is as from [`read`](Dataset::read), but the shards are put into
+    /// order once for all of them.
+    pub(crate) fn readers(&self, epoch: u64) -> impl Iterator<Item = (usize, ShardReader)> {
+        let (order, all) = (self.0.plan.order(epoch), self.0.plan.streams());
+        self.streams().iter().map(move |&stream| {
+            let shards = order.iter().copied().skip(stream).step_by(all).collect();
+            (stream, ShardReader::new(self.clone(), epoch, shards))
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Last, Loader, LoaderBuilder};
 use crate::adapters::{
     Background, BackgroundStream, Batch, Batched, IteratorExt, Staged, catch, round_robin,
 };
-use crate::dataset::Stop;
+use crate::dataset::{ShardReader, Stop};
 use crate::error::{ErrorKind, Result};
 use crate::rng::Rng;
 use crate::sample::Sample;
@@ -77,9 +77,10 @@ fn items<T: Send + 'static>(options: &LoaderBuilder<T>, epoch: u64, stop: &Stop)
         return Box::new(iter::once(Err(ErrorKind::Config(what.into()).into())));
     }
     let (reading, mapping) = (stop.clone(), stop.clone());
-    let read = move |&stream: &usize| {
-        let samples = dataset.read(epoch, stream).stopped_by(reading.clone(), stream);
-        let rng = Rng::new(dataset.seed(), epoch, stream as u64);
+    let seed = dataset.seed();
+    let read = move |(stream, samples): (usize, ShardReader)| {
+        let samples = samples.stopped_by(reading.clone(), stream);
+        let rng = Rng::new(seed, epoch, stream as u64);
         let samples: Items<Sample> = match shuffle {
             // A buffer that holds nothing would still copy every sample out of its network chunk.
             0 | 1 => Box::new(samples),
@@ -88,9 +89,7 @@ fn items<T: Send + 'static>(options: &LoaderBuilder<T>, epoch: u64, stop: &Stop)
         // All are started before one is waited for: it may take long until a shuffle buffer is full.
         unchunked(chunks(samples).prefetch(CHUNKS_PER_STREAM).started())
     };
-    let streams = options.dataset.clone();
-    let samples =
-        iter::once_with(move || round_robin(streams.streams().iter().map(read)).longest()).flatten();
+    let samples = iter::once_with(move || round_robin(dataset.readers(epoch).map(read)).longest()).flatten();
     let mapped = chunks(samples).par_map(threads, move |chunk: Chunk<Sample>| {
         let map_one = |sample: Result<Sample>| match mapping.is_stopped() {
             // Nobody waits for it.

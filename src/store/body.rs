@@ -316,6 +316,21 @@ mod tests {
         assert!(matches!(items[1].as_ref().unwrap_err().kind(), ErrorKind::Panicked(_)));
     }
 
+    /// Each waits on a thread of its own for its reader; none may keep another from beginning.
+    #[test]
+    fn any_number_can_be_read_in_turn() {
+        let (done, read) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let bodies = (0..600).map(|_| Body::from_chunks((0..9).map(|_| Ok("a".into()))).into_stream());
+            let mut bodies: Vec<_> = bodies.collect();
+            for body in &mut bodies {
+                assert!(futures::executor::block_on(body.next()).unwrap().is_ok());
+            }
+            done.send(()).unwrap();
+        });
+        read.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for ever");
+    }
+
     #[test]
     fn crosses_threads() {
         fn crosses<T: Send + 'static>() {}

@@ -73,6 +73,9 @@ impl Object {
     }
 }
 
+/// The longest pause before a retry.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
 /// Counts down the retries of one request.
 struct Retries {
     left: u32,
@@ -90,9 +93,14 @@ impl Retries {
             return Err(fault);
         }
         self.left -= 1;
-        tokio::time::sleep(self.pause).await;
-        self.pause *= 2;
+        tokio::time::sleep(self.next_pause()).await;
         Ok(())
+    }
+
+    fn next_pause(&mut self) -> Duration {
+        let pause = self.pause;
+        self.pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+        pause
     }
 }
 
@@ -117,7 +125,7 @@ impl Pin {
             return changed(shown(&self.version), shown(&response.version));
         }
         match &response.range {
-            Some(range) if range.start == at && range.end <= end => Ok(()),
+            Some(range) if range.start == at && (at < range.end || at == end) && range.end <= end => Ok(()),
             range => {
                 let message = format!("bytes {at}..{end} were asked for, and {range:?} came");
                 Err(ErrorKind::Store(message.into()).into())
@@ -156,6 +164,7 @@ async fn open(object: Arc<Object>) -> Result<Ring> {
     };
     let pin = Arc::new(Pin { size, version: first.version.clone() });
     let end = asked.min(size);
+    pin.check(&first, 0, end)?;
     // The chunks of a range wait in memory until they are read; its length bounds them.
     let (sender, chunks) = async_channel::unbounded();
     let task = runtime::spawn(download(Arc::clone(&object), Arc::clone(&pin), 0..end, Some(first), sender))?;
@@ -239,7 +248,7 @@ async fn download(
                 }
             };
             pin.check(&response, at, range.end)?;
-            receive(response, &range, &mut at, &chunks).await
+            receive(response, range.clone(), &mut at, &chunks).await
         };
         let Err(fault) = received.await else { continue };
         if pin.version.is_none() {
@@ -250,18 +259,20 @@ async fn download(
     Ok(())
 }
 
-/// Hands on the bytes of one response; `at` is the byte that comes next. All of the range must come.
+/// Hands on the bytes of one response; `at` is the byte that comes next. All must come that the response says it holds,
+/// which may be less than all of the range that was asked for.
 async fn receive(
     mut response: GetResponse,
-    range: &Range<u64>,
+    range: Range<u64>,
     at: &mut u64,
     chunks: &Sender<Bytes>,
 ) -> Result<()> {
-    let expected = range.end - range.start;
+    let end = response.range.map_or(range.end, |held| held.end);
+    let expected = end - range.start;
     while let Some(chunk) = response.body.try_next().await? {
         let received = *at - range.start + chunk.len() as u64;
         if received > expected {
-            let message = format!("{received} bytes came in answer to a request for {expected}");
+            let message = format!("{received} bytes came where the answer to a request had {expected}");
             return Err(ErrorKind::Store(message.into()).into());
         }
         *at += chunk.len() as u64;
@@ -271,5 +282,18 @@ async fn receive(
     match *at - range.start {
         received if received < expected => Err(ErrorKind::Length { expected, received }.into()),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_a_bound() {
+        let mut retries = Retries::new(&Limits::default());
+        let pauses: Vec<_> = (0..200).map(|_| retries.next_pause()).collect();
+        assert_eq!(pauses[..3], [100, 200, 400].map(Duration::from_millis));
+        assert_eq!(pauses[199], LONGEST_PAUSE);
     }
 }

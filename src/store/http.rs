@@ -28,6 +28,11 @@ impl HttpSource {
             .read_timeout(SILENCE)
             // Many connections carry more than many streams of one.
             .http1_only()
+            // Where another crate turns decompression on, it would make bytes of a range that are not in the object.
+            .no_gzip()
+            .no_brotli()
+            .no_zstd()
+            .no_deflate()
             .user_agent(concat!("shardstream/", env!("CARGO_PKG_VERSION")))
             .build();
         client.map(HttpSource).map_err(|error| ErrorKind::Store(Failure::boxed(&error)).into())

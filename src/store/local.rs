@@ -18,7 +18,12 @@ const CHUNK: usize = 512 << 10;
 #[derive(Debug)]
 pub(super) enum FileChunks {
     Unopened(PathBuf),
-    Open { file: File, received: u64, expected: Option<u64> },
+    /// `before` is what it was when it was opened; none for pipes and devices.
+    Open {
+        file: File,
+        received: u64,
+        before: Option<Metadata>,
+    },
     Ended,
 }
 
@@ -31,21 +36,23 @@ impl FileChunks {
                 return Err(io::Error::from(io::ErrorKind::IsADirectory).into());
             }
             // Pipes and devices have no length to check against.
-            let expected = metadata.is_file().then_some(metadata.len());
-            *self = Self::Open { file, received: 0, expected };
+            let before = metadata.is_file().then_some(metadata);
+            *self = Self::Open { file, received: 0, before };
         }
-        let Self::Open { file, received, expected } = self else { return Ok(None) };
+        let Self::Open { file, received, before } = self else { return Ok(None) };
+        let expected = before.as_ref().map(Metadata::len);
         let wanted = expected.map_or(CHUNK, |length| {
             usize::try_from(length.saturating_sub(*received)).unwrap_or(CHUNK).clamp(1, CHUNK)
         });
         let mut chunk = Vec::with_capacity(wanted);
-        file.take(wanted as u64).read_to_end(&mut chunk)?;
+        (&*file).take(wanted as u64).read_to_end(&mut chunk)?;
         *received += chunk.len() as u64;
-        match *expected {
+        match expected {
             Some(expected) if *received > expected || (chunk.is_empty() && *received < expected) => {
                 Err(ErrorKind::Length { expected, received: *received }.into())
             }
-            _ => Ok((!chunk.is_empty()).then(|| chunk.into())),
+            _ if !chunk.is_empty() => Ok(Some(chunk.into())),
+            _ => unchanged(file, before.as_ref()).map(|()| None),
         }
     }
 }
@@ -62,6 +69,15 @@ impl Iterator for FileChunks {
     }
 }
 
+/// Checks at its end that a file was not written to while it was read.
+fn unchanged(file: &File, before: Option<&Metadata>) -> Result<()> {
+    let Some(before) = before.and_then(modified) else { return Ok(()) };
+    match modified(&file.metadata()?) {
+        Some(after) if after != before => Err(ErrorKind::Changed { before, after }.into()),
+        _ => Ok(()),
+    }
+}
+
 fn located(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound => ErrorKind::NotFound(Box::new(error)).into(),
@@ -70,24 +86,33 @@ fn located(error: io::Error) -> Error {
     }
 }
 
-/// Lists all files under `root`, in no particular order; `name` makes the URL of a path below it.
+/// Lists all files under `root`, in no particular order, or those at most `depth` directories below it; `name` makes
+/// the URL of a path below it.
 ///
 /// Links to files are followed, links to directories below `root` are not. Files that a [`LocalWriter`] has not
 /// finished are left out.
-pub(super) fn list(root: &Path, name: impl Fn(&Path) -> Result<String>) -> Result<Vec<ObjectInfo>> {
+pub(super) fn list(
+    root: &Path,
+    depth: usize,
+    name: impl Fn(&Path) -> Result<String>,
+) -> Result<Vec<ObjectInfo>> {
     let mut found = Vec::new();
-    let mut directories = vec![root.to_owned()];
-    while let Some(directory) = directories.pop() {
+    let mut directories = vec![(root.to_owned(), depth)];
+    while let Some((directory, depth)) = directories.pop() {
         for entry in fs::read_dir(&directory).map_err(located)? {
             let entry = entry?;
             let path = entry.path();
             if entry.file_type()?.is_dir() {
-                directories.push(path);
+                directories.extend(depth.checked_sub(1).map(|depth| (path, depth)));
+                continue;
+            }
+            // One that is finished right now is gone under this name before it can be looked at.
+            if is_partial(&path) {
                 continue;
             }
             let at_path = |error| located(error).in_shard(path.to_string_lossy());
             let metadata = fs::metadata(&path).map_err(at_path)?;
-            if metadata.is_file() && !is_partial(&path) {
+            if metadata.is_file() {
                 found.push(info(name(&path)?, &metadata));
             }
         }
@@ -97,10 +122,16 @@ pub(super) fn list(root: &Path, name: impl Fn(&Path) -> Result<String>) -> Resul
 
 fn info(url: String, metadata: &Metadata) -> ObjectInfo {
     let info = ObjectInfo::new(url, metadata.len());
-    match metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()) {
-        Some(time) => info.with_version(format!("{}.{:09}", time.as_secs(), time.subsec_nanos())),
+    match modified(metadata) {
+        Some(version) => info.with_version(version),
         None => info,
     }
+}
+
+/// The modification time, which is the version of a file.
+fn modified(metadata: &Metadata) -> Option<String> {
+    let time = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(format!("{}.{:09}", time.as_secs(), time.subsec_nanos()))
 }
 
 const PARTIAL: &str = ".partial";
@@ -226,6 +257,30 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_overwritten_meanwhile_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        fs::write(&path, vec![1; CHUNK * 2]).unwrap();
+        let mut chunks = FileChunks::Unopened(path.clone());
+        assert!(chunks.next().unwrap().is_ok());
+        let file = File::options().write(true).open(&path).unwrap();
+        (&file).write_all(&vec![2; CHUNK * 2]).unwrap();
+        // Times may be too coarse to show it.
+        file.set_modified(UNIX_EPOCH).unwrap();
+        let error = chunks.find_map(Result::err).unwrap();
+        assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error:?}");
+        assert!(chunks.next().is_none());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_partial_file_that_is_gone_already_disturbs_no_listing() {
+        let directory = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("gone", directory.path().join(".f.1-0.partial")).unwrap();
+        assert!(list(directory.path(), usize::MAX, |_| unreachable!()).unwrap().is_empty());
+    }
+
+    #[test]
     fn a_directory_and_a_missing_file_are_errors() {
         let directory = tempfile::tempdir().unwrap();
         assert!(matches!(read(directory.path()).unwrap_err().kind(), ErrorKind::Io(_)));
@@ -237,7 +292,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("new/f.tar");
         let url = target.to_str().unwrap();
-        let list = || list(directory.path(), |path| Ok(path.to_string_lossy().into_owned())).unwrap();
+        let list =
+            || list(directory.path(), usize::MAX, |path| Ok(path.to_string_lossy().into_owned())).unwrap();
         for content in [&b"first"[..], b"second"] {
             let before = fs::read(&target).ok();
             let mut writer = Box::new(LocalWriter::create(url, target.clone()).unwrap());

@@ -124,15 +124,22 @@ impl Store {
     /// If the place cannot be reached or cannot be listed, as web servers cannot. A local directory must exist; in a
     /// bucket there are no directories, and a listing may be empty.
     pub fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
-        let mut objects = self.list_at(prefix).map_err(|error| error.in_shard(location::redacted(prefix)))?;
+        self.list_within(prefix, usize::MAX)
+    }
+
+    /// [`list`](Store::list), but directories deeper than `depth` below `prefix` may be left out: a bucket lists them all
+    /// the same.
+    pub(crate) fn list_within(&self, prefix: &str, depth: usize) -> Result<Vec<ObjectInfo>> {
+        let mut objects =
+            self.list_at(prefix, depth).map_err(|error| error.in_shard(location::redacted(prefix)))?;
         objects.sort_unstable();
         Ok(objects)
     }
 
-    fn list_at(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
+    fn list_at(&self, prefix: &str, depth: usize) -> Result<Vec<ObjectInfo>> {
         match self.place(prefix)? {
-            Place::Local(path) if prefix.starts_with("file:") => local::list(&path, file_url),
-            Place::Local(path) => local::list(&path, path_text),
+            Place::Local(path) if prefix.starts_with("file:") => local::list(&path, depth, file_url),
+            Place::Local(path) => local::list(&path, depth, path_text),
             Place::Source(source) => runtime::run(source.list(prefix).try_collect()),
         }
     }

@@ -20,6 +20,8 @@ fn runtime() -> Result<&'static Runtime> {
             let cores = thread::available_parallelism().map_or(2, usize::from);
             Builder::new_multi_thread()
                 .worker_threads(cores.clamp(2, 8))
+                // Every local file that is open as a stream keeps one; beyond the bound they would wait for each other.
+                .max_blocking_threads(1 << 16)
                 .thread_name("shardstream-io")
                 .enable_all()
                 .build()
@@ -111,7 +113,8 @@ pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     let parked = Arc::new(Parked { thread: thread::current(), woken: AtomicBool::new(false) });
     let waker = Arc::clone(&parked).into();
     let mut context = Context::from_waker(&waker);
-    let mut future = std::pin::pin!(future);
+    // Inside a task of tokio's, its futures would rest after a while for the task to yield, as this never does.
+    let mut future = std::pin::pin!(tokio::task::unconstrained(future));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
@@ -132,6 +135,20 @@ mod tests {
         assert_eq!(futures::executor::block_on(async { nested() }).unwrap(), 7);
         let tokio = Builder::new_current_thread().build().unwrap();
         assert_eq!(tokio.block_on(async { nested() }).unwrap(), 7);
+    }
+
+    /// What a task may do before it must yield is bounded in tokio, and a blocking wait never yields.
+    #[test]
+    fn waits_any_number_of_times_in_one_task() {
+        let (done, waited) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            let tokio = Builder::new_current_thread().build().unwrap();
+            tokio.block_on(async {
+                (0..1000).for_each(|n| assert_eq!(run(async move { Ok(n) }).unwrap(), n))
+            });
+            done.send(()).unwrap();
+        });
+        waited.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for ever");
     }
 
     #[test]

@@ -143,8 +143,15 @@ fn lies_about_ranges_are_errors_and_never_wrong_bytes() {
         response.body = body.chain(stream::iter([Ok("x".into())])).boxed();
     };
     let whole: fn(&mut GetResponse) = |response| response.range = None;
+    let more_than_it_says: fn(&mut GetResponse) = |response| {
+        response.range = response.range.take().map(|range| range.start..range.start + 200);
+    };
+    let nothing: fn(&mut GetResponse) = |response| {
+        response.range = response.range.take().map(|range| range.start..range.start);
+        response.body = stream::empty().boxed();
+    };
     for from in [0, 1] {
-        for lie in [shifted, too_long, whole] {
+        for lie in [shifted, too_long, whole, more_than_it_says, nothing] {
             let (_, store) = scripted({
                 let bytes = content(4500);
                 move |number, options| {
@@ -158,6 +165,35 @@ fn lies_about_ranges_are_errors_and_never_wrong_bytes() {
             let error = store.open("test://a").unwrap().read_all().unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::Store(_) | ErrorKind::Length { .. }), "{error:?}");
         }
+    }
+}
+
+#[test]
+fn part_of_an_object_of_no_size_is_not_an_empty_object() {
+    let (_, store) = scripted(|_, options| {
+        let mut response = honest(&content(4500), options);
+        response.size = Some(0);
+        Ok(response)
+    });
+    let error = store.open("test://a").unwrap().read_all().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Store(_)), "{error:?}");
+}
+
+/// A server may answer with less than was asked for, which is no fault and uses no retry up.
+#[test]
+fn ranges_may_be_capped() {
+    let bytes = content(4500);
+    for step in [1, 70, 300, 999] {
+        let (_, store) = scripted({
+            let bytes = bytes.clone();
+            move |_, options| {
+                let range = options.range.clone().unwrap();
+                let mut capped = options.clone();
+                capped.range = Some(range.start..range.end.min(range.start + step));
+                Ok(honest(&bytes, &capped))
+            }
+        });
+        assert_eq!(store.open("test://a").unwrap().read_all().unwrap(), bytes);
     }
 }
 
