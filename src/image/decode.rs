@@ -1,7 +1,7 @@
 //! From files to pixels.
 
 use super::convert::{convert, narrow};
-use super::{Image, ImageError, ImageMode};
+use super::{Image, ImageError, ImageMode, jpeg};
 use image::codecs::pnm::PnmDecoder;
 use image::codecs::webp::WebPDecoder;
 use image::{ColorType, ImageDecoder, ImageFormat, Limits};
@@ -43,8 +43,8 @@ impl Image {
     pub fn decode_within(file: &[u8], mode: ImageMode, limit: usize) -> Result<Self, ImageError> {
         let budget = Budget { mode, limit };
         let raw = match image::guess_format(file) {
-            Ok(ImageFormat::Jpeg) => jpeg(file, budget)?,
-            Ok(ImageFormat::Png) => png(file, budget)?,
+            Ok(ImageFormat::Jpeg) => read_jpeg(file, budget)?,
+            Ok(ImageFormat::Png) => read_png(file, budget)?,
             Ok(ImageFormat::WebP) => {
                 generic(WebPDecoder::new(Cursor::new(file)).map_err(decode_error)?, budget)?
             }
@@ -70,9 +70,12 @@ impl Budget {
 
 /// Reads a JPEG with `zune-jpeg` itself and not through `image`, which makes its decoder go on where data is damaged
 /// or missing, and fills up with grey.
-fn jpeg(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
+fn read_jpeg(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
     if !jpeg_ends(file) {
         return Err(ImageError::Truncated);
+    }
+    if let Some(fault) = jpeg::fault(file) {
+        return Err(ImageError::Decode(fault.into()));
     }
     let options = DecoderOptions::default()
         .set_strict_mode(true)
@@ -115,7 +118,7 @@ fn jpeg_ends(file: &[u8]) -> bool {
 
 /// Reads a PNG with `png` itself and not through `image`, which skips palettes of transparency that are damaged, and
 /// doesn't look at what follows the pixels.
-fn png(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
+fn read_png(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
     let mut options = DecodeOptions::default();
     options.set_ignore_adler32(false);
     options.set_skip_ancillary_crc_failures(false);

@@ -6,12 +6,17 @@
 //! is not applied, and of an animation the first picture is taken. Pixels of 16 bits are scaled to 8, where Pillow
 //! would clip grey ones to white.
 //!
+//! Not read are JPEG files with arithmetic coding or lossless ones, and a few odd layouts that the decoder would get
+//! wrong: subsampled colours in scans of their own without being progressive, more colour than brightness in a row,
+//! and markers that contradict each other on the colours. They are errors.
+//!
 //! A truncated or damaged image is an error, never a partial picture. What no reader can see is damage to JPEG, WebP
 //! or PNM that leaves a well-formed file, since these formats have no checksums.
 
 mod convert;
 mod decode;
 mod encode;
+mod jpeg;
 
 use crate::{Error, ErrorKind};
 use std::fmt;

@@ -60,6 +60,8 @@ pub(super) fn parse(block: &Bytes, extension: &mut Extension, global: &Extension
     let size = size(header)?;
     let kind = match header.entry_type() {
         EntryType::XHeader => return Ok(Block::Pax { size }),
+        // Solaris tar's pax headers, from before POSIX gave them a letter.
+        other if other.as_byte() == b'X' => return Ok(Block::Pax { size }),
         EntryType::XGlobalHeader => return Ok(Block::GlobalPax { size }),
         EntryType::GNULongName => return Ok(Block::LongName { size }),
         EntryType::GNULongLink => return Ok(Block::Ignored { size }),
@@ -73,10 +75,7 @@ pub(super) fn parse(block: &Bytes, extension: &mut Extension, global: &Extension
     };
     let name = match extension.path.take().or_else(|| global.path.clone()) {
         Some(path) => path,
-        None => match header.path_bytes() {
-            std::borrow::Cow::Borrowed(name) => block.slice_ref(name),
-            std::borrow::Cow::Owned(name) => name.into(),
-        },
+        None => name(block, header),
     };
     let size = extension.size.take().or(global.size).unwrap_or(size);
     extension.pax = false;
@@ -85,9 +84,33 @@ pub(super) fn parse(block: &Bytes, extension: &mut Extension, global: &Extension
     Ok(Block::Member { name, kind, size: if no_data { 0 } else { size } })
 }
 
+/// The name in the header itself: the `name` field, with what the `prefix` field says before it.
+///
+/// The `tar` crate looks for a prefix only where the version says `00`; other readers, and some old writers, take any
+/// `ustar` that is not GNU's.
+fn name(block: &Bytes, header: &Header) -> Bytes {
+    const MAGIC: std::ops::Range<usize> = 257..265;
+    const PREFIX: std::ops::Range<usize> = 345..500;
+    let text = |field: &[u8]| field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
+    let name = &header.as_old().name;
+    let name = block.slice_ref(&name[..text(name)]);
+    let magic = &block[MAGIC];
+    let prefix = &block[PREFIX];
+    let prefix = &prefix[..text(prefix)];
+    if prefix.is_empty() || !magic.starts_with(b"ustar") || magic == b"ustar  \0" {
+        return name;
+    }
+    [prefix, b"/", &name].concat().into()
+}
+
 /// The size field: octal digits, or a base-256 number, of which the `tar` crate reads the last eight bytes only.
+/// GNU tar leaves it blank in volume labels.
 fn size(header: &Header) -> Result<u64> {
     let field = &header.as_old().size;
+    let digits = field.split(|&byte| byte == 0).next().unwrap_or_default();
+    if digits.iter().all(|&byte| byte == b' ') {
+        return Ok(0);
+    }
     if field[0] & 0x80 != 0 && (field[0] != 0x80 || field[1..4] != [0; 3]) {
         return Err(invalid("a base-256 size that is negative or beyond 64 bits"));
     }
@@ -130,6 +153,15 @@ impl Extension {
                 _ => {}
             }
         }
+        Ok(())
+    }
+
+    /// Takes in the records of a later global pax header; what it does not say stays as it was.
+    pub(super) fn override_with(&mut self, records: &Bytes) -> Result<()> {
+        let mut later = Extension::default();
+        later.read_pax(records)?;
+        self.path = later.path.or(self.path.take());
+        self.size = later.size.or(self.size);
         Ok(())
     }
 

@@ -134,11 +134,9 @@ impl SampleParser {
     fn entry(&mut self, entry: Entry) -> Option<Pending> {
         // A body follows files only, and is wanted only when all is well with this member.
         let unwanted = |parser: &mut Self| parser.walker.skip_body();
-        let Ok(name) = ByteString::try_from(entry.name.clone()) else {
-            unwanted(self);
-            self.report(&entry, ErrorKind::Header("a name that is not UTF-8".into()));
-            return None;
-        };
+        let name = ByteString::try_from(entry.name.clone());
+        let is_text = name.is_ok();
+        let name = name.unwrap_or_else(|_| escaped(&entry.name));
         let split = if is_meta(&name) { None } else { split_name(&name) };
         let Some((key, field)) = split.filter(|_| entry.kind != EntryKind::Other) else {
             unwanted(self);
@@ -162,7 +160,9 @@ impl SampleParser {
             true => ByteString::from(field.to_lowercase()),
             false => name.slice_ref(field),
         };
-        if entry.kind == EntryKind::Link {
+        if !is_text {
+            self.report(&entry, ErrorKind::Header("a name that is not UTF-8".into()));
+        } else if entry.kind == EntryKind::Link {
             let message =
                 "a link in place of a file; write the shard again with `--dereference --hard-dereference`";
             self.report(&entry, ErrorKind::Header(message.into()));
@@ -190,13 +190,9 @@ impl SampleParser {
             .in_shard(Arc::clone(&self.shard))
             .at_offset(entry.offset)
             .in_member(String::from_utf8_lossy(&entry.name));
-        match &mut self.sample {
-            Some(pending) if pending.bad => {}
-            Some(pending) => {
-                pending.bad = true;
-                self.fault = Some(error.with_key(&*pending.key));
-            }
-            None => self.fault = Some(error),
+        if let Some(pending) = self.sample.as_mut().filter(|pending| !pending.bad) {
+            pending.bad = true;
+            self.fault = Some(error.with_key(&*pending.key));
         }
     }
 
@@ -215,4 +211,12 @@ impl SampleParser {
             None => error,
         }
     }
+}
+
+/// A name that is not UTF-8 as text that tells it from others, so that it spoils the sample it belongs to and no other.
+fn escaped(name: &[u8]) -> ByteString {
+    name.utf8_chunks()
+        .map(|part| format!("{}{}", part.valid(), part.invalid().escape_ascii()))
+        .collect::<String>()
+        .into()
 }

@@ -267,6 +267,94 @@ fn a_name_that_is_not_utf8_is_an_error_of_that_member() {
     assert_eq!(samples[1].as_ref().unwrap().key(), "a");
 }
 
+/// Each of them is a sample that is lost; those beside them are whole.
+#[test]
+fn names_that_are_not_utf8_spoil_their_samples_only() {
+    let file = |name: &[u8], kind| {
+        let mut header = header("", kind, 0);
+        header.as_old_mut().name[..name.len()].copy_from_slice(name);
+        raw(&header, b"")
+    };
+    let bytes = [
+        file(b"a.txt", EntryType::Regular),
+        file(b"d.\xff/", EntryType::Directory),
+        file(b"README-\xff", EntryType::Regular),
+        file(b"a.cls", EntryType::Regular),
+        file(b"\xfe.cls", EntryType::Regular),
+        file(b"\xfe.txt", EntryType::Regular),
+        file(b"\xff.txt", EntryType::Regular),
+        file("猫.cls".as_bytes(), EntryType::Regular),
+        file(b"\xe7\x8c\xab.\xff", EntryType::Regular),
+        file("猫.txt".as_bytes(), EntryType::Regular),
+        file(b"b.txt", EntryType::Regular),
+        END.to_vec(),
+    ]
+    .concat();
+    let samples = parse_whole(&bytes);
+    assert_eq!(samples.len(), 5, "{samples:?}");
+    assert_eq!(samples[0].as_ref().unwrap().len(), 2);
+    for (sample, key) in samples[1..4].iter().zip(["\\xfe", "\\xff", "猫"]) {
+        assert_eq!(sample.as_ref().unwrap_err().location().key(), Some(key));
+    }
+    assert_eq!(samples[4].as_ref().unwrap().position().sample, 4);
+}
+
+/// What GNU tar writes for `--label`.
+#[test]
+fn a_blank_size_is_none() {
+    for blank in [[0; 12], [b' '; 12], *b"          \0\0"] {
+        let mut label = header("volume.x", EntryType::new(b'V'), 0);
+        label.as_old_mut().size = blank;
+        let bytes = [raw(&label, b""), archive(&[("a.txt", b"1")])].concat();
+        assert_eq!(keys(&parse_whole(&bytes)), ["a"]);
+    }
+}
+
+#[test]
+fn solaris_pax_headers_count() {
+    let bytes = [
+        extended(EntryType::new(b'X'), &pax("path", "long.txt")),
+        raw(&header("short.txt", EntryType::Regular, 1), b"1"),
+        END.to_vec(),
+    ]
+    .concat();
+    assert_eq!(keys(&parse_whole(&bytes)), ["long"]);
+}
+
+/// Only GNU's own header has other things where the prefix stands in a ustar header.
+#[test]
+fn a_prefix_counts_in_any_version_of_ustar() {
+    for (magic, expected) in [
+        (b"ustar\x0000", "dir/a"),
+        (b"ustar\0\0\0", "dir/a"),
+        (b"ustar\0  ", "dir/a"),
+        (b"ustar   ", "dir/a"),
+        (b"ustar  \0", "a"),
+        (&[0; 8], "a"),
+    ] {
+        let mut file = header("a.txt", EntryType::Regular, 0);
+        file.as_mut_bytes()[257..265].copy_from_slice(magic);
+        file.as_mut_bytes()[345..348].copy_from_slice(b"dir");
+        assert_eq!(keys(&parse_whole(&[raw(&file, b""), END.to_vec()].concat())), [expected], "{magic:?}");
+    }
+}
+
+#[test]
+fn global_pax_headers_add_up() {
+    let bytes = [
+        extended(EntryType::XGlobalHeader, &pax("size", "1")),
+        extended(EntryType::XGlobalHeader, &pax("comment", "no size")),
+        raw(&header("a.txt", EntryType::Regular, 0), b"a"),
+        extended(EntryType::XGlobalHeader, &pax("size", "2")),
+        raw(&header("b.txt", EntryType::Regular, 0), b"bb"),
+        END.to_vec(),
+    ]
+    .concat();
+    let sizes: Vec<usize> =
+        parse_whole(&bytes).iter().map(|sample| sample.as_ref().unwrap().size()).collect();
+    assert_eq!(sizes, [1, 2]);
+}
+
 #[test]
 fn archives_may_be_concatenated() {
     let one = archive(&[("a.txt", b"1"), ("b.txt", b"2")]);

@@ -187,8 +187,7 @@ impl Walker {
                         Meaning::LongName => self.extension.read_long_name(&content),
                         Meaning::GlobalPax => {
                             self.first_header = None;
-                            self.global = Extension::default();
-                            self.global.read_pax(&content)
+                            self.global.override_with(&content)
                         }
                     }
                     .map_err(|error| error.at_offset(at))?;

@@ -1,0 +1,161 @@
+//! What the headers of a JPEG say, and which of them `zune-jpeg` would read wrongly without a word.
+
+/// What the segments before the image data say.
+#[derive(Debug, Default)]
+struct Layout {
+    /// Whether the pixels come in one pass (and not progressively).
+    sequential: bool,
+    components: Vec<Component>,
+    /// The components in the first scan.
+    first_scan: usize,
+    jfif: bool,
+    /// The transform of colours that Adobe's segment names.
+    adobe: Option<u8>,
+}
+
+#[derive(Debug)]
+struct Component {
+    id: u8,
+    /// Samples in a row and in a column, in relation to those of the other components.
+    horizontal: u8,
+    vertical: u8,
+}
+
+/// Why the decoder would give other pixels than libjpeg (and so Pillow) gives, or panic; none where it gives the same.
+pub(super) fn fault(file: &[u8]) -> Option<&'static str> {
+    let layout = Layout::read(file)?;
+    let first = layout.components.first()?;
+    let max = |factor: fn(&Component) -> u8| layout.components.iter().map(factor).max().unwrap_or_default();
+    if first.horizontal < max(|component| component.horizontal) {
+        return Some("JPEG files with less brightness than colour in a row are not read");
+    }
+    let split = layout.sequential && layout.first_scan < layout.components.len();
+    if split && max(|component| component.vertical) > 1 {
+        return Some(
+            "JPEG files with subsampled components in separate scans, and not progressive, are not read",
+        );
+    }
+    // For libjpeg, JFIF means YCbCr, else Adobe's word counts, else the names of the components.
+    let ids: Vec<u8> = layout.components.iter().map(|component| component.id).collect();
+    let contradiction = match (ids.len(), layout.jfif, layout.adobe) {
+        (3, true, Some(0)) => true,
+        (3, true, _) | (3, false, Some(1..)) => ids == *b"RGB",
+        (4, _, Some(1)) => true,
+        _ => false,
+    };
+    contradiction.then_some("the JPEG file contradicts itself on what its colours are")
+}
+
+impl Layout {
+    /// Reads up to the first scan; none where there is none, which the decoder reports.
+    fn read(file: &[u8]) -> Option<Self> {
+        let mut layout = Layout::default();
+        let mut rest = file.strip_prefix(b"\xff\xd8")?;
+        loop {
+            let at = rest.iter().position(|byte| *byte == 0xff)?;
+            rest = &rest[at + 1..];
+            let marker = *rest.first()?;
+            if matches!(marker, 0xff | 0x00 | 0x01 | 0xd0..=0xd9) {
+                continue;
+            }
+            let length = usize::from(u16::from_be_bytes([*rest.get(1)?, *rest.get(2)?]));
+            let content = rest.get(3..1 + length)?;
+            rest = &rest[1 + length..];
+            match marker {
+                0xc0..=0xc2 => {
+                    layout.sequential = marker != 0xc2;
+                    let (components, _) = content.get(6..)?.as_chunks::<3>();
+                    layout.components = components.iter().map(Component::read).collect();
+                }
+                0xe0 => layout.jfif |= content.starts_with(b"JFIF\0"),
+                0xee if content.starts_with(b"Adobe") => layout.adobe = content.get(11).copied(),
+                0xda => {
+                    layout.first_scan = usize::from(*content.first()?);
+                    return Some(layout);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Component {
+    fn read(&[id, factors, _]: &[u8; 3]) -> Self {
+        Component { id, horizontal: factors >> 4, vertical: factors & 15 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JFIF: &[u8] = b"\xff\xe0\0\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0";
+    const SEQUENTIAL: u8 = 0xc0;
+    const PROGRESSIVE: u8 = 0xc2;
+
+    fn adobe(transform: u8) -> Vec<u8> {
+        [b"\xff\xee\0\x0eAdobe\0d\0\0\0\0", &[transform][..]].concat()
+    }
+
+    /// The headers of a file whose first scan has so many of the components.
+    fn headers(extra: &[u8], kind: u8, components: &[(u8, u8)], scan: u8) -> Vec<u8> {
+        let count = components.len() as u8;
+        let mut file = [b"\xff\xd8", extra, &[0xff, kind, 0, 8 + 3 * count, 8, 0, 16, 0, 16, count]].concat();
+        components.iter().for_each(|(id, factors)| file.extend([*id, *factors, 0]));
+        file.extend([0xff, 0xda, 0, 6 + 2 * scan, scan]);
+        file.resize(file.len() + usize::from(2 * scan) + 3, 0);
+        file
+    }
+
+    #[test]
+    fn layouts_that_would_be_read_wrongly() {
+        let table: [([u8; 3], u8, u8, bool); 9] = [
+            ([0x22, 0x11, 0x11], SEQUENTIAL, 3, true),
+            ([0x22, 0x11, 0x11], SEQUENTIAL, 1, false),
+            ([0x22, 0x11, 0x11], PROGRESSIVE, 1, true),
+            ([0x11, 0x11, 0x11], SEQUENTIAL, 1, true),
+            ([0x21, 0x11, 0x11], SEQUENTIAL, 1, true),
+            ([0x21, 0x12, 0x11], SEQUENTIAL, 3, true),
+            ([0x11, 0x22, 0x11], SEQUENTIAL, 3, false),
+            ([0x11, 0x21, 0x11], PROGRESSIVE, 3, false),
+            ([0x11, 0x12, 0x11], SEQUENTIAL, 3, true),
+        ];
+        for (factors, kind, scan, good) in table {
+            let components = [(1, factors[0]), (2, factors[1]), (3, factors[2])];
+            assert_eq!(fault(&headers(b"", kind, &components, scan)).is_none(), good, "{factors:x?} {scan}");
+        }
+        // A single component fills its blocks whatever its factors say.
+        assert_eq!(fault(&headers(b"", SEQUENTIAL, &[(1, 0x22)], 1)), None);
+    }
+
+    #[test]
+    fn colours_that_are_said_twice() {
+        let both = |transform| [JFIF, &adobe(transform)].concat();
+        for (extra, ids, good) in [
+            (JFIF.to_vec(), &[1, 2, 3][..], true),
+            (JFIF.to_vec(), b"RGB", false),
+            (vec![], b"RGB", true),
+            (adobe(0), b"RGB", true),
+            (adobe(0), &[1, 2, 3], true),
+            (adobe(1), b"RGB", false),
+            (both(1), &[1, 2, 3], true),
+            (both(0), &[1, 2, 3], false),
+            (both(2), &[1, 2, 3, 4], true),
+            (adobe(0), &[1, 2, 3, 4], true),
+            (adobe(1), &[1, 2, 3, 4], false),
+        ] {
+            let components: Vec<(u8, u8)> = ids.iter().map(|id| (*id, 0x11)).collect();
+            let file = headers(&extra, SEQUENTIAL, &components, ids.len() as u8);
+            assert_eq!(fault(&file).is_none(), good, "{}", file.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn headers_that_end_early_are_left_to_the_decoder() {
+        let file = headers(&adobe(0), SEQUENTIAL, &[(1, 0x11), (2, 0x22), (3, 0x11)], 3);
+        assert!(fault(&file).is_some());
+        for end in 0..file.len() {
+            assert_eq!(fault(&file[..end]), None);
+        }
+    }
+}
