@@ -46,14 +46,39 @@ pub struct SampleParser {
     hasher: RandomState,
 }
 
+/// From so many fields on, looking through all of them for each new one would take long.
+const MANY: usize = 32;
+
 /// A sample whose members are being collected.
 #[derive(Debug)]
 struct Pending {
     key: ByteString,
     fields: Vec<(ByteString, Value)>,
+    /// The names of the fields, once there are [`MANY`].
+    names: HashSet<ByteString>,
     position: Position,
     /// Something was wrong with it and has been reported: it is not given out.
     bad: bool,
+}
+
+impl Pending {
+    fn has(&self, field: &ByteString) -> bool {
+        if self.names.is_empty() {
+            self.fields.iter().any(|(name, _)| name == field)
+        } else {
+            self.names.contains(field)
+        }
+    }
+
+    fn push(&mut self, field: ByteString, body: Bytes) {
+        if self.fields.len() == MANY {
+            self.names.extend(self.fields.iter().map(|(name, _)| name.clone()));
+        }
+        if self.fields.len() >= MANY {
+            self.names.insert(field.clone());
+        }
+        self.fields.push((field, Value::Bytes(body)));
+    }
 }
 
 impl SampleParser {
@@ -148,6 +173,7 @@ impl SampleParser {
             whole = self.sample.replace(Pending {
                 key: name.slice_ref(key),
                 fields: Vec::with_capacity(capacity),
+                names: HashSet::new(),
                 position: self.position,
                 bad: false,
             });
@@ -166,7 +192,7 @@ impl SampleParser {
             let message =
                 "a link in place of a file; write the shard again with `--dereference --hard-dereference`";
             self.report(&entry, ErrorKind::Header(message.into()));
-        } else if self.sample.iter().any(|pending| pending.fields.iter().any(|(name, _)| *name == field)) {
+        } else if self.sample.as_ref().is_some_and(|pending| pending.has(&field)) {
             self.report(&entry, ErrorKind::DuplicateMember { field: field.to_string() });
         }
         if self.sample.as_ref().is_some_and(|pending| pending.bad) {
@@ -180,7 +206,7 @@ impl SampleParser {
     /// Takes in the content of the member announced last.
     fn body(&mut self, body: Bytes) {
         if let (Some(field), Some(pending)) = (self.member.take(), &mut self.sample) {
-            pending.fields.push((field, Value::Bytes(body)));
+            pending.push(field, body);
         }
     }
 

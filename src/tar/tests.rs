@@ -248,6 +248,22 @@ fn a_duplicate_spoils_its_sample_only() {
     assert_eq!(samples[2].as_ref().unwrap().position().sample, 2);
 }
 
+/// Of 100 fields, any may come again, at any place.
+#[test]
+fn a_duplicate_among_many_is_found() {
+    let names: Vec<String> = (0..100).map(|at| format!("a.{at}")).collect();
+    let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b""[..])).collect();
+    assert_eq!(parse_whole(&archive(&members))[0].as_ref().unwrap().len(), 100);
+    for count in [1, 31, 32, 33, 34, 100] {
+        for again in [0, count / 2, count - 1] {
+            let mut members = members[..count].to_vec();
+            members.push(members[again]);
+            let error = only_error(parse_whole(&archive(&members)));
+            assert!(matches!(error.kind(), ErrorKind::DuplicateMember { .. }), "{error}");
+        }
+    }
+}
+
 #[test]
 fn a_key_that_comes_back_is_an_error() {
     let samples =
