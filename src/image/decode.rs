@@ -7,6 +7,7 @@ use image::codecs::webp::WebPDecoder;
 use image::{ColorType, ImageDecoder, ImageFormat, Limits};
 use png::{BitDepth, DecodeOptions, Transformations};
 use std::io::Cursor;
+use std::panic::catch_unwind;
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
@@ -28,12 +29,12 @@ struct Budget {
 }
 
 impl Image {
-    /// Reads an image, of a size that [`Decoder`](crate::codec::Decoder) takes by default.
+    /// Reads an image that takes at most 512 MiB when it is decoded.
     ///
     /// # Errors
     /// See [`Image::decode_within`].
     pub fn decode(file: &[u8], mode: ImageMode) -> Result<Self, ImageError> {
-        Image::decode_within(file, mode, crate::codec::Decoder::DEFAULT_MAX_SIZE)
+        Image::decode_within(file, mode, 512 << 20)
     }
 
     /// Reads an image that takes at most `limit` bytes when it is decoded.
@@ -41,19 +42,20 @@ impl Image {
     /// # Errors
     /// See [`ImageError`]. The size is checked before memory for it is taken.
     pub fn decode_within(file: &[u8], mode: ImageMode, limit: usize) -> Result<Self, ImageError> {
-        let budget = Budget { mode, limit };
-        let raw = match image::guess_format(file) {
-            Ok(ImageFormat::Jpeg) => read_jpeg(file, budget)?,
-            Ok(ImageFormat::Png) => read_png(file, budget)?,
-            Ok(ImageFormat::WebP) => {
-                generic(WebPDecoder::new(Cursor::new(file)).map_err(decode_error)?, budget)?
-            }
-            Ok(ImageFormat::Pnm) => {
-                generic(PnmDecoder::new(Cursor::new(file)).map_err(decode_error)?, budget)?
-            }
-            _ => return Err(ImageError::Format),
-        };
+        // Some damaged files make the libraries panic, and damage in the input must come out as an error.
+        let raw = catch_unwind(|| read(file, Budget { mode, limit }))
+            .unwrap_or_else(|_| Err(ImageError::Decode("the decoder panicked".into())))?;
         Image::new(mode, raw.width, raw.height, convert(raw.channels, raw.pixels, mode))
+    }
+}
+
+fn read(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
+    match image::guess_format(file) {
+        Ok(ImageFormat::Jpeg) => read_jpeg(file, budget),
+        Ok(ImageFormat::Png) => read_png(file, budget),
+        Ok(ImageFormat::WebP) => generic(WebPDecoder::new(Cursor::new(file)).map_err(decode_error)?, budget),
+        Ok(ImageFormat::Pnm) => generic(PnmDecoder::new(Cursor::new(file)).map_err(decode_error)?, budget),
+        _ => Err(ImageError::Format),
     }
 }
 
