@@ -1,0 +1,128 @@
+//! Damage is noticed, and loses nothing without a word.
+
+use super::*;
+
+#[test]
+fn empty_archives() {
+    assert!(parse_whole(&END).is_empty());
+    assert!(parse_whole(&[0; 10_240]).is_empty());
+    assert!(matches!(only_error(parse_whole(b"")).kind(), ErrorKind::Truncated { missing: 512 }));
+}
+
+#[test]
+fn what_is_no_archive_is_refused() {
+    let error = only_error(parse_whole(&[b'x'; 2000]));
+    assert!(matches!(error.kind(), ErrorKind::Checksum), "{error}");
+    assert_eq!(error.location().offset(), Some(0));
+    let trailing = [archive(&[("a.txt", b"1")]), b"garbage".repeat(100)].concat();
+    let samples = parse_whole(&trailing);
+    assert_eq!(samples[0].as_ref().unwrap().key(), "a");
+    assert!(matches!(only_error(samples).kind(), ErrorKind::Checksum));
+}
+
+#[test]
+fn hostile_headers_are_refused() {
+    let file = raw(&header("a.txt", EntryType::Regular, 1), b"a");
+    let mut negative = header("n.txt", EntryType::Regular, 0);
+    negative.as_old_mut().size = [0xff; 12];
+    let mut huge = header("h.txt", EntryType::Regular, 0);
+    huge.as_old_mut().size = [0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+    let mut letters = header("l.txt", EntryType::Regular, 0);
+    letters.as_old_mut().size = *b"0000000zzzz ";
+    let long = extended(EntryType::GNULongName, b"x.txt\0");
+    let path = extended(EntryType::XHeader, &pax("path", "y.txt"));
+    for (what, bytes) in [
+        ("negative size", raw(&negative, b"")),
+        ("size beyond the address space", raw(&huge, b"")),
+        ("size of letters", raw(&letters, b"")),
+        ("huge extension", raw(&header("e", EntryType::XHeader, 1 << 30), b"")),
+        ("pax size of letters", [extended(EntryType::XHeader, &pax("size", "zz")), file.clone()].concat()),
+        (
+            "pax size of a terabyte",
+            [extended(EntryType::XHeader, &pax("size", "1099511627776")), file.clone()].concat(),
+        ),
+        ("broken pax record", [extended(EntryType::XHeader, b"99 path=x\n"), file.clone()].concat()),
+        ("signed pax length", [extended(EntryType::XHeader, b"+10 path=x\n"), file.clone()].concat()),
+        ("pax record without a key", [extended(EntryType::XHeader, b"6 path\n"), file.clone()].concat()),
+        ("empty pax record", [extended(EntryType::XHeader, b"\n12 path=abcd\n"), file.clone()].concat()),
+        ("extension at the end", [long.clone(), END.to_vec()].concat()),
+        ("two pax headers", [path.clone(), path.clone(), file.clone()].concat()),
+        ("two names", [long.clone(), path, file.clone()].concat()),
+        ("sparse", raw(&header("s.txt", EntryType::GNUSparse, 1), b"s")),
+        ("pax sparse", [extended(EntryType::XHeader, &pax("GNU.sparse.major", "1")), file.clone()].concat()),
+        ("multi-volume", raw(&header("m.txt", EntryType::new(b'M'), 1), b"m")),
+    ] {
+        let samples = parse_whole(&[bytes, file.clone(), END.to_vec()].concat());
+        let error = only_error(samples);
+        assert!(matches!(error.kind(), ErrorKind::Header(_) | ErrorKind::TooLarge { .. }), "{what}: {error}");
+        assert!(error.location().offset().is_some(), "{what}: {error}");
+    }
+}
+
+#[test]
+fn members_beyond_the_limit_are_refused() {
+    let limits = Limits { member: 10, ..Limits::default() };
+    let bytes = Bytes::from(archive(&[("a.txt", &[0; 10]), ("b.txt", &[0; 11])]));
+    let parser = SampleParser::new("s").with_limits(limits);
+    let error = only_error(read([Ok(bytes)].into_iter(), parser).collect());
+    assert!(matches!(error.kind(), ErrorKind::TooLarge { size: 11, limit: 10, .. }));
+}
+
+/// Every byte at which an archive can be cut: an error, or (from the end marker on) all samples.
+#[test]
+fn a_cut_anywhere_is_an_error() {
+    let bytes = [
+        extended(EntryType::XHeader, &pax("mtime", "1.5")),
+        raw(&header("a.txt", EntryType::Regular, 3), b"aaa"),
+        raw(&header("a.cls", EntryType::Regular, 600), &[1; 600]),
+        raw(&header("b.txt", EntryType::Regular, 0), b""),
+        raw(&header("b.cls", EntryType::Regular, 512), &[2; 512]),
+        END.to_vec(),
+    ]
+    .concat();
+    let whole = shown(&parse_whole(&bytes));
+    let marker = bytes.len() - END.len();
+    for cut in 0..bytes.len() {
+        let samples = parse_whole(&bytes[..cut]);
+        if cut >= marker + 512 {
+            assert_eq!(shown(&samples), whole, "cut at {cut}");
+            continue;
+        }
+        let good = samples.iter().filter(|sample| sample.is_ok()).count();
+        assert_eq!(shown(&samples[..good]), whole[..good], "cut at {cut}");
+        // The last sample is never given out, even when its last member came whole.
+        assert!(good <= 1, "cut at {cut}");
+        let error = only_error(samples);
+        let ErrorKind::Truncated { missing } = *error.kind() else { panic!("cut at {cut}: {error}") };
+        assert_eq!(error.location().offset(), Some(cut as u64));
+        assert!(missing > 0 && cut as u64 + missing <= bytes.len() as u64);
+    }
+}
+
+/// Every bit of every header: a flip is noticed, or changes nothing.
+#[test]
+fn a_flipped_bit_in_a_header_is_noticed() {
+    let bytes = archive(&[("a.txt", b"1"), ("a.cls", b"2"), ("b.txt", b"3")]);
+    let whole = shown(&parse_whole(&bytes));
+    for header in [0, 1024, 2048] {
+        for bit in 0..512 * 8 {
+            let mut damaged = bytes.clone();
+            damaged[header + bit / 8] ^= 1 << (bit % 8);
+            let samples = parse_whole(&damaged);
+            let noticed = samples.iter().any(Result::is_err);
+            assert!(noticed || shown(&samples) == whole, "bit {bit} of the header at {header}");
+        }
+    }
+}
+
+#[test]
+fn an_error_of_the_source_says_where_and_loses_nothing_before_it() {
+    let bytes = archive(&[("a.txt", b"1"), ("b.txt", b"2"), ("c.txt", b"3")]);
+    let chunks =
+        [Ok(Bytes::copy_from_slice(&bytes[..2100])), Err(ErrorKind::Checksum.into()), Ok(Bytes::new())];
+    let samples: Vec<_> = read(chunks.into_iter(), SampleParser::new("s.tar")).collect();
+    assert_eq!(samples.len(), 2);
+    assert_eq!(samples[0].as_ref().unwrap().key(), "a");
+    let error = samples[1].as_ref().unwrap_err();
+    assert_eq!((error.location().offset(), error.location().key()), (Some(2100), Some("b")));
+}

@@ -1,0 +1,153 @@
+//! The headers of all archivers mean what they mean.
+
+use super::*;
+
+#[test]
+fn reads_every_dialect_of_names() {
+    let long = format!("{}/{}", "d".repeat(90), "k".repeat(60));
+    let longer = "n".repeat(300);
+    let mut v7 = Header::new_old();
+    v7.as_old_mut().name[..5].copy_from_slice(b"v.txt");
+    v7.set_size(1);
+    let mut base256 = header("b.txt", EntryType::Regular, 0);
+    base256.as_old_mut().size = [0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    let bytes = [
+        raw(&v7, b"1"),
+        raw(&base256, b"2"),
+        // Prefix field; GNU long name; pax path; each over 100 characters.
+        archive(&[(&format!("{long}.txt"), b"3")])[..1024].to_vec(),
+        extended(EntryType::GNULongName, format!("{longer}.txt\0").as_bytes()),
+        raw(&header("short", EntryType::Regular, 1), b"4"),
+        extended(EntryType::XHeader, &[pax("mtime", "1.5"), pax("path", &format!("p{longer}.txt"))].concat()),
+        raw(&header("short", EntryType::Regular, 1), b"5"),
+        raw(&header("plain.txt", EntryType::Continuous, 1), b"6"),
+        END.to_vec(),
+    ]
+    .concat();
+    let samples = parse_whole(&bytes);
+    assert_eq!(keys(&samples), ["v", "b", &long, &longer, &format!("p{longer}"), "plain"]);
+    for (at, sample) in samples.iter().enumerate() {
+        let content = sample.as_ref().unwrap().get("txt").unwrap().as_bytes().unwrap();
+        assert_eq!(content, (at + 1).to_string().as_bytes());
+    }
+}
+
+/// A pax size over a smaller ustar size: readers that ignore it see the inner header as a member (CVE-2025-62518).
+#[test]
+fn a_pax_size_hides_what_it_covers() {
+    let inner = raw(&header("evil.txt", EntryType::Regular, 4), b"evil");
+    for claimed in [0, 512] {
+        let bytes = [
+            extended(EntryType::XHeader, &pax("size", &inner.len().to_string())),
+            raw(&header("good.bin", EntryType::Regular, claimed), &inner),
+            END.to_vec(),
+        ]
+        .concat();
+        let samples = parse_whole(&bytes);
+        assert_eq!(keys(&samples), ["good"]);
+        assert_eq!(samples[0].as_ref().unwrap().get("bin").unwrap().as_bytes().unwrap(), &inner);
+    }
+}
+
+/// Only its length says where a pax record ends: a line break in a value hides no record, and makes none.
+#[test]
+fn pax_values_may_hold_line_breaks() {
+    let comment = pax("comment", "\n\n18 path=evil.txt\n");
+    for records in [[comment.clone(), pax("path", "good.txt")], [pax("path", "good.txt"), comment]] {
+        let bytes = [
+            extended(EntryType::XHeader, &records.concat()),
+            raw(&header("short", EntryType::Regular, 1), b"1"),
+            END.to_vec(),
+        ]
+        .concat();
+        assert_eq!(keys(&parse_whole(&bytes)), ["good"]);
+    }
+}
+
+#[test]
+fn global_pax_headers_last_to_the_end_of_their_archive() {
+    let bytes = [
+        extended(EntryType::XGlobalHeader, &[pax("comment", "git"), pax("size", "2")].concat()),
+        raw(&header("a.txt", EntryType::Regular, 0), b"aa"),
+        extended(EntryType::XHeader, &pax("size", "1")),
+        raw(&header("b.txt", EntryType::Regular, 0), b"b"),
+        END.to_vec(),
+        raw(&header("c.txt", EntryType::Regular, 3), b"ccc"),
+        END.to_vec(),
+    ]
+    .concat();
+    let samples = parse_whole(&bytes);
+    let sizes: Vec<usize> = samples.iter().map(|sample| sample.as_ref().unwrap().size()).collect();
+    assert_eq!(sizes, [2, 1, 3]);
+}
+
+#[test]
+fn other_members_are_passed_over() {
+    let bytes = [
+        raw(&header("dir.d/", EntryType::Directory, 0), b""),
+        // A directory has no data, whatever its size field says.
+        raw(&header("dir.e/", EntryType::Directory, 512), b""),
+        raw(&header("label.v", EntryType::new(b'V'), 3), b"vol"),
+        extended(EntryType::GNULongLink, &[b'l'; 600]),
+        raw(&header("a.txt", EntryType::Regular, 1), b"a"),
+        END.to_vec(),
+    ]
+    .concat();
+    assert_eq!(keys(&parse_whole(&bytes)), ["a"]);
+}
+
+/// What GNU tar writes for `--label`.
+#[test]
+fn a_blank_size_is_none() {
+    for blank in [[0; 12], [b' '; 12], *b"          \0\0"] {
+        let mut label = header("volume.x", EntryType::new(b'V'), 0);
+        label.as_old_mut().size = blank;
+        let bytes = [raw(&label, b""), archive(&[("a.txt", b"1")])].concat();
+        assert_eq!(keys(&parse_whole(&bytes)), ["a"]);
+    }
+}
+
+#[test]
+fn solaris_pax_headers_count() {
+    let bytes = [
+        extended(EntryType::new(b'X'), &pax("path", "long.txt")),
+        raw(&header("short.txt", EntryType::Regular, 1), b"1"),
+        END.to_vec(),
+    ]
+    .concat();
+    assert_eq!(keys(&parse_whole(&bytes)), ["long"]);
+}
+
+/// Only GNU's own header has other things where the prefix stands in a ustar header.
+#[test]
+fn a_prefix_counts_in_any_version_of_ustar() {
+    for (magic, expected) in [
+        (b"ustar\x0000", "dir/a"),
+        (b"ustar\0\0\0", "dir/a"),
+        (b"ustar\0  ", "dir/a"),
+        (b"ustar   ", "dir/a"),
+        (b"ustar  \0", "a"),
+        (&[0; 8], "a"),
+    ] {
+        let mut file = header("a.txt", EntryType::Regular, 0);
+        file.as_mut_bytes()[257..265].copy_from_slice(magic);
+        file.as_mut_bytes()[345..348].copy_from_slice(b"dir");
+        assert_eq!(keys(&parse_whole(&[raw(&file, b""), END.to_vec()].concat())), [expected], "{magic:?}");
+    }
+}
+
+#[test]
+fn global_pax_headers_add_up() {
+    let bytes = [
+        extended(EntryType::XGlobalHeader, &pax("size", "1")),
+        extended(EntryType::XGlobalHeader, &pax("comment", "no size")),
+        raw(&header("a.txt", EntryType::Regular, 0), b"a"),
+        extended(EntryType::XGlobalHeader, &pax("size", "2")),
+        raw(&header("b.txt", EntryType::Regular, 0), b"bb"),
+        END.to_vec(),
+    ]
+    .concat();
+    let sizes: Vec<usize> =
+        parse_whole(&bytes).iter().map(|sample| sample.as_ref().unwrap().size()).collect();
+    assert_eq!(sizes, [1, 2]);
+}

@@ -1,0 +1,147 @@
+//! Members become samples.
+
+use super::*;
+
+#[test]
+fn groups_adjacent_members() {
+    let samples = parse_whole(&archive(&[
+        ("__index__/x.json", b"{}"),
+        ("d/a.JPG", b"jpg"),
+        ("d/a.cls", b"1"),
+        ("README", b"no extension"),
+        ("d/._a.jpg", b"a resource fork"),
+        ("d/b.seg.Png", b""),
+    ]));
+    assert_eq!(
+        shown(&samples),
+        [
+            r#"{"__key__": "d/a", "__url__": "s.tar", "jpg": b"jpg", "cls": b"1"} "#,
+            r#"{"__key__": "d/b", "__url__": "s.tar", "seg.png": b""} "#,
+        ]
+        .iter()
+        .enumerate()
+        .map(|(at, text)| format!("{text}Position {{ epoch: 0, shard: 0, sample: {at} }}"))
+        .collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn bodies_in_one_chunk_are_not_copied() {
+    let bytes = Bytes::from(archive(&[("a.bin", &[7; 1000])]));
+    let samples = parse([bytes.clone()]);
+    let field = samples[0].as_ref().unwrap().get("bin").unwrap().as_bytes().unwrap();
+    assert_eq!(field.as_ptr(), bytes[512..].as_ptr());
+}
+
+#[test]
+fn a_link_spoils_its_sample_only() {
+    let mut link = header("a.jpg", EntryType::Link, 0);
+    link.set_link_name("x.jpg").unwrap();
+    let bytes = [
+        raw(&header("a.cls", EntryType::Regular, 1), b"1"),
+        raw(&link, b""),
+        raw(&header("b.cls", EntryType::Regular, 1), b"2"),
+        END.to_vec(),
+    ]
+    .concat();
+    let samples = parse_whole(&bytes);
+    assert_eq!(samples.len(), 2);
+    assert_eq!(samples[0].as_ref().unwrap_err().location().member(), Some("a.jpg"));
+    assert_eq!(samples[1].as_ref().unwrap().key(), "b");
+}
+
+#[test]
+fn a_duplicate_spoils_its_sample_only() {
+    let samples = parse_whole(&archive(&[
+        ("z.txt", b""),
+        ("a.TXT", b"1"),
+        ("a.txt", b"2"),
+        ("a.cls", b"3"),
+        ("b.txt", b"4"),
+    ]));
+    assert_eq!(samples.len(), 3);
+    let error = samples[1].as_ref().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::DuplicateMember { field } if field == "txt"), "{error}");
+    let at = error.location();
+    assert_eq!((at.shard(), at.member(), at.key()), (Some("s.tar"), Some("a.txt"), Some("a")));
+    assert_eq!(at.offset(), Some(512 + 1024));
+    assert_eq!(samples[2].as_ref().unwrap().position().sample, 2);
+}
+
+/// Of 100 fields, any may come again, at any place.
+#[test]
+fn a_duplicate_among_many_is_found() {
+    let names: Vec<String> = (0..100).map(|at| format!("a.{at}")).collect();
+    let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b""[..])).collect();
+    assert_eq!(parse_whole(&archive(&members))[0].as_ref().unwrap().len(), 100);
+    for count in [1, 31, 32, 33, 34, 100] {
+        for again in [0, count / 2, count - 1] {
+            let mut members = members[..count].to_vec();
+            members.push(members[again]);
+            let error = only_error(parse_whole(&archive(&members)));
+            assert!(matches!(error.kind(), ErrorKind::DuplicateMember { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_key_that_comes_back_is_an_error() {
+    let samples =
+        parse_whole(&archive(&[("a.txt", b"1"), ("b.txt", b"2"), ("a.cls", b"3"), ("c.txt", b"4")]));
+    assert_eq!(keys(&samples[..2]), ["a", "b"]);
+    assert!(matches!(samples[2].as_ref().unwrap_err().kind(), ErrorKind::ScatteredSample));
+    assert_eq!(samples[3].as_ref().unwrap().key(), "c");
+}
+
+#[test]
+fn a_name_that_is_not_utf8_is_an_error_of_that_member() {
+    let mut bad = header("x.txt", EntryType::Regular, 1);
+    bad.as_old_mut().name[0] = 0xff;
+    let bytes = [raw(&bad, b"1"), raw(&header("a.txt", EntryType::Regular, 1), b"2"), END.to_vec()].concat();
+    let samples = parse_whole(&bytes);
+    assert!(matches!(samples[0].as_ref().unwrap_err().kind(), ErrorKind::Header(_)));
+    assert_eq!(samples[1].as_ref().unwrap().key(), "a");
+}
+
+/// Each of them is a sample that is lost; those beside them are whole.
+#[test]
+fn names_that_are_not_utf8_spoil_their_samples_only() {
+    let file = |name: &[u8], kind| {
+        let mut header = header("", kind, 0);
+        header.as_old_mut().name[..name.len()].copy_from_slice(name);
+        raw(&header, b"")
+    };
+    let bytes = [
+        file(b"a.txt", EntryType::Regular),
+        file(b"d.\xff/", EntryType::Directory),
+        file(b"README-\xff", EntryType::Regular),
+        file(b"a.cls", EntryType::Regular),
+        file(b"\xfe.cls", EntryType::Regular),
+        file(b"\xfe.txt", EntryType::Regular),
+        file(b"\xff.txt", EntryType::Regular),
+        file("猫.cls".as_bytes(), EntryType::Regular),
+        file(b"\xe7\x8c\xab.\xff", EntryType::Regular),
+        file("猫.txt".as_bytes(), EntryType::Regular),
+        file(b"b.txt", EntryType::Regular),
+        END.to_vec(),
+    ]
+    .concat();
+    let samples = parse_whole(&bytes);
+    assert_eq!(samples.len(), 5, "{samples:?}");
+    assert_eq!(samples[0].as_ref().unwrap().len(), 2);
+    for (sample, key) in samples[1..4].iter().zip(["\\xfe", "\\xff", "猫"]) {
+        assert_eq!(sample.as_ref().unwrap_err().location().key(), Some(key));
+    }
+    assert_eq!(samples[4].as_ref().unwrap().position().sample, 4);
+}
+
+#[test]
+fn archives_may_be_concatenated() {
+    let one = archive(&[("a.txt", b"1"), ("b.txt", b"2")]);
+    let two = archive(&[("c.txt", b"3")]);
+    assert_eq!(keys(&parse_whole(&[one.clone(), two].concat())), ["a", "b", "c"]);
+    // A sample does not reach over the end of an archive.
+    let again = archive(&[("b.cls", b"3")]);
+    let samples = parse_whole(&[one, again].concat());
+    assert!(matches!(samples[2].as_ref().unwrap_err().kind(), ErrorKind::ScatteredSample));
+}
