@@ -204,15 +204,13 @@ fn resolve(pattern: &str, store: &Store) -> Result<ShardList> {
     for url in expanded.iter() {
         match glob::split(url) {
             None => urls.push(Arc::clone(url)),
-            Some(("", wild)) => {
-                // Relative to the working directory, which a listing calls by its name.
-                let names = store.list_within(".", depth(wild))?.into_iter();
-                let names =
-                    names.map(|info| info.url.strip_prefix("./").map(String::from).unwrap_or(info.url));
-                urls.extend(ShardList::from_listing(url, names)?.iter().cloned());
-            }
             Some((prefix, wild)) => {
-                let names = store.list_within(prefix, depth(wild))?.into_iter().map(|info| info.url);
+                // What is relative is listed in the working directory, which the names then begin with.
+                let (root, shown) = if prefix.is_empty() { (".", "./") } else { (prefix, "") };
+                let listed = store.list_within(root, depth(wild))?;
+                let names = listed
+                    .into_iter()
+                    .map(|info| info.url.strip_prefix(shown).unwrap_or(&info.url).to_owned());
                 urls.extend(ShardList::from_listing(url, names)?.iter().cloned());
             }
         }
