@@ -114,6 +114,29 @@ impl Store {
         Ok(Body::new(chunks).compressed(compression).named(location::redacted(url)))
     }
 
+    /// Opens the bytes `range` of the object at `url` for reading, of which there are fewer where the object ends
+    /// before `range` does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Store::open), and [`ErrorKind::Unsupported`] for an object that is decompressed while it is
+    /// read: its bytes have no place of their own.
+    pub fn open_range(&self, url: &str, range: std::ops::Range<u64>) -> Result<Body> {
+        if Compression::of(url)?.is_some() {
+            let message = "a range of a compressed object".to_owned();
+            return Err(Error::from(ErrorKind::Unsupported(message)).in_shard(location::redacted(url)));
+        }
+        let mut at = 0;
+        let chunks = self.open(url)?.map(move |chunk| {
+            let chunk = chunk?;
+            let (from, to) = (range.start.saturating_sub(at), range.end.saturating_sub(at));
+            at += chunk.len() as u64;
+            let clamp = |bound: u64| usize::try_from(bound).map_or(chunk.len(), |bound| bound.min(chunk.len()));
+            Ok(chunk.slice(clamp(from)..clamp(to).max(clamp(from))))
+        });
+        Ok(Body::from_chunks(chunks).named(location::redacted(url)))
+    }
+
     /// Lists all objects under the directory `prefix`, at any depth, sorted by URL. Blocks.
     ///
     /// `prefix` is a directory whether it ends in `/` or not: `gs://bucket/train` does not list
