@@ -112,6 +112,9 @@ pub enum ErrorKind {
     /// An option or a combination of options makes no sense.
     #[error("bad option: {0}")]
     Config(String),
+    /// A [`State`](crate::State) cannot be read, merged or restored.
+    #[error("the state does not fit: {0}")]
+    State(String),
     /// No object or file is at this place.
     #[error("not found")]
     NotFound(#[source] Source),

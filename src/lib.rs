@@ -90,6 +90,7 @@ pub mod plan;
 mod rng;
 mod sample;
 pub mod shards;
+pub mod state;
 pub mod store;
 pub mod tar;
 pub mod topology;
@@ -101,6 +102,7 @@ pub use loader::Loader;
 pub use rng::Rng;
 pub use sample::{Array, FromValue, Position, Sample, Value};
 pub use shards::ShardList;
+pub use state::{Digest, State};
 pub use topology::Topology;
 
 /// What most programs use: `use shardstream::prelude::*;`.

@@ -7,6 +7,7 @@ use crate::shards::{ShardList, glob};
 use crate::store::Store;
 use crate::tar::Limits;
 use crate::topology::Topology;
+use std::iter;
 use std::sync::Arc;
 
 /// Which shards: a pattern that is yet to be expanded, or a list.
@@ -53,6 +54,7 @@ pub struct DatasetBuilder {
     topology: Option<Topology>,
     streams: Option<usize>,
     shuffle: bool,
+    resample: bool,
     seed: u64,
     limits: Limits,
 }
@@ -66,6 +68,7 @@ impl DatasetBuilder {
             topology: None,
             streams: None,
             shuffle: false,
+            resample: false,
             seed: 0,
             limits: Limits::default(),
         }
@@ -113,10 +116,17 @@ impl DatasetBuilder {
     }
 
     /// The number of logical streams of all ranks together; it must be a multiple of the ranks times the workers,
-    /// and there must be at least as many shards. Default: one per rank and worker.
+    /// and there must be at least as many shards.
     ///
-    /// Several streams are read in parallel by a loader, and mix samples of several shards. The order depends on this
-    /// number, and not on that of the ranks: keep it when the number of ranks changes.
+    /// The order depends on this number, and not on that of the ranks: say it, and keep it, where the number of ranks
+    /// may change. Several streams are read in parallel by a loader, each with a shuffle buffer of its own, and mix
+    /// samples of several shards; many streams divide among many numbers of ranks (48 among 1, 2, 3, 4, 6, 8, 12, 16, 24
+    /// and 48), and take memory and threads on few.
+    ///
+    /// Default: where the shards are in the order of the list, one per rank and worker, so that one process reads them
+    /// as they are listed. Where they are shuffled or resampled, 8, so that the order is the same on 1, 2, 4 and 8 ranks;
+    /// for other numbers of ranks and workers, the least number that they and 8 divide; fewer where there are not as
+    /// many shards.
     pub fn streams(mut self, streams: usize) -> Self {
         self.streams = Some(streams);
         self
@@ -125,6 +135,13 @@ impl DatasetBuilder {
     /// Whether the shards are permuted anew in every epoch, over all ranks, before they are dealt. Default: no.
     pub fn shuffle_shards(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
+        self
+    }
+
+    /// Whether every stream draws its shards at random and with replacement, anew in every epoch, instead of being
+    /// dealt some: see [`Plan::resampled`]. For training [without an end](crate::Loader::epochs). Default: no.
+    pub fn resample_shards(mut self, resample: bool) -> Self {
+        self.resample = resample;
         self
     }
 
@@ -175,12 +192,29 @@ impl DatasetBuilder {
             readers,
             if topology.workers() > 1 { "workers of all ranks" } else { "ranks" },
         )?;
-        let plan =
-            Plan::new(numbers.len(), self.streams.unwrap_or(readers), self.seed)?.shuffled(self.shuffle);
+        let random = self.shuffle || self.resample;
+        let streams = self.streams.unwrap_or_else(|| default_streams(readers, numbers.len(), random));
+        let plan = Plan::new(numbers.len(), streams, self.seed)?.shuffled(self.shuffle).resampled(self.resample);
         let streams = plan.streams_of(&topology)?.collect();
-        let inner = Inner { shards, numbers, store, plan, streams, seed: self.seed, limits: self.limits };
+        let inner =
+            Inner { shards, numbers, store, plan, streams, topology, seed: self.seed, limits: self.limits };
         Ok(Dataset(Arc::new(inner)))
     }
+}
+
+/// How many streams there are where it was not said.
+fn default_streams(readers: usize, shards: usize, random: bool) -> usize {
+    let doubled = iter::successors(Some(readers), |streams| streams.checked_mul(2));
+    let enough = |streams: &usize| streams.is_multiple_of(8);
+    let upto = doubled.take_while(|streams| random && *streams <= shards);
+    let mut found = readers;
+    for streams in upto {
+        found = streams;
+        if enough(&streams) {
+            break;
+        }
+    }
+    found
 }
 
 /// The topology of a process that was not told one.

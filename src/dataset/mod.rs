@@ -1,6 +1,7 @@
 //! What is read, by whom, in which order: shards, a store, a plan, and the samples that they give.
 
 mod builder;
+mod part;
 mod reader;
 mod stop;
 
@@ -9,10 +10,12 @@ pub use reader::{ShardReader, ShardReaderStream};
 pub(crate) use stop::Stop;
 
 use crate::adapters::{Mix, round_robin};
-use crate::plan::Plan;
+use crate::error::{ErrorKind, Result};
+use crate::plan::{Plan, Slice};
 use crate::shards::ShardList;
 use crate::store::Store;
 use crate::tar::Limits;
+use crate::topology::Topology;
 use std::fmt;
 use std::sync::Arc;
 
@@ -58,6 +61,7 @@ struct Inner {
     plan: Plan,
     /// The logical streams that this process reads.
     streams: Vec<usize>,
+    topology: Topology,
     seed: u64,
     limits: Limits,
 }
@@ -99,27 +103,37 @@ impl Dataset {
         ShardReader::new(self.clone(), epoch, self.0.plan.stream(epoch, stream))
     }
 
+    /// Reads slices of shards, by the numbers of the plan.
+    pub(crate) fn read_slices(&self, epoch: u64, slices: Vec<Slice>) -> ShardReader {
+        ShardReader::new(self.clone(), epoch, slices)
+    }
+
+    /// A shard of the plan: its number in the list, and its URL.
+    pub(crate) fn shard(&self, planned: usize) -> Result<(usize, &Arc<str>)> {
+        let found = self.0.numbers.get(planned).and_then(|number| Some((*number, self.0.shards.get(*number)?)));
+        found.ok_or_else(|| ErrorKind::Config(format!("there is no shard {planned} to read")).into())
+    }
+
+    /// Which reader this process is, and of how many.
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.0.topology
+    }
+
     /// The samples of an epoch: one from each of this process's streams in turn, until all have ended.
     ///
     /// After an error the iteration goes on: with the next sample of the shard, or with the next shard where the
     /// rest of one can't be read. Stop at the first error (`?`) unless you mean to do without samples.
     pub fn samples(&self, epoch: u64) -> Mix<ShardReader> {
-        round_robin(self.readers(epoch).map(|(_, reader)| reader)).longest()
+        round_robin(self.readers(epoch)).longest()
     }
 
     /// The same as [`samples`](Dataset::samples), as a stream for any executor.
     pub fn stream(&self, epoch: u64) -> Mix<ShardReaderStream> {
-        round_robin(self.readers(epoch).map(|(_, reader)| reader.into_stream())).longest()
+        round_robin(self.readers(epoch).map(ShardReader::into_stream)).longest()
     }
 
-    /// This process's streams with their numbers: each is as from [`read`](Dataset::read), but the shards are put into
-    /// order once for all of them.
-    pub(crate) fn readers(&self, epoch: u64) -> impl Iterator<Item = (usize, ShardReader)> {
-        let (order, all) = (self.0.plan.order(epoch), self.0.plan.streams());
-        self.streams().iter().map(move |&stream| {
-            let shards = order.iter().copied().skip(stream).step_by(all).collect();
-            (stream, ShardReader::new(self.clone(), epoch, shards))
-        })
+    fn readers(&self, epoch: u64) -> impl Iterator<Item = ShardReader> {
+        self.streams().iter().map(move |&stream| self.read(epoch, stream))
     }
 }
 

@@ -1,10 +1,12 @@
-//! One logical stream: its shards, opened and parsed one after the other.
+//! One logical stream: its slices of shards, opened and parsed one after the other.
 
+use super::part::Part;
 use super::{Dataset, Stop};
 use crate::error::Result;
+use crate::plan::Slice;
 use crate::sample::Sample;
 use crate::store::{Body, redacted};
-use crate::tar::{self, Read, SampleParser};
+use crate::tar::{self, SampleParser};
 use bytes::Bytes;
 use futures::stream::{BoxStream, Stream, StreamExt};
 use std::fmt;
@@ -15,26 +17,37 @@ use std::task::{Context, Poll, ready};
 #[derive(Debug)]
 #[must_use = "a reader reads nothing unless it is iterated"]
 pub struct ShardReader {
-    shards: Opener,
-    current: Option<Read<Body>>,
+    slices: Opener,
+    current: Option<Part<Body>>,
 }
 
 impl ShardReader {
-    pub(super) fn new(dataset: Dataset, epoch: u64, order: Vec<usize>) -> Self {
-        let shards = Opener { dataset, epoch, order: order.into_iter(), stop: None };
-        ShardReader { shards, current: None }
+    pub(super) fn new(dataset: Dataset, epoch: u64, slices: Vec<Slice>) -> Self {
+        let slices = Opener { dataset, epoch, slices, next: 0, passed: 0, stop: None };
+        ShardReader { slices, current: None }
+    }
+
+    /// Begins with the slice of this number instead of the first, and after `passed` of its samples.
+    pub(crate) fn from(mut self, slice: usize, passed: u64) -> Self {
+        (self.slices.next, self.slices.passed) = (slice, passed);
+        self
     }
 
     /// Lets `stop` end this reader. `number` tells it from the other readers of the same `stop`.
     pub(crate) fn stopped_by(mut self, stop: Stop, number: usize) -> Self {
-        self.shards.stop = Some((stop, number));
+        self.slices.stop = Some((stop, number));
         self
+    }
+
+    /// Which of the slices the last item came from.
+    pub(crate) fn slice(&self) -> usize {
+        self.slices.next.saturating_sub(1)
     }
 
     /// The same samples as a stream for any executor.
     pub fn into_stream(self) -> ShardReaderStream {
-        let current = self.current.map(|read| read.map_chunks(|body| body.into_stream().boxed()));
-        ShardReaderStream { shards: self.shards, current }
+        let current = self.current.map(|part| part.map_chunks(|body| body.into_stream().boxed()));
+        ShardReaderStream { slices: self.slices, current }
     }
 }
 
@@ -43,14 +56,14 @@ impl Iterator for ShardReader {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(read) = &mut self.current {
-                match read.next() {
+            if let Some(part) = &mut self.current {
+                match part.next() {
                     Some(item) => return Some(item),
                     None => self.current = None,
                 }
             }
-            match self.shards.open_next()? {
-                Ok((body, parser)) => self.current = Some(tar::read(body, parser)),
+            match self.slices.open_next()? {
+                Ok(part) => self.current = Some(part),
                 Err(error) => return Some(Err(error)),
             }
         }
@@ -60,8 +73,8 @@ impl Iterator for ShardReader {
 /// The samples of one logical stream, as a [`Stream`]; see [`ShardReader::into_stream`].
 #[must_use = "a stream does nothing unless it is polled"]
 pub struct ShardReaderStream {
-    shards: Opener,
-    current: Option<Read<BoxStream<'static, Result<Bytes>>>>,
+    slices: Opener,
+    current: Option<Part<BoxStream<'static, Result<Bytes>>>>,
 }
 
 impl Stream for ShardReaderStream {
@@ -70,17 +83,17 @@ impl Stream for ShardReaderStream {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
         loop {
-            if let Some(read) = &mut this.current {
-                match ready!(read.poll_next_unpin(cx)) {
+            if let Some(part) = &mut this.current {
+                match ready!(part.poll_next_unpin(cx)) {
                     Some(item) => return Poll::Ready(Some(item)),
                     None => this.current = None,
                 }
             }
-            match this.shards.open_next() {
+            match this.slices.open_next() {
                 None => return Poll::Ready(None),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                Some(Ok((body, parser))) => {
-                    this.current = Some(tar::read(body.into_stream().boxed(), parser));
+                Some(Ok(part)) => {
+                    this.current = Some(part.map_chunks(|body| body.into_stream().boxed()));
                 }
             }
         }
@@ -89,35 +102,46 @@ impl Stream for ShardReaderStream {
 
 impl fmt::Debug for ShardReaderStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShardReaderStream").field("shards", &self.shards).finish_non_exhaustive()
+        f.debug_struct("ShardReaderStream").field("slices", &self.slices).finish_non_exhaustive()
     }
 }
 
-/// What both faces share: which shard comes next, and opening it.
+/// What both faces share: which slice comes next, and opening its shard.
 #[derive(Debug)]
 struct Opener {
     dataset: Dataset,
     epoch: u64,
-    order: std::vec::IntoIter<usize>,
+    slices: Vec<Slice>,
+    next: usize,
+    /// How many samples of the next slice have been read before.
+    passed: u64,
     stop: Option<(Stop, usize)>,
 }
 
 impl Opener {
-    fn open_next(&mut self) -> Option<Result<(Body, SampleParser)>> {
-        let inner = &*self.dataset.0;
-        // The plan deals the places in this very list.
-        let number = *inner.numbers.get(self.order.next()?)?;
-        let url = inner.shards.get(number)?;
-        let body = match inner.store.open(url) {
-            Ok(body) => body,
-            Err(error) => return Some(Err(error)),
-        };
-        if let Some((stop, reader)) = &self.stop
-            && !stop.reads(*reader, body.stopper())
-        {
-            return None;
+    fn open_next(&mut self) -> Option<Result<Part<Body>>> {
+        let mut slice = self.slices.get(self.next)?.clone();
+        self.next += 1;
+        let passed = std::mem::take(&mut self.passed);
+        slice.samples.start = slice.samples.start.saturating_add(passed);
+        match self.open(&slice) {
+            Ok((body, parser, pass)) => {
+                if let Some((stop, reader)) = &self.stop
+                    && !stop.reads(*reader, body.stopper())
+                {
+                    return None;
+                }
+                Some(Ok(Part::new(tar::read(body, parser), pass, &slice)))
+            }
+            Err(error) => Some(Err(error)),
         }
+    }
+
+    /// The bytes of a slice, what parses them, and how many samples stand in them before those of the slice.
+    fn open(&self, slice: &Slice) -> Result<(Body, SampleParser, u64)> {
+        let inner = &*self.dataset.0;
+        let (number, url) = self.dataset.shard(slice.shard)?;
         let parser = SampleParser::new(redacted(url)).at(self.epoch, number as u64).with_limits(inner.limits);
-        Some(Ok((body, parser)))
+        Ok((inner.store.open(url)?, parser, slice.samples.start))
     }
 }
