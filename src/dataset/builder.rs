@@ -4,7 +4,8 @@ use super::{Dataset, Inner};
 use crate::error::{ErrorKind, Result};
 use crate::plan::{Plan, check_enough};
 use crate::shards::{ShardList, glob};
-use crate::store::Store;
+use crate::state::hash_texts;
+use crate::store::{Store, redacted};
 use crate::tar::Limits;
 use crate::topology::Topology;
 use std::iter;
@@ -196,10 +197,25 @@ impl DatasetBuilder {
         let streams = self.streams.unwrap_or_else(|| default_streams(readers, numbers.len(), random));
         let plan = Plan::new(numbers.len(), streams, self.seed)?.shuffled(self.shuffle).resampled(self.resample);
         let streams = plan.streams_of(&topology)?.collect();
-        let inner =
-            Inner { shards, numbers, store, plan, streams, topology, seed: self.seed, limits: self.limits };
+        let names = names(&shards, &numbers);
+        let (seed, limits) = (self.seed, self.limits);
+        let inner = Inner { shards, numbers, store, plan, streams, topology, seed, names, limits };
         Ok(Dataset(Arc::new(inner)))
     }
+}
+
+/// What stands for the names of the shards that are read: where they lie is no part of it, so that a dataset can be
+/// moved as a whole.
+fn names(shards: &ShardList, numbers: &[usize]) -> u64 {
+    let urls: Vec<_> = numbers.iter().filter_map(|number| shards.get(*number)).map(|url| redacted(url)).collect();
+    let directory = |url: &str| url.rfind('/').map_or(0, |slash| slash + 1);
+    let mut common = urls.first().map_or("", |url| &url[..directory(url)]);
+    for url in &urls {
+        while !url.starts_with(common) {
+            common = &common[..directory(&common[..common.len() - 1])];
+        }
+    }
+    hash_texts(urls.iter().map(|url| &url[common.len()..]))
 }
 
 /// How many streams there are where it was not said.

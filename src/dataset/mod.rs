@@ -13,6 +13,7 @@ use crate::adapters::{Mix, round_robin};
 use crate::error::{ErrorKind, Result};
 use crate::plan::{Plan, Slice};
 use crate::shards::ShardList;
+use crate::state::{DatasetHeader, Order};
 use crate::store::Store;
 use crate::tar::Limits;
 use crate::topology::Topology;
@@ -63,6 +64,8 @@ struct Inner {
     streams: Vec<usize>,
     topology: Topology,
     seed: u64,
+    /// Stands for the names of the shards.
+    names: u64,
     limits: Limits,
 }
 
@@ -112,6 +115,27 @@ impl Dataset {
     pub(crate) fn shard(&self, planned: usize) -> Result<(usize, &Arc<str>)> {
         let found = self.0.numbers.get(planned).and_then(|number| Some((*number, self.0.shards.get(*number)?)));
         found.ok_or_else(|| ErrorKind::Config(format!("there is no shard {planned} to read")).into())
+    }
+
+    /// What a state says of the dataset; what is done with its samples is for others to fill in.
+    pub(crate) fn header(&self) -> DatasetHeader {
+        let plan = &self.0.plan;
+        let order = match (plan.is_resampled(), plan.is_shuffled()) {
+            (true, _) => Order::Resampled,
+            (false, true) => Order::Shuffled,
+            (false, false) => Order::Listed,
+        };
+        DatasetHeader {
+            seed: self.0.seed,
+            shards: plan.shards(),
+            names: self.0.names,
+            index: None,
+            order,
+            shuffle: 0,
+            shuffle_bytes: None,
+            weight: 1,
+            repeats: 1,
+        }
     }
 
     /// Which reader this process is, and of how many.

@@ -46,7 +46,7 @@ pub(super) struct Note {
 /// The end of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// How many places of this rank have been passed in all.
+    /// How many places of the job's sequence lie before the next batch.
     pub(super) slots: u64,
     /// How many places of the batch are empty, because their streams have ended.
     pub(super) gaps: usize,

@@ -97,7 +97,7 @@ pub(crate) struct Opened {
     pub(crate) size: Option<u64>,
     /// What tells its version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) version: Option<String>,
+    pub(crate) version: Option<Arc<str>>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
