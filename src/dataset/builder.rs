@@ -195,7 +195,8 @@ impl DatasetBuilder {
         )?;
         let random = self.shuffle || self.resample;
         let streams = self.streams.unwrap_or_else(|| default_streams(readers, numbers.len(), random));
-        let plan = Plan::new(numbers.len(), streams, self.seed)?.shuffled(self.shuffle).resampled(self.resample);
+        let plan =
+            Plan::new(numbers.len(), streams, self.seed)?.shuffled(self.shuffle).resampled(self.resample);
         let streams = plan.streams_of(&topology)?.collect();
         let names = names(&shards, &numbers);
         let (seed, limits) = (self.seed, self.limits);
@@ -207,7 +208,8 @@ impl DatasetBuilder {
 /// What stands for the names of the shards that are read: where they lie is no part of it, so that a dataset can be
 /// moved as a whole.
 fn names(shards: &ShardList, numbers: &[usize]) -> u64 {
-    let urls: Vec<_> = numbers.iter().filter_map(|number| shards.get(*number)).map(|url| redacted(url)).collect();
+    let urls: Vec<_> =
+        numbers.iter().filter_map(|number| shards.get(*number)).map(|url| redacted(url)).collect();
     let directory = |url: &str| url.rfind('/').map_or(0, |slash| slash + 1);
     let mut common = urls.first().map_or("", |url| &url[..directory(url)]);
     for url in &urls {

@@ -113,7 +113,8 @@ impl Dataset {
 
     /// A shard of the plan: its number in the list, and its URL.
     pub(crate) fn shard(&self, planned: usize) -> Result<(usize, &Arc<str>)> {
-        let found = self.0.numbers.get(planned).and_then(|number| Some((*number, self.0.shards.get(*number)?)));
+        let found =
+            self.0.numbers.get(planned).and_then(|number| Some((*number, self.0.shards.get(*number)?)));
         found.ok_or_else(|| ErrorKind::Config(format!("there is no shard {planned} to read")).into())
     }
 

@@ -63,7 +63,7 @@ mod tests {
     }
 
     fn shown(events: impl Iterator<Item = Event<Sample>>) -> Vec<String> {
-        let shown = |event| match event {
+        let shown = |event: Event<Sample>| match event {
             Event::Item(_, Ok(sample)) => sample.key().to_owned(),
             Event::Fault(error) | Event::Fatal(error) => error.to_string(),
             other => format!("{other:?}"),

@@ -28,7 +28,13 @@ pub(super) struct Deal<I> {
 
 impl<I> Deal<I> {
     /// Deals from the place `from` of the job's sequence on.
-    pub(super) fn new(lanes: Vec<Lane<I>>, reader: (usize, usize), batch: usize, from: u64, left: Option<u64>) -> Self {
+    pub(super) fn new(
+        lanes: Vec<Lane<I>>,
+        reader: (usize, usize),
+        batch: usize,
+        from: u64,
+        left: Option<u64>,
+    ) -> Self {
         let slot = from.saturating_sub(reader.0 as u64).div_ceil(reader.1 as u64);
         Deal { alive: lanes.len(), lanes, slot, slots: from, reader, batch, passed: 0, gaps: 0, left }
     }
@@ -60,12 +66,17 @@ impl<T, I: Iterator<Item = Event<T>>> Iterator for Deal<I> {
                 return None;
             }
             if self.passed >= self.batch {
-                return Some(self.cut());
+                // One without an item is a batch only where all ranks get the same number.
+                let empty = self.gaps == self.batch && self.left.is_none();
+                let cut = self.cut();
+                if empty {
+                    continue;
+                }
+                return Some(cut);
             }
             if self.alive == 0 {
                 if self.left.is_none() && self.passed == self.gaps {
-                    self.left = Some(0);
-                    continue;
+                    return None;
                 }
                 while self.passed < self.batch {
                     self.pass();
@@ -110,7 +121,11 @@ mod tests {
     }
 
     fn fault(fatal: bool) -> Event<u32> {
-        if fatal { Event::Fatal(ErrorKind::Checksum.into()) } else { Event::Fault(ErrorKind::Checksum.into()) }
+        if fatal {
+            Event::Fatal(ErrorKind::Checksum.into())
+        } else {
+            Event::Fault(ErrorKind::Checksum.into())
+        }
     }
 
     fn lane(events: Vec<Event<u32>>) -> Lane<Events> {
@@ -127,7 +142,13 @@ mod tests {
         .collect()
     }
 
-    fn deal(lanes: &[&[u32]], reader: (usize, usize), batch: usize, from: u64, left: Option<u64>) -> Vec<String> {
+    fn deal(
+        lanes: &[&[u32]],
+        reader: (usize, usize),
+        batch: usize,
+        from: u64,
+        left: Option<u64>,
+    ) -> Vec<String> {
         let lanes = lanes.iter().map(|items| lane(items.iter().copied().map(item).collect())).collect();
         shown(Deal::new(lanes, reader, batch, from, left))
     }
@@ -148,8 +169,11 @@ mod tests {
 
     #[test]
     fn it_begins_anywhere() {
-        assert_eq!(deal(&[&[6], &[3, 9]], (0, 3), 1, 3, None), ["3:3", "|6-0", "6:6", "|9-0", "9:9", "|12-0"]);
-        assert_eq!(deal(&[&[4], &[7]], (1, 3), 1, 3, None), ["4:4", "|6-0", "7:7", "|9-0"]);
+        assert_eq!(
+            deal(&[&[6], &[3, 9]], (0, 3), 1, 3, None),
+            ["3:3", "|6-0", "6:6", "|9-0", "9:9", "|12-0"]
+        );
+        assert_eq!(deal(&[&[7], &[4]], (1, 3), 1, 3, None), ["4:4", "|6-0", "7:7", "|9-0"]);
     }
 
     #[test]
@@ -162,7 +186,10 @@ mod tests {
     #[test]
     fn an_error_between_samples_takes_no_place_and_a_fatal_one_ends_it() {
         let lanes = || vec![lane(vec![item(0), fault(false), item(2)]), lane(vec![item(1), item(3)])];
-        assert_eq!(shown(Deal::new(lanes(), (0, 1), 4, 0, None)), ["0:0", "1:1", "fault", "2:2", "3:3", "|4-0"]);
+        assert_eq!(
+            shown(Deal::new(lanes(), (0, 1), 4, 0, None)),
+            ["0:0", "1:1", "fault", "2:2", "3:3", "|4-0"]
+        );
         let mut lanes = lanes();
         lanes[1] = lane(vec![fault(true), item(1)]);
         assert_eq!(shown(Deal::new(lanes, (0, 1), 4, 0, None)), ["0:0", "fatal"]);

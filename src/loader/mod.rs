@@ -249,7 +249,9 @@ impl<T: Send + 'static> Loader<T> {
         for recipe in recipes {
             let (dataset, other) = (&recipe.dataset, &first.dataset);
             if dataset.plan().streams() != other.plan().streams() || dataset.streams() != other.streams() {
-                return config("datasets with other streams cannot be mixed: give all of them the same `streams` and topology");
+                return config(
+                    "datasets with other streams cannot be mixed: give all of them the same `streams` and topology",
+                );
             }
             if recipe.shuffle_bytes == 0 {
                 return config("a shuffle buffer of 0 bytes: give it the size of many samples");
@@ -319,7 +321,9 @@ impl<T: Send + 'static> Loader<T> {
         let all = numbers.flat_map(|dataset| mine.iter().map(move |stream| (dataset, *stream)));
         all.map(|(dataset, stream)| match state {
             Some(state) => state.stream(dataset, stream).cloned().ok_or_else(|| {
-                misfit(format!("it has not stream {stream}, which this rank reads: merge the states of all ranks"))
+                misfit(format!(
+                    "it has not stream {stream}, which this rank reads: merge the states of all ranks"
+                ))
             }),
             None => Ok(StreamState {
                 dataset,

@@ -30,13 +30,17 @@ pub(super) fn reading(stream: &Stream, epoch: u64, from: &StreamState) -> Result
     }
     let mut found = refill.found;
     let again = held.iter().map(|number| {
-        let sample = found.remove(number).ok_or_else(|| misfit("a sample of the shuffle buffer is in no open shard"))?;
+        let sample = found
+            .remove(number)
+            .ok_or_else(|| misfit("a sample of the shuffle buffer is in no open shard"))?;
         Ok(Numbered { number: *number, sample })
     });
     let again = again.collect::<Result<Vec<_>>>()?;
     let next = match ended {
         true => (slices.len(), 0),
-        false => (current.slice, inputs.checked_sub(current.start).ok_or_else(|| misfit("a shard begins later"))?),
+        false => {
+            (current.slice, inputs.checked_sub(current.start).ok_or_else(|| misfit("a shard begins later"))?)
+        }
     };
     Ok(Reading {
         reader: stream.reader(epoch, slices).from(next.0, next.1),
@@ -61,7 +65,8 @@ impl Refill<'_> {
     fn read(&mut self, opened: &Opened, numbers: &[u64]) -> Result<()> {
         let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else { return Ok(()) };
         let slice = self.slices.get(opened.slice);
-        let slice = slice.ok_or_else(|| misfit(format!("stream {} has no slice {}", self.stream.stream, opened.slice)))?;
+        let slice = slice
+            .ok_or_else(|| misfit(format!("stream {} has no slice {}", self.stream.stream, opened.slice)))?;
         let place = |number: u64| slice.samples.start + (number - opened.start);
         let mut run = slice.clone();
         run.samples = place(*first)..place(*last) + 1;

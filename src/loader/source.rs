@@ -173,7 +173,8 @@ impl Source {
         }
         self.stream.epochs = Epochs::From(0, Some(0));
         self.futile = 0;
-        let what = format!("stream {} had no sample in {FUTILE} epochs: use fewer streams", self.stream.stream);
+        let what =
+            format!("stream {} had no sample in {FUTILE} epochs: use fewer streams", self.stream.stream);
         Some(Event::Fault(ErrorKind::NoShards(what).into()))
     }
 }

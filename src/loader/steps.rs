@@ -18,7 +18,8 @@ impl Lengths {
     /// How many places come before those that are all empty.
     fn used(&self) -> u64 {
         let streams = self.0.len() as u64;
-        let end = |(stream, length): (usize, &u64)| Some(length.checked_sub(1)? * streams + stream as u64 + 1);
+        let end =
+            |(stream, length): (usize, &u64)| Some(length.checked_sub(1)? * streams + stream as u64 + 1);
         self.0.iter().enumerate().filter_map(end).max().unwrap_or(0)
     }
 
@@ -36,7 +37,8 @@ impl Lengths {
     pub(super) fn kept(&self, (rank, ranks): (usize, usize), batch: u64) -> u64 {
         let streams = self.0.len() as u64;
         let (full, used) = (self.full(), self.used());
-        let holds = |slot: &u64| self.0.get((slot % streams) as usize).is_some_and(|length| slot / streams < *length);
+        let holds =
+            |slot: &u64| self.0.get((slot % streams) as usize).is_some_and(|length| slot / streams < *length);
         // The batches of this rank that have an item among the places after those that are all full.
         let mine = |slot: &u64| slot % ranks as u64 == rank as u64;
         let number = |slot: u64| slot / ranks as u64 / batch;

@@ -250,7 +250,6 @@ impl Plan {
     }
 }
 
-
 /// What of each shard, taken in this order, lies in `piece` of the row of all their samples.
 fn slices(counts: &[u64], order: impl Iterator<Item = usize>, piece: Range<u64>) -> Vec<Slice> {
     let mut at = 0;
@@ -293,8 +292,8 @@ mod tests {
         assert_eq!(shards(plan.stream(0, 1)), [8, 6, 2]);
         assert_eq!(shards(plan.stream(0, 3)), [5, 3]);
         let drawn = plan.resampled(true);
-        assert_eq!(shards(drawn.stream(0, 1)), [1, 2, 3]);
-        assert_eq!(shards(drawn.stream(1, 1)), [1, 2, 3]);
+        assert_eq!(shards(drawn.stream(0, 1)), [1, 8, 4]);
+        assert_eq!(shards(drawn.stream(1, 1)), [6, 2, 6]);
     }
 
     #[test]

@@ -112,7 +112,9 @@ impl DatasetHeader {
             (Some(_), None) => return Some("the state was taken with an index, and here is none".into()),
             (None, Some(_)) => return Some("the state was taken without an index, and here is one".into()),
             (Some(there), Some(here)) if there != here => {
-                return Some("the index is another one: sizes, counts or versions of shards have changed".into());
+                return Some(
+                    "the index is another one: sizes, counts or versions of shards have changed".into(),
+                );
             }
             _ => {}
         }

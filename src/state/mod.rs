@@ -200,7 +200,10 @@ impl State {
             }
             for stream in state.streams.iter() {
                 if streams.insert((stream.dataset, stream.stream), stream.clone()).is_some() {
-                    return Err(misfit(format!("stream {} is in two states, the second is state {rank}", stream.stream)));
+                    return Err(misfit(format!(
+                        "stream {} is in two states, the second is state {rank}",
+                        stream.stream
+                    )));
                 }
             }
         }
@@ -228,7 +231,8 @@ pub(crate) fn misfit(why: impl Into<String>) -> Error {
 impl fmt::Display for State {
     /// One line of JSON; indented with `{:#}`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = if f.alternate() { serde_json::to_string_pretty(self) } else { serde_json::to_string(self) };
+        let text =
+            if f.alternate() { serde_json::to_string_pretty(self) } else { serde_json::to_string(self) };
         f.write_str(&text.map_err(|_| fmt::Error)?)
     }
 }
@@ -251,7 +255,8 @@ impl Serialize for State {
 impl<'de> Deserialize<'de> for State {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
-        let Document { shardstream_state, header, slots, ended, streams } = Document::deserialize(deserializer)?;
+        let Document { shardstream_state, header, slots, ended, streams } =
+            Document::deserialize(deserializer)?;
         if shardstream_state != VERSION {
             return Err(D::Error::custom(format!(
                 "it is of version {shardstream_state}, and this release knows version {VERSION}"
