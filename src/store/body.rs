@@ -31,6 +31,7 @@ pub struct Body {
     compression: Option<Compression>,
     url: Option<Arc<str>>,
     stop: Arc<Stop>,
+    pub(super) object: Option<super::ObjectVersion>,
 }
 
 enum State {
@@ -49,7 +50,7 @@ pub(super) enum Chunks {
 
 impl Body {
     pub(super) fn new(chunks: Chunks) -> Self {
-        Body { state: State::Idle(chunks), compression: None, url: None, stop: Arc::default() }
+        Body { state: State::Idle(chunks), compression: None, url: None, stop: Arc::default(), object: None }
     }
 
     /// A body of chunks made by the caller: for tests, and for bytes that are in memory already. The iterator may
@@ -96,6 +97,12 @@ impl Body {
             1 => Ok(chunks.remove(0)),
             _ => Ok(chunks.concat().into()),
         }
+    }
+
+    /// What is known of the object (stand-in).
+    #[must_use]
+    pub fn object(&self) -> Option<super::ObjectVersion> {
+        self.object.clone()
     }
 
     /// A handle with which another thread can end the reading.

@@ -34,7 +34,7 @@ mod upload;
 pub use body::{Body, Stopper};
 pub(crate) use location::{file_name, redacted};
 pub use object_store;
-pub use source::{GetOptions, GetResponse, ObjectInfo, Source};
+pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
 pub use upload::ObjectWriter;
 
 use crate::{Error, ErrorKind, Result};
@@ -111,7 +111,9 @@ impl Store {
             Place::Local(path) => Chunks::Blocking(Box::new(FileChunks::Unopened(path))),
             Place::Source(source) => Chunks::Stream(fetch::fetch(source, url.into(), self.0.limits)),
         };
-        Ok(Body::new(chunks).compressed(compression).named(location::redacted(url)))
+        let mut body = Body::new(chunks).compressed(compression).named(location::redacted(url));
+        body.object = self.stat(url).ok();
+        Ok(body)
     }
 
     /// Opens the bytes `range` of the object at `url` for reading, of which there are fewer where the object ends
@@ -135,7 +137,20 @@ impl Store {
                 |bound: u64| usize::try_from(bound).map_or(chunk.len(), |bound| bound.min(chunk.len()));
             Ok(chunk.slice(clamp(from)..clamp(to).max(clamp(from))))
         });
-        Ok(Body::from_chunks(chunks).named(location::redacted(url)))
+        let mut body = Body::from_chunks(chunks).named(location::redacted(url));
+        body.object = self.stat(url).ok();
+        Ok(body)
+    }
+
+    /// The size and version of an object (stand-in).
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`].
+    pub fn stat(&self, url: &str) -> Result<ObjectVersion> {
+        let directory = url.rsplit_once('/').map_or(".", |(directory, _)| directory);
+        let found = self.list_within(directory, 0)?.into_iter().find(|info| info.url == url);
+        let info = found.ok_or_else(|| ErrorKind::NotFound("not listed".into()))?;
+        Ok(ObjectVersion { size: Some(info.size), version: info.version })
     }
 
     /// Lists all objects under the directory `prefix`, at any depth, sorted by URL. Blocks.

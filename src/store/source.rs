@@ -115,6 +115,16 @@ impl fmt::Debug for GetResponse {
     }
 }
 
+/// What tells an object from what stood at its URL before.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ObjectVersion {
+    /// The size of the whole object in bytes, as stored.
+    pub size: Option<u64>,
+    /// An ETag, a generation or a modification time.
+    pub version: Option<String>,
+}
+
 /// What a listing or a finished write tells about an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
