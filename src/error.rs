@@ -172,6 +172,9 @@ pub enum ErrorKind {
     /// A tar header or extension is malformed.
     #[error("bad tar header: {0}")]
     Header(String),
+    /// An index of shards is no such document, or contradicts itself.
+    #[error("bad index: {0}; build it again")]
+    Index(String),
     /// A length in the input exceeds a limit of the reader.
     #[error("{what} of {size} bytes exceeds the limit of {limit} bytes")]
     TooLarge {

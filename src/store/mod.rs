@@ -32,7 +32,7 @@ mod source;
 mod upload;
 
 pub use body::{Body, Stopper};
-pub(crate) use location::redacted;
+pub(crate) use location::{file_name, redacted};
 pub use object_store;
 pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
 pub use upload::ObjectWriter;
