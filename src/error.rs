@@ -151,6 +151,17 @@ pub enum ErrorKind {
         /// The version found later.
         after: String,
     },
+    /// A shard is not what it was when it was indexed, or when a state was taken.
+    #[error(
+        "the shard has changed: {then} when it was indexed or a state was taken, and {now} now; put it back, or build \
+         the index again and begin an epoch anew"
+    )]
+    Stale {
+        /// Its size and version, or number of samples, then.
+        then: String,
+        /// The same now.
+        now: String,
+    },
     /// The operating system or the network reported an error.
     #[error("input/output error")]
     Io(#[from] std::io::Error),

@@ -2,6 +2,7 @@
 
 use super::{Dataset, Inner};
 use crate::error::{ErrorKind, Result};
+use crate::index::{Index, ShardIndex};
 use crate::plan::{Plan, check_enough};
 use crate::shards::{ShardList, glob};
 use crate::state::hash_texts;
@@ -51,6 +52,7 @@ impl From<ShardList> for Shards {
 pub struct DatasetBuilder {
     shards: Shards,
     only: Option<Vec<usize>>,
+    index: Option<Index>,
     store: Option<Store>,
     topology: Option<Topology>,
     streams: Option<usize>,
@@ -65,6 +67,7 @@ impl DatasetBuilder {
         DatasetBuilder {
             shards,
             only: None,
+            index: None,
             store: None,
             topology: None,
             streams: None,
@@ -116,8 +119,18 @@ impl DatasetBuilder {
         self
     }
 
+    /// What is known of the shards: then they are cut into slices, so that all streams, and with them all ranks, get the
+    /// same number of samples (one more or less), few shards can feed many ranks, and [`Dataset::len`] is known. It must
+    /// know all shards that are read. Default: none; whole shards are dealt.
+    ///
+    /// The order depends on whether there is one. A shard that is not as it was indexed is an error when it is read.
+    pub fn index(mut self, index: Index) -> Self {
+        self.index = Some(index);
+        self
+    }
+
     /// The number of logical streams of all ranks together; it must be a multiple of the ranks times the workers,
-    /// and there must be at least as many shards.
+    /// and there must be at least as many shards, or samples with an [index](DatasetBuilder::index).
     ///
     /// The order depends on this number, and not on that of the ranks: say it, and keep it, where the number of ranks
     /// may change. Several streams are read in parallel by a loader, each with a shuffle buffer of its own, and mix
@@ -187,22 +200,44 @@ impl DatasetBuilder {
             );
             return Err(ErrorKind::Config(message).into());
         }
+        let index = self.index.map(|index| indexed(&index, &shards, &numbers)).transpose()?;
         let readers = topology.readers();
-        check_enough(
-            numbers.len(),
-            readers,
-            if topology.workers() > 1 { "workers of all ranks" } else { "ranks" },
-        )?;
         let random = self.shuffle || self.resample;
-        let streams = self.streams.unwrap_or_else(|| default_streams(readers, numbers.len(), random));
-        let plan =
-            Plan::new(numbers.len(), streams, self.seed)?.shuffled(self.shuffle).resampled(self.resample);
+        let plan = match &index {
+            Some(index) => {
+                let counts: Vec<u64> = index.iter().map(ShardIndex::samples).collect();
+                let most = counts.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
+                let most = usize::try_from(most).unwrap_or(usize::MAX);
+                let streams = self.streams.unwrap_or_else(|| default_streams(readers, most, random));
+                Plan::counted(counts, streams, self.seed)?
+            }
+            None => {
+                let what = if topology.workers() > 1 { "workers of all ranks" } else { "ranks" };
+                check_enough(numbers.len(), readers, what)?;
+                let streams = self.streams.unwrap_or_else(|| default_streams(readers, numbers.len(), random));
+                Plan::new(numbers.len(), streams, self.seed)?
+            }
+        };
+        let plan = plan.shuffled(self.shuffle).resampled(self.resample);
         let streams = plan.streams_of(&topology)?.collect();
         let names = names(&shards, &numbers);
         let (seed, limits) = (self.seed, self.limits);
-        let inner = Inner { shards, numbers, store, plan, streams, topology, seed, names, limits };
+        let inner = Inner { shards, numbers, index, store, plan, streams, topology, seed, names, limits };
         Ok(Dataset(Arc::new(inner)))
     }
+}
+
+/// What the index says of the shards that are read.
+fn indexed(index: &Index, shards: &ShardList, numbers: &[usize]) -> Result<Vec<ShardIndex>> {
+    let urls = numbers.iter().filter_map(|number| shards.get(*number));
+    urls.map(|url| {
+        index.get(url).cloned().ok_or_else(|| {
+            let message =
+                format!("the index of {} shards does not know this one: build it again", index.len());
+            crate::Error::from(ErrorKind::Config(message)).in_shard(redacted(url))
+        })
+    })
+    .collect()
 }
 
 /// What stands for the names of the shards that are read: where they lie is no part of it, so that a dataset can be

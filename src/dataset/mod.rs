@@ -11,9 +11,11 @@ pub(crate) use stop::Stop;
 
 use crate::adapters::{Mix, round_robin};
 use crate::error::{ErrorKind, Result};
+use crate::index::ShardIndex;
 use crate::plan::{Plan, Slice};
+use crate::sample::Position;
 use crate::shards::ShardList;
-use crate::state::{DatasetHeader, Order};
+use crate::state::{DatasetHeader, Digest, Order, hash_texts};
 use crate::store::Store;
 use crate::tar::Limits;
 use crate::topology::Topology;
@@ -58,6 +60,8 @@ struct Inner {
     shards: ShardList,
     /// The numbers of the shards that the plan deals.
     numbers: Vec<usize>,
+    /// What is known of each of these shards.
+    index: Option<Vec<ShardIndex>>,
     store: Store,
     plan: Plan,
     /// The logical streams that this process reads.
@@ -95,6 +99,29 @@ impl Dataset {
         &self.0.plan
     }
 
+    /// How many samples an epoch has in this process; none where that is not known, because there is no
+    /// [index](DatasetBuilder::index), or because shards are drawn with replacement.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "no dataset is known to be empty")]
+    pub fn len(&self) -> Option<u64> {
+        self.streams().iter().map(|stream| self.0.plan.samples(*stream)).sum()
+    }
+
+    /// What the [content](Digest::content) of an epoch is in which all ranks together see each sample once; none where
+    /// [`len`](Dataset::len) is.
+    #[must_use]
+    pub fn digest(&self, epoch: u64) -> Option<Digest> {
+        self.len()?;
+        let mut digest = Digest::default();
+        for (planned, count) in self.0.plan.counts()?.iter().enumerate() {
+            let shard = *self.0.numbers.get(planned)? as u64;
+            for sample in 0..*count {
+                digest.add(digest.samples(), 0, Position { epoch, shard, sample });
+            }
+        }
+        Some(digest)
+    }
+
     /// The logical streams that this process reads, by number.
     #[must_use]
     pub fn streams(&self) -> &[usize] {
@@ -130,13 +157,18 @@ impl Dataset {
             seed: self.0.seed,
             shards: plan.shards(),
             names: self.0.names,
-            index: None,
+            index: self.0.index.as_deref().map(fingerprint),
             order,
             shuffle: 0,
             shuffle_bytes: None,
             weight: 1,
             repeats: 1,
         }
+    }
+
+    /// What is known of a shard of the plan.
+    pub(crate) fn indexed(&self, planned: usize) -> Option<&ShardIndex> {
+        self.0.index.as_ref()?.get(planned)
     }
 
     /// Which reader this process is, and of how many.
@@ -160,6 +192,13 @@ impl Dataset {
     fn readers(&self, epoch: u64) -> impl Iterator<Item = ShardReader> {
         self.streams().iter().map(move |&stream| self.read(epoch, stream))
     }
+}
+
+/// Stands for what an index says of the shards.
+fn fingerprint(index: &[ShardIndex]) -> String {
+    let shown = |shard: &ShardIndex| format!("{} {:?} {:?}", shard.samples(), shard.bytes(), shard.version());
+    let texts: Vec<String> = index.iter().map(shown).collect();
+    format!("{:016x}", hash_texts(texts.iter().map(String::as_str)))
 }
 
 impl fmt::Debug for Dataset {

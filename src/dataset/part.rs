@@ -3,6 +3,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Slice;
 use crate::sample::Sample;
+use crate::store::{ObjectCell, ObjectVersion};
 use crate::tar::Read;
 use bytes::Bytes;
 use futures::Stream;
@@ -19,6 +20,9 @@ pub(super) struct Part<C> {
     left: u64,
     /// Why there may be fewer than there should be.
     fault: Fault,
+    object: ObjectCell,
+    /// What the object should be, until that has been looked at.
+    expected: Option<ObjectVersion>,
 }
 
 #[derive(Debug)]
@@ -36,17 +40,31 @@ impl<C> Part<C> {
             u64::MAX => u64::MAX,
             end => end - slice.samples.start.min(end),
         };
-        Part { samples, pass, left, fault: Fault::None }
+        Part { samples, pass, left, fault: Fault::None, object: ObjectCell::default(), expected: None }
+    }
+
+    /// Gives no sample of an object that is not as expected. `object` tells what it is with the first of its bytes.
+    pub(super) fn of(self, object: ObjectCell, expected: Option<ObjectVersion>) -> Self {
+        Part { object, expected, ..self }
+    }
+
+    /// What is being read.
+    pub(super) fn object(&self) -> Option<ObjectVersion> {
+        self.object.get()
     }
 
     /// The same over another face of the same chunks.
     pub(super) fn map_chunks<D>(self, face: impl FnOnce(C) -> D) -> Part<D> {
-        let Part { samples, pass, left, fault } = self;
-        Part { samples: samples.map_chunks(face), pass, left, fault }
+        let Part { samples, pass, left, fault, object, expected } = self;
+        Part { samples: samples.map_chunks(face), pass, left, fault, object, expected }
     }
 
     /// Takes in what the shard gave; `None` says that more is to be asked of it.
     fn admit(&mut self, item: Option<Result<Sample>>) -> Option<Option<Result<Sample>>> {
+        if let (Some(Ok(_)), Some(error)) = (&item, self.stale()) {
+            (self.pass, self.left, self.fault) = (0, 0, Fault::Reported);
+            return Some(Some(Err(error)));
+        }
         match item {
             Some(Ok(_)) if self.pass > 0 => {
                 self.pass -= 1;
@@ -79,10 +97,29 @@ impl<C> Part<C> {
             _ if missing == 0 => None,
             Fault::Passed(error) => Some(error),
             Fault::None => {
-                let after = format!("{missing} samples less");
-                Some(ErrorKind::Changed { before: "what was counted".into(), after }.into())
+                let (then, now) = (format!("it had {missing} samples more"), "it ends here".into());
+                Some(ErrorKind::Stale { then, now }.into())
             }
         }
+    }
+
+    /// What is wrong if the object is not as expected.
+    fn stale(&mut self) -> Option<Error> {
+        let found = self.object.get()?;
+        let expected = self.expected.take()?;
+        let differs = |then: bool, now: bool, same: bool| then && now && !same;
+        let sizes = differs(expected.size.is_some(), found.size.is_some(), expected.size == found.size);
+        let (then, now) = (&expected.version, &found.version);
+        if !sizes && !differs(then.is_some(), now.is_some(), then == now) {
+            return None;
+        }
+        let shown = |object: &ObjectVersion| {
+            let size = object.size.map_or("an unknown number of".into(), |size| size.to_string());
+            let version =
+                object.version.as_deref().map_or(String::new(), |version| format!(", version {version}"));
+            format!("{size} bytes{version}")
+        };
+        Some(ErrorKind::Stale { then: shown(&expected), now: shown(&found) }.into())
     }
 
     fn is_done(&self) -> bool {

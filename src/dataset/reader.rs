@@ -5,7 +5,7 @@ use super::{Dataset, Stop};
 use crate::error::Result;
 use crate::plan::Slice;
 use crate::sample::Sample;
-use crate::store::{Body, redacted};
+use crate::store::{Body, ObjectVersion, Stopper, redacted};
 use crate::tar::{self, SampleParser};
 use bytes::Bytes;
 use futures::stream::{BoxStream, Stream, StreamExt};
@@ -23,13 +23,19 @@ pub struct ShardReader {
 
 impl ShardReader {
     pub(super) fn new(dataset: Dataset, epoch: u64, slices: Vec<Slice>) -> Self {
-        let slices = Opener { dataset, epoch, slices, next: 0, passed: 0, stop: None };
+        let slices = Opener { dataset, epoch, slices, next: 0, passed: 0, expected: None, stop: None };
         ShardReader { slices, current: None }
     }
 
     /// Begins with the slice of this number instead of the first, and after `passed` of its samples.
     pub(crate) fn from(mut self, slice: usize, passed: u64) -> Self {
         (self.slices.next, self.slices.passed) = (slice, passed);
+        self
+    }
+
+    /// Gives nothing of the first shard unless it is what it was.
+    pub(crate) fn expecting(mut self, object: ObjectVersion) -> Self {
+        self.slices.expected = Some(object);
         self
     }
 
@@ -42,6 +48,11 @@ impl ShardReader {
     /// Which of the slices the last item came from.
     pub(crate) fn slice(&self) -> usize {
         self.slices.next.saturating_sub(1)
+    }
+
+    /// The object that is being read, as far as its source tells what it is.
+    pub(crate) fn object(&self) -> Option<ObjectVersion> {
+        self.current.as_ref()?.object()
     }
 
     /// The same samples as a stream for any executor.
@@ -115,6 +126,8 @@ struct Opener {
     next: usize,
     /// How many samples of the next slice have been read before.
     passed: u64,
+    /// What the next shard should be.
+    expected: Option<ObjectVersion>,
     stop: Option<(Stop, usize)>,
 }
 
@@ -124,24 +137,41 @@ impl Opener {
         self.next += 1;
         let passed = std::mem::take(&mut self.passed);
         slice.samples.start = slice.samples.start.saturating_add(passed);
-        match self.open(&slice) {
-            Ok((body, parser, pass)) => {
+        let expected = self.expected.take();
+        match self.open(&slice, expected) {
+            Ok((part, stopper)) => {
                 if let Some((stop, reader)) = &self.stop
-                    && !stop.reads(*reader, body.stopper())
+                    && !stop.reads(*reader, stopper)
                 {
                     return None;
                 }
-                Some(Ok(Part::new(tar::read(body, parser), pass, &slice)))
+                Some(Ok(part))
             }
             Err(error) => Some(Err(error)),
         }
     }
 
-    /// The bytes of a slice, what parses them, and how many samples stand in them before those of the slice.
-    fn open(&self, slice: &Slice) -> Result<(Body, SampleParser, u64)> {
+    /// Opens the shard of a slice: there where the slice begins, if that is known, or at its beginning.
+    fn open(&self, slice: &Slice, expected: Option<ObjectVersion>) -> Result<(Part<Body>, Stopper)> {
         let inner = &*self.dataset.0;
         let (number, url) = self.dataset.shard(slice.shard)?;
         let parser = SampleParser::new(redacted(url)).at(self.epoch, number as u64).with_limits(inner.limits);
-        Ok((inner.store.open(url)?, parser, slice.samples.start))
+        let index = self.dataset.indexed(slice.shard);
+        let samples = slice.samples.clone();
+        // Of a whole shard the end marker is read too.
+        let piece = index.filter(|index| samples.start > 0 || samples.end < index.samples());
+        let piece = piece.and_then(|index| Some((index, index.range(samples.clone())?)));
+        let (body, parser, pass) = match piece {
+            None => (inner.store.open(url)?, parser, samples.start),
+            Some((index, range)) => {
+                let parser = parser.starting(samples.start, range.start);
+                let parser = if samples.end < index.samples() { parser.cut() } else { parser };
+                (inner.store.open_range(url, range)?, parser, 0)
+            }
+        };
+        let (object, stopper) = (body.object_cell(), body.stopper());
+        let indexed = || ObjectVersion { size: index?.bytes(), ..ObjectVersion::default() }.into();
+        let part = Part::new(tar::read(body, parser), pass, slice).of(object, expected.or_else(indexed));
+        Ok((part, stopper))
     }
 }

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::plan::Slice;
 use crate::sample::Sample;
 use crate::state::{Opened, StreamState, misfit};
+use crate::store::ObjectVersion;
 use std::collections::HashMap;
 
 /// A pass of the stream, as it was when the state was taken.
@@ -43,13 +44,18 @@ pub(super) fn reading(stream: &Stream, epoch: u64, from: &StreamState) -> Result
         }
     };
     Ok(Reading {
-        reader: stream.reader(epoch, slices).from(next.0, next.1),
+        reader: stream.reader(epoch, slices).from(next.0, next.1).expecting(version(current)),
         buffer: stream.buffer(rng).map(|buffer| buffer.holding(again)),
         inputs,
         slice: Some(current.slice),
         ended,
         note: None,
     })
+}
+
+/// What the object was.
+fn version(opened: &Opened) -> ObjectVersion {
+    ObjectVersion { size: opened.size, version: opened.version.as_deref().map(Into::into) }
 }
 
 struct Refill<'a> {
@@ -70,7 +76,7 @@ impl Refill<'_> {
         let place = |number: u64| slice.samples.start + (number - opened.start);
         let mut run = slice.clone();
         run.samples = place(*first)..place(*last) + 1;
-        let mut reader = self.stream.reader(self.epoch, vec![run]);
+        let mut reader = self.stream.reader(self.epoch, vec![run]).expecting(version(opened));
         let mut wanted = numbers.iter();
         let mut next = wanted.next();
         for number in *first..=*last {

@@ -265,7 +265,9 @@ impl Reading {
             let numbers = self.buffer.iter().flat_map(|buffer| buffer.held().map(|numbered| numbered.number));
             let note = self.note.get_or_insert_default();
             note.oldest = numbers.min().unwrap_or(self.inputs);
-            note.opened.push(Opened { slice, start: self.inputs, size: None, version: None });
+            let object = self.reader.object().unwrap_or_default();
+            let version = object.version.map(Into::into);
+            note.opened.push(Opened { slice, start: self.inputs, size: object.size, version });
         }
     }
 }

@@ -31,6 +31,7 @@ mod runtime;
 mod source;
 mod upload;
 
+pub(crate) use body::ObjectCell;
 pub use body::{Body, Stopper};
 pub(crate) use location::{file_name, redacted};
 pub use object_store;
@@ -38,7 +39,7 @@ pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
 pub use upload::ObjectWriter;
 
 use crate::{Error, ErrorKind, Result};
-use body::{Chunks, ObjectCell};
+use body::Chunks;
 use decompress::Compression;
 use fetch::Limits;
 use futures::stream::TryStreamExt;
