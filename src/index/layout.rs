@@ -8,12 +8,13 @@
 use crate::tar::SampleOutline;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::Range;
 
 /// The unit of an archive: the content of a member is padded to whole blocks.
 const BLOCK: u64 = 512;
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(crate) struct Layout {
     fields: Vec<Box<str>>,
     shapes: Vec<Shape>,
@@ -111,6 +112,19 @@ impl Layout {
 /// Where a member ends whose content of `size` bytes begins at `offset`.
 fn padded(offset: u64, size: u64) -> Option<u64> {
     offset.checked_add(size)?.checked_next_multiple_of(BLOCK)
+}
+
+impl fmt::Debug for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Layout { fields, shapes, runs: _, sizes: _, offsets: _, end, seekable } = self;
+        f.debug_struct("Layout")
+            .field("samples", &self.samples())
+            .field("fields", fields)
+            .field("shapes", &shapes.len())
+            .field("end", end)
+            .field("seekable", seekable)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Puts a [`Layout`] together, sample by sample.

@@ -19,12 +19,17 @@
 //! from the end of the member before (or the first header) to its content. A run is the number of a shape, and how many
 //! samples in a row are of it.
 
+mod build;
 mod document;
+mod keep;
 mod layout;
+mod scan;
 mod shard;
 
+pub use build::IndexBuilder;
+pub(crate) use keep::{beside, keep};
+pub(crate) use layout::LayoutBuilder;
 pub use layout::Member;
-pub(crate) use layout::{Layout, LayoutBuilder};
 pub use shard::ShardIndex;
 
 use crate::shards::ShardList;
