@@ -162,32 +162,38 @@ impl SizeWritten for Sample {
     }
 }
 
-/// A web server of the plainest kind: no ranges, no version, perhaps no length.
+/// A web server of the plainest kind: no ranges, and perhaps no version and no length.
 #[derive(Debug)]
-struct Plain(Noted, bool);
+struct Plain {
+    objects: Noted,
+    sized: bool,
+    versioned: bool,
+}
 
 impl Source for Plain {
     fn get(&self, url: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
-        let (whole, sized) = (self.0.get(url, GetOptions::default()), self.1);
+        let whole = self.objects.get(url, GetOptions::default());
+        let (sized, versioned) = (self.sized, self.versioned);
         Box::pin(async move {
-            let response = whole.await?;
-            let size = response.size.filter(|_| sized);
-            let plain = GetResponse::new(response.body);
-            Ok(size.into_iter().fold(plain, GetResponse::with_size))
+            let GetResponse { size, version, body, .. } = whole.await?;
+            let plain =
+                size.filter(|_| sized).into_iter().fold(GetResponse::new(body), GetResponse::with_size);
+            Ok(version.filter(|_| versioned).into_iter().fold(plain, GetResponse::with_version))
         })
     }
 }
 
 #[test]
-fn what_has_no_version_is_read_in_one_go() {
+fn what_has_no_version_or_ranges_is_read_in_one_go() {
     let bytes = large(3, 3 << 20);
-    for sized in [true, false] {
-        let source = Arc::new(Plain(Noted::default(), sized));
+    for (sized, versioned) in [(false, false), (true, false), (false, true), (true, true)] {
+        let source = Arc::new(Plain { objects: Noted::default(), sized, versioned });
         let store = Store::builder().with_source("noted", Arc::clone(&source) as Arc<dyn Source>).build();
-        source.0.put("noted://s.tar", bytes.clone());
+        source.objects.put("noted://s.tar", bytes.clone());
         check(&bytes, &build(&store, "noted://s.tar").unwrap());
-        assert_eq!(source.0.noted().0, 2);
-        source.0.put("noted://s.tar", bytes[..bytes.len() - (20 << 10)].to_vec());
+        // To see what it is, and to read it.
+        assert_eq!(source.objects.noted().0, 2);
+        source.objects.put("noted://s.tar", bytes[..bytes.len() - (20 << 10)].to_vec());
         let error = build(&store, "noted://s.tar").unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Truncated { .. }), "{error}");
     }
