@@ -120,7 +120,7 @@ fn motley() -> Vec<Sample> {
             _ => format!("{}{i}", "n".repeat(200)),
         };
         let sample = Sample::new(key).with("seg.png", noise(i * 37)).with("cls", i as i64);
-        if i % 3 == 0 { sample.with("txt", "") } else { sample }
+        if i.is_multiple_of(3) { sample.with("txt", "") } else { sample }
     };
     (0..40).map(sample).collect()
 }
