@@ -140,10 +140,6 @@ impl State {
         self.slots
     }
 
-    pub(crate) fn is_ended(&self) -> bool {
-        self.ended
-    }
-
     pub(crate) fn stream(&self, dataset: usize, stream: usize) -> Option<&StreamState> {
         let at = self.streams.binary_search_by_key(&(dataset, stream), |at| (at.dataset, at.stream));
         self.streams.get(at.ok()?)
