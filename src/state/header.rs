@@ -4,10 +4,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The job that a state is of.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) streams: usize,
-    #[serde(flatten)]
     pub(crate) run: Run,
     pub(crate) datasets: Vec<DatasetHeader>,
 }
