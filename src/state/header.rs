@@ -4,9 +4,11 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The job that a state is of.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Header {
     pub(crate) streams: usize,
+    #[serde(rename = "read")]
     pub(crate) run: Run,
     pub(crate) datasets: Vec<DatasetHeader>,
 }

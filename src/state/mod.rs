@@ -110,15 +110,13 @@ fn is_zero<T: PartialEq + Default>(value: &T) -> bool {
 #[serde(deny_unknown_fields)]
 struct Document {
     shardstream_state: Version,
-    streams: usize,
-    #[serde(flatten)]
-    run: Run,
-    datasets: Vec<DatasetHeader>,
+    #[serde(rename = "of")]
+    header: Arc<Header>,
     slots: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
     ended: bool,
     #[serde(rename = "at")]
-    places: Arc<[StreamState]>,
+    streams: Arc<[StreamState]>,
 }
 
 /// The version of the document. It comes first, so that one of another version is told before its other keys are.
@@ -274,25 +272,22 @@ impl FromStr for State {
 
 impl Serialize for State {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let State { header, slots, ended, streams: places } = self.clone();
-        let Header { streams, run, datasets } = Header::clone(&header);
-        let document = Document { shardstream_state: Version, streams, run, datasets, slots, ended, places };
-        document.serialize(serializer)
+        let State { header, slots, ended, streams } = self.clone();
+        Document { shardstream_state: Version, header, slots, ended, streams }.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for State {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
-        let Document { shardstream_state: Version, streams, run, datasets, slots, ended, places } =
+        let Document { shardstream_state: Version, header, slots, ended, streams } =
             Document::deserialize(deserializer)?;
-        let sorted = places.is_sorted_by(|a, b| (a.dataset, a.stream) < (b.dataset, b.stream));
-        let known = |at: &StreamState| at.dataset < datasets.len() && at.stream < streams;
-        if !sorted || !places.iter().all(known) {
+        let sorted = streams.is_sorted_by(|a, b| (a.dataset, a.stream) < (b.dataset, b.stream));
+        let known = |at: &StreamState| at.dataset < header.datasets.len() && at.stream < header.streams;
+        if !sorted || !streams.iter().all(known) {
             return Err(D::Error::custom("its streams are out of order, or not those of the job"));
         }
-        let header = Arc::new(Header { streams, run, datasets });
-        Ok(State { header, slots, ended, streams: places })
+        Ok(State { header, slots, ended, streams })
     }
 }
 
