@@ -131,7 +131,8 @@ impl Store {
             let chunk = chunk?;
             let (from, to) = (range.start.saturating_sub(at), range.end.saturating_sub(at));
             at += chunk.len() as u64;
-            let clamp = |bound: u64| usize::try_from(bound).map_or(chunk.len(), |bound| bound.min(chunk.len()));
+            let clamp =
+                |bound: u64| usize::try_from(bound).map_or(chunk.len(), |bound| bound.min(chunk.len()));
             Ok(chunk.slice(clamp(from)..clamp(to).max(clamp(from))))
         });
         Ok(Body::from_chunks(chunks).named(location::redacted(url)))

@@ -1,14 +1,56 @@
 //! The input pipeline: from tar shards to batches on the host.
 
 use crate::augment::{Draw, augment};
+pub use crate::standin::State;
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, Result};
 
 /// An error of the input pipeline, whichever that is.
 pub type DataError = Box<dyn std::error::Error + Send + Sync>;
 
+/// The batches of one part of an epoch.
+pub type HostBatches = Box<dyn Iterator<Item = Result<HostBatch, DataError>> + Send>;
+
+/// Where a training gets its batches from.
+pub trait Source {
+    /// The batches of an epoch, counted from 0: full ones for training, padded ones for validation.
+    fn batches(&self, split: Split, epoch: u64) -> Result<HostBatches, DataError>;
+
+    /// The state of the training data before the first batch of an epoch; `None` where there is nothing to save.
+    fn start(&self, epoch: u64) -> Option<State>;
+
+    /// The training batches that an epoch still has after `state`.
+    fn rest(&self, state: &State) -> Result<HostBatches, DataError>;
+}
+
+/// Both parts of a data set.
+#[derive(Debug, Clone)]
+pub struct Sets {
+    /// What is trained on.
+    pub train: Data,
+    /// What the accuracy is measured on.
+    pub validation: Data,
+}
+
+impl Source for Sets {
+    fn batches(&self, split: Split, epoch: u64) -> Result<HostBatches, DataError> {
+        Ok(match split {
+            Split::Train => Box::new(self.train.batches(epoch)),
+            Split::Validation => Box::new(self.validation.batches(epoch)),
+        })
+    }
+
+    fn start(&self, epoch: u64) -> Option<State> {
+        Some(self.train.start(epoch))
+    }
+
+    fn rest(&self, state: &State) -> Result<HostBatches, DataError> {
+        Ok(Box::new(self.train.rest(state)?))
+    }
+}
+
 /// Some images with their labels.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct HostBatch {
     /// N x height x width x RGB.
     pub images: Vec<u8>,
@@ -16,6 +58,8 @@ pub struct HostBatch {
     pub labels: Vec<i32>,
     /// How many at the start are samples; the rest is padding.
     pub valid: usize,
+    /// The state of the data after this batch, where it is known: what comes next if this one was trained on.
+    pub state: Option<State>,
 }
 
 /// Which part of the data set.
@@ -87,7 +131,27 @@ impl Data {
 
     /// The batches of one epoch, counted from 0. With the seed the epoch decides order and augmentation.
     pub fn batches(&self, epoch: u64) -> impl Iterator<Item = Result<HostBatch, DataError>> + Send + use<> {
-        self.0.epoch(epoch).map(|batch| Ok(HostBatch::from(batch?)))
+        // STAND-IN: with the loader's own state this is `self.0.epoch(epoch)`, and the batch has its state.
+        self.0.epoch(epoch).enumerate().map(move |(number, batch)| {
+            let mut batch = HostBatch::from(batch?);
+            batch.state = Some(State::new(epoch, number + 1));
+            Ok(batch)
+        })
+    }
+
+    /// The state before the first batch of an epoch.
+    pub fn start(&self, epoch: u64) -> State {
+        // STAND-IN: `self.0.epoch(epoch).state()`.
+        State::new(epoch, 0)
+    }
+
+    /// The batches that the epoch of `state` still has after it.
+    pub fn rest(
+        &self,
+        state: &State,
+    ) -> Result<impl Iterator<Item = Result<HostBatch, DataError>> + Send + use<>, DataError> {
+        // STAND-IN: `self.0.restore(state)?`, which reads no batch again.
+        Ok(self.batches(state.epoch()).skip(state.batches))
     }
 }
 
@@ -117,7 +181,7 @@ impl From<Batch<Item>> for HostBatch {
         let valid = batch.valid();
         let (images, mut labels): (Vec<Vec<u8>>, Vec<i32>) = batch.unzip();
         labels[valid..].fill(-1);
-        HostBatch { images: images.concat(), labels, valid }
+        HostBatch { images: images.concat(), labels, valid, state: None }
     }
 }
 
@@ -139,6 +203,11 @@ mod tests {
         data.batches(epoch).map(Result::unwrap).collect()
     }
 
+    /// What is trained on.
+    fn contents(batches: &[HostBatch]) -> Vec<(&[u8], &[i32])> {
+        batches.iter().map(|b| (&b.images[..], &b.labels[..])).collect()
+    }
+
     #[test]
     fn training_batches_are_full_and_repeatable() {
         let dir = tempfile::tempdir().unwrap();
@@ -149,8 +218,33 @@ mod tests {
         assert!(first.iter().all(|b| b.valid == 96 && b.labels.iter().all(|l| (0..10).contains(l))));
         assert!(first.iter().all(|b| b.images.len() == 96 * 32 * 32 * 3));
         let threads = Options { threads: 1, ..options() };
-        assert_eq!(all(&Data::open(train, Split::Train, &threads).unwrap(), 0), first);
-        assert_ne!(all(&data, 1)[0], first[0]);
+        let again = all(&Data::open(train, Split::Train, &threads).unwrap(), 0);
+        assert_eq!(contents(&again), contents(&first));
+        assert_ne!(contents(&all(&data, 1))[0], contents(&first)[0]);
+    }
+
+    #[test]
+    fn the_rest_of_an_epoch_is_what_the_state_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = Data::open(&shards(dir.path()).train, Split::Train, &options()).unwrap();
+        let whole = all(&data, 1);
+        let rest = |state: &State| -> Vec<HostBatch> {
+            let state: State = state.to_string().parse().unwrap();
+            assert_eq!(state.epoch(), 1);
+            data.rest(&state).unwrap().map(Result::unwrap).collect()
+        };
+        assert_eq!(contents(&rest(&data.start(1))), contents(&whole));
+        for taken in [1, 4, whole.len()] {
+            let state = whole[taken - 1].state.as_ref().unwrap();
+            assert_eq!(contents(&rest(state)), contents(&whole[taken..]), "{taken}");
+        }
+        // The states of the rest are those of the whole.
+        let rest = rest(whole[3].state.as_ref().unwrap());
+        let text = |b: &HostBatch| b.state.as_ref().unwrap().to_string();
+        assert_eq!(
+            rest.iter().map(text).collect::<Vec<_>>(),
+            whole[4..].iter().map(text).collect::<Vec<_>>()
+        );
     }
 
     #[test]
