@@ -128,7 +128,7 @@ impl Training<'_> {
             let lr = rate_at(steps);
             in_flight.push_back(self.model.step(&batch, lr)?);
             steps += 1;
-            let log = log_steps > 0 && steps % log_steps == 0;
+            let log = log_steps > 0 && steps.is_multiple_of(log_steps);
             let save = self.saver.as_ref().is_some_and(|saver| saver.is_due(done + steps));
             let keep = if log || save { 0 } else { IN_FLIGHT };
             read(&mut in_flight, keep, steps, &mut running.since_log, batch_size)?;

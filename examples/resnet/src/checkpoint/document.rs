@@ -159,7 +159,7 @@ pub(super) fn encode(
 }
 
 /// Over names and contents of all fields but the digest itself.
-fn digest(sample: &Sample) -> String {
+pub(super) fn digest(sample: &Sample) -> String {
     let mut fields: Vec<(&str, &[u8])> = sample
         .fields()
         .filter(|(name, _)| *name != DIGEST)

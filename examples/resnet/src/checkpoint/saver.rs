@@ -39,7 +39,7 @@ impl Saver {
 
     /// Whether the training is to be saved after this step of it.
     pub fn is_due(&self, step: u64) -> bool {
-        self.every > 0 && step % self.every == 0
+        self.every > 0 && step.is_multiple_of(self.every)
     }
 
     /// Starts to write, when the one before is written, which is returned.
