@@ -112,6 +112,9 @@ pub enum ErrorKind {
     /// An option or a combination of options makes no sense.
     #[error("bad option: {0}")]
     Config(String),
+    /// A [`State`](crate::State) cannot be read, merged or restored.
+    #[error("the state does not fit: {0}")]
+    State(String),
     /// No object or file is at this place.
     #[error("not found")]
     NotFound(#[source] Source),
@@ -148,6 +151,17 @@ pub enum ErrorKind {
         /// The version found later.
         after: String,
     },
+    /// A shard is not what it was when it was indexed, or when a state was taken.
+    #[error(
+        "the shard has changed: {then} when it was indexed or a state was taken, and {now} now; put it back, or build \
+         the index again and begin an epoch anew"
+    )]
+    Stale {
+        /// Its size and version, or number of samples, then.
+        then: String,
+        /// The same now.
+        now: String,
+    },
     /// The operating system or the network reported an error.
     #[error("input/output error")]
     Io(#[from] std::io::Error),
@@ -169,6 +183,9 @@ pub enum ErrorKind {
     /// A tar header or extension is malformed.
     #[error("bad tar header: {0}")]
     Header(String),
+    /// An index of shards is no such document, or contradicts itself.
+    #[error("bad index: {0}; build it again")]
+    Index(String),
     /// A length in the input exceeds a limit of the reader.
     #[error("{what} of {size} bytes exceeds the limit of {limit} bytes")]
     TooLarge {

@@ -15,7 +15,8 @@
 //! | who reads what, in which order | [`topology`], [`plan`] | ranks and workers; a pure function of the seed |
 //! | bytes | [`store`] | local files, `gs://`, `s3://`, `az://`, `https://`, compression |
 //! | samples | [`tar`], [`Sample`] | a sans-I/O parser, damage as typed errors |
-//! | the three above as one | [`dataset`] | the samples of this rank |
+//! | what is where in the shards | [`index`] | counts and offsets of samples, without reading them |
+//! | all of the above as one | [`dataset`] | the samples of this rank |
 //! | items | [`adapters`], [`codec`], [`image`] | shuffle, decode, map, batch, mix |
 //! | threads | [`loader`] | all of it, ahead of the trainer |
 //! | the other direction | [`mod@write`] | shards that read back as they are |
@@ -85,11 +86,13 @@ pub mod dataset;
 pub mod error;
 #[cfg(feature = "image")]
 pub mod image;
+pub mod index;
 pub mod loader;
 pub mod plan;
 mod rng;
 mod sample;
 pub mod shards;
+pub mod state;
 pub mod store;
 pub mod tar;
 pub mod topology;
@@ -97,10 +100,12 @@ pub mod write;
 
 pub use dataset::Dataset;
 pub use error::{Error, ErrorKind, Location, Result};
+pub use index::Index;
 pub use loader::Loader;
 pub use rng::Rng;
 pub use sample::{Array, FromValue, Position, Sample, Value};
 pub use shards::ShardList;
+pub use state::{Digest, State};
 pub use topology::Topology;
 
 /// What most programs use: `use shardstream::prelude::*;`.

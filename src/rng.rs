@@ -19,6 +19,8 @@ pub(crate) enum Purpose {
     Sample = 3,
     /// The choice among mixed sources.
     Mix = 4,
+    /// The shards that a stream draws with replacement.
+    Resample = 5,
 }
 
 /// A random number generator that gives the same numbers on every platform and in every release.

@@ -133,10 +133,9 @@ fn options_that_make_no_sense_are_one_error() {
     for loader in [
         items().batch(0),
         items().batch(0).pad(),
-        items().threads(0).batch(4),
         items().batch(4).prefetch(0),
         items().shuffle(9).shuffle_bytes(0).batch(4),
-        items().threads(0).batch(0).prefetch(0),
+        items().threads(0).batch(0),
     ] {
         let found: Vec<_> = loader.epoch(0).collect();
         let [Err(error)] = &found[..] else { panic!("{loader:?}: {found:?}") };
@@ -150,22 +149,30 @@ fn options_that_make_no_sense_are_one_error() {
 
 #[test]
 fn epochs_go_on_and_are_shuffled_anew() {
-    let items =
-        || Loader::builder(builder().build().unwrap()).shuffle(5).map(|sample| Ok(sample.key().to_owned()));
-    let loader = items().batch(25);
-    let found = collect(loader.epochs(7).take(20));
-    let expected: Vec<_> = (7..11).flat_map(|epoch| collect(loader.epoch(epoch))).collect();
-    assert_eq!(found, expected, "four epochs of five batches");
-    assert_ne!(found[..5], found[5..10]);
+    let items = || Loader::builder(builder().build().unwrap()).shuffle(5);
+    let loader = items().map(|sample| Ok((sample.position().epoch, sample.key().to_owned()))).batch(25);
+    let found: Vec<_> = collect(loader.epochs(7).take(60));
+    assert!(found.iter().all(|batch| batch.len() == 25), "no batch is short");
+    for epoch in [7, 8] {
+        let of = |loader: &Loader<(u64, String)>| -> Vec<(u64, String)> {
+            collect(loader.epoch(epoch)).into_iter().flatten().collect()
+        };
+        let seen: Vec<_> = found.iter().flatten().filter(|(at, _)| *at == epoch).cloned().collect();
+        assert_eq!(sorted(seen.clone()), sorted(of(&loader)), "each sample once in an epoch");
+        assert_eq!(seen.len(), SAMPLES);
+    }
+    let keys_of = |epoch| found.iter().flatten().filter(move |(at, _)| *at == epoch).map(|(_, key)| key);
+    assert!(!keys_of(7).eq(keys_of(8)));
 
-    assert_eq!(items().batch(1000).partial(Partial::Drop).epochs(0).take(1000).count(), 0);
-    assert_eq!(
-        items().map(|_| Err::<(), _>(Error::step("no"))).batch(9).epochs(0).take(1000).count(),
-        SAMPLES
-    );
+    let errors = items().map(|_| Err::<(), _>(Error::step("no"))).batch(9).epochs(0);
+    assert_eq!(errors.take(1000).filter(Result::is_err).count(), 1000);
     let empty = Loader::builder(dataset(&[0, 0, 0]).build().unwrap()).batch(2);
-    assert_eq!((empty.epoch(0).count(), empty.epochs(0).take(1000).count()), (0, 0));
-    assert_eq!(loader.epochs(u64::MAX).take(1000).count(), 5, "there is no epoch after the last");
+    assert_eq!(empty.epoch(0).count(), 0);
+    let found: Vec<_> = empty.epochs(0).take(1000).collect();
+    let [Err(error)] = &found[..] else { panic!("{found:?}") };
+    assert!(matches!(error.kind(), ErrorKind::NoShards(_)), "{error}");
+    let last = collect(loader.epochs(u64::MAX).take(1000));
+    assert_eq!(last.iter().flatten().count(), SAMPLES, "there is no epoch after the last");
 }
 
 /// What came of each shard: the keys of its samples, and its errors.
@@ -229,12 +236,15 @@ fn damage_is_reported_and_spares_the_others() {
     assert!(matches!(error(5), (ErrorKind::DuplicateMember { .. }, 1024)), "{:?}", error(5));
     assert!(matches!(error(7), (ErrorKind::NotFound(_), 0)), "{:?}", error(7));
 
-    // Errors stand at the same place for all faces.
+    // Errors stand at the same place for all faces, and with or without threads. In a loader they take no turn.
     let shown =
         |sample: Result<Sample>| sample.map_or_else(|error| error.to_string(), |s| s.key().to_owned());
     let expected: Vec<String> = dataset.samples(0).map(shown).collect();
-    assert_eq!(loaded().map(shown).collect::<Vec<_>>(), expected);
     assert_eq!(futures::executor::block_on(dataset.stream(0).map(shown).collect::<Vec<_>>()), expected);
+    let loaded: Vec<String> = loaded().map(shown).collect();
+    assert_eq!(sorted(loaded.clone()), sorted(expected));
+    let here = Loader::builder(dataset).threads(0).batch(1).epoch(0);
+    assert_eq!(here.map(|batch| shown(batch.map(|b| b.into_items().remove(0)))).collect::<Vec<_>>(), loaded);
 }
 
 #[test]

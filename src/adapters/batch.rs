@@ -1,5 +1,7 @@
 //! Items that belong to one training step.
 
+use crate::state::State;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
 /// The items of one step. It reads as a slice.
@@ -16,18 +18,38 @@ use std::ops::Deref;
 /// assert_eq!(batches[1].mask().collect::<Vec<_>>(), [true, true, false]);
 /// # Ok::<_, shardstream::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+///
+/// Batches are equal that have the same items, of which the same number is real.
+#[derive(Debug, Clone)]
 pub struct Batch<T> {
     items: Vec<T>,
     valid: usize,
+    state: Option<State>,
 }
 
 impl<T> Batch<T> {
     /// Fills up to `size` with what `clone` makes of the last item. An empty batch stays empty.
     pub(super) fn pad(&mut self, size: usize, clone: fn(&T) -> T) {
         if let Some(last) = self.items.last().map(clone) {
-            self.items.resize_with(size.max(self.valid), || clone(&last));
+            self.pad_with(size, || clone(&last));
         }
+    }
+
+    /// Fills up to `size`.
+    pub(crate) fn pad_with(&mut self, size: usize, item: impl FnMut() -> T) {
+        self.items.resize_with(size.max(self.valid), item);
+    }
+
+    /// Says where a job stands after this batch.
+    pub(crate) fn at(self, state: State) -> Self {
+        Batch { state: Some(state), ..self }
+    }
+
+    /// Where the job stands when this batch has been consumed, and none after it; none for batches that are not a
+    /// [loader](crate::Loader)'s.
+    #[must_use]
+    pub fn state(&self) -> Option<&State> {
+        self.state.as_ref()
     }
 
     /// How many items are real: all, unless the batch is padded.
@@ -59,7 +81,21 @@ impl<T> Batch<T> {
 
 impl<T> From<Vec<T>> for Batch<T> {
     fn from(items: Vec<T>) -> Self {
-        Batch { valid: items.len(), items }
+        Batch { valid: items.len(), items, state: None }
+    }
+}
+
+impl<T: PartialEq> PartialEq for Batch<T> {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.items, self.valid) == (&other.items, other.valid)
+    }
+}
+
+impl<T: Eq> Eq for Batch<T> {}
+
+impl<T: Hash> Hash for Batch<T> {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (&self.items, self.valid).hash(hasher);
     }
 }
 

@@ -76,6 +76,7 @@ pub use parallel::{Background, BackgroundStream};
 pub use rename::Rename;
 pub use select::Select;
 pub use shuffle::Shuffle;
+pub(crate) use shuffle::{Replayed, replay};
 pub use slice::Slice;
 pub use stage::{Stage, Staged};
 pub use to_tuple::{FromFields, ToTuple};

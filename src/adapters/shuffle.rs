@@ -36,9 +36,27 @@ impl<T> Shuffle<T> {
         Self::new(size, rng, |_| 0)
     }
 
-    fn new(size: usize, rng: Rng, admit: fn(&mut T) -> usize) -> Self {
+    pub(crate) fn new(size: usize, rng: Rng, admit: fn(&mut T) -> usize) -> Self {
         let size = size.max(1);
         Shuffle { size, target: size, max_bytes: usize::MAX, admit, buffer: Vec::new(), bytes: 0, rng }
+    }
+
+    /// Bounds the bytes in the buffer.
+    pub(crate) fn bounded(self, max_bytes: usize) -> Self {
+        Shuffle { max_bytes, ..self }
+    }
+
+    /// Puts these items into the buffer, in this order.
+    pub(crate) fn holding(mut self, items: impl IntoIterator<Item = T>) -> Self {
+        for item in items {
+            self.push(item);
+        }
+        self
+    }
+
+    /// What is in the buffer.
+    pub(crate) fn held(&self) -> impl Iterator<Item = &T> {
+        self.buffer.iter().map(|(item, _)| item)
     }
 
     fn draw(&mut self) -> Option<Result<T>> {
@@ -50,6 +68,34 @@ impl<T> Shuffle<T> {
         self.bytes -= bytes;
         Some(Ok(item))
     }
+}
+
+/// What a buffer without a bound in bytes has become.
+#[derive(Debug)]
+pub(crate) struct Replayed {
+    /// The numbers of the items in it, in their order.
+    pub(crate) held: Vec<u64>,
+    /// How many items have come in.
+    pub(crate) inputs: u64,
+    /// The random numbers that are to come.
+    pub(crate) rng: Rng,
+}
+
+/// Finds out, without any item, what a buffer of `size` holds after it gave `taken` items out. `length` is how many come
+/// in, where their end was seen by then. None when so many cannot have come out.
+pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>) -> Option<Replayed> {
+    let (mut held, mut inputs) = (Vec::new(), 0);
+    for _ in 0..taken {
+        while held.len() < size.max(1) && length.is_none_or(|length| inputs < length) {
+            held.push(inputs);
+            inputs += 1;
+        }
+        if held.is_empty() {
+            return None;
+        }
+        held.swap_remove(rng.below(held.len() as u64) as usize);
+    }
+    Some(Replayed { held, inputs: length.unwrap_or(inputs), rng })
 }
 
 impl<S, T> Staged<S, Shuffle<T>> {
@@ -193,6 +239,12 @@ mod tests {
     }
 
     #[test]
+    fn more_than_came_in_cannot_have_come_out() {
+        assert!(replay(4, Rng::new(0, 0, 0), 11, Some(10)).is_none());
+        assert!(replay(4, Rng::new(0, 0, 0), 10, Some(10)).unwrap().held.is_empty());
+    }
+
+    #[test]
     fn max_bytes_bounds_the_buffer() {
         let samples = || (0..50).map(|n| Ok(Sample::new(n.to_string()).with("bin", vec![0; 100])));
         let mut items = samples().shuffle(40, 1).max_bytes(1000);
@@ -240,6 +292,21 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_replayed_buffer_goes_on_as_the_first_one(
+            count in 0u64..200, size in 0usize..50, seed: u64, taken: prop::sample::Index
+        ) {
+            let rng = || Rng::new(seed, 0, 0);
+            let whole: Vec<u64> = (0..count).map(Ok).shuffle_items(size, rng()).map(Result::unwrap).collect();
+            let taken = taken.index(count as usize + 1) as u64;
+            // Its end is seen when there is too little to fill the buffer again.
+            let ended = taken > 0 && taken + size.max(1) as u64 > count + 1;
+            let Replayed { held, inputs, rng } = replay(size, rng(), taken, ended.then_some(count)).unwrap();
+            let stage = Shuffle::new(size, rng, |_| 0).holding(held);
+            let rest = Staged::new((inputs..count).map(Ok), stage).map(Result::unwrap);
+            prop_assert_eq!(rest.collect::<Vec<_>>(), &whole[taken as usize..]);
+        }
+
         #[test]
         fn is_a_permutation_that_never_runs_ahead(
             count in 0i32..200, size in 0usize..50, initial in 0usize..60, seed: u64

@@ -2,11 +2,14 @@
 
 use super::{Dataset, Inner};
 use crate::error::{ErrorKind, Result};
+use crate::index::{Index, ShardIndex};
 use crate::plan::{Plan, check_enough};
 use crate::shards::{ShardList, glob};
-use crate::store::Store;
+use crate::state::hash_texts;
+use crate::store::{Store, redacted};
 use crate::tar::Limits;
 use crate::topology::Topology;
+use std::iter;
 use std::sync::Arc;
 
 /// Which shards: a pattern that is yet to be expanded, or a list.
@@ -49,10 +52,12 @@ impl From<ShardList> for Shards {
 pub struct DatasetBuilder {
     shards: Shards,
     only: Option<Vec<usize>>,
+    index: Option<Index>,
     store: Option<Store>,
     topology: Option<Topology>,
     streams: Option<usize>,
     shuffle: bool,
+    resample: bool,
     seed: u64,
     limits: Limits,
 }
@@ -62,10 +67,12 @@ impl DatasetBuilder {
         DatasetBuilder {
             shards,
             only: None,
+            index: None,
             store: None,
             topology: None,
             streams: None,
             shuffle: false,
+            resample: false,
             seed: 0,
             limits: Limits::default(),
         }
@@ -112,11 +119,28 @@ impl DatasetBuilder {
         self
     }
 
-    /// The number of logical streams of all ranks together; it must be a multiple of the ranks times the workers,
-    /// and there must be at least as many shards. Default: one per rank and worker.
+    /// What is known of the shards: then they are cut into slices, so that all streams, and with them all ranks, get the
+    /// same number of samples (one more or less), few shards can feed many ranks, and [`Dataset::len`] is known. It must
+    /// know all shards that are read. Default: none; whole shards are dealt.
     ///
-    /// Several streams are read in parallel by a loader, and mix samples of several shards. The order depends on this
-    /// number, and not on that of the ranks: keep it when the number of ranks changes.
+    /// The order depends on whether there is one. A shard that is not as it was indexed is an error when it is read.
+    pub fn index(mut self, index: Index) -> Self {
+        self.index = Some(index);
+        self
+    }
+
+    /// The number of logical streams of all ranks together; it must be a multiple of the ranks times the workers,
+    /// and there must be at least as many shards, or samples with an [index](DatasetBuilder::index).
+    ///
+    /// The order depends on this number, and not on that of the ranks: say it, and keep it, where the number of ranks
+    /// may change. Several streams are read in parallel by a loader, each with a shuffle buffer of its own, and mix
+    /// samples of several shards; many streams divide among many numbers of ranks (48 among 1, 2, 3, 4, 6, 8, 12, 16, 24
+    /// and 48), and take memory and threads on few.
+    ///
+    /// Default: where the shards are in the order of the list, one per rank and worker, so that one process reads them
+    /// as they are listed. Where they are shuffled or resampled, 8, so that the order is the same on 1, 2, 4 and 8 ranks;
+    /// for other numbers of ranks and workers, the least number that they and 8 divide; fewer where there are not as
+    /// many shards.
     pub fn streams(mut self, streams: usize) -> Self {
         self.streams = Some(streams);
         self
@@ -125,6 +149,13 @@ impl DatasetBuilder {
     /// Whether the shards are permuted anew in every epoch, over all ranks, before they are dealt. Default: no.
     pub fn shuffle_shards(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
+        self
+    }
+
+    /// Whether every stream draws its shards at random and with replacement, anew in every epoch, instead of being
+    /// dealt some: see [`Plan::resampled`]. For training [without an end](crate::Loader::epochs). Default: no.
+    pub fn resample_shards(mut self, resample: bool) -> Self {
+        self.resample = resample;
         self
     }
 
@@ -169,18 +200,74 @@ impl DatasetBuilder {
             );
             return Err(ErrorKind::Config(message).into());
         }
+        let index = self.index.map(|index| indexed(&index, &shards, &numbers)).transpose()?;
         let readers = topology.readers();
-        check_enough(
-            numbers.len(),
-            readers,
-            if topology.workers() > 1 { "workers of all ranks" } else { "ranks" },
-        )?;
-        let plan =
-            Plan::new(numbers.len(), self.streams.unwrap_or(readers), self.seed)?.shuffled(self.shuffle);
+        let random = self.shuffle || self.resample;
+        let plan = match &index {
+            Some(index) => {
+                let counts: Vec<u64> = index.iter().map(ShardIndex::samples).collect();
+                let most = counts.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
+                let most = usize::try_from(most).unwrap_or(usize::MAX);
+                let streams = self.streams.unwrap_or_else(|| default_streams(readers, most, random));
+                Plan::counted(counts, streams, self.seed)?
+            }
+            None => {
+                let what = if topology.workers() > 1 { "workers of all ranks" } else { "ranks" };
+                check_enough(numbers.len(), readers, what)?;
+                let streams = self.streams.unwrap_or_else(|| default_streams(readers, numbers.len(), random));
+                Plan::new(numbers.len(), streams, self.seed)?
+            }
+        };
+        let plan = plan.shuffled(self.shuffle).resampled(self.resample);
         let streams = plan.streams_of(&topology)?.collect();
-        let inner = Inner { shards, numbers, store, plan, streams, seed: self.seed, limits: self.limits };
+        let names = names(&shards, &numbers);
+        let (seed, limits) = (self.seed, self.limits);
+        let inner = Inner { shards, numbers, index, store, plan, streams, topology, seed, names, limits };
         Ok(Dataset(Arc::new(inner)))
     }
+}
+
+/// What the index says of the shards that are read.
+fn indexed(index: &Index, shards: &ShardList, numbers: &[usize]) -> Result<Vec<ShardIndex>> {
+    let urls = numbers.iter().filter_map(|number| shards.get(*number));
+    urls.map(|url| {
+        index.get(url).cloned().ok_or_else(|| {
+            let message =
+                format!("the index of {} shards does not know this one: build it again", index.len());
+            crate::Error::from(ErrorKind::Config(message)).in_shard(redacted(url))
+        })
+    })
+    .collect()
+}
+
+/// What stands for the names of the shards that are read: where they lie is no part of it, so that a dataset can be
+/// moved as a whole.
+fn names(shards: &ShardList, numbers: &[usize]) -> u64 {
+    let urls: Vec<_> =
+        numbers.iter().filter_map(|number| shards.get(*number)).map(|url| redacted(url)).collect();
+    let directory = |url: &str| url.rfind('/').map_or(0, |slash| slash + 1);
+    let mut common = urls.first().map_or("", |url| &url[..directory(url)]);
+    for url in &urls {
+        while !url.starts_with(common) {
+            common = &common[..directory(&common[..common.len() - 1])];
+        }
+    }
+    hash_texts(urls.iter().map(|url| &url[common.len()..]))
+}
+
+/// How many streams there are where it was not said.
+fn default_streams(readers: usize, shards: usize, random: bool) -> usize {
+    let doubled = iter::successors(Some(readers), |streams| streams.checked_mul(2));
+    let enough = |streams: &usize| streams.is_multiple_of(8);
+    let upto = doubled.take_while(|streams| random && *streams <= shards);
+    let mut found = readers;
+    for streams in upto {
+        found = streams;
+        if enough(&streams) {
+            break;
+        }
+    }
+    found
 }
 
 /// The topology of a process that was not told one.

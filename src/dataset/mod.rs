@@ -1,6 +1,7 @@
 //! What is read, by whom, in which order: shards, a store, a plan, and the samples that they give.
 
 mod builder;
+mod part;
 mod reader;
 mod stop;
 
@@ -9,10 +10,15 @@ pub use reader::{ShardReader, ShardReaderStream};
 pub(crate) use stop::Stop;
 
 use crate::adapters::{Mix, round_robin};
-use crate::plan::Plan;
+use crate::error::{ErrorKind, Result};
+use crate::index::ShardIndex;
+use crate::plan::{Plan, Slice};
+use crate::sample::Position;
 use crate::shards::ShardList;
+use crate::state::{DatasetHeader, Digest, Order, hash_texts};
 use crate::store::Store;
 use crate::tar::Limits;
+use crate::topology::Topology;
 use std::fmt;
 use std::sync::Arc;
 
@@ -54,11 +60,16 @@ struct Inner {
     shards: ShardList,
     /// The numbers of the shards that the plan deals.
     numbers: Vec<usize>,
+    /// What is known of each of these shards.
+    index: Option<Vec<ShardIndex>>,
     store: Store,
     plan: Plan,
     /// The logical streams that this process reads.
     streams: Vec<usize>,
+    topology: Topology,
     seed: u64,
+    /// Stands for the names of the shards.
+    names: u64,
     limits: Limits,
 }
 
@@ -88,6 +99,29 @@ impl Dataset {
         &self.0.plan
     }
 
+    /// How many samples an epoch has in this process; none where that is not known, because there is no
+    /// [index](DatasetBuilder::index), or because shards are drawn with replacement.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "no dataset is known to be empty")]
+    pub fn len(&self) -> Option<u64> {
+        self.streams().iter().map(|stream| self.0.plan.samples(*stream)).sum()
+    }
+
+    /// What the [content](Digest::content) of an epoch is in which all ranks together see each sample once; none where
+    /// [`len`](Dataset::len) is.
+    #[must_use]
+    pub fn digest(&self, epoch: u64) -> Option<Digest> {
+        self.len()?;
+        let mut digest = Digest::default();
+        for (planned, count) in self.0.plan.counts()?.iter().enumerate() {
+            let shard = *self.0.numbers.get(planned)? as u64;
+            for sample in 0..*count {
+                digest.add(digest.samples(), 0, Position { epoch, shard, sample });
+            }
+        }
+        Some(digest)
+    }
+
     /// The logical streams that this process reads, by number.
     #[must_use]
     pub fn streams(&self) -> &[usize] {
@@ -99,28 +133,72 @@ impl Dataset {
         ShardReader::new(self.clone(), epoch, self.0.plan.stream(epoch, stream))
     }
 
+    /// Reads slices of shards, by the numbers of the plan.
+    pub(crate) fn read_slices(&self, epoch: u64, slices: Vec<Slice>) -> ShardReader {
+        ShardReader::new(self.clone(), epoch, slices)
+    }
+
+    /// A shard of the plan: its number in the list, and its URL.
+    pub(crate) fn shard(&self, planned: usize) -> Result<(usize, &Arc<str>)> {
+        let found =
+            self.0.numbers.get(planned).and_then(|number| Some((*number, self.0.shards.get(*number)?)));
+        found.ok_or_else(|| ErrorKind::Config(format!("there is no shard {planned} to read")).into())
+    }
+
+    /// What a state says of the dataset; what is done with its samples is for others to fill in.
+    pub(crate) fn header(&self) -> DatasetHeader {
+        let plan = &self.0.plan;
+        let order = match (plan.is_resampled(), plan.is_shuffled()) {
+            (true, _) => Order::Resampled,
+            (false, true) => Order::Shuffled,
+            (false, false) => Order::Listed,
+        };
+        DatasetHeader {
+            seed: self.0.seed,
+            shards: plan.shards(),
+            names: self.0.names,
+            index: self.0.index.as_deref().map(fingerprint),
+            order,
+            shuffle: 0,
+            shuffle_bytes: None,
+            weight: 1,
+            repeats: 1,
+        }
+    }
+
+    /// What is known of a shard of the plan.
+    pub(crate) fn indexed(&self, planned: usize) -> Option<&ShardIndex> {
+        self.0.index.as_ref()?.get(planned)
+    }
+
+    /// Which reader this process is, and of how many.
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.0.topology
+    }
+
     /// The samples of an epoch: one from each of this process's streams in turn, until all have ended.
     ///
     /// After an error the iteration goes on: with the next sample of the shard, or with the next shard where the
     /// rest of one can't be read. Stop at the first error (`?`) unless you mean to do without samples.
     pub fn samples(&self, epoch: u64) -> Mix<ShardReader> {
-        round_robin(self.readers(epoch).map(|(_, reader)| reader)).longest()
+        round_robin(self.readers(epoch)).longest()
     }
 
     /// The same as [`samples`](Dataset::samples), as a stream for any executor.
     pub fn stream(&self, epoch: u64) -> Mix<ShardReaderStream> {
-        round_robin(self.readers(epoch).map(|(_, reader)| reader.into_stream())).longest()
+        round_robin(self.readers(epoch).map(ShardReader::into_stream)).longest()
     }
 
-    /// This process's streams with their numbers: each is as from [`read`](Dataset::read), but the shards are put into
-    /// order once for all of them.
-    pub(crate) fn readers(&self, epoch: u64) -> impl Iterator<Item = (usize, ShardReader)> {
-        let (order, all) = (self.0.plan.order(epoch), self.0.plan.streams());
-        self.streams().iter().map(move |&stream| {
-            let shards = order.iter().copied().skip(stream).step_by(all).collect();
-            (stream, ShardReader::new(self.clone(), epoch, shards))
-        })
+    fn readers(&self, epoch: u64) -> impl Iterator<Item = ShardReader> {
+        self.streams().iter().map(move |&stream| self.read(epoch, stream))
     }
+}
+
+/// Stands for what an index says of the shards.
+fn fingerprint(index: &[ShardIndex]) -> String {
+    let shown = |shard: &ShardIndex| format!("{} {:?} {:?}", shard.samples(), shard.bytes(), shard.version());
+    let texts: Vec<String> = index.iter().map(shown).collect();
+    format!("{:016x}", hash_texts(texts.iter().map(String::as_str)))
 }
 
 impl fmt::Debug for Dataset {

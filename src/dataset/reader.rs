@@ -1,10 +1,12 @@
-//! One logical stream: its shards, opened and parsed one after the other.
+//! One logical stream: its slices of shards, opened and parsed one after the other.
 
+use super::part::Part;
 use super::{Dataset, Stop};
 use crate::error::Result;
+use crate::plan::Slice;
 use crate::sample::Sample;
-use crate::store::{Body, redacted};
-use crate::tar::{self, Read, SampleParser};
+use crate::store::{Body, ObjectVersion, Stopper, redacted};
+use crate::tar::{self, SampleParser};
 use bytes::Bytes;
 use futures::stream::{BoxStream, Stream, StreamExt};
 use std::fmt;
@@ -15,26 +17,48 @@ use std::task::{Context, Poll, ready};
 #[derive(Debug)]
 #[must_use = "a reader reads nothing unless it is iterated"]
 pub struct ShardReader {
-    shards: Opener,
-    current: Option<Read<Body>>,
+    slices: Opener,
+    current: Option<Part<Body>>,
 }
 
 impl ShardReader {
-    pub(super) fn new(dataset: Dataset, epoch: u64, order: Vec<usize>) -> Self {
-        let shards = Opener { dataset, epoch, order: order.into_iter(), stop: None };
-        ShardReader { shards, current: None }
+    pub(super) fn new(dataset: Dataset, epoch: u64, slices: Vec<Slice>) -> Self {
+        let slices = Opener { dataset, epoch, slices, next: 0, passed: 0, expected: None, stop: None };
+        ShardReader { slices, current: None }
+    }
+
+    /// Begins with the slice of this number instead of the first, and after `passed` of its samples.
+    pub(crate) fn from(mut self, slice: usize, passed: u64) -> Self {
+        (self.slices.next, self.slices.passed) = (slice, passed);
+        self
+    }
+
+    /// Gives nothing of the first shard unless it is what it was.
+    pub(crate) fn expecting(mut self, object: ObjectVersion) -> Self {
+        self.slices.expected = Some(object);
+        self
     }
 
     /// Lets `stop` end this reader. `number` tells it from the other readers of the same `stop`.
     pub(crate) fn stopped_by(mut self, stop: Stop, number: usize) -> Self {
-        self.shards.stop = Some((stop, number));
+        self.slices.stop = Some((stop, number));
         self
+    }
+
+    /// Which of the slices the last item came from.
+    pub(crate) fn slice(&self) -> usize {
+        self.slices.next.saturating_sub(1)
+    }
+
+    /// The object that is being read, as far as its source tells what it is.
+    pub(crate) fn object(&self) -> Option<ObjectVersion> {
+        self.current.as_ref()?.object()
     }
 
     /// The same samples as a stream for any executor.
     pub fn into_stream(self) -> ShardReaderStream {
-        let current = self.current.map(|read| read.map_chunks(|body| body.into_stream().boxed()));
-        ShardReaderStream { shards: self.shards, current }
+        let current = self.current.map(|part| part.map_chunks(|body| body.into_stream().boxed()));
+        ShardReaderStream { slices: self.slices, current }
     }
 }
 
@@ -43,14 +67,14 @@ impl Iterator for ShardReader {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(read) = &mut self.current {
-                match read.next() {
+            if let Some(part) = &mut self.current {
+                match part.next() {
                     Some(item) => return Some(item),
                     None => self.current = None,
                 }
             }
-            match self.shards.open_next()? {
-                Ok((body, parser)) => self.current = Some(tar::read(body, parser)),
+            match self.slices.open_next()? {
+                Ok(part) => self.current = Some(part),
                 Err(error) => return Some(Err(error)),
             }
         }
@@ -60,8 +84,8 @@ impl Iterator for ShardReader {
 /// The samples of one logical stream, as a [`Stream`]; see [`ShardReader::into_stream`].
 #[must_use = "a stream does nothing unless it is polled"]
 pub struct ShardReaderStream {
-    shards: Opener,
-    current: Option<Read<BoxStream<'static, Result<Bytes>>>>,
+    slices: Opener,
+    current: Option<Part<BoxStream<'static, Result<Bytes>>>>,
 }
 
 impl Stream for ShardReaderStream {
@@ -70,17 +94,17 @@ impl Stream for ShardReaderStream {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
         loop {
-            if let Some(read) = &mut this.current {
-                match ready!(read.poll_next_unpin(cx)) {
+            if let Some(part) = &mut this.current {
+                match ready!(part.poll_next_unpin(cx)) {
                     Some(item) => return Poll::Ready(Some(item)),
                     None => this.current = None,
                 }
             }
-            match this.shards.open_next() {
+            match this.slices.open_next() {
                 None => return Poll::Ready(None),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                Some(Ok((body, parser))) => {
-                    this.current = Some(tar::read(body.into_stream().boxed(), parser));
+                Some(Ok(part)) => {
+                    this.current = Some(part.map_chunks(|body| body.into_stream().boxed()));
                 }
             }
         }
@@ -89,35 +113,65 @@ impl Stream for ShardReaderStream {
 
 impl fmt::Debug for ShardReaderStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShardReaderStream").field("shards", &self.shards).finish_non_exhaustive()
+        f.debug_struct("ShardReaderStream").field("slices", &self.slices).finish_non_exhaustive()
     }
 }
 
-/// What both faces share: which shard comes next, and opening it.
+/// What both faces share: which slice comes next, and opening its shard.
 #[derive(Debug)]
 struct Opener {
     dataset: Dataset,
     epoch: u64,
-    order: std::vec::IntoIter<usize>,
+    slices: Vec<Slice>,
+    next: usize,
+    /// How many samples of the next slice have been read before.
+    passed: u64,
+    /// What the next shard should be.
+    expected: Option<ObjectVersion>,
     stop: Option<(Stop, usize)>,
 }
 
 impl Opener {
-    fn open_next(&mut self) -> Option<Result<(Body, SampleParser)>> {
-        let inner = &*self.dataset.0;
-        // The plan deals the places in this very list.
-        let number = *inner.numbers.get(self.order.next()?)?;
-        let url = inner.shards.get(number)?;
-        let body = match inner.store.open(url) {
-            Ok(body) => body,
-            Err(error) => return Some(Err(error)),
-        };
-        if let Some((stop, reader)) = &self.stop
-            && !stop.reads(*reader, body.stopper())
-        {
-            return None;
+    fn open_next(&mut self) -> Option<Result<Part<Body>>> {
+        let mut slice = self.slices.get(self.next)?.clone();
+        self.next += 1;
+        let passed = std::mem::take(&mut self.passed);
+        slice.samples.start = slice.samples.start.saturating_add(passed);
+        let expected = self.expected.take();
+        match self.open(&slice, expected) {
+            Ok((part, stopper)) => {
+                if let Some((stop, reader)) = &self.stop
+                    && !stop.reads(*reader, stopper)
+                {
+                    return None;
+                }
+                Some(Ok(part))
+            }
+            Err(error) => Some(Err(error)),
         }
+    }
+
+    /// Opens the shard of a slice: there where the slice begins, if that is known, or at its beginning.
+    fn open(&self, slice: &Slice, expected: Option<ObjectVersion>) -> Result<(Part<Body>, Stopper)> {
+        let inner = &*self.dataset.0;
+        let (number, url) = self.dataset.shard(slice.shard)?;
         let parser = SampleParser::new(redacted(url)).at(self.epoch, number as u64).with_limits(inner.limits);
-        Some(Ok((body, parser)))
+        let index = self.dataset.indexed(slice.shard);
+        let samples = slice.samples.clone();
+        // Of a whole shard the end marker is read too.
+        let piece = index.filter(|index| samples.start > 0 || samples.end < index.samples());
+        let piece = piece.and_then(|index| Some((index, index.range(samples.clone())?)));
+        let (body, parser, pass) = match piece {
+            None => (inner.store.open(url)?, parser, samples.start),
+            Some((index, range)) => {
+                let parser = parser.starting(samples.start, range.start);
+                let parser = if samples.end < index.samples() { parser.cut() } else { parser };
+                (inner.store.open_range(url, range)?, parser, 0)
+            }
+        };
+        let (object, stopper) = (body.object_cell(), body.stopper());
+        let indexed = || ObjectVersion { size: index?.bytes(), ..ObjectVersion::default() }.into();
+        let part = Part::new(tar::read(body, parser), pass, slice).of(object, expected.or_else(indexed));
+        Ok((part, stopper))
     }
 }

@@ -1,41 +1,50 @@
-//! One epoch: the composition of the stages, and its end.
+//! A run over the data: the composition of the stages, and its end.
 
 use super::chunks::{Chunk, chunks, unchunked};
-use super::{Last, Loader, LoaderBuilder};
-use crate::adapters::{
-    Background, BackgroundStream, Batch, Batched, IteratorExt, Staged, catch, round_robin,
-};
-use crate::dataset::{ShardReader, Stop};
-use crate::error::{ErrorKind, Result};
-use crate::rng::Rng;
+use super::collect::{Collect, Progress};
+use super::deal::Deal;
+use super::event::Event;
+use super::lane::Lane;
+use super::{Loader, Map};
+use crate::adapters::{Background, BackgroundStream, Batch, IteratorExt, catch};
+use crate::dataset::Stop;
+use crate::error::{Error, ErrorKind, Result};
 use crate::sample::Sample;
+use crate::state::State;
 use futures::Stream;
 use std::fmt;
 use std::iter::{self, FusedIterator};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 /// How many chunks the thread of a stream prepares ahead.
 const CHUNKS_PER_STREAM: usize = 2;
 /// How many chunks are prepared ahead for each thread that maps.
 const CHUNKS_PER_THREAD: usize = 2;
 
-type Items<T> = Box<dyn Iterator<Item = Result<T>> + Send>;
-/// Items about to be batched, before the last batch has been decided on.
-pub(super) type Batching<T> = Staged<Items<T>, Batched<T>>;
+type Events<T> = Box<dyn Iterator<Item = Event<T>> + Send>;
 
-/// The batches of one epoch; see [`Loader::epoch`].
+/// The batches of one epoch or of many, from [`Loader::epoch`], [`Loader::epochs`] or [`Loader::restore`].
 #[must_use = "batches are lazy: nothing is read unless they are asked for"]
 pub struct Batches<T> {
     stop: StopOnDrop,
-    batches: Background<Batch<T>>,
+    batches: Running<T>,
+    consumed: Consumed,
 }
 
-/// The batches of one epoch as a [`Stream`]; see [`Batches::into_stream`].
+/// The same batches as a [`Stream`]; see [`Batches::into_stream`].
 #[must_use = "streams do nothing unless they are polled"]
 pub struct BatchesStream<T> {
     _stop: StopOnDrop,
     batches: BackgroundStream<Batch<T>>,
+    consumed: Consumed,
+}
+
+enum Running<T> {
+    /// Ahead of the consumer.
+    Ahead(Background<Batch<T>>),
+    /// When the consumer asks.
+    Here(Box<dyn Iterator<Item = Result<Batch<T>>> + Send>),
 }
 
 /// Ends the reads, so that the threads that are about to be joined don't wait for the network. Fields are dropped in
@@ -48,70 +57,159 @@ impl Drop for StopOnDrop {
     }
 }
 
+/// What has been given out.
+#[derive(Debug)]
+struct Consumed {
+    state: State,
+    /// Whether an error came after that.
+    failed: bool,
+}
+
+impl Consumed {
+    fn note<T>(&mut self, item: Option<&Result<Batch<T>>>) {
+        match item {
+            Some(Ok(batch)) => {
+                self.failed = false;
+                self.state = batch.state().unwrap_or(&self.state).clone();
+            }
+            Some(Err(_)) => self.failed = true,
+            None if !self.failed => self.state = self.state.clone().ended(),
+            None => {}
+        }
+    }
+}
+
 impl<T: Send + 'static> Batches<T> {
-    pub(super) fn new(loader: &Loader<T>, epoch: u64) -> Self {
-        let stop = Stop::default();
-        let items = items(&loader.items, epoch, &stop);
-        let batches = items.batched(loader.batch);
-        let batches = match loader.last {
-            Last::Partial(partial) => batches.partial(partial),
-            Last::Pad(pad) => pad(batches),
+    /// Reads `lanes`, from the place `from` of the job's sequence on, until `left` batches have come where that is known.
+    pub(super) fn new(
+        loader: &Loader<T>,
+        lanes: Vec<Lane<super::Source>>,
+        stop: Stop,
+        left: Option<u64>,
+        progress: Progress,
+    ) -> Self {
+        let state = progress.state();
+        let (threads, from) = (loader.items.threads, state.slots());
+        let maps = loader.items.recipes.iter().map(|recipe| Map::clone(&recipe.map)).collect();
+        let deal = (loader.reader(), loader.batch, from, left);
+        let events = if threads > 0 {
+            events_ahead(lanes, deal, maps, threads, stop.clone())
+        } else {
+            events_here(lanes, deal, maps)
         };
-        Batches { stop: StopOnDrop(stop), batches: batches.prefetch(loader.prefetch) }
+        let batches = Collect::new(events, loader.batch, loader.last, progress);
+        let batches = match threads {
+            0 => Running::Here(Box::new(batches)),
+            _ => Running::Ahead(batches.prefetch(loader.prefetch)),
+        };
+        Batches { stop: StopOnDrop(stop), batches, consumed: Consumed { state, failed: false } }
+    }
+
+    /// Nothing but an error.
+    pub(super) fn failed(error: Error, state: State) -> Self {
+        let batches = Running::Here(Box::new(iter::once(Err(error))));
+        Batches { stop: StopOnDrop(Stop::default()), batches, consumed: Consumed { state, failed: false } }
     }
 
     /// The same batches as a stream, for any executor.
     ///
     /// Dropping it joins the threads, as dropping the iterator does: for that moment it blocks.
     pub fn into_stream(self) -> BatchesStream<T> {
-        BatchesStream { _stop: self.stop, batches: self.batches.into_stream() }
+        let batches = match self.batches {
+            Running::Ahead(batches) => batches,
+            // An executor must not be blocked.
+            Running::Here(batches) => batches.prefetch(1),
+        };
+        BatchesStream { _stop: self.stop, batches: batches.into_stream(), consumed: self.consumed }
     }
+}
+
+/// Where the loader stands: what was consumed, whatever is prepared ahead of that.
+impl<T> Batches<T> {
+    /// The state after the last batch that was given out, as [`Batch::state`] of that batch; at first, that of the
+    /// beginning. It takes no longer than a few allocations.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.consumed.state.clone()
+    }
+}
+
+impl<T> BatchesStream<T> {
+    /// As [`Batches::state`].
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.consumed.state.clone()
+    }
+}
+
+type Dealing = ((usize, usize), usize, u64, Option<u64>);
+
+fn deal<I>(lanes: Vec<Lane<I>>, (reader, batch, from, left): Dealing) -> Deal<I> {
+    Deal::new(lanes, reader, batch, from, left)
+}
+
+/// All up to the batches, on this thread.
+fn events_here<T: Send + 'static>(
+    lanes: Vec<Lane<super::Source>>,
+    dealing: Dealing,
+    maps: Vec<Map<T>>,
+) -> Events<T> {
+    Box::new(deal(lanes, dealing).map(move |event| mapped(&maps, event)))
 }
 
 /// All up to the batches: the streams, each on its thread, and the threads that map.
-fn items<T: Send + 'static>(options: &LoaderBuilder<T>, epoch: u64, stop: &Stop) -> Items<T> {
-    let LoaderBuilder { dataset, shuffle, shuffle_bytes, threads, map } = options.clone();
-    if shuffle_bytes == 0 {
-        // Each stream would say so.
-        let what = "a shuffle buffer of 0 bytes: give it the size of many samples";
-        return Box::new(iter::once(Err(ErrorKind::Config(what.into()).into())));
-    }
-    let (reading, mapping) = (stop.clone(), stop.clone());
-    let seed = dataset.seed();
-    let read = move |(stream, samples): (usize, ShardReader)| {
-        let samples = samples.stopped_by(reading.clone(), stream);
-        let rng = Rng::new(seed, epoch, stream as u64);
-        let samples: Items<Sample> = match shuffle {
-            // A buffer that holds nothing would still copy every sample out of its network chunk.
-            0 | 1 => Box::new(samples),
-            size => Box::new(samples.shuffle_with(size, rng).max_bytes(shuffle_bytes)),
-        };
-        // All are started before one is waited for: it may take long until a shuffle buffer is full.
-        unchunked(chunks(samples).prefetch(CHUNKS_PER_STREAM).started())
-    };
-    let samples = iter::once_with(move || round_robin(dataset.readers(epoch).map(read)).longest()).flatten();
-    let mapped = chunks(samples).par_map(threads, move |chunk: Chunk<Sample>| {
-        let map_one = |sample: Result<Sample>| match mapping.is_stopped() {
+fn events_ahead<T: Send + 'static>(
+    lanes: Vec<Lane<super::Source>>,
+    dealing: Dealing,
+    maps: Vec<Map<T>>,
+    threads: usize,
+    stop: Stop,
+) -> Events<T> {
+    // All are started before one is waited for: it may take long until a shuffle buffer is full.
+    let started = |source| unchunked(chunks(source).prefetch(CHUNKS_PER_STREAM).started());
+    let samples = iter::once_with(move || {
+        let lanes = lanes.into_iter().map(|lane| lane.map_sources(started)).collect();
+        deal(lanes, dealing)
+    });
+    let chunks = chunks(samples.flatten()).par_map(threads, move |chunk: Chunk<Sample>| {
+        let map_one = |event| match (stop.is_stopped(), event) {
             // Nobody waits for it.
-            true => Err(ErrorKind::Stopped.into()),
-            false => sample.and_then(|sample| mapped(&*map, sample)),
+            (true, Event::Item(tag, _)) => Event::Item(tag, Err(ErrorKind::Stopped.into())),
+            (_, event) => mapped(&maps, event),
         };
         Ok(chunk.into_iter().map(map_one).collect::<Chunk<T>>())
     });
-    Box::new(unchunked(mapped.ahead(threads.saturating_mul(CHUNKS_PER_THREAD).max(1))))
+    Box::new(unchunked(chunks.ahead(threads.saturating_mul(CHUNKS_PER_THREAD).max(1))))
 }
 
-/// Maps one sample; an error or a panic says which sample it was.
-fn mapped<T>(map: &(dyn Fn(Sample) -> Result<T> + Send + Sync), sample: Sample) -> Result<T> {
-    let place = sample.place();
-    catch(|| map(sample)).and_then(|item| item).map_err(|error| place.locate(error))
+/// Maps a sample; an error or a panic says which sample it was.
+fn mapped<T>(maps: &[Map<T>], event: Event<Sample>) -> Event<T> {
+    match event {
+        Event::Item(tag, Ok(sample)) => {
+            let place = sample.place();
+            let item = match maps.get(tag.dataset) {
+                Some(map) => catch(|| map(sample)).and_then(|item| item),
+                None => Err(ErrorKind::Config("a dataset that is not in the mix".into()).into()),
+            };
+            Event::Item(tag, item.map_err(|error| place.locate(error)))
+        }
+        Event::Item(tag, Err(error)) => Event::Item(tag, Err(error)),
+        Event::Fault(error) => Event::Fault(error),
+        Event::Fatal(error) => Event::Fatal(error),
+        Event::Cut(cut) => Event::Cut(cut),
+    }
 }
 
 impl<T> Iterator for Batches<T> {
     type Item = Result<Batch<T>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.batches.next()
+        let item = match &mut self.batches {
+            Running::Ahead(batches) => batches.next(),
+            Running::Here(batches) => batches.next(),
+        };
+        self.consumed.note(item.as_ref());
+        item
     }
 }
 
@@ -121,13 +219,19 @@ impl<T> Stream for BatchesStream<T> {
     type Item = Result<Batch<T>>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Pin::new(&mut self.batches).poll_next(cx)
+        let item = ready!(Pin::new(&mut self.batches).poll_next(cx));
+        self.consumed.note(item.as_ref());
+        Poll::Ready(item)
     }
 }
 
 impl<T> fmt::Debug for Batches<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Batches").field(&self.batches).finish()
+        let mut shown = f.debug_struct("Batches");
+        if let Running::Ahead(batches) = &self.batches {
+            shown.field("ahead", batches);
+        }
+        shown.field("samples", &self.consumed.state.samples()).finish_non_exhaustive()
     }
 }
 

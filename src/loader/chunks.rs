@@ -1,66 +1,74 @@
 //! Samples travel from thread to thread in chunks, so that small ones don't pay for a hand-over each.
 
+use super::event::Event;
 use crate::adapters::catch;
 use crate::error::Result;
 use crate::sample::Sample;
 use std::iter;
 
-/// Items, and errors in their places among them.
-pub(super) type Chunk<T> = Vec<Result<T>>;
+pub(super) type Chunk<T> = Vec<Event<T>>;
 
 /// A chunk is full at so many samples: with 16, two fifths of the time for small ones went into the hand-over.
 const SAMPLES: usize = 128;
 /// Or at so many bytes: for large samples a hand-over costs nothing, and chunks of them would fill the memory.
 const BYTES: usize = 512 << 10;
 
-/// Cuts `samples` into chunks. A panic becomes the last item of the last one.
-pub(super) fn chunks<I>(samples: I) -> impl Iterator<Item = Result<Chunk<Sample>>>
+/// Cuts `events` into chunks. A panic becomes the last item of the last one.
+pub(super) fn chunks<I>(events: I) -> impl Iterator<Item = Result<Chunk<Sample>>>
 where
-    I: Iterator<Item = Result<Sample>>,
+    I: Iterator<Item = Event<Sample>>,
 {
-    let mut samples = Some(samples);
+    let mut events = Some(events);
     let mut capacity = 0;
     iter::from_fn(move || {
         // A chunk is mostly as long as the one before it.
         let (mut chunk, mut bytes) = (Chunk::with_capacity(capacity), 0_usize);
         while chunk.len() < SAMPLES && bytes < BYTES {
-            let item = match catch(|| samples.as_mut()?.next()) {
-                Ok(item) => item,
+            let event = match catch(|| events.as_mut()?.next()) {
+                Ok(event) => event,
                 Err(panic) => {
-                    samples = None;
-                    Some(Err(panic))
+                    events = None;
+                    Some(Event::Fatal(panic))
                 }
             };
-            let Some(item) = item else { break };
-            bytes = bytes.saturating_add(item.as_ref().map_or(0, Sample::size));
-            chunk.push(item);
+            let Some(event) = event else { break };
+            if let Event::Item(_, Ok(sample)) = &event {
+                bytes = bytes.saturating_add(sample.size());
+            }
+            chunk.push(event);
         }
         capacity = chunk.len();
         (!chunk.is_empty()).then_some(Ok(chunk))
     })
 }
 
-/// The items again. An error in place of a chunk is an item too.
-pub(super) fn unchunked<T>(
-    chunks: impl Iterator<Item = Result<Chunk<T>>>,
-) -> impl Iterator<Item = Result<T>> {
-    chunks.flat_map(|chunk| chunk.unwrap_or_else(|error| vec![Err(error)]))
+/// The events again. An error in place of a chunk loses what was in it: nothing after it can be right.
+pub(super) fn unchunked<T>(chunks: impl Iterator<Item = Result<Chunk<T>>>) -> impl Iterator<Item = Event<T>> {
+    chunks.flat_map(|chunk| chunk.unwrap_or_else(|error| vec![Event::Fatal(error)]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ErrorKind;
+    use crate::loader::event::Tag;
+    use crate::sample::Position;
 
-    fn samples(sizes: impl IntoIterator<Item = usize>) -> impl Iterator<Item = Result<Sample>> {
-        sizes.into_iter().map(|size| match size {
-            13 => Err(ErrorKind::Checksum.into()),
-            _ => Ok(Sample::new(size.to_string()).with("bin", vec![0; size])),
+    fn samples(sizes: impl IntoIterator<Item = usize>) -> impl Iterator<Item = Event<Sample>> {
+        let tag = || Tag { slot: 0, dataset: 0, lane: 0, pass: 0, position: Position::default(), note: None };
+        sizes.into_iter().map(move |size| match size {
+            13 => Event::Fault(ErrorKind::Checksum.into()),
+            _ => Event::Item(tag(), Ok(Sample::new(size.to_string()).with("bin", vec![0; size]))),
         })
     }
 
-    fn shown(items: impl Iterator<Item = Result<Sample>>) -> Vec<String> {
-        items.map(|item| item.map_or_else(|error| error.to_string(), |sample| sample.key().into())).collect()
+    fn shown(events: impl Iterator<Item = Event<Sample>>) -> Vec<String> {
+        let shown = |event: Event<Sample>| match event {
+            Event::Item(_, Ok(sample)) => sample.key().to_owned(),
+            Event::Fault(error) | Event::Fatal(error) => error.to_string(),
+            other => format!("{other:?}"),
+        };
+        events.map(shown).collect()
     }
 
     #[test]
@@ -80,7 +88,9 @@ mod tests {
 
     #[test]
     fn a_panic_comes_after_what_was_read() {
-        let items = samples(20..).inspect(|item| assert!(item.as_ref().unwrap().key() != "23", "on purpose"));
+        let items = samples(20..).inspect(|event| {
+            assert!(!matches!(event, Event::Item(_, Ok(sample)) if sample.key() == "23"), "on purpose");
+        });
         let found = shown(unchunked(chunks(items)));
         assert_eq!(found, ["20", "21", "22", "a pipeline thread panicked: on purpose"]);
     }

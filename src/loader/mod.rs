@@ -1,18 +1,39 @@
-//! The runtime that drives a dataset through the stages on threads, into batches.
+//! The runtime that drives datasets through the stages on threads, into batches.
+//!
+//! ```text
+//! source    one stream of one dataset: its epochs, read and shuffled      refill: begun in the middle
+//! lane      one stream of all datasets that are mixed
+//! deal      the places of the sequence in turn, and where batches end
+//! collect   batches, each with the state as of its last item
+//! batches   all of it on threads, in chunks
+//! ```
 
 mod batches;
 mod builder;
 mod chunks;
+mod collect;
+mod deal;
+mod event;
+mod lane;
+mod refill;
+mod source;
+mod steps;
 
 pub use batches::{Batches, BatchesStream};
 pub use builder::LoaderBuilder;
 
-use crate::adapters::{Batch, Partial};
-use crate::dataset::Dataset;
-use crate::error::Result;
+use crate::adapters::Partial;
+use crate::dataset::{Dataset, Stop};
+use crate::error::{ErrorKind, Result};
 use crate::sample::Sample;
-use batches::Batching;
+use crate::state::{Digest, Header, Run, State, StreamState, misfit};
+use builder::Map;
+use collect::{Last, Progress};
+use lane::{Lane, Turns};
+use source::{Epochs, Source, Stream};
 use std::fmt;
+use std::sync::Arc;
+use steps::Lengths;
 
 /// Reads, shuffles, maps and batches a dataset on threads, in an order that does not depend on them.
 ///
@@ -37,8 +58,24 @@ use std::fmt;
 /// the batch that is being filled, and iteration can go on after it. A panic of the map is the
 /// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) of that one sample.
 ///
-/// Nothing here makes the ranks of a job take the same number of steps: where their shards differ in size, so does the
-/// number of batches in an epoch. Take the same number from [`epochs`](Loader::epochs) on all of them.
+/// # The sequence of a job
+///
+/// All ranks together consume one sequence, whatever their number: its place `g` belongs to stream `g % streams`, and
+/// is that stream's next sample. Batch `k` of `n` items on each of `W` ranks is the places from `k * n * W` on, so
+/// that a global batch holds the same samples on any number of ranks. A stream that has come to its end leaves its
+/// places empty, and does not move the others up: at the end of an epoch batches may have fewer items. So has a batch
+/// with a sample that could not be read or mapped; its error comes out before the batch.
+///
+/// [`partial`](Loader::partial), [`pad`](Loader::pad) and [`repeat`](Loader::repeat) say what becomes of empty places.
+/// Where the datasets have an index, all ranks get the same number of batches with [`Partial::Drop`], `pad` and
+/// `repeat`. Without one a rank does not know how long the streams of the others are: then take the same number of
+/// batches on all of them from [`epochs`](Loader::epochs), where there are no empty places.
+///
+/// # Going on after a stop
+///
+/// Every batch carries a [`State`]; [`restore`](Loader::restore) gives the rest, byte for byte, on the same or on another
+/// number of ranks. What shuffle buffers held is found out from the seed, and read again: with an index by ranges,
+/// without one from the beginning of the shards that were open, and of compressed shards in any case.
 ///
 /// ```
 /// use shardstream::prelude::*;
@@ -73,13 +110,6 @@ pub struct Loader<T> {
     prefetch: usize,
 }
 
-/// What becomes of the last items of an epoch when they don't fill a batch.
-enum Last<T> {
-    Partial(Partial),
-    /// They are padded, by the function that does it where items can be cloned.
-    Pad(fn(Batching<T>) -> Batching<T>),
-}
-
 impl Loader<Sample> {
     /// Begins a loader of `dataset`: [`LoaderBuilder::batch`] makes it one.
     pub fn builder(dataset: Dataset) -> LoaderBuilder<Sample> {
@@ -87,22 +117,69 @@ impl Loader<Sample> {
     }
 }
 
+impl<T: Send + 'static> Loader<T> {
+    /// Begins a loader of several datasets, each with its own map, [weight](LoaderBuilder::weight) and number of
+    /// [epochs](LoaderBuilder::repeat), mixed sample by sample.
+    ///
+    /// Their weights hold exactly: of as many samples of a stream as the sum of the weights, each dataset gives as many
+    /// as its weight, in an order that depends on the seed of the first dataset. Each goes through its own epochs. When
+    /// one has come to its end, its turns go to the next one.
+    ///
+    /// They must have the same number of streams, and be read by the same ranks.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # fn main() -> shardstream::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let write = |name: &str, count: u32| -> shardstream::Result<String> {
+    /// #     let pattern = format!("{}/{name}-%d.tar", dir.path().display());
+    /// #     let mut writer = ShardWriter::builder(&pattern).max_count(8).build()?;
+    /// #     for i in 0..count { writer.write(&Sample::new(format!("{name}{i}")).with("cls", i))?; }
+    /// #     Ok(pattern.replace("%d", &format!("{{0..{}}}", writer.finish()?.len() - 1)))
+    /// # };
+    /// # let (web, books) = (write("web", 24)?, write("books", 8)?);
+    /// let dataset = |shards| Dataset::builder(shards).streams(1).shuffle_shards(true).build();
+    /// let web = Loader::builder(dataset(&web)?).shuffle(100).weight(3);
+    /// let books = Loader::builder(dataset(&books)?).shuffle(100);
+    /// let loader = Loader::mix([web, books]).map(|sample| Ok(sample.key().to_owned())).batch(4);
+    /// for batch in loader.epochs(0).take(20) {
+    ///     assert_eq!(batch?.iter().filter(|key| key.starts_with("books")).count(), 1);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn mix(loaders: impl IntoIterator<Item = LoaderBuilder<T>>) -> LoaderBuilder<T> {
+        LoaderBuilder::mixed(loaders)
+    }
+}
+
 /// Options. One that makes no sense, as batches of 0 items, is an error that comes out as the first and only batch.
 impl<T: Send + 'static> Loader<T> {
-    /// What becomes of the last items of an epoch when they don't fill a batch. Default: they make a smaller one.
+    /// What becomes of the last batches of an epoch when they have empty places. Default: they are smaller, and one that
+    /// would have no item is left out. With [`Partial::Drop`] the epoch ends before the first of them.
     #[must_use]
     pub fn partial(mut self, partial: Partial) -> Self {
         self.last = Last::Partial(partial);
         self
     }
 
-    /// Fills the last batch of an epoch up with clones of its last item; [`Batch::valid`] says how many are real.
+    /// Fills batches up with clones of their last item; [`Batch::valid`](crate::adapters::Batch::valid) says how many are
+    /// real. So does a batch that is short for an error.
     #[must_use]
     pub fn pad(mut self) -> Self
     where
         T: Clone,
     {
-        self.last = Last::Pad(Batching::pad);
+        self.last = Last::Pad(T::clone);
+        self
+    }
+
+    /// Fills the last batch of an epoch up with samples from its beginning, so that all ranks get as many samples. It
+    /// takes a single dataset, with an index.
+    #[must_use]
+    pub fn repeat(mut self) -> Self {
+        self.last = Last::Repeat;
         self
     }
 
@@ -118,40 +195,206 @@ impl<T: Send + 'static> Loader<T> {
 impl<T: Send + 'static> Loader<T> {
     /// The batches of one epoch. Nothing is read before the first one is asked for.
     pub fn epoch(&self, epoch: u64) -> Batches<T> {
-        Batches::new(self, epoch)
+        let run = match self.last {
+            Last::Repeat => Run::EpochRepeated(epoch),
+            _ => Run::Epoch(epoch),
+        };
+        self.begin(run)
     }
 
-    /// The batches of all epochs from `first` on, one epoch after the other, without an end: for training by the number
-    /// of steps. See [`with_epoch`](crate::adapters::IteratorExt::with_epoch) for epochs of a fixed length.
+    /// The batches of all epochs from `first` on, without an end: for training by the number of steps.
     ///
-    /// It ends after an epoch without a single batch, be it for errors or because no sample is left, rather than going
-    /// on for ever with nothing.
-    pub fn epochs(&self, first: u64) -> impl Iterator<Item = Result<Batch<T>>> + Send + use<T> {
-        let loader = self.clone();
-        let mut next = first;
-        let mut current = loader.epoch(next);
-        let mut empty = true;
-        std::iter::from_fn(move || {
-            loop {
-                if let Some(batch) = current.next() {
-                    empty &= batch.is_err();
-                    return Some(batch);
-                }
-                if std::mem::replace(&mut empty, true) {
-                    return None;
-                }
-                next = next.checked_add(1)?;
-                current = loader.epoch(next);
+    /// Each stream goes into its next epoch, in a new order, as soon as it has come to its end, so that every batch is
+    /// full, and every rank gets as many as it takes. An epoch of a fixed number of steps, that goes on where the last
+    /// one stopped, is `batches.by_ref().take(steps)`.
+    ///
+    /// A stream that has nothing but errors in an epoch, or no sample in a hundred of them, ends; when all have ended, so
+    /// do the batches.
+    pub fn epochs(&self, first: u64) -> Batches<T> {
+        self.begin(Run::EpochsFrom(first))
+    }
+
+    /// The batches that were not consumed when `state` was taken: the rest of its epoch, or all that follow.
+    ///
+    /// The loader must be what it was, except for the number of ranks, threads and batches ahead, the size of batches, and
+    /// the map, which nobody can compare. The state must have the streams of this rank: it is this rank's own, or the
+    /// [whole](State::merge).
+    ///
+    /// # Errors
+    /// [`ErrorKind::State`] with the difference, when the state is of other shards, another seed or another pipeline, and
+    /// what [`epoch`](Loader::epoch) would give as its first item. Shards that were open and have changed since are an
+    /// error of the first batch, after which there is none.
+    pub fn restore(&self, state: &State) -> Result<Batches<T>> {
+        let run = state.header().run;
+        let header = self.header(run);
+        if let Some(difference) = state.header().difference(&header) {
+            return Err(misfit(difference));
+        }
+        self.check(run)?;
+        self.start(header, Some(state))
+    }
+
+    fn begin(&self, run: Run) -> Batches<T> {
+        let header = self.header(run);
+        let state = State::new(Arc::new(header.clone()), 0, Arc::default());
+        let batches = self.check(run).and_then(|()| self.start(header, None));
+        batches.unwrap_or_else(|error| Batches::failed(error, state))
+    }
+
+    /// Whether the options make sense.
+    fn check(&self, run: Run) -> Result<()> {
+        let config = |what: &str| Err(ErrorKind::Config(what.into()).into());
+        let recipes = &self.items.recipes;
+        let Some(first) = recipes.first() else { return config("a mix of no datasets") };
+        for recipe in recipes {
+            let (dataset, other) = (&recipe.dataset, &first.dataset);
+            if dataset.plan().streams() != other.plan().streams() || dataset.streams() != other.streams() {
+                return config(
+                    "datasets with other streams cannot be mixed: give all of them the same `streams` and topology",
+                );
             }
+            if recipe.shuffle_bytes == 0 {
+                return config("a shuffle buffer of 0 bytes: give it the size of many samples");
+            }
+            if recipe.repeats == 0 {
+                return config("0 epochs of a dataset: leave it out, or repeat it at least once");
+            }
+        }
+        if self.batch == 0 {
+            return config("batches of 0 items: the size must be at least 1");
+        }
+        if self.prefetch == 0 {
+            return config("0 batches ahead: threads need room for at least 1");
+        }
+        if matches!(run, Run::EpochRepeated(_)) && (recipes.len() > 1 || self.lengths().is_none()) {
+            return config("`repeat` takes a single dataset, with an index, and not resampled");
+        }
+        Ok(())
+    }
+
+    fn start(&self, header: Header, state: Option<&State>) -> Result<Batches<T>> {
+        let (stop, run) = (Stop::default(), header.run);
+        let mine = self.streams().to_vec();
+        let streams = self.begins(&mine, state)?;
+        let mut lanes = Vec::with_capacity(mine.len());
+        for (lane, &stream) in mine.iter().enumerate() {
+            let at = |number: usize| &streams[number * mine.len() + lane];
+            let sources = self.items.recipes.iter().enumerate().map(|(number, recipe)| {
+                let epochs = match run {
+                    Run::EpochRepeated(epoch) => Epochs::Again(epoch),
+                    Run::EpochsFrom(first) => Epochs::From(first, None),
+                    Run::Epoch(epoch) => {
+                        Epochs::From(epoch.saturating_mul(recipe.repeats), Some(recipe.repeats))
+                    }
+                };
+                let stream = Stream {
+                    dataset: recipe.dataset.clone(),
+                    stream,
+                    shuffle: recipe.shuffle,
+                    shuffle_bytes: recipe.shuffle_bytes,
+                    epochs,
+                    stop: stop.clone(),
+                    number: number * header.streams + stream,
+                };
+                Source::new(stream, Some(at(number)))
+            });
+            let weights = self.items.recipes.iter().map(|recipe| recipe.weight).collect();
+            let turns = Turns::new(weights, self.first().map_or(0, Dataset::seed), stream)?;
+            let taken = (0..self.items.recipes.len()).map(|number| at(number).digest.samples()).sum();
+            lanes.push(Lane::new(sources.collect(), turns, taken));
+        }
+        let from = state.map_or(0, State::slots);
+        let left = match run {
+            Run::EpochsFrom(_) => None,
+            Run::Epoch(_) | Run::EpochRepeated(_) => {
+                let all = self.batch as u64 * self.reader().1 as u64;
+                self.lengths().and_then(|lengths| lengths.equal(self.last, all, from))
+            }
+        };
+        let progress = Progress::new(Arc::new(header), from, mine.len(), streams);
+        Ok(Batches::new(self, lanes, stop, left, progress))
+    }
+
+    /// Where the streams of this rank begin, by dataset and stream.
+    fn begins(&self, mine: &[usize], state: Option<&State>) -> Result<Vec<StreamState>> {
+        let numbers = 0..self.items.recipes.len();
+        let all = numbers.flat_map(|dataset| mine.iter().map(move |stream| (dataset, *stream)));
+        all.map(|(dataset, stream)| match state {
+            Some(state) => state.stream(dataset, stream).cloned().ok_or_else(|| {
+                misfit(format!(
+                    "it has not stream {stream}, which this rank reads: merge the states of all ranks"
+                ))
+            }),
+            None => Ok(StreamState {
+                dataset,
+                stream,
+                pass: 0,
+                taken: 0,
+                length: None,
+                open: Arc::default(),
+                digest: Digest::default(),
+            }),
         })
+        .collect()
     }
 }
 
 impl<T> Loader<T> {
-    /// The dataset that is read.
+    /// The datasets that are read.
+    pub fn datasets(&self) -> impl ExactSizeIterator<Item = &Dataset> {
+        self.items.recipes.iter().map(|recipe| &recipe.dataset)
+    }
+
+    /// How many batches an epoch has on this rank; none where that is not known, because a dataset has no index or is
+    /// resampled.
     #[must_use]
-    pub fn dataset(&self) -> &Dataset {
-        self.items.dataset()
+    pub fn steps(&self) -> Option<u64> {
+        let (rank, ranks) = self.reader();
+        let lengths = self.lengths()?;
+        let equal = lengths.equal(self.last, self.batch as u64 * ranks as u64, 0);
+        Some(equal.unwrap_or_else(|| lengths.kept((rank, ranks), self.batch as u64)))
+    }
+
+    fn first(&self) -> Option<&Dataset> {
+        self.items.recipes.first().map(|recipe| &recipe.dataset)
+    }
+
+    /// The streams that this rank reads.
+    fn streams(&self) -> &[usize] {
+        self.first().map_or(&[], Dataset::streams)
+    }
+
+    /// The number of this rank, or worker of a rank, and of how many.
+    fn reader(&self) -> (usize, usize) {
+        self.first().map_or((0, 1), |dataset| (dataset.topology().reader(), dataset.topology().readers()))
+    }
+
+    /// How many samples of an epoch each stream of the job has.
+    fn lengths(&self) -> Option<Lengths> {
+        let streams = self.first()?.plan().streams();
+        let length = |stream| {
+            let of = |recipe: &builder::Recipe<T>| {
+                recipe.dataset.plan().samples(stream)?.checked_mul(recipe.repeats)
+            };
+            self.items.recipes.iter().map(of).try_fold(0u64, |sum, samples| sum.checked_add(samples?))
+        };
+        (0..streams).map(length).collect::<Option<_>>().map(Lengths)
+    }
+
+    /// What a state of this loader says of it.
+    fn header(&self, run: Run) -> Header {
+        let datasets = self.items.recipes.iter().map(|recipe| {
+            let mut header = recipe.dataset.header();
+            header.shuffle = recipe.shuffle;
+            header.shuffle_bytes = Some(recipe.shuffle_bytes).filter(|bytes| *bytes != usize::MAX);
+            (header.weight, header.repeats) = (recipe.weight, recipe.repeats);
+            header
+        });
+        Header {
+            streams: self.first().map_or(0, |dataset| dataset.plan().streams()),
+            run,
+            datasets: datasets.collect(),
+        }
     }
 }
 
@@ -161,19 +404,12 @@ impl<T> Clone for Loader<T> {
     }
 }
 
-impl<T> Clone for Last<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Last<T> {}
-
 impl<T> fmt::Debug for Last<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Last::Partial(partial) => partial.fmt(f),
             Last::Pad(_) => f.write_str("Pad"),
+            Last::Repeat => f.write_str("Repeat"),
         }
     }
 }

@@ -3,7 +3,8 @@
 //! Who reads which shard when is no matter of chance and of who comes first, but a function: of the number of shards,
 //! a seed, the epoch and the number of *logical streams*. [`Plan`] is that function. An epoch puts all shards into
 //! one order, and deals them to the streams like cards; each stream is read by one reader from its first shard to
-//! its last.
+//! its last. Where it is known how many samples each shard has, the order is cut into equal pieces instead, one for each
+//! stream, so that a few shards can serve many streams and all of them get the same number of samples.
 //!
 //! Ranks and workers only take up streams, and the number of streams is not theirs. So what is in stream 5 of epoch
 //! 3, and therefore what a global batch that is made of all streams contains, is the same on 1, 2, 4 … nodes: a job
@@ -18,6 +19,25 @@ use crate::rng::{Purpose, Rng};
 use crate::topology::Topology;
 use std::iter::StepBy;
 use std::ops::Range;
+use std::sync::Arc;
+
+/// A run of samples of one shard.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Slice {
+    /// The number of the shard.
+    pub shard: usize,
+    /// Which of its samples, by number; to `u64::MAX` for a shard whose samples were not counted.
+    pub samples: Range<u64>,
+}
+
+impl Slice {
+    /// All samples of a shard.
+    #[must_use]
+    pub fn whole(shard: usize) -> Self {
+        Slice { shard, samples: 0..u64::MAX }
+    }
+}
 
 /// Which stream reads which shards in which order, in each epoch. See the [module](self).
 ///
@@ -31,33 +51,69 @@ use std::ops::Range;
 /// // On two nodes the second reads the streams 1 and 3, and on one node the only one reads them all.
 /// assert!(plan.streams_of(&Topology::new(1, 2)?)?.eq([1, 3]));
 /// assert!(plan.streams_of(&Topology::single())?.eq([0, 1, 2, 3]));
+///
+/// // Two shards, of 7 and 4 samples, for 4 streams.
+/// let plan = Plan::counted([7, 4], 4, 42)?;
+/// assert!((0..4).map(|stream| plan.samples(stream).unwrap()).eq([3, 3, 3, 2]));
 /// # Ok::<(), shardstream::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Plan {
     shards: usize,
+    /// The samples of each shard, where they were counted.
+    counts: Option<Arc<[u64]>>,
     streams: usize,
     seed: u64,
     shuffled: bool,
+    resampled: bool,
 }
 
 impl Plan {
-    /// Plans `shards` shards, shuffled by `seed`, for `streams` streams.
+    /// Plans `shards` shards, shuffled by `seed`, for `streams` streams. Whole shards are dealt.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for no streams, [`ErrorKind::TooFewShards`] for more streams than shards.
     pub fn new(shards: usize, streams: usize, seed: u64) -> Result<Self> {
+        check_enough(shards, streams, "streams")?;
+        Self::with(shards, None, streams, seed)
+    }
+
+    /// Plans shards of which it is known how many samples each has. They are cut into slices where that makes all
+    /// streams equally long: none is more than one sample longer than another.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for no streams, or for fewer samples than streams.
+    pub fn counted(samples: impl Into<Arc<[u64]>>, streams: usize, seed: u64) -> Result<Self> {
+        let counts = samples.into();
+        let total = counts.iter().try_fold(0u64, |sum, count| sum.checked_add(*count));
+        match total {
+            None => Err(ErrorKind::Config("more samples than can be counted".into()).into()),
+            Some(total) if total < streams as u64 => {
+                Err(ErrorKind::Config(format!("{streams} streams for {total} samples")).into())
+            }
+            Some(_) => Self::with(counts.len(), Some(counts), streams, seed),
+        }
+    }
+
+    fn with(shards: usize, counts: Option<Arc<[u64]>>, streams: usize, seed: u64) -> Result<Self> {
         if streams == 0 {
             return Err(ErrorKind::Config("a plan needs at least one stream".into()).into());
         }
-        check_enough(shards, streams, "streams")?;
-        Ok(Plan { shards, streams, seed, shuffled: true })
+        Ok(Plan { shards, counts, streams, seed, shuffled: true, resampled: false })
     }
 
     /// Whether each epoch has an order of its own, as it is at first, or all have that of the shard list.
     #[must_use]
     pub fn shuffled(self, shuffled: bool) -> Self {
         Plan { shuffled, ..self }
+    }
+
+    /// Whether every stream draws its shards at random with replacement, each epoch anew, instead of being dealt some:
+    /// then a shard may come several times in an epoch, or not at all. An epoch has as many draws as it would deal
+    /// shards. Python's webdataset knows this as `resampled`.
+    #[must_use]
+    pub fn resampled(self, resampled: bool) -> Self {
+        Plan { resampled, ..self }
     }
 
     /// The number of shards.
@@ -72,8 +128,35 @@ impl Plan {
         self.streams
     }
 
+    /// How many samples each shard has, if it was [said](Plan::counted).
+    #[must_use]
+    pub fn counts(&self) -> Option<&[u64]> {
+        self.counts.as_deref()
+    }
+
+    /// Whether the order differs between epochs.
+    #[must_use]
+    pub fn is_shuffled(&self) -> bool {
+        self.shuffled
+    }
+
+    /// Whether shards are drawn with replacement.
+    #[must_use]
+    pub fn is_resampled(&self) -> bool {
+        self.resampled
+    }
+
+    /// How many samples a stream has in every epoch; none where samples were not counted, or are drawn with
+    /// replacement.
+    #[must_use]
+    pub fn samples(&self, stream: usize) -> Option<u64> {
+        let counts = self.counts.as_deref().filter(|_| !self.resampled)?;
+        let piece = self.piece(counts, stream);
+        Some(piece.end - piece.start)
+    }
+
     /// All shards of an epoch in the order in which they are dealt: the first to stream 0, the next to stream 1, and
-    /// so on, round after round.
+    /// so on, round after round; or in which their samples stand in the row that is cut into pieces.
     #[must_use]
     pub fn order(&self, epoch: u64) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.shards).collect();
@@ -83,15 +166,40 @@ impl Plan {
         order
     }
 
-    /// The shards of one stream in the order in which it reads them. A stream beyond the last has none.
-    ///
-    /// This puts all shards into order first; to have many streams of a large plan, deal [`order`](Plan::order) once.
+    /// What one stream reads, in this order. A stream beyond the last reads nothing.
     #[must_use]
-    pub fn stream(&self, epoch: u64, stream: usize) -> Vec<usize> {
+    pub fn stream(&self, epoch: u64, stream: usize) -> Vec<Slice> {
         if stream >= self.streams {
             return Vec::new();
         }
-        self.order(epoch).into_iter().skip(stream).step_by(self.streams).collect()
+        if self.resampled {
+            return self.drawn(epoch, stream);
+        }
+        let order = self.order(epoch).into_iter();
+        match &self.counts {
+            None => order.skip(stream).step_by(self.streams).map(Slice::whole).collect(),
+            Some(counts) => slices(counts, order, self.piece(counts, stream)),
+        }
+    }
+
+    fn drawn(&self, epoch: u64, stream: usize) -> Vec<Slice> {
+        let mut rng = Rng::keyed(Purpose::Resample, self.seed, epoch, stream as u64);
+        let draws = self.shards.saturating_sub(stream).div_ceil(self.streams).max(1);
+        let draw = |_| {
+            let shard = rng.below(self.shards as u64) as usize;
+            let count = self.counts.as_ref().and_then(|counts| counts.get(shard).copied());
+            Slice { shard, samples: 0..count.unwrap_or(u64::MAX) }
+        };
+        (0..draws).map(draw).collect()
+    }
+
+    /// The piece of the row of all samples that is a stream's.
+    fn piece(&self, counts: &[u64], stream: usize) -> Range<u64> {
+        let (total, streams) = (counts.iter().sum::<u64>(), self.streams as u64);
+        let (each, left) = (total / streams, total % streams);
+        let start = |stream: u64| stream * each + stream.min(left);
+        let stream = (stream as u64).min(streams);
+        start(stream)..start((stream + 1).min(streams))
     }
 
     /// The streams that this worker of this rank reads: of W ranks, rank r takes the streams r, r + W, r + 2W …, and
@@ -106,7 +214,7 @@ impl Plan {
     ///
     /// let topology = Topology::new(2, 3)?.with_worker(1, 2)?;
     /// let plan = Plan::new(100, topology.readers(), 42)?;
-    /// let planned = plan.streams_of(&topology)?.flat_map(|stream| plan.stream(7, stream));
+    /// let planned = plan.streams_of(&topology)?.flat_map(|stream| plan.stream(7, stream)).map(|slice| slice.shard);
     /// let split = split_by_worker(split_by_node(plan.order(7), &topology), &topology);
     /// assert!(planned.eq(split));
     /// # Ok::<(), shardstream::Error>(())
@@ -142,6 +250,22 @@ impl Plan {
     }
 }
 
+/// What of each shard, taken in this order, lies in `piece` of the row of all their samples.
+fn slices(counts: &[u64], order: impl Iterator<Item = usize>, piece: Range<u64>) -> Vec<Slice> {
+    let mut at = 0;
+    let mut found = Vec::new();
+    for shard in order {
+        let count = counts.get(shard).copied().unwrap_or_default();
+        let inside = |bound: u64| bound.clamp(at, at + count) - at;
+        let samples = inside(piece.start)..inside(piece.end);
+        if !samples.is_empty() {
+            found.push(Slice { shard, samples });
+        }
+        at += count;
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,23 +278,30 @@ mod tests {
         })
     }
 
+    fn shards(slices: Vec<Slice>) -> Vec<usize> {
+        slices.into_iter().map(|slice| slice.shard).collect()
+    }
+
     /// These orders must never change: a job that goes on after an update would read some shards twice.
     #[test]
     fn golden() {
         let plan = Plan::new(10, 4, 42).unwrap();
         assert_eq!(plan.order(0), [4, 8, 7, 5, 1, 6, 0, 3, 9, 2]);
         assert_eq!(plan.order(1), [2, 9, 0, 6, 8, 7, 5, 1, 4, 3]);
-        assert_eq!(Plan::new(10, 1, 43).unwrap().stream(0, 0), [4, 3, 8, 9, 2, 7, 6, 0, 5, 1]);
-        assert_eq!(plan.stream(0, 1), [8, 6, 2]);
-        assert_eq!(plan.stream(0, 3), [5, 3]);
+        assert_eq!(shards(Plan::new(10, 1, 43).unwrap().stream(0, 0)), [4, 3, 8, 9, 2, 7, 6, 0, 5, 1]);
+        assert_eq!(shards(plan.stream(0, 1)), [8, 6, 2]);
+        assert_eq!(shards(plan.stream(0, 3)), [5, 3]);
+        let drawn = plan.resampled(true);
+        assert_eq!(shards(drawn.stream(0, 1)), [1, 8, 4]);
+        assert_eq!(shards(drawn.stream(1, 1)), [6, 2, 6]);
     }
 
     #[test]
     fn unshuffled_is_the_list() {
         let plan = Plan::new(7, 3, 42).unwrap().shuffled(false);
         assert_eq!(plan.order(5), [0, 1, 2, 3, 4, 5, 6]);
-        assert_eq!(plan.stream(5, 0), [0, 3, 6]);
-        assert_eq!(plan.stream(6, 2), [2, 5]);
+        assert_eq!(shards(plan.stream(5, 0)), [0, 3, 6]);
+        assert_eq!(shards(plan.stream(6, 2)), [2, 5]);
         assert!(plan.stream(6, 3).is_empty());
     }
 
@@ -203,7 +334,7 @@ mod tests {
             let plan = Plan::new(streams + more, streams, seed).unwrap().shuffled(shuffled);
             let mut read: Vec<usize> = topologies(world_size, workers)
                 .flat_map(|topology| plan.streams_of(&topology).unwrap())
-                .flat_map(|stream| plan.stream(epoch, stream))
+                .flat_map(|stream| shards(plan.stream(epoch, stream)))
                 .collect();
             read.sort_unstable();
             prop_assert_eq!(read, (0..plan.shards()).collect::<Vec<_>>());
@@ -219,7 +350,7 @@ mod tests {
             let firsts = |world_size, workers| {
                 let mut firsts: Vec<usize> = topologies(world_size, workers)
                     .flat_map(|topology| plan.streams_of(&topology).unwrap())
-                    .map(|stream| plan.stream(3, stream)[0])
+                    .map(|stream| plan.stream(3, stream)[0].shard)
                     .collect();
                 firsts.sort_unstable();
                 firsts
@@ -236,7 +367,7 @@ mod tests {
             let plan = Plan::new(streams + more, streams, seed).unwrap();
             for topology in topologies(world_size, workers) {
                 let planned: Vec<usize> =
-                    plan.streams_of(&topology).unwrap().flat_map(|stream| plan.stream(epoch, stream)).collect();
+                    plan.streams_of(&topology).unwrap().flat_map(|stream| shards(plan.stream(epoch, stream))).collect();
                 let split = split_by_worker(split_by_node(plan.order(epoch), &topology), &topology);
                 prop_assert_eq!(planned, split.collect::<Vec<_>>());
             }
@@ -249,6 +380,31 @@ mod tests {
             prop_assert_ne!(order(seed, epoch), order(seed, epoch + 1));
             prop_assert_ne!(order(seed, epoch), order(seed + 1, epoch));
             prop_assert_eq!(order(seed, epoch), order(seed, epoch));
+        }
+
+        #[test]
+        fn counted_shards_are_cut_into_equal_pieces(
+            counts in prop::collection::vec(0u64..9, 1..12), streams in 1usize..20, seed: u64, epoch: u64,
+        ) {
+            let total: u64 = counts.iter().sum();
+            let Ok(plan) = Plan::counted(counts.clone(), streams, seed) else {
+                prop_assert!(total < streams as u64);
+                return Ok(());
+            };
+            let mut read = Vec::new();
+            for stream in 0..streams {
+                let slices = plan.stream(epoch, stream);
+                let samples: Vec<(usize, u64)> = slices
+                    .iter()
+                    .flat_map(|slice| slice.samples.clone().map(|sample| (slice.shard, sample)))
+                    .collect();
+                prop_assert_eq!(Some(samples.len() as u64), plan.samples(stream));
+                prop_assert!((total / streams as u64..=total.div_ceil(streams as u64)).contains(&(samples.len() as u64)));
+                read.extend(samples);
+            }
+            // One after the other the pieces are the shards in the order of the epoch.
+            let row = plan.order(epoch).into_iter().flat_map(|shard| (0..counts[shard]).map(move |n| (shard, n)));
+            prop_assert_eq!(read, row.collect::<Vec<_>>());
         }
     }
 }

@@ -2,14 +2,15 @@
 
 use super::decompress::Compression;
 use super::runtime;
+use super::source::ObjectVersion;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 use futures::task::AtomicWaker;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 /// The bytes of an object, decompressed, in order, in chunks of any size above zero.
@@ -30,6 +31,9 @@ pub struct Body {
     state: State,
     compression: Option<Compression>,
     url: Option<Arc<str>>,
+    /// The place in the object at which the body begins.
+    start: u64,
+    object: ObjectCell,
     stop: Arc<Stop>,
 }
 
@@ -49,7 +53,14 @@ pub(super) enum Chunks {
 
 impl Body {
     pub(super) fn new(chunks: Chunks) -> Self {
-        Body { state: State::Idle(chunks), compression: None, url: None, stop: Arc::default() }
+        Body {
+            state: State::Idle(chunks),
+            compression: None,
+            url: None,
+            start: 0,
+            object: ObjectCell::default(),
+            stop: Arc::default(),
+        }
     }
 
     /// A body of chunks made by the caller: for tests, and for bytes that are in memory already. The iterator may
@@ -75,6 +86,39 @@ impl Body {
     pub(super) fn named(mut self, url: impl Into<Arc<str>>) -> Self {
         self.url = Some(url.into());
         self
+    }
+
+    /// Says where in the object the body begins, and where its chunks tell which object that is.
+    pub(super) fn part_of(mut self, object: ObjectCell, start: u64) -> Self {
+        self.object = object;
+        self.start = start;
+        self
+    }
+
+    /// What is known of the object that is read, of which the body may be a range: its size as stored, and its version.
+    ///
+    /// `None` before the first chunk, and where nothing is known: pipes, sources that do not say, bodies of the caller's
+    /// own chunks.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("note.txt");
+    /// # std::fs::write(&path, "ten bytes.")?;
+    /// # let path = path.to_str().unwrap();
+    /// let store = shardstream::store::Store::default();
+    /// let mut body = store.open_range(path, 4..9)?;
+    /// assert_eq!(body.next().transpose()?.as_deref(), Some(&b"bytes"[..]));
+    /// assert_eq!(body.object().and_then(|object| object.size), Some(10));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn object(&self) -> Option<ObjectVersion> {
+        self.object_cell().get()
+    }
+
+    /// Where [`object`](Body::object) can be looked up when the body has become a stream.
+    pub(crate) fn object_cell(&self) -> ObjectCell {
+        self.object.clone()
     }
 
     /// The asynchronous face of the same bytes.
@@ -116,7 +160,12 @@ impl Body {
             Some(compression) => compression.decode(chunks),
             None => chunks,
         };
-        Running { chunks: Some(chunks), position: 0, url: self.url.clone(), stop: Arc::clone(&self.stop) }
+        Running {
+            chunks: Some(chunks),
+            position: self.start,
+            url: self.url.clone(),
+            stop: Arc::clone(&self.stop),
+        }
     }
 }
 
@@ -228,6 +277,23 @@ impl Stream for Running {
     }
 }
 
+/// What the first answer tells of an object, for all who read it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ObjectCell(Arc<OnceLock<ObjectVersion>>);
+
+impl ObjectCell {
+    pub(crate) fn get(&self) -> Option<ObjectVersion> {
+        self.0.get().cloned()
+    }
+
+    /// The first time counts; that an object stays the same is checked by those who read it.
+    pub(super) fn set(&self, object: ObjectVersion) {
+        if object != ObjectVersion::default() {
+            let _ = self.0.set(object);
+        }
+    }
+}
+
 /// Ends the reading of a [`Body`] from another thread.
 ///
 /// After [`stop`](Stopper::stop) a waiting or later read gives [`ErrorKind::Stopped`] once and then nothing more; an
@@ -286,6 +352,30 @@ mod tests {
         let error = body.next().unwrap().unwrap_err();
         assert_eq!((error.location().shard(), error.location().offset()), (Some("s.tar"), Some(3)));
         assert!(body.next().is_none());
+    }
+
+    #[test]
+    fn the_object_is_known_with_the_first_chunk_of_either_face() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        std::fs::write(&path, "four").unwrap();
+        let path = path.to_str().unwrap();
+        let store = crate::store::Store::default();
+        let stat = store.stat(path).unwrap();
+        assert_eq!(stat.size, Some(4));
+        assert_eq!(stat.version, store.list(directory.path().to_str().unwrap()).unwrap()[0].version);
+
+        let mut body = store.open_range(path, 1..2).unwrap();
+        assert_eq!(body.object(), None);
+        assert_eq!(body.next().unwrap().unwrap(), "o");
+        assert_eq!(body.object().as_ref(), Some(&stat));
+
+        let body = store.open(path).unwrap();
+        let object = body.object_cell();
+        let mut stream = body.into_stream();
+        assert_eq!(object.get(), None);
+        assert_eq!(futures::executor::block_on(stream.next()).unwrap().unwrap(), "four");
+        assert_eq!(object.get(), Some(stat));
     }
 
     #[test]

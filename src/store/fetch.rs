@@ -1,11 +1,12 @@
-//! Reads one object as an in-order ring of ranged requests.
+//! Reads one object, or a range of it, as an in-order ring of ranged requests.
 //!
-//! The first request asks for the first range and learns the size and version; the rest follows in ranges of the same
+//! The first request asks for the first bytes and learns the size and version; the rest follows in ranges of the same
 //! version, a few in flight, each drained by a task of its own as fast as the network gives it, so that a slow reader
 //! never holds a connection open. What is in flight bounds the memory.
 
+use super::body::ObjectCell;
 use super::runtime::{self, Task};
-use super::source::{GetOptions, GetResponse, Source};
+use super::source::{GetOptions, GetResponse, ObjectVersion, Source};
 use crate::{Error, ErrorKind, Result};
 use async_channel::{Receiver, Sender};
 use bytes::Bytes;
@@ -34,13 +35,17 @@ impl Default for Limits {
     }
 }
 
-/// The bytes of the object at `url`. Nothing is requested before the first poll; any executor can poll.
+/// The bytes `wanted` of the object at `url`, which must not be an empty range; the whole object is all that there may
+/// be. Nothing is requested before the first poll; any executor can poll. `told` is told what the first answer says of
+/// the object.
 pub(super) fn fetch(
     source: Arc<dyn Source>,
     url: Arc<str>,
+    wanted: Range<u64>,
     limits: Limits,
+    told: ObjectCell,
 ) -> BoxStream<'static, Result<Bytes>> {
-    let object = Arc::new(Object { source, url, limits });
+    let object = Arc::new(Object { source, url, wanted, limits, told });
     stream::once(async { runtime::spawn(open(object))?.await })
         .map_ok(|ring| {
             stream::try_unfold(ring, async |mut ring| Ok(ring.next().await?.map(|chunk| (chunk, ring))))
@@ -53,10 +58,16 @@ pub(super) fn fetch(
 struct Object {
     source: Arc<dyn Source>,
     url: Arc<str>,
+    wanted: Range<u64>,
     limits: Limits,
+    told: ObjectCell,
 }
 
 impl Object {
+    fn tell(&self, response: &GetResponse) {
+        self.told.set(ObjectVersion { size: response.size, version: response.version.clone() });
+    }
+
     async fn get(&self, options: GetOptions) -> Result<GetResponse> {
         self.source.get(&self.url, options).await
     }
@@ -107,7 +118,7 @@ impl Retries {
 /// What all ranges of an object must have in common.
 #[derive(Debug)]
 struct Pin {
-    size: u64,
+    size: Option<u64>,
     version: Option<String>,
 }
 
@@ -115,17 +126,19 @@ impl Pin {
     /// Checks that `response` continues the same object at byte `at` and goes no further than `end`.
     fn check(&self, response: &GetResponse, at: u64, end: u64) -> Result<()> {
         let changed = |before: String, after: String| Err(ErrorKind::Changed { before, after }.into());
-        if let Some(size) = response.size
-            && size != self.size
+        if let (Some(before), Some(size)) = (self.size, response.size)
+            && size != before
         {
-            return changed(format!("{} bytes", self.size), format!("{size} bytes"));
+            return changed(format!("{before} bytes"), format!("{size} bytes"));
         }
         if response.version != self.version {
             let shown = |version: &Option<String>| version.clone().unwrap_or_else(|| "none".into());
             return changed(shown(&self.version), shown(&response.version));
         }
         match &response.range {
-            Some(range) if range.start == at && (at < range.end || at == end) && range.end <= end => Ok(()),
+            // There is nothing where the object ends.
+            Some(range) if at == end && range.is_empty() => Ok(()),
+            Some(range) if range.start == at && at < range.end && range.end <= end => Ok(()),
             range => {
                 let message = format!("bytes {at}..{end} were asked for, and {range:?} came");
                 Err(ErrorKind::Store(message.into()).into())
@@ -138,8 +151,8 @@ impl Pin {
 struct Ring {
     object: Arc<Object>,
     pin: Arc<Pin>,
-    /// Where the next request begins.
-    requested: u64,
+    /// What is yet to be requested.
+    ahead: Range<u64>,
     in_flight: VecDeque<Download>,
 }
 
@@ -151,52 +164,73 @@ struct Download {
 
 /// Sends the first request and decides how to go on.
 async fn open(object: Arc<Object>) -> Result<Ring> {
-    let asked = object.limits.range_size;
-    let first = object.get_first(Some(0..asked)).await?;
-    let size = match (&first.range, first.size) {
-        (None, _) => return whole(object, first),
-        (Some(range), Some(size)) if range.end == size || first.version.is_some() => size,
-        // Parts of an object of unknown size or version could come from different objects: it is read in one go.
-        _ => {
-            let response = object.get_first(None).await?;
-            return whole(object, response);
-        }
-    };
-    let pin = Arc::new(Pin { size, version: first.version.clone() });
-    let end = asked.min(size);
-    pin.check(&first, 0, end)?;
+    let Range { start, end } = object.wanted;
+    let asked = end.min(start.saturating_add(object.limits.range_size));
+    let first = object.get_first(Some(start..asked)).await?;
+    let Some(held) = &first.range else { return whole(object, first) };
+    let end = end.min(first.size.unwrap_or(u64::MAX)).max(start);
+    // Parts of an object of unknown size or version could come from different objects: unless this is all, it is read
+    // in one go.
+    if held.end < end && (first.size.is_none() || first.version.is_none()) {
+        let response = object.get_first(None).await?;
+        return whole(object, response);
+    }
+    let pin = Arc::new(Pin { size: first.size, version: first.version.clone() });
+    let asked = asked.min(end);
+    pin.check(&first, start, asked)?;
+    object.tell(&first);
     // The chunks of a range wait in memory until they are read; its length bounds them.
     let (sender, chunks) = async_channel::unbounded();
-    let task = runtime::spawn(download(Arc::clone(&object), Arc::clone(&pin), 0..end, Some(first), sender))?;
-    Ok(Ring { object, pin, requested: end, in_flight: [Download { chunks, task }].into() })
+    let first = download(Arc::clone(&object), Arc::clone(&pin), start..asked, Some(first), sender);
+    let in_flight = [Download { chunks, task: runtime::spawn(first)? }].into();
+    Ok(Ring { object, pin, ahead: asked..end, in_flight })
 }
 
-/// Reads the whole object from one response, as fast as the reader takes it.
+/// Reads what is wanted from one response that holds the whole object, as fast as the reader takes it.
 fn whole(object: Arc<Object>, response: GetResponse) -> Result<Ring> {
     if let Some(range) = &response.range {
         return Err(
             ErrorKind::Store(format!("the whole object was asked for, and {range:?} came").into()).into()
         );
     }
-    let size = response.size.unwrap_or(0);
+    object.tell(&response);
     let (sender, chunks) = async_channel::bounded(16);
-    let task = runtime::spawn(drain(response, sender))?;
-    let pin = Arc::new(Pin { size, version: None });
-    Ok(Ring { object, pin, requested: size, in_flight: [Download { chunks, task }].into() })
+    let task = runtime::spawn(drain(response, object.wanted.clone(), sender))?;
+    let pin = Arc::new(Pin { size: None, version: None });
+    Ok(Ring { object, pin, ahead: 0..0, in_flight: [Download { chunks, task }].into() })
 }
 
-async fn drain(mut response: GetResponse, chunks: Sender<Bytes>) -> Result<()> {
+/// Hands on the bytes `wanted` of a response that holds the whole object: what stands before them is passed over, and
+/// what stands behind them is not received.
+async fn drain(mut response: GetResponse, wanted: Range<u64>, chunks: Sender<Bytes>) -> Result<()> {
     let mut received = 0;
-    while let Some(chunk) = response.body.try_next().await? {
+    // Nothing is to be passed over if nothing comes after it.
+    if response.size.is_some_and(|size| (1..=wanted.start).contains(&size)) {
+        return Ok(());
+    }
+    while received < wanted.end {
+        let Some(chunk) = response.body.try_next().await? else { break };
+        let part = part(&chunk, received, &wanted);
         received += chunk.len() as u64;
-        if chunks.send(chunk).await.is_err() {
+        if !part.is_empty() && chunks.send(part).await.is_err() {
             return Ok(());
         }
     }
     match response.size {
-        Some(expected) if expected != received => Err(ErrorKind::Length { expected, received }.into()),
+        Some(expected) if received > expected || received < expected.min(wanted.end) => {
+            Err(ErrorKind::Length { expected, received }.into())
+        }
         _ => Ok(()),
     }
+}
+
+/// What of `chunk`, which begins at byte `at`, lies in `wanted`.
+fn part(chunk: &Bytes, at: u64, wanted: &Range<u64>) -> Bytes {
+    let place = |bound: u64| {
+        let place = usize::try_from(bound.saturating_sub(at)).unwrap_or(usize::MAX);
+        place.min(chunk.len())
+    };
+    chunk.slice(place(wanted.start)..place(wanted.end))
 }
 
 impl Ring {
@@ -215,13 +249,14 @@ impl Ring {
     /// Starts as many requests as may be in flight.
     fn request(&mut self) -> Result<()> {
         let limits = &self.object.limits;
-        while self.requested < self.pin.size && self.in_flight.len() < limits.ranges_in_flight {
-            let end = self.requested.saturating_add(limits.range_size).min(self.pin.size);
+        while !self.ahead.is_empty() && self.in_flight.len() < limits.ranges_in_flight {
+            let Range { start, end } = self.ahead;
+            let end = end.min(start.saturating_add(limits.range_size));
             let (sender, chunks) = async_channel::unbounded();
             let (object, pin) = (Arc::clone(&self.object), Arc::clone(&self.pin));
-            let task = runtime::spawn(download(object, pin, self.requested..end, None, sender))?;
+            let task = runtime::spawn(download(object, pin, start..end, None, sender))?;
             self.in_flight.push_back(Download { chunks, task });
-            self.requested = end;
+            self.ahead.start = end;
         }
         Ok(())
     }

@@ -70,8 +70,9 @@ async fn get(client: &Client, url: url::Url, options: GetOptions) -> Result<GetR
             })?;
             Ok(answer(response, Some(range), size))
         }
-        // An empty object has no range to give.
-        StatusCode::RANGE_NOT_SATISFIABLE if range.is_some_and(|range| range.start == 0) => {
+        // The range begins at the end or after it, as every range of an empty object does: the whole object's answer
+        // tells its size.
+        StatusCode::RANGE_NOT_SATISFIABLE if range.is_some() => {
             let options = GetOptions { range: None, if_version };
             Box::pin(get(client, url, options)).await
         }

@@ -1,11 +1,13 @@
 //! Local files: plain blocking reads of large chunks, listing, and writing beside the target.
 
-use super::source::ObjectInfo;
+use super::body::ObjectCell;
+use super::source::{ObjectInfo, ObjectVersion};
 use super::upload::ObjectWriter;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::fs::{self, File, Metadata};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
@@ -14,47 +16,85 @@ use std::time::UNIX_EPOCH;
 /// the core's cache when it is parsed, and many enough that few samples straddle two buffers.
 const CHUNK: usize = 512 << 10;
 
-/// The chunks of a file. It is opened by the first read.
+/// The chunks of a file or of a range of it. It is opened by the first read.
 #[derive(Debug)]
-pub(super) enum FileChunks {
+pub(super) struct FileChunks {
+    /// What is yet to be read.
+    range: Range<u64>,
+    object: ObjectCell,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
     Unopened(PathBuf),
-    /// `before` is what it was when it was opened; none for pipes and devices.
-    Open {
-        file: File,
-        received: u64,
-        before: Option<Metadata>,
-    },
+    /// With what the file was when it was opened; none for pipes and devices.
+    Open(File, Option<Metadata>),
     Ended,
 }
 
 impl FileChunks {
+    /// `object` is told the size and version when the file is opened.
+    pub(super) fn new(path: PathBuf, range: Range<u64>, object: ObjectCell) -> Self {
+        FileChunks { range, object, state: State::Unopened(path) }
+    }
+
     fn advance(&mut self) -> Result<Option<Bytes>> {
-        if let Self::Unopened(path) = self {
-            let file = File::open(path).map_err(located)?;
-            let metadata = file.metadata().map_err(located)?;
-            if metadata.is_dir() {
-                return Err(io::Error::from(io::ErrorKind::IsADirectory).into());
-            }
-            // Pipes and devices have no length to check against.
-            let before = metadata.is_file().then_some(metadata);
-            *self = Self::Open { file, received: 0, before };
+        if let State::Unopened(path) = &self.state {
+            let (file, before) = open(path, self.range.start)?;
+            self.object.set(before.as_ref().map(version).unwrap_or_default());
+            self.state = State::Open(file, before);
         }
-        let Self::Open { file, received, before } = self else { return Ok(None) };
+        let State::Open(file, before) = &self.state else { return Ok(None) };
+        let Range { start: at, end } = &mut self.range;
         let expected = before.as_ref().map(Metadata::len);
-        let wanted = expected.map_or(CHUNK, |length| {
-            usize::try_from(length.saturating_sub(*received)).unwrap_or(CHUNK).clamp(1, CHUNK)
-        });
+        // One byte is tried after the last, to see that it is the last.
+        let left = expected.map_or(u64::MAX, |length| length.saturating_sub(*at).max(1)).min(*end - *at);
+        let wanted = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
         let mut chunk = Vec::with_capacity(wanted);
-        (&*file).take(wanted as u64).read_to_end(&mut chunk)?;
-        *received += chunk.len() as u64;
-        match expected {
-            Some(expected) if *received > expected || (chunk.is_empty() && *received < expected) => {
-                Err(ErrorKind::Length { expected, received: *received }.into())
+        file.take(wanted as u64).read_to_end(&mut chunk)?;
+        *at += chunk.len() as u64;
+        if let Some(expected) = expected {
+            let wrong = if chunk.is_empty() { *at < expected.min(*end) } else { *at > expected };
+            if wrong {
+                return Err(ErrorKind::Length { expected, received: *at }.into());
             }
-            _ if !chunk.is_empty() => Ok(Some(chunk.into())),
-            _ => unchanged(file, before.as_ref()).map(|()| None),
+        }
+        match chunk.is_empty() {
+            false => Ok(Some(chunk.into())),
+            true => unchanged(file, before.as_ref()).map(|()| None),
         }
     }
+}
+
+/// Opens the file at `path` to be read from byte `at`. Pipes and devices have no length to check against.
+fn open(path: &Path, at: u64) -> Result<(File, Option<Metadata>)> {
+    let mut file = File::open(path).map_err(located)?;
+    let before = regular(file.metadata().map_err(located)?)?;
+    match &before {
+        // No place after the end is needed, and the system does not know all of them.
+        Some(metadata) => file.seek(SeekFrom::Start(at.min(metadata.len())))?,
+        None => io::copy(&mut (&file).take(at), &mut io::sink())?,
+    };
+    Ok((file, before))
+}
+
+/// What a file is; `None` for pipes and devices, and directories are errors.
+fn regular(metadata: Metadata) -> Result<Option<Metadata>> {
+    match metadata.is_dir() {
+        true => Err(io::Error::from(io::ErrorKind::IsADirectory).into()),
+        false => Ok(metadata.is_file().then_some(metadata)),
+    }
+}
+
+/// The size and version of the file at `path`; unknown for pipes and devices.
+pub(super) fn stat(path: &Path) -> Result<ObjectVersion> {
+    let metadata = regular(fs::metadata(path).map_err(located)?)?;
+    Ok(metadata.as_ref().map(version).unwrap_or_default())
+}
+
+fn version(metadata: &Metadata) -> ObjectVersion {
+    ObjectVersion { size: Some(metadata.len()), version: modified(metadata) }
 }
 
 impl Iterator for FileChunks {
@@ -63,7 +103,7 @@ impl Iterator for FileChunks {
     fn next(&mut self) -> Option<Self::Item> {
         let item = self.advance().transpose();
         if !matches!(item, Some(Ok(_))) {
-            *self = Self::Ended;
+            self.state = State::Ended;
         }
         item
     }
@@ -71,9 +111,13 @@ impl Iterator for FileChunks {
 
 /// Checks at its end that a file was not written to while it was read.
 fn unchanged(file: &File, before: Option<&Metadata>) -> Result<()> {
-    let Some(before) = before.and_then(modified) else { return Ok(()) };
-    match modified(&file.metadata()?) {
-        Some(after) if after != before => Err(ErrorKind::Changed { before, after }.into()),
+    let Some(before) = before else { return Ok(()) };
+    let after = file.metadata()?;
+    if after.len() != before.len() {
+        return Err(ErrorKind::Length { expected: before.len(), received: after.len() }.into());
+    }
+    match (modified(before), modified(&after)) {
+        (Some(before), Some(after)) if after != before => Err(ErrorKind::Changed { before, after }.into()),
         _ => Ok(()),
     }
 }
@@ -223,9 +267,12 @@ impl ObjectWriter for LocalWriter {
 mod tests {
     use super::*;
 
+    fn chunks(path: &Path, range: Range<u64>) -> FileChunks {
+        FileChunks::new(path.to_owned(), range, ObjectCell::default())
+    }
+
     fn read(path: &Path) -> Result<Vec<u8>> {
-        let chunks = FileChunks::Unopened(path.to_owned()).collect::<Result<Vec<_>>>()?;
-        Ok(chunks.concat())
+        Ok(chunks(path, 0..u64::MAX).collect::<Result<Vec<_>>>()?.concat())
     }
 
     #[test]
@@ -245,7 +292,7 @@ mod tests {
         let path = directory.path().join("f");
         for after in [CHUNK, CHUNK * 4] {
             fs::write(&path, vec![1; CHUNK * 2]).unwrap();
-            let mut chunks = FileChunks::Unopened(path.clone());
+            let mut chunks = self::chunks(&path, 0..u64::MAX);
             assert!(chunks.next().unwrap().is_ok());
             File::options().write(true).open(&path).unwrap().set_len(after as u64).unwrap();
             let error = chunks.find_map(Result::err).unwrap();
@@ -261,7 +308,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
         fs::write(&path, vec![1; CHUNK * 2]).unwrap();
-        let mut chunks = FileChunks::Unopened(path.clone());
+        let mut chunks = self::chunks(&path, 0..u64::MAX);
         assert!(chunks.next().unwrap().is_ok());
         let file = File::options().write(true).open(&path).unwrap();
         (&file).write_all(&vec![2; CHUNK * 2]).unwrap();
@@ -270,6 +317,59 @@ mod tests {
         let error = chunks.find_map(Result::err).unwrap();
         assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error:?}");
         assert!(chunks.next().is_none());
+    }
+
+    #[test]
+    fn reads_ranges_around_the_borders_of_chunks() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        let bytes: Vec<u8> = (0..2 * CHUNK + 5).map(|i| (i % 251) as u8).collect();
+        fs::write(&path, &bytes).unwrap();
+        let places = [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 4, 2 * CHUNK + 5, 2 * CHUNK + 6];
+        for (start, end) in places.iter().flat_map(|start| places.map(|end| (*start, end))) {
+            if start < end {
+                let found = chunks(&path, start as u64..end as u64).collect::<Result<Vec<_>>>().unwrap();
+                let expected = &bytes[start.min(bytes.len())..end.min(bytes.len())];
+                assert!(found.concat() == expected, "{start}..{end}");
+                assert_eq!(found.len(), expected.len().div_ceil(CHUNK), "{start}..{end}");
+            }
+        }
+        let beyond = chunks(&path, u64::MAX - 1..u64::MAX).count();
+        assert_eq!(beyond, 0);
+    }
+
+    #[test]
+    fn a_change_behind_or_before_a_range_is_an_error_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        for length in [CHUNK + 1, 3 * CHUNK, 4 * CHUNK] {
+            fs::write(&path, vec![1; 3 * CHUNK]).unwrap();
+            let mut chunks = chunks(&path, 1..CHUNK as u64 + 2);
+            assert!(chunks.next().unwrap().is_ok());
+            let file = File::options().write(true).open(&path).unwrap();
+            let time = file.metadata().unwrap().modified().unwrap();
+            file.set_len(length as u64).unwrap();
+            // One of the two must show it: times may be too coarse.
+            file.set_modified(if length == 3 * CHUNK { UNIX_EPOCH } else { time }).unwrap();
+            let error = chunks.find_map(Result::err).unwrap();
+            match error.kind() {
+                ErrorKind::Length { expected, .. } => assert_eq!(*expected, 3 * CHUNK as u64),
+                ErrorKind::Changed { .. } => assert_eq!(length, 3 * CHUNK),
+                other => panic!("{other:?}"),
+            }
+            assert!(chunks.next().is_none());
+        }
+    }
+
+    /// A pipe has no places and no size, but it has a range.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_stands_before_a_range_of_a_device_is_passed_over() {
+        let object = ObjectCell::default();
+        let zeros = FileChunks::new("/dev/zero".into(), 7..CHUNK as u64 + 9, object.clone());
+        assert_eq!(zeros.map(|chunk| chunk.unwrap().len()).sum::<usize>(), CHUNK + 2);
+        assert_eq!(object.get(), None);
+        assert_eq!(stat(Path::new("/dev/zero")).unwrap(), ObjectVersion::default());
     }
 
     #[cfg(unix)]

@@ -48,7 +48,7 @@ pub(super) fn authority(url: &str) -> &str {
 }
 
 /// The last part of a URL, without the query and percent-encoding of those URLs that have them.
-pub(super) fn file_name(url: &str) -> Cow<'_, str> {
+pub(crate) fn file_name(url: &str) -> Cow<'_, str> {
     let path = match scheme(url) {
         Some("http" | "https") => url.split(['?', '#']).next().unwrap_or(url),
         _ => url,

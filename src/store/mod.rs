@@ -31,10 +31,11 @@ mod runtime;
 mod source;
 mod upload;
 
+pub(crate) use body::ObjectCell;
 pub use body::{Body, Stopper};
-pub(crate) use location::redacted;
+pub(crate) use location::{file_name, redacted};
 pub use object_store;
-pub use source::{GetOptions, GetResponse, ObjectInfo, Source};
+pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
 pub use upload::ObjectWriter;
 
 use crate::{Error, ErrorKind, Result};
@@ -47,6 +48,7 @@ use object::ObjectSource;
 use object_store::ObjectStore;
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use upload::UploadWriter;
@@ -102,40 +104,63 @@ impl Store {
     /// [`ErrorKind::UnsupportedScheme`] and [`ErrorKind::UnsupportedCompression`], which name the feature that is
     /// missing, and errors in the URL or in the settings of its client.
     pub fn open(&self, url: &str) -> Result<Body> {
-        self.open_at(url).map_err(|error| error.in_shard(location::redacted(url)))
-    }
-
-    fn open_at(&self, url: &str) -> Result<Body> {
-        let compression = Compression::of(url)?;
-        let chunks = match self.place(url)? {
-            Place::Local(path) => Chunks::Blocking(Box::new(FileChunks::Unopened(path))),
-            Place::Source(source) => Chunks::Stream(fetch::fetch(source, url.into(), self.0.limits)),
+        let open = || {
+            let compression = Compression::of(url)?;
+            Ok(self.stored(url, 0..u64::MAX)?.compressed(compression))
         };
-        Ok(Body::new(chunks).compressed(compression).named(location::redacted(url)))
+        open().map_err(|error: Error| error.in_shard(location::redacted(url)))
     }
 
     /// Opens the bytes `range` of the object at `url` for reading, of which there are fewer where the object ends
-    /// before `range` does.
+    /// before `range` does, and none where it ends before `range` begins.
+    ///
+    /// A range of no more than [`range_size`](StoreBuilder::range_size) bytes is one request, and an empty one is none.
+    /// The offsets of errors count from the beginning of the object. A server that knows no ranges sends the whole
+    /// object: what stands before `range` is received and passed over.
     ///
     /// # Errors
     ///
     /// As for [`open`](Store::open), and [`ErrorKind::Unsupported`] for an object that is decompressed while it is
     /// read: its bytes have no place of their own.
-    pub fn open_range(&self, url: &str, range: std::ops::Range<u64>) -> Result<Body> {
-        if Compression::of(url)?.is_some() {
-            let message = "a range of a compressed object".to_owned();
-            return Err(Error::from(ErrorKind::Unsupported(message)).in_shard(location::redacted(url)));
-        }
-        let mut at = 0;
-        let chunks = self.open(url)?.map(move |chunk| {
-            let chunk = chunk?;
-            let (from, to) = (range.start.saturating_sub(at), range.end.saturating_sub(at));
-            at += chunk.len() as u64;
-            let clamp =
-                |bound: u64| usize::try_from(bound).map_or(chunk.len(), |bound| bound.min(chunk.len()));
-            Ok(chunk.slice(clamp(from)..clamp(to).max(clamp(from))))
-        });
-        Ok(Body::from_chunks(chunks).named(location::redacted(url)))
+    pub fn open_range(&self, url: &str, range: Range<u64>) -> Result<Body> {
+        let open = || match Compression::of(url)? {
+            Some(_) => Err(ErrorKind::Unsupported("a range of a compressed object".into()).into()),
+            None => self.stored(url, range),
+        };
+        open().map_err(|error: Error| error.in_shard(location::redacted(url)))
+    }
+
+    /// The bytes `range` of the object as they are stored.
+    fn stored(&self, url: &str, range: Range<u64>) -> Result<Body> {
+        let (object, start) = (ObjectCell::default(), range.start);
+        let chunks = match self.place(url)? {
+            _ if range.is_empty() => Chunks::Blocking(Box::new(std::iter::empty())),
+            Place::Local(path) => Chunks::Blocking(Box::new(FileChunks::new(path, range, object.clone()))),
+            Place::Source(source) => {
+                let limits = self.0.limits;
+                Chunks::Stream(fetch::fetch(source, url.into(), range, limits, object.clone()))
+            }
+        };
+        Ok(Body::new(chunks).part_of(object, start).named(location::redacted(url)))
+    }
+
+    /// The size and version of the object at `url`, as stored: compressed objects are not looked into. Blocks.
+    ///
+    /// A file is not opened for it; of any other object one byte is read.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if there is no such object, and whatever else reading it would meet first.
+    pub fn stat(&self, url: &str) -> Result<ObjectVersion> {
+        let stat = || match self.place(url)? {
+            Place::Local(path) => local::stat(&path),
+            Place::Source(_) => {
+                let mut body = self.stored(url, 0..1)?;
+                body.try_for_each(|chunk| chunk.map(drop))?;
+                Ok(body.object().unwrap_or_default())
+            }
+        };
+        stat().map_err(|error: Error| error.in_shard(location::redacted(url)))
     }
 
     /// Lists all objects under the directory `prefix`, at any depth, sorted by URL. Blocks.

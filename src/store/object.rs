@@ -87,11 +87,13 @@ async fn get(store: &dyn ObjectStore, path: &Path, options: GetOptions) -> Resul
         };
         store.get_opts(path, options)
     };
-    let from_start = range.as_ref().is_none_or(|range| range.start == 0);
     let ranged = range.is_some();
     let (result, ranged) = match request(range.map(Into::into)).await {
-        // An empty object has no range to give, and some servers know no ranges at all.
-        Err(object_store::Error::Generic { .. }) if ranged && from_start => (request(None).await, false),
+        // The range may begin after the end, as every range of an empty object does, and some servers know no ranges
+        // at all. An object of a known version is past such questions.
+        Err(object_store::Error::Generic { .. }) if ranged && if_version.is_none() => {
+            (request(None).await, false)
+        }
         result => (result, ranged),
     };
     let result = result.map_err(|error| match error {

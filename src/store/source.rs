@@ -21,7 +21,8 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     ///
     /// [`ErrorKind::NotFound`] says that there is no such object; the shard's URL is added to any error.
     ///
-    /// An empty object must be readable whatever the range: it answers with a size of 0.
+    /// A range that begins at or after the end of the object is no fault: the answer says the size, and holds the
+    /// whole object or an empty range. So an empty object is readable whatever the range.
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>>;
 
     /// Lists all objects under the directory `prefix`, at any depth and in any order.
@@ -113,6 +114,18 @@ impl fmt::Debug for GetResponse {
             .field("version", &self.version)
             .finish_non_exhaustive()
     }
+}
+
+/// What is known of an object that is being read: how large it is and which version.
+///
+/// Two answers that are equal and have a version are of the same bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ObjectVersion {
+    /// The size of the whole object in bytes, as stored: before decompression, and whatever range is read.
+    pub size: Option<u64>,
+    /// What tells this version of the object from others (an ETag or modification time), if anything does.
+    pub version: Option<String>,
 }
 
 /// What a listing or a finished write tells about an object.

@@ -29,6 +29,12 @@ impl Input {
         }
     }
 
+    /// The bytes that are pushed begin at `offset`, not at 0.
+    pub(super) fn starting(mut self, offset: u64) -> Self {
+        self.offset = offset;
+        self
+    }
+
     /// The offset of the next byte that is neither given out, nor skipped, nor gathered for an unfinished piece.
     pub(super) fn offset(&self) -> u64 {
         self.offset
@@ -76,9 +82,15 @@ impl Input {
         size
     }
 
+    /// Leaves out `size` bytes that will not be pushed. What was pushed must have been used up.
+    pub(super) fn leave_out(&mut self, size: u64) {
+        debug_assert!(self.available == 0 && self.gathered.is_empty());
+        self.offset = self.offset.saturating_add(size);
+    }
+
     fn used(&mut self, size: usize) {
         self.available -= size;
-        self.offset += size as u64;
+        self.offset = self.offset.saturating_add(size as u64);
         if self.head.is_empty() {
             self.head = self.tail.pop_front().unwrap_or_default();
         }

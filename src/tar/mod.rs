@@ -1,11 +1,13 @@
 //! From bytes to samples: the sans-I/O tar walker and the grouping of members by key.
 //!
-//! [`Walker`] turns bytes into tar members and [`SampleParser`] turns them into samples; both are state machines that
-//! own no file, socket or thread. [`read`] drives the parser from an iterator or a stream of chunks.
+//! [`Walker`] turns bytes into tar members, [`SampleParser`] turns them into samples, and [`Outline`] only finds where
+//! those stand; all are state machines that own no file, socket or thread. [`read`] drives the parser from an iterator or a stream of chunks.
 
+mod group;
 mod header;
 mod input;
 mod name;
+mod outline;
 mod parser;
 mod read;
 #[cfg(test)]
@@ -15,6 +17,7 @@ mod walker;
 pub use header::EntryKind;
 pub(crate) use name::is_meta;
 pub use name::split_name;
+pub use outline::{FieldOutline, Outline, Outlined, SampleOutline};
 pub use parser::{Parsed, SampleParser};
 pub use read::{Read, read};
 pub use walker::{Entry, Event, Limits, Walker};

@@ -95,6 +95,10 @@ pub struct Walker {
     first_header: Option<u64>,
     extension: Extension,
     global: Extension,
+    /// A global pax header said something of a member.
+    global_used: bool,
+    /// The input ends where a member may begin, not where the archive does.
+    cut: bool,
 }
 
 #[derive(Debug, Default)]
@@ -108,8 +112,8 @@ enum State {
     Extension(Meaning, u64),
     /// The content of a file comes next.
     Body(u64),
-    /// This many bytes are passed over: content that nobody wants, and padding.
-    Skip(u64),
+    /// So many bytes are passed over: content that nobody wants, and then padding.
+    Skip { left: u64, padding: u64 },
     /// Nothing comes any more: the input has ended, or is damaged.
     Done,
 }
@@ -148,8 +152,43 @@ impl Walker {
     /// Passes over the content of the file that [`next`](Walker::next) has just announced.
     pub fn skip_body(&mut self) {
         if let State::Body(size) = self.state {
-            self.state = State::Skip(padded(size));
+            self.state = passing_over(size);
         }
+    }
+
+    /// The bytes pushed begin at `offset` of the archive, where a member begins.
+    pub(super) fn starting(mut self, offset: u64) -> Self {
+        self.input = self.input.starting(offset);
+        self
+    }
+
+    /// The input ends where a member may begin: that counts as an end-of-archive marker.
+    pub(super) fn cut(mut self) -> Self {
+        self.cut = true;
+        self
+    }
+
+    /// The offset up to which the bytes that come next are passed over.
+    pub(super) fn wanted(&self) -> u64 {
+        let left = if let State::Skip { left, .. } = self.state { left } else { 0 };
+        self.offset().saturating_add(left)
+    }
+
+    /// The bytes up to `offset`, which must all be passed over, are left out of the input: it goes on there.
+    pub(super) fn skip_to(&mut self, offset: u64) {
+        if let State::Skip { left, .. } = &mut self.state {
+            let skipped = offset.saturating_sub(self.input.offset()).min(*left);
+            *left -= skipped;
+            let absent = self.input.skip(skipped);
+            if absent > 0 {
+                self.input.leave_out(absent);
+            }
+        }
+    }
+
+    /// Whether a global pax header has said something of a member, which then means less without what stands before it.
+    pub(super) fn global_used(&self) -> bool {
+        self.global_used
     }
 
     /// How many bytes of the archive have been used up.
@@ -180,28 +219,25 @@ impl Walker {
                 }
                 State::Extension(meaning, size) => {
                     let Some(content) = self.input.take(size as usize) else { return self.starved(size) };
-                    self.state = State::Skip(padded(size) - size);
-                    let at = self.first_header.unwrap_or_default();
+                    self.state = padding_of(size);
+                    let at = self.first_header.unwrap_or(self.offset().saturating_sub(size + BLOCK as u64));
                     match meaning {
                         Meaning::Pax => self.extension.read_pax(&content),
                         Meaning::LongName => self.extension.read_long_name(&content),
-                        Meaning::GlobalPax => {
-                            self.first_header = None;
-                            self.global.override_with(&content)
-                        }
+                        Meaning::GlobalPax => self.global.override_with(&content),
                     }
                     .map_err(|error| error.at_offset(at))?;
                 }
                 State::Body(size) => {
                     let Some(content) = self.input.take(size as usize) else { return self.starved(size) };
-                    self.state = State::Skip(padded(size) - size);
+                    self.state = padding_of(size);
                     return Ok(Event::Body(content));
                 }
-                State::Skip(size) => match self.input.skip(size) {
+                State::Skip { left, padding } => match self.input.skip(left) {
                     0 => self.state = State::Header,
                     left => {
-                        self.state = State::Skip(left);
-                        return self.starved(left);
+                        self.state = State::Skip { left, padding };
+                        return self.starved(if left > padding { left - padding } else { left });
                     }
                 },
                 State::Done => return Ok(Event::End),
@@ -213,7 +249,8 @@ impl Walker {
     fn header(&mut self, block: &Bytes, at: u64) -> Result<Option<Event>> {
         let parsed = header::parse(block, &mut self.extension, &self.global)?;
         let first = match parsed {
-            Block::Zeros => at,
+            // A global header belongs to no member.
+            Block::Zeros | Block::GlobalPax { .. } => at,
             _ => *self.first_header.get_or_insert(at),
         };
         match parsed {
@@ -235,9 +272,13 @@ impl Walker {
             }
             Block::GlobalPax { size } => self.extension(Meaning::GlobalPax, size)?,
             Block::LongName { size } => self.extension(Meaning::LongName, size)?,
-            Block::Ignored { size } => self.state = State::Skip(self.end_of(at, size)? - at - BLOCK as u64),
+            Block::Ignored { size } => {
+                self.end_of(at, size)?;
+                self.state = passing_over(size);
+            }
             Block::Member { name, kind, size } => {
                 self.first_header = None;
+                self.global_used |= self.global.path.is_some() || self.global.size.is_some();
                 self.end_of(at, size)?;
                 let member = || String::from_utf8_lossy(&name).into_owned();
                 if kind == EntryKind::File && size > self.limits.member {
@@ -247,7 +288,7 @@ impl Walker {
                 }
                 self.state = match kind {
                     EntryKind::File => State::Body(size),
-                    _ => State::Skip(padded(size)),
+                    _ => passing_over(size),
                 };
                 let data_offset = at + BLOCK as u64;
                 return Ok(Some(Event::Entry(Entry { name, kind, size, offset: first, data_offset })));
@@ -283,12 +324,23 @@ impl Walker {
             self.state = State::Done;
             return Ok(Event::End);
         }
-        let missing = wanted - if matches!(self.state, State::Skip(_)) { 0 } else { gathered as u64 };
+        if self.cut && matches!(self.state, State::Header) && gathered == 0 && self.first_header.is_none() {
+            self.state = State::Ended;
+            return Ok(Event::EndOfArchive);
+        }
+        let missing = wanted - gathered as u64;
         Err(Error::from(ErrorKind::Truncated { missing }).at_offset(self.input.offset()))
     }
 }
 
-/// A size rounded up to whole blocks. Sizes near the end of `u64` were refused with their header.
-fn padded(size: u64) -> u64 {
-    size.next_multiple_of(BLOCK as u64)
+/// Passes over content of `size` bytes, padding included. Sizes near the end of `u64` were refused with their header.
+fn passing_over(size: u64) -> State {
+    let left = size.next_multiple_of(BLOCK as u64);
+    State::Skip { left, padding: left - size }
+}
+
+/// Passes over the padding after content of `size` bytes.
+fn padding_of(size: u64) -> State {
+    let padding = size.next_multiple_of(BLOCK as u64) - size;
+    State::Skip { left: padding, padding }
 }

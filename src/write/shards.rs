@@ -6,6 +6,7 @@ use super::pattern::ShardPattern;
 use super::tar::{Layout, TarWriter, whole_archive};
 use crate::Sample;
 use crate::error::{ErrorKind, Result};
+use crate::index::{self, Index, LayoutBuilder, ShardIndex};
 use crate::store::{ObjectWriter, Store, redacted};
 use std::fmt;
 use std::io;
@@ -24,6 +25,16 @@ pub struct ShardInfo {
     pub bytes: u64,
     /// The size of its tar archive before compression, in bytes.
     pub archive_bytes: u64,
+    /// Where its samples stand. An [`Index`] of the series is collected from these:
+    /// `infos.iter().collect::<Index>()`.
+    pub index: ShardIndex,
+}
+
+/// The index of the shards that were written.
+impl<'a> FromIterator<&'a ShardInfo> for Index {
+    fn from_iter<I: IntoIterator<Item = &'a ShardInfo>>(shards: I) -> Self {
+        shards.into_iter().map(|shard| shard.index.clone()).collect()
+    }
 }
 
 /// Writes samples into a numbered series of shards.
@@ -66,6 +77,7 @@ pub struct ShardWriterBuilder {
     start_shard: u64,
     options: TarOptions,
     store: Store,
+    index: bool,
     on_shard: OnShard,
 }
 
@@ -81,6 +93,7 @@ impl ShardWriter {
             start_shard: 0,
             options: TarOptions::new(),
             store: Store::default(),
+            index: false,
             on_shard: Box::new(|_| ()),
         }
     }
@@ -134,22 +147,37 @@ impl ShardWriter {
         });
         self.broken = opened.is_err();
         let tar = opened.map_err(|error| error.in_shard(redacted(&url)))?;
-        Ok(Shard { url, samples: 0, tar })
+        Ok(Shard { url, samples: 0, tar, layout: LayoutBuilder::default() })
     }
 
     fn close(&mut self) -> Result<()> {
         let Some(shard) = self.current.take() else { return Ok(()) };
         let url = shard.url.clone();
-        let info = shard.finish();
+        let info = shard.finish(self.compression).and_then(|info| self.keep_index(&info).map(|()| info));
         self.broken = info.is_err();
         let info = info.map_err(|error| error.in_shard(redacted(&url)))?;
         (self.settings.on_shard)(&info);
         self.done.push(info);
         Ok(())
     }
+
+    /// Writes the index beside a shard, which must be published by then: the index names its version.
+    fn keep_index(&self, info: &ShardInfo) -> Result<()> {
+        match index::beside(&info.url).filter(|_| self.settings.index) {
+            Some(place) => index::keep(&self.settings.store, &place, &info.index),
+            None => Ok(()),
+        }
+    }
 }
 
 impl ShardWriterBuilder {
+    /// Writes the index of each shard beside it, at the shard's URL with `.index.json` added, where an
+    /// [`IndexBuilder`](crate::index::IndexBuilder::beside) looks for it. Default: no.
+    pub fn index(mut self, beside: bool) -> Self {
+        self.index = beside;
+        self
+    }
+
     /// The most samples in a shard: 100 000 by default.
     pub fn max_count(mut self, samples: u64) -> Self {
         self.max_count = samples;
@@ -223,7 +251,7 @@ impl fmt::Debug for ShardWriter {
 
 impl fmt::Debug for ShardWriterBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pattern, max_count, max_bytes, start_shard, options, store, on_shard: _ } = self;
+        let Self { pattern, max_count, max_bytes, start_shard, options, store, index, on_shard: _ } = self;
         f.debug_struct("ShardWriterBuilder")
             .field("pattern", pattern)
             .field("max_count", max_count)
@@ -231,6 +259,7 @@ impl fmt::Debug for ShardWriterBuilder {
             .field("start_shard", start_shard)
             .field("options", options)
             .field("store", store)
+            .field("index", index)
             .finish_non_exhaustive()
     }
 }
@@ -240,6 +269,7 @@ struct Shard {
     url: String,
     samples: u64,
     tar: TarWriter<Compressor<Box<dyn ObjectWriter>>>,
+    layout: LayoutBuilder,
 }
 
 impl Shard {
@@ -248,14 +278,19 @@ impl Shard {
     }
 
     fn append(&mut self, layout: &Layout<'_>) -> Result<()> {
+        let at = self.tar.written();
         self.tar.append(layout)?;
+        self.layout.push(at, layout.places(at));
         self.samples += 1;
         Ok(())
     }
 
-    fn finish(self) -> Result<ShardInfo> {
-        let archive_bytes = whole_archive(self.tar.written());
-        let object = self.tar.finish()?.finish()?.finish()?;
-        Ok(ShardInfo { url: self.url, samples: self.samples, bytes: object.size, archive_bytes })
+    fn finish(self, compression: Compression) -> Result<ShardInfo> {
+        let Self { url, samples, tar, layout } = self;
+        let archive_bytes = whole_archive(tar.written());
+        let object = tar.finish()?.finish()?.finish()?;
+        let layout = layout.finish(compression == Compression::None);
+        let index = ShardIndex::new(&*url, Some(object.size), object.version.as_deref(), layout);
+        Ok(ShardInfo { url, samples, bytes: object.size, archive_bytes, index })
     }
 }

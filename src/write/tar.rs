@@ -38,7 +38,7 @@ impl TarOptions {
             let mut head = Vec::with_capacity(BLOCK);
             push_headers(&mut head, &name, body.len() as u64, self);
             layout.size += head.len() as u64 + (body.len() as u64).next_multiple_of(BLOCK as u64);
-            layout.members.push(Member { name, head, body });
+            layout.members.push(Member { field, name, head, body });
         }
         Ok(layout)
     }
@@ -47,15 +47,27 @@ impl TarOptions {
 /// A sample as it will stand in the archive.
 pub(super) struct Layout<'a> {
     key: &'a str,
-    members: Vec<Member>,
+    members: Vec<Member<'a>>,
     /// The bytes it takes in the archive, with headers and padding.
     pub(super) size: u64,
 }
 
-struct Member {
+struct Member<'a> {
+    field: &'a str,
     name: String,
     head: Vec<u8>,
     body: Bytes,
+}
+
+impl Layout<'_> {
+    /// The fields, and the offset and size of their content if the sample is written at offset `at`.
+    pub(super) fn places(&self, mut at: u64) -> impl Iterator<Item = (&str, u64, u64)> {
+        self.members.iter().map(move |Member { field, head, body, .. }| {
+            let offset = at + head.len() as u64;
+            at = offset + (body.len() as u64).next_multiple_of(BLOCK as u64);
+            (*field, offset, body.len() as u64)
+        })
+    }
 }
 
 /// Writes samples as a tar archive.
@@ -136,7 +148,7 @@ impl<W: Write> TarWriter<W> {
         if self.keys.contains(layout.key) {
             return Err(unwritable("this key is in the archive already"));
         }
-        for Member { name, head, body } in &layout.members {
+        for Member { name, head, body, .. } in &layout.members {
             let padding = [0; BLOCK];
             let padding = &padding[..body.len().next_multiple_of(BLOCK) - body.len()];
             self.guarded(|out| {

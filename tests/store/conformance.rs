@@ -4,9 +4,10 @@ use crate::support::noise;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use shardstream::store::object_store::memory::InMemory;
-use shardstream::store::{Store, StoreBuilder};
+use shardstream::store::{Body, Store, StoreBuilder};
 use shardstream::{ErrorKind, Result};
 use std::io::Write;
+use std::ops::Range;
 use std::sync::Arc;
 
 const RANGE: usize = 1000;
@@ -28,8 +29,17 @@ pub(crate) fn write(store: &Store, url: &str, content: &[u8]) {
 
 /// The object through the blocking and through the asynchronous face, which must agree.
 pub(crate) fn read(store: &Store, url: &str) -> Result<Bytes> {
-    let blocking = store.open(url)?.read_all();
-    let chunks = store.open(url)?.into_stream().try_collect::<Vec<_>>();
+    both_faces(url, || store.open(url))
+}
+
+/// A range of the object through both faces.
+pub(crate) fn read_range(store: &Store, url: &str, range: Range<u64>) -> Result<Bytes> {
+    both_faces(url, || store.open_range(url, range.clone()))
+}
+
+fn both_faces(url: &str, open: impl Fn() -> Result<Body>) -> Result<Bytes> {
+    let blocking = open()?.read_all();
+    let chunks = open()?.into_stream().try_collect::<Vec<_>>();
     let asynchronous = futures::executor::block_on(chunks).map(|chunks| Bytes::from(chunks.concat()));
     match (&blocking, &asynchronous) {
         (Ok(one), Ok(other)) => assert!(one == other, "the faces differ: {url}"),
@@ -52,12 +62,51 @@ pub(crate) fn reading(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(
         put(name, &content);
         assert!(read(store, &url(name)).unwrap() == content, "{name}");
     }
+    ranged(store, &url("ranged.tar"), &|content| put("ranged.tar", content));
     compressed(store, url, put);
     let missing = url("missing.tar");
     let error = read(store, &missing).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NotFound(_)), "{error:?}");
     assert_eq!(error.location().shard(), Some(missing.as_str()));
+    for error in [read_range(store, &missing, 9..17).unwrap_err(), store.stat(&missing).unwrap_err()] {
+        assert!(matches!(error.kind(), ErrorKind::NotFound(_)), "{error:?}");
+        assert_eq!(error.location().shard(), Some(missing.as_str()));
+    }
     inside_executors(store, &url("plain.tar"));
+}
+
+/// Every range of small objects, and those of a larger one that begin and end around the borders of requests. `put` puts
+/// the object at `url`.
+fn ranged(store: &Store, url: &str, put: &dyn Fn(&[u8])) {
+    let check = |content: &[u8], start: usize, end: usize| {
+        let expected =
+            &content[start.min(content.len())..end.min(content.len()).max(start.min(content.len()))];
+        let found = read_range(store, url, start as u64..end as u64).unwrap();
+        assert!(found == expected, "{start}..{end} of {url}, which has {} bytes", content.len());
+    };
+    for length in [0, 1, 7] {
+        let content = noise(length);
+        put(&content);
+        for start in 0..length + 3 {
+            (start..length + 3).for_each(|end| check(&content, start, end));
+        }
+        assert_eq!(store.stat(url).unwrap().size, Some(length as u64));
+    }
+    let content = noise(3 * RANGE + 7);
+    put(&content);
+    let places = [1, RANGE, RANGE + 1, 2 * RANGE - 1, 3 * RANGE + 6, 3 * RANGE + 7, 9 * RANGE];
+    for (i, start) in places.into_iter().enumerate() {
+        places[i + 1..].iter().for_each(|end| check(&content, start, *end));
+    }
+    let stat = store.stat(url).unwrap();
+    assert_eq!(stat.size, Some(content.len() as u64));
+    for mut body in [store.open(url).unwrap(), store.open_range(url, 5..RANGE as u64 + 5).unwrap()] {
+        assert_eq!(body.object(), None);
+        assert!(body.next().unwrap().is_ok());
+        assert_eq!(body.object().as_ref(), Some(&stat));
+    }
+    let whole = store.open_range(url, 0..u64::MAX).unwrap().read_all().unwrap();
+    assert!(whole == content);
 }
 
 type Compress = fn(&[u8]) -> Vec<u8>;
@@ -79,6 +128,10 @@ fn compressed(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[
         let bytes = [compress(&first), compress(&second)].concat();
         put(&name, &bytes);
         assert!(read(store, &url(&name)).unwrap() == whole, "{suffix}");
+        let mut body = store.open(&url(&name)).unwrap();
+        assert!(body.next().unwrap().is_ok());
+        assert_eq!(body.object().unwrap().size, Some(bytes.len() as u64));
+        assert_eq!(body.object().unwrap(), store.stat(&url(&name)).unwrap());
         put(&name, &bytes[..bytes.len() - 1]);
         let error = read(store, &url(&name)).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Io(_)), "truncated {suffix}: {error:?}");
@@ -137,6 +190,15 @@ pub(crate) fn writing(store: &Store, base: &str) {
     assert_eq!(list(&url("large")), [(url("large/a.tar"), large.len() as u64)]);
 }
 
+/// Listing and reading tell the same version, where they ask the same place for it.
+fn listed_as_read(store: &Store, base: &str) {
+    for info in store.list(base).unwrap() {
+        let stat = store.stat(&info.url).unwrap();
+        assert!(stat.version.is_some());
+        assert_eq!((stat.size, stat.version), (Some(info.size), info.version), "{}", info.url);
+    }
+}
+
 #[test]
 fn local_paths() {
     let directory = tempfile::tempdir().unwrap();
@@ -147,6 +209,8 @@ fn local_paths() {
     writing(&store, &format!("{base}/writing"));
     let error = store.list(&format!("{base}/nowhere")).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NotFound(_)), "{error:?}");
+    assert!(matches!(store.stat(base).unwrap_err().kind(), ErrorKind::Io(_)));
+    listed_as_read(&store, base);
 }
 
 #[test]
@@ -169,4 +233,5 @@ fn memory() {
     reading(&store, &url, &|name, content| write(&store, &url(name), content));
     writing(&Store::builder().with_object_store("mem://", memory).build(), "mem://writing");
     assert!(store.list("mem://nowhere").unwrap().is_empty());
+    listed_as_read(&store, "mem://reading");
 }

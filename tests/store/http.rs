@@ -302,3 +302,75 @@ fn web_servers_are_not_listed_or_written_to() {
     let error = store.create("http://127.0.0.1:1/a").unwrap().finish().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
 }
+
+/// Reads a range of 4500 bytes from a server that follows `script`.
+fn ranged(
+    range: std::ops::Range<u64>,
+    script: impl Fn(&Request, &[u8]) -> Reply + Send + Sync + 'static,
+) -> (shardstream::Result<()>, Vec<Request>) {
+    let content = noise(4500);
+    let server = Server::start({
+        let content = content.clone();
+        move |request| script(request, &content)
+    });
+    let store = small_ranges().retries(3).build();
+    let result = store.open_range(&server.url("/a.tar"), range.clone()).unwrap().read_all();
+    let expected = &content[range.start.min(4500) as usize..range.end.min(4500) as usize];
+    (result.map(|bytes| assert!(bytes == expected, "wrong bytes of {range:?}")), server.requests())
+}
+
+#[test]
+fn a_small_range_is_one_request() {
+    for range in [0..1, 700..1700, 4400..4500, 4400..4600] {
+        let (result, requests) = ranged(range.clone(), honest);
+        result.unwrap();
+        let asked: Vec<_> = requests.iter().filter_map(Request::range).collect();
+        assert_eq!(asked, [(range.start as usize, range.end as usize - 1)]);
+    }
+}
+
+#[test]
+fn a_cut_in_a_range_is_continued_at_the_byte() {
+    for cut in [1, 499, 999] {
+        let (result, requests) = ranged(700..3200, move |request, content| {
+            let reply = honest(request, content);
+            if request.range() == Some((1700, 2699)) { reply.cut(cut) } else { reply }
+        });
+        result.unwrap();
+        let rest = requests.iter().filter(|request| request.range() == Some((1700 + cut, 2699)));
+        assert_eq!((rest.count(), requests.len()), (1, 4), "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_range_of_a_server_without_ranges_is_cut_out_of_the_whole() {
+    for framing in [Framing::Length, Framing::Chunked, Framing::Close] {
+        for range in [0..10, 1700..3200, 4499..4600, 4500..4600, 9000..9001] {
+            let (result, requests) =
+                ranged(range, move |_, content| Reply::new(200, content).framed(framing));
+            result.unwrap();
+            assert_eq!(requests.len(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_range_after_the_end_is_empty() {
+    for range in [4500..4501, 9000..20_000] {
+        let (result, _) = ranged(range.clone(), honest);
+        result.unwrap();
+        let (result, _) = ranged(range, |request, content| honest(request, content).without("Content-Range"));
+        result.unwrap();
+    }
+}
+
+#[test]
+fn a_change_between_requests_of_a_range_is_an_error() {
+    let (result, _) = ranged(700..4200, |request, content| {
+        Reply::object(request, content, if request.number < 2 { TAG } else { "\"v2\"" })
+    });
+    let error = result.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error:?}");
+    let offset = error.location().offset().unwrap();
+    assert!((1700..4200).contains(&offset) && (offset - 700) % 1000 == 0, "{offset}");
+}

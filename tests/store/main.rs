@@ -8,4 +8,5 @@ mod conformance;
 mod emulators;
 #[cfg(feature = "http")]
 mod http;
+mod ranged;
 mod ranges;

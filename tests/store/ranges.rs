@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex};
 type Script = dyn Fn(usize, &GetOptions) -> Result<GetResponse> + Send + Sync;
 
 /// Answers the `n`-th request as the script says.
-struct Scripted {
+pub(crate) struct Scripted {
     script: Box<Script>,
-    requests: Mutex<Vec<GetOptions>>,
+    pub(crate) requests: Mutex<Vec<GetOptions>>,
     bodies: Arc<AtomicUsize>,
 }
 
@@ -37,7 +37,7 @@ impl Source for Scripted {
     }
 }
 
-fn scripted(
+pub(crate) fn scripted(
     script: impl Fn(usize, &GetOptions) -> Result<GetResponse> + Send + Sync + 'static,
 ) -> (Arc<Scripted>, Store) {
     let source =
@@ -47,9 +47,9 @@ fn scripted(
 }
 
 /// The honest answer, in chunks of 300 bytes.
-fn honest(content: &Bytes, options: &GetOptions) -> GetResponse {
+pub(crate) fn honest(content: &Bytes, options: &GetOptions) -> GetResponse {
     let size = content.len() as u64;
-    let range = options.range.clone().map(|range| range.start..range.end.min(size));
+    let range = options.range.clone().map(|range| range.start.min(size)..range.end.min(size));
     let part = match &range {
         Some(range) => content.slice(range.start as usize..range.end as usize),
         None => content.clone(),
@@ -61,7 +61,7 @@ fn honest(content: &Bytes, options: &GetOptions) -> GetResponse {
     response
 }
 
-fn content(length: usize) -> Bytes {
+pub(crate) fn content(length: usize) -> Bytes {
     noise(length).into()
 }
 

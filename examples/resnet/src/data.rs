@@ -1,7 +1,7 @@
 //! The input pipeline: from tar shards to batches on the host.
 
 use crate::augment::{Draw, augment};
-pub use crate::standin::State;
+use shardstream::State;
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, Result};
 
@@ -131,18 +131,12 @@ impl Data {
 
     /// The batches of one epoch, counted from 0. With the seed the epoch decides order and augmentation.
     pub fn batches(&self, epoch: u64) -> impl Iterator<Item = Result<HostBatch, DataError>> + Send + use<> {
-        // STAND-IN: with the loader's own state this is `self.0.epoch(epoch)`, and the batch has its state.
-        self.0.epoch(epoch).enumerate().map(move |(number, batch)| {
-            let mut batch = HostBatch::from(batch?);
-            batch.state = Some(State::new(epoch, number + 1));
-            Ok(batch)
-        })
+        self.0.epoch(epoch).map(host)
     }
 
     /// The state before the first batch of an epoch.
     pub fn start(&self, epoch: u64) -> State {
-        // STAND-IN: `self.0.epoch(epoch).state()`.
-        State::new(epoch, 0)
+        self.0.epoch(epoch).state()
     }
 
     /// The batches that the epoch of `state` still has after it.
@@ -150,9 +144,12 @@ impl Data {
         &self,
         state: &State,
     ) -> Result<impl Iterator<Item = Result<HostBatch, DataError>> + Send + use<>, DataError> {
-        // STAND-IN: `self.0.restore(state)?`, which reads no batch again.
-        Ok(self.batches(state.epoch()).skip(state.batches))
+        Ok(self.0.restore(state)?.map(host))
     }
+}
+
+fn host(batch: Result<Batch<Item>>) -> Result<HostBatch, DataError> {
+    Ok(HostBatch::from(batch?))
 }
 
 fn label(class: i64, classes: usize) -> Result<i32> {
@@ -179,9 +176,10 @@ fn pixels(image: Image, size: usize) -> Result<Vec<u8>> {
 impl From<Batch<Item>> for HostBatch {
     fn from(batch: Batch<Item>) -> Self {
         let valid = batch.valid();
+        let state = batch.state().cloned();
         let (images, mut labels): (Vec<Vec<u8>>, Vec<i32>) = batch.unzip();
         labels[valid..].fill(-1);
-        HostBatch { images: images.concat(), labels, valid, state: None }
+        HostBatch { images: images.concat(), labels, valid, state }
     }
 }
 

@@ -18,7 +18,6 @@ pub mod progress;
 pub mod report;
 pub mod schedule;
 pub mod shards;
-pub mod standin;
 pub mod synthetic;
 pub mod train;
 pub mod wheel;

@@ -1,9 +1,10 @@
 //! A network on its devices.
 
 use crate::artifact::{Artifact, Manifest};
-use crate::data::{HostBatch, State};
+use crate::data::HostBatch;
 use crate::error::{Error, Result};
 use crate::pjrt::{Buffer, Client, CompileOptions, Executable};
+use shardstream::State;
 
 /// The compiled programs and the state of a training.
 #[derive(Debug)]

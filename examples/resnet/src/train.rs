@@ -1,13 +1,14 @@
 //! The training loop and its report.
 
 use crate::checkpoint::{Checkpoint, Saved, Saver};
-use crate::data::{HostBatches, Source, Split, State};
+use crate::data::{HostBatches, Source, Split};
 use crate::error::{Error, Result};
 use crate::feed::Feed;
 use crate::model::{DeviceBatch, Model, StepResult, count};
 use crate::pjrt::Buffer;
 use crate::report::{Clock, Epoch, Progress, Running, Summary, Tally, rate, share};
 use crate::schedule::Schedule;
+use shardstream::State;
 use std::collections::VecDeque;
 use std::io::Write;
 use std::time::{Duration, Instant};

@@ -5,12 +5,13 @@ mod common;
 use common::{client, model, options};
 use resnet::Error;
 use resnet::artifact::Artifact;
-use resnet::data::{DataError, HostBatch, HostBatches, Source, Split, State};
+use resnet::data::{DataError, HostBatch, HostBatches, Source, Split};
 use resnet::model::{Model, count};
 use resnet::pjrt::{self, CompileOptions, Plugin, Signature, Spec};
 use resnet::plugin;
 use resnet::report::Summary;
 use resnet::train::{self, Start};
+use shardstream::State;
 use std::cell::RefCell;
 use std::io::Write;
 

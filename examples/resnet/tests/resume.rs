@@ -6,10 +6,11 @@ use common::{client, losses, model, options, synthetic};
 use resnet::Error;
 use resnet::artifact::Artifact;
 use resnet::checkpoint::{self, Checkpoints, Saver};
-use resnet::data::{DataError, HostBatches, Sets, Source, Split, State};
+use resnet::data::{DataError, HostBatches, Sets, Source, Split};
 use resnet::model::Model;
 use resnet::report::Summary;
 use resnet::train::{Options, Start, train};
+use shardstream::State;
 use std::path::Path;
 
 /// The data of [`synthetic`], until it fails.

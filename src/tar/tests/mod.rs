@@ -3,6 +3,7 @@
 mod damage;
 mod dialects;
 mod grouping;
+mod pieces;
 mod properties;
 
 use super::*;

@@ -5,7 +5,7 @@ use futures::executor::block_on_stream;
 use proptest::prelude::*;
 
 /// A few samples with names and contents of all sorts.
-fn members() -> impl Strategy<Value = Vec<(String, Vec<u8>)>> {
+pub(super) fn members() -> impl Strategy<Value = Vec<(String, Vec<u8>)>> {
     let name = prop_oneof!["[a-c]{1,2}", "[a-c]/[a-c]{1,3}", "[a-z]{120,130}", "[é-í]{1,3}/[x-z]"];
     let extension = prop_oneof!["[a-c]{1,3}", Just("SEG.png".into())];
     let content = prop::collection::vec(any::<u8>(), 0..1500);
@@ -17,14 +17,14 @@ fn members() -> impl Strategy<Value = Vec<(String, Vec<u8>)>> {
     })
 }
 
-fn chunks(bytes: &[u8], cuts: &[usize]) -> Vec<Bytes> {
+pub(super) fn chunks(bytes: &[u8], cuts: &[usize]) -> Vec<Bytes> {
     let mut cuts: Vec<usize> =
         cuts.iter().map(|cut| cut % (bytes.len() + 1)).chain([0, bytes.len()]).collect();
     cuts.sort_unstable();
     cuts.windows(2).map(|pair| Bytes::copy_from_slice(&bytes[pair[0]..pair[1]])).collect()
 }
 
-fn built(members: &[(String, Vec<u8>)]) -> Vec<u8> {
+pub(super) fn built(members: &[(String, Vec<u8>)]) -> Vec<u8> {
     archive(&members.iter().map(|(name, content)| (&**name, &**content)).collect::<Vec<_>>())
 }
 

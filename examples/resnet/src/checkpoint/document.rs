@@ -2,13 +2,12 @@
 
 use super::{Error, Result};
 use crate::artifact::{Manifest, StateBuffer};
-use crate::data::State;
 use crate::hex;
 use crate::report::Progress;
 use crate::train::Options;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use shardstream::{Array, ErrorKind, Sample, Value};
+use shardstream::{Array, ErrorKind, Sample, State, Value};
 
 /// Changes with the meaning of what is written.
 pub(super) const VERSION: u64 = 1;
@@ -203,9 +202,11 @@ pub(super) fn decode(
     let text = String::from_utf8_lossy(content(&sample, DATA).map_err(damaged)?);
     let data: State = text.parse().map_err(|e| damaged(format!("{DATA}: {e}")))?;
     let progress = meta.progress;
-    if data.epoch() != progress.epochs.len() as u64 {
-        let (data, epochs) = (data.epoch(), progress.epochs.len());
-        return Err(damaged(format!("its data is in epoch {data}, and its network in {epochs}")));
+    let (fed, learnt) =
+        ((data.epoch(), data.samples()), (progress.epochs.len() as u64, progress.running.samples()));
+    if fed != learnt {
+        let at = |(epoch, samples)| format!("sample {samples} of epoch {epoch}");
+        return Err(damaged(format!("its data is at {}, and its network at {}", at(fed), at(learnt))));
     }
     let tensors = buffers.iter().map(|b| tensor(&sample, b)).collect::<std::result::Result<_, _>>();
     let tensors = tensors.map_err(damaged)?;

@@ -1,8 +1,8 @@
 //! Writing checkpoints beside the training.
 
 use super::{Checkpoint, Checkpoints, Error, Result};
-use crate::data::State;
 use crate::report::Progress;
+use shardstream::State;
 use std::fmt;
 use std::thread::JoinHandle;
 use std::time::Duration;

@@ -1,8 +1,10 @@
 use super::*;
 use crate::report::{Progress, Running, Tally};
 use crate::schedule::Schedule;
+use shardstream::State;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 fn options() -> Options {
@@ -32,8 +34,23 @@ fn checkpoint(step: u64) -> Checkpoint {
     Checkpoint { progress, data: state(0, step), tensors }
 }
 
-fn state(epoch: u64, batches: u64) -> crate::data::State {
-    format!(r#"{{"epoch":{epoch},"batches":{batches}}}"#).parse().unwrap()
+/// The state after so many batches of 64 samples.
+fn state(epoch: u64, batches: u64) -> State {
+    static LOADER: OnceLock<(tempfile::TempDir, Loader<Sample>)> = OnceLock::new();
+    let (_, loader) = LOADER.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let url = dir.path().join("data.tar");
+        let mut tar = TarWriter::new(fs::File::create(&url).unwrap());
+        for key in 0..64 * 20 {
+            tar.write(&Sample::new(key.to_string()).with("txt", "x")).unwrap();
+        }
+        tar.finish().unwrap();
+        let dataset = Dataset::builder(url.to_str().unwrap()).build().unwrap();
+        (dir, Loader::builder(dataset).batch(64))
+    });
+    let mut of = loader.epoch(epoch);
+    of.by_ref().take(batches as usize).for_each(|batch| drop(batch.unwrap()));
+    of.state()
 }
 
 fn bits(tensors: &[Vec<f32>]) -> Vec<Vec<u32>> {
@@ -41,9 +58,7 @@ fn bits(tensors: &[Vec<f32>]) -> Vec<Vec<u32>> {
 }
 
 fn same(a: &Checkpoint, b: &Checkpoint) -> bool {
-    a.progress == b.progress
-        && a.data.to_string() == b.data.to_string()
-        && bits(&a.tensors) == bits(&b.tensors)
+    a.progress == b.progress && a.data == b.data && bits(&a.tensors) == bits(&b.tensors)
 }
 
 /// A directory with checkpoints at these steps.
@@ -119,7 +134,8 @@ fn the_newest_is_the_one_with_most_steps_in_this_very_place() {
         fs::write(path, "").unwrap();
     }
     assert!(place.newest().unwrap().unwrap().ends_with("checkpoint-00000010.tar"));
-    place.write(checkpoint(123_456_789)).unwrap();
+    let url = place.newest().unwrap().unwrap();
+    fs::rename(&url, url.replace("-00000010.", "-123456789.")).unwrap();
     assert!(place.newest().unwrap().unwrap().ends_with("checkpoint-123456789.tar"));
 }
 
@@ -193,9 +209,12 @@ fn forged(change: impl Fn(Sample) -> Sample) -> Error {
 }
 
 #[test]
-fn data_and_network_of_different_epochs_are_refused() {
+fn data_and_network_of_different_steps_are_refused() {
     let e = forged(|sample| sample.with("data.json", state(1, 3).to_string().into_bytes()));
-    assert!(e.to_string().contains("its data is in epoch 1, and its network in 0"), "{e}");
+    let places = "its data is at sample 192 of epoch 1, and its network at sample 192 of epoch 0";
+    assert!(e.to_string().contains(places), "{e}");
+    let e = forged(|sample| sample.with("data.json", state(0, 4).to_string().into_bytes()));
+    assert!(e.to_string().contains("at sample 256 of epoch 0, and its network at sample 192"), "{e}");
 }
 
 #[test]

@@ -1,0 +1,229 @@
+//! Indexing many shards, several at a time.
+
+use super::{Index, ShardIndex, keep, scan};
+use crate::error::{ErrorKind, Result};
+use crate::shards::ShardList;
+use crate::store::Store;
+use crate::tar::Limits;
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+type OnShard = Box<dyn FnMut(&ShardIndex) + Send>;
+
+/// The options of an [`Index`] that is built from shards; see [`Index::builder`].
+#[must_use = "nothing is indexed until the index is built"]
+pub struct IndexBuilder {
+    store: Store,
+    threads: usize,
+    beside: bool,
+    cache: Option<PathBuf>,
+    limits: Limits,
+    on_shard: OnShard,
+}
+
+impl Index {
+    /// Begins an index that is built from the headers of shards.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    /// use shardstream::Index;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
+    /// # let mut writer = ShardWriter::builder(&pattern).max_count(2).build()?;
+    /// # for i in 0..5 { writer.write(&Sample::new(format!("{i:04}")).with("cls", i).with("txt", "hello"))?; }
+    /// # writer.finish()?;
+    /// # let pattern = pattern.replace("%06d", "{000000..000002}");
+    /// let shards = ShardList::expand(&pattern)?; // such as "gs://bucket/train-{000000..000146}.tar"
+    /// let index = Index::builder().build(&shards)?;
+    /// assert_eq!((index.len(), index.samples()), (3, 5));
+    ///
+    /// let shard = index.get(&shards[0]).unwrap();
+    /// assert_eq!(shard.range(1..2), Some(2048..10_240)); // up to the end of the shard
+    /// let fields: Vec<_> = shard.members(1).unwrap().map(|member| (member.field, member.size)).collect();
+    /// assert_eq!(fields, [("cls", 1), ("txt", 5)]);
+    ///
+    /// # let place = format!("{}/train.json", dir.path().display());
+    /// index.save(&Store::default(), &place)?; // such as "gs://bucket/train.json"
+    /// assert_eq!(Index::load(&Store::default(), &place)?, index);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder() -> IndexBuilder {
+        IndexBuilder {
+            store: Store::default(),
+            threads: 16,
+            beside: false,
+            cache: None,
+            limits: Limits::default(),
+            on_shard: Box::new(|_| ()),
+        }
+    }
+}
+
+impl IndexBuilder {
+    /// Where the shards are opened. Default: [`Store::default`].
+    pub fn store(mut self, store: Store) -> Self {
+        self.store = store;
+        self
+    }
+
+    /// How many shards are indexed at a time: 16 unless set, since most of the time is spent waiting for the network.
+    /// Each takes up to 16 MiB of memory.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// Keeps the index of each shard beside it, at the shard's URL with `.index.json` added, and takes what is found
+    /// there in place of reading the shard. Default: no.
+    ///
+    /// What is kept is used only while the shard has the size and the version that it had then; an old one is made
+    /// again. Where the place cannot be written to, nothing is kept.
+    pub fn beside(mut self, beside: bool) -> Self {
+        self.beside = beside;
+        self
+    }
+
+    /// Keeps the index of each shard in a local directory, as [`beside`](IndexBuilder::beside) does beside it. The
+    /// directory may be shared by processes and datasets.
+    pub fn cache(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.cache = Some(directory.into());
+        self
+    }
+
+    /// Sets the limits on what a tar header may claim: those of the [dataset](crate::dataset::DatasetBuilder) that will
+    /// read the shards.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Is called for each shard when its index is there, in no particular order, on the thread that builds: to show
+    /// progress.
+    pub fn on_shard(mut self, call: impl FnMut(&ShardIndex) + Send + 'static) -> Self {
+        self.on_shard = Box::new(call);
+        self
+    }
+
+    /// Indexes the shards. Blocks.
+    ///
+    /// # Errors
+    /// Whatever reading the shards would meet, in the first shard of the list that has a fault: damage to an archive, a
+    /// fault of any sample, and errors of the store. Nothing is indexed then, but what was [kept](IndexBuilder::beside)
+    /// stays.
+    pub fn build(mut self, shards: &ShardList) -> Result<Index> {
+        let mut numbers: HashMap<&str, usize> = HashMap::with_capacity(shards.len());
+        let mut urls: Vec<&Arc<str>> = Vec::with_capacity(shards.len());
+        for url in shards {
+            numbers.entry(url).or_insert_with(|| {
+                urls.push(url);
+                urls.len() - 1
+            });
+        }
+        let found = self.index(&urls)?;
+        Ok(shards.iter().filter_map(|url| found.get(*numbers.get(&**url)?)?.clone()).collect())
+    }
+
+    /// The indexes of the shards, in their order.
+    fn index(&mut self, urls: &[&Arc<str>]) -> Result<Vec<Option<ShardIndex>>> {
+        let mut on_shard = std::mem::replace(&mut self.on_shard, Box::new(|_| ()));
+        let worker = Worker {
+            store: &self.store,
+            limits: self.limits,
+            beside: self.beside,
+            cache: self.cache.as_ref(),
+        };
+        let next = AtomicUsize::new(0);
+        let mut found = vec![None; urls.len()];
+        // The first one in the list. Shards are begun in order and ended once begun: it does not depend on the threads.
+        let mut failed: Option<(usize, crate::Error)> = None;
+        thread::scope(|scope| {
+            let (sender, done) = mpsc::channel();
+            for number in 0..self.threads.min(urls.len()) {
+                let (sender, next, worker) = (sender.clone(), &next, &worker);
+                let work = move || {
+                    while let number = next.fetch_add(1, Ordering::Relaxed)
+                        && let Some(url) = urls.get(number)
+                        && sender.send((number, worker.shard(url))).is_ok()
+                    {}
+                };
+                let name = format!("shardstream-index-{number}");
+                thread::Builder::new().name(name).spawn_scoped(scope, work)?;
+            }
+            drop(sender);
+            for (number, shard) in done {
+                match shard {
+                    Ok(shard) => {
+                        if failed.is_none() {
+                            on_shard(&shard);
+                        }
+                        found[number] = Some(shard);
+                    }
+                    Err(error) => {
+                        next.store(urls.len(), Ordering::Relaxed);
+                        if failed.as_ref().is_none_or(|(first, _)| number < *first) {
+                            failed = Some((number, error));
+                        }
+                    }
+                }
+            }
+            Ok::<_, crate::Error>(())
+        })?;
+        failed.map_or(Ok(found), |(_, error)| Err(error))
+    }
+}
+
+/// What indexes one shard after the other.
+struct Worker<'a> {
+    store: &'a Store,
+    limits: Limits,
+    beside: bool,
+    cache: Option<&'a PathBuf>,
+}
+
+impl Worker<'_> {
+    fn shard(&self, url: &Arc<str>) -> Result<ShardIndex> {
+        let mut places = Vec::new();
+        if let Some(directory) = self.cache {
+            let bad = || ErrorKind::Config(format!("the directory {} is not UTF-8", directory.display()));
+            places.push(keep::cached(directory, url).ok_or_else(bad)?);
+        }
+        places.extend(keep::beside(url).filter(|_| self.beside));
+        if places.is_empty() {
+            return scan::scan(self.store, url, self.limits);
+        }
+        let now = self.store.stat(url)?;
+        let kept = places.iter().enumerate();
+        let kept =
+            kept.filter_map(|(at, place)| Some((at, keep::find(self.store, place, url, &now)?))).next();
+        let (missing, shard) = match kept {
+            Some((at, shard)) => (at, shard),
+            None => (places.len(), scan::scan(self.store, url, self.limits)?),
+        };
+        for place in &places[..missing] {
+            match keep::keep(self.store, place, &shard) {
+                // Where nobody may write there is nothing to be done, and the index is as good.
+                Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_) | ErrorKind::Denied(_)) => {}
+                kept => kept?,
+            }
+        }
+        Ok(shard)
+    }
+}
+
+impl fmt::Debug for IndexBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { store, threads, beside, cache, limits, on_shard: _ } = self;
+        f.debug_struct("IndexBuilder")
+            .field("store", store)
+            .field("threads", threads)
+            .field("beside", beside)
+            .field("cache", cache)
+            .field("limits", limits)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,312 @@
+//! An index as a JSON document.
+
+use super::layout::{Layout, LayoutDocument};
+use super::{Index, ShardIndex};
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{Store, redacted};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+const KIND: &str = "wids-shard-index-v1";
+
+/// The longest document that is read, in bytes.
+const MAX_DOCUMENT: u64 = 4 << 30;
+
+/// The most samples that a shard may claim: with as many shards as a list may have, their sum can still be told.
+const MAX_SAMPLES: u64 = 1 << 40;
+
+/// The most shards that a document may have, as many as a [`ShardList`](crate::ShardList) may expand to.
+const MAX_SHARDS: usize = 10_000_000;
+
+/// A shard in JSON: the keys of `wids`, and `version` and `layout`, which are ours.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Entry {
+    url: Box<str>,
+    nsamples: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    filesize: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    version: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    layout: Option<LayoutDocument>,
+}
+
+impl From<ShardIndex> for Entry {
+    fn from(shard: ShardIndex) -> Self {
+        Entry {
+            layout: shard.layout.as_deref().map(LayoutDocument::from),
+            url: (&*shard.url).into(),
+            nsamples: shard.samples,
+            filesize: shard.bytes,
+            version: shard.version.as_deref().map(Into::into),
+        }
+    }
+}
+
+impl TryFrom<Entry> for ShardIndex {
+    type Error = String;
+
+    fn try_from(entry: Entry) -> Result<Self, String> {
+        let Entry { url, nsamples: samples, filesize: bytes, version, layout } = entry;
+        let bad = |what: &str| Err(format!("the entry of the shard {}: {what}", redacted(&url)));
+        if url.is_empty() {
+            return bad("the URL is empty");
+        }
+        if samples > MAX_SAMPLES {
+            return bad("the number of samples is absurd");
+        }
+        let layout = match layout.map(Layout::try_from).transpose() {
+            Ok(layout) => layout,
+            Err(what) => return bad(&format!("the layout has {what}")),
+        };
+        if let Some(layout) = &layout {
+            if layout.samples() != samples {
+                return bad("the layout has another number of samples");
+            }
+            if layout.seekable() && bytes.is_none_or(|bytes| layout.end() > bytes) {
+                return bad("the layout is longer than the shard");
+            }
+        }
+        let (version, layout) = (version.map(Into::into), layout.map(Arc::new));
+        Ok(ShardIndex { url: url.into(), samples, bytes, version, layout })
+    }
+}
+
+/// An index in JSON, as far as it is looked at.
+#[derive(Debug, Deserialize)]
+struct Document {
+    #[serde(default, rename = "__kind__")]
+    kind: Option<String>,
+    wids_version: Option<u64>,
+    #[serde(default)]
+    base: Option<String>,
+    shardlist: Option<Vec<ShardIndex>>,
+}
+
+/// The entry of one shard, in a document of its own.
+pub(super) fn read_entry(store: &Store, url: &str) -> Result<ShardIndex> {
+    let text = read(store, url)?;
+    serde_json::from_slice(&text).map_err(|error| malformed(&error))
+}
+
+pub(super) fn write_entry(store: &Store, url: &str, shard: &ShardIndex) -> Result<()> {
+    let mut text = json(shard)?;
+    text.push(b'\n');
+    let mut object = store.create(url)?;
+    object.write_all(&text)?;
+    object.finish().map(drop)
+}
+
+fn json(shard: &ShardIndex) -> Result<Vec<u8>> {
+    serde_json::to_vec(shard).map_err(|error| malformed(&error))
+}
+
+/// Reads a document, unless it is absurdly long.
+fn read(store: &Store, url: &str) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    for chunk in store.open(url)? {
+        let chunk = chunk?;
+        let size = (text.len() + chunk.len()) as u64;
+        if size > MAX_DOCUMENT {
+            return Err(ErrorKind::TooLarge { what: "an index", size, limit: MAX_DOCUMENT }.into());
+        }
+        text.extend_from_slice(&chunk);
+    }
+    Ok(text)
+}
+
+fn malformed(error: &dyn std::fmt::Display) -> Error {
+    ErrorKind::Index(error.to_string()).into()
+}
+
+impl Index {
+    /// Reads an index from its JSON document: one that was [saved](Index::save), or a `wids-shard-index-v1` document of
+    /// Python's `wids`, which knows the number of samples of each shard and not where they stand.
+    ///
+    /// A URL that is relative is that of a shard below the document's directory, or below the document's `base` where it
+    /// has one. Keys that are not known are passed over.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Index`] for what is no such document or contradicts itself, [`ErrorKind::TooLarge`] for one of more
+    /// than 4 GiB, and what [`Store::open`] and reading give.
+    pub fn load(store: &Store, url: &str) -> Result<Self> {
+        read(store, url)
+            .and_then(|text| Self::from_json(&text, directory(url)))
+            .map_err(|error| error.in_shard(redacted(url)))
+    }
+
+    /// Reads an index from the text of its JSON document, as [`load`](Index::load) does from a document in `directory`,
+    /// which is the beginning of URLs or a path, or empty for the working directory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Index`].
+    pub fn from_json(text: &[u8], directory: &str) -> Result<Self> {
+        let document: Document = serde_json::from_slice(text).map_err(|error| malformed(&error))?;
+        let bad = |what: &str| Err(ErrorKind::Index(what.into()).into());
+        if document.kind.as_deref().is_some_and(|kind| kind != KIND) || document.wids_version != Some(1) {
+            return bad("this is no `wids-shard-index-v1` document of `wids_version` 1");
+        }
+        let Some(shards) = document.shardlist else {
+            return bad("there is no `shardlist`; load the indexes that `datasets` names one by one");
+        };
+        if shards.len() > MAX_SHARDS {
+            return bad("there are more than 10 million shards");
+        }
+        let base =
+            document.base.filter(|base| !base.is_empty()).map(|base| resolved(directory, &base).into_owned());
+        let base = base.as_deref().unwrap_or(directory);
+        let index: Index = shards.into_iter().map(|shard| shard.at(resolved(base, &shard.url))).collect();
+        match index.iter().find(|shard| index.get(&shard.url) != Some(*shard)) {
+            Some(shard) => bad(&format!("two entries disagree on the shard {}", redacted(&shard.url))),
+            None => Ok(index),
+        }
+    }
+
+    /// Writes the index as a JSON document, which [`load`](Index::load) reads, and Python's `wids` too.
+    ///
+    /// Shards below the document's directory are named relative to it, so that they can be moved together. Passwords and
+    /// the queries of signed URLs are left out. The document has all that is known of the shards, one on each line: of a
+    /// shard of 10 000 samples of two fields it takes some 60 KB, that is 0.2 % of the shard where samples have 1 KB, and
+    /// 0.01 % where they have 100 KB. Where that is too much, save the [`counts`](Index::counts).
+    ///
+    /// # Errors
+    /// What [`Store::create`] and writing give.
+    pub fn save(&self, store: &Store, url: &str) -> Result<()> {
+        let write = || {
+            let mut object = store.create(url)?;
+            let name = crate::store::file_name(url);
+            let name = name.split('.').next().unwrap_or_default();
+            let name = serde_json::to_string(name).map_err(|error| malformed(&error))?;
+            write!(object, r#"{{"__kind__":"{KIND}","wids_version":1,"name":{name},"shardlist":["#)?;
+            for (number, shard) in self.iter().enumerate() {
+                object.write_all(if number > 0 { b",\n" } else { b"\n" })?;
+                object.write_all(&json(&shard.at(relative(directory(url), &public(&shard.url))))?)?;
+            }
+            object.write_all(b"\n]}\n")?;
+            object.finish().map(drop)
+        };
+        write().map_err(|error: Error| error.in_shard(redacted(url)))
+    }
+}
+
+/// The URL without what only its owner may see: passwords, and queries that may hold a signature.
+pub(super) fn public(url: &str) -> Cow<'_, str> {
+    match redacted(url) {
+        Cow::Borrowed(url) => Cow::Borrowed(url),
+        Cow::Owned(shown) => {
+            let shown = shown.strip_suffix("?[redacted]").unwrap_or(&shown);
+            Cow::Owned(shown.replacen("[redacted]@", "", 1))
+        }
+    }
+}
+
+/// The part of a URL or path before its last slash.
+fn directory(url: &str) -> &str {
+    let url = match url.split_once("://") {
+        Some(("http" | "https", _)) => url.split(['?', '#']).next().unwrap_or(url),
+        _ => url,
+    };
+    match url.rfind('/') {
+        // The root itself.
+        Some(0) => "/",
+        Some(slash) => &url[..slash],
+        None => "",
+    }
+}
+
+fn is_relative(url: &str) -> bool {
+    !(url.contains("://") || url.starts_with("file:") || Path::new(url).is_absolute() || url.starts_with('/'))
+}
+
+/// What `url` means in a document in `directory`.
+fn resolved<'a>(directory: &str, url: &'a str) -> Cow<'a, str> {
+    let path = url.strip_prefix("./").unwrap_or(url);
+    match directory {
+        "" => Cow::Borrowed(url),
+        _ if !is_relative(url) => Cow::Borrowed(url),
+        directory if directory.ends_with('/') => Cow::Owned(format!("{directory}{path}")),
+        directory => Cow::Owned(format!("{directory}/{path}")),
+    }
+}
+
+/// How a document in `directory` names `url`: what is below the directory without it, another path in full.
+fn relative(directory: &str, url: &str) -> String {
+    let below = |directory: &str, url: &str| {
+        let rest = match directory {
+            "" => url,
+            directory => {
+                url.strip_prefix(directory)?.strip_prefix('/').or(directory.strip_suffix('/').and(None))?
+            }
+        };
+        let plain = is_relative(rest) && !rest.split('/').any(|part| matches!(part, "" | "." | ".."));
+        plain.then(|| rest.to_owned())
+    };
+    let absolute = |path: &str| std::path::absolute(path).ok()?.to_str().map(str::to_owned);
+    let local = |url: &str| !url.contains("://") && !url.starts_with("file:");
+    below(directory, url)
+        .or_else(|| {
+            let url = local(url).then(|| absolute(url))??;
+            let here = if directory.is_empty() { "." } else { directory };
+            let directory = local(directory).then(|| absolute(here)).flatten();
+            directory.and_then(|directory| below(&directory, &url)).or(Some(url))
+        })
+        .unwrap_or_else(|| url.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_relative_below_the_directory() {
+        for (directory, url, expected) in [
+            ("gs://b/d", "gs://b/d/x/a.tar", "x/a.tar"),
+            ("gs://b/d", "gs://b/dx/a.tar", "gs://b/dx/a.tar"),
+            ("gs://b/d", "gs://b/d//a.tar", "gs://b/d//a.tar"),
+            ("gs://b/d", "gs://b/d/../a.tar", "gs://b/d/../a.tar"),
+            ("gs://b/d", "gs://c/a.tar", "gs://c/a.tar"),
+            ("gs://b/d", "gs://b/d/gs://c/a.tar", "gs://b/d/gs://c/a.tar"),
+            ("gs://b/d", "/x/a.tar", "/x/a.tar"),
+            ("/x/d", "/x/d/a.tar", "a.tar"),
+            ("/x/d", "/x/e/a.tar", "/x/e/a.tar"),
+            ("/x/d", "gs://b/a.tar", "gs://b/a.tar"),
+            ("/", "/a.tar", "a.tar"),
+            ("", "d/a.tar", "d/a.tar"),
+            ("d", "d/a.tar", "a.tar"),
+            ("./d", "d/a.tar", "a.tar"),
+            ("file:///x", "file:///x/a%20b.tar", "a%20b.tar"),
+        ] {
+            assert_eq!(relative(directory, url), expected, "{url} in {directory}");
+            if directory.starts_with('.') {
+                continue;
+            }
+            assert_eq!(resolved(directory, expected), url, "{expected} in {directory}");
+        }
+        let elsewhere = std::path::absolute("d/a.tar").unwrap();
+        assert_eq!(relative("e", "d/a.tar"), elsewhere.to_str().unwrap());
+        assert_eq!(relative("gs://b", "d/a.tar"), elsewhere.to_str().unwrap());
+        assert_eq!(resolved("/x", "./a.tar"), "/x/a.tar");
+    }
+
+    #[test]
+    fn directories() {
+        for (url, expected) in [
+            ("gs://b/d/i.json", "gs://b/d"),
+            ("https://h/d/i.json?x=a/b", "https://h/d"),
+            ("i.json", ""),
+            ("/i.json", "/"),
+            ("d/i.json", "d"),
+        ] {
+            assert_eq!(directory(url), expected);
+        }
+    }
+
+    #[test]
+    fn nothing_secret_is_public() {
+        assert_eq!(public("https://me:s3cret@h/a.tar?sig=x"), "https://h/a.tar");
+        assert_eq!(public("gs://b/a?.tar"), "gs://b/a?.tar");
+    }
+}

@@ -1,0 +1,64 @@
+//! Indexes that are kept where they are found again: beside their shard, or in a local directory.
+
+use super::ShardIndex;
+use super::document::{public, read_entry, write_entry};
+use crate::error::Result;
+use crate::store::{ObjectVersion, Store, file_name};
+use std::borrow::Cow;
+use std::path::Path;
+
+/// What is added to the name of a shard.
+const SUFFIX: &str = ".index.json";
+
+/// Where the index of the shard at `url` stands beside it; none for URLs with a query.
+pub(crate) fn beside(url: &str) -> Option<String> {
+    matches!(public(url), Cow::Borrowed(_)).then(|| format!("{url}{SUFFIX}"))
+}
+
+/// Where in a local directory the index of the shard at `url` is kept: a name that people can read, and one that is the
+/// same on every run and tells shards of the same name apart.
+pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
+    let url = public(url);
+    // FNV-1a.
+    let hash = url.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let plain = |char: char| if char.is_alphanumeric() || "-_.".contains(char) { char } else { '_' };
+    let name: String = file_name(&url).chars().map(plain).take(40).collect();
+    directory.join(format!("{hash:016x}-{name}{SUFFIX}")).to_str().map(str::to_owned)
+}
+
+/// The index that is kept at `place`, if it is one of the shard as it is `now`.
+///
+/// Whatever is wrong with it, the shard itself can be asked.
+pub(super) fn find(store: &Store, place: &str, url: &str, now: &ObjectVersion) -> Option<ShardIndex> {
+    let kept = read_entry(store, place).ok()?;
+    let same_shard = file_name(&kept.url) == file_name(url);
+    // A shard that is written again is often as long as it was: without a version nothing can be told.
+    let same_version =
+        now.version.is_some() && now.version.as_deref() == kept.version() && now.size == kept.bytes;
+    (same_shard && same_version && kept.layout.is_some()).then(|| kept.at(url))
+}
+
+/// Keeps an index at `place`.
+pub(crate) fn keep(store: &Store, place: &str, shard: &ShardIndex) -> Result<()> {
+    // Shard and index may be moved together.
+    let shard = shard.at(&*file_name(&shard.url));
+    write_entry(store, place, &shard).map_err(|error| error.in_shard(place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_the_cache_are_stable() {
+        let name = |url| cached(Path::new("c"), url).unwrap();
+        assert_eq!(name("gs://b/train/0.tar"), "c/4fd59b4f1a4bb1bb-0.tar.index.json");
+        assert_ne!(name("gs://b/train/0.tar"), name("gs://b/val/0.tar"));
+        assert_eq!(name("https://h/0.tar?sig=1"), name("https://h/0.tar?sig=2"));
+        assert!(name("gs://b/a b?.tar").ends_with("-a_b_.tar.index.json"));
+        assert_eq!(beside("gs://b/0.tar").as_deref(), Some("gs://b/0.tar.index.json"));
+        assert_eq!(beside("https://h/0.tar?sig=1"), None);
+    }
+}

@@ -1,0 +1,367 @@
+//! Where the samples of one archive and their fields stand, in few bytes.
+//!
+//! Most samples of a shard are alike: the same fields, in the same order, behind headers of the same length. Such a
+//! *shape* is kept once, and which samples are of it as *runs* of them; what differs from sample to sample are the sizes.
+//! All offsets follow from these, so that a document holds few bytes more than the digits of the sizes: see the numbers at
+//! [`Index::save`](super::Index::save).
+
+use crate::tar::SampleOutline;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+
+/// The unit of an archive: the content of a member is padded to whole blocks.
+const BLOCK: u64 = 512;
+
+#[derive(PartialEq, Eq)]
+pub(crate) struct Layout {
+    fields: Vec<Box<str>>,
+    shapes: Vec<Shape>,
+    runs: Vec<Run>,
+    /// The sizes of all fields of all samples, in the order of the archive.
+    sizes: Vec<u64>,
+    /// The offset of the first header of each sample.
+    offsets: Vec<u64>,
+    /// Where the last sample's last member ends, padding included.
+    end: u64,
+    seekable: bool,
+}
+
+/// What alike samples have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Shape {
+    /// The bytes between the end of the sample before and the first header.
+    lead: u64,
+    /// The number of each field, and the bytes between the end of the member before (or the first header) and its
+    /// content.
+    members: Vec<(usize, u64)>,
+}
+
+/// Samples of the same shape, one after the other.
+#[derive(Debug, PartialEq, Eq)]
+struct Run {
+    shape: usize,
+    /// The number of the first sample, and the place of its first size.
+    sample: usize,
+    size: usize,
+}
+
+/// A field of a sample in its archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Member<'a> {
+    /// The name of the field.
+    pub field: &'a str,
+    /// The offset in the archive of the first byte of its content.
+    pub offset: u64,
+    /// The number of bytes.
+    pub size: u64,
+}
+
+impl Layout {
+    pub(super) fn samples(&self) -> u64 {
+        self.offsets.len() as u64
+    }
+
+    /// Whether samples can be read from their own offsets.
+    pub(super) fn seekable(&self) -> bool {
+        self.seekable
+    }
+
+    /// Where the last member ends, padding included.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// From the first header of the first sample to that of the one after the last; `end` is where the archive ends.
+    pub(super) fn range(&self, samples: Range<u64>, end: u64) -> Option<Range<u64>> {
+        let at = |sample: u64| match usize::try_from(sample).ok()? {
+            sample if sample == self.offsets.len() => Some(end),
+            sample => self.offsets.get(sample).copied(),
+        };
+        (samples.start <= samples.end).then_some(at(samples.start)?..at(samples.end)?)
+    }
+
+    pub(super) fn size_of(&self, sample: u64) -> Option<u64> {
+        let (_, sizes, _) = self.find(sample)?;
+        Some(sizes.iter().fold(0, |sum, size| sum.saturating_add(*size)))
+    }
+
+    pub(super) fn members(&self, sample: u64) -> Option<impl Iterator<Item = Member<'_>>> {
+        let (shape, sizes, mut at) = self.find(sample)?;
+        Some(shape.members.iter().zip(sizes).map(move |(&(field, gap), &size)| {
+            // All sums were checked when the layout was made.
+            let offset = at.saturating_add(gap);
+            at = padded(offset, size).unwrap_or(u64::MAX);
+            Member { field: self.fields.get(field).map_or("", |name| name), offset, size }
+        }))
+    }
+
+    /// The shape of a sample, its sizes, and where it begins.
+    fn find(&self, sample: u64) -> Option<(&Shape, &[u64], u64)> {
+        let sample = usize::try_from(sample).ok()?;
+        let offset = *self.offsets.get(sample)?;
+        let run = self.runs.get(self.runs.partition_point(|run| run.sample <= sample).checked_sub(1)?)?;
+        let shape = self.shapes.get(run.shape)?;
+        let first = run.size + (sample - run.sample) * shape.members.len();
+        Some((shape, self.sizes.get(first..first + shape.members.len())?, offset))
+    }
+}
+
+/// Where a member ends whose content of `size` bytes begins at `offset`.
+fn padded(offset: u64, size: u64) -> Option<u64> {
+    offset.checked_add(size)?.checked_next_multiple_of(BLOCK)
+}
+
+impl fmt::Debug for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Layout { fields, shapes, runs: _, sizes: _, offsets: _, end, seekable } = self;
+        f.debug_struct("Layout")
+            .field("samples", &self.samples())
+            .field("fields", fields)
+            .field("shapes", &shapes.len())
+            .field("end", end)
+            .field("seekable", seekable)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Puts a [`Layout`] together, sample by sample.
+#[derive(Debug)]
+pub(crate) struct LayoutBuilder {
+    layout: Layout,
+    fields: HashMap<Box<str>, usize>,
+    shapes: HashMap<Shape, usize>,
+}
+
+impl Default for LayoutBuilder {
+    fn default() -> Self {
+        let layout = Layout {
+            fields: Vec::new(),
+            shapes: Vec::new(),
+            runs: Vec::new(),
+            sizes: Vec::new(),
+            offsets: Vec::new(),
+            end: 0,
+            seekable: true,
+        };
+        LayoutBuilder { layout, fields: HashMap::new(), shapes: HashMap::new() }
+    }
+}
+
+impl LayoutBuilder {
+    /// Takes in the next sample, whose first header stands at `offset`, and the names, offsets and sizes of its fields.
+    pub(crate) fn push<'a>(&mut self, offset: u64, members: impl IntoIterator<Item = (&'a str, u64, u64)>) {
+        let layout = &mut self.layout;
+        let lead = offset.saturating_sub(layout.end);
+        let mut shape = Shape { lead, members: Vec::new() };
+        let size = layout.sizes.len();
+        let mut at = offset;
+        for (name, offset, size) in members {
+            let field = match self.fields.get(name) {
+                Some(&field) => field,
+                None => {
+                    layout.fields.push(name.into());
+                    self.fields.insert(name.into(), layout.fields.len() - 1);
+                    layout.fields.len() - 1
+                }
+            };
+            shape.members.push((field, offset.saturating_sub(at)));
+            layout.sizes.push(size);
+            at = padded(offset, size).unwrap_or(u64::MAX);
+        }
+        layout.end = at;
+        let shape = *self.shapes.entry(shape).or_insert_with_key(|shape| {
+            layout.shapes.push(shape.clone());
+            layout.shapes.len() - 1
+        });
+        if layout.runs.last().is_none_or(|run| run.shape != shape) {
+            layout.runs.push(Run { shape, sample: layout.offsets.len(), size });
+        }
+        layout.offsets.push(offset);
+    }
+
+    pub(super) fn push_outline(&mut self, sample: &SampleOutline) {
+        let members = sample.fields.iter().map(|(name, field)| (&**name, field.offset, field.size));
+        self.push(sample.offset, members);
+    }
+
+    /// The layout; `seekable` says whether samples can be read from their own offsets.
+    pub(crate) fn finish(self, seekable: bool) -> Layout {
+        Layout { seekable, ..self.layout }
+    }
+}
+
+/// A [`Layout`] in JSON.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct LayoutDocument {
+    /// Left out where it is true.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    seekable: bool,
+    fields: Vec<Box<str>>,
+    /// The lead, then the number of a field and a gap for each member.
+    shapes: Vec<Vec<u64>>,
+    /// A shape and how many samples are of it, again and again.
+    runs: Vec<u64>,
+    sizes: Vec<u64>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // As serde calls it.
+fn is_true(value: &bool) -> bool {
+    *value
+}
+
+impl From<&Layout> for LayoutDocument {
+    fn from(layout: &Layout) -> Self {
+        let shape = |shape: &Shape| {
+            let members = shape.members.iter().flat_map(|&(field, gap)| [field as u64, gap]);
+            std::iter::once(shape.lead).chain(members).collect()
+        };
+        let ends = layout.runs.iter().skip(1).map(|run| run.sample).chain([layout.offsets.len()]);
+        let runs = layout.runs.iter().zip(ends);
+        LayoutDocument {
+            seekable: layout.seekable,
+            fields: layout.fields.clone(),
+            shapes: layout.shapes.iter().map(shape).collect(),
+            runs: runs.flat_map(|(run, end)| [run.shape as u64, (end - run.sample) as u64]).collect(),
+            sizes: layout.sizes.clone(),
+        }
+    }
+}
+
+impl TryFrom<LayoutDocument> for Layout {
+    type Error = &'static str;
+
+    /// Puts the layout together again, so that whatever is read is one that could have been built. No more memory is
+    /// taken than the document is long, some times over: every sample has a field, and every field a size.
+    fn try_from(document: LayoutDocument) -> Result<Self, Self::Error> {
+        let shapes: Vec<&[u64]> = document.shapes.iter().map(Vec::as_slice).collect();
+        let mut sizes = document.sizes.iter().copied();
+        let mut builder = LayoutBuilder::default();
+        let (pairs, []) = document.runs.as_chunks::<2>() else { return Err("half a run") };
+        for &[shape, count] in pairs {
+            let shape = usize::try_from(shape).ok().and_then(|shape| shapes.get(shape));
+            let [lead, members @ ..] = shape.ok_or("a run of a shape that is not there")? else {
+                return Err("an empty shape");
+            };
+            let (members, []) = members.as_chunks::<2>() else { return Err("half a member") };
+            if members.is_empty() {
+                return Err("a sample without fields");
+            }
+            let mut placed = Vec::with_capacity(members.len());
+            for _ in 0..count {
+                let overflow = "an offset beyond what can be addressed";
+                let offset = builder.layout.end.checked_add(*lead).ok_or(overflow)?;
+                let mut at = offset;
+                placed.clear();
+                for &[field, gap] in members {
+                    let field = usize::try_from(field).ok().and_then(|field| document.fields.get(field));
+                    let field = field.ok_or("a field that is not there")?;
+                    let size = sizes.next().ok_or("fewer sizes than fields")?;
+                    let offset = at.checked_add(gap).ok_or(overflow)?;
+                    at = padded(offset, size).ok_or(overflow)?;
+                    placed.push((&**field, offset, size));
+                }
+                builder.push(offset, placed.iter().copied());
+            }
+        }
+        match sizes.next() {
+            None => Ok(builder.finish(document.seekable)),
+            Some(_) => Err("more sizes than fields"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Samples as (lead, members of (field, gap, size)), in units that are small.
+    type Samples = Vec<(u64, Vec<(usize, u64, u64)>)>;
+
+    fn samples() -> impl Strategy<Value = Samples> {
+        let member = (0usize..3, 1u64..4, 0u64..2000);
+        prop::collection::vec((0u64..3, prop::collection::vec(member, 1..4)), 0..20)
+    }
+
+    fn built(samples: &Samples) -> (Layout, Vec<Vec<(&'static str, u64, u64)>>, Vec<u64>) {
+        let mut builder = LayoutBuilder::default();
+        let (mut at, mut members, mut offsets) = (0, Vec::new(), Vec::new());
+        for (lead, fields) in samples {
+            at += lead * BLOCK;
+            offsets.push(at);
+            let mut placed = Vec::new();
+            for &(field, gap, size) in fields {
+                let offset = at + gap * BLOCK;
+                placed.push((["cls", "jpg", "txt"][field], offset, size));
+                at = (offset + size).next_multiple_of(BLOCK);
+            }
+            builder.push(offsets[offsets.len() - 1], placed.iter().copied());
+            members.push(placed);
+        }
+        (builder.finish(true), members, offsets)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn says_what_it_was_told(samples in samples()) {
+            let (layout, members, offsets) = built(&samples);
+            prop_assert_eq!(layout.samples(), samples.len() as u64);
+            for (number, expected) in members.iter().enumerate() {
+                let found: Vec<_> = layout.members(number as u64).unwrap().map(|m| (m.field, m.offset, m.size)).collect();
+                prop_assert_eq!(&found, expected);
+                prop_assert_eq!(layout.size_of(number as u64), Some(expected.iter().map(|member| member.2).sum()));
+            }
+            let count = samples.len() as u64;
+            prop_assert!(layout.members(count).is_none() && layout.size_of(count).is_none());
+            for from in 0..=count + 1 {
+                for to in 0..=count + 1 {
+                    let at = |number: u64| offsets.get(number as usize).copied().unwrap_or(u64::MAX);
+                    let expected = (from <= to && to <= count).then(|| at(from)..at(to));
+                    prop_assert_eq!(layout.range(from..to, u64::MAX), expected);
+                }
+            }
+        }
+
+        #[test]
+        fn a_document_says_the_same(samples in samples(), seekable in any::<bool>()) {
+            let layout = Layout { seekable, ..built(&samples).0 };
+            let text = serde_json::to_string(&LayoutDocument::from(&layout)).unwrap();
+            let read: LayoutDocument = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(Layout::try_from(read), Ok(layout));
+        }
+
+        #[test]
+        fn no_numbers_panic(
+            shapes in prop::collection::vec(prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..6), 0..3),
+            runs in prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..8),
+            sizes in prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..8),
+        ) {
+            let fields = vec!["a".into(), "b".into()];
+            let document = LayoutDocument { seekable: true, fields, shapes, runs, sizes };
+            if let Ok(layout) = Layout::try_from(document) {
+                for sample in 0..layout.samples() {
+                    prop_assert!(layout.members(sample).unwrap().all(|m| m.offset + m.size <= layout.end()));
+                    prop_assert!(layout.size_of(sample).is_some());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn alike_samples_take_nothing_but_their_sizes() {
+        let samples = (0..1000).map(|i| (0, vec![(0, 1, 1), (1, 1, 1000 + i)])).collect();
+        let text = serde_json::to_string(&LayoutDocument::from(&built(&samples).0)).unwrap();
+        assert!(text.starts_with(
+            r#"{"fields":["cls","jpg"],"shapes":[[0,0,512,1,512]],"runs":[0,1000],"sizes":[1,1000,1,1001,"#
+        ));
+    }
+}

@@ -1,0 +1,105 @@
+//! What is known of one shard.
+
+use super::document::Entry;
+use super::layout::{Layout, Member};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What is known of one shard without reading it: how many samples it has, and where they stand. Cheap to clone.
+///
+/// In JSON it is one object, which is an entry of the `shardlist` of a `wids` index, with keys of its own in addition:
+/// see [`Index`](super::Index).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Entry", into = "Entry")]
+pub struct ShardIndex {
+    pub(super) url: Arc<str>,
+    pub(super) samples: u64,
+    pub(super) bytes: Option<u64>,
+    pub(super) version: Option<Arc<str>>,
+    pub(super) layout: Option<Arc<Layout>>,
+}
+
+impl ShardIndex {
+    /// A shard whose archive was gone through: `bytes` is its size as stored.
+    pub(crate) fn new(
+        url: impl Into<Arc<str>>,
+        bytes: Option<u64>,
+        version: Option<&str>,
+        layout: Layout,
+    ) -> Self {
+        ShardIndex {
+            url: url.into(),
+            samples: layout.samples(),
+            bytes,
+            version: version.map(Into::into),
+            layout: Some(Arc::new(layout)),
+        }
+    }
+
+    /// Where the shard is.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The number of samples in it.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Its size as it is stored, in bytes, where that is known.
+    #[must_use]
+    pub fn bytes(&self) -> Option<u64> {
+        self.bytes
+    }
+
+    /// What told the version of the shard from others when it was indexed: an ETag, a generation or a modification time.
+    #[must_use]
+    pub fn version(&self) -> Option<&str> {
+        self.version.as_deref()
+    }
+
+    /// Where in the archive the samples of these numbers stand: from the first header of the first of them to the first
+    /// header of the sample after the last of them, or to the end of the object where there is none.
+    ///
+    /// These bytes are what a [`SampleParser`](crate::tar::SampleParser) takes that is
+    /// [`starting`](crate::tar::SampleParser::starting) there, and is [`cut`](crate::tar::SampleParser::cut) unless they
+    /// reach to the end. `None` where there are not so many samples, and where their places are not known or are no use:
+    /// in shards of which only the number of samples is known, in compressed shards, and in archives whose samples mean
+    /// something else without a global header that stands before them.
+    #[must_use]
+    pub fn range(&self, samples: Range<u64>) -> Option<Range<u64>> {
+        self.seekable()?.range(samples, self.bytes?)
+    }
+
+    /// The bytes that the fields of a sample hold; `None` where there is no such sample, and where only the number of
+    /// samples is known.
+    #[must_use]
+    pub fn size_of(&self, sample: u64) -> Option<u64> {
+        self.layout.as_ref()?.size_of(sample)
+    }
+
+    /// The fields of a sample in the order of the shard, and where in the archive they stand. `None` where
+    /// [`range`](ShardIndex::range) is.
+    #[must_use]
+    pub fn members(&self, sample: u64) -> Option<impl Iterator<Item = Member<'_>>> {
+        self.seekable()?.members(sample)
+    }
+
+    /// The same shard with the number of its samples alone: `range`, `size_of` and `members` say `None`.
+    #[must_use]
+    pub fn counts(&self) -> Self {
+        ShardIndex { layout: None, ..self.clone() }
+    }
+
+    /// The same index under another URL of the same shard.
+    pub(super) fn at(&self, url: impl Into<Arc<str>>) -> Self {
+        ShardIndex { url: url.into(), ..self.clone() }
+    }
+
+    fn seekable(&self) -> Option<&Layout> {
+        self.layout.as_deref().filter(|layout| layout.seekable())
+    }
+}

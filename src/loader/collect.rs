@@ -1,0 +1,149 @@
+//! From events to batches, each with the state as of its last item.
+
+use super::event::{Event, Tag};
+use crate::adapters::{Batch, Partial};
+use crate::error::{ErrorKind, Result};
+use crate::state::{Header, State, StreamState};
+use std::sync::Arc;
+
+/// What becomes of places that stay empty, because there are no more samples.
+pub(super) enum Last<T> {
+    Partial(Partial),
+    /// They are filled with clones.
+    Pad(fn(&T) -> T),
+    /// They are filled with samples from the beginning of the epoch.
+    Repeat,
+}
+
+impl<T> Clone for Last<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Last<T> {}
+
+/// Collects batches.
+pub(super) struct Collect<I, T> {
+    events: I,
+    batch: usize,
+    last: Last<T>,
+    items: Vec<T>,
+    /// A clone of the last item, where a whole batch may have to be padded.
+    spare: Option<T>,
+    progress: Progress,
+    ended: bool,
+}
+
+impl<I, T> Collect<I, T> {
+    pub(super) fn new(events: I, batch: usize, last: Last<T>, progress: Progress) -> Self {
+        Collect { events, batch, last, items: Vec::new(), spare: None, progress, ended: false }
+    }
+
+    /// Makes a batch of what has been collected; none where nothing is to be given out.
+    fn cut(&mut self, gaps: usize) -> Option<Result<Batch<T>>> {
+        let mut batch = Batch::from(std::mem::take(&mut self.items));
+        match self.last {
+            Last::Partial(Partial::Drop) if gaps > 0 => {
+                self.ended = true;
+                return None;
+            }
+            Last::Partial(_) | Last::Repeat if batch.is_empty() => return None,
+            Last::Pad(clone) => {
+                if let Some(item) = batch.last() {
+                    self.spare = Some(clone(item));
+                }
+                match &self.spare {
+                    Some(spare) => batch.pad_with(self.batch, || clone(spare)),
+                    None => {
+                        let what = "a batch without any sample cannot be padded: use fewer ranks".into();
+                        return Some(Err(ErrorKind::Config(what).into()));
+                    }
+                }
+            }
+            _ => {}
+        }
+        Some(Ok(batch.at(self.progress.state())))
+    }
+}
+
+impl<T, I: Iterator<Item = Event<T>>> Iterator for Collect<I, T> {
+    type Item = Result<Batch<T>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.ended {
+            match self.events.next() {
+                Some(Event::Item(tag, item)) => {
+                    self.progress.pass(tag);
+                    match item {
+                        Ok(item) => {
+                            if self.items.is_empty() {
+                                self.items.reserve_exact(self.batch.min(MAX_RESERVED));
+                            }
+                            self.items.push(item);
+                        }
+                        Err(error) => return Some(Err(error)),
+                    }
+                }
+                Some(Event::Fault(error)) => return Some(Err(error)),
+                Some(Event::Fatal(error)) => {
+                    self.ended = true;
+                    return Some(Err(error));
+                }
+                Some(Event::Cut(cut)) => {
+                    self.progress.slots = cut.slots;
+                    if let Some(batch) = self.cut(cut.gaps) {
+                        return Some(batch);
+                    }
+                }
+                None => self.ended = true,
+            }
+        }
+        None
+    }
+}
+
+/// More is not reserved ahead of the items, however large the batches are to be.
+const MAX_RESERVED: usize = 1024;
+
+/// How far the rank's streams have been consumed.
+#[derive(Debug, Clone)]
+pub(super) struct Progress {
+    header: Arc<Header>,
+    /// How many streams of each dataset the rank has.
+    lanes: usize,
+    /// How many places of the job's sequence have been passed.
+    slots: u64,
+    /// By dataset and lane.
+    streams: Vec<StreamState>,
+}
+
+impl Progress {
+    pub(super) fn new(header: Arc<Header>, slots: u64, lanes: usize, streams: Vec<StreamState>) -> Self {
+        Progress { header, lanes, slots, streams }
+    }
+
+    /// The state as of the last batch.
+    pub(super) fn state(&self) -> State {
+        State::new(Arc::clone(&self.header), self.slots, self.streams.as_slice().into())
+    }
+
+    /// Takes note of an item that is being consumed.
+    fn pass(&mut self, tag: Tag) {
+        let Some(stream) = self.streams.get_mut(tag.dataset * self.lanes + tag.lane) else { return };
+        if stream.pass != tag.pass {
+            (stream.pass, stream.taken, stream.length, stream.open) = (tag.pass, 0, None, Arc::default());
+        }
+        if let Some(note) = tag.note {
+            stream.length = note.length.or(stream.length);
+            if !note.opened.is_empty() {
+                let all: Vec<_> = stream.open.iter().cloned().chain(note.opened).collect();
+                // Of what was begun before, that remains which has samples that have not been given out.
+                let gone = all.iter().skip(1).take_while(|next| next.start <= note.oldest).count();
+                stream.open = all[gone..].into();
+            }
+        }
+        stream.taken += 1;
+        stream.digest.add(tag.slot, tag.dataset, tag.position);
+    }
+}

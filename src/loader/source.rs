@@ -1,0 +1,273 @@
+//! One stream of one dataset: its epochs one after the other, each read and shuffled.
+
+use super::event::{Event, Note, Tag};
+use super::refill;
+use crate::adapters::{Shuffle, Stage};
+use crate::dataset::{Dataset, ShardReader, Stop};
+use crate::error::{ErrorKind, Result};
+use crate::plan::Slice;
+use crate::rng::Rng;
+use crate::sample::Sample;
+use crate::state::{Opened, StreamState};
+
+/// After so many epochs without a single sample, a stream is not going to have any.
+const FUTILE: u64 = 100;
+
+/// Which stream of what, and how it is shuffled.
+#[derive(Debug, Clone)]
+pub(super) struct Stream {
+    pub(super) dataset: Dataset,
+    pub(super) stream: usize,
+    /// The size of the shuffle buffer, and its bound in bytes.
+    pub(super) shuffle: usize,
+    pub(super) shuffle_bytes: usize,
+    pub(super) epochs: Epochs,
+    pub(super) stop: Stop,
+    /// Tells the stream from the others of the same stop.
+    pub(super) number: usize,
+}
+
+/// Which epochs a stream goes through.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Epochs {
+    /// So many, from the first one on; none for no end.
+    From(u64, Option<u64>),
+    /// The same one again and again.
+    Again(u64),
+}
+
+impl Epochs {
+    /// The epoch of a pass, counted from 0; none after the last one.
+    fn of(self, pass: u64) -> Option<u64> {
+        match self {
+            Epochs::From(_, Some(count)) if pass >= count => None,
+            Epochs::From(first, _) => first.checked_add(pass),
+            Epochs::Again(epoch) => Some(epoch),
+        }
+    }
+}
+
+impl Stream {
+    /// What the stream reads in an epoch.
+    pub(super) fn slices(&self, epoch: u64) -> Vec<Slice> {
+        self.dataset.plan().stream(epoch, self.stream)
+    }
+
+    pub(super) fn reader(&self, epoch: u64, slices: Vec<Slice>) -> ShardReader {
+        self.dataset.read_slices(epoch, slices).stopped_by(self.stop.clone(), self.number)
+    }
+
+    /// The random numbers of the shuffle buffer.
+    pub(super) fn rng(&self, epoch: u64) -> Rng {
+        Rng::new(self.dataset.seed(), epoch, self.stream as u64)
+    }
+
+    /// An empty shuffle buffer. None where it would only copy every sample out of its chunk.
+    pub(super) fn buffer(&self, rng: Rng) -> Option<Shuffle<Numbered>> {
+        let admit = |numbered: &mut Numbered| {
+            numbered.sample.compact();
+            numbered.sample.size()
+        };
+        (self.shuffle > 1).then(|| Shuffle::new(self.shuffle, rng, admit).bounded(self.shuffle_bytes))
+    }
+
+    /// Whether what a shuffle buffer holds depends on the sizes of the samples.
+    fn is_bounded(&self) -> bool {
+        self.shuffle > 1 && self.shuffle_bytes != usize::MAX
+    }
+}
+
+/// A sample with how many came before it in its stream.
+#[derive(Debug)]
+pub(super) struct Numbered {
+    pub(super) number: u64,
+    pub(super) sample: Sample,
+}
+
+/// Reads a stream.
+#[derive(Debug)]
+pub(super) struct Source {
+    stream: Stream,
+    pass: u64,
+    reading: Option<Reading>,
+    /// Where to begin.
+    from: Option<StreamState>,
+    /// How many samples have been read before, and are read again only to get to those after them.
+    again: u64,
+    /// How many passes have been without a sample.
+    futile: u64,
+    /// What the pass has given.
+    found: Found,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Errors,
+    Samples,
+}
+
+/// A pass that has been begun.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) reader: ShardReader,
+    pub(super) buffer: Option<Shuffle<Numbered>>,
+    /// How many samples came into the buffer.
+    pub(super) inputs: u64,
+    /// The slice that the last of them was from.
+    pub(super) slice: Option<usize>,
+    pub(super) ended: bool,
+    pub(super) note: Option<Box<Note>>,
+}
+
+impl Source {
+    /// Reads from the beginning, or goes on where a state says.
+    pub(super) fn new(stream: Stream, from: Option<&StreamState>) -> Self {
+        let from = from.filter(|at| at.pass > 0 || at.taken > 0);
+        let (pass, from) = (from.map_or(0, |at| at.pass), from.cloned());
+        Source { stream, pass, reading: None, from, again: 0, futile: 0, found: Found::Nothing }
+    }
+
+    /// Begins a pass; none after the last one.
+    fn begin(&mut self) -> Option<Result<Reading>> {
+        let epoch = self.stream.epochs.of(self.pass)?;
+        self.found = Found::Nothing;
+        let fresh = |stream: &Stream| Reading {
+            reader: stream.reader(epoch, stream.slices(epoch)),
+            buffer: stream.buffer(stream.rng(epoch)),
+            inputs: 0,
+            slice: None,
+            ended: false,
+            note: None,
+        };
+        Some(match self.from.take() {
+            None => Ok(fresh(&self.stream)),
+            Some(from) => {
+                // More may not come in this pass, but some did.
+                self.found = Found::Samples;
+                if self.stream.is_bounded() {
+                    self.again = from.taken;
+                    Ok(fresh(&self.stream))
+                } else {
+                    refill::reading(&self.stream, epoch, &from)
+                }
+            }
+        })
+    }
+
+    /// The pass has ended: whether there may be another one.
+    fn end(&mut self) -> Option<Event<Sample>> {
+        self.reading = None;
+        if self.again > 0 {
+            let why = format!("{} samples less than there were in stream {}", self.again, self.stream.stream);
+            return Some(Event::Fatal(crate::state::misfit(why)));
+        }
+        self.pass += 1;
+        match self.found {
+            Found::Samples => self.futile = 0,
+            Found::Errors => self.stream.epochs = Epochs::From(0, Some(0)),
+            Found::Nothing => self.futile += 1,
+        }
+        if self.futile < FUTILE {
+            return None;
+        }
+        self.stream.epochs = Epochs::From(0, Some(0));
+        self.futile = 0;
+        let what =
+            format!("stream {} had no sample in {FUTILE} epochs: use fewer streams", self.stream.stream);
+        Some(Event::Fault(ErrorKind::NoShards(what).into()))
+    }
+}
+
+impl Iterator for Source {
+    type Item = Event<Sample>;
+
+    fn next(&mut self) -> Option<Event<Sample>> {
+        loop {
+            let reading = match &mut self.reading {
+                Some(reading) => reading,
+                None => match self.begin()? {
+                    Ok(reading) => self.reading.insert(reading),
+                    Err(error) => {
+                        self.stream.epochs = Epochs::From(0, Some(0));
+                        return Some(Event::Fatal(error));
+                    }
+                },
+            };
+            match reading.next() {
+                Some(Ok(_)) if self.again > 0 => {
+                    self.again -= 1;
+                    reading.note = None;
+                }
+                Some(Ok(sample)) => {
+                    self.found = Found::Samples;
+                    let (position, note) = (sample.position(), reading.note.take());
+                    let tag = Tag { slot: 0, dataset: 0, lane: 0, pass: self.pass, position, note };
+                    return Some(Event::Item(tag, Ok(sample)));
+                }
+                // What goes wrong among samples that were read before has been reported then.
+                Some(Err(_)) if self.again > 0 => {}
+                Some(Err(error)) => {
+                    if self.found == Found::Nothing {
+                        self.found = Found::Errors;
+                    }
+                    return Some(Event::Fault(error));
+                }
+                None => {
+                    if let Some(event) = self.end() {
+                        return Some(event);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Reading {
+    fn next(&mut self) -> Option<Result<Sample>> {
+        loop {
+            if let Some(buffer) = &mut self.buffer {
+                let item = if self.ended { buffer.drain() } else { buffer.pull() };
+                if let Some(item) = item {
+                    return Some(item.map(|numbered| numbered.sample));
+                }
+            }
+            if self.ended {
+                return None;
+            }
+            match self.reader.next() {
+                Some(Ok(sample)) => {
+                    self.admit();
+                    let number = self.inputs;
+                    self.inputs += 1;
+                    match &mut self.buffer {
+                        // A shuffle buffer never answers at once.
+                        Some(buffer) => drop(buffer.push(Numbered { number, sample })),
+                        None => return Some(Ok(sample)),
+                    }
+                }
+                Some(Err(error)) => return Some(Err(error)),
+                None => {
+                    self.ended = true;
+                    // Without a buffer it makes no difference.
+                    if self.buffer.is_some() {
+                        self.note.get_or_insert_default().length = Some(self.inputs);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes note of the slice of the sample that comes in.
+    fn admit(&mut self) {
+        let slice = self.reader.slice();
+        if self.slice.replace(slice) != Some(slice) {
+            let numbers = self.buffer.iter().flat_map(|buffer| buffer.held().map(|numbered| numbered.number));
+            let note = self.note.get_or_insert_default();
+            note.oldest = numbers.min().unwrap_or(self.inputs);
+            let object = self.reader.object().unwrap_or_default();
+            let version = object.version.map(Into::into);
+            note.opened.push(Opened { slice, start: self.inputs, size: object.size, version });
+        }
+    }
+}

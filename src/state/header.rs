@@ -1,0 +1,143 @@
+//! What a state and a loader must agree on.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The job that a state is of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Header {
+    pub(crate) streams: usize,
+    #[serde(flatten)]
+    pub(crate) run: Run,
+    pub(crate) datasets: Vec<DatasetHeader>,
+}
+
+/// Which epochs are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Run {
+    /// One, to its end.
+    Epoch(u64),
+    /// One, and its beginning again to fill the last step up.
+    EpochRepeated(u64),
+    /// This one and all after it.
+    EpochsFrom(u64),
+}
+
+impl Run {
+    pub(crate) fn epoch(self) -> u64 {
+        match self {
+            Run::Epoch(epoch) | Run::EpochRepeated(epoch) | Run::EpochsFrom(epoch) => epoch,
+        }
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Run::Epoch(epoch) => write!(f, "epoch {epoch}"),
+            Run::EpochRepeated(epoch) => write!(f, "epoch {epoch}, repeated to fill the last step"),
+            Run::EpochsFrom(epoch) => write!(f, "the epochs from {epoch} on"),
+        }
+    }
+}
+
+/// One of the datasets that are mixed, or the only one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DatasetHeader {
+    pub(crate) seed: u64,
+    /// How many shards are read.
+    pub(crate) shards: usize,
+    /// Stands for their names and numbers.
+    #[serde(with = "super::hex")]
+    pub(crate) names: u64,
+    /// Stands for the sizes and versions that the index knows, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) index: Option<String>,
+    pub(crate) order: Order,
+    /// The size of the shuffle buffer of each stream.
+    pub(crate) shuffle: usize,
+    /// Its bound in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) shuffle_bytes: Option<usize>,
+    pub(crate) weight: u32,
+    pub(crate) repeats: u64,
+}
+
+/// In which order the shards are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Order {
+    Listed,
+    Shuffled,
+    Resampled,
+}
+
+impl Header {
+    /// What makes the state of this job unfit for the job `here`, in words.
+    pub(crate) fn difference(&self, here: &Header) -> Option<String> {
+        let told = |what: &str, there: &dyn fmt::Display, here: &dyn fmt::Display| {
+            Some(format!("{what} {there} in the state, and {here} here"))
+        };
+        if self.streams != here.streams {
+            return told("the number of streams is", &self.streams, &here.streams);
+        }
+        if self.run != here.run {
+            return told("what is read is", &self.run, &here.run);
+        }
+        if self.datasets.len() != here.datasets.len() {
+            return told("the number of datasets is", &self.datasets.len(), &here.datasets.len());
+        }
+        let several = self.datasets.len() > 1;
+        self.datasets.iter().zip(&here.datasets).enumerate().find_map(|(number, (there, here))| {
+            let difference = there.difference(here)?;
+            Some(if several { format!("dataset {number}: {difference}") } else { difference })
+        })
+    }
+}
+
+impl DatasetHeader {
+    fn difference(&self, here: &DatasetHeader) -> Option<String> {
+        let told = |what: &str, there: &dyn fmt::Display, here: &dyn fmt::Display| {
+            Some(format!("{what} {there} in the state, and {here} here"))
+        };
+        if self.shards != here.shards {
+            return told("the number of shards is", &self.shards, &here.shards);
+        }
+        if self.names != here.names {
+            return Some("the list of shards is another one: names or their order differ".into());
+        }
+        match (&self.index, &here.index) {
+            (Some(_), None) => return Some("the state was taken with an index, and here is none".into()),
+            (None, Some(_)) => return Some("the state was taken without an index, and here is one".into()),
+            (Some(there), Some(here)) if there != here => {
+                return Some(
+                    "the index is another one: sizes, counts or versions of shards have changed".into(),
+                );
+            }
+            _ => {}
+        }
+        if self.seed != here.seed {
+            return told("the seed is", &self.seed, &here.seed);
+        }
+        if self.order != here.order {
+            let name = |order| format!("{order:?}").to_lowercase();
+            return told("the order of shards is", &name(self.order), &name(here.order));
+        }
+        if self.shuffle != here.shuffle {
+            return told("the shuffle buffer is", &self.shuffle, &here.shuffle);
+        }
+        if self.shuffle_bytes != here.shuffle_bytes {
+            let shown = |bytes: Option<usize>| bytes.map_or("unbounded".into(), |bytes| bytes.to_string());
+            return told("the bytes in it are", &shown(self.shuffle_bytes), &shown(here.shuffle_bytes));
+        }
+        if self.weight != here.weight {
+            return told("the weight is", &self.weight, &here.weight);
+        }
+        if self.repeats != here.repeats {
+            return told("the repeats are", &self.repeats, &here.repeats);
+        }
+        None
+    }
+}

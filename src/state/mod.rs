@@ -1,0 +1,291 @@
+//! Where a job stands: a small document that a loader goes on from, on any number of ranks.
+
+mod digest;
+mod header;
+
+pub use digest::Digest;
+pub(crate) use digest::hash_texts;
+pub(crate) use header::{DatasetHeader, Header, Order, Run};
+
+use crate::error::{Error, ErrorKind, Result};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// How far a loader's batches have been consumed.
+///
+/// It says what was *taken*, whatever was prepared ahead of that; [`Loader::restore`](crate::Loader::restore) gives the
+/// rest. It is a few numbers for each logical stream, and cheap to take and to clone: every
+/// [`Batch`](crate::adapters::Batch) carries one. Its text is one JSON document, and so is what serde makes of it, to be
+/// saved with the weights of the model.
+///
+/// Each rank has the state of its own streams. With the same number of ranks each restores its own; for any other
+/// number, [merge](State::merge) them first, and give all ranks the whole.
+///
+/// ```
+/// use shardstream::State;
+/// use shardstream::prelude::*;
+///
+/// # fn main() -> shardstream::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
+/// # let mut writer = ShardWriter::builder(&pattern).max_count(10).build()?;
+/// # for i in 0..40 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
+/// # writer.finish()?;
+/// # let shards = pattern.replace("%06d", "{000000..000003}");
+/// let dataset = Dataset::builder(shards).shuffle_shards(true).seed(42).build()?;
+/// let loader = Loader::builder(dataset).shuffle(16).map(|sample| Ok(sample.key().to_owned())).batch(8);
+///
+/// let mut batches = loader.epoch(0);
+/// let first: Vec<_> = batches.by_ref().take(2).collect::<Result<_, _>>()?;
+/// let checkpoint = batches.state().to_string();
+/// let rest: Vec<_> = batches.collect::<Result<_, _>>()?;
+///
+/// let state: State = checkpoint.parse()?;
+/// assert_eq!((state.samples(), state.epoch()), (16, 0));
+/// let again: Vec<_> = loader.restore(&state)?.collect::<Result<_, _>>()?;
+/// assert_eq!(again, rest);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    header: Arc<Header>,
+    /// How many slots of the job's sequence have been passed, by all ranks together.
+    slots: u64,
+    /// Whether nothing is left on the rank that it was taken on.
+    ended: bool,
+    /// By dataset and stream.
+    streams: Arc<[StreamState]>,
+}
+
+/// Where one stream of one dataset stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StreamState {
+    /// The number of the dataset among those that are mixed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) dataset: usize,
+    pub(crate) stream: usize,
+    /// How many times the stream has come to its end before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) pass: u64,
+    /// How many samples were taken in this pass.
+    pub(crate) taken: u64,
+    /// How many samples the pass has, if its end was seen by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) length: Option<u64>,
+    /// The slices that still have samples in the shuffle buffer, and the one that is being read, in their order.
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    pub(crate) open: Arc<[Opened]>,
+    /// Of everything taken, in all passes.
+    pub(crate) digest: Digest,
+}
+
+/// A slice that has been begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Opened {
+    /// Which of the stream's slices.
+    pub(crate) slice: usize,
+    /// How many samples of the pass came before it.
+    pub(crate) start: u64,
+    /// The size of the object, as stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) size: Option<u64>,
+    /// What tells its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<Arc<str>>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_zero<T: PartialEq + Default>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// The document.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    shardstream_state: u32,
+    #[serde(flatten)]
+    header: Arc<Header>,
+    slots: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    ended: bool,
+    #[serde(rename = "at")]
+    streams: Arc<[StreamState]>,
+}
+
+/// The version of the document.
+const VERSION: u32 = 1;
+
+impl State {
+    pub(crate) fn new(header: Arc<Header>, slots: u64, streams: Arc<[StreamState]>) -> Self {
+        State { header, slots, ended: false, streams }
+    }
+
+    /// The same, with nothing left to come.
+    pub(crate) fn ended(self) -> Self {
+        State { ended: true, ..self }
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    pub(crate) fn slots(&self) -> u64 {
+        self.slots
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    pub(crate) fn stream(&self, dataset: usize, stream: usize) -> Option<&StreamState> {
+        let at = self.streams.binary_search_by_key(&(dataset, stream), |at| (at.dataset, at.stream));
+        self.streams.get(at.ok()?)
+    }
+
+    /// The epoch that was asked for: the one that the batches are of, or the first one where they go on without end.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.header.run.epoch()
+    }
+
+    /// How many samples were taken, by the ranks whose streams these are.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.digest().samples()
+    }
+
+    /// What was taken, by the ranks whose streams these are.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        self.streams.iter().map(|stream| stream.digest).sum()
+    }
+
+    /// Whether these are the streams of all ranks.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.streams.len() == self.header.streams * self.header.datasets.len()
+    }
+
+    /// The state of a job out of those of its ranks, in any order. They must have been taken at the same step, on every
+    /// rank.
+    ///
+    /// # Errors
+    /// [`ErrorKind::State`] when they are not of one job or not of one step, when a rank is there twice or missing.
+    pub fn merge(states: impl IntoIterator<Item = State>) -> Result<State> {
+        let states: Vec<State> = states.into_iter().collect();
+        let Some(slots) = states.iter().map(|state| state.slots).max() else {
+            return Err(misfit("no state to merge"));
+        };
+        let header = Arc::clone(&states[0].header);
+        let mut streams = BTreeMap::new();
+        for (rank, state) in states.iter().enumerate() {
+            if let Some(difference) = state.header.difference(&header) {
+                return Err(misfit(format!("state {rank} is not of the same job as state 0: {difference}")));
+            }
+            // One that has come to its end waits for nobody.
+            if state.slots != slots && !state.ended {
+                let message = format!(
+                    "state {rank} was taken after {} samples of all ranks, another one after {slots}: take them at the \
+                     same step",
+                    state.slots
+                );
+                return Err(misfit(message));
+            }
+            for stream in state.streams.iter() {
+                if streams.insert((stream.dataset, stream.stream), stream.clone()).is_some() {
+                    return Err(misfit(format!(
+                        "stream {} is in two states, the second is state {rank}",
+                        stream.stream
+                    )));
+                }
+            }
+        }
+        let ended = states.iter().all(|state| state.ended);
+        let merged = State { header, slots, ended, streams: streams.into_values().collect() };
+        match merged.missing() {
+            Some(stream) => Err(misfit(format!("no state has stream {stream}: a rank is missing"))),
+            None => Ok(merged),
+        }
+    }
+
+    /// A stream that is not in it.
+    fn missing(&self) -> Option<usize> {
+        let datasets = 0..self.header.datasets.len();
+        (0..self.header.streams)
+            .find(|stream| datasets.clone().any(|dataset| self.stream(dataset, *stream).is_none()))
+    }
+}
+
+/// The state can't be used, and this is why.
+pub(crate) fn misfit(why: impl Into<String>) -> Error {
+    ErrorKind::State(why.into()).into()
+}
+
+impl fmt::Display for State {
+    /// One line of JSON; indented with `{:#}`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text =
+            if f.alternate() { serde_json::to_string_pretty(self) } else { serde_json::to_string(self) };
+        f.write_str(&text.map_err(|_| fmt::Error)?)
+    }
+}
+
+impl FromStr for State {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        serde_json::from_str(text).map_err(|error| misfit(format!("it cannot be read: {error}")))
+    }
+}
+
+impl Serialize for State {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let State { header, slots, ended, streams } = self.clone();
+        Document { shardstream_state: VERSION, header, slots, ended, streams }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for State {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        let Document { shardstream_state, header, slots, ended, streams } =
+            Document::deserialize(deserializer)?;
+        if shardstream_state != VERSION {
+            return Err(D::Error::custom(format!(
+                "it is of version {shardstream_state}, and this release knows version {VERSION}"
+            )));
+        }
+        let sorted = streams.is_sorted_by(|a, b| (a.dataset, a.stream) < (b.dataset, b.stream));
+        let known = |at: &StreamState| at.dataset < header.datasets.len() && at.stream < header.streams;
+        if !sorted || !streams.iter().all(known) {
+            return Err(D::Error::custom("its streams are out of order, or not those of the job"));
+        }
+        Ok(State { header, slots, ended, streams })
+    }
+}
+
+/// Numbers of 64 bits as text, because many readers of JSON make floats of them.
+mod hex {
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+    pub(super) fn serialize<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{number:016x}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        u64::from_str_radix(&text, 16).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests;
