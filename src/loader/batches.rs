@@ -1,7 +1,7 @@
 //! A run over the data: the composition of the stages, and its end.
 
 use super::chunks::{Chunk, chunks, unchunked};
-use super::collect::{Collect, Progress};
+use super::collect::{Collect, First, Progress};
 use super::deal::Deal;
 use super::event::Event;
 use super::lane::Lane;
@@ -86,6 +86,7 @@ impl<T: Send + 'static> Batches<T> {
         lanes: Vec<Lane<super::Source>>,
         stop: Stop,
         left: Option<u64>,
+        first: First<T>,
         progress: Progress,
     ) -> Self {
         let state = progress.state();
@@ -97,7 +98,7 @@ impl<T: Send + 'static> Batches<T> {
         } else {
             events_here(lanes, deal, maps)
         };
-        let batches = Collect::new(events, loader.batch, loader.last, progress);
+        let batches = Collect::new(events, loader.batch, loader.last, first, progress);
         let batches = match threads {
             0 => Running::Here(Box::new(batches)),
             _ => Running::Ahead(batches.prefetch(loader.prefetch)),
@@ -172,26 +173,30 @@ fn events_ahead<T: Send + 'static>(
         deal(lanes, dealing)
     });
     let chunks = chunks(samples.flatten()).par_map(threads, move |chunk: Chunk<Sample>| {
-        let map_one = |event| match (stop.is_stopped(), event) {
+        let map_event = |event| match (stop.is_stopped(), event) {
             // Nobody waits for it.
             (true, Event::Item(tag, _)) => Event::Item(tag, Err(ErrorKind::Stopped.into())),
             (_, event) => mapped(&maps, event),
         };
-        Ok(chunk.into_iter().map(map_one).collect::<Chunk<T>>())
+        Ok(chunk.into_iter().map(map_event).collect::<Chunk<T>>())
     });
     Box::new(unchunked(chunks.ahead(threads.saturating_mul(CHUNKS_PER_THREAD).max(1))))
 }
 
 /// Maps a sample; an error or a panic says which sample it was.
+pub(super) fn map_one<T>(map: &Map<T>, sample: Sample) -> Result<T> {
+    let place = sample.place();
+    catch(|| map(sample)).and_then(|item| item).map_err(|error| place.locate(error))
+}
+
 fn mapped<T>(maps: &[Map<T>], event: Event<Sample>) -> Event<T> {
     match event {
         Event::Item(tag, Ok(sample)) => {
-            let place = sample.place();
             let item = match maps.get(tag.dataset) {
-                Some(map) => catch(|| map(sample)).and_then(|item| item),
+                Some(map) => map_one(map, sample),
                 None => Err(ErrorKind::Config("a dataset that is not in the mix".into()).into()),
             };
-            Event::Item(tag, item.map_err(|error| place.locate(error)))
+            Event::Item(tag, item)
         }
         Event::Item(tag, Err(error)) => Event::Item(tag, Err(error)),
         Event::Fault(error) => Event::Fault(error),

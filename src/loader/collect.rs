@@ -23,6 +23,9 @@ impl<T> Clone for Last<T> {
 
 impl<T> Copy for Last<T> {}
 
+/// Reads an item of the epoch again: none where there is none.
+pub(super) type First<T> = Box<dyn FnMut() -> Option<Result<T>> + Send>;
+
 /// Collects batches.
 pub(super) struct Collect<I, T> {
     events: I,
@@ -31,13 +34,15 @@ pub(super) struct Collect<I, T> {
     items: Vec<T>,
     /// A clone of the last item, where a whole batch may have to be padded.
     spare: Option<T>,
+    /// Where the first batch already may have to be.
+    first: First<T>,
     progress: Progress,
     ended: bool,
 }
 
 impl<I, T> Collect<I, T> {
-    pub(super) fn new(events: I, batch: usize, last: Last<T>, progress: Progress) -> Self {
-        Collect { events, batch, last, items: Vec::new(), spare: None, progress, ended: false }
+    pub(super) fn new(events: I, batch: usize, last: Last<T>, first: First<T>, progress: Progress) -> Self {
+        Collect { events, batch, last, items: Vec::new(), spare: None, first, progress, ended: false }
     }
 
     /// Makes a batch of what has been collected; none where nothing is to be given out.
@@ -52,11 +57,16 @@ impl<I, T> Collect<I, T> {
             Last::Pad(clone) => {
                 if let Some(item) = batch.last() {
                     self.spare = Some(clone(item));
+                } else if self.spare.is_none() {
+                    match (self.first)().transpose() {
+                        Ok(item) => self.spare = item,
+                        Err(error) => return Some(Err(error)),
+                    }
                 }
                 match &self.spare {
                     Some(spare) => batch.pad_with(self.batch, || clone(spare)),
                     None => {
-                        let what = "a batch without any sample cannot be padded: use fewer ranks".into();
+                        let what = "there is no sample to pad a batch with: use fewer ranks".into();
                         return Some(Err(ErrorKind::Config(what).into()));
                     }
                 }

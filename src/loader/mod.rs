@@ -28,7 +28,7 @@ use crate::error::{ErrorKind, Result};
 use crate::sample::Sample;
 use crate::state::{Digest, Header, Run, State, StreamState, misfit};
 use builder::Map;
-use collect::{Last, Progress};
+use collect::{First, Last, Progress};
 use lane::{Lane, Turns};
 use source::{Epochs, Source, Stream};
 use std::fmt;
@@ -276,6 +276,7 @@ impl<T: Send + 'static> Loader<T> {
         let (stop, run) = (Stop::default(), header.run);
         let mine = self.streams().to_vec();
         let streams = self.begins(&mine, state)?;
+        let first = self.first_item(run, &stop);
         let mut lanes = Vec::with_capacity(mine.len());
         for (lane, &stream) in mine.iter().enumerate() {
             let at = |number: usize| &streams[number * mine.len() + lane];
@@ -312,7 +313,22 @@ impl<T: Send + 'static> Loader<T> {
             }
         };
         let progress = Progress::new(Arc::new(header), from, mine.len(), streams);
-        Ok(Batches::new(self, lanes, stop, left, progress))
+        Ok(Batches::new(self, lanes, stop, left, first, progress))
+    }
+
+    /// Reads the first item of the epoch again that this rank has.
+    fn first_item(&self, run: Run, stop: &Stop) -> First<T> {
+        let recipe = self.items.recipes.first().cloned();
+        let (streams, stop, epoch) = (self.streams().to_vec(), stop.clone(), run.epoch());
+        Box::new(move || {
+            let recipe = recipe.as_ref()?;
+            let epoch = epoch.saturating_mul(recipe.repeats);
+            streams.iter().find_map(|stream| {
+                let reader = recipe.dataset.read(epoch, *stream).stopped_by(stop.clone(), usize::MAX);
+                let sample = reader.filter_map(Result::ok).next()?;
+                Some(batches::map_one(&recipe.map, sample))
+            })
+        })
     }
 
     /// Where the streams of this rank begin, by dataset and stream.

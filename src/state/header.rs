@@ -5,9 +5,10 @@ use std::fmt;
 
 /// The job that a state is of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Header {
     pub(crate) streams: usize,
-    #[serde(flatten)]
+    #[serde(rename = "read")]
     pub(crate) run: Run,
     pub(crate) datasets: Vec<DatasetHeader>,
 }

@@ -110,7 +110,7 @@ fn is_zero<T: PartialEq + Default>(value: &T) -> bool {
 #[serde(deny_unknown_fields)]
 struct Document {
     shardstream_state: u32,
-    #[serde(flatten)]
+    #[serde(rename = "of")]
     header: Arc<Header>,
     slots: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
