@@ -1,9 +1,10 @@
 //! The input pipeline: from tar shards to batches on the host.
 
 use crate::augment::{Draw, augment};
-use shardstream::State;
+use crate::progress::Task;
 use shardstream::prelude::*;
-use shardstream::{Error, ErrorKind, Result};
+use shardstream::{Error, ErrorKind, Index, Result, State};
+use std::path::PathBuf;
 
 /// An error of the input pipeline, whichever that is.
 pub type DataError = Box<dyn std::error::Error + Send + Sync>;
@@ -86,6 +87,8 @@ pub struct Options {
     pub threads: usize,
     /// Samples in the shuffle buffer of each stream.
     pub shuffle: usize,
+    /// A directory where the indexes of shards are kept, so that the next start need not read their headers.
+    pub index_cache: Option<PathBuf>,
 }
 
 /// So many shards are read at a time, where there are as many.
@@ -105,8 +108,21 @@ impl Data {
         let train = split == Split::Train;
         let shards = Dataset::builder(shards).build()?.shards().clone();
         let streams = if train { shards.len().min(STREAMS) } else { 1 };
-        let dataset =
-            Dataset::builder(shards).seed(options.seed).streams(streams).shuffle_shards(train).build()?;
+        let mut dataset =
+            Dataset::builder(shards.clone()).seed(options.seed).streams(streams).shuffle_shards(train);
+        if train {
+            // With it all streams are of one length, whatever the shards are, and give full batches to the end of the
+            // epoch; and a restored one reads no shard from its beginning.
+            let task = Task::spinner("indexing the shards");
+            let index = Index::builder();
+            let index = match &options.index_cache {
+                Some(directory) => index.cache(directory),
+                None => index,
+            };
+            dataset = dataset.index(index.build(&shards)?);
+            task.done();
+        }
+        let dataset = dataset.build()?;
         let decoder = Decoder::new().images(ImageMode::Rgb8).only(&["jpg", "jpeg", "png", "webp", "cls"]);
         let Options { seed, size, classes, .. } = *options;
         let mut builder = Loader::builder(dataset);
@@ -194,7 +210,7 @@ mod tests {
     }
 
     fn options() -> Options {
-        Options { seed: 5, batch: 96, size: 32, classes: 10, threads: 2, shuffle: 100 }
+        Options { seed: 5, batch: 96, size: 32, classes: 10, threads: 2, shuffle: 100, index_cache: None }
     }
 
     fn all(data: &Data, epoch: u64) -> Vec<HostBatch> {
@@ -243,6 +259,23 @@ mod tests {
             rest.iter().map(text).collect::<Vec<_>>(),
             whole[4..].iter().map(text).collect::<Vec<_>>()
         );
+    }
+
+    #[test]
+    fn the_state_of_other_data_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let Shards { train, validation } = shards(dir.path());
+        let open = |shards: &str, options| Data::open(shards, Split::Train, &options).unwrap();
+        let state = open(&train, options()).start(0);
+        for (other, what) in [
+            (open(&train, Options { shuffle: 99, ..options() }), "shuffle buffer"),
+            (open(&train, Options { seed: 6, ..options() }), "seed"),
+            (open(&validation, options()), "streams"),
+        ] {
+            let error = other.rest(&state).err().unwrap().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+        assert!(open(&train, Options { threads: 1, ..options() }).rest(&state).is_ok());
     }
 
     #[test]

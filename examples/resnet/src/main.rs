@@ -72,7 +72,7 @@ struct Args {
     /// but no TPU
     #[arg(long, value_name = "TOPOLOGY")]
     compile_only: Option<String>,
-    /// Where the synthetic shards are put; the user's cache directory unless set
+    /// Where the synthetic shards are put and indexes are kept; the user's cache directory unless set
     #[arg(long, value_name = "PATH")]
     work_dir: Option<PathBuf>,
 }
@@ -141,6 +141,10 @@ fn train(args: &Args) -> Result<()> {
 /// The data for training and for validation.
 fn open(args: &Args, artifact: &Artifact) -> Result<Sets> {
     let m = &artifact.manifest;
+    let work_dir = match &args.work_dir {
+        Some(dir) => dir.clone(),
+        None => plugin::cache_dir()?,
+    };
     let shards = match (&args.shards, &args.val_shards) {
         (Some(train), Some(validation)) => Shards { train: train.clone(), validation: validation.clone() },
         _ if (m.size, m.classes) != (synthetic::SIZE, synthetic::CLASSES.len()) => {
@@ -154,13 +158,7 @@ fn open(args: &Args, artifact: &Artifact) -> Result<Sets> {
             );
             return Err(Error::Data(message.into()));
         }
-        _ => {
-            let dir = match &args.work_dir {
-                Some(dir) => dir.clone(),
-                None => plugin::cache_dir()?,
-            };
-            shards::synthetic(&dir, Counts::default()).map_err(Error::Data)?
-        }
+        _ => shards::synthetic(&work_dir, Counts::default()).map_err(Error::Data)?,
     };
     let mut out = std::io::stdout();
     writeln!(out, "training shards   {}\nvalidation shards {}", shards.train, shards.validation)?;
@@ -171,6 +169,7 @@ fn open(args: &Args, artifact: &Artifact) -> Result<Sets> {
         classes: m.classes,
         threads: args.threads,
         shuffle: args.shuffle,
+        index_cache: Some(work_dir.join("index")),
     };
     let open = |shards: &str, split| Data::open(shards, split, &options).map_err(Error::Data);
     let train = open(&shards.train, Split::Train)?;

@@ -19,9 +19,12 @@ use std::sync::OnceLock;
 /// A training of 3 epochs of 10 steps.
 fn program(arguments: &[&str]) -> Option<Command> {
     let plugin = plugin()?;
+    static WORK: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let work = WORK.get_or_init(|| tempfile::tempdir().unwrap());
     let shards = &synthetic().0;
     let mut program = Command::new(env!("CARGO_BIN_EXE_resnet"));
-    program.arg("--plugin").arg(plugin).args(["--shards", &shards.train, "--val-shards", &shards.validation]);
+    program.arg("--plugin").arg(plugin).arg("--work-dir").arg(work.path());
+    program.args(["--shards", &shards.train, "--val-shards", &shards.validation]);
     program.args(["--epochs", "3", "--log-steps", "1", "--threads", "2", "--shuffle", "100"]).args(arguments);
     Some(program)
 }

@@ -52,7 +52,8 @@ pub fn synthetic() -> &'static (Shards, Sets) {
     let (_, data) = DATA.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
         let shards = shards::synthetic(dir.path(), Counts { train: 640, validation: 100 }).unwrap();
-        let options = Options { seed: 1, batch: 64, size: 32, classes: 10, threads: 2, shuffle: 256 };
+        let (threads, shuffle, index_cache) = (2, 256, None);
+        let options = Options { seed: 1, batch: 64, size: 32, classes: 10, threads, shuffle, index_cache };
         let open = |shards: &str, split| Data::open(shards, split, &options).unwrap();
         let train = open(&shards.train, Split::Train);
         let validation = open(&shards.validation, Split::Validation);
