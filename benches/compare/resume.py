@@ -39,6 +39,15 @@ def build(root, *target, environment=None):
     return [path for message in messages if (path := message.get("executable"))][-1]
 
 
+def build_version(commit, directory):
+    """The same program of another version."""
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, stdout=subprocess.PIPE)
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(f"{directory}/before", filter="data")
+    environment = os.environ | {"CARGO_TARGET_DIR": f"{directory}/target"}
+    return build(f"{directory}/before", "--example", "throughput", environment=environment)
+
+
 def write_shards(directory):
     """Writes the shards, and returns the pattern that names those of each kind, as often as they are read."""
     patterns = {}
@@ -114,6 +123,7 @@ def plot(tables, file):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", default="4f283d4", help="the version to compare with")
+    parser.add_argument("--before-program", help="its example `throughput`, where that is built already")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--plot", help="draw a bar chart into this file")
     options = parser.parse_args()
@@ -123,11 +133,7 @@ def main():
         plot(tables.stdout, options.plot)
     after = build(ROOT, "--example", "throughput")
     with tempfile.TemporaryDirectory() as directory:
-        archive = subprocess.run(["git", "archive", options.before], cwd=ROOT, check=True, stdout=subprocess.PIPE)
-        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-            files.extractall(f"{directory}/before", filter="data")
-        environment = os.environ | {"CARGO_TARGET_DIR": f"{directory}/target"}
-        before = build(f"{directory}/before", "--example", "throughput", environment=environment)
+        before = options.before_program or build_version(options.before, directory)
         print(f"\n### CPU time per sample, {options.before} and now\n")
         print(compare(before, after, options.rounds, directory))
 
