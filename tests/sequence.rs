@@ -1,7 +1,6 @@
 //! One sequence for any number of ranks: whatever divides the work, the same samples come in the same batches, a job that
 //! is stopped goes on where it was, and no sample comes twice or not at all.
 
-#[allow(dead_code, reason = "each test uses a part of it")]
 mod support;
 
 use proptest::prelude::*;
