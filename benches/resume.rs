@@ -24,6 +24,7 @@ const SHARDS: usize = 128;
 const BUFFER: usize = 1000;
 const BATCH: usize = 64;
 const ROUNDS: usize = 3;
+const EPOCHS: u64 = 4;
 
 const FIRST_BYTE: Duration = Duration::from_millis(20);
 const BYTES_PER_SECOND: f64 = 1e9;
@@ -230,9 +231,7 @@ fn restore(shards: &Shards) {
         shards.samples,
         total / 1e9
     );
-    println!(
-        "| at | way | MB received | of the epoch | requests | s to the first batch | of that, without the network |"
-    );
+    println!("| at | way | MB received | of the epoch | requests | s to the first batch | s from memory |");
     println!("|--:|---|--:|--:|--:|--:|--:|");
     let row = |at: usize, way: &str, skip: usize, shards: &Shards, begin: &dyn Fn() -> Batches<usize>| {
         let round = |remote| (0..ROUNDS).map(|_| reach(shards, remote, skip, begin).0).collect();
@@ -305,62 +304,65 @@ fn nanoseconds(mut run: impl FnMut() -> bool) -> u64 {
 }
 
 fn shuffle(shards: &Shards) {
-    let count = shards.samples();
-    println!("\n### Mixing: {SHARDS} shards of {} samples\n", shards.samples);
+    println!("\n### Mixing: {SHARDS} shards of {} samples, {EPOCHS} epochs\n", shards.samples);
     println!(
         "| order | moved, mean | by tenths of the epoch, % | neighbours are apart, median | below 64, 1 000, 10 000, 100 000, beyond, % | shards in a batch of {BATCH} |"
     );
     println!("|---|--:|---|--:|---|--:|");
-    let read = |shards: &Shards, shuffled, buffer| -> Vec<usize> {
-        let each = shards.samples;
-        let place = move |sample: Sample| {
-            let position = sample.position();
-            Ok(position.shard as usize * each + position.sample as usize)
-        };
-        let loader =
-            Loader::builder(shards.dataset(shuffled)).shuffle(buffer).threads(1).map(place).batch(BATCH);
-        loader.epoch(0).flat_map(|batch| batch.unwrap().into_items()).collect()
-    };
-    let indexed = shards.indexed();
-    let mut ideal: Vec<usize> = (0..count).collect();
-    let mut rng = Rng::new(42, 0, 0);
-    for last in (1..count).rev() {
-        ideal.swap(last, rng.below(last as u64 + 1) as usize);
-    }
-    row("shards listed, no buffer", shards, &read(shards, false, 0));
-    row("shards listed, buffer 1000", shards, &read(shards, false, BUFFER));
-    row("shards shuffled, no buffer", shards, &read(shards, true, 0));
-    row("**shards shuffled, buffer 1000**", shards, &read(shards, true, BUFFER));
-    row("the same with an index", shards, &read(&indexed, true, BUFFER));
-    row("shards shuffled, buffer 10000", shards, &read(shards, true, 10 * BUFFER));
-    row("a random permutation", shards, &ideal);
+    let (plain, indexed) = (shards, &shards.indexed());
+    row("shards listed, no buffer", shards, |epoch| read(plain, false, 0, epoch));
+    row("shards listed, buffer 1000", shards, |epoch| read(plain, false, BUFFER, epoch));
+    row("shards shuffled, no buffer", shards, |epoch| read(plain, true, 0, epoch));
+    row("**shards shuffled, buffer 1000**", shards, |epoch| read(plain, true, BUFFER, epoch));
+    row("the same with an index", shards, |epoch| read(indexed, true, BUFFER, epoch));
+    row("shards shuffled, buffer 10000", shards, |epoch| read(plain, true, 10 * BUFFER, epoch));
+    row("a random permutation", shards, |epoch| {
+        let mut ideal: Vec<usize> = (0..shards.samples()).collect();
+        let mut rng = Rng::new(42, epoch, 0);
+        for last in (1..ideal.len()).rev() {
+            ideal.swap(last, rng.below(last as u64 + 1) as usize);
+        }
+        ideal
+    });
+}
 
-    fn row(name: &str, shards: &Shards, order: &[usize]) {
-        let count = order.len();
+/// The samples of an epoch in their order, by their places in the shards one after the other.
+fn read(shards: &Shards, shuffled: bool, buffer: usize, epoch: u64) -> Vec<usize> {
+    let each = shards.samples;
+    let place = move |sample: Sample| {
+        let position = sample.position();
+        Ok(position.shard as usize * each + position.sample as usize)
+    };
+    let loader = Loader::builder(shards.dataset(shuffled)).shuffle(buffer).threads(1).map(place).batch(BATCH);
+    loader.epoch(epoch).flat_map(|batch| batch.unwrap().into_items()).collect()
+}
+
+fn row(name: &str, shards: &Shards, order: impl Fn(u64) -> Vec<usize>) {
+    let count = shards.samples();
+    let (mut moved, mut apart, mut kinds, mut batches) = (Vec::new(), Vec::new(), 0, 0);
+    for order in (0..EPOCHS).map(order) {
         let mut place = vec![usize::MAX; count];
         order.iter().enumerate().for_each(|(at, sample)| place[*sample] = at);
-        assert!(!place.contains(&usize::MAX), "each sample once");
-        let moved: Vec<usize> = place.iter().enumerate().map(|(sample, at)| sample.abs_diff(*at)).collect();
-        let mean = moved.iter().sum::<usize>() as f64 / count as f64 / count as f64;
-        let mut apart: Vec<usize> = (1..count)
-            .filter(|sample| sample % shards.samples > 0)
-            .map(|sample| place[sample].abs_diff(place[sample - 1]))
-            .collect();
-        apart.sort_unstable();
-        let tenths: Vec<usize> = (1..=10).map(|tenth| count * tenth / 10).collect();
-        let kinds: usize = order
-            .chunks_exact(BATCH)
-            .map(|batch| batch.iter().map(|sample| sample / shards.samples).collect::<HashSet<_>>().len())
-            .sum();
-        println!(
-            "| {name} | {:.1} % | {} | {} | {} | {:.1} |",
-            mean * 100.0,
-            histogram(&moved, &tenths),
-            apart[apart.len() / 2],
-            histogram(&apart, &[64, 1_000, 10_000, 100_000, usize::MAX]),
-            kinds as f64 / (count / BATCH) as f64
-        );
+        assert!(order.len() == count && !place.contains(&usize::MAX), "each sample once");
+        moved.extend(place.iter().enumerate().map(|(sample, at)| sample.abs_diff(*at)));
+        let neighbours = (1..count).filter(|sample| sample % shards.samples > 0);
+        apart.extend(neighbours.map(|sample| place[sample].abs_diff(place[sample - 1])));
+        for batch in order.chunks_exact(BATCH) {
+            kinds += batch.iter().map(|sample| sample / shards.samples).collect::<HashSet<_>>().len();
+            batches += 1;
+        }
     }
+    apart.sort_unstable();
+    let mean = moved.iter().sum::<usize>() as f64 / moved.len() as f64 / count as f64;
+    let tenths: Vec<usize> = (1..=10).map(|tenth| count * tenth / 10).collect();
+    println!(
+        "| {name} | {:.1} % | {} | {} | {} | {:.1} |",
+        mean * 100.0,
+        histogram(&moved, &tenths),
+        apart[apart.len() / 2],
+        histogram(&apart, &[64, 1_000, 10_000, 100_000, usize::MAX]),
+        f64::from(kinds as u32) / f64::from(batches)
+    );
 }
 
 /// How many per cent of the numbers are below each bound and not below the one before.
