@@ -117,7 +117,7 @@ def plot(tables, file):
         axis.invert_yaxis()
         axis.spines[["top", "right"]].set_visible(False)
     figure.supxlabel("per cent of the epoch's bytes that are received up to the first batch", fontsize=9)
-    figure.savefig(file)
+    figure.savefig(file, metadata={"Date": None})
 
 
 def main():
