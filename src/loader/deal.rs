@@ -42,18 +42,18 @@ impl<I> Deal<I> {
     fn cut<T>(&mut self) -> Event<T> {
         let gaps = std::mem::take(&mut self.gaps);
         self.passed = 0;
-        self.slots += self.batch as u64 * self.reader.1 as u64;
+        self.slots = self.slots.saturating_add((self.batch as u64).saturating_mul(self.reader.1 as u64));
         if let Some(left) = &mut self.left {
             *left -= 1;
         }
         Event::Cut(Cut { slots: self.slots, gaps })
     }
 
-    /// Passes a place that stays empty.
-    fn pass(&mut self) {
-        self.slot += 1;
-        self.passed += 1;
-        self.gaps += 1;
+    /// Passes so many places that stay empty.
+    fn pass(&mut self, places: usize) {
+        self.slot = self.slot.saturating_add(places as u64);
+        self.passed += places;
+        self.gaps += places;
     }
 }
 
@@ -78,9 +78,8 @@ impl<T, I: Iterator<Item = Event<T>>> Iterator for Deal<I> {
                 if self.left.is_none() && self.passed == self.gaps {
                     return None;
                 }
-                while self.passed < self.batch {
-                    self.pass();
-                }
+                // At once, because a batch may be meant to be all that there is.
+                self.pass(self.batch - self.passed);
                 continue;
             }
             let at = (self.slot % self.lanes.len() as u64) as usize;
@@ -99,7 +98,7 @@ impl<T, I: Iterator<Item = Event<T>>> Iterator for Deal<I> {
                 Some(event) => return Some(event),
                 None => {
                     self.alive = self.lanes.iter().filter(|lane| !lane.is_ended()).count();
-                    self.pass();
+                    self.pass(1);
                 }
             }
         }
@@ -181,6 +180,13 @@ mod tests {
         assert_eq!(deal(&[&[0, 1, 2, 3]], (0, 1), 2, 0, Some(1)), ["0:0", "1:1", "|2-0"]);
         assert_eq!(deal(&[&[0]], (0, 1), 2, 0, Some(2)), ["0:0", "|2-1", "|4-2"]);
         assert_eq!(deal(&[&[0]], (0, 1), 2, 0, Some(0)), [""; 0]);
+    }
+
+    #[test]
+    fn a_batch_may_be_larger_than_all() {
+        let all = deal(&[&[0, 2], &[1]], (0, 1), usize::MAX, 0, None);
+        assert_eq!(all, ["0:0", "1:1", "2:2", "|18446744073709551615-18446744073709551612"]);
+        assert_eq!(deal(&[&[1]], (1, 2), usize::MAX, 7, Some(2)).len(), 3);
     }
 
     #[test]

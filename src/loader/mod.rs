@@ -308,7 +308,7 @@ impl<T: Send + 'static> Loader<T> {
         let left = match run {
             Run::EpochsFrom(_) => None,
             Run::Epoch(_) | Run::EpochRepeated(_) => {
-                let all = self.batch as u64 * self.reader().1 as u64;
+                let all = (self.batch as u64).saturating_mul(self.reader().1 as u64);
                 self.lengths().and_then(|lengths| lengths.equal(self.last, all, from))
             }
         };
@@ -367,7 +367,7 @@ impl<T> Loader<T> {
     pub fn steps(&self) -> Option<u64> {
         let (rank, ranks) = self.reader();
         let lengths = self.lengths()?;
-        let equal = lengths.equal(self.last, self.batch as u64 * ranks as u64, 0);
+        let equal = lengths.equal(self.last, (self.batch as u64).saturating_mul(ranks as u64), 0);
         Some(equal.unwrap_or_else(|| lengths.kept((rank, ranks), self.batch as u64)))
     }
 

@@ -4,11 +4,15 @@ use super::source::{Numbered, Reading, Stream};
 use crate::adapters::{Replayed, replay};
 use crate::dataset::ShardReader;
 use crate::error::{Error, Result};
+use crate::index::ShardIndex;
 use crate::plan::Slice;
 use crate::sample::Sample;
 use crate::state::{Opened, StreamState, misfit};
 use crate::store::ObjectVersion;
 use std::collections::HashMap;
+
+/// A gap of so many bytes between two samples is not read: to ask for what is behind it anew takes no longer.
+const GAP: u64 = 1 << 20;
 
 /// A pass of the stream, as it was when the state was taken.
 pub(super) fn reading(stream: &Stream, epoch: u64, from: &StreamState) -> Result<Reading> {
@@ -17,79 +21,123 @@ pub(super) fn reading(stream: &Stream, epoch: u64, from: &StreamState) -> Result
         size => replay(size, stream.rng(epoch), from.taken, from.length)
             .ok_or_else(|| misfit(format!("stream {} had fewer samples than were taken", stream.stream)))?,
     };
-    let slices = stream.slices(epoch);
-    let mut refill = Refill { stream, epoch, slices: &slices, found: HashMap::new() };
     let mut wanted = held.clone();
     wanted.sort_unstable();
-    let ended = from.length.is_some();
-    let current = from.open.last().ok_or_else(|| misfit("no shard was open"))?;
-    for (at, opened) in from.open.iter().enumerate() {
-        let end = from.open.get(at + 1).map_or(inputs, |next| next.start);
-        let number = |bound: u64| wanted.partition_point(|number| *number < bound);
-        let here = &wanted[number(opened.start)..number(end)];
-        refill.read(opened, here)?;
+    let mut refill = Refill { stream, epoch, slices: stream.slices(epoch), found: HashMap::new() };
+    let (current, before) = from.open.split_last().ok_or_else(|| misfit("no shard was open"))?;
+    let ends = from.open.iter().skip(1).map(|next| next.start);
+    for (opened, end) in before.iter().zip(ends) {
+        refill.read(opened, between(&wanted, opened.start, end))?;
     }
-    let mut found = refill.found;
+    let here = between(&wanted, current.start, inputs);
+    let reader = match from.length {
+        Some(_) => {
+            refill.read(current, here)?;
+            stream.reader(epoch, Vec::new())
+        }
+        None => refill.read_on(current, here, inputs)?,
+    };
     let again = held.iter().map(|number| {
-        let sample = found
-            .remove(number)
-            .ok_or_else(|| misfit("a sample of the shuffle buffer is in no open shard"))?;
+        let sample = refill.found.remove(number);
+        let sample = sample.ok_or_else(|| misfit("a sample of the shuffle buffer is in no open shard"))?;
         Ok(Numbered { number: *number, sample })
     });
     let again = again.collect::<Result<Vec<_>>>()?;
-    let next = match ended {
-        true => (slices.len(), 0),
-        false => {
-            (current.slice, inputs.checked_sub(current.start).ok_or_else(|| misfit("a shard begins later"))?)
-        }
-    };
     Ok(Reading {
-        reader: stream.reader(epoch, slices).from(next.0, next.1).expecting(version(current)),
+        reader,
         buffer: stream.buffer(rng).map(|buffer| buffer.holding(again)),
         inputs,
         slice: Some(current.slice),
-        ended,
+        ended: from.length.is_some(),
         note: None,
     })
 }
 
-/// What the object was.
-fn version(opened: &Opened) -> ObjectVersion {
-    ObjectVersion { size: opened.size, version: opened.version.as_deref().map(Into::into) }
+/// The numbers from `start` on and below `end`.
+fn between(numbers: &[u64], start: u64, end: u64) -> &[u64] {
+    let place = |bound: u64| numbers.partition_point(|number| *number < bound);
+    numbers.get(place(start)..place(end)).unwrap_or_default()
 }
 
 struct Refill<'a> {
     stream: &'a Stream,
     epoch: u64,
-    slices: &'a [Slice],
+    slices: Vec<Slice>,
     /// The samples of the buffer, by their numbers in the stream.
     found: HashMap<u64, Sample>,
 }
 
 impl Refill<'_> {
-    /// Reads the samples of these numbers, all of one slice.
-    fn read(&mut self, opened: &Opened, numbers: &[u64]) -> Result<()> {
-        let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else { return Ok(()) };
+    /// The slice that was opened, and whether it is known where its samples stand.
+    fn slice(&self, opened: &Opened) -> Result<(&Slice, Option<&ShardIndex>)> {
         let slice = self.slices.get(opened.slice);
         let slice = slice
             .ok_or_else(|| misfit(format!("stream {} has no slice {}", self.stream.stream, opened.slice)))?;
-        let place = |number: u64| slice.samples.start + (number - opened.start);
-        let mut run = slice.clone();
-        run.samples = place(*first)..place(*last) + 1;
-        let mut reader = self.stream.reader(self.epoch, vec![run]).expecting(version(opened));
-        let mut wanted = numbers.iter();
-        let mut next = wanted.next();
-        for number in *first..=*last {
-            let sample = next_good(&mut reader)?;
-            if next == Some(&number) {
-                let mut sample = sample;
+        let index = self.stream.dataset.indexed(slice.shard);
+        Ok((slice, index.filter(|index| index.range(slice.samples.clone()).is_some())))
+    }
+
+    /// Reads the samples of these numbers, all of one slice.
+    fn read(&mut self, opened: &Opened, numbers: &[u64]) -> Result<()> {
+        let (slice, index) = self.slice(opened)?;
+        let (slice, index) = (slice.clone(), index.cloned());
+        let place = |number: u64| slice.samples.start.saturating_add(number - opened.start);
+        let near = |a: &u64, b: &u64| {
+            let gap = index.as_ref().and_then(|index| index.range(place(*a) + 1..place(*b)));
+            gap.is_none_or(|gap| gap.end - gap.start < GAP)
+        };
+        for run in numbers.chunk_by(near) {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+            let samples = place(*first)..place(*last) + 1;
+            let run_slice = Slice { samples, ..slice };
+            let mut reader = self.stream.reader(self.epoch, vec![run_slice]).expecting(version(opened));
+            self.pick(&mut reader, *first, *last + 1, run)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the samples of these numbers, and gives what reads on from number `next`.
+    fn read_on(&mut self, opened: &Opened, numbers: &[u64], next: u64) -> Result<ShardReader> {
+        let place = |number: u64| {
+            number.checked_sub(opened.start).ok_or_else(|| misfit("a shard was begun after its first sample"))
+        };
+        let from = match (self.slice(opened)?.1, numbers.first()) {
+            (None, Some(first)) => *first,
+            // Where the next one stands is known, or nothing is wanted before it.
+            _ => next,
+        };
+        if from == next {
+            self.read(opened, numbers)?;
+        }
+        let mut reader = self.stream.reader(self.epoch, self.slices.clone());
+        reader = reader.from(opened.slice, place(from)?).expecting(version(opened));
+        if from < next {
+            self.pick(&mut reader, from, next, numbers)?;
+            if reader.slice() != opened.slice {
+                return Err(misfit("a shard has fewer samples than it had"));
+            }
+        }
+        Ok(reader)
+    }
+
+    /// Reads the samples from one number to another, and keeps those that are wanted.
+    fn pick(&mut self, reader: &mut ShardReader, from: u64, to: u64, wanted: &[u64]) -> Result<()> {
+        let mut wanted = wanted.iter().peekable();
+        for number in from..to {
+            let mut sample = next_good(reader)?;
+            if wanted.next_if_eq(&&number).is_some() {
+                // It may wait for long, and the chunk that it is a slice of is large.
                 sample.compact();
                 self.found.insert(number, sample);
-                next = wanted.next();
             }
         }
         Ok(())
     }
+}
+
+/// What the object was.
+fn version(opened: &Opened) -> ObjectVersion {
+    ObjectVersion { size: opened.size, version: opened.version.as_deref().map(Into::into) }
 }
 
 /// The next sample that can be read. What could not be was reported when it was read before.

@@ -109,7 +109,7 @@ fn is_zero<T: PartialEq + Default>(value: &T) -> bool {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
-    shardstream_state: u32,
+    shardstream_state: Version,
     #[serde(rename = "of")]
     header: Arc<Header>,
     slots: u64,
@@ -119,8 +119,33 @@ struct Document {
     streams: Arc<[StreamState]>,
 }
 
-/// The version of the document.
+/// The version of the document. It comes first, so that one of another version is told before its other keys are.
+#[derive(Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
+#[derive(Clone, Copy)]
+struct Version;
+
+/// What is written.
 const VERSION: u32 = 1;
+
+impl From<Version> for u32 {
+    fn from(Version: Version) -> u32 {
+        VERSION
+    }
+}
+
+impl TryFrom<u32> for Version {
+    type Error = String;
+
+    fn try_from(version: u32) -> Result<Self, String> {
+        match version {
+            VERSION => Ok(Version),
+            _ => Err(format!(
+                "it is of version {version}, and this release knows version {VERSION}: use the release that wrote it"
+            )),
+        }
+    }
+}
 
 impl State {
     pub(crate) fn new(header: Arc<Header>, slots: u64, streams: Arc<[StreamState]>) -> Self {
@@ -138,10 +163,6 @@ impl State {
 
     pub(crate) fn slots(&self) -> u64 {
         self.slots
-    }
-
-    pub(crate) fn is_ended(&self) -> bool {
-        self.ended
     }
 
     pub(crate) fn stream(&self, dataset: usize, stream: usize) -> Option<&StreamState> {
@@ -248,20 +269,15 @@ impl FromStr for State {
 impl Serialize for State {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let State { header, slots, ended, streams } = self.clone();
-        Document { shardstream_state: VERSION, header, slots, ended, streams }.serialize(serializer)
+        Document { shardstream_state: Version, header, slots, ended, streams }.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for State {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
-        let Document { shardstream_state, header, slots, ended, streams } =
+        let Document { shardstream_state: Version, header, slots, ended, streams } =
             Document::deserialize(deserializer)?;
-        if shardstream_state != VERSION {
-            return Err(D::Error::custom(format!(
-                "it is of version {shardstream_state}, and this release knows version {VERSION}"
-            )));
-        }
         let sorted = streams.is_sorted_by(|a, b| (a.dataset, a.stream) < (b.dataset, b.stream));
         let known = |at: &StreamState| at.dataset < header.datasets.len() && at.stream < header.streams;
         if !sorted || !streams.iter().all(known) {

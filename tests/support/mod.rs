@@ -6,6 +6,7 @@ pub mod names;
 pub mod python;
 pub mod server;
 pub mod shards;
+pub mod shelf;
 
 use bytes::Bytes;
 use shardstream::store::Store;
