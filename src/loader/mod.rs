@@ -336,11 +336,16 @@ impl<T: Send + 'static> Loader<T> {
         let numbers = 0..self.items.recipes.len();
         let all = numbers.flat_map(|dataset| mine.iter().map(move |stream| (dataset, *stream)));
         all.map(|(dataset, stream)| match state {
-            Some(state) => state.stream(dataset, stream).cloned().ok_or_else(|| {
-                misfit(format!(
+            Some(state) => match (state.stream(dataset, stream), state.header().run) {
+                (Some(at), Run::Epoch(_)) if at.pass >= self.items.recipes[dataset].repeats => {
+                    let (pass, what) = (at.pass, "passes, more than an epoch has: the state is damaged");
+                    Err(misfit(format!("dataset {dataset}, stream {stream} has ended {pass} {what}")))
+                }
+                (Some(at), _) => Ok(at.clone()),
+                (None, _) => Err(misfit(format!(
                     "it has not stream {stream}, which this rank reads: merge the states of all ranks"
-                ))
-            }),
+                ))),
+            },
             None => Ok(StreamState {
                 dataset,
                 stream,

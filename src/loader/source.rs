@@ -147,7 +147,11 @@ impl Source {
                 self.found = Found::Samples;
                 if self.stream.is_bounded() {
                     self.again = from.taken;
-                    Ok(fresh(&self.stream))
+                    let mut again = fresh(&self.stream);
+                    for opened in from.open.iter() {
+                        again.reader = again.reader.expecting(opened.slice, refill::version(opened));
+                    }
+                    Ok(again)
                 } else {
                     refill::reading(&self.stream, epoch, &from)
                 }

@@ -1,5 +1,6 @@
 //! Where a job stands: a small document that a loader goes on from, on any number of ranks.
 
+mod check;
 mod digest;
 mod header;
 
@@ -120,9 +121,8 @@ struct Document {
 }
 
 /// The version of the document. It comes first, so that one of another version is told before its other keys are.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
-#[derive(Clone, Copy)]
 struct Version;
 
 /// What is written.
@@ -165,10 +165,6 @@ impl State {
         self.slots
     }
 
-    pub(crate) fn is_ended(&self) -> bool {
-        self.ended
-    }
-
     pub(crate) fn stream(&self, dataset: usize, stream: usize) -> Option<&StreamState> {
         let at = self.streams.binary_search_by_key(&(dataset, stream), |at| (at.dataset, at.stream));
         self.streams.get(at.ok()?)
@@ -195,7 +191,7 @@ impl State {
     /// Whether these are the streams of all ranks.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.streams.len() == self.header.streams * self.header.datasets.len()
+        Some(self.streams.len()) == self.header.streams.checked_mul(self.header.datasets.len())
     }
 
     /// The state of a job out of those of its ranks, in any order. They must have been taken at the same step, on every
@@ -242,6 +238,9 @@ impl State {
 
     /// A stream that is not in it.
     fn missing(&self) -> Option<usize> {
+        if self.is_whole() {
+            return None;
+        }
         let datasets = 0..self.header.datasets.len();
         (0..self.header.streams)
             .find(|stream| datasets.clone().any(|dataset| self.stream(dataset, *stream).is_none()))
@@ -282,11 +281,7 @@ impl<'de> Deserialize<'de> for State {
         use serde::de::Error;
         let Document { shardstream_state: Version, header, slots, ended, streams } =
             Document::deserialize(deserializer)?;
-        let sorted = streams.is_sorted_by(|a, b| (a.dataset, a.stream) < (b.dataset, b.stream));
-        let known = |at: &StreamState| at.dataset < header.datasets.len() && at.stream < header.streams;
-        if !sorted || !streams.iter().all(known) {
-            return Err(D::Error::custom("its streams are out of order, or not those of the job"));
-        }
+        check::check(&header, slots, &streams).map_err(D::Error::custom)?;
         Ok(State { header, slots, ended, streams })
     }
 }
