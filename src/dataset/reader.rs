@@ -173,7 +173,11 @@ impl Opener {
         };
         let (object, stopper) = (body.object_cell(), body.stopper());
         let indexed = || ObjectVersion { size: index?.bytes(), ..ObjectVersion::default() }.into();
-        let part = Part::new(tar::read(body, parser), pass, slice).of(object, expected.or_else(indexed));
+        let part = Part::new(tar::read(body, parser), pass, slice).of(
+            &redacted(url),
+            object,
+            expected.or_else(indexed),
+        );
         Ok((part, stopper))
     }
 }

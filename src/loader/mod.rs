@@ -195,11 +195,7 @@ impl<T: Send + 'static> Loader<T> {
 impl<T: Send + 'static> Loader<T> {
     /// The batches of one epoch. Nothing is read before the first one is asked for.
     pub fn epoch(&self, epoch: u64) -> Batches<T> {
-        let run = match self.last {
-            Last::Repeat => Run::EpochRepeated(epoch),
-            _ => Run::Epoch(epoch),
-        };
-        self.begin(run)
+        self.begin(self.one_epoch(epoch))
     }
 
     /// The batches of all epochs from `first` on, without an end: for training by the number of steps.
@@ -225,13 +221,25 @@ impl<T: Send + 'static> Loader<T> {
     /// what [`epoch`](Loader::epoch) would give as its first item. Shards that were open and have changed since are an
     /// error of the first batch, after which there is none.
     pub fn restore(&self, state: &State) -> Result<Batches<T>> {
-        let run = state.header().run;
+        let run = match state.header().run {
+            Run::Epoch(epoch) | Run::EpochRepeated(epoch) => self.one_epoch(epoch),
+            run @ Run::EpochsFrom(_) => run,
+        };
         let header = self.header(run);
         if let Some(difference) = state.header().difference(&header) {
-            return Err(misfit(difference));
+            return Err(misfit(format!(
+                "{difference}; go on with what it was taken with, or begin an epoch anew"
+            )));
         }
         self.check(run)?;
         self.start(header, Some(state))
+    }
+
+    fn one_epoch(&self, epoch: u64) -> Run {
+        match self.last {
+            Last::Repeat => Run::EpochRepeated(epoch),
+            _ => Run::Epoch(epoch),
+        }
     }
 
     fn begin(&self, run: Run) -> Batches<T> {

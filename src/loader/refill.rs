@@ -56,6 +56,7 @@ pub(super) fn reading(stream: &Stream, epoch: u64, from: &StreamState) -> Result
         buffer: stream.buffer(rng).map(|buffer| buffer.holding(again)),
         inputs,
         slice: Some(current.slice),
+        resumed: Some(current.slice),
         ended,
         note: None,
     })
