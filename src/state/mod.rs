@@ -210,6 +210,8 @@ impl State {
             if let Some(difference) = state.header.difference(&header) {
                 return Err(misfit(format!("state {rank} is not of the same job as state 0: {difference}")));
             }
+        }
+        for (rank, state) in states.iter().enumerate() {
             // One that has come to its end waits for nobody.
             if state.slots != slots && !state.ended {
                 let message = format!(
