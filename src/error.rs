@@ -184,7 +184,7 @@ pub enum ErrorKind {
     #[error("bad tar header: {0}")]
     Header(String),
     /// An index of shards is no such document, or contradicts itself.
-    #[error("bad index: {0}; build it again")]
+    #[error("bad index of shards: {0}")]
     Index(String),
     /// A length in the input exceeds a limit of the reader.
     #[error("{what} of {size} bytes exceeds the limit of {limit} bytes")]

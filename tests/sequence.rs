@@ -1,7 +1,6 @@
 //! One sequence for any number of ranks: whatever divides the work, the same samples come in the same batches, a job that
 //! is stopped goes on where it was, and no sample comes twice or not at all.
 
-#[allow(dead_code, reason = "each test uses a part of it")]
 mod support;
 
 use proptest::prelude::*;
@@ -13,6 +12,7 @@ use shardstream::prelude::*;
 use shardstream::store::Store;
 use shardstream::{Result, State};
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use support::shards::key;
@@ -278,7 +278,7 @@ fn jobs() -> impl Strategy<Value = Job> {
 }
 
 /// A job with two teams that have the same global batch, and how many batches the first one takes before it is stopped.
-fn cases() -> impl Strategy<Value = (Job, [Team; 2], u64)> {
+fn cases_of_jobs() -> impl Strategy<Value = (Job, [Team; 2], u64)> {
     let pick = any::<prop::sample::Index>;
     let threads = prop_oneof![40 => Just(0usize), 1 => 1usize..4];
     (jobs(), [(pick(), pick()), (pick(), pick())], 1usize..6, 0u64..25, threads).prop_map(
@@ -391,27 +391,20 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// How many cases are tried; more with `PROPTEST_CASES`.
-const CASES: u32 = 10_000;
+/// How many cases are tried, unless `SHARDSTREAM_CASES` says how many.
+const CASES: u32 = 1000;
 
 #[test]
 fn any_team_stopped_anywhere_sees_the_one_sequence() {
-    let mut config = Config::default();
-    if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = CASES;
-    }
-    // Each run tries other cases; a failure prints the seed and the smallest job that fails.
-    let seed = std::env::var("SHARDSTREAM_SEED").map_or_else(|_| rand_seed(), |seed| seed.parse().unwrap());
-    config.rng_seed = RngSeed::Fixed(seed);
-    config.failure_persistence = None;
-    println!("SHARDSTREAM_SEED={seed}, {} cases", config.cases);
-    let result = TestRunner::new(config).run(&cases(), |(job, teams, stop)| holds(&job, teams, stop));
+    // Each run tries other cases; a failure prints the seed, and the smallest job that fails.
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    let seed = number("SHARDSTREAM_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
+    let cases = number("SHARDSTREAM_CASES").map_or(CASES, |cases| cases as u32);
+    let config =
+        Config { cases, rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() };
+    println!("{cases} cases, SHARDSTREAM_SEED={seed}");
+    let result = TestRunner::new(config).run(&cases_of_jobs(), |(job, teams, stop)| holds(&job, teams, stop));
     if let Err(error) = result {
         panic!("with SHARDSTREAM_SEED={seed}: {error}");
     }
-}
-
-fn rand_seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0)
 }

@@ -154,6 +154,8 @@ impl DatasetBuilder {
 
     /// Whether every stream draws its shards at random and with replacement, anew in every epoch, instead of being
     /// dealt some: see [`Plan::resampled`]. For training [without an end](crate::Loader::epochs). Default: no.
+    ///
+    /// A shard that is drawn twice in an epoch gives its samples the same [random numbers](crate::Sample::rng) both times.
     pub fn resample_shards(mut self, resample: bool) -> Self {
         self.resample = resample;
         self

@@ -7,7 +7,7 @@
 
 use crate::tar::SampleOutline;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 
@@ -211,7 +211,6 @@ fn yes() -> bool {
     true
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // As serde calls it.
 fn is_true(value: &bool) -> bool {
     *value
 }
@@ -237,43 +236,52 @@ impl From<&Layout> for LayoutDocument {
 impl TryFrom<LayoutDocument> for Layout {
     type Error = &'static str;
 
-    /// Puts the layout together again, so that whatever is read is one that could have been built. No more memory is
-    /// taken than the document is long, some times over: every sample has a field, and every field a size.
+    /// Checks that samples could stand so, and finds out where. No more memory is taken than the document is long, some
+    /// times over: every sample has a field, and every field a size.
     fn try_from(document: LayoutDocument) -> Result<Self, Self::Error> {
-        let shapes: Vec<&[u64]> = document.shapes.iter().map(Vec::as_slice).collect();
-        let mut sizes = document.sizes.iter().copied();
-        let mut builder = LayoutBuilder::default();
-        let (pairs, []) = document.runs.as_chunks::<2>() else { return Err("half a run") };
+        let LayoutDocument { seekable, fields, shapes, runs: pairs, sizes } = document;
+        let shapes: Vec<Shape> =
+            shapes.iter().map(|shape| Shape::read(shape, fields.len())).collect::<Result<_, _>>()?;
+        let (mut runs, mut offsets, mut end) = (Vec::new(), Vec::new(), 0_u64);
+        let mut left = sizes.iter();
+        let (pairs, []) = pairs.as_chunks::<2>() else { return Err("half a run") };
         for &[shape, count] in pairs {
-            let shape = usize::try_from(shape).ok().and_then(|shape| shapes.get(shape));
-            let [lead, members @ ..] = shape.ok_or("a run of a shape that is not there")? else {
-                return Err("an empty shape");
-            };
-            let (members, []) = members.as_chunks::<2>() else { return Err("half a member") };
-            if members.is_empty() {
-                return Err("a sample without fields");
-            }
-            let mut placed = Vec::with_capacity(members.len());
+            let number = usize::try_from(shape).unwrap_or(usize::MAX);
+            let shape = shapes.get(number).ok_or("a run of a shape that is not there")?;
+            runs.push(Run { shape: number, sample: offsets.len(), size: sizes.len() - left.len() });
             for _ in 0..count {
                 let overflow = "an offset beyond what can be addressed";
-                let offset = builder.layout.end.checked_add(*lead).ok_or(overflow)?;
-                let mut at = offset;
-                placed.clear();
-                for &[field, gap] in members {
-                    let field = usize::try_from(field).ok().and_then(|field| document.fields.get(field));
-                    let field = field.ok_or("a field that is not there")?;
-                    let size = sizes.next().ok_or("fewer sizes than fields")?;
-                    let offset = at.checked_add(gap).ok_or(overflow)?;
-                    at = padded(offset, size).ok_or(overflow)?;
-                    placed.push((&**field, offset, size));
+                let offset = end.checked_add(shape.lead).ok_or(overflow)?;
+                end = offset;
+                for (_, gap) in &shape.members {
+                    let size = *left.next().ok_or("fewer sizes than fields")?;
+                    end = end.checked_add(*gap).and_then(|at| padded(at, size)).ok_or(overflow)?;
                 }
-                builder.push(offset, placed.iter().copied());
+                offsets.push(offset);
             }
         }
-        match sizes.next() {
-            None => Ok(builder.finish(document.seekable)),
+        match left.next() {
+            None => Ok(Layout { fields, shapes, runs, sizes, offsets, end, seekable }),
             Some(_) => Err("more sizes than fields"),
         }
+    }
+}
+
+impl Shape {
+    fn read(numbers: &[u64], fields: usize) -> Result<Self, &'static str> {
+        let [lead, members @ ..] = numbers else { return Err("an empty shape") };
+        let (members, []) = members.as_chunks::<2>() else { return Err("half a member") };
+        let mut seen = HashSet::new();
+        let member = |&[field, gap]: &[u64; 2]| {
+            let field = usize::try_from(field).ok().filter(|field| *field < fields);
+            let field = field.ok_or("a field that is not there")?;
+            if seen.insert(field) { Ok((field, gap)) } else { Err("a sample with a field twice") }
+        };
+        let members: Vec<_> = members.iter().map(member).collect::<Result<_, _>>()?;
+        if members.is_empty() {
+            return Err("a sample without fields");
+        }
+        Ok(Shape { lead: *lead, members })
     }
 }
 
@@ -286,11 +294,18 @@ mod tests {
     type Samples = Vec<(u64, Vec<(usize, u64, u64)>)>;
 
     fn samples() -> impl Strategy<Value = Samples> {
-        let member = (0usize..3, 1u64..4, 0u64..2000);
-        prop::collection::vec((0u64..3, prop::collection::vec(member, 1..4)), 0..20)
+        let fields = prop::sample::subsequence(vec![0, 1, 2], 1..=3).prop_shuffle();
+        let member = (1u64..4, 0u64..2000);
+        let members = (fields, prop::collection::vec(member, 3)).prop_map(|(fields, members)| {
+            fields.into_iter().zip(members).map(|(field, (gap, size))| (field, gap, size)).collect()
+        });
+        prop::collection::vec((0u64..3, members), 0..20)
     }
 
-    fn built(samples: &Samples) -> (Layout, Vec<Vec<(&'static str, u64, u64)>>, Vec<u64>) {
+    /// Where the members of a sample stand: field, offset, size.
+    type Placed = Vec<(&'static str, u64, u64)>;
+
+    fn built(samples: &Samples) -> (Layout, Vec<Placed>, Vec<u64>) {
         let mut builder = LayoutBuilder::default();
         let (mut at, mut members, mut offsets) = (0, Vec::new(), Vec::new());
         for (lead, fields) in samples {

@@ -92,9 +92,11 @@ impl<'a> Windows<'a> {
 
     /// Opens the next window. False where the object ends before it.
     fn next(&mut self, outline: &mut Outline) -> Result<bool> {
-        let known = self.object.as_ref().filter(|object| object.version.is_some());
-        let Some(length) = known.and_then(|object| object.size) else {
-            // That several requests give the same object cannot be checked: there is one more, for all the rest.
+        let pinned = self.object.as_ref().filter(|object| object.version.is_some());
+        let ranged = pinned.filter(|_| !self.body.object_cell().is_unranged());
+        let Some(length) = ranged.and_then(|object| object.size) else {
+            // That several requests give the same object cannot be checked, or each one would give it from its
+            // beginning: there is one more, for all the rest.
             self.end = u64::MAX;
             self.body = self.store.open_range(self.url, self.at..self.end)?;
             return Ok(true);

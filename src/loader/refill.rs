@@ -4,15 +4,20 @@ use super::source::{Numbered, Reading, Stream};
 use crate::adapters::{Replayed, replay};
 use crate::dataset::ShardReader;
 use crate::error::{Error, Result};
+use crate::index::ShardIndex;
 use crate::plan::Slice;
 use crate::sample::Sample;
 use crate::state::{Opened, StreamState, misfit};
 use crate::store::ObjectVersion;
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// The most samples that a shard which was not counted may have been found to have. A state that claims more is no use:
 /// it would take too long to find out what the shuffle buffer held.
 const MOST_IN_A_SHARD: u64 = 1 << 26;
+
+/// A gap of so many bytes between two samples is not read: to ask for what is behind it anew takes no longer.
+const GAP: u64 = 1 << 20;
 
 /// A pass of the stream, as it was when the state was taken.
 pub(super) fn reading(stream: &Stream, epoch: u64, from: &StreamState) -> Result<Reading> {
@@ -25,39 +30,38 @@ pub(super) fn reading(stream: &Stream, epoch: u64, from: &StreamState) -> Result
     };
     if inputs <= current.start || from.length.is_some_and(|length| length != inputs) {
         return Err(misfit(format!(
-            "stream {}: the shuffle buffer cannot have been like this",
+            "stream {}: the shuffle buffer cannot have been like this: the state is damaged",
             stream.stream
         )));
     }
-    let mut refill = Refill { stream, epoch, slices: &slices, found: HashMap::new() };
     let mut wanted = held.clone();
     wanted.sort_unstable();
-    let ended = from.length.is_some();
-    for (at, opened) in from.open.iter().enumerate() {
-        let end = from.open.get(at + 1).map_or(inputs, |next| next.start);
-        let number = |bound: u64| wanted.partition_point(|number| *number < bound);
-        let here = &wanted[number(opened.start)..number(end)];
-        refill.read(opened, here)?;
+    let mut refill = Refill { stream, epoch, slices, found: HashMap::new() };
+    let ends = from.open.iter().skip(1).map(|next| next.start);
+    for (opened, end) in from.open.iter().zip(ends) {
+        refill.read(opened, between(&wanted, opened.start, end))?;
     }
-    let mut found = refill.found;
+    let here = between(&wanted, current.start, inputs);
+    let reader = match from.length {
+        Some(_) => {
+            refill.read(current, here)?;
+            stream.reader(epoch, Vec::new())
+        }
+        None => refill.read_on(current, here, inputs)?,
+    };
     let again = held.iter().map(|number| {
-        let sample = found
-            .remove(number)
-            .ok_or_else(|| misfit("a sample of the shuffle buffer is in no open shard"))?;
+        let sample = refill.found.remove(number);
+        let sample = sample.ok_or_else(|| misfit("a sample of the shuffle buffer is in no open shard"))?;
         Ok(Numbered { number: *number, sample })
     });
     let again = again.collect::<Result<Vec<_>>>()?;
-    let next = match ended {
-        true => (slices.len(), 0),
-        false => (current.slice, inputs - current.start),
-    };
     Ok(Reading {
-        reader: stream.reader(epoch, slices).from(next.0, next.1).expecting(current.slice, version(current)),
+        reader,
         buffer: stream.buffer(rng).map(|buffer| buffer.holding(again)),
         inputs,
         slice: Some(current.slice),
         resumed: Some(current.slice),
-        ended,
+        ended: from.length.is_some(),
         note: None,
     })
 }
@@ -81,50 +85,103 @@ fn last_opened<'a>(stream: usize, slices: &[Slice], from: &'a StreamState) -> Re
     Ok(last)
 }
 
-/// What the object was.
-pub(super) fn version(opened: &Opened) -> ObjectVersion {
-    ObjectVersion { size: opened.size, version: opened.version.as_deref().map(Into::into) }
+/// The numbers from `start` on and below `end`.
+fn between(numbers: &[u64], start: u64, end: u64) -> &[u64] {
+    let place = |bound: u64| numbers.partition_point(|number| *number < bound);
+    numbers.get(place(start)..place(end)).unwrap_or_default()
 }
 
 struct Refill<'a> {
     stream: &'a Stream,
     epoch: u64,
-    slices: &'a [Slice],
+    slices: Vec<Slice>,
     /// The samples of the buffer, by their numbers in the stream.
     found: HashMap<u64, Sample>,
 }
 
 impl Refill<'_> {
-    /// Reads the samples of these numbers, all of one slice.
-    fn read(&mut self, opened: &Opened, numbers: &[u64]) -> Result<()> {
-        let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else { return Ok(()) };
+    /// The slice that was opened, and whether it is known where its samples stand.
+    fn slice(&self, opened: &Opened) -> Result<(&Slice, Option<&ShardIndex>)> {
         let slice = self.slices.get(opened.slice);
         let slice = slice
             .ok_or_else(|| misfit(format!("stream {} has no slice {}", self.stream.stream, opened.slice)))?;
-        let place = |number: u64| slice.samples.start + (number - opened.start);
-        let mut run = slice.clone();
-        run.samples = place(*first)..place(*last) + 1;
-        let mut reader = self.stream.reader(self.epoch, vec![run]).expecting(0, version(opened));
-        let mut wanted = numbers.iter();
-        let mut next = wanted.next();
-        for number in *first..=*last {
-            let sample = next_good(&mut reader)?;
-            if next == Some(&number) {
-                let mut sample = sample;
+        let index = self.stream.dataset.indexed(slice.shard);
+        Ok((slice, index.filter(|index| index.range(slice.samples.clone()).is_some())))
+    }
+
+    /// Reads the samples of these numbers, all of one slice.
+    fn read(&mut self, opened: &Opened, numbers: &[u64]) -> Result<()> {
+        let (slice, index) = self.slice(opened)?;
+        let (slice, index) = (slice.clone(), index.cloned());
+        let place = |number: u64| slice.samples.start.saturating_add(number - opened.start);
+        let near = |a: &u64, b: &u64| {
+            let gap = index.as_ref().and_then(|index| index.range(place(*a) + 1..place(*b)));
+            gap.is_none_or(|gap| gap.end - gap.start < GAP)
+        };
+        for run in numbers.chunk_by(near) {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+            let samples = place(*first)..place(*last) + 1;
+            let run_slice = Slice { samples, ..slice };
+            let mut reader = self.stream.reader(self.epoch, vec![run_slice]).expecting(0, version(opened));
+            self.pick(&mut reader, 0, *first..*last + 1, run)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the samples of these numbers, and gives what reads on from number `next`.
+    fn read_on(&mut self, opened: &Opened, numbers: &[u64], next: u64) -> Result<ShardReader> {
+        let place = |number: u64| {
+            number.checked_sub(opened.start).ok_or_else(|| misfit("a shard was begun after its first sample"))
+        };
+        let from = match (self.slice(opened)?.1, numbers.first()) {
+            (None, Some(first)) => *first,
+            // Where the next one stands is known, or nothing is wanted before it.
+            _ => next,
+        };
+        if from == next {
+            self.read(opened, numbers)?;
+        }
+        let mut reader = self.stream.reader(self.epoch, self.slices.clone());
+        reader = reader.from(opened.slice, place(from)?).expecting(opened.slice, version(opened));
+        if from < next {
+            self.pick(&mut reader, opened.slice, from..next, numbers)?;
+        }
+        Ok(reader)
+    }
+
+    /// Reads the samples of these numbers, which are of the slice that the reader begins with, and keeps those that are
+    /// wanted.
+    fn pick(
+        &mut self,
+        reader: &mut ShardReader,
+        slice: usize,
+        numbers: Range<u64>,
+        wanted: &[u64],
+    ) -> Result<()> {
+        let mut wanted = wanted.iter().peekable();
+        for number in numbers {
+            let mut sample = next_good(reader, slice)?;
+            if wanted.next_if_eq(&&number).is_some() {
+                // It may wait for long, and the chunk that it is a slice of is large.
                 sample.compact();
                 self.found.insert(number, sample);
-                next = wanted.next();
             }
         }
         Ok(())
     }
 }
 
-/// The next sample that can be read. What could not be was reported when it was read before.
-fn next_good(reader: &mut ShardReader) -> Result<Sample> {
+/// What the object was.
+pub(super) fn version(opened: &Opened) -> ObjectVersion {
+    ObjectVersion { size: opened.size, version: opened.version.as_deref().map(Into::into) }
+}
+
+/// The next sample of the slice that can be read. What could not be was reported when it was read before.
+fn next_good(reader: &mut ShardReader, slice: usize) -> Result<Sample> {
     let mut fault: Option<Error> = None;
-    for item in reader {
+    while let Some(item) = reader.next() {
         match item {
+            _ if reader.slice() != slice => break,
             Ok(sample) => return Ok(sample),
             Err(error) => fault = Some(error),
         }

@@ -62,6 +62,8 @@ pub struct Plan {
     shards: usize,
     /// The samples of each shard, where they were counted.
     counts: Option<Arc<[u64]>>,
+    /// Their sum.
+    total: u64,
     streams: usize,
     seed: u64,
     shuffled: bool,
@@ -75,7 +77,7 @@ impl Plan {
     /// [`ErrorKind::Config`] for no streams, [`ErrorKind::TooFewShards`] for more streams than shards.
     pub fn new(shards: usize, streams: usize, seed: u64) -> Result<Self> {
         check_enough(shards, streams, "streams")?;
-        Self::with(shards, None, streams, seed)
+        Self::with(shards, None, 0, streams, seed)
     }
 
     /// Plans shards of which it is known how many samples each has. They are cut into slices where that makes all
@@ -91,15 +93,21 @@ impl Plan {
             Some(total) if total < streams as u64 => {
                 Err(ErrorKind::Config(format!("{streams} streams for {total} samples")).into())
             }
-            Some(_) => Self::with(counts.len(), Some(counts), streams, seed),
+            Some(total) => Self::with(counts.len(), Some(counts), total, streams, seed),
         }
     }
 
-    fn with(shards: usize, counts: Option<Arc<[u64]>>, streams: usize, seed: u64) -> Result<Self> {
+    fn with(
+        shards: usize,
+        counts: Option<Arc<[u64]>>,
+        total: u64,
+        streams: usize,
+        seed: u64,
+    ) -> Result<Self> {
         if streams == 0 {
             return Err(ErrorKind::Config("a plan needs at least one stream".into()).into());
         }
-        Ok(Plan { shards, counts, streams, seed, shuffled: true, resampled: false })
+        Ok(Plan { shards, counts, total, streams, seed, shuffled: true, resampled: false })
     }
 
     /// Whether each epoch has an order of its own, as it is at first, or all have that of the shard list.
@@ -150,8 +158,8 @@ impl Plan {
     /// replacement.
     #[must_use]
     pub fn samples(&self, stream: usize) -> Option<u64> {
-        let counts = self.counts.as_deref().filter(|_| !self.resampled)?;
-        let piece = self.piece(counts, stream);
+        self.counts.as_ref().filter(|_| !self.resampled)?;
+        let piece = self.piece(stream);
         Some(piece.end - piece.start)
     }
 
@@ -178,7 +186,7 @@ impl Plan {
         let order = self.order(epoch).into_iter();
         match &self.counts {
             None => order.skip(stream).step_by(self.streams).map(Slice::whole).collect(),
-            Some(counts) => slices(counts, order, self.piece(counts, stream)),
+            Some(counts) => slices(counts, order, self.piece(stream)),
         }
     }
 
@@ -194,9 +202,9 @@ impl Plan {
     }
 
     /// The piece of the row of all samples that is a stream's.
-    fn piece(&self, counts: &[u64], stream: usize) -> Range<u64> {
-        let (total, streams) = (counts.iter().sum::<u64>(), self.streams as u64);
-        let (each, left) = (total / streams, total % streams);
+    fn piece(&self, stream: usize) -> Range<u64> {
+        let streams = self.streams as u64;
+        let (each, left) = (self.total / streams, self.total % streams);
         let start = |stream: u64| stream * each + stream.min(left);
         let stream = (stream as u64).min(streams);
         start(stream)..start((stream + 1).min(streams))

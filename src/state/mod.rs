@@ -101,7 +101,6 @@ pub(crate) struct Opened {
     pub(crate) version: Option<Arc<str>>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
 fn is_zero<T: PartialEq + Default>(value: &T) -> bool {
     *value == T::default()
 }
@@ -293,7 +292,6 @@ mod hex {
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;
 
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
     pub(super) fn serialize<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&format_args!("{number:016x}"))
     }

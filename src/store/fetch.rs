@@ -193,6 +193,7 @@ fn whole(object: Arc<Object>, response: GetResponse) -> Result<Ring> {
             ErrorKind::Store(format!("the whole object was asked for, and {range:?} came").into()).into()
         );
     }
+    object.told.set_unranged();
     object.tell(&response);
     let (sender, chunks) = async_channel::bounded(16);
     let task = runtime::spawn(drain(response, object.wanted.clone(), sender))?;

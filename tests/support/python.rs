@@ -4,7 +4,7 @@
 //! skipped; with `SHARDSTREAM_REQUIRE_PYTHON=1` they fail. To set one up:
 //!
 //! ```text
-//! python3 -m venv venv && venv/bin/pip install webdataset==1.0.2 numpy pillow msgpack
+//! python3 -m venv venv && venv/bin/pip install webdataset==1.0.2 wids==0.1.11 numpy pillow msgpack
 //! SHARDSTREAM_TEST_PYTHON=venv/bin/python SHARDSTREAM_REQUIRE_PYTHON=1 cargo test --test differential
 //! ```
 
@@ -16,6 +16,8 @@ use std::process::{Command, Output};
 
 /// The release that is the reference.
 const VERSION: &str = "1.0.2";
+/// The release of `wids` that is the reference.
+const WIDS_VERSION: &str = "0.1.11";
 
 const UTF8: [(&str, &str); 3] = [("LC_ALL", "C.UTF-8"), ("PYTHONCOERCECLOCALE", "0"), ("PYTHONUTF8", "1")];
 const ASCII: [(&str, &str); 3] = [("LC_ALL", "C"), ("PYTHONCOERCECLOCALE", "0"), ("PYTHONUTF8", "0")];
@@ -46,6 +48,22 @@ impl Python {
     /// The same interpreter in a locale that knows ASCII only.
     pub fn in_c_locale(self) -> Self {
         Python { locale: ASCII, ..self }
+    }
+
+    /// Whether it has the release of `wids` that is the reference; says so if not.
+    pub fn has_wids(&self) -> bool {
+        let ask = "import importlib.metadata as m, braceexpand; print(m.version('wids'))";
+        let output = Command::new(&self.program).args(["-c", ask]).output().unwrap();
+        let found = String::from_utf8_lossy(&output.stdout).trim() == WIDS_VERSION;
+        if !found {
+            skip(&format!("needs Python with wids=={WIDS_VERSION}"));
+        }
+        found
+    }
+
+    /// The samples of the dataset of an index, as `wids` reads them, and the index that it makes of the same shards.
+    pub fn wids(&self, index: &Path, output: &Path, shards: &[&Path]) -> Content {
+        shard(&self.run("index_wids.py", &[&[index, output], shards].concat()))
     }
 
     /// Runs a script of `tests/scripts`, and returns what it printed: one JSON document.

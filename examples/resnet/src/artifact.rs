@@ -97,6 +97,11 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// What tells the program of a step from any other: its sha256.
+    pub fn digest(&self) -> &str {
+        &self.sha256.step
+    }
+
     /// Images per step over all devices.
     pub fn global_batch(&self) -> usize {
         self.batch * self.devices

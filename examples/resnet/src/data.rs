@@ -1,14 +1,57 @@
 //! The input pipeline: from tar shards to batches on the host.
 
 use crate::augment::{Draw, augment};
+use crate::progress::Task;
 use shardstream::prelude::*;
-use shardstream::{Error, ErrorKind, Result};
+use shardstream::{Error, ErrorKind, Index, Result, State};
+use std::path::PathBuf;
 
 /// An error of the input pipeline, whichever that is.
 pub type DataError = Box<dyn std::error::Error + Send + Sync>;
 
+/// The batches of one part of an epoch.
+pub type HostBatches = Box<dyn Iterator<Item = Result<HostBatch, DataError>> + Send>;
+
+/// Where a training gets its batches from.
+pub trait Source {
+    /// The batches of an epoch, counted from 0: full ones for training, padded ones for validation.
+    fn batches(&self, split: Split, epoch: u64) -> Result<HostBatches, DataError>;
+
+    /// The state of the training data before the first batch of an epoch; `None` where there is nothing to save.
+    fn start(&self, epoch: u64) -> Option<State>;
+
+    /// The training batches that an epoch still has after `state`.
+    fn rest(&self, state: &State) -> Result<HostBatches, DataError>;
+}
+
+/// Both parts of a data set.
+#[derive(Debug, Clone)]
+pub struct Sets {
+    /// What is trained on.
+    pub train: Data,
+    /// What the accuracy is measured on.
+    pub validation: Data,
+}
+
+impl Source for Sets {
+    fn batches(&self, split: Split, epoch: u64) -> Result<HostBatches, DataError> {
+        Ok(match split {
+            Split::Train => Box::new(self.train.batches(epoch)),
+            Split::Validation => Box::new(self.validation.batches(epoch)),
+        })
+    }
+
+    fn start(&self, epoch: u64) -> Option<State> {
+        Some(self.train.start(epoch))
+    }
+
+    fn rest(&self, state: &State) -> Result<HostBatches, DataError> {
+        Ok(Box::new(self.train.rest(state)?))
+    }
+}
+
 /// Some images with their labels.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct HostBatch {
     /// N x height x width x RGB.
     pub images: Vec<u8>,
@@ -16,6 +59,8 @@ pub struct HostBatch {
     pub labels: Vec<i32>,
     /// How many at the start are samples; the rest is padding.
     pub valid: usize,
+    /// The state of the data after this batch, where it is known: what comes next if this one was trained on.
+    pub state: Option<State>,
 }
 
 /// Which part of the data set.
@@ -42,6 +87,8 @@ pub struct Options {
     pub threads: usize,
     /// Samples in the shuffle buffer of each stream.
     pub shuffle: usize,
+    /// A directory where the indexes of shards are kept, so that the next start need not read their headers.
+    pub index_cache: Option<PathBuf>,
 }
 
 /// So many shards are read at a time, where there are as many.
@@ -61,8 +108,21 @@ impl Data {
         let train = split == Split::Train;
         let shards = Dataset::builder(shards).build()?.shards().clone();
         let streams = if train { shards.len().min(STREAMS) } else { 1 };
-        let dataset =
-            Dataset::builder(shards).seed(options.seed).streams(streams).shuffle_shards(train).build()?;
+        let mut dataset =
+            Dataset::builder(shards.clone()).seed(options.seed).streams(streams).shuffle_shards(train);
+        if train {
+            // With it all streams are of one length, whatever the shards are, and give full batches to the end of the
+            // epoch; and a restored one reads no shard from its beginning.
+            let task = Task::spinner("indexing the shards");
+            let index = Index::builder();
+            let index = match &options.index_cache {
+                Some(directory) => index.cache(directory),
+                None => index,
+            };
+            dataset = dataset.index(index.build(&shards)?);
+            task.done();
+        }
+        let dataset = dataset.build()?;
         let decoder = Decoder::new().images(ImageMode::Rgb8).only(&["jpg", "jpeg", "png", "webp", "cls"]);
         let Options { seed, size, classes, .. } = *options;
         let mut builder = Loader::builder(dataset);
@@ -87,8 +147,25 @@ impl Data {
 
     /// The batches of one epoch, counted from 0. With the seed the epoch decides order and augmentation.
     pub fn batches(&self, epoch: u64) -> impl Iterator<Item = Result<HostBatch, DataError>> + Send + use<> {
-        self.0.epoch(epoch).map(|batch| Ok(HostBatch::from(batch?)))
+        self.0.epoch(epoch).map(host)
     }
+
+    /// The state before the first batch of an epoch.
+    pub fn start(&self, epoch: u64) -> State {
+        self.0.epoch(epoch).state()
+    }
+
+    /// The batches that the epoch of `state` still has after it.
+    pub fn rest(
+        &self,
+        state: &State,
+    ) -> Result<impl Iterator<Item = Result<HostBatch, DataError>> + Send + use<>, DataError> {
+        Ok(self.0.restore(state)?.map(host))
+    }
+}
+
+fn host(batch: Result<Batch<Item>>) -> Result<HostBatch, DataError> {
+    Ok(HostBatch::from(batch?))
 }
 
 fn label(class: i64, classes: usize) -> Result<i32> {
@@ -115,9 +192,10 @@ fn pixels(image: Image, size: usize) -> Result<Vec<u8>> {
 impl From<Batch<Item>> for HostBatch {
     fn from(batch: Batch<Item>) -> Self {
         let valid = batch.valid();
+        let state = batch.state().cloned();
         let (images, mut labels): (Vec<Vec<u8>>, Vec<i32>) = batch.unzip();
         labels[valid..].fill(-1);
-        HostBatch { images: images.concat(), labels, valid }
+        HostBatch { images: images.concat(), labels, valid, state }
     }
 }
 
@@ -132,11 +210,16 @@ mod tests {
     }
 
     fn options() -> Options {
-        Options { seed: 5, batch: 96, size: 32, classes: 10, threads: 2, shuffle: 100 }
+        Options { seed: 5, batch: 96, size: 32, classes: 10, threads: 2, shuffle: 100, index_cache: None }
     }
 
     fn all(data: &Data, epoch: u64) -> Vec<HostBatch> {
         data.batches(epoch).map(Result::unwrap).collect()
+    }
+
+    /// What is trained on.
+    fn contents(batches: &[HostBatch]) -> Vec<(&[u8], &[i32])> {
+        batches.iter().map(|b| (&b.images[..], &b.labels[..])).collect()
     }
 
     #[test]
@@ -149,8 +232,50 @@ mod tests {
         assert!(first.iter().all(|b| b.valid == 96 && b.labels.iter().all(|l| (0..10).contains(l))));
         assert!(first.iter().all(|b| b.images.len() == 96 * 32 * 32 * 3));
         let threads = Options { threads: 1, ..options() };
-        assert_eq!(all(&Data::open(train, Split::Train, &threads).unwrap(), 0), first);
-        assert_ne!(all(&data, 1)[0], first[0]);
+        let again = all(&Data::open(train, Split::Train, &threads).unwrap(), 0);
+        assert_eq!(contents(&again), contents(&first));
+        assert_ne!(contents(&all(&data, 1))[0], contents(&first)[0]);
+    }
+
+    #[test]
+    fn the_rest_of_an_epoch_is_what_the_state_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = Data::open(&shards(dir.path()).train, Split::Train, &options()).unwrap();
+        let whole = all(&data, 1);
+        let rest = |state: &State| -> Vec<HostBatch> {
+            let state: State = state.to_string().parse().unwrap();
+            assert_eq!(state.epoch(), 1);
+            data.rest(&state).unwrap().map(Result::unwrap).collect()
+        };
+        assert_eq!(contents(&rest(&data.start(1))), contents(&whole));
+        for taken in [1, 4, whole.len()] {
+            let state = whole[taken - 1].state.as_ref().unwrap();
+            assert_eq!(contents(&rest(state)), contents(&whole[taken..]), "{taken}");
+        }
+        // The states of the rest are those of the whole.
+        let rest = rest(whole[3].state.as_ref().unwrap());
+        let text = |b: &HostBatch| b.state.as_ref().unwrap().to_string();
+        assert_eq!(
+            rest.iter().map(text).collect::<Vec<_>>(),
+            whole[4..].iter().map(text).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn the_state_of_other_data_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let Shards { train, validation } = shards(dir.path());
+        let open = |shards: &str, options| Data::open(shards, Split::Train, &options).unwrap();
+        let state = open(&train, options()).start(0);
+        for (other, what) in [
+            (open(&train, Options { shuffle: 99, ..options() }), "shuffle buffer"),
+            (open(&train, Options { seed: 6, ..options() }), "seed"),
+            (open(&validation, options()), "streams"),
+        ] {
+            let error = other.rest(&state).err().unwrap().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+        assert!(open(&train, Options { threads: 1, ..options() }).rest(&state).is_ok());
     }
 
     #[test]

@@ -21,6 +21,17 @@ pub enum Error {
     /// The input pipeline.
     #[error("the data failed")]
     Data(#[source] DataError),
+    /// A checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] crate::checkpoint::Error),
+    /// A state that is not the network's.
+    #[error("a state of {got} buffers, and the network has {expected}")]
+    State {
+        /// Buffers of the network.
+        expected: usize,
+        /// Buffers of the state.
+        got: usize,
+    },
     /// A batch that the program cannot take.
     #[error("bad batch: {0}")]
     Batch(String),

@@ -2,10 +2,12 @@
 //!
 //! The network is a program exported from JAX ([`artifact`]); a PJRT plugin compiles and runs it ([`pjrt`]).
 //! What is left to Rust is the loop around it: [`data`] makes batches on the host, [`feed`] copies them to
-//! the devices ahead of the step, [`train`] steps, evaluates and reports.
+//! the devices ahead of the step, [`train`] steps, evaluates and reports, [`checkpoint`] saves the network and
+//! the state of the data together, so that a training that was killed goes on as if it had not been.
 
 pub mod artifact;
 pub mod augment;
+pub mod checkpoint;
 pub mod data;
 pub mod error;
 pub mod feed;
@@ -13,6 +15,7 @@ pub mod model;
 pub mod pjrt;
 pub mod plugin;
 pub mod progress;
+pub mod report;
 pub mod schedule;
 pub mod shards;
 pub mod synthetic;

@@ -2,12 +2,13 @@
 
 use clap::Parser;
 use resnet::artifact::Artifact;
-use resnet::data::{self, Data, Split};
+use resnet::checkpoint::{Checkpoints, Saver};
+use resnet::data::{self, Data, Sets, Split};
 use resnet::model::Model;
 use resnet::progress::Task;
 use resnet::schedule::Schedule;
 use resnet::shards::{self, Counts, Shards};
-use resnet::train::{self, Options};
+use resnet::train::{self, Options, Start};
 use resnet::{Error, Result, plugin, synthetic};
 use std::io::Write;
 use std::path::PathBuf;
@@ -58,11 +59,20 @@ struct Args {
     /// Samples in the shuffle buffer of each of up to 4 streams
     #[arg(long, default_value_t = 512)]
     shuffle: usize,
+    /// Where the training is saved, network and state of the data together: a directory, or gs://bucket/prefix
+    #[arg(long, value_name = "URL")]
+    checkpoint: Option<String>,
+    /// Steps between checkpoints; 0: only at the end of each epoch
+    #[arg(long, default_value_t = 0, requires = "checkpoint")]
+    checkpoint_steps: u64,
+    /// Go on from the newest checkpoint, or start if there is none
+    #[arg(long, requires = "checkpoint")]
+    resume: bool,
     /// Compile for a TPU topology, for example v3:2x2, say how large the code is, and stop; needs libtpu
     /// but no TPU
     #[arg(long, value_name = "TOPOLOGY")]
     compile_only: Option<String>,
-    /// Where the synthetic shards are put; the user's cache directory unless set
+    /// Where the synthetic shards are put and indexes are kept; the user's cache directory unless set
     #[arg(long, value_name = "PATH")]
     work_dir: Option<PathBuf>,
 }
@@ -106,29 +116,35 @@ fn train(args: &Args) -> Result<()> {
         m.size,
         m.size,
     )?;
-    let data = open(args, &artifact)?;
-    let task = Task::spinner("compiling");
-    let mut model = Model::new(&client, &artifact, args.seed)?;
-    task.done();
     let options = Options {
         epochs: args.epochs,
         steps: args.steps,
         log_steps: args.log_steps,
         schedule: Schedule { peak: args.lr, warmup: args.warmup },
     };
-    let batches = |split, epoch| {
-        Ok(match split {
-            Split::Train => data.0.batches(epoch),
-            Split::Validation => data.1.batches(epoch),
-        })
-    };
-    train::train(&mut model, &options, batches, &mut out)?;
+    let sets = open(args, &artifact)?;
+    let place = args.checkpoint.as_ref();
+    let place = place.map(|url| Checkpoints::new(url, &artifact, args.seed, &options)).transpose()?;
+    let checkpoint = place.as_ref().map(|place| place.begin(args.resume, &mut out)).transpose()?.flatten();
+    let task = Task::spinner("compiling");
+    let mut model = Model::new(&client, &artifact, args.seed)?;
+    task.done();
+    if let Some(checkpoint) = &checkpoint {
+        model.restore(&checkpoint.tensors)?;
+    }
+    let start = checkpoint.as_ref().map(Start::from).unwrap_or_default();
+    let mut saver = place.map(|place| Saver::new(place, args.checkpoint_steps));
+    train::train(&mut model, &options, &sets, start, saver.as_mut(), &mut out)?;
     Ok(())
 }
 
 /// The data for training and for validation.
-fn open(args: &Args, artifact: &Artifact) -> Result<(Data, Data)> {
+fn open(args: &Args, artifact: &Artifact) -> Result<Sets> {
     let m = &artifact.manifest;
+    let work_dir = match &args.work_dir {
+        Some(dir) => dir.clone(),
+        None => plugin::cache_dir()?,
+    };
     let shards = match (&args.shards, &args.val_shards) {
         (Some(train), Some(validation)) => Shards { train: train.clone(), validation: validation.clone() },
         _ if (m.size, m.classes) != (synthetic::SIZE, synthetic::CLASSES.len()) => {
@@ -142,13 +158,7 @@ fn open(args: &Args, artifact: &Artifact) -> Result<(Data, Data)> {
             );
             return Err(Error::Data(message.into()));
         }
-        _ => {
-            let dir = match &args.work_dir {
-                Some(dir) => dir.clone(),
-                None => plugin::cache_dir()?,
-            };
-            shards::synthetic(&dir, Counts::default()).map_err(Error::Data)?
-        }
+        _ => shards::synthetic(&work_dir, Counts::default()).map_err(Error::Data)?,
     };
     let mut out = std::io::stdout();
     writeln!(out, "training shards   {}\nvalidation shards {}", shards.train, shards.validation)?;
@@ -159,13 +169,14 @@ fn open(args: &Args, artifact: &Artifact) -> Result<(Data, Data)> {
         classes: m.classes,
         threads: args.threads,
         shuffle: args.shuffle,
+        index_cache: Some(work_dir.join("index")),
     };
     let open = |shards: &str, split| Data::open(shards, split, &options).map_err(Error::Data);
     let train = open(&shards.train, Split::Train)?;
     let validation = open(&shards.validation, Split::Validation)?;
     // An hour of training should not end at a slip in the name of the validation shards.
     validation.batches(0).next().ok_or(Error::Empty("validation"))?.map_err(Error::Data)?;
-    Ok((train, validation))
+    Ok(Sets { train, validation })
 }
 
 fn compile_only(args: &Args, topology: &str) -> Result<()> {
@@ -202,5 +213,8 @@ mod tests {
         Args::command().debug_assert();
         assert!(Args::try_parse_from(["resnet", "--shards", "x.tar"]).is_err());
         assert!(Args::try_parse_from(["resnet", "--epochs", "0"]).is_err());
+        for without_place in [&["--resume"][..], &["--checkpoint-steps", "5"]] {
+            assert!(Args::try_parse_from(["resnet"].iter().chain(without_place)).is_err());
+        }
     }
 }

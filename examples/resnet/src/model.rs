@@ -4,6 +4,7 @@ use crate::artifact::{Artifact, Manifest};
 use crate::data::HostBatch;
 use crate::error::{Error, Result};
 use crate::pjrt::{Buffer, Client, CompileOptions, Executable};
+use shardstream::State;
 
 /// The compiled programs and the state of a training.
 #[derive(Debug)]
@@ -23,6 +24,9 @@ pub struct DeviceBatch {
     labels: Vec<Buffer>,
     /// Samples in it.
     pub valid: usize,
+    /// The state of the data after it, which travels with it: batches are uploaded ahead of the step, and a
+    /// checkpoint must not count those that were not trained on.
+    pub state: Option<State>,
 }
 
 /// What a step says of itself, still on the device.
@@ -58,7 +62,7 @@ impl Uploader {
             images.push(self.client.upload(i, &m.image_dims(), device)?);
             labels.push(self.client.upload(l, &m.label_dims(), device)?);
         }
-        Ok(DeviceBatch { images, labels, valid: batch.valid })
+        Ok(DeviceBatch { images, labels, valid: batch.valid, state: batch.state.clone() })
     }
 }
 
@@ -142,6 +146,21 @@ impl Model {
         let buffers = self.state.get(device).map_or(&[][..], Vec::as_slice);
         Ok(buffers.iter().map(Buffer::to_host).collect::<crate::pjrt::Result<_>>()?)
     }
+
+    /// Puts a state on all devices, one list of values for each buffer of the manifest: bit for bit the one that
+    /// [`state`](Self::state) gave. After an error the model is as it was.
+    pub fn restore(&mut self, state: &[Vec<f32>]) -> Result<()> {
+        let buffers = &self.manifest.state;
+        if state.len() != buffers.len() {
+            return Err(Error::State { expected: buffers.len(), got: state.len() });
+        }
+        let on = |device| {
+            let uploads = state.iter().zip(buffers).map(|(v, b)| self.client.upload(v, &b.shape, device));
+            uploads.collect::<crate::pjrt::Result<Vec<_>>>()
+        };
+        self.state = (0..self.manifest.devices).map(on).collect::<crate::pjrt::Result<_>>()?;
+        Ok(())
+    }
 }
 
 /// Waits for a count of samples.
@@ -164,7 +183,7 @@ mod tests {
 
     fn batch(valid: usize) -> HostBatch {
         let labels = (0..64).map(|i| if i < valid { 3 } else { -1 }).collect();
-        HostBatch { images: vec![0; 64 * 32 * 32 * 3], labels, valid }
+        HostBatch { images: vec![0; 64 * 32 * 32 * 3], labels, valid, state: None }
     }
 
     #[test]

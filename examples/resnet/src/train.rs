@@ -1,11 +1,14 @@
 //! The training loop and its report.
 
-use crate::data::{DataError, HostBatch, Split};
+use crate::checkpoint::{Checkpoint, Saved, Saver};
+use crate::data::{HostBatches, Source, Split};
 use crate::error::{Error, Result};
 use crate::feed::Feed;
 use crate::model::{DeviceBatch, Model, StepResult, count};
 use crate::pjrt::Buffer;
+use crate::report::{Clock, Epoch, Progress, Running, Summary, Tally, rate, share};
 use crate::schedule::Schedule;
+use shardstream::State;
 use std::collections::VecDeque;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -27,122 +30,43 @@ pub struct Options {
     pub schedule: Schedule,
 }
 
-/// One pass over the training data, and over the validation data after it.
-#[derive(Debug, Clone)]
-pub struct Epoch {
-    /// Steps taken.
-    pub steps: u64,
-    /// Training samples seen.
-    pub samples: u64,
-    /// Duration of the training part.
-    pub time: Duration,
-    /// How much of it the loop waited for a batch.
-    pub data_wait: Duration,
-    /// Mean loss.
-    pub loss: f64,
-    /// Share of the training samples that were right, each before the step that learnt from it.
-    pub train_accuracy: f64,
-    /// Validation samples seen.
-    pub validation_samples: u64,
-    /// Share of the validation samples that are right.
-    pub validation_accuracy: f64,
+/// Where a training begins; by default, at the beginning.
+#[derive(Debug, Clone, Default)]
+pub struct Start {
+    progress: Progress,
+    data: Option<State>,
 }
 
-impl Epoch {
-    /// Training samples per second.
-    pub fn rate(&self) -> f64 {
-        rate(self.samples, self.time)
+impl From<&Checkpoint> for Start {
+    fn from(checkpoint: &Checkpoint) -> Self {
+        Self { progress: checkpoint.progress.clone(), data: Some(checkpoint.data.clone()) }
     }
 }
 
-/// A whole training.
-#[derive(Debug, Clone)]
-pub struct Summary {
-    /// In order.
-    pub epochs: Vec<Epoch>,
-    /// With validation.
-    pub time: Duration,
-}
-
-impl Summary {
-    /// The best validation accuracy and its epoch, counted from 1.
-    pub fn best(&self) -> Option<(f64, usize)> {
-        let numbered = self.epochs.iter().enumerate().map(|(i, e)| (e.validation_accuracy, i + 1));
-        // The first of equals.
-        numbered.reduce(|best, e| if e.0 > best.0 { e } else { best })
-    }
-
-    /// Training samples per second of training.
-    pub fn rate(&self) -> f64 {
-        let time = self.epochs.iter().map(|e| e.time).sum();
-        rate(self.epochs.iter().map(|e| e.samples).sum(), time)
-    }
-}
-
-/// Trains `model` and writes the log to `out`. `batches` is asked for the data of each epoch (from 0): full
-/// batches for training, padded ones for validation.
-pub fn train<I>(
+/// Trains `model` and writes the log to `out`; with a saver, checkpoints too. A training that starts from a checkpoint
+/// needs a model that was [restored](Model::restore) from it.
+pub fn train(
     model: &mut Model,
     options: &Options,
-    mut batches: impl FnMut(Split, u64) -> std::result::Result<I, DataError>,
+    source: &dyn Source,
+    start: Start,
+    saver: Option<&mut Saver>,
     out: &mut dyn Write,
-) -> Result<Summary>
-where
-    I: Iterator<Item = std::result::Result<HostBatch, DataError>> + Send + 'static,
-{
-    let start = Instant::now();
-    let mut epochs: Vec<Epoch> = Vec::new();
-    let mut done = 0;
-    for epoch in 0..options.epochs {
-        let expected = expected_steps(options.steps, epochs.last());
-        let feed = feed(model, batches(Split::Train, epoch).map_err(Error::Data)?, options.steps)?;
-        writeln!(out, "epoch {} of {}: training", epoch + 1, options.epochs)?;
-        let rate_at = |step: u64| {
-            // A stream need not know its length: within the first epoch the rate then stays level.
-            let part = expected.map_or(0.0, |n| (step as f64 / n as f64).min(1.0));
-            options.schedule.at(done + step, (epoch as f64 + part) / options.epochs as f64)
+) -> Result<Summary> {
+    let Start { progress, mut data } = start;
+    let Progress { epochs, mut running, time } = progress;
+    let mut training = Training { model, options, saver, out, epochs, time: Clock::from(time) };
+    for epoch in training.epochs.len() as u64..options.epochs {
+        let batches = match data.take() {
+            Some(state) => source.rest(&state),
+            None => source.batches(Split::Train, epoch),
         };
-        let mut report = train_epoch(model, feed, rate_at, options.log_steps, out)?;
-        done += report.steps;
-        writeln!(
-            out,
-            "epoch {} of {}: {} samples in {:.1} s, {:.1} samples/s, data wait {:.1} %, \
-             loss {:.4}, train accuracy {:.2} %",
-            epoch + 1,
-            options.epochs,
-            report.samples,
-            report.time.as_secs_f64(),
-            report.rate(),
-            100.0 * share(report.data_wait.as_secs_f64(), report.time.as_secs_f64()),
-            report.loss,
-            100.0 * report.train_accuracy,
-        )?;
-        let before = Instant::now();
-        let feed = self::feed(model, batches(Split::Validation, epoch).map_err(Error::Data)?, 0)?;
-        let (samples, correct) = validate(model, feed)?;
-        report.validation_samples = samples;
-        report.validation_accuracy = share(correct as f64, samples as f64);
-        writeln!(
-            out,
-            "epoch {} of {}: validation accuracy {:.2} % ({correct} of {samples}) in {:.1} s",
-            epoch + 1,
-            options.epochs,
-            100.0 * report.validation_accuracy,
-            before.elapsed().as_secs_f64(),
-        )?;
-        epochs.push(report);
+        let mut report = training.epoch(batches.map_err(Error::Data)?, std::mem::take(&mut running))?;
+        training.validate(&mut report, source.batches(Split::Validation, epoch).map_err(Error::Data)?)?;
+        training.epochs.push(report);
+        training.save(Running::default(), || source.start(epoch + 1))?;
     }
-    let summary = Summary { epochs, time: start.elapsed() };
-    if let Some((accuracy, epoch)) = summary.best() {
-        writeln!(
-            out,
-            "trained {:.1} s: best validation accuracy {:.2} % (epoch {epoch}), average rate {:.1} samples/s",
-            summary.time.as_secs_f64(),
-            100.0 * accuracy,
-            summary.rate(),
-        )?;
-    }
-    Ok(summary)
+    training.finish()
 }
 
 /// How many steps the next epoch has, as far as one can know: as many as the last one; before the first, at
@@ -151,80 +75,181 @@ fn expected_steps(limit: u64, last: Option<&Epoch>) -> Option<u64> {
     last.map(|epoch| epoch.steps).or((limit > 0).then_some(limit))
 }
 
-/// Starts to upload the first `limit` batches (0: all).
-fn feed<I>(model: &Model, batches: I, limit: u64) -> Result<Feed<DeviceBatch>>
-where
-    I: Iterator<Item = std::result::Result<HostBatch, DataError>> + Send + 'static,
-{
+/// How many batches are still to be trained on in an epoch, where `limit` is the most (0: all).
+fn remaining(limit: u64, done: u64) -> usize {
+    if limit == 0 { usize::MAX } else { usize::try_from(limit.saturating_sub(done)).unwrap_or(usize::MAX) }
+}
+
+/// Starts to upload the first `limit` batches.
+fn feed(model: &Model, batches: HostBatches, limit: usize) -> Result<Feed<DeviceBatch>> {
     let uploader = model.uploader();
-    let limit = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
     Feed::start(batches.take(limit), move |batch| uploader.upload(&batch))
 }
 
-fn train_epoch(
-    model: &mut Model,
-    mut feed: Feed<DeviceBatch>,
-    rate_at: impl Fn(u64) -> f32,
-    log_steps: u64,
-    out: &mut dyn Write,
-) -> Result<Epoch> {
-    let batch_size = model.manifest().global_batch();
-    let start = Instant::now();
-    let mut steps = 0;
-    let mut in_flight: VecDeque<StepResult> = VecDeque::new();
-    let mut total = Tally::default();
-    let mut since_log = Tally::default();
-    let mut last_log = start;
-    for batch in feed.by_ref() {
-        let batch = batch?;
-        if batch.valid != batch_size {
-            // Padding would count as samples in the loss and in the batch statistics.
-            return Err(Error::Batch(format!(
-                "{} samples of {batch_size}: training takes only full batches",
-                batch.valid
-            )));
+/// A training under way.
+struct Training<'a> {
+    model: &'a mut Model,
+    options: &'a Options,
+    saver: Option<&'a mut Saver>,
+    out: &'a mut dyn Write,
+    /// Those that are done.
+    epochs: Vec<Epoch>,
+    time: Clock,
+}
+
+impl Training<'_> {
+    /// Trains for one epoch, or for what it has left after `running`.
+    fn epoch(&mut self, batches: HostBatches, mut running: Running) -> Result<Epoch> {
+        let Options { epochs, steps: limit, log_steps, schedule } = *self.options;
+        let epoch = self.epochs.len() as u64;
+        let done: u64 = self.epochs.iter().map(|e| e.steps).sum();
+        let expected = expected_steps(limit, self.epochs.last());
+        let batch_size = self.model.manifest().global_batch();
+        let mut steps = running.steps();
+        let mut feed = feed(self.model, batches, remaining(limit, steps))?;
+        writeln!(self.out, "epoch {} of {epochs}: training", epoch + 1)?;
+        let rate_at = |step: u64| {
+            // A stream need not know its length: within the first epoch the rate then stays level.
+            let part = expected.map_or(0.0, |n| (step as f64 / n as f64).min(1.0));
+            schedule.at(done + step, (epoch as f64 + part) / epochs as f64)
+        };
+        let time = Clock::from(running.time);
+        let mut since_log = Clock::from(running.time_since_log);
+        let waited = running.data_wait;
+        let mut in_flight: VecDeque<StepResult> = VecDeque::new();
+        while let Some(batch) = feed.next() {
+            let mut batch = batch?;
+            if batch.valid != batch_size {
+                // Padding would count as samples in the loss and in the batch statistics.
+                return Err(Error::Batch(format!(
+                    "{} samples of {batch_size}: training takes only full batches",
+                    batch.valid
+                )));
+            }
+            let lr = rate_at(steps);
+            in_flight.push_back(self.model.step(&batch, lr)?);
+            steps += 1;
+            let log = log_steps > 0 && steps.is_multiple_of(log_steps);
+            let save = self.saver.as_ref().is_some_and(|saver| saver.is_due(done + steps));
+            let keep = if log || save { 0 } else { IN_FLIGHT };
+            read(&mut in_flight, keep, steps, &mut running.since_log, batch_size)?;
+            if log {
+                let recent = std::mem::take(&mut running.since_log);
+                running.logged.merge(&recent);
+                writeln!(
+                    self.out,
+                    "  step {steps:>6}  loss {:.4}  lr {lr:.4}  rate {:.1}/s  global rate {:.1}/s",
+                    recent.loss / recent.steps as f64,
+                    rate(recent.samples, since_log.elapsed()),
+                    rate(running.logged.samples, time.elapsed()),
+                )?;
+                since_log = Clock::from(Duration::ZERO);
+            }
+            if save {
+                running.time = time.elapsed();
+                running.time_since_log = since_log.elapsed();
+                running.data_wait = waited + feed.waited();
+                self.save(running.clone(), || batch.state.take())?;
+            }
+            let saved = self.saver.as_mut().map_or(Ok(None), |saver| saver.poll())?;
+            self.tell(saved)?;
         }
-        let lr = rate_at(steps);
-        in_flight.push_back(model.step(&batch, lr)?);
-        steps += 1;
-        let log = log_steps > 0 && steps % log_steps == 0;
-        let keep = if log { 0 } else { IN_FLIGHT };
-        while in_flight.len() > keep {
-            let step = steps - in_flight.len() as u64 + 1;
-            since_log.add(in_flight.pop_front(), step, batch_size)?;
+        read(&mut in_flight, 0, steps, &mut running.since_log, batch_size)?;
+        let mut total = running.logged;
+        total.merge(&running.since_log);
+        if total.steps == 0 {
+            return Err(Error::Empty("training"));
         }
-        if log {
-            let now = Instant::now();
-            total.merge(&since_log);
+        let report = Epoch {
+            steps,
+            samples: total.samples,
+            time: time.elapsed(),
+            data_wait: waited + feed.waited(),
+            loss: total.loss / total.steps as f64,
+            train_accuracy: share(total.correct as f64, total.samples as f64),
+            validation_samples: 0,
+            validation_accuracy: 0.0,
+        };
+        writeln!(
+            self.out,
+            "epoch {} of {epochs}: {} samples in {:.1} s, {:.1} samples/s, data wait {:.1} %, \
+             loss {:.4}, train accuracy {:.2} %",
+            epoch + 1,
+            report.samples,
+            report.time.as_secs_f64(),
+            report.rate(),
+            100.0 * share(report.data_wait.as_secs_f64(), report.time.as_secs_f64()),
+            report.loss,
+            100.0 * report.train_accuracy,
+        )?;
+        Ok(report)
+    }
+
+    /// Measures the accuracy after an epoch.
+    fn validate(&mut self, report: &mut Epoch, batches: HostBatches) -> Result<()> {
+        let before = Instant::now();
+        let (samples, correct) = validate(self.model, feed(self.model, batches, usize::MAX)?)?;
+        report.validation_samples = samples;
+        report.validation_accuracy = share(correct as f64, samples as f64);
+        writeln!(
+            self.out,
+            "epoch {} of {}: validation accuracy {:.2} % ({correct} of {samples}) in {:.1} s",
+            self.epochs.len() + 1,
+            self.options.epochs,
+            100.0 * report.validation_accuracy,
+            before.elapsed().as_secs_f64(),
+        )?;
+        Ok(())
+    }
+
+    /// Saves the training with `running` as its epoch in progress. Copies the weights, which waits for the last step;
+    /// they are written while the training goes on.
+    fn save(&mut self, running: Running, data: impl FnOnce() -> Option<State>) -> Result<()> {
+        let Some(saver) = self.saver.as_mut() else { return Ok(()) };
+        let progress = Progress { epochs: self.epochs.clone(), running, time: self.time.elapsed() };
+        // All devices have the same state.
+        let saved = saver.save(progress, data(), self.model.state(0)?)?;
+        self.tell(saved)
+    }
+
+    fn tell(&mut self, saved: Option<Saved>) -> Result<()> {
+        if let Some(saved) = saved {
+            writeln!(self.out, "{saved}")?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the last checkpoint, and sums up.
+    fn finish(mut self) -> Result<Summary> {
+        let saved = self.saver.as_mut().map_or(Ok(None), |saver| saver.finish())?;
+        self.tell(saved)?;
+        let summary = Summary { epochs: self.epochs, time: self.time.elapsed() };
+        if let Some((accuracy, epoch)) = summary.best() {
             writeln!(
-                out,
-                "  step {steps:>6}  loss {:.4}  lr {lr:.4}  rate {:.1}/s  global rate {:.1}/s",
-                since_log.loss / since_log.steps as f64,
-                rate(since_log.samples, now - last_log),
-                rate(total.samples, now - start),
+                self.out,
+                "trained {:.1} s: best validation accuracy {:.2} % (epoch {epoch}), average rate {:.1} samples/s",
+                summary.time.as_secs_f64(),
+                100.0 * accuracy,
+                summary.rate(),
             )?;
-            since_log = Tally::default();
-            last_log = now;
         }
+        Ok(summary)
     }
-    while !in_flight.is_empty() {
+}
+
+/// Waits for all but the last `keep` results of the steps up to number `steps`, and adds them up.
+fn read(
+    in_flight: &mut VecDeque<StepResult>,
+    keep: usize,
+    steps: u64,
+    tally: &mut Tally,
+    batch_size: usize,
+) -> Result<()> {
+    while in_flight.len() > keep {
         let step = steps - in_flight.len() as u64 + 1;
-        since_log.add(in_flight.pop_front(), step, batch_size)?;
+        tally.add(in_flight.pop_front(), step, batch_size)?;
     }
-    total.merge(&since_log);
-    if total.steps == 0 {
-        return Err(Error::Empty("training"));
-    }
-    Ok(Epoch {
-        steps,
-        samples: total.samples,
-        time: start.elapsed(),
-        data_wait: feed.waited(),
-        loss: total.loss / total.steps as f64,
-        train_accuracy: share(total.correct as f64, total.samples as f64),
-        validation_samples: 0,
-        validation_accuracy: 0.0,
-    })
+    Ok(())
 }
 
 /// How many samples there are, and how many the network gets right.
@@ -249,68 +274,10 @@ fn validate(model: &Model, feed: Feed<DeviceBatch>) -> Result<(u64, u64)> {
     Ok((samples, correct))
 }
 
-/// Sums over steps.
-#[derive(Default)]
-struct Tally {
-    steps: u64,
-    samples: u64,
-    correct: u64,
-    loss: f64,
-}
-
-impl Tally {
-    /// Waits for a step and adds it.
-    fn add(&mut self, result: Option<StepResult>, step: u64, samples: usize) -> Result<()> {
-        let Some(result) = result else { return Ok(()) };
-        let (loss, correct) = result.read()?;
-        if !loss.is_finite() {
-            return Err(Error::Diverged { step, loss });
-        }
-        self.merge(&Self { steps: 1, samples: samples as u64, correct, loss: loss.into() });
-        Ok(())
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.steps += other.steps;
-        self.samples += other.samples;
-        self.correct += other.correct;
-        self.loss += other.loss;
-    }
-}
-
-fn rate(samples: u64, time: Duration) -> f64 {
-    share(samples as f64, time.as_secs_f64())
-}
-
-fn share(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { part / whole } else { 0.0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn epoch(accuracy: f64, samples: u64, seconds: u64) -> Epoch {
-        Epoch {
-            steps: 1,
-            samples,
-            time: Duration::from_secs(seconds),
-            data_wait: Duration::ZERO,
-            loss: 1.0,
-            train_accuracy: 0.0,
-            validation_samples: 10,
-            validation_accuracy: accuracy,
-        }
-    }
-
-    #[test]
-    fn the_summary_names_the_first_best_epoch_and_the_rate_over_all() {
-        let epochs = vec![epoch(0.5, 100, 1), epoch(0.9, 100, 1), epoch(0.9, 200, 2)];
-        let summary = Summary { epochs, time: Duration::from_secs(5) };
-        assert_eq!(summary.best(), Some((0.9, 2)));
-        assert_eq!(summary.rate(), 100.0);
-        assert_eq!(Summary { epochs: vec![], time: Duration::ZERO }.best(), None);
-    }
+    use crate::report::tests::epoch;
 
     #[test]
     fn an_epoch_is_expected_to_be_as_long_as_the_last_one() {
@@ -323,7 +290,8 @@ mod tests {
     }
 
     #[test]
-    fn no_time_is_no_rate() {
-        assert_eq!(rate(5, Duration::ZERO), 0.0);
+    fn a_resumed_epoch_takes_no_more_than_is_left_of_its_limit() {
+        assert_eq!(remaining(0, 7), usize::MAX);
+        assert_eq!([remaining(10, 0), remaining(10, 7), remaining(10, 10), remaining(10, 12)], [10, 3, 0, 0]);
     }
 }

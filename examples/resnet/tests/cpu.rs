@@ -1,73 +1,36 @@
-//! With the CPU plugin, which is downloaded on the first run. Where it cannot be had the tests say SKIPPED; with
-//! `SHARDSTREAM_REQUIRE_PLUGIN=1` they fail.
+//! The programs, the devices and the training loop, with the CPU plugin.
 
+mod common;
+
+use common::{client, model, options};
 use resnet::Error;
 use resnet::artifact::Artifact;
-use resnet::data::{Data, DataError, HostBatch, Options, Split};
+use resnet::data::{DataError, HostBatch, HostBatches, Source, Split};
 use resnet::model::{Model, count};
-use resnet::pjrt::{self, Client, CompileOptions, Plugin, Signature, Spec};
-use resnet::schedule::Schedule;
-use resnet::shards::{self, Counts};
-use resnet::train::{self, train};
-use resnet::{plugin, wheel};
+use resnet::pjrt::{self, CompileOptions, Plugin, Signature, Spec};
+use resnet::plugin;
+use resnet::report::Summary;
+use resnet::train::{self, Start};
+use shardstream::State;
+use std::cell::RefCell;
 use std::io::Write;
-use std::sync::OnceLock;
 
-/// Devices of the CPU plugin, which divides the machine as it is told; `None` and a word about it if there
-/// is no plugin.
-fn client(devices: i64) -> Option<Client> {
-    static PLUGIN: OnceLock<Result<Plugin, String>> = OnceLock::new();
-    let plugin = PLUGIN.get_or_init(|| {
-        let found = match plugin::cpu() {
-            Ok(found) => found,
-            // Other bytes than those pinned are no reason to look away.
-            Err(plugin::Error::Wheel(e @ wheel::Error::Hash { .. })) => panic!("{e}"),
-            Err(e) => return Err(e.to_string()),
-        };
-        Ok(Plugin::load(found.path).expect("the plugin loads"))
-    });
-    match plugin {
-        Ok(plugin) => Some(plugin.client(&[("cpu_device_count", devices)]).expect("it has devices")),
-        Err(reason) => {
-            let required = std::env::var("SHARDSTREAM_REQUIRE_PLUGIN").is_ok_and(|value| value == "1");
-            assert!(!required, "no CPU plugin: {reason}");
-            // Not eprintln!, which the test harness swallows.
-            let _ = writeln!(std::io::stderr(), "SKIPPED: no CPU plugin: {reason}");
-            None
-        }
-    }
+/// A training from its beginning, without checkpoints.
+fn train(
+    model: &mut Model,
+    options: &train::Options,
+    source: &dyn Source,
+    out: &mut dyn Write,
+) -> resnet::Result<Summary> {
+    train::train(model, options, source, Start::default(), None, out)
 }
 
-fn model(client: &Client, name: &str) -> Model {
-    Model::new(client, &Artifact::open(name).unwrap(), 1).unwrap()
+fn synthetic() -> &'static dyn Source {
+    &common::synthetic().1
 }
-
-/// Batches of the built-in images, streamed from shards that are written on first use.
-fn synthetic(split: Split, epoch: u64) -> Result<Batches, DataError> {
-    static DATA: OnceLock<(tempfile::TempDir, Data, Data)> = OnceLock::new();
-    let (_, train, validation) = DATA.get_or_init(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let shards = shards::synthetic(dir.path(), Counts { train: 1024, validation: 100 }).unwrap();
-        let options = Options { seed: 1, batch: 64, size: 32, classes: 10, threads: 2, shuffle: 256 };
-        let open = |shards: &str, split| Data::open(shards, split, &options).unwrap();
-        let train = open(&shards.train, Split::Train);
-        let validation = open(&shards.validation, Split::Validation);
-        (dir, train, validation)
-    });
-    Ok(match split {
-        Split::Train => Box::new(train.batches(epoch)),
-        Split::Validation => Box::new(validation.batches(epoch)),
-    })
-}
-
-type Batches = Box<dyn Iterator<Item = Result<HostBatch, DataError>> + Send>;
 
 fn some(split: Split, n: usize) -> Vec<HostBatch> {
-    synthetic(split, 0).unwrap().take(n).map(Result::unwrap).collect()
-}
-
-fn options(epochs: u64, steps: u64, peak: f32) -> train::Options {
-    train::Options { epochs, steps, log_steps: 2, schedule: Schedule { peak, warmup: 2 } }
+    synthetic().batches(split, 0).unwrap().take(n).map(Result::unwrap).collect()
 }
 
 fn image_spec() -> Spec {
@@ -260,7 +223,7 @@ fn a_training_reports_epochs_and_validation() {
     let Some(client) = client(1) else { return };
     let mut model = model(&client, "resnet8");
     let mut log = Vec::new();
-    let summary = train(&mut model, &options(2, 5, 0.1), synthetic, &mut log).unwrap();
+    let summary = train(&mut model, &options(2, 5, 0.1), synthetic(), &mut log).unwrap();
     assert_eq!(summary.epochs.len(), 2);
     for epoch in &summary.epochs {
         assert_eq!((epoch.steps, epoch.samples, epoch.validation_samples), (5, 320, 100));
@@ -272,15 +235,31 @@ fn a_training_reports_epochs_and_validation() {
     assert!(log.contains("epoch 2 of 2: 320 samples in") && log.contains("average rate"), "{log}");
 }
 
+/// Batches for whoever asks first; none for the others.
+struct Once(RefCell<Vec<Result<HostBatch, DataError>>>);
+
+impl Source for Once {
+    fn batches(&self, _: Split, _: u64) -> Result<HostBatches, DataError> {
+        Ok(Box::new(self.0.take().into_iter()))
+    }
+
+    fn start(&self, _: u64) -> Option<State> {
+        None
+    }
+
+    fn rest(&self, _: &State) -> Result<HostBatches, DataError> {
+        Err("not in this test".into())
+    }
+}
+
 #[test]
 fn what_is_wrong_with_the_data_ends_the_training() {
     let Some(client) = client(1) else { return };
     let mut model = model(&client, "resnet8");
     let options = options(1, 0, 0.1);
     let mut run = |first: Vec<Result<HostBatch, DataError>>| {
-        let mut first = Some(first);
-        let batches = move |_, _| Ok(first.take().unwrap_or_default().into_iter());
-        train(&mut model, &options, batches, &mut std::io::sink()).unwrap_err()
+        let source = Once(RefCell::new(first));
+        train(&mut model, &options, &source, &mut std::io::sink()).unwrap_err()
     };
     let good = some(Split::Train, 1).remove(0);
     let mut padded = good.clone();
@@ -300,6 +279,6 @@ fn what_is_wrong_with_the_data_ends_the_training() {
 fn a_rate_that_is_far_too_high_is_told() {
     let Some(client) = client(1) else { return };
     let mut model = model(&client, "resnet8");
-    let e = train(&mut model, &options(1, 20, 1e30), synthetic, &mut std::io::sink()).unwrap_err();
+    let e = train(&mut model, &options(1, 20, 1e30), synthetic(), &mut std::io::sink()).unwrap_err();
     assert!(matches!(e, Error::Diverged { .. }), "{e}");
 }

@@ -1,0 +1,330 @@
+use super::*;
+use crate::report::{Progress, Running, Tally};
+use crate::schedule::Schedule;
+use shardstream::State;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+fn options() -> Options {
+    Options { epochs: 3, steps: 0, log_steps: 2, schedule: Schedule { peak: 0.2, warmup: 30 } }
+}
+
+/// Checkpoints of a network of two small buffers.
+fn checkpoints(url: &str, seed: i32) -> Checkpoints {
+    let artifact = Artifact::open("resnet8").unwrap();
+    let mut checkpoints = Checkpoints::new(url, &artifact, seed, &options()).unwrap();
+    let buffer = |name: &str, shape: &[i64]| StateBuffer { name: name.into(), shape: shape.into() };
+    checkpoints.buffers = vec![buffer("params.Conv_0.kernel", &[2, 2]), buffer("stats.mean", &[3])];
+    checkpoints
+}
+
+fn checkpoint(step: u64) -> Checkpoint {
+    let tally = |steps| Tally { steps, samples: 64 * steps, correct: 11, loss: 0.1 + 0.2 * steps as f64 };
+    let running = Running {
+        logged: tally(step - 1),
+        since_log: tally(1),
+        time: Duration::from_nanos(1_234_567_891),
+        time_since_log: Duration::from_nanos(1),
+        data_wait: Duration::from_nanos(3),
+    };
+    let tensors = vec![vec![1.0, -0.0, f32::INFINITY, f32::MIN_POSITIVE / 2.0], vec![0.1; 3]];
+    let progress = Progress { epochs: vec![], running, time: Duration::from_secs(5) };
+    Checkpoint { progress, data: state(0, step), tensors }
+}
+
+/// The state after so many batches of 64 samples.
+fn state(epoch: u64, batches: u64) -> State {
+    static LOADER: OnceLock<(tempfile::TempDir, Loader<Sample>)> = OnceLock::new();
+    let (_, loader) = LOADER.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let url = dir.path().join("data.tar");
+        let mut tar = TarWriter::new(fs::File::create(&url).unwrap());
+        for key in 0..64 * 20 {
+            tar.write(&Sample::new(key.to_string()).with("txt", "x")).unwrap();
+        }
+        tar.finish().unwrap();
+        let dataset = Dataset::builder(url.to_str().unwrap()).build().unwrap();
+        (dir, Loader::builder(dataset).batch(64))
+    });
+    let mut of = loader.epoch(epoch);
+    of.by_ref().take(batches as usize).for_each(|batch| drop(batch.unwrap()));
+    of.state()
+}
+
+fn bits(tensors: &[Vec<f32>]) -> Vec<Vec<u32>> {
+    tensors.iter().map(|t| t.iter().map(|v| v.to_bits()).collect()).collect()
+}
+
+fn same(a: &Checkpoint, b: &Checkpoint) -> bool {
+    a.progress == b.progress && a.data == b.data && bits(&a.tensors) == bits(&b.tensors)
+}
+
+/// A directory with checkpoints at these steps.
+fn written(steps: &[u64]) -> (tempfile::TempDir, Checkpoints) {
+    let dir = tempfile::tempdir().unwrap();
+    let place = checkpoints(dir.path().join("run").to_str().unwrap(), 1);
+    for step in steps {
+        place.write(checkpoint(*step)).unwrap();
+    }
+    (dir, place)
+}
+
+fn begin(place: &Checkpoints, resume: bool) -> (crate::Result<Option<Checkpoint>>, String) {
+    let mut log = Vec::new();
+    let begun = place.begin(resume, &mut log);
+    (begun, String::from_utf8(log).unwrap())
+}
+
+fn refused(place: &Checkpoints, resume: bool) -> Error {
+    match begin(place, resume).0 {
+        Err(crate::Error::Checkpoint(e)) => e,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn comes_back_bit_for_bit() {
+    let (_dir, place) = written(&[7]);
+    let url = place.newest().unwrap().unwrap();
+    assert!(Path::new(&url).ends_with("run/checkpoint-00000007.tar"), "{url}");
+    let (read, changed) = place.load(&url).unwrap();
+    assert!(same(&read, &checkpoint(7)));
+    assert_eq!(changed, Vec::<String>::new());
+}
+
+#[test]
+fn the_log_says_what_was_written_and_what_was_resumed() {
+    let (_dir, place) = written(&[]);
+    let (begun, log) = begin(&place, true);
+    assert!(begun.unwrap().is_none() && log.contains("no checkpoint in"), "{log}");
+    assert!(begin(&place, false).0.unwrap().is_none(), "a fresh start in an empty place");
+    let saved = place.write(checkpoint(7)).unwrap().to_string();
+    assert!(saved.starts_with("checkpoint at step 7 (epoch 1, step 7 of it): 0.0 MB in "), "{saved}");
+    assert!(saved.ends_with("checkpoint-00000007.tar"), "{saved}");
+    let (begun, log) = begin(&place, true);
+    assert!(same(&begun.unwrap().unwrap(), &checkpoint(7)));
+    let line = "run/checkpoint-00000007.tar: epoch 1, step 7; 448 samples of the epoch are done, \
+                the next batch is number 8\n";
+    assert!(log.starts_with("resumed from ") && log.ends_with(line), "{log}");
+}
+
+#[test]
+fn ends_of_epochs_are_told_as_such() {
+    let mut done = checkpoint(7);
+    done.progress.epochs = vec![crate::report::tests::epoch(0.5, 64, 1); 2];
+    done.progress.running = Running::default();
+    assert_eq!(done.title(), "step 2 (epoch 2 done)");
+    assert_eq!(done.place(3), "epoch 2 is done, epoch 3 is next");
+    assert_eq!(done.place(2), "all 2 epochs are done");
+}
+
+#[test]
+fn the_newest_is_the_one_with_most_steps_in_this_very_place() {
+    let (_dir, place) = written(&[2, 10, 9]);
+    for other in [
+        "checkpoint-00000099.tar.gz",
+        "checkpoint-99.tar",
+        "checkpoint-000000099.tar",
+        "deep/checkpoint-00000099.tar",
+    ] {
+        let path = PathBuf::from(&place.url).join(other);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "").unwrap();
+    }
+    assert!(place.newest().unwrap().unwrap().ends_with("checkpoint-00000010.tar"));
+    let url = place.newest().unwrap().unwrap();
+    fs::rename(&url, url.replace("-00000010.", "-123456789.")).unwrap();
+    assert!(place.newest().unwrap().unwrap().ends_with("checkpoint-123456789.tar"));
+}
+
+#[test]
+fn a_slash_at_the_end_makes_no_difference() {
+    let (_dir, place) = written(&[3]);
+    let slashed = checkpoints(&format!("{}/", place.url), 1);
+    assert_eq!(slashed.newest().unwrap(), place.newest().unwrap());
+}
+
+#[test]
+fn a_new_training_does_not_mix_with_an_old_one() {
+    let (_dir, place) = written(&[3]);
+    let e = refused(&place, false);
+    assert!(matches!(&e, Error::Exists { newest } if newest.ends_with("checkpoint-00000003.tar")), "{e}");
+    assert!(e.to_string().contains("--resume"));
+}
+
+#[test]
+fn another_training_is_refused_by_what_differs() {
+    let (_dir, place) = written(&[3]);
+    let e = refused(&checkpoints(&place.url, 2), true);
+    let Error::Other { differences, .. } = &e else { panic!("{e}") };
+    assert_eq!(differences, &["seed was 1 and is now 2"]);
+
+    let mut other = place.clone();
+    let mut artifact = Artifact::open("resnet18").unwrap();
+    artifact.manifest.devices = 4;
+    other.identity = Identity::new(&artifact.manifest, 1);
+    let e = refused(&other, true).to_string();
+    assert!(e.contains(r#"model was "resnet8" and is now "resnet18""#), "{e}");
+    assert!(e.contains("devices was 1 and is now 4") && e.contains("program was"), "{e}");
+    assert!(!e.contains("seed"), "{e}");
+}
+
+#[test]
+fn another_schedule_is_told_and_taken() {
+    let (_dir, mut place) = written(&[3]);
+    let schedule = Schedule { peak: 0.1, warmup: 30 };
+    place.inputs = Inputs::new(&Options { epochs: 4, schedule, ..options() });
+    let (begun, log) = begin(&place, true);
+    assert!(begun.unwrap().is_some());
+    assert!(log.contains("changed since the checkpoint: epochs was 3 and is now 4\n"), "{log}");
+    assert!(log.contains(r#"lr was "0.2" and is now "0.1""#) && !log.contains("warmup"), "{log}");
+}
+
+#[test]
+fn another_shape_is_refused() {
+    let (_dir, mut place) = written(&[3]);
+    place.buffers[1].shape = vec![4];
+    let e = refused(&place, true);
+    assert!(
+        matches!(e, Error::Damaged { .. }) && e.to_string().contains("stats.mean.npy is float32[3]"),
+        "{e}"
+    );
+    place.buffers[1].name = "stats.var".into();
+    let e = refused(&place, true).to_string();
+    assert!(e.contains("it has no stats.var.npy"), "{e}");
+}
+
+/// Writes what `change` makes of a good checkpoint, with a digest that is right.
+fn forged(change: impl Fn(Sample) -> Sample) -> Error {
+    let (_dir, place) = written(&[3]);
+    let url = place.newest().unwrap().unwrap();
+    let sample = change(place.samples(&url).unwrap().remove(0));
+    let digest = document::digest(&sample);
+    let mut tar = TarWriter::new(Vec::new());
+    tar.write(&sample.with("sha256.txt", digest.as_bytes().to_vec())).unwrap();
+    fs::write(&url, tar.finish().unwrap()).unwrap();
+    refused(&place, true)
+}
+
+#[test]
+fn data_and_network_of_different_steps_are_refused() {
+    let e = forged(|sample| sample.with("data.json", state(1, 3).to_string().into_bytes()));
+    let places = "its data is at sample 192 of epoch 1, and its network at sample 192 of epoch 0";
+    assert!(e.to_string().contains(places), "{e}");
+    let e = forged(|sample| sample.with("data.json", state(0, 4).to_string().into_bytes()));
+    assert!(e.to_string().contains("at sample 256 of epoch 0, and its network at sample 192"), "{e}");
+}
+
+#[test]
+fn a_version_of_the_future_is_refused_as_that() {
+    let e = forged(|sample| sample.with("meta.json", br#"{"version":2,"new":true}"#));
+    assert!(matches!(e, Error::Version { version: 2, .. }), "{e}");
+}
+
+#[test]
+fn what_is_no_document_is_refused() {
+    for (field, content) in [("meta.json", "{}"), ("data.json", "?"), ("stats.mean.npy", "npy")] {
+        let e = forged(|sample| sample.with(field, content.as_bytes()));
+        assert!(matches!(&e, Error::Damaged { reason, .. } if reason.contains(field)), "{e}");
+    }
+}
+
+#[test]
+fn a_damaged_newest_one_is_named_and_not_passed_over() {
+    let (_dir, place) = written(&[2, 3]);
+    let url = place.newest().unwrap().unwrap();
+    let whole = fs::read(&url).unwrap();
+    let mut two = TarWriter::new(Vec::new());
+    for key in ["a", "b"] {
+        two.write(&Sample::new(key).with("txt", "x")).unwrap();
+    }
+    let damage = [vec![], b"rubbish".repeat(100), whole[..whole.len() / 2].to_vec(), two.finish().unwrap()];
+    for bytes in damage {
+        fs::write(&url, bytes).unwrap();
+        let e = refused(&place, true);
+        assert!(matches!(e, Error::Read { .. } | Error::Damaged { .. }), "{e}");
+        assert!(
+            e.to_string().contains("checkpoint-00000003.tar") && e.to_string().contains("remove it"),
+            "{e}"
+        );
+    }
+    fs::remove_file(&url).unwrap();
+    assert!(same(&begin(&place, true).0.unwrap().unwrap(), &checkpoint(2)));
+}
+
+#[test]
+fn no_flipped_byte_changes_what_is_resumed() {
+    let (_dir, place) = written(&[3]);
+    let url = place.newest().unwrap().unwrap();
+    let whole = fs::read(&url).unwrap();
+    for at in (0..whole.len()).step_by(41) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        fs::write(&url, bytes).unwrap();
+        // Padding may be anything.
+        if let Ok((read, _)) = place.load(&url) {
+            assert!(same(&read, &checkpoint(3)), "byte {at}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_named() {
+    let (_dir, mut place) = written(&[]);
+    place.buffers[1].name = "PARAMS.conv_0.KERNEL".into();
+    place.buffers[1].shape = vec![3];
+    let e = place.write(checkpoint(1)).unwrap_err();
+    assert!(matches!(e, Error::Write { .. }) && e.to_string().contains("checkpoint-00000001.tar"), "{e}");
+
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let place = checkpoints(file.path().to_str().unwrap(), 1);
+    assert!(matches!(place.write(checkpoint(1)), Err(Error::Write { .. })));
+}
+
+#[test]
+fn places_that_cannot_be_listed_are_refused() {
+    let artifact = Artifact::open("resnet8").unwrap();
+    for url in ["", "/", "file:///tmp/x", "file:x"] {
+        assert!(matches!(Checkpoints::new(url, &artifact, 1, &options()), Err(Error::Place { .. })), "{url}");
+    }
+    let e = refused(&checkpoints("nowhere://bucket/run", 1), true);
+    assert!(matches!(e, Error::List { .. }), "{e}");
+}
+
+#[test]
+fn a_saver_writes_one_at_a_time_and_gives_each_back_once() {
+    let (_dir, place) = written(&[]);
+    let mut saver = Saver::new(place.clone(), 5);
+    assert_eq!([0, 4, 5, 10].map(|step| saver.is_due(step)), [true, false, true, true]);
+    assert!(!Saver::new(place.clone(), 0).is_due(5));
+    let mut save = |step| {
+        let Checkpoint { progress, data, tensors } = checkpoint(step);
+        saver.save(progress, Some(data), tensors).unwrap()
+    };
+    assert_eq!(save(5), None);
+    assert_eq!(save(10).unwrap().what, "step 5 (epoch 1, step 5 of it)");
+    assert_eq!(saver.finish().unwrap().unwrap().what, "step 10 (epoch 1, step 10 of it)");
+    assert_eq!(saver.finish().unwrap(), None);
+    assert_eq!(saver.poll().unwrap(), None);
+    let no_state = saver.save(Progress::default(), None, vec![]);
+    assert!(matches!(no_state, Err(Error::NoState)));
+}
+
+#[test]
+fn what_a_saver_has_begun_is_written_even_if_it_is_dropped() {
+    let (_dir, place) = written(&[]);
+    let Checkpoint { progress, data, tensors } = checkpoint(5);
+    Saver::new(place.clone(), 5).save(progress, Some(data), tensors).unwrap();
+    assert!(place.newest().unwrap().is_some());
+}
+
+#[test]
+fn an_error_of_writing_comes_out() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut saver = Saver::new(checkpoints(file.path().to_str().unwrap(), 1), 5);
+    let Checkpoint { progress, data, tensors } = checkpoint(5);
+    saver.save(progress, Some(data), tensors).unwrap();
+    assert!(matches!(saver.finish(), Err(Error::Write { .. })));
+}

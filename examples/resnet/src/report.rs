@@ -1,0 +1,205 @@
+//! What a training has done so far: sums, times and the epochs behind it. A checkpoint holds it as it is, so that a
+//! resumed training goes on with the same sums.
+
+use crate::error::{Error, Result};
+use crate::model::StepResult;
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+
+/// One pass over the training data, and over the validation data after it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// Steps taken.
+    pub steps: u64,
+    /// Training samples seen.
+    pub samples: u64,
+    /// Duration of the training part.
+    pub time: Duration,
+    /// How much of it the loop waited for a batch.
+    pub data_wait: Duration,
+    /// Mean loss.
+    pub loss: f64,
+    /// Share of the training samples that were right, each before the step that learnt from it.
+    pub train_accuracy: f64,
+    /// Validation samples seen.
+    pub validation_samples: u64,
+    /// Share of the validation samples that are right.
+    pub validation_accuracy: f64,
+}
+
+impl Epoch {
+    /// Training samples per second.
+    pub fn rate(&self) -> f64 {
+        rate(self.samples, self.time)
+    }
+}
+
+/// A whole training.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// In order.
+    pub epochs: Vec<Epoch>,
+    /// With validation; of a resumed training, with what came before.
+    pub time: Duration,
+}
+
+impl Summary {
+    /// The best validation accuracy and its epoch, counted from 1.
+    pub fn best(&self) -> Option<(f64, usize)> {
+        let numbered = self.epochs.iter().enumerate().map(|(i, e)| (e.validation_accuracy, i + 1));
+        // The first of equals.
+        numbered.reduce(|best, e| if e.0 > best.0 { e } else { best })
+    }
+
+    /// Training samples per second of training.
+    pub fn rate(&self) -> f64 {
+        let time = self.epochs.iter().map(|e| e.time).sum();
+        rate(self.epochs.iter().map(|e| e.samples).sum(), time)
+    }
+}
+
+/// How far a training has come. The default is its beginning.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The epochs that are done.
+    pub epochs: Vec<Epoch>,
+    /// The one after them.
+    pub running: Running,
+    /// Of the whole training.
+    pub time: Duration,
+}
+
+impl Progress {
+    /// Steps of the whole training.
+    pub fn steps(&self) -> u64 {
+        self.epochs.iter().map(|e| e.steps).sum::<u64>() + self.running.steps()
+    }
+}
+
+/// An epoch that is not done.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Running {
+    /// Up to the last line of the log.
+    pub logged: Tally,
+    /// Since then.
+    pub since_log: Tally,
+    /// Spent in the epoch.
+    pub time: Duration,
+    /// Of which since the last line of the log.
+    pub time_since_log: Duration,
+    /// Of which waiting for batches.
+    pub data_wait: Duration,
+}
+
+impl Running {
+    /// Steps of this epoch.
+    pub fn steps(&self) -> u64 {
+        self.logged.steps + self.since_log.steps
+    }
+
+    /// Samples of this epoch.
+    pub fn samples(&self) -> u64 {
+        self.logged.samples + self.since_log.samples
+    }
+}
+
+/// Sums over steps.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Steps.
+    pub steps: u64,
+    /// Samples.
+    pub samples: u64,
+    /// Samples that were right.
+    pub correct: u64,
+    /// Sum of the losses.
+    pub loss: f64,
+}
+
+impl Tally {
+    /// Waits for a step and adds it.
+    pub fn add(&mut self, result: Option<StepResult>, step: u64, samples: usize) -> Result<()> {
+        let Some(result) = result else { return Ok(()) };
+        let (loss, correct) = result.read()?;
+        if !loss.is_finite() {
+            return Err(Error::Diverged { step, loss });
+        }
+        self.merge(&Self { steps: 1, samples: samples as u64, correct, loss: loss.into() });
+        Ok(())
+    }
+
+    /// Adds the sums of other steps.
+    pub fn merge(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.samples += other.samples;
+        self.correct += other.correct;
+        self.loss += other.loss;
+    }
+}
+
+/// A stopwatch that can go on from where another one stood.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    before: Duration,
+    since: Instant,
+}
+
+impl Clock {
+    /// Starts at `before`.
+    pub fn from(before: Duration) -> Self {
+        Self { before, since: Instant::now() }
+    }
+
+    /// What it shows.
+    pub fn elapsed(&self) -> Duration {
+        self.before + self.since.elapsed()
+    }
+}
+
+/// Samples per second.
+pub fn rate(samples: u64, time: Duration) -> f64 {
+    share(samples as f64, time.as_secs_f64())
+}
+
+/// Nothing of nothing is 0.
+pub fn share(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn epoch(accuracy: f64, samples: u64, seconds: u64) -> Epoch {
+        Epoch {
+            steps: 1,
+            samples,
+            time: Duration::from_secs(seconds),
+            data_wait: Duration::ZERO,
+            loss: 1.0,
+            train_accuracy: 0.0,
+            validation_samples: 10,
+            validation_accuracy: accuracy,
+        }
+    }
+
+    #[test]
+    fn the_summary_names_the_first_best_epoch_and_the_rate_over_all() {
+        let epochs = vec![epoch(0.5, 100, 1), epoch(0.9, 100, 1), epoch(0.9, 200, 2)];
+        let summary = Summary { epochs, time: Duration::from_secs(5) };
+        assert_eq!(summary.best(), Some((0.9, 2)));
+        assert_eq!(summary.rate(), 100.0);
+        assert_eq!(Summary { epochs: vec![], time: Duration::ZERO }.best(), None);
+    }
+
+    #[test]
+    fn no_time_is_no_rate() {
+        assert_eq!(rate(5, Duration::ZERO), 0.0);
+    }
+
+    #[test]
+    fn a_clock_goes_on_from_where_it_stood() {
+        let before = Duration::from_secs(1000);
+        assert!(Clock::from(before).elapsed() >= before);
+    }
+}

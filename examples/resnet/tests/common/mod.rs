@@ -1,0 +1,81 @@
+//! What the tests with the CPU plugin share. It is downloaded on the first run. Where it cannot be had the tests say
+//! SKIPPED; with `SHARDSTREAM_REQUIRE_PLUGIN=1` they fail.
+#![allow(dead_code, missing_docs, reason = "each test program takes in all of it, and uses a part")]
+
+use resnet::artifact::Artifact;
+use resnet::data::{Data, Options, Sets, Split};
+use resnet::model::Model;
+use resnet::pjrt::{Client, Plugin};
+use resnet::schedule::Schedule;
+use resnet::shards::{self, Counts, Shards};
+use resnet::{plugin, train, wheel};
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// The plugin's file; `None` and a word about it if there is none.
+pub fn plugin() -> Option<PathBuf> {
+    static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| match plugin::cpu() {
+        Ok(found) => Ok(found.path),
+        // Other bytes than those pinned are no reason to look away.
+        Err(plugin::Error::Wheel(e @ wheel::Error::Hash { .. })) => panic!("{e}"),
+        Err(e) => Err(e.to_string()),
+    });
+    match found {
+        Ok(path) => Some(path.clone()),
+        Err(reason) => {
+            let required = std::env::var("SHARDSTREAM_REQUIRE_PLUGIN").is_ok_and(|value| value == "1");
+            assert!(!required, "no CPU plugin: {reason}");
+            // Not eprintln!, which the test harness swallows.
+            let _ = writeln!(std::io::stderr(), "SKIPPED: no CPU plugin: {reason}");
+            None
+        }
+    }
+}
+
+/// Devices of the CPU plugin, which divides the machine as it is told.
+pub fn client(devices: i64) -> Option<Client> {
+    static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+    let path = plugin()?;
+    let plugin = PLUGIN.get_or_init(|| Plugin::load(path).expect("the plugin loads"));
+    Some(plugin.client(&[("cpu_device_count", devices)]).expect("it has devices"))
+}
+
+pub fn model(client: &Client, name: &str) -> Model {
+    Model::new(client, &Artifact::open(name).unwrap(), 1).unwrap()
+}
+
+/// 640 + 100 of the built-in images, in shards that are written on first use: 10 steps of 64 per epoch.
+pub fn synthetic() -> &'static (Shards, Sets) {
+    static DATA: OnceLock<(tempfile::TempDir, (Shards, Sets))> = OnceLock::new();
+    let (_, data) = DATA.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let shards = shards::synthetic(dir.path(), Counts { train: 640, validation: 100 }).unwrap();
+        let (threads, shuffle, index_cache) = (2, 256, None);
+        let options = Options { seed: 1, batch: 64, size: 32, classes: 10, threads, shuffle, index_cache };
+        let open = |shards: &str, split| Data::open(shards, split, &options).unwrap();
+        let train = open(&shards.train, Split::Train);
+        let validation = open(&shards.validation, Split::Validation);
+        (dir, (shards, Sets { train, validation }))
+    });
+    data
+}
+
+pub fn options(epochs: u64, steps: u64, peak: f32) -> train::Options {
+    train::Options { epochs, steps, log_steps: 2, schedule: Schedule { peak, warmup: 2 } }
+}
+
+/// The lines of steps, each with its epoch, without the rates.
+pub fn losses(log: &str) -> Vec<String> {
+    let mut epoch = "";
+    let mut lines = Vec::new();
+    for line in log.lines() {
+        if let Some(started) = line.strip_suffix(": training") {
+            epoch = started;
+        } else if let Some((what, _)) = line.split_once("  rate ") {
+            lines.push(format!("{epoch}{what}"));
+        }
+    }
+    lines
+}

@@ -1,0 +1,34 @@
+//! Any bytes are an index or an error, and what an index says of its shards does not contradict itself.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use shardstream::{ErrorKind, Index};
+
+fuzz_target!(|text: &[u8]| {
+    let index = match Index::from_json(text, "gs://bucket/dir") {
+        Ok(index) => index,
+        Err(error) => {
+            assert!(matches!(error.kind(), ErrorKind::Index(_)), "{error}");
+            return;
+        }
+    };
+    for shard in &index {
+        assert!(index.get(shard.url()).is_some());
+        let samples = shard.samples().min(1000);
+        for sample in 0..=samples {
+            if let Some(members) = shard.members(sample) {
+                let mut at = shard.range(sample..sample).expect("a sample has a place").start;
+                let mut size = 0;
+                for member in members {
+                    assert!(member.offset >= at);
+                    at = member.offset + member.size;
+                    size += member.size;
+                }
+                assert_eq!(shard.size_of(sample), Some(size));
+            }
+            if let Some(range) = shard.range(sample..samples) {
+                assert!(range.start <= range.end && range.end <= shard.bytes().expect("places have a size"));
+            }
+        }
+    }
+});
