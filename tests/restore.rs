@@ -118,6 +118,8 @@ fn streams_that_are_missing_are_named() {
     }
 }
 
+type Build = dyn Fn(&Arc<Shelf>) -> LoaderBuilder<String>;
+
 /// Fails unless all that comes is that the shard has changed.
 fn assert_stale(loader: &Loader<String>, state: &State, shard: usize, then: &str, now: &str) {
     let found: Vec<_> = loader.restore(state).unwrap().take(1000).collect();
@@ -131,7 +133,7 @@ fn assert_stale(loader: &Loader<String>, state: &State, shard: usize, then: &str
 #[test]
 fn a_shard_that_was_open_and_has_changed_is_all_that_comes() {
     for threads in [0, 2] {
-        let loaders: [&dyn Fn(&Arc<Shelf>) -> LoaderBuilder<String>; 5] = [
+        let loaders: [&Build; 5] = [
             &|shelf| items(dataset(shelf)).shuffle(0),
             &|shelf| items(dataset(shelf)),
             &|shelf| items(dataset(shelf)).shuffle_bytes(900),

@@ -10,13 +10,14 @@ use crate::sample::Sample;
 use crate::state::{Opened, StreamState, misfit};
 use crate::store::ObjectVersion;
 use std::collections::HashMap;
-
-/// A gap of so many bytes between two samples is not read: to ask for what is behind it anew takes no longer.
-const GAP: u64 = 1 << 20;
+use std::ops::Range;
 
 /// The most samples that a shard which was not counted may have been found to have. A state that claims more is no use:
 /// it would take too long to find out what the shuffle buffer held.
 const MOST_IN_A_SHARD: u64 = 1 << 26;
+
+/// A gap of so many bytes between two samples is not read: to ask for what is behind it anew takes no longer.
+const GAP: u64 = 1 << 20;
 
 /// A pass of the stream, as it was when the state was taken.
 pub(super) fn reading(stream: &Stream, epoch: u64, from: &StreamState) -> Result<Reading> {
@@ -29,16 +30,15 @@ pub(super) fn reading(stream: &Stream, epoch: u64, from: &StreamState) -> Result
     };
     if inputs <= current.start || from.length.is_some_and(|length| length != inputs) {
         return Err(misfit(format!(
-            "stream {}: the shuffle buffer cannot have been like this",
+            "stream {}: the shuffle buffer cannot have been like this: the state is damaged",
             stream.stream
         )));
     }
     let mut wanted = held.clone();
     wanted.sort_unstable();
     let mut refill = Refill { stream, epoch, slices, found: HashMap::new() };
-    let before = &from.open[..from.open.len() - 1];
     let ends = from.open.iter().skip(1).map(|next| next.start);
-    for (opened, end) in before.iter().zip(ends) {
+    for (opened, end) in from.open.iter().zip(ends) {
         refill.read(opened, between(&wanted, opened.start, end))?;
     }
     let here = between(&wanted, current.start, inputs);
@@ -66,12 +66,6 @@ pub(super) fn reading(stream: &Stream, epoch: u64, from: &StreamState) -> Result
     })
 }
 
-/// The numbers from `start` on and below `end`.
-fn between(numbers: &[u64], start: u64, end: u64) -> &[u64] {
-    let place = |bound: u64| numbers.partition_point(|number| *number < bound);
-    numbers.get(place(start)..place(end)).unwrap_or_default()
-}
-
 /// The slice that was being read, where there is such a one, and there may have been as many samples up to its end.
 fn last_opened<'a>(stream: usize, slices: &[Slice], from: &'a StreamState) -> Result<&'a Opened> {
     let misfit =
@@ -91,9 +85,10 @@ fn last_opened<'a>(stream: usize, slices: &[Slice], from: &'a StreamState) -> Re
     Ok(last)
 }
 
-/// What the object was.
-pub(super) fn version(opened: &Opened) -> ObjectVersion {
-    ObjectVersion { size: opened.size, version: opened.version.as_deref().map(Into::into) }
+/// The numbers from `start` on and below `end`.
+fn between(numbers: &[u64], start: u64, end: u64) -> &[u64] {
+    let place = |bound: u64| numbers.partition_point(|number| *number < bound);
+    numbers.get(place(start)..place(end)).unwrap_or_default()
 }
 
 struct Refill<'a> {
@@ -128,7 +123,7 @@ impl Refill<'_> {
             let samples = place(*first)..place(*last) + 1;
             let run_slice = Slice { samples, ..slice };
             let mut reader = self.stream.reader(self.epoch, vec![run_slice]).expecting(0, version(opened));
-            self.pick(&mut reader, *first, *last + 1, run)?;
+            self.pick(&mut reader, 0, *first..*last + 1, run)?;
         }
         Ok(())
     }
@@ -149,19 +144,23 @@ impl Refill<'_> {
         let mut reader = self.stream.reader(self.epoch, self.slices.clone());
         reader = reader.from(opened.slice, place(from)?).expecting(opened.slice, version(opened));
         if from < next {
-            self.pick(&mut reader, from, next, numbers)?;
-            if reader.slice() != opened.slice {
-                return Err(misfit("a shard has fewer samples than it had"));
-            }
+            self.pick(&mut reader, opened.slice, from..next, numbers)?;
         }
         Ok(reader)
     }
 
-    /// Reads the samples from one number to another, and keeps those that are wanted.
-    fn pick(&mut self, reader: &mut ShardReader, from: u64, to: u64, wanted: &[u64]) -> Result<()> {
+    /// Reads the samples of these numbers, which are of the slice that the reader begins with, and keeps those that are
+    /// wanted.
+    fn pick(
+        &mut self,
+        reader: &mut ShardReader,
+        slice: usize,
+        numbers: Range<u64>,
+        wanted: &[u64],
+    ) -> Result<()> {
         let mut wanted = wanted.iter().peekable();
-        for number in from..to {
-            let mut sample = next_good(reader)?;
+        for number in numbers {
+            let mut sample = next_good(reader, slice)?;
             if wanted.next_if_eq(&&number).is_some() {
                 // It may wait for long, and the chunk that it is a slice of is large.
                 sample.compact();
@@ -172,11 +171,17 @@ impl Refill<'_> {
     }
 }
 
-/// The next sample that can be read. What could not be was reported when it was read before.
-fn next_good(reader: &mut ShardReader) -> Result<Sample> {
+/// What the object was.
+pub(super) fn version(opened: &Opened) -> ObjectVersion {
+    ObjectVersion { size: opened.size, version: opened.version.as_deref().map(Into::into) }
+}
+
+/// The next sample of the slice that can be read. What could not be was reported when it was read before.
+fn next_good(reader: &mut ShardReader, slice: usize) -> Result<Sample> {
     let mut fault: Option<Error> = None;
-    for item in reader {
+    while let Some(item) = reader.next() {
         match item {
+            _ if reader.slice() != slice => break,
             Ok(sample) => return Ok(sample),
             Err(error) => fault = Some(error),
         }
