@@ -128,3 +128,7 @@ mod readme {}
 #[cfg(all(doctest, feature = "image"))]
 #[doc = include_str!("../docs/guide.md")]
 mod guide {}
+
+#[cfg(all(doctest, feature = "image"))]
+#[doc = include_str!("../docs/determinism.md")]
+mod determinism {}

@@ -108,6 +108,8 @@ impl<C> Part<C> {
 
     /// What is wrong if the object is not as expected.
     fn stale(&mut self) -> Option<Error> {
+        // For all samples but the first there is nothing to ask.
+        self.expected.as_ref()?;
         let found = self.object.get()?;
         let expected = self.expected.take()?;
         let differs = |then: bool, now: bool, same: bool| then && now && !same;

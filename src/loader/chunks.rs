@@ -23,19 +23,20 @@ where
     iter::from_fn(move || {
         // A chunk is mostly as long as the one before it.
         let (mut chunk, mut bytes) = (Chunk::with_capacity(capacity), 0_usize);
-        while chunk.len() < SAMPLES && bytes < BYTES {
-            let event = match catch(|| events.as_mut()?.next()) {
-                Ok(event) => event,
-                Err(panic) => {
-                    events = None;
-                    Some(Event::Fatal(panic))
+        // One for the whole chunk: an event is large, and would be moved out of each.
+        let filled = catch(|| {
+            let Some(events) = events.as_mut() else { return };
+            while chunk.len() < SAMPLES && bytes < BYTES {
+                let Some(event) = events.next() else { break };
+                if let Event::Item(_, Ok(sample)) = &event {
+                    bytes = bytes.saturating_add(sample.size());
                 }
-            };
-            let Some(event) = event else { break };
-            if let Event::Item(_, Ok(sample)) = &event {
-                bytes = bytes.saturating_add(sample.size());
+                chunk.push(event);
             }
-            chunk.push(event);
+        });
+        if let Err(panic) = filled {
+            events = None;
+            chunk.push(Event::Fatal(panic));
         }
         capacity = chunk.len();
         (!chunk.is_empty()).then_some(Ok(chunk))

@@ -1,0 +1,376 @@
+//! What it costs to stop and go on, and how well samples are mixed, as tables in markdown.
+//!
+//! `cargo bench --bench resume [-- restore|state|shuffle]`. The shards are in memory, behind a source that counts bytes
+//! and requests; for the times to the first batch it answers like a bucket, with [`FIRST_BYTE`] of latency, and
+//! [`BYTES_PER_SECOND`] for all requests together. `benches/compare/resume.py` runs this and draws it.
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream;
+use shardstream::loader::Batches;
+use shardstream::prelude::*;
+use shardstream::store::{GetOptions, GetResponse, Source};
+use shardstream::{Index, Rng, State};
+use std::collections::HashSet;
+use std::fmt;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const STREAMS: usize = 8;
+const SHARDS: usize = 128;
+const BUFFER: usize = 1000;
+const BATCH: usize = 64;
+const ROUNDS: usize = 3;
+const EPOCHS: u64 = 4;
+
+const FIRST_BYTE: Duration = Duration::from_millis(20);
+const BYTES_PER_SECOND: f64 = 1e9;
+const CHUNK: usize = 1 << 20;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // Tests run it too, without this.
+    if !arguments.iter().any(|argument| argument == "--bench") {
+        return;
+    }
+    let wanted: Vec<&str> = arguments.iter().map(String::as_str).filter(|a| !a.starts_with("--")).collect();
+    let wants = |what| wanted.is_empty() || wanted.contains(&what);
+    if wants("restore") {
+        restore(&Shards::new("1 KB", 10_000, 1_000));
+        restore(&Shards::new("100 KB", 1_000, 100_000));
+    }
+    if wants("state") {
+        state(&Shards::new("1 KB", 10_000, 1_000));
+    }
+    if wants("shuffle") {
+        shuffle(&Shards::new("", 10_000, 16));
+        shuffle(&Shards::new("", 1_000, 16));
+    }
+}
+
+/// Shards that all have the same content, which is held once.
+#[derive(Clone)]
+struct Shards {
+    name: &'static str,
+    samples: usize,
+    bucket: Arc<Bucket>,
+    list: ShardList,
+    index: Option<Index>,
+}
+
+impl Shards {
+    fn new(name: &'static str, samples: usize, size: usize) -> Self {
+        let mut archive = tar::Builder::new(Vec::new());
+        let body = vec![7; size];
+        for sample in 0..samples {
+            let mut header = tar::Header::new_ustar();
+            header.set_size(size as u64);
+            archive.append_data(&mut header, format!("{sample:08}.bin"), &body[..]).unwrap();
+        }
+        let bucket = Arc::new(Bucket::new(archive.into_inner().unwrap().into()));
+        let list = ShardList::expand(&format!("memory://{{000..{:03}}}.tar", SHARDS - 1)).unwrap();
+        Shards { name, samples, bucket, list, index: None }
+    }
+
+    fn store(&self) -> Store {
+        Store::builder().with_source("memory", Arc::clone(&self.bucket) as Arc<dyn Source>).build()
+    }
+
+    fn indexed(&self) -> Self {
+        let index = Index::builder().store(self.store()).threads(4).build(&self.list).unwrap();
+        Shards { index: Some(index), ..self.clone() }
+    }
+
+    fn samples(&self) -> usize {
+        self.samples * SHARDS
+    }
+
+    fn dataset(&self, shuffled: bool) -> Dataset {
+        let dataset = Dataset::builder(self.list.clone()).store(self.store()).streams(STREAMS);
+        let dataset = dataset.shuffle_shards(shuffled).seed(42);
+        match &self.index {
+            Some(index) => dataset.index(index.clone()).build().unwrap(),
+            None => dataset.build().unwrap(),
+        }
+    }
+
+    fn loader(&self) -> Loader<usize> {
+        Loader::builder(self.dataset(true))
+            .shuffle(BUFFER)
+            .threads(1)
+            .map(|sample| Ok(sample.size()))
+            .batch(BATCH)
+    }
+}
+
+/// Serves one content under every name, and counts.
+struct Bucket {
+    content: Bytes,
+    requests: AtomicU64,
+    bytes: Arc<AtomicU64>,
+    /// Whether it answers like one far away.
+    remote: AtomicBool,
+    /// When the line is free again.
+    line: Arc<Mutex<Instant>>,
+}
+
+impl Bucket {
+    fn new(content: Bytes) -> Self {
+        Bucket {
+            content,
+            requests: AtomicU64::default(),
+            bytes: Arc::default(),
+            remote: AtomicBool::default(),
+            line: Arc::new(Mutex::new(Instant::now())),
+        }
+    }
+
+    fn reset(&self, remote: bool) {
+        self.requests.store(0, Relaxed);
+        self.bytes.store(0, Relaxed);
+        self.remote.store(remote, Relaxed);
+    }
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bucket")
+    }
+}
+
+/// Waits until so many bytes have gone over the line.
+async fn transfer(line: &Mutex<Instant>, bytes: usize) {
+    let done = {
+        let mut free = line.lock().unwrap();
+        *free = (*free).max(Instant::now()) + Duration::from_secs_f64(bytes as f64 / BYTES_PER_SECOND);
+        *free
+    };
+    tokio::time::sleep_until(done.into()).await;
+}
+
+impl Source for Bucket {
+    fn get(&self, _: &str, options: GetOptions) -> BoxFuture<'static, shardstream::Result<GetResponse>> {
+        self.requests.fetch_add(1, Relaxed);
+        let size = self.content.len() as u64;
+        let range = options.range.unwrap_or(0..size);
+        let range = range.start.min(size)..range.end.min(size);
+        let content = self.content.slice(range.start as usize..range.end as usize);
+        let (bytes, line, remote) =
+            (Arc::clone(&self.bytes), Arc::clone(&self.line), self.remote.load(Relaxed));
+        let chunks = (0..content.len()).step_by(CHUNK).map({
+            let content = content.clone();
+            move |at| content.slice(at..content.len().min(at + CHUNK))
+        });
+        let body = stream::iter(chunks).then(move |chunk| {
+            let (bytes, line) = (Arc::clone(&bytes), Arc::clone(&line));
+            async move {
+                if remote {
+                    transfer(&line, chunk.len()).await;
+                }
+                bytes.fetch_add(chunk.len() as u64, Relaxed);
+                Ok(chunk)
+            }
+        });
+        async move {
+            if remote {
+                tokio::time::sleep(FIRST_BYTE).await;
+            }
+            Ok(GetResponse::new(body.boxed()).with_size(size).with_range(range).with_version("1"))
+        }
+        .boxed()
+    }
+}
+
+/// What it took to get to a batch.
+#[derive(Clone, Copy)]
+struct Cost {
+    seconds: f64,
+    bytes: u64,
+    requests: u64,
+}
+
+/// The median of each number.
+fn medians(mut costs: Vec<Cost>) -> Cost {
+    let mut median = |by: fn(&Cost) -> f64| {
+        costs.sort_by(|a, b| by(a).total_cmp(&by(b)));
+        costs[costs.len() / 2]
+    };
+    Cost {
+        seconds: median(|cost| cost.seconds).seconds,
+        bytes: median(|cost| cost.bytes as f64).bytes,
+        requests: median(|cost| cost.requests as f64).requests,
+    }
+}
+
+/// Measures up to the batch after `skip` others, and returns the state as of it.
+fn reach(
+    shards: &Shards,
+    remote: bool,
+    skip: usize,
+    begin: impl FnOnce() -> Batches<usize>,
+) -> (Cost, State) {
+    shards.bucket.reset(remote);
+    let begun = Instant::now();
+    let mut batches = begin();
+    for batch in batches.by_ref().take(skip + 1) {
+        black_box(batch.unwrap().len());
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let (bytes, requests) = (shards.bucket.bytes.load(Relaxed), shards.bucket.requests.load(Relaxed));
+    (Cost { seconds, bytes, requests }, batches.state())
+}
+
+fn restore(shards: &Shards) {
+    let total = (shards.bucket.content.len() * SHARDS) as f64;
+    println!(
+        "\n### Samples of {}: {SHARDS} shards of {} samples, {:.2} GB\n",
+        shards.name,
+        shards.samples,
+        total / 1e9
+    );
+    println!("| at | way | MB received | of the epoch | requests | s to the first batch | s from memory |");
+    println!("|--:|---|--:|--:|--:|--:|--:|");
+    let row = |at: usize, way: &str, skip: usize, shards: &Shards, begin: &dyn Fn() -> Batches<usize>| {
+        let round = |remote| (0..ROUNDS).map(|_| reach(shards, remote, skip, begin).0).collect();
+        let (remote, near) = (medians(round(true)), medians(round(false)));
+        println!(
+            "| {at} % | {way} | {:.0} | {:.1} % | {} | {:.2} | {:.2} |",
+            remote.bytes as f64 / 1e6,
+            remote.bytes as f64 / total * 100.0,
+            remote.requests,
+            remote.seconds,
+            near.seconds
+        );
+    };
+    let (plain, indexed) = (shards, &shards.indexed());
+    row(0, "an epoch begins", 0, plain, &|| plain.loader().epoch(0));
+    for at in [10, 90] {
+        let skip = plain.samples() / BATCH * at / 100;
+        for (way, shards) in [("restore, index", indexed), ("restore, no index", plain)] {
+            let loader = shards.loader();
+            let (_, state) = reach(shards, false, skip - 1, || loader.epoch(0));
+            let (_, next) = reach(shards, false, skip, || loader.epoch(0));
+            let (_, same) = reach(shards, false, 0, || loader.restore(&state).unwrap());
+            assert_eq!(same.digest(), next.digest(), "what is restored is another sequence");
+            row(at, way, 0, shards, &|| loader.restore(&state).unwrap());
+        }
+        row(at, "from the start, skipping", skip, plain, &|| plain.loader().epoch(0));
+    }
+}
+
+fn state(shards: &Shards) {
+    println!("\n### A state\n");
+    println!(
+        "| streams | index | prefetch | `batch.state().clone()` | `batches.state()` | `to_string()` | `parse()` | bytes |"
+    );
+    println!("|--:|---|--:|--:|--:|--:|--:|--:|");
+    for (index, shards) in [("no", shards.clone()), ("yes", shards.indexed())] {
+        for prefetch in [2, 200] {
+            let mut batches = shards.loader().prefetch(prefetch).epoch(0);
+            let last = batches.by_ref().take(4000).last().unwrap().unwrap();
+            let text = batches.state().to_string();
+            let row = [
+                nanoseconds(|| black_box(last.state().cloned()).is_some()),
+                nanoseconds(|| black_box(batches.state()).samples() > 0),
+                nanoseconds(|| !black_box(batches.state().to_string()).is_empty()),
+                nanoseconds(|| black_box(text.parse::<State>()).is_ok()),
+            ];
+            let [clone, state, shown, parsed] = row.map(|ns| match ns {
+                ..10_000 => format!("{ns} ns"),
+                _ => format!("{} µs", ns / 1000),
+            });
+            println!(
+                "| {STREAMS} | {index} | {prefetch} | {clone} | {state} | {shown} | {parsed} | {} |",
+                text.len()
+            );
+        }
+    }
+}
+
+/// How long something takes: the median of many runs of many.
+fn nanoseconds(mut run: impl FnMut() -> bool) -> u64 {
+    let mut times: Vec<u64> = (0..51)
+        .map(|_| {
+            let begun = Instant::now();
+            assert!((0..200).all(|_| run()));
+            begun.elapsed().as_nanos() as u64 / 200
+        })
+        .collect();
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn shuffle(shards: &Shards) {
+    println!("\n### Mixing: {SHARDS} shards of {} samples, {EPOCHS} epochs\n", shards.samples);
+    println!(
+        "| order | moved, mean | by tenths of the epoch, % | neighbours are apart, median | below 64, 1 000, 10 000, 100 000, beyond, % | shards in a batch of {BATCH} |"
+    );
+    println!("|---|--:|---|--:|---|--:|");
+    let (plain, indexed) = (shards, &shards.indexed());
+    row("shards listed, no buffer", shards, |epoch| read(plain, false, 0, epoch));
+    row("shards listed, buffer 1000", shards, |epoch| read(plain, false, BUFFER, epoch));
+    row("shards shuffled, no buffer", shards, |epoch| read(plain, true, 0, epoch));
+    row("**shards shuffled, buffer 1000**", shards, |epoch| read(plain, true, BUFFER, epoch));
+    row("the same with an index", shards, |epoch| read(indexed, true, BUFFER, epoch));
+    row("shards shuffled, buffer 10000", shards, |epoch| read(plain, true, 10 * BUFFER, epoch));
+    row("a random permutation", shards, |epoch| {
+        let mut ideal: Vec<usize> = (0..shards.samples()).collect();
+        let mut rng = Rng::new(42, epoch, 0);
+        for last in (1..ideal.len()).rev() {
+            ideal.swap(last, rng.below(last as u64 + 1) as usize);
+        }
+        ideal
+    });
+}
+
+/// The samples of an epoch in their order, by their places in the shards one after the other.
+fn read(shards: &Shards, shuffled: bool, buffer: usize, epoch: u64) -> Vec<usize> {
+    let each = shards.samples;
+    let place = move |sample: Sample| {
+        let position = sample.position();
+        Ok(position.shard as usize * each + position.sample as usize)
+    };
+    let loader = Loader::builder(shards.dataset(shuffled)).shuffle(buffer).threads(1).map(place).batch(BATCH);
+    loader.epoch(epoch).flat_map(|batch| batch.unwrap().into_items()).collect()
+}
+
+fn row(name: &str, shards: &Shards, order: impl Fn(u64) -> Vec<usize>) {
+    let count = shards.samples();
+    let (mut moved, mut apart, mut kinds, mut batches) = (Vec::new(), Vec::new(), 0, 0);
+    for order in (0..EPOCHS).map(order) {
+        let mut place = vec![usize::MAX; count];
+        order.iter().enumerate().for_each(|(at, sample)| place[*sample] = at);
+        assert!(order.len() == count && !place.contains(&usize::MAX), "each sample once");
+        moved.extend(place.iter().enumerate().map(|(sample, at)| sample.abs_diff(*at)));
+        let neighbours = (1..count).filter(|sample| sample % shards.samples > 0);
+        apart.extend(neighbours.map(|sample| place[sample].abs_diff(place[sample - 1])));
+        for batch in order.chunks_exact(BATCH) {
+            kinds += batch.iter().map(|sample| sample / shards.samples).collect::<HashSet<_>>().len();
+            batches += 1;
+        }
+    }
+    apart.sort_unstable();
+    let mean = moved.iter().sum::<usize>() as f64 / moved.len() as f64 / count as f64;
+    let tenths: Vec<usize> = (1..=10).map(|tenth| count * tenth / 10).collect();
+    println!(
+        "| {name} | {:.1} % | {} | {} | {} | {:.1} |",
+        mean * 100.0,
+        histogram(&moved, &tenths),
+        apart[apart.len() / 2],
+        histogram(&apart, &[64, 1_000, 10_000, 100_000, usize::MAX]),
+        f64::from(kinds as u32) / f64::from(batches)
+    );
+}
+
+/// How many per cent of the numbers are below each bound and not below the one before.
+fn histogram(numbers: &[usize], bounds: &[usize]) -> String {
+    let mut counts = vec![0_u32; bounds.len()];
+    for number in numbers {
+        counts[bounds.partition_point(|bound| bound <= number).min(bounds.len() - 1)] += 1;
+    }
+    let shares = counts.iter().map(|&part| format!("{:.0}", f64::from(part) / numbers.len() as f64 * 100.0));
+    shares.collect::<Vec<_>>().join(" ")
+}
