@@ -20,6 +20,8 @@ pub(super) struct Part<C> {
     left: u64,
     /// Why there may be fewer than there should be.
     fault: Fault,
+    /// Where the shard is, for errors.
+    shard: Box<str>,
     object: ObjectCell,
     /// What the object should be, until that has been looked at.
     expected: Option<ObjectVersion>,
@@ -40,12 +42,13 @@ impl<C> Part<C> {
             u64::MAX => u64::MAX,
             end => end - slice.samples.start.min(end),
         };
-        Part { samples, pass, left, fault: Fault::None, object: ObjectCell::default(), expected: None }
+        let (shard, object) = (Box::default(), ObjectCell::default());
+        Part { samples, pass, left, fault: Fault::None, shard, object, expected: None }
     }
 
-    /// Gives no sample of an object that is not as expected. `object` tells what it is with the first of its bytes.
-    pub(super) fn of(self, object: ObjectCell, expected: Option<ObjectVersion>) -> Self {
-        Part { object, expected, ..self }
+    /// Gives no sample of a shard that is not as expected. `object` tells what it is with the first of its bytes.
+    pub(super) fn of(self, shard: &str, object: ObjectCell, expected: Option<ObjectVersion>) -> Self {
+        Part { shard: shard.into(), object, expected, ..self }
     }
 
     /// What is being read.
@@ -55,8 +58,8 @@ impl<C> Part<C> {
 
     /// The same over another face of the same chunks.
     pub(super) fn map_chunks<D>(self, face: impl FnOnce(C) -> D) -> Part<D> {
-        let Part { samples, pass, left, fault, object, expected } = self;
-        Part { samples: samples.map_chunks(face), pass, left, fault, object, expected }
+        let Part { samples, pass, left, fault, shard, object, expected } = self;
+        Part { samples: samples.map_chunks(face), pass, left, fault, shard, object, expected }
     }
 
     /// Takes in what the shard gave; `None` says that more is to be asked of it.
@@ -98,7 +101,7 @@ impl<C> Part<C> {
             Fault::Passed(error) => Some(error),
             Fault::None => {
                 let (then, now) = (format!("it had {missing} samples more"), "it ends here".into());
-                Some(ErrorKind::Stale { then, now }.into())
+                Some(Error::from(ErrorKind::Stale { then, now }).in_shard(&*self.shard))
             }
         }
     }
@@ -121,7 +124,8 @@ impl<C> Part<C> {
                 object.version.as_deref().map_or(String::new(), |version| format!(", version {version}"));
             format!("{size} bytes{version}")
         };
-        Some(ErrorKind::Stale { then: shown(&expected), now: shown(&found) }.into())
+        let stale = ErrorKind::Stale { then: shown(&expected), now: shown(&found) };
+        Some(Error::from(stale).in_shard(&*self.shard))
     }
 
     fn is_done(&self) -> bool {

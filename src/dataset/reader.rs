@@ -23,7 +23,7 @@ pub struct ShardReader {
 
 impl ShardReader {
     pub(super) fn new(dataset: Dataset, epoch: u64, slices: Vec<Slice>) -> Self {
-        let slices = Opener { dataset, epoch, slices, next: 0, passed: 0, expected: None, stop: None };
+        let slices = Opener { dataset, epoch, slices, next: 0, passed: 0, expected: Vec::new(), stop: None };
         ShardReader { slices, current: None }
     }
 
@@ -33,9 +33,9 @@ impl ShardReader {
         self
     }
 
-    /// Gives nothing of the first shard unless it is what it was.
-    pub(crate) fn expecting(mut self, object: ObjectVersion) -> Self {
-        self.slices.expected = Some(object);
+    /// Gives nothing of the slice of this number unless its shard is what it was.
+    pub(crate) fn expecting(mut self, slice: usize, object: ObjectVersion) -> Self {
+        self.slices.expected.push((slice, object));
         self
     }
 
@@ -126,18 +126,20 @@ struct Opener {
     next: usize,
     /// How many samples of the next slice have been read before.
     passed: u64,
-    /// What the next shard should be.
-    expected: Option<ObjectVersion>,
+    /// What the shards of these slices should be.
+    expected: Vec<(usize, ObjectVersion)>,
     stop: Option<(Stop, usize)>,
 }
 
 impl Opener {
     fn open_next(&mut self) -> Option<Result<Part<Body>>> {
-        let mut slice = self.slices.get(self.next)?.clone();
+        let number = self.next;
+        let mut slice = self.slices.get(number)?.clone();
         self.next += 1;
         let passed = std::mem::take(&mut self.passed);
         slice.samples.start = slice.samples.start.saturating_add(passed);
-        let expected = self.expected.take();
+        let expected =
+            self.expected.iter().find(|(slice, _)| *slice == number).map(|(_, object)| object.clone());
         match self.open(&slice, expected) {
             Ok((part, stopper)) => {
                 if let Some((stop, reader)) = &self.stop
@@ -171,7 +173,11 @@ impl Opener {
         };
         let (object, stopper) = (body.object_cell(), body.stopper());
         let indexed = || ObjectVersion { size: index?.bytes(), ..ObjectVersion::default() }.into();
-        let part = Part::new(tar::read(body, parser), pass, slice).of(object, expected.or_else(indexed));
+        let part = Part::new(tar::read(body, parser), pass, slice).of(
+            &redacted(url),
+            object,
+            expected.or_else(indexed),
+        );
         Ok((part, stopper))
     }
 }

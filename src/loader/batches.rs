@@ -2,7 +2,7 @@
 
 use super::chunks::{Chunk, chunks, unchunked};
 use super::collect::{Collect, First, Progress};
-use super::deal::Deal;
+use super::deal::{Cuts, Deal};
 use super::event::Event;
 use super::lane::Lane;
 use super::{Loader, Map};
@@ -80,19 +80,19 @@ impl Consumed {
 }
 
 impl<T: Send + 'static> Batches<T> {
-    /// Reads `lanes`, from the place `from` of the job's sequence on, until `left` batches have come where that is known.
+    /// Reads `lanes`, from the place `from` of the job's sequence on, cut into batches as `cuts` says.
     pub(super) fn new(
         loader: &Loader<T>,
         lanes: Vec<Lane<super::Source>>,
         stop: Stop,
-        left: Option<u64>,
+        cuts: Cuts,
         first: First<T>,
         progress: Progress,
     ) -> Self {
         let state = progress.state();
         let (threads, from) = (loader.items.threads, state.slots());
         let maps = loader.items.recipes.iter().map(|recipe| Map::clone(&recipe.map)).collect();
-        let deal = (loader.reader(), loader.batch, from, left);
+        let deal = (loader.reader(), loader.batch, from, cuts);
         let events = if threads > 0 {
             events_ahead(lanes, deal, maps, threads, stop.clone())
         } else {
@@ -143,10 +143,10 @@ impl<T> BatchesStream<T> {
     }
 }
 
-type Dealing = ((usize, usize), usize, u64, Option<u64>);
+type Dealing = ((usize, usize), usize, u64, Cuts);
 
-fn deal<I>(lanes: Vec<Lane<I>>, (reader, batch, from, left): Dealing) -> Deal<I> {
-    Deal::new(lanes, reader, batch, from, left)
+fn deal<I>(lanes: Vec<Lane<I>>, (reader, batch, from, cuts): Dealing) -> Deal<I> {
+    Deal::new(lanes, reader, batch, from, cuts)
 }
 
 /// All up to the batches, on this thread.

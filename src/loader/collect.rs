@@ -46,13 +46,9 @@ impl<I, T> Collect<I, T> {
     }
 
     /// Makes a batch of what has been collected; none where nothing is to be given out.
-    fn cut(&mut self, gaps: usize) -> Option<Result<Batch<T>>> {
+    fn cut(&mut self) -> Option<Result<Batch<T>>> {
         let mut batch = Batch::from(std::mem::take(&mut self.items));
         match self.last {
-            Last::Partial(Partial::Drop) if gaps > 0 => {
-                self.ended = true;
-                return None;
-            }
             Last::Partial(_) | Last::Repeat if batch.is_empty() => return None,
             Last::Pad(clone) => {
                 if let Some(item) = batch.last() {
@@ -73,6 +69,7 @@ impl<I, T> Collect<I, T> {
             }
             _ => {}
         }
+        self.progress.batches += 1;
         Some(Ok(batch.at(self.progress.state())))
     }
 }
@@ -102,7 +99,7 @@ impl<T, I: Iterator<Item = Event<T>>> Iterator for Collect<I, T> {
                 }
                 Some(Event::Cut(cut)) => {
                     self.progress.slots = cut.slots;
-                    if let Some(batch) = self.cut(cut.gaps) {
+                    if let Some(batch) = self.cut() {
                         return Some(batch);
                     }
                 }
@@ -124,18 +121,25 @@ pub(super) struct Progress {
     lanes: usize,
     /// How many places of the job's sequence have been passed.
     slots: u64,
+    /// How many batches were given out.
+    batches: u64,
     /// By dataset and lane.
     streams: Vec<StreamState>,
 }
 
 impl Progress {
-    pub(super) fn new(header: Arc<Header>, slots: u64, lanes: usize, streams: Vec<StreamState>) -> Self {
-        Progress { header, lanes, slots, streams }
+    pub(super) fn new(
+        header: Arc<Header>,
+        (slots, batches): (u64, u64),
+        lanes: usize,
+        streams: Vec<StreamState>,
+    ) -> Self {
+        Progress { header, lanes, slots, batches, streams }
     }
 
     /// The state as of the last batch.
     pub(super) fn state(&self) -> State {
-        State::new(Arc::clone(&self.header), self.slots, self.streams.as_slice().into())
+        State::new(Arc::clone(&self.header), self.slots, self.batches, self.streams.as_slice().into())
     }
 
     /// Takes note of an item that is being consumed.

@@ -12,18 +12,29 @@ pub(super) struct Deal<I> {
     lanes: Vec<Lane<I>>,
     /// How many lanes have not ended.
     alive: usize,
-    /// The next place of this rank.
+    /// The next place of this rank, counted among its own.
     slot: u64,
-    /// How many places of the job's sequence have been passed by whole batches.
-    slots: u64,
     /// The number of this rank, and of how many.
     reader: (usize, usize),
     batch: usize,
-    /// How many of the batch's places have been passed, and how many of them are empty.
+    cuts: Cuts,
+    /// How many places of the batch have been passed, and how many of them had an item.
     passed: usize,
-    gaps: usize,
-    /// How many batches are still to be cut, where that is known ahead.
-    left: Option<u64>,
+    filled: usize,
+    /// The place of the job's sequence at which the next batch of all ranks begins.
+    start: u64,
+}
+
+/// Where batches end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cuts {
+    /// After as many places as a batch has items, on all ranks alike, until no stream has any more.
+    Places,
+    /// The same, for so many batches, whether they have items or not.
+    Steps(u64),
+    /// When a batch is full: it reaches over empty places, and ranks then cut the sequence in different places. One that
+    /// does not fill up is no batch.
+    Full,
 }
 
 impl<I> Deal<I> {
@@ -33,27 +44,42 @@ impl<I> Deal<I> {
         reader: (usize, usize),
         batch: usize,
         from: u64,
-        left: Option<u64>,
+        cuts: Cuts,
     ) -> Self {
         let slot = from.saturating_sub(reader.0 as u64).div_ceil(reader.1 as u64);
-        Deal { alive: lanes.len(), lanes, slot, slots: from, reader, batch, passed: 0, gaps: 0, left }
+        Deal { alive: lanes.len(), lanes, slot, reader, batch, cuts, passed: 0, filled: 0, start: from }
     }
 
+    /// The next place of this rank, in the sequence of the job.
+    fn place(&self) -> u64 {
+        self.slot * self.reader.1 as u64 + self.reader.0 as u64
+    }
+
+    /// Ends a batch.
     fn cut<T>(&mut self) -> Event<T> {
-        let gaps = std::mem::take(&mut self.gaps);
-        self.passed = 0;
-        self.slots = self.slots.saturating_add((self.batch as u64).saturating_mul(self.reader.1 as u64));
-        if let Some(left) = &mut self.left {
+        let all = self.batch as u64 * self.reader.1 as u64;
+        self.start = match self.passed > self.batch {
+            true => self.place(),
+            false => self.start.saturating_add(all),
+        };
+        if let Cuts::Steps(left) = &mut self.cuts {
             *left -= 1;
         }
-        Event::Cut(Cut { slots: self.slots, gaps })
+        (self.passed, self.filled) = (0, 0);
+        Event::Cut(Cut { slots: self.start })
     }
 
-    /// Passes so many places that stay empty.
-    fn pass(&mut self, places: usize) {
-        self.slot = self.slot.saturating_add(places as u64);
-        self.passed += places;
-        self.gaps += places;
+    /// Whether the places of the batch have all been passed.
+    fn is_done(&self) -> bool {
+        match self.cuts {
+            Cuts::Full => self.filled >= self.batch,
+            _ => self.passed >= self.batch,
+        }
+    }
+
+    fn pass(&mut self) {
+        self.slot += 1;
+        self.passed += 1;
     }
 }
 
@@ -62,43 +88,43 @@ impl<T, I: Iterator<Item = Event<T>>> Iterator for Deal<I> {
 
     fn next(&mut self) -> Option<Event<T>> {
         loop {
-            if self.left == Some(0) {
+            if self.cuts == Cuts::Steps(0) {
                 return None;
             }
-            if self.passed >= self.batch {
-                // One without an item is a batch only where all ranks get the same number.
-                let empty = self.gaps == self.batch && self.left.is_none();
+            if self.is_done() {
+                let empty = self.filled == 0;
                 let cut = self.cut();
-                if empty {
+                // One without an item is a batch only where all ranks get the same number.
+                if empty && self.cuts == Cuts::Places {
                     continue;
                 }
                 return Some(cut);
             }
             if self.alive == 0 {
-                if self.left.is_none() && self.passed == self.gaps {
+                if self.cuts == Cuts::Full || self.cuts == Cuts::Places && self.filled == 0 {
                     return None;
                 }
-                // At once, because a batch may be meant to be all that there is.
-                self.pass(self.batch - self.passed);
+                let rest = self.batch - self.passed;
+                self.slot += rest as u64;
+                self.passed += rest;
                 continue;
             }
             let at = (self.slot % self.lanes.len() as u64) as usize;
             match self.lanes[at].next() {
                 Some(Event::Item(mut tag, item)) => {
-                    tag.slot = self.slot * self.reader.1 as u64 + self.reader.0 as u64;
                     tag.lane = at;
-                    self.slot += 1;
-                    self.passed += 1;
+                    self.pass();
+                    self.filled += 1;
                     return Some(Event::Item(tag, item));
                 }
                 Some(Event::Fatal(error)) => {
-                    self.left = Some(0);
+                    self.cuts = Cuts::Steps(0);
                     return Some(Event::Fatal(error));
                 }
                 Some(event) => return Some(event),
                 None => {
                     self.alive = self.lanes.iter().filter(|lane| !lane.is_ended()).count();
-                    self.pass(1);
+                    self.pass();
                 }
             }
         }
@@ -110,6 +136,7 @@ mod tests {
     use super::*;
     use crate::ErrorKind;
     use crate::loader::event::Tag;
+    use crate::loader::lane::Turns;
     use crate::sample::Position;
 
     type Events = std::vec::IntoIter<Event<u32>>;
@@ -127,8 +154,10 @@ mod tests {
         }
     }
 
-    fn lane(events: Vec<Event<u32>>) -> Lane<Events> {
-        Lane::of(events.into_iter())
+    /// A stream of so many.
+    fn lane(stream: usize, streams: usize, events: Vec<Event<u32>>) -> Lane<Events> {
+        let turns = Turns::new(vec![1], 0, stream).unwrap();
+        Lane::new(vec![events.into_iter()], turns, (stream, streams), 0)
     }
 
     fn shown(deal: Deal<Events>) -> Vec<String> {
@@ -136,68 +165,67 @@ mod tests {
             Event::Item(tag, item) => format!("{}:{}", tag.slot, item.unwrap()),
             Event::Fault(_) => "fault".into(),
             Event::Fatal(_) => "fatal".into(),
-            Event::Cut(cut) => format!("|{}-{}", cut.slots, cut.gaps),
+            Event::Cut(cut) => format!("|{}", cut.slots),
         })
         .collect()
     }
 
-    fn deal(
-        lanes: &[&[u32]],
-        reader: (usize, usize),
-        batch: usize,
-        from: u64,
-        left: Option<u64>,
-    ) -> Vec<String> {
-        let lanes = lanes.iter().map(|items| lane(items.iter().copied().map(item).collect())).collect();
-        shown(Deal::new(lanes, reader, batch, from, left))
+    /// Streams of the rank `reader.0` of `reader.1`.
+    fn deal(lanes: &[&[u32]], reader: (usize, usize), batch: usize, from: u64, cuts: Cuts) -> Vec<String> {
+        let streams = lanes.len() * reader.1;
+        let lanes = lanes.iter().enumerate().map(|(at, items)| {
+            lane(reader.0 + at * reader.1, streams, items.iter().copied().map(item).collect())
+        });
+        shown(Deal::new(lanes.collect(), reader, batch, from, cuts))
     }
 
     #[test]
     fn a_stream_that_has_ended_leaves_its_places_empty() {
-        let found = deal(&[&[0, 2, 4], &[1]], (0, 1), 2, 0, None);
-        assert_eq!(found, ["0:0", "1:1", "|2-0", "2:2", "|4-1", "4:4", "|6-1"]);
-        assert_eq!(deal(&[&[], &[]], (0, 1), 2, 0, None), [""; 0]);
-        assert_eq!(deal(&[], (0, 1), 2, 0, None), [""; 0]);
+        let found = deal(&[&[0, 2, 4], &[1]], (0, 1), 2, 0, Cuts::Places);
+        assert_eq!(found, ["0:0", "1:1", "|2", "2:2", "|4", "4:4", "|6"]);
+        assert_eq!(deal(&[&[], &[]], (0, 1), 2, 0, Cuts::Places), [""; 0]);
+        assert_eq!(deal(&[], (0, 1), 2, 0, Cuts::Places), [""; 0]);
+    }
+
+    #[test]
+    fn a_full_batch_reaches_over_empty_places() {
+        let found = deal(&[&[0, 2, 4, 6, 8], &[1]], (0, 1), 2, 0, Cuts::Full);
+        assert_eq!(found, ["0:0", "1:1", "|2", "2:2", "4:4", "|5", "6:6", "8:8", "|9"]);
+        let rank = deal(&[&[1, 5, 9, 13], &[3]], (1, 2), 2, 0, Cuts::Full);
+        assert_eq!(rank, ["1:1", "3:3", "|4", "5:5", "9:9", "|11", "13:13"], "the last one is left out");
+        // Where it stopped it goes on.
+        assert_eq!(deal(&[&[13, 17, 21], &[]], (1, 2), 2, 11, Cuts::Full)[..3], ["1:13", "5:17", "|19"]);
     }
 
     #[test]
     fn ranks_know_their_places_in_the_sequence() {
-        assert_eq!(deal(&[&[0, 4], &[2]], (0, 2), 2, 0, None), ["0:0", "2:2", "|4-0", "4:4", "|8-1"]);
-        assert_eq!(deal(&[&[1], &[3]], (1, 2), 2, 0, None), ["1:1", "3:3", "|4-0"]);
+        let places = Cuts::Places;
+        assert_eq!(deal(&[&[0, 4], &[2]], (0, 2), 2, 0, places), ["0:0", "2:2", "|4", "4:4", "|8"]);
+        assert_eq!(deal(&[&[1], &[3]], (1, 2), 2, 0, places), ["1:1", "3:3", "|4"]);
     }
 
     #[test]
     fn it_begins_anywhere() {
-        assert_eq!(
-            deal(&[&[6], &[3, 9]], (0, 3), 1, 3, None),
-            ["3:3", "|6-0", "6:6", "|9-0", "9:9", "|12-0"]
-        );
-        assert_eq!(deal(&[&[7], &[4]], (1, 3), 1, 3, None), ["4:4", "|6-0", "7:7", "|9-0"]);
+        let places = Cuts::Places;
+        let first = deal(&[&[6, 12], &[3, 9]], (0, 3), 1, 3, places);
+        assert_eq!(first, ["3:3", "|6", "0:6", "|9", "9:9", "|12", "6:12", "|15"]);
+        assert_eq!(deal(&[&[7], &[4]], (1, 3), 1, 3, places), ["4:4", "|6", "1:7", "|9"]);
     }
 
     #[test]
     fn so_many_batches_and_no_more_or_less() {
-        assert_eq!(deal(&[&[0, 1, 2, 3]], (0, 1), 2, 0, Some(1)), ["0:0", "1:1", "|2-0"]);
-        assert_eq!(deal(&[&[0]], (0, 1), 2, 0, Some(2)), ["0:0", "|2-1", "|4-2"]);
-        assert_eq!(deal(&[&[0]], (0, 1), 2, 0, Some(0)), [""; 0]);
-    }
-
-    #[test]
-    fn a_batch_may_be_larger_than_all() {
-        let all = deal(&[&[0, 2], &[1]], (0, 1), usize::MAX, 0, None);
-        assert_eq!(all, ["0:0", "1:1", "2:2", "|18446744073709551615-18446744073709551612"]);
-        assert_eq!(deal(&[&[1]], (1, 2), usize::MAX, 7, Some(2)).len(), 3);
+        assert_eq!(deal(&[&[0, 1, 2, 3]], (0, 1), 2, 0, Cuts::Steps(1)), ["0:0", "1:1", "|2"]);
+        assert_eq!(deal(&[&[0]], (0, 1), 2, 0, Cuts::Steps(2)), ["0:0", "|2", "|4"]);
+        assert_eq!(deal(&[&[0]], (0, 1), 2, 0, Cuts::Steps(0)), [""; 0]);
     }
 
     #[test]
     fn an_error_between_samples_takes_no_place_and_a_fatal_one_ends_it() {
-        let lanes = || vec![lane(vec![item(0), fault(false), item(2)]), lane(vec![item(1), item(3)])];
-        assert_eq!(
-            shown(Deal::new(lanes(), (0, 1), 4, 0, None)),
-            ["0:0", "1:1", "fault", "2:2", "3:3", "|4-0"]
-        );
-        let mut lanes = lanes();
-        lanes[1] = lane(vec![fault(true), item(1)]);
-        assert_eq!(shown(Deal::new(lanes, (0, 1), 4, 0, None)), ["0:0", "fatal"]);
+        let first = || lane(0, 2, vec![item(0), fault(false), item(2)]);
+        let lanes = vec![first(), lane(1, 2, vec![item(1), item(3)])];
+        let found = shown(Deal::new(lanes, (0, 1), 4, 0, Cuts::Places));
+        assert_eq!(found, ["0:0", "1:1", "fault", "2:2", "3:3", "|4"]);
+        let lanes = vec![first(), lane(1, 2, vec![fault(true), item(1)])];
+        assert_eq!(shown(Deal::new(lanes, (0, 1), 4, 0, Cuts::Places)), ["0:0", "fatal"]);
     }
 }

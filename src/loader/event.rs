@@ -48,6 +48,4 @@ pub(super) struct Note {
 pub(super) struct Cut {
     /// How many places of the job's sequence lie before the next batch.
     pub(super) slots: u64,
-    /// How many places of the batch are empty, because their streams have ended.
-    pub(super) gaps: usize,
 }

@@ -29,6 +29,7 @@ use crate::sample::Sample;
 use crate::state::{Digest, Header, Run, State, StreamState, misfit};
 use builder::Map;
 use collect::{First, Last, Progress};
+use deal::Cuts;
 use lane::{Lane, Turns};
 use source::{Epochs, Source, Stream};
 use std::fmt;
@@ -64,7 +65,7 @@ use steps::Lengths;
 /// is that stream's next sample. Batch `k` of `n` items on each of `W` ranks is the places from `k * n * W` on, so
 /// that a global batch holds the same samples on any number of ranks. A stream that has come to its end leaves its
 /// places empty, and does not move the others up: at the end of an epoch batches may have fewer items. So has a batch
-/// with a sample that could not be read or mapped; its error comes out before the batch.
+/// with a sample that could not be mapped; its error comes out before the batch.
 ///
 /// [`partial`](Loader::partial), [`pad`](Loader::pad) and [`repeat`](Loader::repeat) say what becomes of empty places.
 /// Where the datasets have an index, all ranks get the same number of batches with [`Partial::Drop`], `pad` and
@@ -157,7 +158,12 @@ impl<T: Send + 'static> Loader<T> {
 /// Options. One that makes no sense, as batches of 0 items, is an error that comes out as the first and only batch.
 impl<T: Send + 'static> Loader<T> {
     /// What becomes of the last batches of an epoch when they have empty places. Default: they are smaller, and one that
-    /// would have no item is left out. With [`Partial::Drop`] the epoch ends before the first of them.
+    /// would have no item is left out.
+    ///
+    /// With [`Partial::Drop`] all batches are full. Where the datasets have an index, the epoch ends before the first
+    /// empty place, which leaves out less than a batch, on all ranks after the same step. Without one, batches reach over
+    /// empty places, and every rank leaves out less than a batch of its own samples: after the first stream has ended, the
+    /// batches of ranks are no longer runs of the one sequence, and their number may differ.
     #[must_use]
     pub fn partial(mut self, partial: Partial) -> Self {
         self.last = Last::Partial(partial);
@@ -195,11 +201,7 @@ impl<T: Send + 'static> Loader<T> {
 impl<T: Send + 'static> Loader<T> {
     /// The batches of one epoch. Nothing is read before the first one is asked for.
     pub fn epoch(&self, epoch: u64) -> Batches<T> {
-        let run = match self.last {
-            Last::Repeat => Run::EpochRepeated(epoch),
-            _ => Run::Epoch(epoch),
-        };
-        self.begin(run)
+        self.begin(self.one_epoch(epoch))
     }
 
     /// The batches of all epochs from `first` on, without an end: for training by the number of steps.
@@ -225,18 +227,30 @@ impl<T: Send + 'static> Loader<T> {
     /// what [`epoch`](Loader::epoch) would give as its first item. Shards that were open and have changed since are an
     /// error of the first batch, after which there is none.
     pub fn restore(&self, state: &State) -> Result<Batches<T>> {
-        let run = state.header().run;
+        let run = match state.header().run {
+            Run::Epoch(epoch) | Run::EpochRepeated(epoch) => self.one_epoch(epoch),
+            run @ Run::EpochsFrom(_) => run,
+        };
         let header = self.header(run);
         if let Some(difference) = state.header().difference(&header) {
-            return Err(misfit(difference));
+            return Err(misfit(format!(
+                "{difference}; go on with what it was taken with, or begin an epoch anew"
+            )));
         }
         self.check(run)?;
         self.start(header, Some(state))
     }
 
+    fn one_epoch(&self, epoch: u64) -> Run {
+        match self.last {
+            Last::Repeat => Run::EpochRepeated(epoch),
+            _ => Run::Epoch(epoch),
+        }
+    }
+
     fn begin(&self, run: Run) -> Batches<T> {
         let header = self.header(run);
-        let state = State::new(Arc::new(header.clone()), 0, Arc::default());
+        let state = State::new(Arc::new(header.clone()), 0, 0, Arc::default());
         let batches = self.check(run).and_then(|()| self.start(header, None));
         batches.unwrap_or_else(|error| Batches::failed(error, state))
     }
@@ -302,18 +316,22 @@ impl<T: Send + 'static> Loader<T> {
             let weights = self.items.recipes.iter().map(|recipe| recipe.weight).collect();
             let turns = Turns::new(weights, self.first().map_or(0, Dataset::seed), stream)?;
             let taken = (0..self.items.recipes.len()).map(|number| at(number).digest.samples()).sum();
-            lanes.push(Lane::new(sources.collect(), turns, taken));
+            lanes.push(Lane::new(sources.collect(), turns, (stream, header.streams), taken));
         }
         let from = state.map_or(0, State::slots);
-        let left = match run {
-            Run::EpochsFrom(_) => None,
-            Run::Epoch(_) | Run::EpochRepeated(_) => {
-                let all = (self.batch as u64).saturating_mul(self.reader().1 as u64);
-                self.lengths().and_then(|lengths| lengths.equal(self.last, all, from))
-            }
+        let all = self.batch as u64 * self.reader().1 as u64;
+        let equal = |lengths: Lengths| lengths.equal(self.last, all, from);
+        let cuts = match (run, self.last) {
+            (Run::EpochsFrom(_), _) => Cuts::Places,
+            (_, last) => match (self.lengths().and_then(equal), last) {
+                (Some(steps), _) => Cuts::Steps(steps),
+                (None, Last::Partial(Partial::Drop)) => Cuts::Full,
+                (None, _) => Cuts::Places,
+            },
         };
-        let progress = Progress::new(Arc::new(header), from, mine.len(), streams);
-        Ok(Batches::new(self, lanes, stop, left, first, progress))
+        let progress =
+            Progress::new(Arc::new(header), (from, state.map_or(0, State::batches)), mine.len(), streams);
+        Ok(Batches::new(self, lanes, stop, cuts, first, progress))
     }
 
     /// Reads the first item of the epoch again that this rank has.
@@ -336,11 +354,16 @@ impl<T: Send + 'static> Loader<T> {
         let numbers = 0..self.items.recipes.len();
         let all = numbers.flat_map(|dataset| mine.iter().map(move |stream| (dataset, *stream)));
         all.map(|(dataset, stream)| match state {
-            Some(state) => state.stream(dataset, stream).cloned().ok_or_else(|| {
-                misfit(format!(
+            Some(state) => match (state.stream(dataset, stream), state.header().run) {
+                (Some(at), Run::Epoch(_)) if at.pass >= self.items.recipes[dataset].repeats => {
+                    let (pass, what) = (at.pass, "passes, more than an epoch has: the state is damaged");
+                    Err(misfit(format!("dataset {dataset}, stream {stream} has ended {pass} {what}")))
+                }
+                (Some(at), _) => Ok(at.clone()),
+                (None, _) => Err(misfit(format!(
                     "it has not stream {stream}, which this rank reads: merge the states of all ranks"
-                ))
-            }),
+                ))),
+            },
             None => Ok(StreamState {
                 dataset,
                 stream,

@@ -10,23 +10,35 @@ use crate::sample::Sample;
 use crate::state::{Opened, StreamState, misfit};
 use crate::store::ObjectVersion;
 use std::collections::HashMap;
+use std::ops::Range;
+
+/// The most samples that a shard which was not counted may have been found to have. A state that claims more is no use:
+/// it would take too long to find out what the shuffle buffer held.
+const MOST_IN_A_SHARD: u64 = 1 << 26;
 
 /// A gap of so many bytes between two samples is not read: to ask for what is behind it anew takes no longer.
 const GAP: u64 = 1 << 20;
 
 /// A pass of the stream, as it was when the state was taken.
 pub(super) fn reading(stream: &Stream, epoch: u64, from: &StreamState) -> Result<Reading> {
+    let slices = stream.slices(epoch);
+    let current = last_opened(stream.stream, &slices, from)?;
     let Replayed { held, inputs, rng } = match stream.shuffle {
         0 | 1 => Replayed { held: Vec::new(), inputs: from.taken, rng: stream.rng(epoch) },
         size => replay(size, stream.rng(epoch), from.taken, from.length)
             .ok_or_else(|| misfit(format!("stream {} had fewer samples than were taken", stream.stream)))?,
     };
+    if inputs <= current.start || from.length.is_some_and(|length| length != inputs) {
+        return Err(misfit(format!(
+            "stream {}: the shuffle buffer cannot have been like this: the state is damaged",
+            stream.stream
+        )));
+    }
     let mut wanted = held.clone();
     wanted.sort_unstable();
-    let mut refill = Refill { stream, epoch, slices: stream.slices(epoch), found: HashMap::new() };
-    let (current, before) = from.open.split_last().ok_or_else(|| misfit("no shard was open"))?;
+    let mut refill = Refill { stream, epoch, slices, found: HashMap::new() };
     let ends = from.open.iter().skip(1).map(|next| next.start);
-    for (opened, end) in before.iter().zip(ends) {
+    for (opened, end) in from.open.iter().zip(ends) {
         refill.read(opened, between(&wanted, opened.start, end))?;
     }
     let here = between(&wanted, current.start, inputs);
@@ -48,9 +60,29 @@ pub(super) fn reading(stream: &Stream, epoch: u64, from: &StreamState) -> Result
         buffer: stream.buffer(rng).map(|buffer| buffer.holding(again)),
         inputs,
         slice: Some(current.slice),
+        resumed: Some(current.slice),
         ended: from.length.is_some(),
         note: None,
     })
+}
+
+/// The slice that was being read, where there is such a one, and there may have been as many samples up to its end.
+fn last_opened<'a>(stream: usize, slices: &[Slice], from: &'a StreamState) -> Result<&'a Opened> {
+    let misfit =
+        |what: String| misfit(format!("stream {stream} {what}: the state is damaged, or of other shards"));
+    let last = from.open.last().ok_or_else(|| misfit("has taken samples of no shard".into()))?;
+    let Some(begun) = slices.get(..=last.slice) else {
+        return Err(misfit(format!("was in slice {} of {}", last.slice, slices.len())));
+    };
+    let most = |slice: &Slice| match slice.samples.end {
+        u64::MAX => MOST_IN_A_SHARD,
+        end => end.saturating_sub(slice.samples.start),
+    };
+    let most = begun.iter().map(most).fold(0, u64::saturating_add);
+    if from.taken > most {
+        return Err(misfit(format!("has taken {} samples of at most {most}", from.taken)));
+    }
+    Ok(last)
 }
 
 /// The numbers from `start` on and below `end`.
@@ -90,8 +122,8 @@ impl Refill<'_> {
             let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
             let samples = place(*first)..place(*last) + 1;
             let run_slice = Slice { samples, ..slice };
-            let mut reader = self.stream.reader(self.epoch, vec![run_slice]).expecting(version(opened));
-            self.pick(&mut reader, *first, *last + 1, run)?;
+            let mut reader = self.stream.reader(self.epoch, vec![run_slice]).expecting(0, version(opened));
+            self.pick(&mut reader, 0, *first..*last + 1, run)?;
         }
         Ok(())
     }
@@ -110,21 +142,25 @@ impl Refill<'_> {
             self.read(opened, numbers)?;
         }
         let mut reader = self.stream.reader(self.epoch, self.slices.clone());
-        reader = reader.from(opened.slice, place(from)?).expecting(version(opened));
+        reader = reader.from(opened.slice, place(from)?).expecting(opened.slice, version(opened));
         if from < next {
-            self.pick(&mut reader, from, next, numbers)?;
-            if reader.slice() != opened.slice {
-                return Err(misfit("a shard has fewer samples than it had"));
-            }
+            self.pick(&mut reader, opened.slice, from..next, numbers)?;
         }
         Ok(reader)
     }
 
-    /// Reads the samples from one number to another, and keeps those that are wanted.
-    fn pick(&mut self, reader: &mut ShardReader, from: u64, to: u64, wanted: &[u64]) -> Result<()> {
+    /// Reads the samples of these numbers, which are of the slice that the reader begins with, and keeps those that are
+    /// wanted.
+    fn pick(
+        &mut self,
+        reader: &mut ShardReader,
+        slice: usize,
+        numbers: Range<u64>,
+        wanted: &[u64],
+    ) -> Result<()> {
         let mut wanted = wanted.iter().peekable();
-        for number in from..to {
-            let mut sample = next_good(reader)?;
+        for number in numbers {
+            let mut sample = next_good(reader, slice)?;
             if wanted.next_if_eq(&&number).is_some() {
                 // It may wait for long, and the chunk that it is a slice of is large.
                 sample.compact();
@@ -136,15 +172,16 @@ impl Refill<'_> {
 }
 
 /// What the object was.
-fn version(opened: &Opened) -> ObjectVersion {
+pub(super) fn version(opened: &Opened) -> ObjectVersion {
     ObjectVersion { size: opened.size, version: opened.version.as_deref().map(Into::into) }
 }
 
-/// The next sample that can be read. What could not be was reported when it was read before.
-fn next_good(reader: &mut ShardReader) -> Result<Sample> {
+/// The next sample of the slice that can be read. What could not be was reported when it was read before.
+fn next_good(reader: &mut ShardReader, slice: usize) -> Result<Sample> {
     let mut fault: Option<Error> = None;
-    for item in reader {
+    while let Some(item) = reader.next() {
         match item {
+            _ if reader.slice() != slice => break,
             Ok(sample) => return Ok(sample),
             Err(error) => fault = Some(error),
         }

@@ -4,7 +4,7 @@ use super::event::{Event, Note, Tag};
 use super::refill;
 use crate::adapters::{Shuffle, Stage};
 use crate::dataset::{Dataset, ShardReader, Stop};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Slice;
 use crate::rng::Rng;
 use crate::sample::Sample;
@@ -116,6 +116,8 @@ pub(super) struct Reading {
     pub(super) inputs: u64,
     /// The slice that the last of them was from.
     pub(super) slice: Option<usize>,
+    /// The last slice that was open when a state was taken, where the pass goes on from one.
+    pub(super) resumed: Option<usize>,
     pub(super) ended: bool,
     pub(super) note: Option<Box<Note>>,
 }
@@ -137,6 +139,7 @@ impl Source {
             buffer: stream.buffer(stream.rng(epoch)),
             inputs: 0,
             slice: None,
+            resumed: None,
             ended: false,
             note: None,
         };
@@ -147,7 +150,12 @@ impl Source {
                 self.found = Found::Samples;
                 if self.stream.is_bounded() {
                     self.again = from.taken;
-                    Ok(fresh(&self.stream))
+                    let mut again = fresh(&self.stream);
+                    again.resumed = from.open.last().map(|opened| opened.slice);
+                    for opened in from.open.iter() {
+                        again.reader = again.reader.expecting(opened.slice, refill::version(opened));
+                    }
+                    Ok(again)
                 } else {
                     refill::reading(&self.stream, epoch, &from)
                 }
@@ -205,6 +213,11 @@ impl Iterator for Source {
                     let tag = Tag { slot: 0, dataset: 0, lane: 0, pass: self.pass, position, note };
                     return Some(Event::Item(tag, Ok(sample)));
                 }
+                Some(Err(error)) if reading.is_other(&error) => {
+                    self.stream.epochs = Epochs::From(0, Some(0));
+                    self.reading = None;
+                    return Some(Event::Fatal(error));
+                }
                 // What goes wrong among samples that were read before has been reported then.
                 Some(Err(_)) if self.again > 0 => {}
                 Some(Err(error)) => {
@@ -256,6 +269,12 @@ impl Reading {
                 }
             }
         }
+    }
+
+    /// Whether the error says that a shard is not the one that was open when the state was taken.
+    fn is_other(&self, error: &Error) -> bool {
+        let stale = matches!(error.kind(), ErrorKind::Stale { .. });
+        stale && self.resumed.is_some_and(|resumed| self.reader.slice() <= resumed)
     }
 
     /// Takes note of the slice of the sample that comes in.

@@ -1,5 +1,6 @@
 //! Where a job stands: a small document that a loader goes on from, on any number of ranks.
 
+mod check;
 mod digest;
 mod header;
 
@@ -55,6 +56,8 @@ pub struct State {
     header: Arc<Header>,
     /// How many slots of the job's sequence have been passed, by all ranks together.
     slots: u64,
+    /// How many batches were taken.
+    batches: u64,
     /// Whether nothing is left on the rank that it was taken on.
     ended: bool,
     /// By dataset and stream.
@@ -112,6 +115,7 @@ struct Document {
     #[serde(rename = "of")]
     header: Arc<Header>,
     slots: u64,
+    batches: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
     ended: bool,
     #[serde(rename = "at")]
@@ -119,9 +123,8 @@ struct Document {
 }
 
 /// The version of the document. It comes first, so that one of another version is told before its other keys are.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
-#[derive(Clone, Copy)]
 struct Version;
 
 /// What is written.
@@ -147,8 +150,8 @@ impl TryFrom<u32> for Version {
 }
 
 impl State {
-    pub(crate) fn new(header: Arc<Header>, slots: u64, streams: Arc<[StreamState]>) -> Self {
-        State { header, slots, ended: false, streams }
+    pub(crate) fn new(header: Arc<Header>, slots: u64, batches: u64, streams: Arc<[StreamState]>) -> Self {
+        State { header, slots, batches, ended: false, streams }
     }
 
     /// The same, with nothing left to come.
@@ -175,6 +178,12 @@ impl State {
         self.header.run.epoch()
     }
 
+    /// How many batches were taken on a rank, those before a restore among them: the number of the next one, from 0.
+    #[must_use]
+    pub fn batches(&self) -> u64 {
+        self.batches
+    }
+
     /// How many samples were taken, by the ranks whose streams these are.
     #[must_use]
     pub fn samples(&self) -> u64 {
@@ -190,7 +199,7 @@ impl State {
     /// Whether these are the streams of all ranks.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.streams.len() == self.header.streams * self.header.datasets.len()
+        Some(self.streams.len()) == self.header.streams.checked_mul(self.header.datasets.len())
     }
 
     /// The state of a job out of those of its ranks, in any order. They must have been taken at the same step, on every
@@ -200,7 +209,7 @@ impl State {
     /// [`ErrorKind::State`] when they are not of one job or not of one step, when a rank is there twice or missing.
     pub fn merge(states: impl IntoIterator<Item = State>) -> Result<State> {
         let states: Vec<State> = states.into_iter().collect();
-        let Some(slots) = states.iter().map(|state| state.slots).max() else {
+        let Some(batches) = states.iter().map(|state| state.batches).max() else {
             return Err(misfit("no state to merge"));
         };
         let header = Arc::clone(&states[0].header);
@@ -209,12 +218,13 @@ impl State {
             if let Some(difference) = state.header.difference(&header) {
                 return Err(misfit(format!("state {rank} is not of the same job as state 0: {difference}")));
             }
+        }
+        for (rank, state) in states.iter().enumerate() {
             // One that has come to its end waits for nobody.
-            if state.slots != slots && !state.ended {
+            if state.batches != batches && !state.ended {
                 let message = format!(
-                    "state {rank} was taken after {} samples of all ranks, another one after {slots}: take them at the \
-                     same step",
-                    state.slots
+                    "state {rank} was taken after {} batches, another one after {batches}: take them at the same step",
+                    state.batches
                 );
                 return Err(misfit(message));
             }
@@ -228,7 +238,9 @@ impl State {
             }
         }
         let ended = states.iter().all(|state| state.ended);
-        let merged = State { header, slots, ended, streams: streams.into_values().collect() };
+        // At the end of an epoch, ranks may have passed different places of empty streams.
+        let slots = states.iter().map(|state| state.slots).max().unwrap_or_default();
+        let merged = State { header, slots, batches, ended, streams: streams.into_values().collect() };
         match merged.missing() {
             Some(stream) => Err(misfit(format!("no state has stream {stream}: a rank is missing"))),
             None => Ok(merged),
@@ -237,6 +249,9 @@ impl State {
 
     /// A stream that is not in it.
     fn missing(&self) -> Option<usize> {
+        if self.is_whole() {
+            return None;
+        }
         let datasets = 0..self.header.datasets.len();
         (0..self.header.streams)
             .find(|stream| datasets.clone().any(|dataset| self.stream(dataset, *stream).is_none()))
@@ -267,22 +282,18 @@ impl FromStr for State {
 
 impl Serialize for State {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let State { header, slots, ended, streams } = self.clone();
-        Document { shardstream_state: Version, header, slots, ended, streams }.serialize(serializer)
+        let State { header, slots, batches, ended, streams } = self.clone();
+        Document { shardstream_state: Version, header, slots, batches, ended, streams }.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for State {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
-        let Document { shardstream_state: Version, header, slots, ended, streams } =
+        let Document { shardstream_state: Version, header, slots, batches, ended, streams } =
             Document::deserialize(deserializer)?;
-        let sorted = streams.is_sorted_by(|a, b| (a.dataset, a.stream) < (b.dataset, b.stream));
-        let known = |at: &StreamState| at.dataset < header.datasets.len() && at.stream < header.streams;
-        if !sorted || !streams.iter().all(known) {
-            return Err(D::Error::custom("its streams are out of order, or not those of the job"));
-        }
-        Ok(State { header, slots, ended, streams })
+        check::check(&header, slots, batches, &streams).map_err(D::Error::custom)?;
+        Ok(State { header, slots, batches, ended, streams })
     }
 }
 

@@ -1,1 +1,231 @@
+use super::*;
+use serde_json::{Value as Json, json};
 
+/// The state of a rank of two, of a job with two datasets and four streams.
+fn document(rank: usize) -> Json {
+    let dataset = json!({
+        "seed": 42, "shards": 9, "names": "00000000000000ff", "order": "shuffled", "shuffle": 5, "weight": 1, "repeats": 2
+    });
+    let place = |dataset: usize, stream: usize, taken: u64| {
+        let open =
+            json!([{"slice": 0, "start": 0, "size": 10240, "version": "v1"}, {"slice": 2, "start": 3}]);
+        let digest =
+            json!({"samples": taken, "order": format!("{stream:016x}"), "content": "00000000000000aa"});
+        json!({"dataset": dataset, "stream": stream, "taken": taken, "open": open, "digest": digest})
+    };
+    json!({
+        "shardstream_state": 1,
+        "of": {"streams": 4, "read": {"epoch": 3}, "datasets": [dataset, dataset]},
+        "slots": 24,
+        "at": [place(0, rank, 4), place(0, rank + 2, 4), place(1, rank, 2), place(1, rank + 2, 2)],
+    })
+}
+
+fn parse(document: &Json) -> Result<State> {
+    document.to_string().parse()
+}
+
+fn state(rank: usize) -> State {
+    parse(&document(rank)).unwrap()
+}
+
+/// A rank's document with something else at a path.
+fn with(rank: usize, path: &str, value: Json) -> Json {
+    let mut document = document(rank);
+    let (parent, key) = path.rsplit_once('/').unwrap();
+    match document.pointer_mut(parent).unwrap() {
+        Json::Object(object) => drop(object.insert(key.into(), value)),
+        Json::Array(array) => array[key.parse::<usize>().unwrap()] = value,
+        _ => panic!("{path}"),
+    }
+    document
+}
+
+fn error<T: fmt::Debug>(found: Result<T>) -> String {
+    let error = found.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::State(_)), "{error:?}");
+    error.to_string()
+}
+
+#[test]
+fn states_of_all_ranks_merge_in_any_order() {
+    let whole = State::merge([state(0), state(1)]).unwrap();
+    assert_eq!(State::merge([state(1), state(0)]).unwrap(), whole);
+    assert!(whole.is_whole() && !state(0).is_whole());
+    assert_eq!((whole.samples(), whole.epoch()), (24, 3));
+    assert_eq!(whole.digest(), state(0).digest().merge(state(1).digest()));
+    assert_eq!(State::merge([whole.clone()]).unwrap(), whole);
+    let text = whole.to_string();
+    assert_eq!(text.parse::<State>().unwrap(), whole);
+    assert_eq!(serde_json::from_value::<State>(serde_json::to_value(&whole).unwrap()).unwrap(), whole);
+    assert!(!text.contains('\n') && format!("{whole:#}").contains('\n'));
+    assert_eq!(format!("{whole:#}").parse::<State>().unwrap(), whole);
+}
+
+#[test]
+fn what_does_not_belong_together_does_not_merge() {
+    let merge = |ranks: &[Json]| error(State::merge(ranks.iter().map(|rank| parse(rank).unwrap())));
+    assert!(merge(&[]).contains("no state to merge"));
+    assert!(merge(&[document(0)]).contains("stream 1: a rank is missing"));
+    assert!(merge(&[document(1)]).contains("stream 0: a rank is missing"));
+    assert!(
+        merge(&[document(1), document(0), document(0)])
+            .contains("stream 0 is in two states, the second is state 2")
+    );
+    let later = merge(&[document(0), with(1, "/slots", json!(32))]);
+    assert!(
+        later.contains("after 24 samples") && later.contains("after 32: take them at the same step"),
+        "{later}"
+    );
+}
+
+#[test]
+fn a_rank_that_has_ended_waits_for_nobody() {
+    let mut ended = with(0, "/ended", json!(true));
+    let later = parse(&with(1, "/slots", json!(96))).unwrap();
+    let whole = State::merge([parse(&ended).unwrap(), later.clone()]).unwrap();
+    assert_eq!((whole.slots(), whole.ended), (96, false));
+    ended["slots"] = json!(104);
+    assert!(
+        error(State::merge([parse(&ended).unwrap(), later])).contains("same step"),
+        "it ended at a later step"
+    );
+    let all = [0, 1].map(|rank| parse(&with(rank, "/ended", json!(true))).unwrap());
+    assert!(State::merge(all).unwrap().ended);
+}
+
+#[test]
+fn every_difference_between_jobs_is_named() {
+    let dataset = "/of/datasets/1";
+    let cases = [
+        ("/of/streams".into(), json!(8), "the number of streams is 8 in the state, and 4 here"),
+        ("/of/read".into(), json!({"epoch": 4}), "epoch 4 in the state, and epoch 3 here"),
+        ("/of/read".into(), json!({"epochs_from": 3}), "the epochs from 3 on in the state"),
+        ("/of/read".into(), json!({"epoch_repeated": 3}), "repeated to fill the last step in the state"),
+        (format!("{dataset}/seed"), json!(43), "dataset 1: the seed is 43"),
+        (format!("{dataset}/shards"), json!(10), "dataset 1: the number of shards is 10"),
+        (format!("{dataset}/names"), json!("0f"), "dataset 1: the list of shards is another one"),
+        (
+            format!("{dataset}/index"),
+            json!("0f"),
+            "dataset 1: the state was taken with an index, and here is none",
+        ),
+        (
+            format!("{dataset}/order"),
+            json!("listed"),
+            "the order of shards is listed in the state, and shuffled here",
+        ),
+        (format!("{dataset}/shuffle"), json!(6), "the shuffle buffer is 6"),
+        (format!("{dataset}/shuffle_bytes"), json!(6), "6 in the state, and unbounded here"),
+        (format!("{dataset}/weight"), json!(3), "the weight is 3"),
+        (format!("{dataset}/repeats"), json!(3), "the repeats are 3"),
+    ];
+    for (path, value, expected) in cases {
+        let mut other = with(1, &path, value);
+        other["slots"] = json!(96);
+        let other = parse(&other).unwrap();
+        let found = error(State::merge([state(0), other]));
+        assert!(
+            found.contains("state 1 is not of the same job as state 0") && found.contains(expected),
+            "{found}"
+        );
+    }
+    let indexed = |fingerprint: &str| parse(&with(0, "/of/datasets/0/index", json!(fingerprint))).unwrap();
+    assert!(error(State::merge([indexed("aa"), indexed("bb")])).contains("sizes, counts or versions"));
+    assert!(
+        error(State::merge([indexed("aa"), state(1)])).contains("taken without an index, and here is one")
+    );
+    let mut single = document(1);
+    single["of"]["datasets"].as_array_mut().unwrap().pop();
+    single["at"].as_array_mut().unwrap().truncate(2);
+    assert!(error(State::merge([state(0), parse(&single).unwrap()])).contains("number of datasets is 1"));
+}
+
+#[test]
+fn what_is_not_known_is_refused() {
+    let found = error(parse(&with(0, "/shardstream_state", json!(2))));
+    assert!(found.contains("version 2, and this release knows version 1"), "{found}");
+    let text = document(0).to_string().replacen("\"shardstream_state\":1", "\"later\":[]", 1);
+    assert!(error(text.parse::<State>()).contains("later"));
+    // Of another version, nothing else is looked at.
+    assert!(error("{\"shardstream_state\": 9, \"other\": 1}".parse::<State>()).contains("version 9"));
+    for path in [
+        "/other",
+        "/of/other",
+        "/of/datasets/0/other",
+        "/at/0/other",
+        "/at/0/open/0/other",
+        "/at/0/digest/other",
+    ] {
+        assert!(error(parse(&with(0, path, json!(1)))).contains("unknown field `other`"), "{path}");
+    }
+    assert!(error(parse(&with(0, "/of/read", json!({"pages": 3})))).contains("pages"));
+    assert!(error(parse(&with(0, "/of/datasets/0/order", json!("other")))).contains("other"));
+    for text in ["", "{", "null", "[]", "1", "\"\"", "{}", "{\"shardstream_state\": 1}", "\u{0}"] {
+        assert!(error(text.parse::<State>()).contains("cannot be read"), "{text}");
+    }
+}
+
+#[test]
+fn what_no_loader_can_have_seen_is_refused() {
+    let huge = u64::MAX;
+    let cases = [
+        ("/at/0/stream", json!(2), "out of order"),
+        ("/at/0/stream", json!(3), "out of order"),
+        ("/at/0/stream", json!(usize::MAX), "out of order"),
+        ("/at/0/dataset", json!(2), "out of order"),
+        ("/of/datasets", json!([]), "not those of the job"),
+        ("/of/streams", json!(0), "not those of the job"),
+        ("/slots", json!(huge), "more than there can be"),
+        ("/slots", json!(22), "6 samples were taken, and 22 slots have 5 places"),
+        ("/slots", json!(0), "0 places"),
+        ("/at/1/taken", json!(huge), "larger than there can be samples"),
+        ("/at/1/taken", json!(5), "not those that were taken"),
+        ("/at/1/taken", json!(0), "not those that were taken"),
+        ("/at/1/pass", json!(huge), "larger than"),
+        ("/at/1/length", json!(huge), "larger than"),
+        ("/at/1/length", json!(3), "more samples were taken than there were"),
+        ("/at/1/digest/samples", json!(huge), "larger than"),
+        ("/at/1/digest/samples", json!(5), "not those that were taken"),
+        ("/at/1/open", json!([]), "slices that were opened"),
+        ("/at/1/open/0/start", json!(3), "out of order"),
+        ("/at/1/open/1/start", json!(huge), "larger than"),
+        ("/at/1/open/1/slice", json!(0), "out of order"),
+    ];
+    for (path, value, expected) in cases {
+        let found = error(parse(&with(0, path, value.clone())));
+        assert!(found.contains(expected), "{path} {value}: {found}");
+    }
+    for value in [json!(-1), json!(1.5), json!("1"), json!(null), json!(1e30)] {
+        for path in [
+            "/slots",
+            "/of/streams",
+            "/at/0/taken",
+            "/at/0/stream",
+            "/at/0/open/0/start",
+            "/of/datasets/0/seed",
+        ] {
+            error(parse(&with(0, path, value.clone())));
+        }
+    }
+    // Of a job with nothing in it, nothing is missing; and nobody looks through as many streams as there are numbers.
+    let none = json!({"shardstream_state": 1, "of": {"streams": usize::MAX, "read": {"epoch": 0}, "datasets": []},
+                      "slots": 0, "at": []});
+    assert!(parse(&none).unwrap().is_whole());
+    assert!(State::merge([parse(&none).unwrap()]).is_ok());
+    let mut many = with(0, "/of/streams", json!(usize::MAX));
+    many["at"] = json!([]);
+    let many = parse(&many).unwrap();
+    assert!(!many.is_whole());
+    assert!(error(State::merge([many])).contains("a rank is missing"));
+}
+
+#[test]
+fn seeds_and_hashes_of_all_sizes_are_kept() {
+    for number in [0, u64::MAX, 1 << 53, (1 << 53) + 1] {
+        let document = with(0, "/of/datasets/0/seed", json!(number));
+        let state = parse(&document).unwrap();
+        assert_eq!(state.header().datasets[0].seed, number);
+        assert_eq!(state.to_string().parse::<State>().unwrap(), state);
+    }
+}

@@ -141,10 +141,8 @@ fn train(args: &Args) -> Result<()> {
 /// The data for training and for validation.
 fn open(args: &Args, artifact: &Artifact) -> Result<Sets> {
     let m = &artifact.manifest;
-    let work_dir = match &args.work_dir {
-        Some(dir) => dir.clone(),
-        None => plugin::cache_dir()?,
-    };
+    let work_dir = args.work_dir.clone().map_or_else(plugin::cache_dir, Ok);
+    let index_cache = work_dir.as_ref().ok().map(|dir| dir.join("index"));
     let shards = match (&args.shards, &args.val_shards) {
         (Some(train), Some(validation)) => Shards { train: train.clone(), validation: validation.clone() },
         _ if (m.size, m.classes) != (synthetic::SIZE, synthetic::CLASSES.len()) => {
@@ -158,7 +156,7 @@ fn open(args: &Args, artifact: &Artifact) -> Result<Sets> {
             );
             return Err(Error::Data(message.into()));
         }
-        _ => shards::synthetic(&work_dir, Counts::default()).map_err(Error::Data)?,
+        _ => shards::synthetic(&work_dir?, Counts::default()).map_err(Error::Data)?,
     };
     let mut out = std::io::stdout();
     writeln!(out, "training shards   {}\nvalidation shards {}", shards.train, shards.validation)?;
@@ -169,7 +167,7 @@ fn open(args: &Args, artifact: &Artifact) -> Result<Sets> {
         classes: m.classes,
         threads: args.threads,
         shuffle: args.shuffle,
-        index_cache: Some(work_dir.join("index")),
+        index_cache,
     };
     let open = |shards: &str, split| Data::open(shards, split, &options).map_err(Error::Data);
     let train = open(&shards.train, Split::Train)?;

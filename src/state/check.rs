@@ -1,0 +1,68 @@
+//! Whether a document can be the state of any loader.
+//!
+//! Documents come from disks and from other people. What does not fit together is refused when it is read, so that a loader
+//! need not fear to count beyond the last number, or to look for ever for a place that nobody has been at.
+
+use super::{Header, StreamState};
+use std::collections::BTreeMap;
+
+/// No loader has counted as far as this.
+const MOST: u64 = 1 << 48;
+
+pub(super) fn check(
+    header: &Header,
+    slots: u64,
+    batches: u64,
+    streams: &[StreamState],
+) -> Result<(), String> {
+    let sorted = streams.is_sorted_by(|a, b| (a.dataset, a.stream) < (b.dataset, b.stream));
+    let known = |at: &StreamState| at.dataset < header.datasets.len() && at.stream < header.streams;
+    if !sorted || !streams.iter().all(known) {
+        return Err("its streams are out of order, or not those of the job".into());
+    }
+    if slots > MOST || batches > slots {
+        return Err(format!("{slots} slots and {batches} batches are more than there can be"));
+    }
+    let mut taken = BTreeMap::new();
+    for at in streams {
+        at.check().map_err(|what| format!("dataset {}, stream {}: {what}", at.dataset, at.stream))?;
+        let sum: &mut u64 = taken.entry(at.stream).or_default();
+        *sum = sum.saturating_add(at.digest.samples());
+    }
+    for (stream, taken) in taken {
+        let places = slots.saturating_sub(stream as u64).div_ceil(header.streams as u64);
+        if taken > places {
+            return Err(format!(
+                "stream {stream}: {taken} samples were taken, and {slots} slots have {places} places for it"
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl StreamState {
+    fn check(&self) -> Result<(), &'static str> {
+        let StreamState { pass, taken, length, ref open, digest, .. } = *self;
+        let largest =
+            [pass, taken, digest.samples()].into_iter().chain(length).chain(open.iter().map(|at| at.start));
+        if largest.max() > Some(MOST) {
+            return Err("a number is larger than there can be samples");
+        }
+        if taken > digest.samples() || pass == 0 && taken != digest.samples() {
+            return Err("the samples of the digest are not those that were taken");
+        }
+        if length.is_some_and(|length| length < taken) {
+            return Err("more samples were taken than there were");
+        }
+        if (taken == 0) != open.is_empty() {
+            return Err("samples come from slices that were opened");
+        }
+        if taken == 0 && (pass > 0 || length.is_some()) {
+            return Err("a pass begins with a sample");
+        }
+        if !open.is_sorted_by(|a, b| a.slice < b.slice && a.start < b.start) {
+            return Err("the slices that were opened are out of order");
+        }
+        Ok(())
+    }
+}
