@@ -52,12 +52,12 @@ impl<I> Deal<I> {
 
     /// The next place of this rank, in the sequence of the job.
     fn place(&self) -> u64 {
-        self.slot * self.reader.1 as u64 + self.reader.0 as u64
+        self.slot.saturating_mul(self.reader.1 as u64).saturating_add(self.reader.0 as u64)
     }
 
     /// Ends a batch.
     fn cut<T>(&mut self) -> Event<T> {
-        let all = self.batch as u64 * self.reader.1 as u64;
+        let all = (self.batch as u64).saturating_mul(self.reader.1 as u64);
         self.start = match self.passed > self.batch {
             true => self.place(),
             false => self.start.saturating_add(all),
@@ -105,7 +105,7 @@ impl<T, I: Iterator<Item = Event<T>>> Iterator for Deal<I> {
                     return None;
                 }
                 let rest = self.batch - self.passed;
-                self.slot += rest as u64;
+                self.slot = self.slot.saturating_add(rest as u64);
                 self.passed += rest;
                 continue;
             }

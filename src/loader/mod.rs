@@ -319,7 +319,7 @@ impl<T: Send + 'static> Loader<T> {
             lanes.push(Lane::new(sources.collect(), turns, (stream, header.streams), taken));
         }
         let from = state.map_or(0, State::slots);
-        let all = self.batch as u64 * self.reader().1 as u64;
+        let all = (self.batch as u64).saturating_mul(self.reader().1 as u64);
         let equal = |lengths: Lengths| lengths.equal(self.last, all, from);
         let cuts = match (run, self.last) {
             (Run::EpochsFrom(_), _) => Cuts::Places,

@@ -17,6 +17,7 @@ fn document(rank: usize) -> Json {
         "shardstream_state": 1,
         "of": {"streams": 4, "read": {"epoch": 3}, "datasets": [dataset, dataset]},
         "slots": 24,
+        "batches": 3,
         "at": [place(0, rank, 4), place(0, rank + 2, 4), place(1, rank, 2), place(1, rank + 2, 2)],
     })
 }
@@ -72,9 +73,9 @@ fn what_does_not_belong_together_does_not_merge() {
         merge(&[document(1), document(0), document(0)])
             .contains("stream 0 is in two states, the second is state 2")
     );
-    let later = merge(&[document(0), with(1, "/slots", json!(32))]);
+    let later = merge(&[document(0), with(1, "/batches", json!(4))]);
     assert!(
-        later.contains("after 24 samples") && later.contains("after 32: take them at the same step"),
+        later.contains("after 3 batches") && later.contains("after 4: take them at the same step"),
         "{later}"
     );
 }
@@ -82,10 +83,12 @@ fn what_does_not_belong_together_does_not_merge() {
 #[test]
 fn a_rank_that_has_ended_waits_for_nobody() {
     let mut ended = with(0, "/ended", json!(true));
-    let later = parse(&with(1, "/slots", json!(96))).unwrap();
+    let mut later = with(1, "/slots", json!(96));
+    later["batches"] = json!(12);
+    let later = parse(&later).unwrap();
     let whole = State::merge([parse(&ended).unwrap(), later.clone()]).unwrap();
-    assert_eq!((whole.slots(), whole.ended), (96, false));
-    ended["slots"] = json!(104);
+    assert_eq!((whole.slots(), whole.batches(), whole.ended), (96, 12, false));
+    ended["batches"] = json!(13);
     assert!(
         error(State::merge([parse(&ended).unwrap(), later])).contains("same step"),
         "it ended at a later step"
@@ -122,7 +125,7 @@ fn every_difference_between_jobs_is_named() {
     ];
     for (path, value, expected) in cases {
         let mut other = with(1, &path, value);
-        other["slots"] = json!(96);
+        (other["slots"], other["batches"]) = (json!(96), json!(12));
         let other = parse(&other).unwrap();
         let found = error(State::merge([state(0), other]));
         assert!(
@@ -178,7 +181,8 @@ fn what_no_loader_can_have_seen_is_refused() {
         ("/of/streams", json!(0), "not those of the job"),
         ("/slots", json!(huge), "more than there can be"),
         ("/slots", json!(22), "6 samples were taken, and 22 slots have 5 places"),
-        ("/slots", json!(0), "0 places"),
+        ("/slots", json!(0), "more than there can be"),
+        ("/batches", json!(huge), "more than there can be"),
         ("/at/1/taken", json!(huge), "larger than there can be samples"),
         ("/at/1/taken", json!(5), "not those that were taken"),
         ("/at/1/taken", json!(0), "not those that were taken"),
@@ -199,6 +203,7 @@ fn what_no_loader_can_have_seen_is_refused() {
     for value in [json!(-1), json!(1.5), json!("1"), json!(null), json!(1e30)] {
         for path in [
             "/slots",
+            "/batches",
             "/of/streams",
             "/at/0/taken",
             "/at/0/stream",
@@ -210,7 +215,7 @@ fn what_no_loader_can_have_seen_is_refused() {
     }
     // Of a job with nothing in it, nothing is missing; and nobody looks through as many streams as there are numbers.
     let none = json!({"shardstream_state": 1, "of": {"streams": usize::MAX, "read": {"epoch": 0}, "datasets": []},
-                      "slots": 0, "at": []});
+                      "slots": 0, "batches": 0, "at": []});
     assert!(parse(&none).unwrap().is_whole());
     assert!(State::merge([parse(&none).unwrap()]).is_ok());
     let mut many = with(0, "/of/streams", json!(usize::MAX));
