@@ -125,7 +125,9 @@ fn unchanged(file: &File, before: Option<&Metadata>) -> Result<()> {
 fn located(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound => ErrorKind::NotFound(Box::new(error)).into(),
-        io::ErrorKind::PermissionDenied => ErrorKind::Denied(Box::new(error)).into(),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            ErrorKind::Denied(Box::new(error)).into()
+        }
         _ => error.into(),
     }
 }
@@ -400,6 +402,12 @@ mod tests {
         assert_ne!(first.partial.0, second.partial.0);
         Box::new(first).finish().unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_place_that_is_only_for_reading_denies_writing() {
+        let error = located(io::ErrorKind::ReadOnlyFilesystem.into());
+        assert!(matches!(error.kind(), ErrorKind::Denied(_)), "{error:?}");
     }
 
     #[test]
