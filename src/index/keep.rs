@@ -33,7 +33,7 @@ pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
 /// Whatever is wrong with it, the shard itself can be asked.
 pub(super) fn find(store: &Store, place: &str, url: &str, now: &ObjectVersion) -> Option<ShardIndex> {
     let kept = read_entry(store, place).ok()?;
-    let same_shard = file_name(&kept.url) == file_name(url);
+    let same_shard = *kept.url == *file_name(url);
     // A shard that is written again is often as long as it was: without a version nothing can be told.
     let same_version =
         now.version.is_some() && now.version.as_deref() == kept.version() && now.size == kept.bytes;
