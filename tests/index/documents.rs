@@ -80,6 +80,23 @@ fn secrets_are_not_saved() {
     assert!(index.get("https://h/0.tar?sig=another").is_some());
 }
 
+/// It could not be loaded.
+#[test]
+fn shards_that_only_their_queries_tell_apart_are_not_saved() {
+    let entry =
+        |shard: u64| serde_json::json!({"url": format!("https://h/get?shard={shard}"), "nsamples": shard});
+    let index: Index =
+        [1, 2].map(|shard| serde_json::from_value::<ShardIndex>(entry(shard)).unwrap()).into_iter().collect();
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("i.json");
+    let error = index.save(&Store::default(), place.to_str().unwrap()).unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::Index(what) if what.ends_with("the shard https://h/get")),
+        "{error}"
+    );
+    assert!(!place.exists());
+}
+
 fn document(shards: &str) -> String {
     format!(r#"{{"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": [{shards}]}}"#)
 }
