@@ -231,7 +231,7 @@ fn directory(url: &str) -> &str {
     }
 }
 
-fn is_relative(url: &str) -> bool {
+pub(super) fn is_relative(url: &str) -> bool {
     !(url.contains("://") || url.starts_with("file:") || Path::new(url).is_absolute() || url.starts_with('/'))
 }
 
