@@ -184,13 +184,13 @@ impl Index {
     /// too much, save the [`counts`](Index::counts).
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] for shards that cannot be told apart without what is left out, and what [`Store::create`]
-    /// and writing give.
+    /// [`ErrorKind::Index`] for shards that cannot be told apart without what is left out, [`ErrorKind::Unsupported`] for
+    /// a name such as `train.json.gz`, since nothing is compressed, and what [`Store::create`] and writing give.
     pub fn save(&self, store: &Store, url: &str) -> Result<()> {
         let write = || {
             let named = |shard: &ShardIndex| shard.at(relative(directory(url), &public(&shard.url)));
             let index = self.iter().map(named).collect::<Index>().consistent()?;
-            let mut object = store.create(url)?;
+            let mut object = store.create_plain(url)?;
             let name = crate::store::file_name(url);
             let name = name.split('.').next().unwrap_or_default();
             let name = serde_json::to_string(name).map_err(|error| malformed(&error))?;

@@ -97,6 +97,17 @@ fn shards_that_only_their_queries_tell_apart_are_not_saved() {
     assert!(!place.exists());
 }
 
+/// What is written is not compressed, and would be decompressed when it is loaded.
+#[test]
+fn an_index_is_not_saved_under_the_name_of_a_compressed_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("i.json.gz");
+    let index: Index = std::iter::empty::<ShardIndex>().collect();
+    let error = index.save(&Store::default(), place.to_str().unwrap()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    assert!(!place.exists());
+}
+
 fn document(shards: &str) -> String {
     format!(r#"{{"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": [{shards}]}}"#)
 }
