@@ -203,3 +203,35 @@ fn indexes_go_to_wids_and_come_from_it() {
         assert_eq!((ours.samples(), ours.bytes()), (theirs.samples(), theirs.bytes()));
     }
 }
+
+/// What a document claims costs nothing until it is read, and then it is not there.
+#[test]
+fn absurd_counts_neither_hang_nor_take_memory() {
+    use shardstream::prelude::*;
+    let dir = tempfile::tempdir().unwrap();
+    let infos = write(ShardWriter::builder(pattern(dir.path(), ".tar")), &motley());
+    let entry = |info: &ShardInfo| {
+        let value = serde_json::json!({"url": info.url, "nsamples": 1_u64 << 40});
+        serde_json::from_value::<ShardIndex>(value).unwrap()
+    };
+    let index: Index = infos.iter().map(entry).collect();
+    let dataset =
+        Dataset::builder(index.shards()).index(index).streams(4).shuffle_shards(true).build().unwrap();
+    assert_eq!(dataset.len(), Some(6 << 40));
+    for partial in [Partial::Keep, Partial::Drop] {
+        let loader = Loader::builder(dataset.clone())
+            .shuffle(10)
+            .map(|sample| Ok(sample.key().to_owned()))
+            .batch(4)
+            .partial(partial);
+        assert!(loader.steps().is_some());
+        let mut stale = 0;
+        for batch in loader.epoch(0).take(20) {
+            if let Err(error) = batch {
+                assert!(matches!(error.kind(), ErrorKind::Stale { .. }), "{error}");
+                stale += 1;
+            }
+        }
+        assert!(stale > 0);
+    }
+}
