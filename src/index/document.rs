@@ -161,10 +161,17 @@ impl Index {
         let base =
             document.base.filter(|base| !base.is_empty()).map(|base| resolved(directory, &base).into_owned());
         let base = base.as_deref().unwrap_or(directory);
-        let index: Index = shards.into_iter().map(|shard| shard.at(resolved(base, &shard.url))).collect();
-        match index.iter().find(|shard| index.get(&shard.url) != Some(*shard)) {
-            Some(shard) => bad(&format!("two entries disagree on the shard {}", redacted(&shard.url))),
-            None => Ok(index),
+        let shards = shards.into_iter().map(|shard| shard.at(resolved(base, &shard.url)));
+        shards.collect::<Index>().consistent()
+    }
+
+    fn consistent(self) -> Result<Self> {
+        match self.iter().find(|shard| self.get(&shard.url) != Some(*shard)) {
+            Some(shard) => {
+                let what = format!("two entries disagree on the shard {}", redacted(&shard.url));
+                Err(ErrorKind::Index(what).into())
+            }
+            None => Ok(self),
         }
     }
 
@@ -177,17 +184,20 @@ impl Index {
     /// too much, save the [`counts`](Index::counts).
     ///
     /// # Errors
-    /// What [`Store::create`] and writing give.
+    /// [`ErrorKind::Index`] for shards that cannot be told apart without what is left out, [`ErrorKind::Unsupported`] for
+    /// a name such as `train.json.gz`, since nothing is compressed, and what [`Store::create`] and writing give.
     pub fn save(&self, store: &Store, url: &str) -> Result<()> {
         let write = || {
-            let mut object = store.create(url)?;
+            let named = |shard: &ShardIndex| shard.at(relative(directory(url), &public(&shard.url)));
+            let index = self.iter().map(named).collect::<Index>().consistent()?;
+            let mut object = store.create_plain(url)?;
             let name = crate::store::file_name(url);
             let name = name.split('.').next().unwrap_or_default();
             let name = serde_json::to_string(name).map_err(|error| malformed(&error))?;
             write!(object, r#"{{"__kind__":"{KIND}","wids_version":1,"name":{name},"shardlist":["#)?;
-            for (number, shard) in self.iter().enumerate() {
+            for (number, shard) in index.iter().enumerate() {
                 object.write_all(if number > 0 { b",\n" } else { b"\n" })?;
-                object.write_all(&json(&shard.at(relative(directory(url), &public(&shard.url))))?)?;
+                object.write_all(&json(shard)?)?;
             }
             object.write_all(b"\n]}\n")?;
             object.finish().map(drop)
@@ -221,7 +231,7 @@ fn directory(url: &str) -> &str {
     }
 }
 
-fn is_relative(url: &str) -> bool {
+pub(super) fn is_relative(url: &str) -> bool {
     !(url.contains("://") || url.starts_with("file:") || Path::new(url).is_absolute() || url.starts_with('/'))
 }
 

@@ -1,7 +1,7 @@
 //! Indexes that are kept where they are found again: beside their shard, or in a local directory.
 
 use super::ShardIndex;
-use super::document::{public, read_entry, write_entry};
+use super::document::{is_relative, public, read_entry, write_entry};
 use crate::error::Result;
 use crate::store::{ObjectVersion, Store, file_name};
 use std::borrow::Cow;
@@ -18,7 +18,12 @@ pub(crate) fn beside(url: &str) -> Option<String> {
 /// Where in a local directory the index of the shard at `url` is kept: a name that people can read, and one that is the
 /// same on every run and tells shards of the same name apart.
 pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
-    let url = public(url);
+    let mut url = public(url);
+    // What is relative is another shard in another working directory.
+    let absolute = || std::path::absolute(&*url).ok()?.to_str().map(str::to_owned);
+    if let Some(absolute) = is_relative(&url).then(absolute).flatten() {
+        url = Cow::Owned(absolute);
+    }
     // FNV-1a.
     let hash = url.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -33,7 +38,7 @@ pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
 /// Whatever is wrong with it, the shard itself can be asked.
 pub(super) fn find(store: &Store, place: &str, url: &str, now: &ObjectVersion) -> Option<ShardIndex> {
     let kept = read_entry(store, place).ok()?;
-    let same_shard = file_name(&kept.url) == file_name(url);
+    let same_shard = *kept.url == *file_name(url);
     // A shard that is written again is often as long as it was: without a version nothing can be told.
     let same_version =
         now.version.is_some() && now.version.as_deref() == kept.version() && now.size == kept.bytes;
@@ -57,6 +62,8 @@ mod tests {
         assert_eq!(name("gs://b/train/0.tar"), "c/3939dcf8cb3006d6-0.tar.index.json");
         assert_ne!(name("gs://b/train/0.tar"), name("gs://b/val/0.tar"));
         assert_eq!(name("https://h/0.tar?sig=1"), name("https://h/0.tar?sig=2"));
+        let elsewhere = std::path::absolute("d/0.tar").unwrap();
+        assert_eq!(name("d/0.tar"), name(elsewhere.to_str().unwrap()));
         assert!(name("gs://b/a b?.tar").ends_with("-a_b_.tar.index.json"));
         assert_eq!(beside("gs://b/0.tar").as_deref(), Some("gs://b/0.tar.index.json"));
         assert_eq!(beside("https://h/0.tar?sig=1"), None);

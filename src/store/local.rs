@@ -6,10 +6,10 @@ use super::upload::ObjectWriter;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::fs::{self, File, Metadata};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 
 /// Bytes read at once, each time into a fresh buffer that samples can share: few enough that what was read is still in
@@ -125,7 +125,9 @@ fn unchanged(file: &File, before: Option<&Metadata>) -> Result<()> {
 fn located(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound => ErrorKind::NotFound(Box::new(error)).into(),
-        io::ErrorKind::PermissionDenied => ErrorKind::Denied(Box::new(error)).into(),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            ErrorKind::Denied(Box::new(error)).into()
+        }
         _ => error.into(),
     }
 }
@@ -207,8 +209,6 @@ impl Drop for Partial {
 impl LocalWriter {
     /// Begins a file at `target`; missing directories are made.
     pub(super) fn create(url: &str, target: PathBuf) -> Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-
         let Some(name) = target.file_name() else {
             return Err(ErrorKind::Config("a directory cannot be written as a file".into()).into());
         };
@@ -216,7 +216,8 @@ impl LocalWriter {
         fs::create_dir_all(directory).map_err(located)?;
         let mut partial = std::ffi::OsString::from(".");
         partial.push(name);
-        partial.push(format!(".{}-{}{PARTIAL}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        // Random: in containers every process may be number 1, and one that was killed leaves its file behind.
+        partial.push(format!(".{:016x}{PARTIAL}", RandomState::new().hash_one(name)));
         let partial = directory.join(partial);
         let file = File::create_new(&partial).map_err(located)?;
         Ok(LocalWriter {
@@ -385,6 +386,28 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         assert!(matches!(read(directory.path()).unwrap_err().kind(), ErrorKind::Io(_)));
         assert!(matches!(read(&directory.path().join("no")).unwrap_err().kind(), ErrorKind::NotFound(_)));
+    }
+
+    /// A process of the same number was killed, or runs in another container.
+    #[test]
+    fn what_another_process_has_not_finished_is_not_in_the_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("f.tar");
+        for number in 0..1000 {
+            let name = format!(".f.tar.{}-{number}{PARTIAL}", std::process::id());
+            fs::write(directory.path().join(name), "half").unwrap();
+        }
+        let create = || LocalWriter::create("f.tar", target.clone()).unwrap();
+        let (first, second) = (create(), create());
+        assert_ne!(first.partial.0, second.partial.0);
+        Box::new(first).finish().unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_place_that_is_only_for_reading_denies_writing() {
+        let error = located(io::ErrorKind::ReadOnlyFilesystem.into());
+        assert!(matches!(error.kind(), ErrorKind::Denied(_)), "{error:?}");
     }
 
     #[test]

@@ -209,6 +209,17 @@ impl Store {
         create().map_err(|error| error.in_shard(location::redacted(url)))
     }
 
+    /// [`create`](Store::create) of what is written as it is, which a name that says otherwise would make unreadable.
+    pub(crate) fn create_plain(&self, url: &str) -> Result<Box<dyn ObjectWriter>> {
+        match Compression::of(url) {
+            Ok(None) => self.create(url),
+            _ => {
+                let why = "it would not be compressed as its name says; leave out the suffix";
+                Err(Error::from(ErrorKind::Unsupported(why.into())).in_shard(location::redacted(url)))
+            }
+        }
+    }
+
     fn place(&self, url: &str) -> Result<Place> {
         let serves = |base: &str| {
             let rest = url.strip_prefix(base);

@@ -80,6 +80,34 @@ fn secrets_are_not_saved() {
     assert!(index.get("https://h/0.tar?sig=another").is_some());
 }
 
+/// It could not be loaded.
+#[test]
+fn shards_that_only_their_queries_tell_apart_are_not_saved() {
+    let entry =
+        |shard: u64| serde_json::json!({"url": format!("https://h/get?shard={shard}"), "nsamples": shard});
+    let index: Index =
+        [1, 2].map(|shard| serde_json::from_value::<ShardIndex>(entry(shard)).unwrap()).into_iter().collect();
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("i.json");
+    let error = index.save(&Store::default(), place.to_str().unwrap()).unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::Index(what) if what.ends_with("the shard https://h/get")),
+        "{error}"
+    );
+    assert!(!place.exists());
+}
+
+/// What is written is not compressed, and would be decompressed when it is loaded.
+#[test]
+fn an_index_is_not_saved_under_the_name_of_a_compressed_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("i.json.gz");
+    let index: Index = std::iter::empty::<ShardIndex>().collect();
+    let error = index.save(&Store::default(), place.to_str().unwrap()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    assert!(!place.exists());
+}
+
 fn document(shards: &str) -> String {
     format!(r#"{{"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": [{shards}]}}"#)
 }
@@ -173,5 +201,37 @@ fn indexes_go_to_wids_and_come_from_it() {
     assert_eq!(made.shards(), index.shards());
     for (ours, theirs) in index.iter().zip(&made) {
         assert_eq!((ours.samples(), ours.bytes()), (theirs.samples(), theirs.bytes()));
+    }
+}
+
+/// What a document claims costs nothing until it is read, and then it is not there.
+#[test]
+fn absurd_counts_neither_hang_nor_take_memory() {
+    use shardstream::prelude::*;
+    let dir = tempfile::tempdir().unwrap();
+    let infos = write(ShardWriter::builder(pattern(dir.path(), ".tar")), &motley());
+    let entry = |info: &ShardInfo| {
+        let value = serde_json::json!({"url": info.url, "nsamples": 1_u64 << 40});
+        serde_json::from_value::<ShardIndex>(value).unwrap()
+    };
+    let index: Index = infos.iter().map(entry).collect();
+    let dataset =
+        Dataset::builder(index.shards()).index(index).streams(4).shuffle_shards(true).build().unwrap();
+    assert_eq!(dataset.len(), Some(6 << 40));
+    for partial in [Partial::Keep, Partial::Drop] {
+        let loader = Loader::builder(dataset.clone())
+            .shuffle(10)
+            .map(|sample| Ok(sample.key().to_owned()))
+            .batch(4)
+            .partial(partial);
+        assert!(loader.steps().is_some());
+        let mut stale = 0;
+        for batch in loader.epoch(0).take(20) {
+            if let Err(error) = batch {
+                assert!(matches!(error.kind(), ErrorKind::Stale { .. }), "{error}");
+                stale += 1;
+            }
+        }
+        assert!(stale > 0);
     }
 }

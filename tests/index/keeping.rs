@@ -90,3 +90,17 @@ fn progress_counts_every_shard_once() {
     seen.sort();
     assert_eq!(seen, urls[..6]);
 }
+
+/// As storage services have it that take the name of an object for one part of their URL.
+#[test]
+fn an_index_of_a_shard_with_a_slash_in_its_name_is_found_again() {
+    let (noted, cache) = (Arc::new(Noted::default()), tempfile::tempdir().unwrap());
+    let store = Store::builder().with_source("https://h", Arc::clone(&noted) as Arc<dyn Source>).build();
+    let urls = ShardList::from_urls(["https://h/o/train%2F0.tar"]);
+    noted.put(&urls[0], files(&["a.txt", "b.txt"]));
+    let keeping = || Index::builder().store(store.clone()).cache(cache.path());
+    let index = keeping().build(&urls).unwrap();
+    noted.noted();
+    assert_eq!(keeping().build(&urls).unwrap(), index);
+    assert_eq!(noted.noted().0, 1, "to see that it is the same");
+}
