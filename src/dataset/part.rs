@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Slice;
 use crate::sample::Sample;
-use crate::store::{ObjectCell, ObjectVersion};
+use crate::store::{ObjectCell, ObjectVersion, is_local};
 use crate::tar::Read;
 use bytes::Bytes;
 use futures::Stream;
@@ -51,9 +51,12 @@ impl<C> Part<C> {
         Part { shard: shard.into(), object, expected, ..self }
     }
 
-    /// What is being read.
+    /// What is being read, as far as that can be told elsewhere too: the time at which a local file was written is another
+    /// one for each copy of it.
     pub(super) fn object(&self) -> Option<ObjectVersion> {
-        self.object.get()
+        let object = self.object.get()?;
+        let version = object.version.filter(|_| !is_local(&self.shard));
+        Some(ObjectVersion { version, ..object })
     }
 
     /// The same over another face of the same chunks.

@@ -2,15 +2,18 @@
 
 use super::document::Entry;
 use super::layout::{Layout, Member};
+use crate::store::redacted;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// What is known of one shard without reading it: how many samples it has, and where they stand. Cheap to clone.
 ///
 /// In JSON it is one object, which is an entry of the `shardlist` of a `wids` index, with keys of its own in addition:
-/// see [`Index`](super::Index).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// see [`Index`](super::Index). What serde makes of it has the whole URL, also one that is signed;
+/// [`Index::save`](super::Index::save) leaves the signature out.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Entry", into = "Entry")]
 pub struct ShardIndex {
     pub(super) url: Arc<str>,
@@ -101,5 +104,16 @@ impl ShardIndex {
 
     fn seekable(&self) -> Option<&Layout> {
         self.layout.as_deref().filter(|layout| layout.seekable())
+    }
+}
+
+impl fmt::Debug for ShardIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardIndex")
+            .field("url", &redacted(&self.url))
+            .field("samples", &self.samples)
+            .field("bytes", &self.bytes)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
     }
 }

@@ -26,6 +26,11 @@ pub(super) fn local_path(url: &str) -> Option<Result<PathBuf>> {
     }
 }
 
+/// Whether `url` is that of a local file.
+pub(crate) fn is_local(url: &str) -> bool {
+    matches!(scheme(url), None | Some("file"))
+}
+
 fn file_path(url: &str) -> Result<PathBuf> {
     let bad = |why: &str| ErrorKind::Config(format!("bad file URL {url:?}: {why}")).into();
     let parsed = url::Url::parse(url).map_err(|error| bad(&error.to_string()))?;

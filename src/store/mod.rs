@@ -33,7 +33,7 @@ mod upload;
 
 pub(crate) use body::ObjectCell;
 pub use body::{Body, Stopper};
-pub(crate) use location::{file_name, redacted};
+pub(crate) use location::{file_name, is_local, redacted};
 pub use object_store;
 pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
 pub use upload::ObjectWriter;
