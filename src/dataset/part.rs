@@ -18,6 +18,8 @@ pub(super) struct Part<C> {
     pass: u64,
     /// How many samples are still to come; `u64::MAX` when it isn't known.
     left: u64,
+    /// Whether the shard should end where the slice does, which is yet to be seen.
+    ends: bool,
     /// Why there may be fewer than there should be.
     fault: Fault,
     /// Where the shard is, for errors.
@@ -37,13 +39,15 @@ enum Fault {
 
 impl<C> Part<C> {
     /// `samples` begins `pass` samples before those of `slice` that are wanted.
-    pub(super) fn new(samples: Read<C>, pass: u64, slice: &Slice) -> Self {
+    /// `counted` is how many samples the shard should have, where that is known.
+    pub(super) fn new(samples: Read<C>, pass: u64, slice: &Slice, counted: Option<u64>) -> Self {
         let left = match slice.samples.end {
             u64::MAX => u64::MAX,
             end => end - slice.samples.start.min(end),
         };
+        let ends = pass.max(left) > 0 && counted == Some(slice.samples.end);
         let (shard, object) = (Box::default(), ObjectCell::default());
-        Part { samples, pass, left, fault: Fault::None, shard, object, expected: None }
+        Part { samples, pass, left, ends, fault: Fault::None, shard, object, expected: None }
     }
 
     /// Gives no sample of a shard that is not as expected. `object` tells what it is with the first of its bytes.
@@ -58,20 +62,25 @@ impl<C> Part<C> {
 
     /// The same over another face of the same chunks.
     pub(super) fn map_chunks<D>(self, face: impl FnOnce(C) -> D) -> Part<D> {
-        let Part { samples, pass, left, fault, shard, object, expected } = self;
-        Part { samples: samples.map_chunks(face), pass, left, fault, shard, object, expected }
+        let Part { samples, pass, left, ends, fault, shard, object, expected } = self;
+        Part { samples: samples.map_chunks(face), pass, left, ends, fault, shard, object, expected }
     }
 
     /// Takes in what the shard gave; `None` says that more is to be asked of it.
     fn admit(&mut self, item: Option<Result<Sample>>) -> Option<Option<Result<Sample>>> {
         if let (Some(Ok(_)), Some(error)) = (&item, self.stale()) {
-            (self.pass, self.left, self.fault) = (0, 0, Fault::Reported);
+            (self.pass, self.left, self.ends) = (0, 0, false);
             return Some(Some(Err(error)));
         }
         match item {
             Some(Ok(_)) if self.pass > 0 => {
                 self.pass -= 1;
                 None
+            }
+            Some(Ok(_)) if self.left == 0 => {
+                self.ends = false;
+                let (then, now) = ("it ended here".into(), "it has more samples".into());
+                Some(Some(Err(Error::from(ErrorKind::Stale { then, now }).in_shard(&*self.shard))))
             }
             Some(Ok(sample)) => {
                 if self.left != u64::MAX {
@@ -94,7 +103,7 @@ impl<C> Part<C> {
     /// The shard has ended: what is wrong if there should have been more.
     fn short(&mut self) -> Option<Error> {
         let missing = if self.left == u64::MAX { self.pass } else { self.pass + self.left };
-        (self.pass, self.left) = (0, 0);
+        (self.pass, self.left, self.ends) = (0, 0, false);
         match std::mem::replace(&mut self.fault, Fault::Reported) {
             Fault::Reported => None,
             _ if missing == 0 => None,
@@ -129,7 +138,7 @@ impl<C> Part<C> {
     }
 
     fn is_done(&self) -> bool {
-        self.pass == 0 && self.left == 0
+        self.pass == 0 && self.left == 0 && !self.ends
     }
 }
 

@@ -3,6 +3,7 @@
 use super::part::Part;
 use super::{Dataset, Stop};
 use crate::error::Result;
+use crate::index::ShardIndex;
 use crate::plan::Slice;
 use crate::sample::Sample;
 use crate::store::{Body, ObjectVersion, Stopper, redacted};
@@ -173,11 +174,8 @@ impl Opener {
         };
         let (object, stopper) = (body.object_cell(), body.stopper());
         let indexed = || ObjectVersion { size: index?.bytes(), ..ObjectVersion::default() }.into();
-        let part = Part::new(tar::read(body, parser), pass, slice).of(
-            &redacted(url),
-            object,
-            expected.or_else(indexed),
-        );
-        Ok((part, stopper))
+        let counted = index.map(ShardIndex::samples);
+        let part = Part::new(tar::read(body, parser), pass, slice, counted);
+        Ok((part.of(&redacted(url), object, expected.or_else(indexed)), stopper))
     }
 }
