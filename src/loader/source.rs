@@ -135,6 +135,10 @@ impl Source {
 
     /// Begins a pass; none after the last one.
     fn begin(&mut self) -> Option<Result<Reading>> {
+        // There would be nothing to read in it, nor in those after it.
+        if self.stream.stop.is_stopped() {
+            return None;
+        }
         let epoch = self.stream.epochs.of(self.pass)?;
         self.found = Found::Nothing;
         let fresh = |stream: &Stream| Reading {
