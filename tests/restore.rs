@@ -3,6 +3,7 @@
 
 mod support;
 
+use futures::StreamExt;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use shardstream::dataset::DatasetBuilder;
@@ -95,6 +96,43 @@ fn the_number_of_threads_and_the_size_of_batches_are_free() {
         let loader = items(dataset(&shelf)).threads(threads).batch(batch).prefetch(ahead);
         assert_eq!(keys(loader.restore(&state).unwrap()), rest);
     }
+}
+
+#[test]
+fn states_depend_on_no_thread_and_are_of_what_was_given_out() {
+    let shelf = Shelf::of(&SIZES);
+    let texts = |batches: Batches<String>| -> Vec<(Vec<String>, String)> {
+        let shown = |batch: Batch<String>| (batch.to_vec(), batch.state().unwrap().to_string());
+        batches.map(|batch| shown(batch.unwrap())).collect()
+    };
+    let loader = |threads, ahead| items(dataset(&shelf)).threads(threads).batch(4).prefetch(ahead);
+    let expected = texts(loader(0, 1).epoch(2));
+    for (threads, ahead) in [(1, 1), (2, 3), (3, 9)] {
+        assert_eq!(texts(loader(threads, ahead).epoch(2)), expected);
+        for (stop, (_, state)) in expected.iter().enumerate() {
+            let state: State = state.parse().unwrap();
+            assert_eq!(texts(loader(threads, ahead).restore(&state).unwrap()), expected[stop + 1..]);
+        }
+    }
+    let mut batches = loader(2, 3).epoch(2).into_stream();
+    for (_, state) in &expected {
+        assert!(futures::executor::block_on(batches.next()).unwrap().is_ok());
+        assert_eq!(batches.state().to_string(), *state, "whatever is ready ahead");
+    }
+}
+
+/// The random numbers of samples depend on the numbers of their shards.
+#[test]
+fn the_same_shards_under_other_numbers_are_other_ones() {
+    let shelf = Shelf::of(&SIZES);
+    let part = || items(shelf.dataset(8).only([4, 5, 6, 7])).batch(4);
+    let state = taken(part().epoch(0), 2);
+    let alone = Dataset::builder(ShardList::from_urls((4..8).map(url))).store(shelf.store());
+    refused(
+        items(alone.topology(Topology::single())).batch(4).restore(&state),
+        &["the list of shards is another one"],
+    );
+    assert!(part().restore(&state).is_ok());
 }
 
 fn keys(batches: Batches<String>) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! The samples of one slice, out of the reading of its shard.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::index::ShardIndex;
 use crate::plan::Slice;
 use crate::sample::Sample;
 use crate::store::{ObjectCell, ObjectVersion};
@@ -20,6 +21,9 @@ pub(super) struct Part<C> {
     left: u64,
     /// Whether the shard should end where the slice does, which is yet to be seen.
     ends: bool,
+    /// Whether an index says where each sample stands. Where one is not there, the numbers of those after it would be
+    /// others than their places, by which they are found when a job goes on after a stop.
+    placed: bool,
     /// Why there may be fewer than there should be.
     fault: Fault,
     /// Where the shard is, for errors.
@@ -39,15 +43,15 @@ enum Fault {
 
 impl<C> Part<C> {
     /// `samples` begins `pass` samples before those of `slice` that are wanted.
-    /// `counted` is how many samples the shard should have, where that is known.
-    pub(super) fn new(samples: Read<C>, pass: u64, slice: &Slice, counted: Option<u64>) -> Self {
+    pub(super) fn new(samples: Read<C>, pass: u64, slice: &Slice, index: Option<&ShardIndex>) -> Self {
         let left = match slice.samples.end {
             u64::MAX => u64::MAX,
             end => end - slice.samples.start.min(end),
         };
-        let ends = pass.max(left) > 0 && counted == Some(slice.samples.end);
+        let ends = pass.max(left) > 0 && index.map(ShardIndex::samples) == Some(slice.samples.end);
+        let placed = index.is_some_and(|index| index.range(slice.samples.clone()).is_some());
         let (shard, object) = (Box::default(), ObjectCell::default());
-        Part { samples, pass, left, ends, fault: Fault::None, shard, object, expected: None }
+        Part { samples, pass, left, ends, placed, fault: Fault::None, shard, object, expected: None }
     }
 
     /// Gives no sample of a shard that is not as expected. `object` tells what it is with the first of its bytes.
@@ -62,8 +66,8 @@ impl<C> Part<C> {
 
     /// The same over another face of the same chunks.
     pub(super) fn map_chunks<D>(self, face: impl FnOnce(C) -> D) -> Part<D> {
-        let Part { samples, pass, left, ends, fault, shard, object, expected } = self;
-        Part { samples: samples.map_chunks(face), pass, left, ends, fault, shard, object, expected }
+        let Part { samples, pass, left, ends, placed, fault, shard, object, expected } = self;
+        Part { samples: samples.map_chunks(face), pass, left, ends, placed, fault, shard, object, expected }
     }
 
     /// Takes in what the shard gave; `None` says that more is to be asked of it.
@@ -94,6 +98,9 @@ impl<C> Part<C> {
             }
             Some(Err(error)) => {
                 self.fault = Fault::Reported;
+                if self.placed {
+                    (self.left, self.ends) = (0, false);
+                }
                 Some(Some(Err(error)))
             }
             None => Some(self.short().map(Err)),

@@ -3,7 +3,6 @@
 use super::part::Part;
 use super::{Dataset, Stop};
 use crate::error::Result;
-use crate::index::ShardIndex;
 use crate::plan::Slice;
 use crate::sample::Sample;
 use crate::store::{Body, ObjectVersion, Stopper, redacted};
@@ -174,8 +173,7 @@ impl Opener {
         };
         let (object, stopper) = (body.object_cell(), body.stopper());
         let indexed = || ObjectVersion { size: index?.bytes(), ..ObjectVersion::default() }.into();
-        let counted = index.map(ShardIndex::samples);
-        let part = Part::new(tar::read(body, parser), pass, slice, counted);
+        let part = Part::new(tar::read(body, parser), pass, slice, index);
         Ok((part.of(&redacted(url), object, expected.or_else(indexed)), stopper))
     }
 }
