@@ -376,7 +376,7 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
     }
 
     // The same team goes on each with its own state, wherever it was.
-    if stop % 3 == 0 {
+    if stop.is_multiple_of(3) {
         for (reader, state) in states.iter().enumerate() {
             let mut batches = job.loader(teams[0], reader).restore(state).unwrap();
             let mut resumed = before[reader].clone();
