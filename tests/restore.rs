@@ -3,6 +3,7 @@
 
 mod support;
 
+use futures::StreamExt;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use shardstream::dataset::DatasetBuilder;
@@ -95,6 +96,43 @@ fn the_number_of_threads_and_the_size_of_batches_are_free() {
         let loader = items(dataset(&shelf)).threads(threads).batch(batch).prefetch(ahead);
         assert_eq!(keys(loader.restore(&state).unwrap()), rest);
     }
+}
+
+#[test]
+fn states_depend_on_no_thread_and_are_of_what_was_given_out() {
+    let shelf = Shelf::of(&SIZES);
+    let texts = |batches: Batches<String>| -> Vec<(Vec<String>, String)> {
+        let shown = |batch: Batch<String>| (batch.to_vec(), batch.state().unwrap().to_string());
+        batches.map(|batch| shown(batch.unwrap())).collect()
+    };
+    let loader = |threads, ahead| items(dataset(&shelf)).threads(threads).batch(4).prefetch(ahead);
+    let expected = texts(loader(0, 1).epoch(2));
+    for (threads, ahead) in [(1, 1), (2, 3), (3, 9)] {
+        assert_eq!(texts(loader(threads, ahead).epoch(2)), expected);
+        for (stop, (_, state)) in expected.iter().enumerate() {
+            let state: State = state.parse().unwrap();
+            assert_eq!(texts(loader(threads, ahead).restore(&state).unwrap()), expected[stop + 1..]);
+        }
+    }
+    let mut batches = loader(2, 3).epoch(2).into_stream();
+    for (_, state) in &expected {
+        assert!(futures::executor::block_on(batches.next()).unwrap().is_ok());
+        assert_eq!(batches.state().to_string(), *state, "whatever is ready ahead");
+    }
+}
+
+/// The random numbers of samples depend on the numbers of their shards.
+#[test]
+fn the_same_shards_under_other_numbers_are_other_ones() {
+    let shelf = Shelf::of(&SIZES);
+    let part = || items(shelf.dataset(8).only([4, 5, 6, 7])).batch(4);
+    let state = taken(part().epoch(0), 2);
+    let alone = Dataset::builder(ShardList::from_urls((4..8).map(url))).store(shelf.store());
+    refused(
+        items(alone.topology(Topology::single())).batch(4).restore(&state),
+        &["the list of shards is another one"],
+    );
+    assert!(part().restore(&state).is_ok());
 }
 
 fn keys(batches: Batches<String>) -> Vec<String> {
@@ -256,4 +294,30 @@ fn no_document_makes_a_loader_panic_or_run_for_ever() {
         Ok(())
     });
     outcome.unwrap();
+}
+
+/// A machine that was lost takes its disk with it, and each rank may have a copy of its own.
+#[test]
+fn copies_of_local_shards_are_the_same_shards() {
+    let homes = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let loader = |home: &tempfile::TempDir, written: u64| {
+        let pattern = format!("{}/%d.tar", home.path().display());
+        let mut writer = ShardWriter::builder(pattern).max_count(10).build().unwrap();
+        (0..60).for_each(|i| writer.write(&Sample::new(format!("{i:02}")).with("cls", i)).unwrap());
+        let shards = ShardList::from_urls(writer.finish().unwrap().into_iter().map(|shard| shard.url));
+        for shard in shards.iter() {
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(written);
+            std::fs::File::options().write(true).open(&**shard).unwrap().set_modified(time).unwrap();
+        }
+        let index = shardstream::Index::builder().build(&shards).unwrap();
+        items(Dataset::builder(shards).streams(4).shuffle_shards(true).index(index)).batch(5)
+    };
+    let [there, here] = [loader(&homes[0], 1_000_000), loader(&homes[1], 2_000_000)];
+    let mut batches = there.epoch(1);
+    let state = {
+        batches.by_ref().take(4).for_each(|batch| drop(batch.unwrap()));
+        batches.state()
+    };
+    let rest: Vec<_> = batches.collect::<Result<_>>().unwrap();
+    assert_eq!(here.restore(&state).unwrap().collect::<Result<Vec<_>>>().unwrap(), rest);
 }

@@ -123,7 +123,9 @@ impl DatasetBuilder {
     /// same number of samples (one more or less), few shards can feed many ranks, and [`Dataset::len`] is known. It must
     /// know all shards that are read. Default: none; whole shards are dealt.
     ///
-    /// The order depends on whether there is one. A shard that is not as it was indexed is an error when it is read.
+    /// The order depends on whether there is one. A shard that is not as it was indexed, of another size or another number
+    /// of samples, is an error when it is read. Where a sample is damaged that has a place in the index, what comes after
+    /// it in the slice is left out.
     pub fn index(mut self, index: Index) -> Self {
         self.index = Some(index);
         self
@@ -242,8 +244,8 @@ fn indexed(index: &Index, shards: &ShardList, numbers: &[usize]) -> Result<Vec<S
     .collect()
 }
 
-/// What stands for the names of the shards that are read: where they lie is no part of it, so that a dataset can be
-/// moved as a whole.
+/// What stands for the names of the shards that are read, and for their numbers, which the samples' random numbers depend
+/// on: where they lie is no part of it, so that a dataset can be moved as a whole.
 fn names(shards: &ShardList, numbers: &[usize]) -> u64 {
     let urls: Vec<_> =
         numbers.iter().filter_map(|number| shards.get(*number)).map(|url| redacted(url)).collect();
@@ -254,7 +256,12 @@ fn names(shards: &ShardList, numbers: &[usize]) -> u64 {
             common = &common[..directory(&common[..common.len() - 1])];
         }
     }
-    hash_texts(urls.iter().map(|url| &url[common.len()..]))
+    let names = urls.iter().map(|url| &url[common.len()..]);
+    if numbers.iter().copied().eq(0..numbers.len()) {
+        return hash_texts(names);
+    }
+    let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
+    hash_texts(names.chain(numbers.iter().map(String::as_str)))
 }
 
 /// How many streams there are where it was not said.

@@ -1,6 +1,7 @@
 //! The samples of one slice, out of the reading of its shard.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::index::ShardIndex;
 use crate::plan::Slice;
 use crate::sample::Sample;
 use crate::store::{ObjectCell, ObjectVersion, is_local};
@@ -18,6 +19,11 @@ pub(super) struct Part<C> {
     pass: u64,
     /// How many samples are still to come; `u64::MAX` when it isn't known.
     left: u64,
+    /// Whether the shard should end where the slice does, which is yet to be seen.
+    ends: bool,
+    /// Whether an index says where each sample stands. Where one is not there, the numbers of those after it would be
+    /// others than their places, by which they are found when a job goes on after a stop.
+    placed: bool,
     /// Why there may be fewer than there should be.
     fault: Fault,
     /// Where the shard is, for errors.
@@ -37,13 +43,15 @@ enum Fault {
 
 impl<C> Part<C> {
     /// `samples` begins `pass` samples before those of `slice` that are wanted.
-    pub(super) fn new(samples: Read<C>, pass: u64, slice: &Slice) -> Self {
+    pub(super) fn new(samples: Read<C>, pass: u64, slice: &Slice, index: Option<&ShardIndex>) -> Self {
         let left = match slice.samples.end {
             u64::MAX => u64::MAX,
             end => end - slice.samples.start.min(end),
         };
+        let ends = pass.max(left) > 0 && index.map(ShardIndex::samples) == Some(slice.samples.end);
+        let placed = index.is_some_and(|index| index.range(slice.samples.clone()).is_some());
         let (shard, object) = (Box::default(), ObjectCell::default());
-        Part { samples, pass, left, fault: Fault::None, shard, object, expected: None }
+        Part { samples, pass, left, ends, placed, fault: Fault::None, shard, object, expected: None }
     }
 
     /// Gives no sample of a shard that is not as expected. `object` tells what it is with the first of its bytes.
@@ -61,20 +69,25 @@ impl<C> Part<C> {
 
     /// The same over another face of the same chunks.
     pub(super) fn map_chunks<D>(self, face: impl FnOnce(C) -> D) -> Part<D> {
-        let Part { samples, pass, left, fault, shard, object, expected } = self;
-        Part { samples: samples.map_chunks(face), pass, left, fault, shard, object, expected }
+        let Part { samples, pass, left, ends, placed, fault, shard, object, expected } = self;
+        Part { samples: samples.map_chunks(face), pass, left, ends, placed, fault, shard, object, expected }
     }
 
     /// Takes in what the shard gave; `None` says that more is to be asked of it.
     fn admit(&mut self, item: Option<Result<Sample>>) -> Option<Option<Result<Sample>>> {
         if let (Some(Ok(_)), Some(error)) = (&item, self.stale()) {
-            (self.pass, self.left, self.fault) = (0, 0, Fault::Reported);
+            (self.pass, self.left, self.ends) = (0, 0, false);
             return Some(Some(Err(error)));
         }
         match item {
             Some(Ok(_)) if self.pass > 0 => {
                 self.pass -= 1;
                 None
+            }
+            Some(Ok(_)) if self.left == 0 => {
+                self.ends = false;
+                let (then, now) = ("it ended here".into(), "it has more samples".into());
+                Some(Some(Err(Error::from(ErrorKind::Stale { then, now }).in_shard(&*self.shard))))
             }
             Some(Ok(sample)) => {
                 if self.left != u64::MAX {
@@ -88,6 +101,9 @@ impl<C> Part<C> {
             }
             Some(Err(error)) => {
                 self.fault = Fault::Reported;
+                if self.placed {
+                    (self.left, self.ends) = (0, false);
+                }
                 Some(Some(Err(error)))
             }
             None => Some(self.short().map(Err)),
@@ -97,7 +113,7 @@ impl<C> Part<C> {
     /// The shard has ended: what is wrong if there should have been more.
     fn short(&mut self) -> Option<Error> {
         let missing = if self.left == u64::MAX { self.pass } else { self.pass + self.left };
-        (self.pass, self.left) = (0, 0);
+        (self.pass, self.left, self.ends) = (0, 0, false);
         match std::mem::replace(&mut self.fault, Fault::Reported) {
             Fault::Reported => None,
             _ if missing == 0 => None,
@@ -132,7 +148,7 @@ impl<C> Part<C> {
     }
 
     fn is_done(&self) -> bool {
-        self.pass == 0 && self.left == 0
+        self.pass == 0 && self.left == 0 && !self.ends
     }
 }
 

@@ -173,11 +173,7 @@ impl Opener {
         };
         let (object, stopper) = (body.object_cell(), body.stopper());
         let indexed = || ObjectVersion { size: index?.bytes(), ..ObjectVersion::default() }.into();
-        let part = Part::new(tar::read(body, parser), pass, slice).of(
-            &redacted(url),
-            object,
-            expected.or_else(indexed),
-        );
-        Ok((part, stopper))
+        let part = Part::new(tar::read(body, parser), pass, slice, index);
+        Ok((part.of(&redacted(url), object, expected.or_else(indexed)), stopper))
     }
 }

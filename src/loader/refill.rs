@@ -60,7 +60,7 @@ pub(super) fn reading(stream: &Stream, epoch: u64, from: &StreamState) -> Result
         buffer: stream.buffer(rng).map(|buffer| buffer.holding(again)),
         inputs,
         slice: Some(current.slice),
-        resumed: Some(current.slice),
+        resumed: Some(from.clone()),
         ended: from.length.is_some(),
         note: None,
     })

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Slice;
 use crate::rng::Rng;
 use crate::sample::Sample;
-use crate::state::{Opened, StreamState};
+use crate::state::{Opened, StreamState, misfit};
 
 /// After so many epochs without a single sample, a stream is not going to have any.
 const FUTILE: u64 = 100;
@@ -94,6 +94,8 @@ pub(super) struct Source {
     from: Option<StreamState>,
     /// How many samples have been read before, and are read again only to get to those after them.
     again: u64,
+    /// What went wrong last while they were read again.
+    missed: Option<Error>,
     /// How many passes have been without a sample.
     futile: u64,
     /// What the pass has given.
@@ -116,8 +118,8 @@ pub(super) struct Reading {
     pub(super) inputs: u64,
     /// The slice that the last of them was from.
     pub(super) slice: Option<usize>,
-    /// The last slice that was open when a state was taken, where the pass goes on from one.
-    pub(super) resumed: Option<usize>,
+    /// The state that the pass goes on from, if it does.
+    pub(super) resumed: Option<StreamState>,
     pub(super) ended: bool,
     pub(super) note: Option<Box<Note>>,
 }
@@ -127,11 +129,16 @@ impl Source {
     pub(super) fn new(stream: Stream, from: Option<&StreamState>) -> Self {
         let from = from.filter(|at| at.pass > 0 || at.taken > 0);
         let (pass, from) = (from.map_or(0, |at| at.pass), from.cloned());
-        Source { stream, pass, reading: None, from, again: 0, futile: 0, found: Found::Nothing }
+        let found = Found::Nothing;
+        Source { stream, pass, reading: None, from, again: 0, missed: None, futile: 0, found }
     }
 
     /// Begins a pass; none after the last one.
     fn begin(&mut self) -> Option<Result<Reading>> {
+        // There would be nothing to read in it, nor in those after it.
+        if self.stream.stop.is_stopped() {
+            return None;
+        }
         let epoch = self.stream.epochs.of(self.pass)?;
         self.found = Found::Nothing;
         let fresh = |stream: &Stream| Reading {
@@ -151,10 +158,10 @@ impl Source {
                 if self.stream.is_bounded() {
                     self.again = from.taken;
                     let mut again = fresh(&self.stream);
-                    again.resumed = from.open.last().map(|opened| opened.slice);
                     for opened in from.open.iter() {
                         again.reader = again.reader.expecting(opened.slice, refill::version(opened));
                     }
+                    again.resumed = Some(from);
                     Ok(again)
                 } else {
                     refill::reading(&self.stream, epoch, &from)
@@ -167,8 +174,7 @@ impl Source {
     fn end(&mut self) -> Option<Event<Sample>> {
         self.reading = None;
         if self.again > 0 {
-            let why = format!("{} samples less than there were in stream {}", self.again, self.stream.stream);
-            return Some(Event::Fatal(crate::state::misfit(why)));
+            return Some(self.differs());
         }
         self.pass += 1;
         match self.found {
@@ -184,6 +190,18 @@ impl Source {
         let what =
             format!("stream {} had no sample in {FUTILE} epochs: use fewer streams", self.stream.stream);
         Some(Event::Fault(ErrorKind::NoShards(what).into()))
+    }
+}
+
+impl Source {
+    /// What was read before does not come again as it was.
+    fn differs(&mut self) -> Event<Sample> {
+        self.stream.epochs = Epochs::From(0, Some(0));
+        self.reading = None;
+        let why = self.missed.take().map_or("without an error".into(), |error| error.to_string());
+        let stream = self.stream.stream;
+        let why = format!("what was read of stream {stream} is not there as it was: {why}; restore it again");
+        Event::Fatal(misfit(why))
     }
 }
 
@@ -205,7 +223,9 @@ impl Iterator for Source {
             match reading.next() {
                 Some(Ok(_)) if self.again > 0 => {
                     self.again -= 1;
-                    reading.note = None;
+                    if self.again == 0 && !reading.is_resumed() {
+                        return Some(self.differs());
+                    }
                 }
                 Some(Ok(sample)) => {
                     self.found = Found::Samples;
@@ -218,8 +238,9 @@ impl Iterator for Source {
                     self.reading = None;
                     return Some(Event::Fatal(error));
                 }
-                // What goes wrong among samples that were read before has been reported then.
-                Some(Err(_)) if self.again > 0 => {}
+                // What goes wrong among samples that were read before has been reported then; or it is new, which shows
+                // in what comes of it.
+                Some(Err(error)) if self.again > 0 => self.missed = Some(error),
                 Some(Err(error)) => {
                     if self.found == Found::Nothing {
                         self.found = Found::Errors;
@@ -274,7 +295,17 @@ impl Reading {
     /// Whether the error says that a shard is not the one that was open when the state was taken.
     fn is_other(&self, error: &Error) -> bool {
         let stale = matches!(error.kind(), ErrorKind::Stale { .. });
-        stale && self.resumed.is_some_and(|resumed| self.reader.slice() <= resumed)
+        let open = || self.resumed.iter().flat_map(|from| from.open.iter());
+        stale && open().any(|opened| opened.slice == self.reader.slice())
+    }
+
+    /// Whether all up to the state has come again as it was then: in the slices that are open, at the same numbers.
+    fn is_resumed(&mut self) -> bool {
+        let (Some(from), Some(note)) = (&self.resumed, self.note.take()) else { return false };
+        let same = |(then, now): (&Opened, &Opened)| (then.slice, then.start) == (now.slice, now.start);
+        note.length == from.length
+            && note.opened.len() >= from.open.len()
+            && from.open.iter().rev().zip(note.opened.iter().rev()).all(same)
     }
 
     /// Takes note of the slice of the sample that comes in.

@@ -11,15 +11,17 @@ impl Lengths {
     /// How many places come before the first that is empty.
     fn full(&self) -> u64 {
         let streams = self.0.len() as u64;
-        let first_gap = |(stream, length): (usize, &u64)| length * streams + stream as u64;
+        let first_gap =
+            |(stream, length): (usize, &u64)| length.saturating_mul(streams).saturating_add(stream as u64);
         self.0.iter().enumerate().map(first_gap).min().unwrap_or(0)
     }
 
     /// How many places come before those that are all empty.
     fn used(&self) -> u64 {
         let streams = self.0.len() as u64;
-        let end =
-            |(stream, length): (usize, &u64)| Some(length.checked_sub(1)? * streams + stream as u64 + 1);
+        let end = |(stream, length): (usize, &u64)| {
+            Some(length.checked_sub(1)?.saturating_mul(streams).saturating_add(stream as u64 + 1))
+        };
         self.0.iter().enumerate().filter_map(end).max().unwrap_or(0)
     }
 
@@ -77,5 +79,13 @@ mod tests {
         // 0 . | 2 . | . 5 | . . | 8 . | . 11
         assert_eq!(lengths.kept((0, 1), 2), 5);
         assert_eq!(Lengths(vec![]).kept((0, 1), 2), 0);
+    }
+
+    /// An index that came from elsewhere may claim any number.
+    #[test]
+    fn lengths_that_nobody_can_count() {
+        let lengths = Lengths(vec![u64::MAX, u64::MAX - 1]);
+        assert_eq!((lengths.full(), lengths.used()), (u64::MAX, u64::MAX));
+        assert_eq!(lengths.kept((1, 2), 1), u64::MAX / 2);
     }
 }
