@@ -57,7 +57,7 @@ use steps::Lengths;
 ///
 /// An error comes out when it would be its turn, ahead of the samples that wait in the shuffle buffer of its stream or in
 /// the batch that is being filled, and iteration can go on after it. A panic of the map is the
-/// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) of that one sample.
+/// [`ErrorKind::Panicked`] of that one sample.
 ///
 /// # The sequence of a job
 ///
