@@ -164,7 +164,7 @@ fn jobs(threads: usize) -> Vec<Job> {
     let epoch = |name, loader, saved| Job { name, loader, epoch: 3, stop: None, saved };
     let mix = || {
         Loader::mix([
-            items(shuffled().only([0, 1, 2, 3])).repeat(2).shuffle(3),
+            items(shuffled().only([0, 1, 2, 3])).repeats(2).shuffle(3),
             items(shuffled().only([4, 5, 6, 7]).seed(7)),
             items(shuffled().only([8, 1, 3, 6])).weight(2).shuffle(5),
         ])

@@ -165,7 +165,9 @@ fn epochs_go_on_and_are_shuffled_anew() {
     assert!(!keys_of(7).eq(keys_of(8)));
 
     let errors = items().map(|_| Err::<(), _>(Error::step("no"))).batch(9).epochs(0);
-    assert_eq!(errors.take(1000).filter(Result::is_err).count(), 1000);
+    let (failed, batches): (Vec<_>, Vec<_>) = errors.take(1000).partition(Result::is_err);
+    assert_eq!((failed.len(), batches.len()), (900, 100), "a step of errors is a step of all ranks");
+    assert!(batches.into_iter().all(|batch| batch.unwrap().is_empty()));
     let empty = Loader::builder(dataset(&[0, 0, 0]).build().unwrap()).batch(2);
     assert_eq!(empty.epoch(0).count(), 0);
     let found: Vec<_> = empty.epochs(0).take(1000).collect();

@@ -52,7 +52,7 @@ fn another_job_is_refused_and_the_difference_named() {
         (items(dataset(&shelf)).shuffle(7), "the shuffle buffer is 6 in the state, and 7 here"),
         (items(dataset(&shelf)).shuffle_bytes(99), "unbounded in the state, and 99 here"),
         (items(dataset(&shelf)).weight(2), "the weight is 1 in the state, and 2 here"),
-        (items(dataset(&shelf)).repeat(2), "the repeats are 1 in the state, and 2 here"),
+        (items(dataset(&shelf)).repeats(2), "the repeats are 1 in the state, and 2 here"),
         (
             Loader::mix([items(dataset(&shelf)), items(dataset(&shelf))]),
             "the number of datasets is 1 in the state, and 2 here",
@@ -244,7 +244,7 @@ fn sound() -> Vec<(Loader<String>, Json)> {
         (items(dataset(&shelf)).shuffle(0).batch(4), false),
         (items(dataset(&shelf)).shuffle_bytes(900).batch(4), true),
         (items(dataset(&shelf).index(counts(&SIZES))).batch(4).pad(), false),
-        (Loader::mix([items(dataset(&shelf)), items(dataset(&shelf)).repeat(2)]).batch(4), false),
+        (Loader::mix([items(dataset(&shelf)), items(dataset(&shelf)).repeats(2)]).batch(4), false),
     ];
     let document = |(loader, endless): (Loader<String>, bool)| {
         let batches = if endless { loader.epochs(1) } else { loader.epoch(1) };

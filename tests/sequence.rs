@@ -131,7 +131,7 @@ impl Job {
             };
             let seed = self.seed;
             let loader = Loader::builder(builder.build().unwrap()).shuffle(self.shuffle);
-            let loader = loader.weight(self.weights[number]).repeat(self.repeats).threads(team.threads);
+            let loader = loader.weight(self.weights[number]).repeats(self.repeats).threads(team.threads);
             let loader = match self.shuffle_bytes {
                 Some(bytes) => loader.shuffle_bytes(bytes),
                 None => loader,

@@ -108,7 +108,7 @@ impl Dataset {
     }
 
     /// What the [content](Digest::content) of an epoch is in which all ranks together see each sample once; none where
-    /// [`len`](Dataset::len) is. It goes through the numbers of all samples, at a few nanoseconds each.
+    /// [`len`](Dataset::len) is. It goes through the numbers of all samples.
     #[must_use]
     pub fn digest(&self, epoch: u64) -> Option<Digest> {
         self.len()?;

@@ -80,7 +80,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
 
     /// How many epochs of this dataset make one epoch, of a [mix](Loader::mix) in which a small dataset is to be seen
     /// more often, say. Default: 1. Where epochs go on [without an end](Loader::epochs), it has no meaning.
-    pub fn repeat(self, epochs: u64) -> Self {
+    pub fn repeats(self, epochs: u64) -> Self {
         self.each(|recipe| recipe.repeats = epochs)
     }
 

@@ -45,32 +45,23 @@ impl<I, T> Collect<I, T> {
         Collect { events, batch, last, items: Vec::new(), spare: None, first, progress, ended: false }
     }
 
-    /// Makes a batch of what has been collected; none where nothing is to be given out.
-    fn cut(&mut self) -> Option<Result<Batch<T>>> {
+    /// Makes a batch of what has been collected, which may be nothing: then all of it were errors.
+    fn cut(&mut self) -> Result<Batch<T>> {
         let mut batch = Batch::from(std::mem::take(&mut self.items));
-        match self.last {
-            Last::Partial(_) | Last::Repeat if batch.is_empty() => return None,
-            Last::Pad(clone) => {
-                if let Some(item) = batch.last() {
-                    self.spare = Some(clone(item));
-                } else if self.spare.is_none() {
-                    match (self.first)().transpose() {
-                        Ok(item) => self.spare = item,
-                        Err(error) => return Some(Err(error)),
-                    }
-                }
-                match &self.spare {
-                    Some(spare) => batch.pad_with(self.batch, || clone(spare)),
-                    None => {
-                        let what = "there is no sample to pad a batch with: use fewer ranks".into();
-                        return Some(Err(ErrorKind::Config(what).into()));
-                    }
-                }
+        if let Last::Pad(clone) = self.last {
+            if let Some(item) = batch.last() {
+                self.spare = Some(clone(item));
+            } else if self.spare.is_none() {
+                self.spare = (self.first)().transpose()?;
             }
-            _ => {}
+            let Some(spare) = &self.spare else {
+                let what = "there is no sample to pad a batch with: use fewer ranks".into();
+                return Err(ErrorKind::Config(what).into());
+            };
+            batch.pad_with(self.batch, || clone(spare));
         }
         self.progress.batches += 1;
-        Some(Ok(batch.at(self.progress.state())))
+        Ok(batch.at(self.progress.state()))
     }
 }
 
@@ -99,9 +90,7 @@ impl<T, I: Iterator<Item = Event<T>>> Iterator for Collect<I, T> {
                 }
                 Some(Event::Cut(cut)) => {
                     self.progress.slots = cut.slots;
-                    if let Some(batch) = self.cut() {
-                        return Some(batch);
-                    }
+                    return Some(self.cut());
                 }
                 None => self.ended = true,
             }

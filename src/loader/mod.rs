@@ -65,7 +65,7 @@ use steps::Lengths;
 /// is that stream's next sample. Batch `k` of `n` items on each of `W` ranks is the places from `k * n * W` on, so
 /// that a global batch holds the same samples on any number of ranks. A stream that has come to its end leaves its
 /// places empty, and does not move the others up: at the end of an epoch batches may have fewer items. So has a batch
-/// with a sample that could not be mapped; its error comes out before the batch.
+/// with a sample that could not be mapped, even to none at all; its error comes out before the batch.
 ///
 /// [`partial`](Loader::partial), [`pad`](Loader::pad) and [`repeat`](Loader::repeat) say what becomes of empty places.
 /// Where the datasets have an index, all ranks get the same number of batches with [`Partial::Drop`], `pad` and
@@ -120,7 +120,7 @@ impl Loader<Sample> {
 
 impl<T: Send + 'static> Loader<T> {
     /// Begins a loader of several datasets, each with its own map, [weight](LoaderBuilder::weight) and number of
-    /// [epochs](LoaderBuilder::repeat), mixed sample by sample.
+    /// [epochs](LoaderBuilder::repeats), mixed sample by sample.
     ///
     /// Their weights hold exactly: of as many samples of a stream as the sum of the weights, each dataset gives as many
     /// as its weight, in an order that depends on the seed of the first dataset. Each goes through its own epochs. When
@@ -158,7 +158,7 @@ impl<T: Send + 'static> Loader<T> {
 /// Options. One that makes no sense, as batches of 0 items, is an error that comes out as the first and only batch.
 impl<T: Send + 'static> Loader<T> {
     /// What becomes of the last batches of an epoch when they have empty places. Default: they are smaller, and one that
-    /// would have no item is left out.
+    /// would have no place with an item is left out.
     ///
     /// With [`Partial::Drop`] all batches are full. Where the datasets have an index, the epoch ends before the first
     /// empty place, which leaves out less than a batch, on all ranks after the same step. Without one, batches reach over
@@ -391,7 +391,7 @@ impl<T> Loader<T> {
         let (rank, ranks) = self.reader();
         let lengths = self.lengths()?;
         let equal = lengths.equal(self.last, (self.batch as u64).saturating_mul(ranks as u64), 0);
-        Some(equal.unwrap_or_else(|| lengths.kept((rank, ranks), self.batch as u64)))
+        equal.or_else(|| lengths.kept((rank, ranks), self.batch as u64))
     }
 
     fn first(&self) -> Option<&Dataset> {

@@ -3,6 +3,9 @@
 use super::collect::Last;
 use crate::adapters::Partial;
 
+/// So many places with gaps among them are looked at one by one; it takes streams of very different lengths to have more.
+const MOST_COUNTED: u64 = 1 << 22;
+
 /// The lengths of all streams of the job, in samples of an epoch.
 #[derive(Debug)]
 pub(super) struct Lengths(pub(super) Vec<u64>);
@@ -35,10 +38,13 @@ impl Lengths {
         }
     }
 
-    /// How many batches of `batch` items a rank gets that keeps partial ones.
-    pub(super) fn kept(&self, (rank, ranks): (usize, usize), batch: u64) -> u64 {
+    /// How many batches of `batch` items a rank gets that keeps partial ones; none where it would take long to find out.
+    pub(super) fn kept(&self, (rank, ranks): (usize, usize), batch: u64) -> Option<u64> {
         let streams = self.0.len() as u64;
         let (full, used) = (self.full(), self.used());
+        if used.saturating_sub(full) > MOST_COUNTED {
+            return None;
+        }
         let holds =
             |slot: &u64| self.0.get((slot % streams) as usize).is_some_and(|length| slot / streams < *length);
         // The batches of this rank that have an item among the places after those that are all full.
@@ -48,7 +54,7 @@ impl Lengths {
         late.dedup();
         let places = full.saturating_sub(rank as u64).div_ceil(ranks as u64);
         let early = places.div_ceil(batch);
-        early + late.iter().filter(|number| **number >= early).count() as u64
+        Some(early + late.iter().filter(|number| **number >= early).count() as u64)
     }
 }
 
@@ -66,8 +72,8 @@ mod tests {
         assert_eq!(lengths.equal(pad, 4, 8), Some(1));
         assert_eq!(lengths.equal(drop, 4, 10), Some(0));
         assert_eq!(lengths.equal(Last::<u8>::Partial(Partial::Keep), 4, 0), None);
-        assert_eq!([0, 1, 2, 3].map(|rank| lengths.kept((rank, 4), 1)), [3, 3, 2, 2]);
-        assert_eq!(lengths.kept((0, 1), 4), 3);
+        assert_eq!([0, 1, 2, 3].map(|rank| lengths.kept((rank, 4), 1).unwrap()), [3, 3, 2, 2]);
+        assert_eq!(lengths.kept((0, 1), 4), Some(3));
     }
 
     #[test]
@@ -75,10 +81,10 @@ mod tests {
         let lengths = Lengths(vec![1, 0, 4]);
         assert_eq!((lengths.full(), lengths.used()), (1, 12));
         // 0 . 2 | . . 5 | . . 8 | . . 11
-        assert_eq!(lengths.kept((0, 1), 3), 4);
+        assert_eq!(lengths.kept((0, 1), 3), Some(4));
         // 0 . | 2 . | . 5 | . . | 8 . | . 11
-        assert_eq!(lengths.kept((0, 1), 2), 5);
-        assert_eq!(Lengths(vec![]).kept((0, 1), 2), 0);
+        assert_eq!(lengths.kept((0, 1), 2), Some(5));
+        assert_eq!(Lengths(vec![]).kept((0, 1), 2), Some(0));
     }
 
     /// An index that came from elsewhere may claim any number.
@@ -86,6 +92,6 @@ mod tests {
     fn lengths_that_nobody_can_count() {
         let lengths = Lengths(vec![u64::MAX, u64::MAX - 1]);
         assert_eq!((lengths.full(), lengths.used()), (u64::MAX, u64::MAX));
-        assert_eq!(lengths.kept((1, 2), 1), u64::MAX / 2);
+        assert_eq!(lengths.kept((1, 2), 1), Some(u64::MAX / 2));
     }
 }
