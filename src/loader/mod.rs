@@ -6,6 +6,7 @@
 //! deal      the places of the sequence in turn, and where batches end
 //! collect   batches, each with the state as of its last item
 //! batches   all of it on threads, in chunks
+//! run       the options, checked, and the streams begun
 //! ```
 
 mod batches;
@@ -16,6 +17,7 @@ mod deal;
 mod event;
 mod lane;
 mod refill;
+mod run;
 mod source;
 mod steps;
 
@@ -23,18 +25,14 @@ pub use batches::{Batches, BatchesStream};
 pub use builder::LoaderBuilder;
 
 use crate::adapters::Partial;
-use crate::dataset::{Dataset, Stop};
-use crate::error::{ErrorKind, Result};
+use crate::dataset::Dataset;
+use crate::error::Result;
 use crate::sample::Sample;
-use crate::state::{Digest, Header, Run, State, StreamState, misfit};
+use crate::state::{Run, State, misfit};
 use builder::Map;
-use collect::{First, Last, Progress};
-use deal::Cuts;
-use lane::{Lane, Turns};
-use source::{Epochs, Source, Stream};
+use collect::Last;
+use source::Source;
 use std::fmt;
-use std::sync::Arc;
-use steps::Lengths;
 
 /// Reads, shuffles, maps and batches a dataset on threads, in an order that does not depend on them.
 ///
@@ -57,7 +55,7 @@ use steps::Lengths;
 ///
 /// An error comes out when it would be its turn, ahead of the samples that wait in the shuffle buffer of its stream or in
 /// the batch that is being filled, and iteration can go on after it. A panic of the map is the
-/// [`ErrorKind::Panicked`] of that one sample.
+/// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) of that one sample.
 ///
 /// # The sequence of a job
 ///
@@ -223,9 +221,9 @@ impl<T: Send + 'static> Loader<T> {
     /// [whole](State::merge).
     ///
     /// # Errors
-    /// [`ErrorKind::State`] with the difference, when the state is of other shards, another seed or another pipeline, and
-    /// what [`epoch`](Loader::epoch) would give as its first item. Shards that were open and have changed since are an
-    /// error of the first batch, after which there is none.
+    /// [`ErrorKind::State`](crate::ErrorKind::State) with the difference, when the state is of other shards, another seed
+    /// or another pipeline, and what [`epoch`](Loader::epoch) would give as its first item. Shards that were open and
+    /// have changed since are an error of the first batch, after which there is none.
     pub fn restore(&self, state: &State) -> Result<Batches<T>> {
         let run = match state.header().run {
             Run::Epoch(epoch) | Run::EpochRepeated(epoch) => self.one_epoch(epoch),
@@ -239,142 +237,6 @@ impl<T: Send + 'static> Loader<T> {
         }
         self.check(run)?;
         self.start(header, Some(state))
-    }
-
-    fn one_epoch(&self, epoch: u64) -> Run {
-        match self.last {
-            Last::Repeat => Run::EpochRepeated(epoch),
-            _ => Run::Epoch(epoch),
-        }
-    }
-
-    fn begin(&self, run: Run) -> Batches<T> {
-        let header = self.header(run);
-        let state = State::new(Arc::new(header.clone()), 0, 0, Arc::default());
-        let batches = self.check(run).and_then(|()| self.start(header, None));
-        batches.unwrap_or_else(|error| Batches::failed(error, state))
-    }
-
-    /// Whether the options make sense.
-    fn check(&self, run: Run) -> Result<()> {
-        let config = |what: &str| Err(ErrorKind::Config(what.into()).into());
-        let recipes = &self.items.recipes;
-        let Some(first) = recipes.first() else { return config("a mix of no datasets") };
-        for recipe in recipes {
-            let (dataset, other) = (&recipe.dataset, &first.dataset);
-            if dataset.plan().streams() != other.plan().streams() || dataset.streams() != other.streams() {
-                return config(
-                    "datasets with other streams cannot be mixed: give all of them the same `streams` and topology",
-                );
-            }
-            if recipe.shuffle_bytes == 0 {
-                return config("a shuffle buffer of 0 bytes: give it the size of many samples");
-            }
-            if recipe.repeats == 0 {
-                return config("0 epochs of a dataset: leave it out, or repeat it at least once");
-            }
-        }
-        if self.batch == 0 {
-            return config("batches of 0 items: the size must be at least 1");
-        }
-        if self.prefetch == 0 {
-            return config("0 batches ahead: threads need room for at least 1");
-        }
-        if matches!(run, Run::EpochRepeated(_)) && (recipes.len() > 1 || self.lengths().is_none()) {
-            return config("`repeat` takes a single dataset, with an index, and not resampled");
-        }
-        Ok(())
-    }
-
-    fn start(&self, header: Header, state: Option<&State>) -> Result<Batches<T>> {
-        let (stop, run) = (Stop::default(), header.run);
-        let mine = self.streams().to_vec();
-        let streams = self.begins(&mine, state)?;
-        let first = self.first_item(run, &stop);
-        let mut lanes = Vec::with_capacity(mine.len());
-        for (lane, &stream) in mine.iter().enumerate() {
-            let at = |number: usize| &streams[number * mine.len() + lane];
-            let sources = self.items.recipes.iter().enumerate().map(|(number, recipe)| {
-                let epochs = match run {
-                    Run::EpochRepeated(epoch) => Epochs::Again(epoch),
-                    Run::EpochsFrom(first) => Epochs::From(first, None),
-                    Run::Epoch(epoch) => {
-                        Epochs::From(epoch.saturating_mul(recipe.repeats), Some(recipe.repeats))
-                    }
-                };
-                let stream = Stream {
-                    dataset: recipe.dataset.clone(),
-                    stream,
-                    shuffle: recipe.shuffle,
-                    shuffle_bytes: recipe.shuffle_bytes,
-                    epochs,
-                    stop: stop.clone(),
-                    number: number * header.streams + stream,
-                };
-                Source::new(stream, Some(at(number)))
-            });
-            let weights = self.items.recipes.iter().map(|recipe| recipe.weight).collect();
-            let turns = Turns::new(weights, self.first().map_or(0, Dataset::seed), stream)?;
-            let taken = (0..self.items.recipes.len()).map(|number| at(number).digest.samples()).sum();
-            lanes.push(Lane::new(sources.collect(), turns, (stream, header.streams), taken));
-        }
-        let from = state.map_or(0, State::slots);
-        let all = (self.batch as u64).saturating_mul(self.reader().1 as u64);
-        let equal = |lengths: Lengths| lengths.equal(self.last, all, from);
-        let cuts = match (run, self.last) {
-            (Run::EpochsFrom(_), _) => Cuts::Places,
-            (_, last) => match (self.lengths().and_then(equal), last) {
-                (Some(steps), _) => Cuts::Steps(steps),
-                (None, Last::Partial(Partial::Drop)) => Cuts::Full,
-                (None, _) => Cuts::Places,
-            },
-        };
-        let progress =
-            Progress::new(Arc::new(header), (from, state.map_or(0, State::batches)), mine.len(), streams);
-        Ok(Batches::new(self, lanes, stop, cuts, first, progress))
-    }
-
-    /// Reads the first item of the epoch again that this rank has.
-    fn first_item(&self, run: Run, stop: &Stop) -> First<T> {
-        let recipe = self.items.recipes.first().cloned();
-        let (streams, stop, epoch) = (self.streams().to_vec(), stop.clone(), run.epoch());
-        Box::new(move || {
-            let recipe = recipe.as_ref()?;
-            let epoch = epoch.saturating_mul(recipe.repeats);
-            streams.iter().find_map(|stream| {
-                let reader = recipe.dataset.read(epoch, *stream).stopped_by(stop.clone(), usize::MAX);
-                let sample = reader.filter_map(Result::ok).next()?;
-                Some(batches::map_one(&recipe.map, sample))
-            })
-        })
-    }
-
-    /// Where the streams of this rank begin, by dataset and stream.
-    fn begins(&self, mine: &[usize], state: Option<&State>) -> Result<Vec<StreamState>> {
-        let numbers = 0..self.items.recipes.len();
-        let all = numbers.flat_map(|dataset| mine.iter().map(move |stream| (dataset, *stream)));
-        all.map(|(dataset, stream)| match state {
-            Some(state) => match (state.stream(dataset, stream), state.header().run) {
-                (Some(at), Run::Epoch(_)) if at.pass >= self.items.recipes[dataset].repeats => {
-                    let (pass, what) = (at.pass, "passes, more than an epoch has: the state is damaged");
-                    Err(misfit(format!("dataset {dataset}, stream {stream} has ended {pass} {what}")))
-                }
-                (Some(at), _) => Ok(at.clone()),
-                (None, _) => Err(misfit(format!(
-                    "it has not stream {stream}, which this rank reads: merge the states of all ranks"
-                ))),
-            },
-            None => Ok(StreamState {
-                dataset,
-                stream,
-                pass: 0,
-                taken: 0,
-                length: None,
-                open: Arc::default(),
-                digest: Digest::default(),
-            }),
-        })
-        .collect()
     }
 }
 
@@ -392,48 +254,6 @@ impl<T> Loader<T> {
         let lengths = self.lengths()?;
         let equal = lengths.equal(self.last, (self.batch as u64).saturating_mul(ranks as u64), 0);
         equal.or_else(|| lengths.kept((rank, ranks), self.batch as u64))
-    }
-
-    fn first(&self) -> Option<&Dataset> {
-        self.items.recipes.first().map(|recipe| &recipe.dataset)
-    }
-
-    /// The streams that this rank reads.
-    fn streams(&self) -> &[usize] {
-        self.first().map_or(&[], Dataset::streams)
-    }
-
-    /// The number of this rank, or worker of a rank, and of how many.
-    fn reader(&self) -> (usize, usize) {
-        self.first().map_or((0, 1), |dataset| (dataset.topology().reader(), dataset.topology().readers()))
-    }
-
-    /// How many samples of an epoch each stream of the job has.
-    fn lengths(&self) -> Option<Lengths> {
-        let streams = self.first()?.plan().streams();
-        let length = |stream| {
-            let of = |recipe: &builder::Recipe<T>| {
-                recipe.dataset.plan().samples(stream)?.checked_mul(recipe.repeats)
-            };
-            self.items.recipes.iter().map(of).try_fold(0u64, |sum, samples| sum.checked_add(samples?))
-        };
-        (0..streams).map(length).collect::<Option<_>>().map(Lengths)
-    }
-
-    /// What a state of this loader says of it.
-    fn header(&self, run: Run) -> Header {
-        let datasets = self.items.recipes.iter().map(|recipe| {
-            let mut header = recipe.dataset.header();
-            header.shuffle = recipe.shuffle;
-            header.shuffle_bytes = Some(recipe.shuffle_bytes).filter(|bytes| *bytes != usize::MAX);
-            (header.weight, header.repeats) = (recipe.weight, recipe.repeats);
-            header
-        });
-        Header {
-            streams: self.first().map_or(0, |dataset| dataset.plan().streams()),
-            run,
-            datasets: datasets.collect(),
-        }
     }
 }
 
