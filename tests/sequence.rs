@@ -410,18 +410,35 @@ fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestC
 
 /// How many cases are tried, unless `SHARDSTREAM_CASES` says how many.
 const CASES: u32 = 1000;
+/// So many runs share them.
+const RUNS: u32 = 2;
 
-#[test]
-fn any_team_stopped_anywhere_sees_the_one_sequence() {
-    // Each run tries other cases; a failure prints the seed, and the smallest job that fails.
+/// Each time other cases are tried; a failure prints the seed, and the smallest job that fails.
+fn try_jobs(run: u32) {
     let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
-    let seed = number("SHARDSTREAM_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
-    let cases = number("SHARDSTREAM_CASES").map_or(CASES, |cases| cases as u32);
-    let config =
-        Config { cases, rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() };
+    let seed = number("SHARDSTREAM_SEED").unwrap_or_else(|| RandomState::new().hash_one(run));
+    let cases = number("SHARDSTREAM_CASES").map_or(CASES, |cases| cases as u32) / RUNS;
     println!("{cases} cases, SHARDSTREAM_SEED={seed}");
+    let seed_of_run = seed.wrapping_add(u64::from(run));
+    let config = Config {
+        cases,
+        rng_seed: RngSeed::Fixed(seed_of_run),
+        failure_persistence: None,
+        ..Config::default()
+    };
     let result = TestRunner::new(config).run(&cases_of_jobs(), |(job, teams, stop)| holds(&job, teams, stop));
     if let Err(error) = result {
         panic!("with SHARDSTREAM_SEED={seed}: {error}");
     }
+}
+
+#[test]
+fn any_team_stopped_anywhere_sees_the_one_sequence() {
+    try_jobs(0);
+}
+
+/// More of the same, on another core.
+#[test]
+fn any_other_team_does_so_too() {
+    try_jobs(1);
 }
