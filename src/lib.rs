@@ -19,6 +19,7 @@
 //! | all of the above as one | [`dataset`] | the samples of this rank |
 //! | items | [`adapters`], [`codec`], [`image`] | shuffle, decode, map, batch, mix |
 //! | threads | [`loader`] | all of it, ahead of the trainer |
+//! | stop and go on | [`mod@state`] | where a job stands, on any number of ranks |
 //! | the other direction | [`mod@write`] | shards that read back as they are |
 //!
 //! # A first pipeline
@@ -65,8 +66,8 @@
 //!
 //! # What is random, and what is not
 //!
-//! The order of an epoch depends on the list of shards, the seed, the epoch, the number of logical streams and the
-//! bounds of the shuffle buffer. It does not depend on ranks, threads, time or the network. Augmentations take their
+//! The order of an epoch depends on the list of shards and their index, the seed, the epoch, the number of logical streams
+//! and the bounds of the shuffle buffer. It does not depend on ranks, threads, time or the network. Augmentations take their
 //! numbers from [`Sample::rng`], which depends on the seed, the epoch and the sample.
 //!
 //! # Features
