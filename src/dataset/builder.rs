@@ -6,7 +6,7 @@ use crate::index::{Index, ShardIndex};
 use crate::plan::{Plan, check_enough};
 use crate::shards::{ShardList, glob};
 use crate::state::hash_texts;
-use crate::store::{Store, redacted};
+use crate::store::{Store, is_local, redacted};
 use crate::tar::Limits;
 use crate::topology::Topology;
 use std::iter;
@@ -224,10 +224,19 @@ impl DatasetBuilder {
         };
         let plan = plan.shuffled(self.shuffle).resampled(self.resample);
         let streams = plan.streams_of(&topology)?.collect();
-        let names = names(&shards, &numbers);
-        let (seed, limits) = (self.seed, self.limits);
-        let inner = Inner { shards, numbers, index, store, plan, streams, topology, seed, names, limits };
-        Ok(Dataset(Arc::new(inner)))
+        Ok(Dataset(Arc::new(Inner {
+            names: names(&shards, &numbers),
+            fingerprint: index.as_deref().map(fingerprint),
+            shards,
+            numbers,
+            index,
+            store,
+            plan,
+            streams,
+            topology,
+            seed: self.seed,
+            limits: self.limits,
+        })))
     }
 }
 
@@ -242,6 +251,17 @@ fn indexed(index: &Index, shards: &ShardList, numbers: &[usize]) -> Result<Vec<S
         })
     })
     .collect()
+}
+
+/// Stands for what an index says of the shards. Ranks may have copies of their own, with other times of writing.
+fn fingerprint(index: &[ShardIndex]) -> String {
+    let shown = |shard: &ShardIndex| {
+        let bytes = shard.bytes().map_or("?".into(), |bytes| bytes.to_string());
+        let version = shard.version().filter(|_| !is_local(shard.url())).unwrap_or_default();
+        format!("{} {bytes} {version}", shard.samples())
+    };
+    let texts: Vec<String> = index.iter().map(shown).collect();
+    format!("{:016x}", hash_texts(texts.iter().map(String::as_str)))
 }
 
 /// What stands for the names of the shards that are read, and for their numbers, which the samples' random numbers depend

@@ -15,8 +15,8 @@ use crate::index::ShardIndex;
 use crate::plan::{Plan, Slice};
 use crate::sample::Position;
 use crate::shards::ShardList;
-use crate::state::{DatasetHeader, Digest, Order, hash_texts};
-use crate::store::{Store, is_local};
+use crate::state::{DatasetHeader, Digest, Order};
+use crate::store::Store;
 use crate::tar::Limits;
 use crate::topology::Topology;
 use std::fmt;
@@ -70,6 +70,8 @@ struct Inner {
     seed: u64,
     /// Stands for the names of the shards.
     names: u64,
+    /// Stands for what the index says of them.
+    fingerprint: Option<String>,
     limits: Limits,
 }
 
@@ -157,7 +159,7 @@ impl Dataset {
             seed: self.0.seed,
             shards: plan.shards(),
             names: self.0.names,
-            index: self.0.index.as_deref().map(fingerprint),
+            index: self.0.fingerprint.clone(),
             order,
             shuffle: 0,
             shuffle_bytes: None,
@@ -180,6 +182,9 @@ impl Dataset {
     ///
     /// After an error the iteration goes on: with the next sample of the shard, or with the next shard where the
     /// rest of one can't be read. Stop at the first error (`?`) unless you mean to do without samples.
+    ///
+    /// A [`Loader`](crate::Loader) gives the same samples in the same order as long as there is no error, which takes a turn
+    /// here and none there.
     pub fn samples(&self, epoch: u64) -> Mix<ShardReader> {
         round_robin(self.readers(epoch)).longest()
     }
@@ -192,17 +197,6 @@ impl Dataset {
     fn readers(&self, epoch: u64) -> impl Iterator<Item = ShardReader> {
         self.streams().iter().map(move |&stream| self.read(epoch, stream))
     }
-}
-
-/// Stands for what an index says of the shards. Ranks may have copies of their own, with other times of writing.
-fn fingerprint(index: &[ShardIndex]) -> String {
-    let shown = |shard: &ShardIndex| {
-        let bytes = shard.bytes().map_or("?".into(), |bytes| bytes.to_string());
-        let version = shard.version().filter(|_| !is_local(shard.url())).unwrap_or_default();
-        format!("{} {bytes} {version}", shard.samples())
-    };
-    let texts: Vec<String> = index.iter().map(shown).collect();
-    format!("{:016x}", hash_texts(texts.iter().map(String::as_str)))
 }
 
 impl fmt::Debug for Dataset {

@@ -88,8 +88,8 @@ impl SampleParser {
     /// # Errors
     /// Damage to the archive, as from [`Walker::next`](super::Walker::next): the sample in hand is not given out, and
     /// [`Parsed::End`] comes next. A fault of one sample only ([`DuplicateMember`](crate::ErrorKind::DuplicateMember),
-    /// [`ScatteredSample`](crate::ErrorKind::ScatteredSample), a link in place of a file, a name that is not UTF-8): that sample is not given
-    /// out, and the next one comes next.
+    /// [`ScatteredSample`](crate::ErrorKind::ScatteredSample), a link in place of a file, a name that is not UTF-8): that
+    /// sample is not given out, and the next one comes next.
     #[allow(clippy::should_implement_trait)] // It asks for input in between, which no iterator can.
     pub fn next(&mut self) -> Result<Parsed> {
         Ok(match self.0.next()? {

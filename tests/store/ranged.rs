@@ -44,17 +44,20 @@ fn a_small_range_is_one_request_whatever_is_known_of_the_object() {
     }
 }
 
+/// A store of one honest object that has no version.
+fn unversioned(content: &Bytes) -> (Arc<Scripted>, Store) {
+    let content = content.clone();
+    scripted(move |_, options| {
+        let mut response = honest(&content, options);
+        response.version = None;
+        Ok(response)
+    })
+}
+
 #[test]
 fn a_range_at_the_end_is_one_request_of_an_object_of_known_size() {
     let bytes = content(4500);
-    let (source, store) = scripted({
-        let bytes = bytes.clone();
-        move |_, options| {
-            let mut response = honest(&bytes, options);
-            response.version = None;
-            Ok(response)
-        }
-    });
+    let (source, store) = unversioned(&bytes);
     let tail = store.open_range("test://a", 4400..5000).unwrap().read_all().unwrap();
     assert_eq!(tail, bytes[4400..]);
     assert_eq!(asked(&source), vec![Range { start: 4400, end: 5000 }]);
@@ -181,14 +184,7 @@ fn a_source_without_ranges_is_read_up_to_the_end_of_the_range() {
 #[test]
 fn an_unversioned_object_is_read_in_one_go_for_a_large_range() {
     let bytes = content(4500);
-    let (source, store) = scripted({
-        let bytes = bytes.clone();
-        move |_, options| {
-            let mut response = honest(&bytes, options);
-            response.version = None;
-            Ok(response)
-        }
-    });
+    let (source, store) = unversioned(&bytes);
     assert_eq!(store.open_range("test://a", 500..4000).unwrap().read_all().unwrap(), bytes[500..4000]);
     let ranges: Vec<_> =
         source.requests.lock().unwrap().iter().map(|request| request.range.clone()).collect();
