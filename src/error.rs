@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The result of anything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -168,6 +169,25 @@ pub enum ErrorKind {
     /// The object store reported an error.
     #[error("object store error")]
     Store(#[source] Source),
+    /// The store asks its clients to slow down, or is not available for a while.
+    #[error("the store is busy{}", pause(*retry_after))]
+    Busy {
+        /// How long the store asks to wait before the next try.
+        retry_after: Option<Duration>,
+        /// What it said.
+        source: Source,
+    },
+    /// The bytes of an object do not have the checksum that its store keeps of them.
+    #[error(
+        "the object is damaged, or was damaged on the way: its checksum should be {expected} and is {received}; samples \
+         of it that came before this error may be wrong"
+    )]
+    Damaged {
+        /// The checksum that the store keeps.
+        expected: String,
+        /// The checksum of the bytes that came.
+        received: String,
+    },
     /// Reading was stopped by a [`Stopper`](crate::store::Stopper) before the end.
     #[error("the reading was stopped")]
     Stopped,
@@ -267,6 +287,11 @@ pub enum ErrorKind {
 /// The width at which a right-aligned caret stands under byte `position` of `pattern`.
 fn column(pattern: &str, position: usize) -> usize {
     1 + pattern.char_indices().take_while(|(at, _)| *at < position).count()
+}
+
+/// How long a store asks to wait, if it does.
+fn pause(time: Option<Duration>) -> String {
+    time.map_or_else(String::new, |time| format!(": it asks to wait {time:?}"))
 }
 
 /// What to do when a field holds `found` where `wanted` was asked for.

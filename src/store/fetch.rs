@@ -5,6 +5,7 @@
 //! never holds a connection open. What is in flight bounds the memory.
 
 use super::body::ObjectCell;
+use super::report::Meter;
 use super::runtime::{self, Task};
 use super::source::{GetOptions, GetResponse, ObjectVersion, Source};
 use crate::{Error, ErrorKind, Result};
@@ -35,17 +36,9 @@ impl Default for Limits {
     }
 }
 
-/// The bytes `wanted` of the object at `url`, which must not be an empty range; the whole object is all that there may
-/// be. Nothing is requested before the first poll; any executor can poll. `told` is told what the first answer says of
-/// the object.
-pub(super) fn fetch(
-    source: Arc<dyn Source>,
-    url: Arc<str>,
-    wanted: Range<u64>,
-    limits: Limits,
-    told: ObjectCell,
-) -> BoxStream<'static, Result<Bytes>> {
-    let object = Arc::new(Object { source, url, wanted, limits, told });
+/// The bytes of an object that are wanted. Nothing is requested before the first poll; any executor can poll.
+pub(super) fn fetch(object: Object) -> BoxStream<'static, Result<Bytes>> {
+    let object = Arc::new(object);
     stream::once(async { runtime::spawn(open(object))?.await })
         .map_ok(|ring| {
             stream::try_unfold(ring, async |mut ring| Ok(ring.next().await?.map(|chunk| (chunk, ring))))
@@ -54,13 +47,19 @@ pub(super) fn fetch(
         .boxed()
 }
 
-#[derive(Debug)]
-struct Object {
-    source: Arc<dyn Source>,
-    url: Arc<str>,
-    wanted: Range<u64>,
-    limits: Limits,
-    told: ObjectCell,
+/// What is to be read.
+#[derive(Debug, Clone)]
+pub(super) struct Object {
+    pub(super) source: Arc<dyn Source>,
+    pub(super) url: Arc<str>,
+    /// Not an empty range; the whole object is all that there may be.
+    pub(super) wanted: Range<u64>,
+    /// What the object must be, if not whatever it is now.
+    pub(super) expected: Option<ObjectVersion>,
+    pub(super) limits: Limits,
+    /// Is told what the first answer says of the object.
+    pub(super) told: ObjectCell,
+    pub(super) meter: Arc<Meter>,
 }
 
 impl Object {

@@ -89,7 +89,7 @@ fn answer(response: Response, range: Option<Range<u64>>, size: Option<u64>) -> G
     let version = version(response.headers());
     let size = if range.is_some() { size } else { response.content_length() };
     let body = response.bytes_stream().map_err(fault).boxed();
-    GetResponse { size, range, version, body }
+    GetResponse { size, range, version, checksum: None, body }
 }
 
 /// The ETag, or else the modification time.

@@ -19,6 +19,8 @@
 //! object as it was at one moment, or an error. No message shows passwords or the query of a signed URL.
 
 mod body;
+mod buffer;
+mod checksum;
 mod cloud;
 mod decompress;
 mod fetch;
@@ -27,21 +29,24 @@ mod http;
 mod local;
 mod location;
 mod object;
+mod report;
 mod runtime;
 mod source;
 mod upload;
 
 pub(crate) use body::ObjectCell;
 pub use body::{Body, Stopper};
+pub use checksum::Checksum;
 pub(crate) use location::{file_name, is_local, redacted};
 pub use object_store;
+pub use report::{SourceReport, StoreReport};
 pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
 pub use upload::ObjectWriter;
 
 use crate::{Error, ErrorKind, Result};
 use body::Chunks;
 use decompress::Compression;
-use fetch::Limits;
+use fetch::{Limits, Object};
 use futures::stream::TryStreamExt;
 use local::{FileChunks, LocalWriter};
 use object::ObjectSource;
@@ -136,10 +141,15 @@ impl Store {
         let chunks = match self.place(url)? {
             _ if range.is_empty() => Chunks::Blocking(Box::new(std::iter::empty())),
             Place::Local(path) => Chunks::Blocking(Box::new(FileChunks::new(path, range, object.clone()))),
-            Place::Source(source) => {
-                let limits = self.0.limits;
-                Chunks::Stream(fetch::fetch(source, url.into(), range, limits, object.clone()))
-            }
+            Place::Source(source) => Chunks::Stream(fetch::fetch(Object {
+                source,
+                url: url.into(),
+                wanted: range,
+                expected: None,
+                limits: self.0.limits,
+                told: object.clone(),
+                meter: Arc::default(),
+            })),
         };
         Ok(Body::new(chunks).part_of(object, start).named(location::redacted(url)))
     }

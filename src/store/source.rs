@@ -1,5 +1,6 @@
 //! The seam between the readers of shards and the places they lie in.
 
+use super::checksum::Checksum;
 use crate::{ErrorKind, Result};
 use bytes::Bytes;
 use futures::future::{self, BoxFuture, FutureExt};
@@ -15,7 +16,8 @@ use std::ops::Range;
 /// streams are polled on a tokio runtime of the crate's own, with timers and I/O enabled.
 ///
 /// What an error's [`kind`](crate::Error::kind) says decides what happens next: after [`ErrorKind::Io`], a fault that
-/// may pass by itself, the request is tried again; every other kind is final.
+/// may pass by itself, and after [`ErrorKind::Busy`] the request is tried again; every other kind is final. A source need
+/// not try again itself, and need not watch the time: an answer that does not come, or stops coming, is given up.
 pub trait Source: fmt::Debug + Send + Sync + 'static {
     /// Reads an object or a range of it. `url` is whole, with the prefix under which the source is registered.
     ///
@@ -73,6 +75,9 @@ pub struct GetResponse {
     /// What tells this version of the object from others (an ETag, generation or modification time), if anything
     /// does. An object without a version is never read in more than one request.
     pub version: Option<String>,
+    /// The checksum of the whole object, whatever range the body holds, if it is known. It is compared where the whole
+    /// object is read.
+    pub checksum: Option<Checksum>,
     /// The bytes. The chunks become the [`Bytes`] that samples share: 64 KiB and more work best.
     pub body: BoxStream<'static, Result<Bytes>>,
 }
@@ -81,7 +86,7 @@ impl GetResponse {
     /// An answer that holds the whole object, of unknown size and version.
     #[must_use]
     pub fn new(body: BoxStream<'static, Result<Bytes>>) -> Self {
-        Self { size: None, range: None, version: None, body }
+        Self { size: None, range: None, version: None, checksum: None, body }
     }
 
     /// Says how many bytes the whole object has.
@@ -104,6 +109,13 @@ impl GetResponse {
         self.version = Some(version.into());
         self
     }
+
+    /// Says what the checksum of the whole object is.
+    #[must_use]
+    pub fn with_checksum(mut self, checksum: Checksum) -> Self {
+        self.checksum = Some(checksum);
+        self
+    }
 }
 
 impl fmt::Debug for GetResponse {
@@ -112,6 +124,7 @@ impl fmt::Debug for GetResponse {
             .field("size", &self.size)
             .field("range", &self.range)
             .field("version", &self.version)
+            .field("checksum", &self.checksum)
             .finish_non_exhaustive()
     }
 }

@@ -1,0 +1,116 @@
+//! Buffers that are used again and again: memory that was never touched before costs more than the copy into it.
+
+use bytes::Bytes;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, PoisonError};
+
+/// Bytes that one buffer holds: few enough that what was read is still in the core's cache when it is parsed, and many
+/// enough that few samples straddle two buffers.
+pub(super) const SIZE: usize = 512 << 10;
+
+/// Bytes of which idle buffers keep at most so many.
+const IDLE: usize = 64 << 20;
+
+static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+/// An empty vector with room for [`SIZE`] bytes, which is not to grow beyond.
+#[derive(Debug)]
+pub(super) struct Buffer(Vec<u8>);
+
+impl Buffer {
+    /// One that has been used before, if there is one: the last, which may still be in a cache.
+    pub(super) fn take() -> Self {
+        let used = POOL.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Buffer(used.unwrap_or_else(|| Vec::with_capacity(SIZE)))
+    }
+
+    /// What was written, to be shared. The buffer can be taken again when the last share of it is gone.
+    pub(super) fn freeze(mut self) -> Bytes {
+        if self.0.len() < SIZE / 8 {
+            // A few bytes that someone keeps should not keep a whole buffer.
+            return Bytes::copy_from_slice(&self.0);
+        }
+        Bytes::from_owner(Shared(std::mem::take(&mut self.0)))
+    }
+}
+
+impl Deref for Buffer {
+    type Target = Vec<u8>;
+
+    fn deref(&self) -> &Vec<u8> {
+        &self.0
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.0
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        give_back(std::mem::take(&mut self.0));
+    }
+}
+
+struct Shared(Vec<u8>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        give_back(std::mem::take(&mut self.0));
+    }
+}
+
+fn give_back(mut bytes: Vec<u8>) {
+    if bytes.capacity() != SIZE {
+        return;
+    }
+    bytes.clear();
+    let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    if (pool.len() + 1) * SIZE <= IDLE {
+        pool.push(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_taken_again_when_nobody_shares_it() {
+        let mut buffer = Buffer::take();
+        buffer.resize(SIZE, 7);
+        let place = buffer.as_ptr();
+        let whole = buffer.freeze();
+        let part = whole.slice(9..17);
+        drop(whole);
+        assert_eq!(part, [7; 8][..]);
+        assert_eq!(part.as_ptr(), place.wrapping_add(9));
+        // Other tests use the pool at the same time: this one may not be the next, but it is empty again.
+        drop(part);
+        assert!(Buffer::take().is_empty());
+    }
+
+    #[test]
+    fn few_bytes_do_not_keep_a_buffer() {
+        let mut buffer = Buffer::take();
+        buffer.extend_from_slice(b"few");
+        let place = buffer.as_ptr();
+        let few = buffer.freeze();
+        assert_eq!(few, "few");
+        assert_ne!(few.as_ptr(), place);
+    }
+
+    #[test]
+    fn a_buffer_that_grew_is_not_kept() {
+        give_back(Vec::with_capacity(SIZE + 1));
+        assert_eq!(Buffer::take().capacity(), SIZE);
+    }
+}
