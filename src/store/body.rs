@@ -49,6 +49,14 @@ pub(super) enum Chunks {
     Blocking(Box<dyn Iterator<Item = Result<Bytes>> + Send>),
     /// A stream that any executor can poll.
     Stream(BoxStream<'static, Result<Bytes>>),
+    /// Such a stream that can begin earlier.
+    Ahead(Box<dyn Ahead>),
+}
+
+/// A stream whose work can begin before it is polled.
+pub(super) trait Ahead: Stream<Item = Result<Bytes>> + Send + Unpin {
+    /// Begins, if it has not begun.
+    fn begin(&mut self);
 }
 
 impl Body {
@@ -86,6 +94,13 @@ impl Body {
     pub(super) fn named(mut self, url: impl Into<Arc<str>>) -> Self {
         self.url = Some(url.into());
         self
+    }
+
+    /// Begins to ask for the bytes, as far as others leave room for it, so that they are there when they are read.
+    pub(crate) fn begin(&mut self) {
+        if let State::Idle(Chunks::Ahead(chunks)) = &mut self.state {
+            chunks.begin();
+        }
     }
 
     /// Says where in the object the body begins, and where its chunks tell which object that is.
@@ -153,6 +168,7 @@ impl Body {
         let chunks = match std::mem::replace(&mut self.state, State::Taken) {
             State::Idle(Chunks::Blocking(chunks)) => face(chunks),
             State::Idle(Chunks::Stream(chunks)) => chunks,
+            State::Idle(Chunks::Ahead(chunks)) => chunks.boxed(),
             State::Running(running) => return running,
             State::Taken => stream::empty().boxed(),
         };

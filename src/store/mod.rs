@@ -19,7 +19,9 @@
 //! object as it was at one moment, or an error. No message shows passwords or the query of a signed URL.
 
 mod body;
+mod budget;
 mod buffer;
+mod builder;
 mod checksum;
 mod cloud;
 mod decompress;
@@ -36,6 +38,9 @@ mod upload;
 
 pub(crate) use body::ObjectCell;
 pub use body::{Body, Stopper};
+pub use budget::Budget;
+pub(crate) use budget::Lane;
+pub use builder::StoreBuilder;
 pub use checksum::Checksum;
 pub(crate) use location::{file_name, is_local, redacted};
 pub use object_store;
@@ -50,8 +55,8 @@ use fetch::{Limits, Object};
 use futures::stream::TryStreamExt;
 use local::{FileChunks, LocalWriter};
 use object::ObjectSource;
-use object_store::ObjectStore;
-use std::collections::HashMap;
+use report::Meter;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
@@ -81,6 +86,9 @@ pub struct Store(Arc<Inner>);
 
 struct Inner {
     limits: Limits,
+    budget: Budget,
+    /// Counters, by what stands before the key in the URL.
+    meters: Mutex<BTreeMap<String, Arc<Meter>>>,
     /// The caller's sources, with the beginnings of the URLs they serve, longest first.
     registered: Vec<(String, Arc<dyn Source>)>,
     /// Clients made from the environment, by what stands before the key in the URL.
@@ -97,7 +105,7 @@ impl Default for Store {
 impl Store {
     /// Begins a store with sources or limits of the caller's own.
     pub fn builder() -> StoreBuilder {
-        StoreBuilder { limits: Limits::default(), registered: Vec::new() }
+        StoreBuilder::new()
     }
 
     /// Opens the object at `url` for reading.
@@ -109,9 +117,14 @@ impl Store {
     /// [`ErrorKind::UnsupportedScheme`] and [`ErrorKind::UnsupportedCompression`], which name the feature that is
     /// missing, and errors in the URL or in the settings of its client.
     pub fn open(&self, url: &str) -> Result<Body> {
+        self.open_in(&self.lane(), url)
+    }
+
+    /// [`open`](Store::open), after all that was opened in this lane before.
+    pub(crate) fn open_in(&self, lane: &Lane, url: &str) -> Result<Body> {
         let open = || {
             let compression = Compression::of(url)?;
-            Ok(self.stored(url, 0..u64::MAX)?.compressed(compression))
+            Ok(self.stored(lane, url, 0..u64::MAX)?.compressed(compression))
         };
         open().map_err(|error: Error| error.in_shard(location::redacted(url)))
     }
@@ -128,28 +141,69 @@ impl Store {
     /// As for [`open`](Store::open), and [`ErrorKind::Unsupported`] for an object that is decompressed while it is
     /// read: its bytes have no place of their own.
     pub fn open_range(&self, url: &str, range: Range<u64>) -> Result<Body> {
+        self.open_range_in(&self.lane(), url, range)
+    }
+
+    /// [`open_range`](Store::open_range), after all that was opened in this lane before.
+    pub(crate) fn open_range_in(&self, lane: &Lane, url: &str, range: Range<u64>) -> Result<Body> {
         let open = || match Compression::of(url)? {
             Some(_) => Err(ErrorKind::Unsupported("a range of a compressed object".into()).into()),
-            None => self.stored(url, range),
+            None => self.stored(lane, url, range),
         };
         open().map_err(|error: Error| error.in_shard(location::redacted(url)))
     }
 
+    /// What is opened in a lane is read one after the other, and asked for in this order.
+    pub(crate) fn lane(&self) -> Lane {
+        self.0.budget.lane()
+    }
+
+    /// What has been transferred since this store was made, from each place: bytes, requests, faults and waiting times.
+    ///
+    /// ```
+    /// # let store = shardstream::store::Store::default();
+    /// let before = store.report();
+    /// // … an epoch …
+    /// println!("{}", store.report().since(&before));
+    /// ```
+    #[must_use]
+    pub fn report(&self) -> StoreReport {
+        let meters = self.0.meters.lock().unwrap_or_else(PoisonError::into_inner);
+        StoreReport { sources: meters.iter().map(|(base, meter)| meter.report(base.clone())).collect() }
+    }
+
+    /// Whether both are the same store: one is a clone of the other.
+    pub(crate) fn is(&self, other: &Store) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The counters of the place that `url` lies in.
+    fn meter(&self, url: &str) -> Arc<Meter> {
+        let registered = self.registered(url).map(|(base, _)| base.as_str());
+        let base = registered.unwrap_or_else(|| location::authority(url));
+        let mut meters = self.0.meters.lock().unwrap_or_else(PoisonError::into_inner);
+        match meters.get(base) {
+            Some(meter) => Arc::clone(meter),
+            None => Arc::clone(meters.entry(location::redacted(base).into_owned()).or_default()),
+        }
+    }
+
     /// The bytes `range` of the object as they are stored.
-    fn stored(&self, url: &str, range: Range<u64>) -> Result<Body> {
+    fn stored(&self, lane: &Lane, url: &str, range: Range<u64>) -> Result<Body> {
         let (object, start) = (ObjectCell::default(), range.start);
         let chunks = match self.place(url)? {
             _ if range.is_empty() => Chunks::Blocking(Box::new(std::iter::empty())),
             Place::Local(path) => Chunks::Blocking(Box::new(FileChunks::new(path, range, object.clone()))),
-            Place::Source(source) => Chunks::Stream(fetch::fetch(Object {
+            Place::Source(source) => Chunks::Ahead(Box::new(fetch::fetch(Object {
                 source,
                 url: url.into(),
                 wanted: range,
                 expected: None,
                 limits: self.0.limits,
                 told: object.clone(),
-                meter: Arc::default(),
-            })),
+                meter: self.meter(url),
+                place: lane.next_object(),
+            }))),
         };
         Ok(Body::new(chunks).part_of(object, start).named(location::redacted(url)))
     }
@@ -165,7 +219,7 @@ impl Store {
         let stat = || match self.place(url)? {
             Place::Local(path) => local::stat(&path),
             Place::Source(_) => {
-                let mut body = self.stored(url, 0..1)?;
+                let mut body = self.stored(&self.lane(), url, 0..1)?;
                 body.try_for_each(|chunk| chunk.map(drop))?;
                 Ok(body.object().unwrap_or_default())
             }
@@ -230,12 +284,17 @@ impl Store {
         }
     }
 
-    fn place(&self, url: &str) -> Result<Place> {
+    /// The source that the caller gave for this URL.
+    fn registered(&self, url: &str) -> Option<&(String, Arc<dyn Source>)> {
         let serves = |base: &str| {
             let rest = url.strip_prefix(base);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        if let Some((_, source)) = self.0.registered.iter().find(|(base, _)| serves(base)) {
+        self.0.registered.iter().find(|(base, _)| serves(base))
+    }
+
+    fn place(&self, url: &str) -> Result<Place> {
+        if let Some((_, source)) = self.registered(url) {
             return Ok(Place::Source(Arc::clone(source)));
         }
         if url.starts_with("pipe:") {
@@ -319,80 +378,5 @@ impl fmt::Debug for Store {
             .field("limits", &self.0.limits)
             .field("registered", &registered)
             .finish_non_exhaustive()
-    }
-}
-
-/// Settings of a [`Store`].
-///
-/// ```
-/// use shardstream::store::{Store, object_store::memory::InMemory};
-/// use std::sync::Arc;
-///
-/// let store = Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build();
-/// store.create("mem://a/b.txt")?.finish()?;
-/// assert_eq!(store.list("mem://a")?[0].url, "mem://a/b.txt");
-/// # Ok::<_, shardstream::Error>(())
-/// ```
-#[derive(Clone)]
-#[must_use]
-pub struct StoreBuilder {
-    limits: Limits,
-    registered: Vec<(String, Arc<dyn Source>)>,
-}
-
-impl StoreBuilder {
-    /// Serves all URLs that begin with `prefix` from `source`: a scheme (`hf` or `hf://`) or more (`gs://bucket`).
-    ///
-    /// The longest prefix wins, and any prefix wins over the built-in clients.
-    pub fn with_source(mut self, prefix: &str, source: Arc<dyn Source>) -> Self {
-        self.registered.push((base_of(prefix), source));
-        self
-    }
-
-    /// Serves all URLs that begin with `prefix` from `store`, with the rest of the URL as the key.
-    pub fn with_object_store(self, prefix: &str, store: Arc<dyn ObjectStore>) -> Self {
-        let source = ObjectSource::new(base_of(prefix), store);
-        self.with_source(prefix, Arc::new(source))
-    }
-
-    /// How many bytes one request asks for; 8 MiB unless set.
-    pub fn range_size(mut self, bytes: u64) -> Self {
-        self.limits.range_size = bytes.max(1);
-        self
-    }
-
-    /// How many requests of one object are in flight; 4 unless set. With [`range_size`](StoreBuilder::range_size) it
-    /// bounds the memory that an open object takes.
-    pub fn ranges_in_flight(mut self, requests: usize) -> Self {
-        self.limits.ranges_in_flight = requests.max(1);
-        self
-    }
-
-    /// How often a request, or the rest of a range, is tried again after a fault that may pass; 5 unless set.
-    pub fn retries(mut self, retries: u32) -> Self {
-        self.limits.retries = retries;
-        self
-    }
-
-    /// The store.
-    #[must_use]
-    pub fn build(mut self) -> Store {
-        self.registered.sort_by_key(|(base, _)| std::cmp::Reverse(base.len()));
-        Store(Arc::new(Inner { limits: self.limits, registered: self.registered, clients: Mutex::default() }))
-    }
-}
-
-impl fmt::Debug for StoreBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreBuilder").field("limits", &self.limits).finish_non_exhaustive()
-    }
-}
-
-/// What stands before `/key` in the URLs of a prefix: `mem:/` for `mem` and `mem://`, `gs://bucket` for itself.
-fn base_of(prefix: &str) -> String {
-    let prefix = prefix.trim_end_matches('/');
-    match prefix.contains("://") {
-        true => prefix.to_owned(),
-        false => format!("{}:/", prefix.trim_end_matches(':')),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What has been transferred since a [`Store`](super::Store) was made, or [since](StoreReport::since) an earlier report.
@@ -174,6 +174,7 @@ pub(super) struct Meter {
     waited: AtomicU64,
     first_bytes: AtomicU64,
     active: Mutex<Active>,
+    pace: Mutex<Pace>,
 }
 
 #[derive(Debug, Default)]
@@ -182,6 +183,21 @@ struct Active {
     since: Option<Instant>,
     total: Duration,
 }
+
+/// How long answers take to begin, smoothed, and how far from that they usually are (RFC 6298), in seconds.
+#[derive(Debug, Default)]
+struct Pace {
+    answers: u32,
+    mean: f64,
+    deviation: f64,
+    /// Bytes that were asked for a second time.
+    hedged: u64,
+}
+
+/// Answers after which it is known how long they take.
+const KNOWN: u32 = 16;
+/// An answer is not late before this, however fast others were.
+const NEVER_LATE: Duration = Duration::from_millis(20);
 
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
@@ -217,20 +233,34 @@ impl Meter {
         self.throttled.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn hedged(&self) {
-        self.hedges.fetch_add(1, Relaxed);
+    /// How long after a request its answer is late: later than nearly all others. `None` before that is known.
+    pub(super) fn late(&self) -> Option<Duration> {
+        let pace = self.pace();
+        let late = Duration::from_secs_f64(pace.mean + 4.0 * pace.deviation);
+        (pace.answers >= KNOWN).then(|| late.max(NEVER_LATE))
+    }
+
+    /// Whether `bytes` may be asked for a second time, when no more than this `share` of all may be. Counts them if so.
+    pub(super) fn try_hedge(&self, bytes: u64, share: f64) -> bool {
+        let mut pace = self.pace();
+        let hedged = pace.hedged.saturating_add(bytes);
+        let may = hedged as f64 <= self.bytes.load(Relaxed) as f64 * share;
+        if may {
+            pace.hedged = hedged;
+            self.hedges.fetch_add(1, Relaxed);
+        }
+        may
     }
 
     pub(super) fn waited(&self, time: Duration) {
         self.waited.fetch_add(nanoseconds(time), Relaxed);
     }
 
-    /// Bytes that hedging may cost are a share of those received and of those wasted.
-    pub(super) fn received_and_wasted(&self) -> (u64, u64) {
-        (self.bytes.load(Relaxed), self.wasted.load(Relaxed))
+    fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn active(&self) -> std::sync::MutexGuard<'_, Active> {
+    fn active(&self) -> MutexGuard<'_, Active> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -268,6 +298,13 @@ impl Answering {
         let time = self.sent.elapsed();
         self.meter.answers.fetch_add(1, Relaxed);
         self.meter.first_bytes.fetch_add(nanoseconds(time), Relaxed);
+        let (mut pace, seconds) = (self.meter.pace(), time.as_secs_f64());
+        if pace.answers == 0 {
+            (pace.mean, pace.deviation) = (seconds, seconds / 2.0);
+        }
+        pace.deviation += ((seconds - pace.mean).abs() - pace.deviation) / 4.0;
+        pace.mean += (seconds - pace.mean) / 8.0;
+        pace.answers = pace.answers.saturating_add(1);
         time
     }
 }
@@ -321,6 +358,18 @@ mod tests {
         );
         let loud = SourceReport { retries: 2, cached: 3_000_000, ..quiet };
         assert!(loud.to_string().ends_with(", 2 retries, 3.0 MB from the cache"));
+    }
+
+    #[test]
+    fn only_a_share_is_asked_for_twice() {
+        let meter = Arc::new(Meter::default());
+        assert_eq!(meter.late(), None);
+        (0..KNOWN).for_each(|_| drop(meter.request().answered()));
+        assert_eq!(meter.late(), Some(NEVER_LATE));
+        meter.received(1000);
+        assert!(!meter.try_hedge(51, 0.05));
+        assert!(meter.try_hedge(30, 0.05) && meter.try_hedge(20, 0.05) && !meter.try_hedge(1, 0.05));
+        assert_eq!(report(&meter).total().hedges, 2);
     }
 
     #[test]

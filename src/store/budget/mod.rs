@@ -1,0 +1,350 @@
+//! What all readers of a process share: connections, and memory for bytes that were asked for and not read yet.
+
+mod schedule;
+mod tuner;
+
+use async_channel::{Receiver, Sender};
+use schedule::{Bounds, Place, Schedule};
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tuner::Tuner;
+
+/// How many connections and how much memory the reading of objects may take, for all that share this budget.
+///
+/// All stores of a process share one, [`Budget::process`], unless they are given another. How many of its connections
+/// are used is found out while reading: as many as bring more bytes. What a reader is waiting for is asked for even
+/// when the budget is used up, one range for each reader, so that readers never wait for each other.
+///
+/// ```
+/// use shardstream::store::{Budget, Store};
+///
+/// // A large machine: more connections, and more memory for what is on its way.
+/// let store = Store::builder().budget(Budget::new(256, 2 << 30)).build();
+/// # drop(store);
+/// ```
+#[derive(Clone)]
+pub struct Budget(Arc<Shared>);
+
+/// Connections that are used at most, unless set.
+const CONNECTIONS: usize = 64;
+/// Bytes that are asked for ahead of readers at most, unless set.
+const BYTES: u64 = 256 << 20;
+
+/// Bytes per request: what the time until an answer begins is small beside, between these two.
+const RANGE_SIZES: Range<u64> = 8 << 20..32 << 20;
+
+struct Shared {
+    bytes: u64,
+    lanes: AtomicU64,
+    /// Bytes received by all, and readers that wait.
+    received: AtomicU64,
+    waiting: AtomicUsize,
+    state: Mutex<State>,
+}
+
+struct State {
+    schedule: Schedule,
+    tuner: Tuner,
+    /// Who is told of the ranges of an object.
+    told: HashMap<Place, Sender<Grant>>,
+    first_byte: Duration,
+    range_size: u64,
+}
+
+impl Budget {
+    /// A budget of `connections` at a time, and of `bytes` that were asked for and have not been read yet.
+    #[must_use]
+    pub fn new(connections: usize, bytes: u64) -> Self {
+        let state = State {
+            schedule: Schedule::default(),
+            tuner: Tuner::new(connections),
+            told: HashMap::new(),
+            first_byte: Duration::ZERO,
+            range_size: RANGE_SIZES.start,
+        };
+        Budget(Arc::new(Shared {
+            bytes,
+            lanes: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            state: Mutex::new(state),
+        }))
+    }
+
+    /// The budget of this process: 64 connections and 256 MiB.
+    #[must_use]
+    pub fn process() -> Self {
+        static PROCESS: OnceLock<Budget> = OnceLock::new();
+        PROCESS.get_or_init(|| Budget::new(CONNECTIONS, BYTES)).clone()
+    }
+
+    /// A lane for objects that are read one after the other.
+    pub(super) fn lane(&self) -> Lane {
+        Lane(Arc::new(LaneInner {
+            budget: self.clone(),
+            lane: self.0.lanes.fetch_add(1, Relaxed),
+            objects: AtomicU64::new(0),
+        }))
+    }
+
+    pub(super) fn received(&self, bytes: usize) {
+        self.0.received.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// An answer began after this time, and brought its bytes at a rate that is seen at its end.
+    pub(super) fn answered(&self, first_byte: Duration) {
+        let mut state = self.state();
+        state.first_byte = match state.first_byte {
+            Duration::ZERO => first_byte,
+            before => (before * 7 + first_byte) / 8,
+        };
+    }
+
+    /// An answer of `bytes` took `time` after its first byte.
+    pub(super) fn completed(&self, bytes: u64, time: Duration) {
+        if bytes < RANGE_SIZES.start / 2 {
+            return;
+        }
+        let mut state = self.state();
+        // Of a request's time, waiting for the answer should be an eighth at most.
+        let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
+        let wanted = rate * 7.0 * state.first_byte.as_secs_f64();
+        let wanted = (wanted as u64).clamp(RANGE_SIZES.start, RANGE_SIZES.end);
+        state.range_size = (state.range_size * 7 + wanted) / 8;
+    }
+
+    /// A store asked to slow down.
+    pub(super) fn throttled(&self) {
+        self.state().tuner.throttled();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes something, and hands out what may be asked for then.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state();
+        let result = change(&mut state);
+        while let Some((place, range)) = state.next(self.0.bytes) {
+            let bytes = range.end - range.start;
+            let connection = Connection(Some(self.clone()));
+            let memory = Memory { budget: Some(self.clone()), place, bytes };
+            let grant = Grant { range, connection, memory };
+            let refused = match state.told.get(&place) {
+                Some(told) => told.try_send(grant).err().map(async_channel::TrySendError::into_inner),
+                None => Some(grant),
+            };
+            // Nobody listens any more when a reader is about to go: the schedule is told next.
+            if let Some(Grant { mut connection, mut memory, .. }) = refused {
+                // They would wait for the lock that is held here.
+                (connection.0, memory.budget) = (None, None);
+                state.schedule.received();
+                state.schedule.read(place, bytes);
+                state.schedule.remove(place);
+            }
+        }
+        let starved = state.schedule.crowded() && self.0.waiting.load(Relaxed) > 0;
+        let (received, first_byte) = (self.0.received.load(Relaxed), state.first_byte);
+        state.tuner.observe(Instant::now(), received, starved, first_byte);
+        result
+    }
+}
+
+impl State {
+    fn next(&mut self, bytes: u64) -> Option<(Place, Range<u64>)> {
+        self.schedule.next(Bounds {
+            connections: self.tuner.limit(),
+            bytes,
+            // In whole MiB: ranges that differ by a few bytes would only look odd.
+            range_size: self.range_size >> 20 << 20,
+        })
+    }
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("Budget")
+            .field("bytes", &self.0.bytes)
+            .field("connections", &state.schedule.connections())
+            .field("limit", &state.tuner.limit())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Objects that one reader reads one after the other: what it reads first is asked for first.
+#[derive(Clone)]
+pub(crate) struct Lane(Arc<LaneInner>);
+
+struct LaneInner {
+    budget: Budget,
+    lane: u64,
+    objects: AtomicU64,
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lane").field(&self.0.lane).finish()
+    }
+}
+
+impl Lane {
+    /// The place of the next object of the lane.
+    pub(super) fn next_object(&self) -> ObjectPlace {
+        let number = self.0.objects.fetch_add(1, Relaxed);
+        let place = Place { lane: self.0.lane, number };
+        ObjectPlace { budget: self.0.budget.clone(), place }
+    }
+}
+
+/// The place of an object among all that are read.
+#[derive(Debug)]
+pub(super) struct ObjectPlace {
+    pub(super) budget: Budget,
+    place: Place,
+}
+
+impl ObjectPlace {
+    /// Begins to ask for `ahead` of the object, `most` ranges at a time. Each range that may be requested comes out of
+    /// what this gives.
+    pub(super) fn ask(&self, ahead: Range<u64>, range_size: Option<u64>, most: usize) -> Receiver<Grant> {
+        let (sender, grants) = async_channel::unbounded();
+        self.budget.change(|state| {
+            state.told.insert(self.place, sender);
+            state.schedule.add(self.place, ahead, range_size, most);
+        });
+        grants
+    }
+
+    /// What is to be asked for from now on.
+    pub(super) fn go_on(&self, ahead: Range<u64>, most: usize) {
+        self.budget.change(|state| state.schedule.extend(self.place, ahead, most));
+    }
+
+    /// The reader waits for more of a range, until what this gives is dropped.
+    pub(super) fn wait(&self) -> Waiting<'_> {
+        self.budget.0.waiting.fetch_add(1, Relaxed);
+        Waiting(&self.budget)
+    }
+
+    /// The reader waits for the next range, which is to be asked for if it was not yet.
+    pub(super) fn wait_for_next(&self) -> Waiting<'_> {
+        let waiting = self.wait();
+        self.budget.change(|state| state.schedule.await_next(self.place));
+        waiting
+    }
+}
+
+impl Drop for ObjectPlace {
+    fn drop(&mut self) {
+        let told = self.budget.change(|state| {
+            state.schedule.remove(self.place);
+            state.told.remove(&self.place)
+        });
+        // What nobody has received of it gives back what it holds, which takes the lock again.
+        drop(told);
+    }
+}
+
+/// A reader that waits.
+#[derive(Debug)]
+pub(super) struct Waiting<'a>(&'a Budget);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.0.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A range that may be requested.
+#[derive(Debug)]
+pub(super) struct Grant {
+    pub(super) range: Range<u64>,
+    pub(super) connection: Connection,
+    pub(super) memory: Memory,
+}
+
+/// A connection of the budget; `None` when it has been given back.
+#[derive(Debug)]
+pub(super) struct Connection(Option<Budget>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(budget) = self.0.take() {
+            budget.change(|state| state.schedule.received());
+        }
+    }
+}
+
+/// Memory of the budget for the bytes of a range, until they have been read.
+#[derive(Debug)]
+pub(super) struct Memory {
+    budget: Option<Budget>,
+    place: Place,
+    bytes: u64,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Some(budget) = self.budget.take() {
+            budget.change(|state| state.schedule.read(self.place, self.bytes));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranges(grants: &Receiver<Grant>) -> Vec<Grant> {
+        std::iter::from_fn(|| grants.try_recv().ok()).collect()
+    }
+
+    #[test]
+    fn what_is_given_back_is_given_to_another() {
+        let budget = Budget::new(2, 100);
+        let (one, other) = (budget.lane().next_object(), budget.lane().next_object());
+        let asked = one.ask(0..30, Some(10), usize::MAX);
+        let first = ranges(&asked);
+        assert_eq!(first.iter().map(|grant| grant.range.clone()).collect::<Vec<_>>(), [0..10, 10..20]);
+        let others = other.ask(0..10, Some(10), usize::MAX);
+        assert!(ranges(&others).is_empty(), "both connections are in use");
+        drop(first);
+        assert_eq!((ranges(&others).len(), ranges(&asked).len()), (1, 1));
+    }
+
+    #[test]
+    fn whoever_goes_leaves_nothing_behind() {
+        let budget = Budget::new(8, 100);
+        for round in 0..3 {
+            let lane = budget.lane();
+            let object = lane.next_object();
+            let asked = object.ask(0..1000, Some(10), usize::MAX);
+            let held = asked.try_recv().unwrap();
+            match round {
+                0 => drop(asked),
+                1 => drop(object),
+                _ => drop((asked, object)),
+            }
+            drop(held);
+        }
+        let state = budget.state();
+        assert_eq!((state.schedule.connections(), state.told.len()), (0, 0));
+    }
+
+    #[test]
+    fn one_that_waits_is_never_kept_waiting() {
+        let budget = Budget::new(1, 10);
+        let places: Vec<_> = (0..5).map(|_| budget.lane().next_object()).collect();
+        let asked: Vec<_> = places.iter().map(|place| place.ask(0..30, Some(10), usize::MAX)).collect();
+        for (place, asked) in places.iter().zip(&asked).rev() {
+            let _waiting = place.wait_for_next();
+            assert!(asked.try_recv().is_ok());
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Which range of which object is asked for next: a state machine without a clock or a socket.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The object of a lane: lanes are numbered, and so are the objects of a lane, in the order in which they are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub(super) lane: u64,
+    pub(super) number: u64,
+}
+
+/// What may be taken at most, by all together.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) connections: usize,
+    pub(super) bytes: u64,
+    /// Bytes per request, where an object does not say.
+    pub(super) range_size: u64,
+}
+
+/// Objects of which something is yet to be asked for, and what has been taken for all.
+#[derive(Debug, Default)]
+pub(super) struct Schedule {
+    lanes: BTreeMap<u64, Lane>,
+    connections: usize,
+    bytes: u64,
+    /// Whether it was only the number of connections that kept the last one waiting.
+    crowded: bool,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    /// Bytes that were asked for and have not been read yet.
+    held: u64,
+    objects: BTreeMap<u64, Object>,
+}
+
+#[derive(Debug)]
+struct Object {
+    /// What is yet to be asked for.
+    ahead: Range<u64>,
+    range_size: Option<u64>,
+    /// Ranges that may have been asked for and not been read yet.
+    most: usize,
+    held: usize,
+    /// A reader waits for the next range, and none is on its way.
+    awaited: bool,
+}
+
+/// The least that is asked for at once when many share what memory there is.
+const LEAST: u64 = 1 << 20;
+
+impl Schedule {
+    /// An object of which `ahead` is to be asked for, `most` ranges at a time.
+    pub(super) fn add(&mut self, place: Place, ahead: Range<u64>, range_size: Option<u64>, most: usize) {
+        let object = Object { ahead, range_size, most, held: 0, awaited: false };
+        self.lanes.entry(place.lane).or_default().objects.insert(place.number, object);
+    }
+
+    /// More of the object is there to be asked for than was known.
+    pub(super) fn extend(&mut self, place: Place, ahead: Range<u64>, most: usize) {
+        if let Some(object) = self.object(place) {
+            (object.ahead, object.most) = (ahead, most);
+        }
+    }
+
+    /// A reader waits for bytes of this object.
+    pub(super) fn await_next(&mut self, place: Place) {
+        if let Some(object) = self.object(place) {
+            object.awaited = object.held == 0;
+        }
+    }
+
+    /// Nothing more is to be asked for of this object. What it holds is given back by itself.
+    pub(super) fn remove(&mut self, place: Place) {
+        if let Some(lane) = self.lanes.get_mut(&place.lane) {
+            lane.objects.remove(&place.number);
+        }
+        self.forget(place.lane);
+    }
+
+    /// The range that is asked for next, if one may be.
+    ///
+    /// What a reader waits for is always asked for: so nobody waits for ever for room that others hold. Of all others,
+    /// the lane that holds least comes first, and in a lane what is read first.
+    pub(super) fn next(&mut self, bounds: Bounds) -> Option<(Place, Range<u64>)> {
+        self.crowded = false;
+        let awaited = self.lanes.iter().find_map(|(lane, of)| {
+            let (number, _) =
+                of.objects.iter().find(|(_, object)| object.awaited && !object.ahead.is_empty())?;
+            Some(Place { lane: *lane, number: *number })
+        });
+        let share = bounds.bytes / (2 * self.lanes.len().max(1) as u64);
+        let range_size = bounds.range_size.min(share.max(LEAST));
+        if let Some(place) = awaited {
+            return self.take(place, range_size);
+        }
+        let ready = |object: &Object| !object.ahead.is_empty() && object.held < object.most;
+        let first = |(lane, of): (&u64, &Lane)| {
+            let (number, object) = of.objects.iter().find(|(_, object)| ready(object))?;
+            Some((of.held, object.next(range_size), Place { lane: *lane, number: *number }))
+        };
+        let (_, length, place) = self.lanes.iter().filter_map(first).min_by_key(|(held, _, _)| *held)?;
+        if self.bytes.saturating_add(length) > bounds.bytes {
+            return None;
+        }
+        if self.connections >= bounds.connections {
+            self.crowded = true;
+            return None;
+        }
+        self.take(place, range_size)
+    }
+
+    fn take(&mut self, place: Place, range_size: u64) -> Option<(Place, Range<u64>)> {
+        let lane = self.lanes.get_mut(&place.lane)?;
+        let object = lane.objects.get_mut(&place.number)?;
+        let length = object.next(range_size);
+        let range = object.ahead.start..object.ahead.start + length;
+        object.ahead.start = range.end;
+        object.held += 1;
+        object.awaited = false;
+        lane.held += length;
+        self.bytes += length;
+        self.connections += 1;
+        Some((place, range))
+    }
+
+    /// A range has been received, or will not be: its connection is free.
+    pub(super) fn received(&mut self) {
+        self.connections -= 1;
+    }
+
+    /// A range has been read, or nobody will: its memory is free.
+    pub(super) fn read(&mut self, place: Place, length: u64) {
+        self.bytes -= length;
+        if let Some(object) = self.object(place) {
+            object.held -= 1;
+        }
+        if let Some(lane) = self.lanes.get_mut(&place.lane) {
+            lane.held -= length;
+        }
+        self.forget(place.lane);
+    }
+
+    pub(super) fn crowded(&self) -> bool {
+        self.crowded
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.connections
+    }
+
+    fn object(&mut self, place: Place) -> Option<&mut Object> {
+        self.lanes.get_mut(&place.lane)?.objects.get_mut(&place.number)
+    }
+
+    fn forget(&mut self, lane: u64) {
+        if self.lanes.get(&lane).is_some_and(|lane| lane.held == 0 && lane.objects.is_empty()) {
+            self.lanes.remove(&lane);
+        }
+    }
+}
+
+impl Object {
+    fn next(&self, range_size: u64) -> u64 {
+        self.range_size.unwrap_or(range_size).min(self.ahead.end - self.ahead.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BOUNDS: Bounds = Bounds { connections: 4, bytes: 40, range_size: 10 };
+
+    fn place(lane: u64, number: u64) -> Place {
+        Place { lane, number }
+    }
+
+    fn schedule(objects: &[(u64, u64, u64)]) -> Schedule {
+        let mut schedule = Schedule::default();
+        for &(lane, number, bytes) in objects {
+            schedule.add(place(lane, number), 0..bytes, Some(10), usize::MAX);
+        }
+        schedule
+    }
+
+    fn taken(schedule: &mut Schedule) -> Vec<(u64, u64, Range<u64>)> {
+        std::iter::from_fn(|| schedule.next(BOUNDS)).map(|(at, range)| (at.lane, at.number, range)).collect()
+    }
+
+    #[test]
+    fn a_lane_asks_in_the_order_in_which_it_reads() {
+        let mut schedule = schedule(&[(0, 0, 25), (0, 1, 100)]);
+        assert_eq!(taken(&mut schedule), [(0, 0, 0..10), (0, 0, 10..20), (0, 0, 20..25), (0, 1, 0..10)]);
+        assert!(schedule.next(BOUNDS).is_none());
+        schedule.received();
+        assert!(!schedule.crowded(), "it is memory that is missing");
+        schedule.read(place(0, 0), 10);
+        assert_eq!(taken(&mut schedule), [(0, 1, 10..20)]);
+    }
+
+    #[test]
+    fn lanes_share_alike() {
+        let mut schedule = schedule(&[(0, 0, 100), (1, 0, 100)]);
+        assert_eq!(taken(&mut schedule), [(0, 0, 0..10), (1, 0, 0..10), (0, 0, 10..20), (1, 0, 10..20)]);
+    }
+
+    #[test]
+    fn what_a_reader_waits_for_is_asked_for_in_any_case() {
+        let mut schedule = schedule(&[(0, 0, 100)]);
+        assert_eq!(taken(&mut schedule).len(), 4);
+        schedule.add(place(1, 0), 0..100, Some(10), usize::MAX);
+        assert!(taken(&mut schedule).is_empty());
+        schedule.await_next(place(1, 0));
+        assert_eq!(taken(&mut schedule), [(1, 0, 0..10)]);
+        schedule.await_next(place(1, 0));
+        assert!(taken(&mut schedule).is_empty(), "one is on its way");
+    }
+
+    #[test]
+    fn too_many_connections_are_told_from_too_little_memory() {
+        let mut schedule = schedule(&[(0, 0, 100)]);
+        let bounds = Bounds { bytes: 1000, ..BOUNDS };
+        while schedule.next(bounds).is_some() {}
+        assert!(schedule.crowded());
+    }
+
+    #[test]
+    fn many_lanes_ask_for_less_at_once() {
+        let mut schedule = Schedule::default();
+        let bounds = Bounds { connections: 100, bytes: 64 << 20, range_size: 8 << 20 };
+        (0..16).for_each(|lane| schedule.add(place(lane, 0), 0..1 << 30, None, usize::MAX));
+        let (_, range) = schedule.next(bounds).unwrap();
+        assert_eq!(range, 0..2 << 20);
+    }
+
+    proptest! {
+        /// Whatever happens in whatever order: bounds hold but for what is waited for, every object is asked for from
+        /// its first byte to its last, and in the end nothing is held.
+        #[test]
+        fn all_is_asked_for_once_and_given_back(
+            objects in prop::collection::vec((0u64..3, 1u64..60), 1..9),
+            turns in prop::collection::vec(any::<prop::sample::Index>(), 300),
+        ) {
+            let mut schedule = Schedule::default();
+            let mut places = Vec::new();
+            for (number, (lane, bytes)) in objects.iter().enumerate() {
+                let place = place(*lane, number as u64);
+                schedule.add(place, 0..*bytes, Some(7), 3);
+                places.push((place, *bytes, 0));
+            }
+            let mut held: Vec<(Place, u64)> = Vec::new();
+            let mut turns = turns.into_iter().cycle();
+            loop {
+                while let Some((place, range)) = schedule.next(BOUNDS) {
+                    let (_, bytes, asked) = places.iter_mut().find(|(other, _, _)| *other == place).unwrap();
+                    prop_assert_eq!(range.start, *asked);
+                    prop_assert!(range.end <= *bytes);
+                    *asked = range.end;
+                    held.push((place, range.end - range.start));
+                }
+                prop_assert!(schedule.connections <= BOUNDS.connections && schedule.bytes <= BOUNDS.bytes);
+                if held.is_empty() {
+                    break;
+                }
+                let (place, length) = held.remove(turns.next().unwrap().index(held.len()));
+                schedule.received();
+                schedule.read(place, length);
+            }
+            prop_assert!(places.iter().all(|(_, bytes, asked)| bytes == asked));
+            places.iter().for_each(|(place, _, _)| schedule.remove(*place));
+            prop_assert!(schedule.lanes.is_empty() && schedule.bytes == 0 && schedule.connections == 0);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! How many requests are in flight at once: found out by trying, since nobody can tell beforehand what a line, a store
+//! and a machine can do together.
+//!
+//! In the beginning the number doubles with every round until more of them bring no more bytes. From then on a few more
+//! or a few less are tried now and then, and the smallest number is kept that loses nothing. Only rounds count in which
+//! readers had to wait and more requests could have been sent.
+
+use std::time::{Duration, Instant};
+
+/// The number of requests in flight at the beginning, and never fewer than [`LEAST`].
+const FIRST: usize = 4;
+const LEAST: usize = 2;
+
+/// Rounds in the beginning without a gain, after which there is none to be expected. New connections are slow at first,
+/// so that one round says little.
+const FLAT: u32 = 3;
+/// Rounds between two trials later.
+const REST: u32 = 16;
+
+#[derive(Debug)]
+pub(super) struct Tuner {
+    limit: usize,
+    most: usize,
+    phase: Phase,
+    round: Option<Round>,
+}
+
+#[derive(Debug)]
+struct Round {
+    since: Instant,
+    received: u64,
+    /// Whether readers waited while more could have been asked for.
+    starved: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// The best rate so far, the limit under which it came, and the rounds since.
+    Start { best: f64, at: usize, flat: u32 },
+    /// Rounds until the next trial, and whether it is one of more.
+    Rest { rounds: u32, more: bool },
+    /// What was before the trial.
+    Trial { limit: usize, rate: f64 },
+}
+
+impl Tuner {
+    pub(super) fn new(most: usize) -> Self {
+        let most = most.max(1);
+        let phase = Phase::Start { best: 0.0, at: FIRST, flat: 0 };
+        Tuner { limit: FIRST.min(most), most, phase, round: None }
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// A store asks for fewer requests.
+    pub(super) fn throttled(&mut self) {
+        self.limit = (self.limit / 2).max(LEAST).min(self.most);
+        self.phase = Phase::Rest { rounds: REST, more: true };
+        self.round = None;
+    }
+
+    /// Takes note of what has been `received` in all by `now`, and whether readers are `starved`: they wait, and more
+    /// could be asked for. `first_byte` is how long answers take to begin.
+    pub(super) fn observe(&mut self, now: Instant, received: u64, starved: bool, first_byte: Duration) {
+        let round = self.round.get_or_insert(Round { since: now, received, starved });
+        round.starved |= starved;
+        let time = now.saturating_duration_since(round.since);
+        let least = match self.phase {
+            Phase::Start { .. } => Duration::from_millis(25).max(first_byte * 5 / 2),
+            _ => Duration::from_millis(250).max(first_byte * 12),
+        };
+        if time < least {
+            return;
+        }
+        let rate = received.saturating_sub(round.received) as f64 / time.as_secs_f64();
+        let starved = std::mem::take(&mut round.starved);
+        (round.since, round.received) = (now, received);
+        self.end_round(rate, starved);
+    }
+
+    fn end_round(&mut self, rate: f64, starved: bool) {
+        let rest = |more| Phase::Rest { rounds: REST, more };
+        self.phase = match self.phase {
+            Phase::Start { .. } if !starved => self.phase,
+            Phase::Start { best, .. } if rate > best * 1.25 => {
+                let at = self.limit;
+                self.limit = (at * 2).min(self.most);
+                Phase::Start { best: rate, at, flat: 0 }
+            }
+            Phase::Start { best, at, flat } if flat + 1 < FLAT => {
+                self.limit = (self.limit * 2).min(self.most);
+                Phase::Start { best, at, flat: flat + 1 }
+            }
+            Phase::Start { at, .. } => {
+                self.limit = at;
+                rest(false)
+            }
+            Phase::Rest { rounds: 0, more: false } if !starved => {
+                self.limit = fewer(self.limit);
+                rest(true)
+            }
+            Phase::Rest { rounds: 0, more } => {
+                let before = self.limit;
+                self.limit = if more { (before + before.div_ceil(4)).min(self.most) } else { fewer(before) };
+                match self.limit == before {
+                    true => rest(!more),
+                    false => Phase::Trial { limit: before, rate },
+                }
+            }
+            Phase::Rest { rounds, more } => Phase::Rest { rounds: rounds - 1, more },
+            Phase::Trial { limit: before, rate: rate_before } => {
+                let more = self.limit > before;
+                let worth = if more { rate > rate_before * 1.05 } else { rate > rate_before * 0.98 };
+                if !worth {
+                    self.limit = before;
+                }
+                // What was worth it once is tried again in the same direction.
+                match worth {
+                    true => Phase::Rest { rounds: 0, more },
+                    false => rest(!more),
+                }
+            }
+        };
+    }
+}
+
+fn fewer(limit: usize) -> usize {
+    (limit - limit / 4).max(LEAST).min(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plays `seconds` on a line that gives `rate` bytes per second for so many requests; gives what was received.
+    fn play(tuner: &mut Tuner, seconds: f64, starved: bool, rate: impl Fn(usize) -> f64) -> f64 {
+        let begun = Instant::now();
+        let mut received = 0.0;
+        let steps = (seconds / 0.005) as u32;
+        for step in 0..steps {
+            received += rate(tuner.limit()) * 0.005;
+            let now = begun + Duration::from_millis(5) * step;
+            tuner.observe(now, received as u64, starved, Duration::from_millis(20));
+        }
+        tuner.round = None;
+        received
+    }
+
+    #[test]
+    fn slow_connections_are_added_up() {
+        let mut tuner = Tuner::new(64);
+        let capped = |limit: usize| limit as f64 * 50e6;
+        let received = play(&mut tuner, 5.0, true, capped);
+        assert!(tuner.limit() >= 48, "{tuner:?}");
+        assert!(received > 0.85 * 5.0 * 64.0 * 50e6);
+    }
+
+    #[test]
+    fn a_full_line_is_kept_full_by_few() {
+        let mut tuner = Tuner::new(64);
+        let line = |limit: usize| (limit as f64 * 50e6).min(125e6);
+        let received = play(&mut tuner, 60.0, true, line);
+        assert!((2..=4).contains(&tuner.limit()), "{tuner:?}");
+        assert!(received > 0.98 * 60.0 * 125e6, "{received}");
+    }
+
+    #[test]
+    fn what_nobody_waits_for_does_not_grow() {
+        let mut tuner = Tuner::new(64);
+        play(&mut tuner, 30.0, false, |_| 1e6);
+        assert_eq!(tuner.limit(), FIRST);
+    }
+
+    #[test]
+    fn a_change_of_the_line_is_found_out() {
+        let mut tuner = Tuner::new(64);
+        play(&mut tuner, 30.0, true, |limit| (limit as f64 * 50e6).min(125e6));
+        let slow = |limit: usize| limit as f64 * 5e6;
+        play(&mut tuner, 120.0, true, slow);
+        assert!(tuner.limit() > 40, "{tuner:?}");
+    }
+
+    #[test]
+    fn a_busy_store_gets_fewer() {
+        let mut tuner = Tuner::new(64);
+        play(&mut tuner, 5.0, true, |limit| limit as f64 * 50e6);
+        let before = tuner.limit();
+        tuner.throttled();
+        assert_eq!(tuner.limit(), before / 2);
+        (0..20).for_each(|_| tuner.throttled());
+        assert_eq!(tuner.limit(), LEAST);
+    }
+
+    #[test]
+    fn one_connection_is_one() {
+        let mut tuner = Tuner::new(1);
+        play(&mut tuner, 10.0, true, |limit| limit as f64);
+        tuner.throttled();
+        assert_eq!(tuner.limit(), 1);
+    }
+}

@@ -1,0 +1,135 @@
+//! The settings of a store.
+
+use super::budget::Budget;
+use super::fetch::Limits;
+use super::object::ObjectSource;
+use super::source::Source;
+use super::{Inner, Store};
+use object_store::ObjectStore;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Settings of a [`Store`].
+///
+/// ```
+/// use shardstream::store::{Store, object_store::memory::InMemory};
+/// use std::sync::Arc;
+///
+/// let store = Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build();
+/// store.create("mem://a/b.txt")?.finish()?;
+/// assert_eq!(store.list("mem://a")?[0].url, "mem://a/b.txt");
+/// # Ok::<_, shardstream::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct StoreBuilder {
+    limits: Limits,
+    budget: Option<Budget>,
+    registered: Vec<(String, Arc<dyn Source>)>,
+}
+
+impl StoreBuilder {
+    pub(super) fn new() -> Self {
+        StoreBuilder { limits: Limits::default(), budget: None, registered: Vec::new() }
+    }
+
+    /// Serves all URLs that begin with `prefix` from `source`: a scheme (`hf` or `hf://`) or more (`gs://bucket`).
+    ///
+    /// The longest prefix wins, and any prefix wins over the built-in clients.
+    pub fn with_source(mut self, prefix: &str, source: Arc<dyn Source>) -> Self {
+        self.registered.push((base_of(prefix), source));
+        self
+    }
+
+    /// Serves all URLs that begin with `prefix` from `store`, with the rest of the URL as the key.
+    pub fn with_object_store(self, prefix: &str, store: Arc<dyn ObjectStore>) -> Self {
+        let source = ObjectSource::new(base_of(prefix), store);
+        self.with_source(prefix, Arc::new(source))
+    }
+
+    /// The connections and the memory that reading may take; those of the [process](Budget::process) unless set.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = Some(budget);
+        self
+    }
+
+    /// How many bytes one request asks for. Unless set, from 8 to 32 MiB, so that the time until an answer begins is
+    /// small beside the rest of it; less where many objects share little memory.
+    pub fn range_size(mut self, bytes: u64) -> Self {
+        self.limits.range_size = Some(bytes.max(1));
+        self
+    }
+
+    /// How many requests of one object are in flight, or answered and not read yet; as many as the
+    /// [budget](StoreBuilder::budget) allows unless set.
+    pub fn ranges_in_flight(mut self, requests: usize) -> Self {
+        self.limits.ranges_in_flight = requests.max(1);
+        self
+    }
+
+    /// How often a request, or the rest of a range, is tried again after a fault that may pass; 8 unless set. It is
+    /// counted anew when an answer has brought 256 KiB.
+    pub fn retries(mut self, retries: u32) -> Self {
+        self.limits.retries = retries;
+        self
+    }
+
+    /// The pause before the first retry; 100 ms unless set. It doubles with each retry, up to 30 s, and is shortened by
+    /// chance, by no more than a half. A store that asks for more time (`Retry-After`) gets it, up to five minutes.
+    pub fn retry_pause(mut self, pause: Duration) -> Self {
+        self.limits.pause = pause;
+        self
+    }
+
+    /// How long an answer may not begin, or not go on, before it is given up and the rest is asked for again; 20 s unless
+    /// set. Less than 1 KiB per second over this time is as good as nothing.
+    pub fn stall_timeout(mut self, time: Duration) -> Self {
+        self.limits.stall = time;
+        self
+    }
+
+    /// Sends a second request for a range of up to 8 MiB when the first is answered later than nearly all others were,
+    /// and takes the answer that comes first. `share` is the most, of all bytes, that may be asked for twice: 0.05 for a
+    /// twentieth. 0, which is never, unless set.
+    pub fn hedge(mut self, share: f64) -> Self {
+        self.limits.hedge = share;
+        self
+    }
+
+    /// Whether the checksum that a store gives with an object is compared with the bytes that came, where the whole
+    /// object is read; it is unless set. CRC-32C costs next to nothing; MD5, where a store has nothing else, some 2 ns
+    /// per byte.
+    pub fn checksums(mut self, compare: bool) -> Self {
+        self.limits.checksums = compare;
+        self
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn build(mut self) -> Store {
+        self.registered.sort_by_key(|(base, _)| std::cmp::Reverse(base.len()));
+        Store(Arc::new(Inner {
+            limits: self.limits,
+            budget: self.budget.unwrap_or_else(Budget::process),
+            meters: Mutex::default(),
+            registered: self.registered,
+            clients: Mutex::default(),
+        }))
+    }
+}
+
+impl fmt::Debug for StoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreBuilder").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// What stands before `/key` in the URLs of a prefix: `mem:/` for `mem` and `mem://`, `gs://bucket` for itself.
+fn base_of(prefix: &str) -> String {
+    let prefix = prefix.trim_end_matches('/');
+    match prefix.contains("://") {
+        true => prefix.to_owned(),
+        false => format!("{}:/", prefix.trim_end_matches(':')),
+    }
+}

@@ -1,0 +1,67 @@
+//! Requests, and second requests for what is late.
+
+use super::download::timed;
+use super::{Answering, Object};
+use crate::Result;
+use crate::store::source::{GetOptions, GetResponse};
+use bytes::Bytes;
+use futures::future::{self, Either};
+use futures::stream::{BoxStream, StreamExt};
+use std::pin::pin;
+use std::time::Duration;
+
+/// Only ranges up to this size are asked for twice.
+pub(super) const SMALL: u64 = 8 << 20;
+
+/// Sends a request, which may take as long as an answer may stall. If it is late and may be hedged, another is sent, and
+/// the one that is answered first counts: both ask for the same version, so it does not matter which.
+pub(super) async fn get(object: &Object, options: GetOptions) -> Result<GetResponse> {
+    let first = request(object, options.clone());
+    let Some(late) = may_hedge(object, &options) else { return first.await };
+    let mut first = pin!(first);
+    match future::select(first.as_mut(), pin!(tokio::time::sleep(late))).await {
+        Either::Left((response, _)) => return response,
+        Either::Right(_) => {}
+    }
+    if !object.meter.try_hedge(range_of(&options), object.limits.hedge) {
+        return first.await;
+    }
+    let second = pin!(request(object, options));
+    match future::select(first, second).await {
+        Either::Left((Ok(response), _)) | Either::Right((Ok(response), _)) => Ok(response),
+        // One that failed leaves it to the other.
+        Either::Left((Err(_), other)) => other.await,
+        Either::Right((Err(_), other)) => other.await,
+    }
+}
+
+/// How long to wait before a second request, if there may be one.
+fn may_hedge(object: &Object, options: &GetOptions) -> Option<Duration> {
+    let small = range_of(options) <= SMALL;
+    (object.limits.hedge > 0.0 && options.if_version.is_some() && small)
+        .then(|| object.meter.late())
+        .flatten()
+}
+
+fn range_of(options: &GetOptions) -> u64 {
+    options.range.as_ref().map_or(u64::MAX, |range| range.end - range.start)
+}
+
+async fn request(object: &Object, options: GetOptions) -> Result<GetResponse> {
+    let answering = object.meter.request();
+    let response = timed(object.limits.stall, object.source.get(&object.url, options)).await?;
+    object.place.budget.answered(answering.answered());
+    Ok(GetResponse { body: counted(answering, response.body), ..response })
+}
+
+/// The request counts as being answered as long as its body is held.
+fn counted(
+    answering: Answering,
+    body: BoxStream<'static, Result<Bytes>>,
+) -> BoxStream<'static, Result<Bytes>> {
+    body.map(move |chunk| {
+        let _ = &answering;
+        chunk
+    })
+    .boxed()
+}

@@ -1,0 +1,300 @@
+//! Reads one object, or a range of it, as an in-order ring of ranged requests.
+//!
+//! The first request asks for the first bytes and learns the size and version; the rest follows in ranges of the same
+//! version, as many in flight as the [budget](super::budget) grants, each drained by a task of its own as fast as the
+//! network gives it, so that a slow reader never holds a connection open.
+
+mod download;
+mod hedge;
+mod retry;
+
+use super::body::{Ahead, ObjectCell};
+use super::budget::{Grant, Memory, ObjectPlace};
+use super::checksum::{Check, Checksum};
+use super::report::{Answering, Meter};
+use super::runtime::{self, Task};
+use super::source::{GetOptions, GetResponse, ObjectVersion, Source};
+use crate::{Error, ErrorKind, Result};
+use async_channel::{Receiver, Sender};
+use bytes::Bytes;
+use download::{Download, Pin};
+use futures::stream::{self, BoxStream, Stream, StreamExt};
+use retry::Retries;
+use std::ops::Range;
+use std::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// How an object is split into requests, and how faults are met.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Bytes per request; found out from the network unless set.
+    pub(super) range_size: Option<u64>,
+    /// Requests in flight per object, and received ranges that wait to be read.
+    pub(super) ranges_in_flight: usize,
+    /// How often a request or the rest of a range is tried again.
+    pub(super) retries: u32,
+    /// The pause before the first retry; it doubles with each.
+    pub(super) pause: Duration,
+    /// How long an answer may not begin, or not go on.
+    pub(super) stall: Duration,
+    /// The share of all bytes that may be asked for twice.
+    pub(super) hedge: f64,
+    /// Whether checksums of whole objects are compared.
+    pub(super) checksums: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            range_size: None,
+            ranges_in_flight: usize::MAX,
+            retries: 8,
+            pause: Duration::from_millis(100),
+            stall: Duration::from_secs(20),
+            hedge: 0.0,
+            checksums: true,
+        }
+    }
+}
+
+/// What is to be read.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) source: Arc<dyn Source>,
+    pub(super) url: Arc<str>,
+    /// Not an empty range; the whole object is all that there may be.
+    pub(super) wanted: Range<u64>,
+    /// What the object must be, if not whatever it is now.
+    pub(super) expected: Option<ObjectVersion>,
+    pub(super) limits: Limits,
+    /// Is told what the first answer says of the object.
+    pub(super) told: ObjectCell,
+    pub(super) meter: Arc<Meter>,
+    /// Its place among all that are read.
+    pub(super) place: ObjectPlace,
+}
+
+impl Object {
+    fn tell(&self, response: &GetResponse) {
+        self.told.set(ObjectVersion { size: response.size, version: response.version.clone() });
+    }
+
+    /// A first request, before anything of the object has been handed out: it may be repeated freely.
+    async fn get_first(&self, range: Option<Range<u64>>) -> Result<GetResponse> {
+        let mut retries = Retries::new(&self.limits);
+        let if_version = self.expected.as_ref().and_then(|expected| expected.version.clone());
+        loop {
+            match hedge::get(self, GetOptions { range: range.clone(), if_version: if_version.clone() }).await
+            {
+                Ok(response) => {
+                    self.check_expected(&response)?;
+                    return Ok(response);
+                }
+                Err(fault) => retries.pause_after(fault, &self.meter, &self.place.budget).await?,
+            }
+        }
+    }
+
+    /// What the bytes up to `end` must sum up to, if they are all of the object.
+    fn checksum(&self, response: &GetResponse, end: u64) -> Option<Checksum> {
+        let all = self.wanted.start == 0 && self.wanted.end >= end;
+        response.checksum.filter(|_| all && self.limits.checksums)
+    }
+
+    fn check_expected(&self, response: &GetResponse) -> Result<()> {
+        let Some(expected) = &self.expected else { return Ok(()) };
+        let before = expected.version.clone().unwrap_or_default();
+        match &response.version {
+            _ if expected.version.is_none() => Ok(()),
+            version if *version == expected.version => Ok(()),
+            version => {
+                let after = version.clone().unwrap_or_else(|| "none".into());
+                Err(ErrorKind::Changed { before, after }.into())
+            }
+        }
+    }
+}
+
+/// The bytes of an object. Nothing is requested before it is polled or told to begin; any executor can poll.
+pub(super) fn fetch(object: Object) -> Fetch {
+    Fetch::Idle(Some(object))
+}
+
+/// See [`fetch`].
+pub(super) enum Fetch {
+    Idle(Option<Object>),
+    Running(BoxStream<'static, Result<Bytes>>),
+}
+
+impl Ahead for Fetch {
+    fn begin(&mut self) {
+        if let Fetch::Idle(object) = self {
+            *self = Fetch::Running(match object.take().map(Ring::begin) {
+                Some(Ok(ring)) => ring.chunks(),
+                Some(Err(error)) => stream::iter([Err(error)]).boxed(),
+                None => stream::empty().boxed(),
+            });
+        }
+    }
+}
+
+impl Stream for Fetch {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.begin();
+        match &mut *self {
+            Fetch::Running(chunks) => chunks.poll_next_unpin(cx),
+            Fetch::Idle(_) => Poll::Ready(None),
+        }
+    }
+}
+
+/// A range that is being received by a task, which ends with an error if it could not be received whole.
+struct Part {
+    chunks: Receiver<Bytes>,
+    task: Task<()>,
+    /// That of the whole object, with the first part, if it is known and all of the object is read.
+    checksum: Option<Checksum>,
+    /// Given back when the part has been read.
+    _memory: Memory,
+}
+
+/// The parts of an object, in order.
+struct Ring {
+    object: Arc<Object>,
+    parts: Receiver<Part>,
+    current: Option<Part>,
+    check: Option<Check>,
+    /// Sends the first request, and those that are granted after it.
+    lead: Task<()>,
+}
+
+impl Ring {
+    fn begin(object: Object) -> Result<Self> {
+        let object = Arc::new(object);
+        // How much there is after the first range is not known before it is answered.
+        let grants = object.place.ask(object.wanted.clone(), object.limits.range_size, 1);
+        let (sender, parts) = async_channel::unbounded();
+        let lead = runtime::spawn(lead(Arc::clone(&object), grants, sender))?;
+        Ok(Ring { object, parts, current: None, check: None, lead })
+    }
+
+    fn chunks(self) -> BoxStream<'static, Result<Bytes>> {
+        stream::try_unfold(self, async |mut ring| Ok(ring.next().await?.map(|chunk| (chunk, ring)))).boxed()
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            if let Some(part) = &mut self.current {
+                let waiting = || self.object.place.wait();
+                if let Some(chunk) = received(&part.chunks, &self.object.meter, waiting).await {
+                    if let Some(check) = &mut self.check {
+                        check.add(&chunk);
+                    }
+                    return Ok(Some(chunk));
+                }
+                (&mut part.task).await?;
+                self.current = None;
+            }
+            let waiting = || self.object.place.wait_for_next();
+            match received(&self.parts, &self.object.meter, waiting).await {
+                Some(part) => {
+                    self.check = part.checksum.map(Check::new).or(self.check.take());
+                    self.current = Some(part);
+                }
+                None => {
+                    (&mut self.lead).await?;
+                    self.check.take().map_or(Ok(()), Check::end)?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
+/// What comes next, if anything. The time that it takes is the reader's waiting time.
+async fn received<T, W>(receiver: &Receiver<T>, meter: &Meter, waiting: impl Fn() -> W) -> Option<T> {
+    if let Ok(item) = receiver.try_recv() {
+        return Some(item);
+    }
+    if receiver.is_closed() {
+        return None;
+    }
+    let _waiting = waiting();
+    let begun = Instant::now();
+    let item = receiver.recv().await.ok();
+    meter.waited(begun.elapsed());
+    item
+}
+
+/// Sends the first request, decides how to go on, and sends a request for each range that is granted.
+async fn lead(object: Arc<Object>, grants: Receiver<Grant>, parts: Sender<Part>) -> Result<()> {
+    let Range { start, end } = object.wanted;
+    let Ok(grant) = grants.recv().await else { return Ok(()) };
+    let asked = grant.range.end;
+    let first = object.get_first(Some(grant.range.clone())).await?;
+    let Some(held) = &first.range else { return whole(object, first, grant, &parts) };
+    let end = end.min(first.size.unwrap_or(u64::MAX)).max(start);
+    // Parts of an object of unknown size or version could come from different objects: unless this is all, it is read
+    // in one go.
+    if held.end < end && (first.size.is_none() || first.version.is_none()) {
+        drop(first);
+        let response = object.get_first(None).await?;
+        return whole(object, response, grant, &parts);
+    }
+    let pin = Arc::new(Pin { size: first.size, version: first.version.clone() });
+    object.tell(&first);
+    let mut asked = asked.min(end);
+    object.place.go_on(asked..end, object.limits.ranges_in_flight);
+    let checksum = object.checksum(&first, end);
+    let begin = |range: Range<u64>, first, grant: Grant, checksum| {
+        // The chunks of a range wait in memory until they are read; its length bounds them.
+        let (sender, chunks) = async_channel::unbounded();
+        let download = Download::new(Arc::clone(&object), Arc::clone(&pin), range, false);
+        let _ = parts.try_send(part(download, first, grant, chunks, sender, checksum)?);
+        Ok::<_, Error>(())
+    };
+    begin(start..asked, Some(first), grant, checksum)?;
+    while asked < end {
+        let Ok(grant) = grants.recv().await else { break };
+        asked = grant.range.end;
+        begin(grant.range.clone(), None, grant, None)?;
+    }
+    Ok(())
+}
+
+/// Reads what is wanted from one response that holds the whole object, as fast as the reader takes it.
+fn whole(object: Arc<Object>, response: GetResponse, grant: Grant, parts: &Sender<Part>) -> Result<()> {
+    if let Some(range) = &response.range {
+        let message = format!("the whole object was asked for, and {range:?} came");
+        return Err(ErrorKind::Store(message.into()).into());
+    }
+    object.told.set_unranged();
+    object.tell(&response);
+    let checksum = object.checksum(&response, response.size.unwrap_or(u64::MAX));
+    let pin = Arc::new(Pin { size: response.size, version: response.version.clone() });
+    let (sender, chunks) = async_channel::bounded(16);
+    let wanted = object.wanted.clone();
+    let download = Download::new(object, pin, wanted, true);
+    let _ = parts.try_send(part(download, Some(response), grant, chunks, sender, checksum)?);
+    Ok(())
+}
+
+fn part(
+    download: Download,
+    first: Option<GetResponse>,
+    grant: Grant,
+    chunks: Receiver<Bytes>,
+    sender: Sender<Bytes>,
+    checksum: Option<Checksum>,
+) -> Result<Part> {
+    let Grant { connection, memory, .. } = grant;
+    let task = runtime::spawn(async move {
+        let _connection = connection;
+        download.run(first, sender).await
+    })?;
+    Ok(Part { chunks, task, checksum, _memory: memory })
+}
