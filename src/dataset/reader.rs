@@ -5,10 +5,11 @@ use super::{Dataset, Stop};
 use crate::error::Result;
 use crate::plan::Slice;
 use crate::sample::Sample;
-use crate::store::{Body, ObjectVersion, Stopper, redacted};
+use crate::store::{Body, Lane, ObjectVersion, Stopper, redacted};
 use crate::tar::{self, SampleParser};
 use bytes::Bytes;
 use futures::stream::{BoxStream, Stream, StreamExt};
+use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -23,13 +24,13 @@ pub struct ShardReader {
 
 impl ShardReader {
     pub(super) fn new(dataset: Dataset, epoch: u64, slices: Vec<Slice>) -> Self {
-        let slices = Opener { dataset, epoch, slices, next: 0, passed: 0, expected: Vec::new(), stop: None };
-        ShardReader { slices, current: None }
+        ShardReader { slices: Opener::new(dataset, epoch, slices), current: None }
     }
 
     /// Begins with the slice of this number instead of the first, and after `passed` of its samples.
     pub(crate) fn from(mut self, slice: usize, passed: u64) -> Self {
         (self.slices.next, self.slices.passed) = (slice, passed);
+        self.slices.current = slice;
         self
     }
 
@@ -47,7 +48,7 @@ impl ShardReader {
 
     /// Which of the slices the last item came from.
     pub(crate) fn slice(&self) -> usize {
-        self.slices.next.saturating_sub(1)
+        self.slices.current
     }
 
     /// The object that is being read, as far as its source tells what it is.
@@ -117,13 +118,22 @@ impl fmt::Debug for ShardReaderStream {
     }
 }
 
+/// Shards that are begun ahead of the one that is read, where that is worth anything. How much of them is asked for is up
+/// to the store, which shares its budget among all readers.
+const AHEAD: usize = 16;
+
 /// What both faces share: which slice comes next, and opening its shard.
 #[derive(Debug)]
 struct Opener {
     dataset: Dataset,
     epoch: u64,
     slices: Vec<Slice>,
+    /// The slice that is read, and the next one to be opened.
+    current: usize,
     next: usize,
+    /// Those between them.
+    ahead: VecDeque<Opened>,
+    lane: Lane,
     /// How many samples of the next slice have been read before.
     passed: u64,
     /// What the shards of these slices should be.
@@ -131,16 +141,39 @@ struct Opener {
     stop: Option<(Stop, usize)>,
 }
 
+#[derive(Debug)]
+struct Opened {
+    slice: usize,
+    part: Result<(Part<Body>, Stopper)>,
+}
+
 impl Opener {
+    fn new(dataset: Dataset, epoch: u64, slices: Vec<Slice>) -> Self {
+        Opener {
+            lane: dataset.0.store.lane(),
+            dataset,
+            epoch,
+            slices,
+            current: 0,
+            next: 0,
+            ahead: VecDeque::new(),
+            passed: 0,
+            expected: Vec::new(),
+            stop: None,
+        }
+    }
+
     fn open_next(&mut self) -> Option<Result<Part<Body>>> {
-        let number = self.next;
-        let mut slice = self.slices.get(number)?.clone();
-        self.next += 1;
-        let passed = std::mem::take(&mut self.passed);
-        slice.samples.start = slice.samples.start.saturating_add(passed);
-        let expected =
-            self.expected.iter().find(|(slice, _)| *slice == number).map(|(_, object)| object.clone());
-        match self.open(&slice, expected) {
+        // A body that was dropped has made room for another: it is opened now, not when all of them have been read.
+        while self.ahead.len() < AHEAD {
+            match self.open_ahead() {
+                Some(true) => {}
+                Some(false) | None => break,
+            }
+        }
+        let Opened { slice, part } = self.ahead.pop_front()?;
+        self.current = slice;
+        match part {
             Ok((part, stopper)) => {
                 if let Some((stop, reader)) = &self.stop
                     && !stop.reads(*reader, stopper)
@@ -153,8 +186,26 @@ impl Opener {
         }
     }
 
+    /// Opens one more slice. Whether it is worth it to open the next one too; `None` when there is none.
+    fn open_ahead(&mut self) -> Option<bool> {
+        let number = self.next;
+        let mut slice = self.slices.get(number)?.clone();
+        self.next += 1;
+        let passed = std::mem::take(&mut self.passed);
+        slice.samples.start = slice.samples.start.saturating_add(passed);
+        let expected =
+            self.expected.iter().find(|(slice, _)| *slice == number).map(|(_, object)| object.clone());
+        let (part, begun) = match self.open(&slice, expected) {
+            Ok((part, stopper, begun)) => (Ok((part, stopper)), begun),
+            Err(error) => (Err(error), false),
+        };
+        self.ahead.push_back(Opened { slice: number, part });
+        Some(begun)
+    }
+
     /// Opens the shard of a slice: there where the slice begins, if that is known, or at its beginning.
-    fn open(&self, slice: &Slice, expected: Option<ObjectVersion>) -> Result<(Part<Body>, Stopper)> {
+    /// Says whether its bytes have begun to come.
+    fn open(&self, slice: &Slice, expected: Option<ObjectVersion>) -> Result<(Part<Body>, Stopper, bool)> {
         let inner = &*self.dataset.0;
         let (number, url) = self.dataset.shard(slice.shard)?;
         let parser = SampleParser::new(redacted(url)).at(self.epoch, number as u64).with_limits(inner.limits);
@@ -163,17 +214,17 @@ impl Opener {
         // Of a whole shard the end marker is read too.
         let piece = index.filter(|index| samples.start > 0 || samples.end < index.samples());
         let piece = piece.and_then(|index| Some((index, index.range(samples.clone())?)));
-        let (body, parser, pass) = match piece {
-            None => (inner.store.open(url)?, parser, samples.start),
+        let (mut body, parser, pass) = match piece {
+            None => (inner.store.open_in(&self.lane, url)?, parser, samples.start),
             Some((index, range)) => {
                 let parser = parser.starting(samples.start, range.start);
                 let parser = if samples.end < index.samples() { parser.cut() } else { parser };
-                (inner.store.open_range(url, range)?, parser, 0)
+                (inner.store.open_range_in(&self.lane, url, range)?, parser, 0)
             }
         };
-        let (object, stopper) = (body.object_cell(), body.stopper());
+        let (object, stopper, begun) = (body.object_cell(), body.stopper(), body.begin());
         let indexed = || ObjectVersion { size: index?.bytes(), ..ObjectVersion::default() }.into();
         let part = Part::new(tar::read(body, parser), pass, slice, index);
-        Ok((part.of(&redacted(url), object, expected.or_else(indexed)), stopper))
+        Ok((part.of(&redacted(url), object, expected.or_else(indexed)), stopper, begun))
     }
 }

@@ -118,12 +118,17 @@ impl Refill<'_> {
             let gap = index.as_ref().and_then(|index| index.range(place(*a) + 1..place(*b)));
             gap.is_none_or(|gap| gap.end - gap.start < GAP)
         };
-        for run in numbers.chunk_by(near) {
-            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
-            let samples = place(*first)..place(*last) + 1;
-            let run_slice = Slice { samples, ..slice };
-            let mut reader = self.stream.reader(self.epoch, vec![run_slice]).expecting(0, version(opened));
-            self.pick(&mut reader, 0, *first..*last + 1, run)?;
+        let runs = numbers.chunk_by(near).filter_map(|run| Some((run, *run.first()?..*run.last()? + 1)));
+        let runs: Vec<_> = runs.collect();
+        let samples = |numbers: &Range<u64>| place(numbers.start)..place(numbers.end - 1) + 1;
+        let slices = runs.iter().map(|(_, numbers)| Slice { samples: samples(numbers), ..slice });
+        // One reader for all of them: it asks for the next while one is read.
+        let mut reader = self.stream.reader(self.epoch, slices.collect());
+        for number in 0..runs.len() {
+            reader = reader.expecting(number, version(opened));
+        }
+        for (number, (run, numbers)) in runs.into_iter().enumerate() {
+            self.pick(&mut reader, number, numbers, run)?;
         }
         Ok(())
     }

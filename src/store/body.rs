@@ -96,11 +96,12 @@ impl Body {
         self
     }
 
-    /// Begins to ask for the bytes, as far as others leave room for it, so that they are there when they are read.
-    pub(crate) fn begin(&mut self) {
-        if let State::Idle(Chunks::Ahead(chunks)) = &mut self.state {
-            chunks.begin();
-        }
+    /// Begins to ask for the bytes, as far as others leave room for it, so that they are there when they are read. False
+    /// where nothing is gained by it: a local file is read when it is read.
+    pub(crate) fn begin(&mut self) -> bool {
+        let State::Idle(Chunks::Ahead(chunks)) = &mut self.state else { return false };
+        chunks.begin();
+        true
     }
 
     /// Says where in the object the body begins, and where its chunks tell which object that is.

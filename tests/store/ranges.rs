@@ -42,7 +42,7 @@ pub(crate) fn scripted(
 ) -> (Arc<Scripted>, Store) {
     let source =
         Arc::new(Scripted { script: Box::new(script), requests: Mutex::default(), bodies: Arc::default() });
-    let store = small_ranges().retries(2).with_source("test", source.clone()).build();
+    let store = small_ranges().ranges_in_flight(4).retries(2).with_source("test", source.clone()).build();
     (source, store)
 }
 

@@ -105,7 +105,8 @@ impl Download {
         if self.unranged && response.size.is_some_and(|size| (1..=self.range.start).contains(&size)) {
             return Ok(true);
         }
-        while position < self.range.end {
+        // An answer for a range is read to its end, to see that it is its end.
+        while !self.unranged || position < self.range.end {
             let Some(chunk) = watch.next(&mut response).await? else { break };
             let budget = &self.object.place.budget;
             self.object.meter.received(chunk.len());
@@ -141,7 +142,7 @@ impl Download {
                     Err(ErrorKind::Length { expected, received: position }.into())
                 }
                 // It is whole, and shorter than it was.
-                None if position < again => Err(changed_content()),
+                None if position < again && again > self.range.start => Err(changed_content()),
                 _ => Ok(true),
             };
         }

@@ -245,6 +245,11 @@ async fn lead(object: Arc<Object>, grants: Receiver<Grant>, parts: Sender<Part>)
         let response = object.get_first(None).await?;
         return whole(object, response, grant, &parts);
     }
+    // There is nothing where the object ends.
+    if start == end && !held.is_empty() {
+        let message = format!("bytes {held:?} came of an object that should end before them");
+        return Err(ErrorKind::Store(message.into()).into());
+    }
     let pin = Arc::new(Pin { size: first.size, version: first.version.clone() });
     object.tell(&first);
     let mut asked = asked.min(end);
