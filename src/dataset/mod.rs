@@ -88,6 +88,12 @@ impl Dataset {
         &self.0.shards
     }
 
+    /// Where the shards are opened.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
     /// The seed of all that is random in the order.
     #[must_use]
     pub fn seed(&self) -> u64 {

@@ -5,6 +5,7 @@ use super::collect::{Collect, First, Progress};
 use super::deal::{Cuts, Deal};
 use super::event::Event;
 use super::lane::Lane;
+use super::report::{Counter, Report};
 use super::{Loader, Map};
 use crate::adapters::{Background, BackgroundStream, Batch, IteratorExt, catch};
 use crate::dataset::Stop;
@@ -16,6 +17,7 @@ use std::fmt;
 use std::iter::{self, FusedIterator};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 /// How many chunks the thread of a stream prepares ahead.
 const CHUNKS_PER_STREAM: usize = 2;
@@ -63,13 +65,28 @@ struct Consumed {
     state: State,
     /// Whether an error came after that.
     failed: bool,
+    counter: Counter,
+    /// Since when the next batch has been waited for.
+    waiting: Option<Instant>,
 }
 
 impl Consumed {
+    fn new(state: State, counter: Counter) -> Self {
+        Consumed { state, failed: false, counter, waiting: None }
+    }
+
+    fn wait(&mut self) {
+        self.waiting.get_or_insert_with(Instant::now);
+    }
+
     fn note<T>(&mut self, item: Option<&Result<Batch<T>>>) {
+        if let Some(since) = self.waiting.take() {
+            self.counter.waited(since);
+        }
         match item {
             Some(Ok(batch)) => {
                 self.failed = false;
+                self.counter.batch(batch.len());
                 self.state = batch.state().unwrap_or(&self.state).clone();
             }
             Some(Err(_)) => self.failed = true,
@@ -103,13 +120,15 @@ impl<T: Send + 'static> Batches<T> {
             0 => Running::Here(Box::new(batches)),
             _ => Running::Ahead(batches.prefetch(loader.prefetch)),
         };
-        Batches { stop: StopOnDrop(stop), batches, consumed: Consumed { state, failed: false } }
+        let counter = loader.counter();
+        Batches { stop: StopOnDrop(stop), batches, consumed: Consumed::new(state, counter) }
     }
 
     /// Nothing but an error.
     pub(super) fn failed(error: Error, state: State) -> Self {
         let batches = Running::Here(Box::new(iter::once(Err(error))));
-        Batches { stop: StopOnDrop(Stop::default()), batches, consumed: Consumed { state, failed: false } }
+        let counter = Counter::new(iter::empty());
+        Batches { stop: StopOnDrop(Stop::default()), batches, consumed: Consumed::new(state, counter) }
     }
 
     /// The same batches as a stream, for any executor.
@@ -133,6 +152,13 @@ impl<T> Batches<T> {
     pub fn state(&self) -> State {
         self.consumed.state.clone()
     }
+
+    /// What has been taken since the beginning of the run: batches, waiting times, requests and bytes. For those of an
+    /// epoch of many, take the difference of two with [`StoreReport::since`](crate::store::StoreReport::since).
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.consumed.counter.report()
+    }
 }
 
 impl<T> BatchesStream<T> {
@@ -140,6 +166,12 @@ impl<T> BatchesStream<T> {
     #[must_use]
     pub fn state(&self) -> State {
         self.consumed.state.clone()
+    }
+
+    /// As [`Batches::report`].
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.consumed.counter.report()
     }
 }
 
@@ -209,6 +241,7 @@ impl<T> Iterator for Batches<T> {
     type Item = Result<Batch<T>>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        self.consumed.wait();
         let item = match &mut self.batches {
             Running::Ahead(batches) => batches.next(),
             Running::Here(batches) => batches.next(),
@@ -224,6 +257,7 @@ impl<T> Stream for BatchesStream<T> {
     type Item = Result<Batch<T>>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.consumed.wait();
         let item = ready!(Pin::new(&mut self.batches).poll_next(cx));
         self.consumed.note(item.as_ref());
         Poll::Ready(item)

@@ -17,12 +17,14 @@ mod deal;
 mod event;
 mod lane;
 mod refill;
+mod report;
 mod run;
 mod source;
 mod steps;
 
 pub use batches::{Batches, BatchesStream};
 pub use builder::LoaderBuilder;
+pub use report::Report;
 
 use crate::adapters::Partial;
 use crate::dataset::Dataset;

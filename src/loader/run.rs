@@ -6,6 +6,7 @@ use super::builder::Recipe;
 use super::collect::{First, Last, Progress};
 use super::deal::Cuts;
 use super::lane::{Lane, Turns};
+use super::report::Counter;
 use super::source::{Epochs, Source, Stream};
 use super::steps::Lengths;
 use crate::adapters::Partial;
@@ -155,6 +156,11 @@ impl<T: Send + 'static> Loader<T> {
 impl<T> Loader<T> {
     fn first(&self) -> Option<&Dataset> {
         self.items.recipes.first().map(|recipe| &recipe.dataset)
+    }
+
+    /// Counts what the stores transfer from now on.
+    pub(super) fn counter(&self) -> Counter {
+        Counter::new(self.items.recipes.iter().map(|recipe| recipe.dataset.store()))
     }
 
     /// The streams that this rank reads.
