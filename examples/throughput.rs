@@ -6,7 +6,8 @@
 //! cargo run --release --example throughput -- loader 'data/train-{000000..000009}.tar' STREAMS THREADS SHUFFLE
 //! ```
 //!
-//! It counts the samples and the bytes of their fields, and prints them with the seconds that passed.
+//! It counts the samples and the bytes of their fields, and prints them with the seconds that passed, and how long the
+//! first sample took to come, or the first batch of 64.
 
 use futures::StreamExt as _;
 use futures::executor::block_on_stream;
@@ -18,10 +19,13 @@ use std::time::Instant;
 struct Count {
     samples: usize,
     bytes: usize,
+    /// When the first came.
+    first: Option<Instant>,
 }
 
 impl Count {
     fn add(&mut self, sample: &Sample) {
+        self.first.get_or_insert_with(Instant::now);
         self.samples += 1;
         self.bytes += sample.size();
     }
@@ -57,7 +61,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         other => return Err(format!("{other} is none of samples, stream, loader").into()),
     }
     let seconds = begun.elapsed().as_secs_f64();
-    let Count { samples, bytes } = count;
-    println!("{samples} samples, {bytes} bytes, {seconds:.3} s, {:.0} samples/s", samples as f64 / seconds);
+    let Count { samples, bytes, first } = count;
+    let first = first.map_or(0.0, |first| (first - begun).as_secs_f64() * 1e3);
+    let rate = samples as f64 / seconds;
+    println!(
+        "{samples} samples, {bytes} bytes, {seconds:.3} s, {rate:.0} samples/s, first after {first:.1} ms"
+    );
     Ok(())
 }

@@ -6,6 +6,8 @@ mod support;
 mod conformance;
 #[cfg(any(feature = "gcs", feature = "s3", feature = "azure"))]
 mod emulators;
+#[cfg(any(feature = "gcs", feature = "http"))]
+mod faults;
 #[cfg(feature = "http")]
 mod http;
 mod ranged;

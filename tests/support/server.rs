@@ -2,10 +2,11 @@
 //! at any byte, lie about ranges and lengths, change its mind between requests, and it remembers what it was asked.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A request as it was on the wire.
 #[derive(Debug, Clone)]
@@ -49,19 +50,40 @@ pub(crate) enum Framing {
     Close,
 }
 
+/// What becomes of a connection whose body is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Closed,
+    /// As by a machine that has lost its memory: what is under way is lost too.
+    Reset,
+    /// Nothing more comes, for so long.
+    Silent(Duration),
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
     pub(crate) framing: Framing,
-    /// The connection is closed after this many bytes of the body, whatever was promised.
+    /// The connection ends after this many bytes of the body, whatever was promised.
     pub(crate) cut: Option<usize>,
+    pub(crate) ending: Ending,
+    /// The body comes so many bytes at a time, with a pause after each.
+    pub(crate) drip: Option<(usize, Duration)>,
 }
 
 impl Reply {
     pub(crate) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
-        Reply { status, headers: Vec::new(), body: body.into(), framing: Framing::Length, cut: None }
+        Reply {
+            status,
+            headers: Vec::new(),
+            body: body.into(),
+            framing: Framing::Length,
+            cut: None,
+            ending: Ending::Closed,
+            drip: None,
+        }
     }
 
     pub(crate) fn with(mut self, name: &str, value: impl ToString) -> Self {
@@ -81,6 +103,16 @@ impl Reply {
 
     pub(crate) fn cut(mut self, at: usize) -> Self {
         self.cut = Some(at);
+        self
+    }
+
+    pub(crate) fn ending(mut self, ending: Ending) -> Self {
+        self.ending = ending;
+        self
+    }
+
+    pub(crate) fn dripping(mut self, bytes: usize, pause: Duration) -> Self {
+        self.drip = Some((bytes, pause));
         self
     }
 
@@ -107,28 +139,48 @@ impl Reply {
 
 pub(crate) struct Server {
     address: SocketAddr,
-    requests: Arc<Mutex<Vec<Request>>>,
-    stopping: Arc<AtomicBool>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    script: Box<dyn Fn(&Request) -> Reply + Send + Sync>,
+    count: AtomicUsize,
+    /// What was asked, if that is to be remembered.
+    requests: Option<Mutex<Vec<Request>>>,
+    stopping: AtomicBool,
 }
 
 impl Server {
     pub(crate) fn start(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        Self::run(Box::new(script), Some(Mutex::default()))
+    }
+
+    /// Without a memory of its requests, for as many as there may be.
+    pub(crate) fn forgetful(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        Self::run(Box::new(script), None)
+    }
+
+    fn run(
+        script: Box<dyn Fn(&Request) -> Reply + Send + Sync>,
+        requests: Option<Mutex<Vec<Request>>>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = Server {
-            address: listener.local_addr().unwrap(),
-            requests: Arc::default(),
-            stopping: Arc::default(),
-        };
-        let (script, requests, stopping) =
-            (Arc::new(script), Arc::clone(&server.requests), Arc::clone(&server.stopping));
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            script,
+            count: AtomicUsize::new(0),
+            requests,
+            stopping: AtomicBool::new(false),
+        });
+        let server = Server { address, shared: Arc::clone(&shared) };
         std::thread::spawn(move || {
             for connection in listener.incoming() {
-                if stopping.load(Ordering::SeqCst) {
+                if shared.stopping.load(Ordering::SeqCst) {
                     break;
                 }
-                let (script, requests) = (Arc::clone(&script), Arc::clone(&requests));
+                let shared = Arc::clone(&shared);
                 // A client that goes away is no error here.
-                std::thread::spawn(move || connection.and_then(|stream| serve(stream, &*script, &requests)));
+                std::thread::spawn(move || connection.and_then(|stream| shared.serve(stream)));
             }
         });
         server
@@ -139,36 +191,54 @@ impl Server {
     }
 
     pub(crate) fn requests(&self) -> Vec<Request> {
-        self.requests.lock().unwrap().clone()
+        self.shared.requests.as_ref().map(|requests| requests.lock().unwrap().clone()).unwrap_or_default()
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stopping.store(true, Ordering::SeqCst);
+        self.shared.stopping.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect(self.address);
     }
 }
 
-fn serve(
-    stream: TcpStream,
-    script: &dyn Fn(&Request) -> Reply,
-    requests: &Mutex<Vec<Request>>,
-) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut input = BufReader::new(stream.try_clone()?);
-    let mut output = stream;
-    while let Some(mut request) = read_request(&mut input, &mut output)? {
-        {
-            let mut requests = requests.lock().unwrap();
-            request.number = requests.len();
-            requests.push(request.clone());
+impl Shared {
+    fn serve(&self, stream: TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let mut input = BufReader::new(stream.try_clone()?);
+        let mut output = stream;
+        while let Some(mut request) = read_request(&mut input, &mut output)? {
+            match &self.requests {
+                None => request.number = self.count.fetch_add(1, Ordering::SeqCst),
+                Some(requests) => {
+                    let mut requests = requests.lock().unwrap();
+                    request.number = requests.len();
+                    requests.push(request.clone());
+                }
+            }
+            let reply = (self.script)(&request);
+            if !write_reply(&mut output, &request, &reply)? {
+                return end(&output, reply.ending);
+            }
         }
-        if !write_reply(&mut output, &request, &script(&request))? {
-            return output.shutdown(std::net::Shutdown::Both);
+        Ok(())
+    }
+}
+
+fn end(mut connection: &TcpStream, ending: Ending) -> io::Result<()> {
+    match ending {
+        Ending::Closed => {}
+        Ending::Reset => {
+            socket2::SockRef::from(connection).set_linger(Some(Duration::ZERO))?;
+            return Ok(());
+        }
+        Ending::Silent(time) => {
+            // Until the client gives up.
+            connection.set_read_timeout(Some(time))?;
+            let _ = connection.read(&mut [0]);
         }
     }
-    Ok(())
+    connection.shutdown(Shutdown::Both)
 }
 
 fn read_request(input: &mut impl BufRead, output: &mut impl Write) -> io::Result<Option<Request>> {
@@ -230,6 +300,11 @@ fn write_reply(output: &mut impl Write, request: &Request, reply: &Reply) -> io:
         }
         if reply.cut.is_none() {
             output.write_all(b"0\r\n\r\n")?;
+        }
+    } else if let Some((bytes, pause)) = reply.drip {
+        for drop in sent.chunks(bytes) {
+            output.write_all(drop)?;
+            std::thread::sleep(pause);
         }
     } else {
         output.write_all(sent)?;

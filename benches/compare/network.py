@@ -1,0 +1,356 @@
+"""Reading shards over a network: this crate, Python's webdataset, the crate `webdataset`, curl and wrk, from the same nginx,
+in interleaved rounds.
+
+    pip install webdataset==1.0.2 numpy torch     # torch for the rows with workers only
+    apt install nginx-light wrk curl
+    python benches/compare/network.py [--rounds 3] [--data DIRECTORY] [--shaped DIRECTORY] [--before COMMIT]
+
+Without `--shaped` it measures the loopback alone. With it, and as root, it puts the server and the readers into two network
+namespaces, `pb` (10.88.0.2) and `pa` (10.88.0.1), which `DIRECTORY/up.sh MICROSECONDS MBIT QUEUE_MS` joins by a link of that
+one-way delay and line rate (0 for none), and `DIRECTORY/down.sh` takes apart.
+
+CPU time is that of the reader and its children; peak memory that of the largest process among them. A table in markdown comes
+out, and one of ratios.
+"""
+
+import argparse
+import io
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+# Name: shards, samples per shard (of about 98 KB).
+SIZES = {"13 MB": (40, 128), "106 MB": (8, 1070)}
+# Name: one-way delay in microseconds and rate in Mbit/s of the line, and whether a connection is held to 50 MB/s.
+LINKS = {
+    "loopback": None,
+    "20 ms": (10_000, 0, False),
+    "20 ms, 50 MB/s per connection": (10_000, 0, True),
+    "20 ms, 1 Gbit/s line": (10_000, 1000, False),
+}
+FREE, HELD = 8601, 8602  # the ports of nginx
+QUEUE_MS = 200
+# Readers that are slow read a part of the shards, by the kind of shards: first shards, so many.
+PART = {"13 MB": 12, "106 MB": 4}
+WRK_SECONDS = 4
+
+NGINX = """
+user root;
+worker_processes 2;
+daemon off;
+pid {directory}/nginx.pid;
+error_log {directory}/error.log;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off;
+  sendfile on;
+  tcp_nopush on;
+  keepalive_requests 1000000;
+  client_body_temp_path {directory}/body;
+  server {{ listen {free}; root {root}; }}
+  server {{ listen {held}; root {root}; limit_rate 50m; }}
+}}
+"""
+
+# Walks the objects, each thread from a place of its own.
+WRK = """
+local threads = 0
+function setup(thread) thread:set("id", threads); threads = threads + 1 end
+function init() at = id * {shards} / 2 end
+function request()
+  local path = string.format("/bucket/{name}", at % {shards})
+  at = at + 1
+  return wrk.format("GET", path)
+end
+function done(summary) print(string.format("wrk: %d bytes, %.6f s", summary.bytes, summary.duration / 1e6)) end
+"""
+
+
+def name_of(size, number="%03d"):
+    return f"{size.replace(' ', '').lower()}-{number}.tar"
+
+
+def write_shards(directory):
+    """Writes the shards that are not there yet: ustar headers, incompressible fields."""
+    os.makedirs(f"{directory}/bucket", exist_ok=True)
+    for size, (shards, samples) in SIZES.items():
+        for shard in range(shards):
+            path = Path(f"{directory}/bucket/{name_of(size) % shard}")
+            if path.exists():
+                continue
+            numbers = random.Random(f"{size} {shard}")
+            with tarfile.open(f"{path}.part", "w", format=tarfile.USTAR_FORMAT) as archive:
+                for sample in range(samples):
+                    jpg = numbers.randbytes(numbers.randint(60_000, 136_000))
+                    label = numbers.randrange(1000)
+                    document = json.dumps({"label": label, "width": 500, "height": 375}).encode()
+                    for field, content in {"cls": b"%d" % label, "jpg": jpg, "json": document}.items():
+                        member = tarfile.TarInfo(f"{shard:03}{sample:05}.{field}")
+                        member.size = len(content)
+                        archive.addfile(member, io.BytesIO(content))
+            os.rename(f"{path}.part", path)
+
+
+def read_with_webdataset(url, workers):
+    """The reader in Python: runs in a process of its own, and prints what it did and what its imports cost."""
+    import webdataset
+
+    if workers:
+        import torch  # noqa: F401
+
+    imports = time.process_time()
+    begun = time.perf_counter()
+    samples = size = 0
+    dataset = webdataset.WebDataset(url, shardshuffle=False)
+    if workers:
+        dataset = webdataset.WebLoader(dataset, num_workers=workers, batch_size=None)
+    for sample in dataset:
+        samples += 1
+        size += sum(len(value) for value in sample.values() if isinstance(value, bytes))
+    print(f"{samples} samples, {size} bytes, {time.perf_counter() - begun} s, {imports} s for imports")
+
+
+def build(root, *target, environment=None):
+    """Returns the path of the program that cargo makes."""
+    command = ["cargo", "build", "--release", "--message-format=json", *target]
+    process = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    messages = map(json.loads, process.stdout.splitlines())
+    return [path for message in messages if (path := message.get("executable"))][-1]
+
+
+def throughput(root, environment=None):
+    return build(root, "--example", "throughput", "--features", "gcs,http", environment=environment)
+
+
+def build_version(commit, directory):
+    """The example of another version."""
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, stdout=subprocess.PIPE)
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(f"{directory}/before", filter="data")
+    environment = os.environ | {"CARGO_TARGET_DIR": f"{directory}/target"}
+    return throughput(f"{directory}/before", environment)
+
+
+class Link:
+    """Where the server listens and the readers run, and what is between them."""
+
+    def __init__(self, directory, shaped):
+        self.shaped = shaped
+        self.directory = directory
+        self.server = []
+        if shaped:
+            self.up(0, 0)
+            self.server = ["ip", "netns", "exec", "pb"]
+        Path(f"{directory}/nginx.conf").write_text(
+            NGINX.format(directory=directory, root=options.data, free=FREE, held=HELD)
+        )
+        self.nginx = subprocess.Popen([*self.server, "nginx", "-c", f"{directory}/nginx.conf", "-p", directory])
+        time.sleep(0.5)
+        if self.nginx.poll() is not None:
+            sys.exit(f"nginx ended: {Path(directory, 'error.log').read_text()}")
+
+    def up(self, delay, rate):
+        command = [f"{self.shaped}/up.sh", str(delay), str(rate), str(QUEUE_MS)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+
+    def choose(self, name):
+        """Makes the link; returns the host and port, and what stands before the command of a reader."""
+        if LINKS[name] is None:
+            return f"127.0.0.1:{FREE}", self.server
+        delay, rate, held = LINKS[name]
+        self.up(delay, rate)
+        return f"10.88.0.2:{HELD if held else FREE}", ["ip", "netns", "exec", "pa"]
+
+    def close(self):
+        self.nginx.send_signal(signal.SIGQUIT)
+        self.nginx.wait()
+        if self.shaped:
+            subprocess.run([f"{self.shaped}/down.sh"], stdout=subprocess.DEVNULL)
+
+
+def readers(programs):
+    """Functions that make the command and environment for a host, a kind of shards and a link, by the reader's name; none where
+    it is left out."""
+    mine = f"{Path(__file__).resolve()}"
+
+    def pattern(size, count):
+        shards = min(count, SIZES[size][0])
+        return name_of(size, f"{{000..{shards - 1:03}}}")
+
+    def wrk(host, size, link):
+        script = Path(options.temporary, f"{size}.lua")
+        script.write_text(WRK.format(shards=SIZES[size][0], name=name_of(size)))
+        return ["wrk", "-c16", "-t2", f"-d{WRK_SECONDS}s", "--timeout", "60s", "-s", str(script), f"http://{host}"]
+
+    def curl(host, size, link):
+        if link != "loopback":
+            return None
+        numbers = f"[000-{SIZES[size][0] - 1:03}]"
+        return ["curl", "-sS", "-o", "/dev/null", "-w", "%{size_download} bytes, %{time_total} s\n"] + [
+            f"http://{host}/bucket/{name_of(size, numbers)}"
+        ]
+
+    def python(workers):
+        def command(host, size, link):
+            url = f"http://{host}/bucket/{pattern(size, PART[size])}"
+            return [options.python, mine, "--read", url, "--workers", str(workers)]
+
+        return command
+
+    def rival(host, size, link):
+        return [programs["rival"], f"http://{host}/bucket/{pattern(size, PART[size])}"]
+
+    def ours(program, scheme, how, *numbers):
+        def command(host, size, link):
+            base = "gs://bucket" if scheme == "gs" else f"http://{host}/bucket"
+            passes = 3 if link == "loopback" else 1
+            url = f"{base}/{pattern(size, SIZES[size][0])}"
+            return [program, how, "::".join([url] * passes), *numbers]
+
+        return command
+
+    found = {"wrk, 16 connections": wrk, "curl, one after the other": curl}
+    for workers in options.workers:
+        found[f"Python webdataset, {workers} workers"] = python(workers)
+    if programs["rival"]:
+        found["crate webdataset"] = rival
+    for label in ("before", "now"):
+        if program := programs[label]:
+            name = "" if label == "now" else f", {label}"
+            found[f"samples, gs://{name}"] = ours(program, "gs", "samples")
+            found[f"samples, http://{name}"] = ours(program, "http", "samples")
+            found[f"loader, 8 streams, shuffle 1000, gs://{name}"] = ours(program, "gs", "loader", "8", "1", "1000")
+    return found
+
+
+def measure(command, host):
+    """Seconds, bytes, samples, CPU seconds, peak megabytes, and milliseconds to the first item; zero for what is not known."""
+    environment = os.environ | {"STORAGE_EMULATOR_HOST": host}
+    begun = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    text = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - begun
+    process.returncode = status
+    if status != 0:
+        print(f"FAILED: {' '.join(command)}: {text}", file=sys.stderr)
+        return None
+    number = lambda pattern: sum(float(found) for found in re.findall(pattern, text))
+    cpu = usage.ru_utime + usage.ru_stime - number(r"([\d.]+) s for imports")
+    # Programs in Python are not held to account for their imports.
+    seconds = number(r"bytes, ([\d.]+) s") or seconds
+    return seconds, number(r"([\d.]+) bytes"), number(r"(\d+) samples,"), cpu, usage.ru_maxrss / 1024, number(r"first after ([\d.]+) ms")
+
+
+def compare(commands, link):
+    """The medians of all rounds, by kind of shards, link and reader."""
+    runs = {}
+    for number in range(options.rounds):
+        for name in options.links:
+            host, prefix = link.choose(name)
+            for size in options.sizes:
+                for reader, make in commands.items():
+                    command = make(host, size, name)
+                    if command is None:
+                        continue
+                    print(f"round {number + 1} of {options.rounds}: {size}, {name}, {reader}", file=sys.stderr)
+                    if run := measure([*prefix, *command], host):
+                        runs.setdefault((size, name, reader), []).append(run)
+    return {key: [statistics.median(column) for column in zip(*values)] for key, values in runs.items()}
+
+
+def table(results):
+    lines = [
+        "| shards | link | reader | MB/s | samples/s | CPU s per GB | peak RSS, MB | first item, ms |",
+        "|---|---|---|--:|--:|--:|--:|--:|",
+    ]
+    for (size, link, reader), (seconds, total, samples, cpu, rss, first) in results.items():
+        rate = f"{samples / seconds:,.0f}" if samples else ""
+        first = f"{first:.0f}" if first else ""
+        row = [size, link, reader, f"{total / seconds / 1e6:,.0f}", rate, f"{cpu / total * 1e9:.2f}", f"{rss:.0f}", first]
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def ratios(results):
+    """What share of wrk's bytes per second each reader of this crate has, and how many times those of the best of webdataset."""
+    lines = ["| shards | link | reader | of wrk | × Python webdataset | CPU × curl |", "|---|---|---|--:|--:|--:|"]
+    rate = lambda run: run[1] / run[0]
+    cost = lambda run: run[3] / run[1]
+    for (size, link, reader), run in results.items():
+        if not reader.startswith(("samples", "loader")):
+            continue
+        peers = {name: run for (a, b, name), run in results.items() if (a, b) == (size, link)}
+        best = max((rate(run) for name, run in peers.items() if name.startswith("Python")), default=None)
+        shown = lambda value, digits: f"{value:.{digits}f}" if value else ""
+        wrk = peers.get("wrk, 16 connections")
+        curl = peers.get("curl, one after the other")
+        row = [
+            size, link, reader, shown(wrk and rate(run) / rate(wrk), 2), shown(best and rate(run) / best, 1),
+            shown(curl and cost(run) / cost(curl), 2),
+        ]
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--data", help="where the shards are kept (1.4 GB); a temporary directory unless given")
+    parser.add_argument("--shaped", help="the directory of up.sh and down.sh")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter with webdataset")
+    parser.add_argument("--workers", type=int, nargs="*", default=[0, 1, 2], help="for Python webdataset")
+    parser.add_argument("--links", nargs="*", choices=LINKS, help="all that can be made unless given")
+    parser.add_argument("--sizes", nargs="*", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--before", help="a version of this crate to compare with")
+    parser.add_argument("--before-program", help="its example `throughput`, where that is built already")
+    parser.add_argument("--program", help="the example `throughput`, where it is built already")
+    parser.add_argument("--rival", help="the program of benches/compare/rival, where it is built already; `none` to leave it out")
+    parser.add_argument("--read", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main():
+    if options.read:
+        return read_with_webdataset(options.read, options.workers[0])
+    if options.shaped and os.geteuid() != 0:
+        sys.exit("--shaped needs root")
+    if options.shaped and b"pa" in subprocess.run(["ip", "netns"], stdout=subprocess.PIPE).stdout.split():
+        sys.exit("the network namespaces pa and pb are there already: is another one of these running?")
+    if not options.shaped:
+        print("without --shaped, only the loopback is measured", file=sys.stderr)
+        options.links = ["loopback"]
+    options.links = options.links or list(LINKS)
+    for needed in ("nginx", "wrk", "curl"):
+        shutil.which(needed) or sys.exit(f"{needed} is not installed")
+    with tempfile.TemporaryDirectory() as directory:
+        options.temporary = directory
+        options.data = os.path.abspath(options.data or directory)
+        write_shards(options.data)
+        before = options.before_program or (options.before and build_version(options.before, directory))
+        rival = options.rival or build(HERE / "rival")
+        programs = {"now": options.program or throughput(ROOT), "before": before, "rival": rival if rival != "none" else None}
+        link = Link(directory, options.shaped)
+        try:
+            results = compare(readers(programs), link)
+        finally:
+            link.close()
+    print(table(results), ratios(results), sep="\n\n")
+
+
+if __name__ == "__main__":
+    options = arguments()
+    main()
