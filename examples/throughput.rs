@@ -4,14 +4,18 @@
 //! cargo run --release --example throughput -- samples 'data/train-{000000..000009}.tar'
 //! cargo run --release --example throughput -- stream 'data/train-{000000..000009}.tar'
 //! cargo run --release --example throughput -- loader 'data/train-{000000..000009}.tar' STREAMS THREADS SHUFFLE
+//! cargo run --release --example throughput -- read 'data/train-{000000..000009}.tar'
 //! ```
 //!
-//! It counts the samples and the bytes of their fields, and prints them with the seconds that passed, and how long the
-//! first sample took to come, or the first batch of 64.
+//! It counts the samples and the bytes of their fields, and prints them with the seconds that passed, how long the first
+//! sample took to come, or the first batch of 64, and what was transferred. `read` looks at no samples: it is what the
+//! system takes to copy the same files into one buffer, which no reader can do without.
 
 use futures::StreamExt as _;
 use futures::executor::block_on_stream;
 use shardstream::prelude::*;
+use std::fs::File;
+use std::io::Read as _;
 use std::time::Instant;
 
 /// Samples, and the bytes of their fields.
@@ -31,14 +35,32 @@ impl Count {
     }
 }
 
+/// Reads whole files into one buffer, and counts their bytes.
+fn read(shards: &ShardList) -> std::io::Result<Count> {
+    let (mut count, mut buffer) = (Count::default(), vec![0; 512 << 10]);
+    for path in shards.iter() {
+        let mut file = File::open(&**path)?;
+        loop {
+            match file.read(&mut buffer)? {
+                0 => break,
+                bytes => count.bytes += bytes,
+            }
+        }
+    }
+    Ok(count)
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [how, pattern, numbers @ ..] = &arguments[..] else {
-        return Err("usage: throughput samples|stream|loader PATTERN [STREAMS [THREADS [SHUFFLE]]]".into());
+        return Err(
+            "usage: throughput samples|stream|loader|read PATTERN [STREAMS [THREADS [SHUFFLE]]]".into()
+        );
     };
     let number = |at: usize, default| numbers.get(at).map_or(Ok(default), |number| number.parse());
     let dataset = Dataset::builder(pattern.as_str()).streams(number(0, 1)?).build()?;
 
+    let store = dataset.store().clone();
     let begun = Instant::now();
     let mut count = Count::default();
     match how.as_str() {
@@ -58,7 +80,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 batch?.iter().for_each(|sample| count.add(sample));
             }
         }
-        other => return Err(format!("{other} is none of samples, stream, loader").into()),
+        "read" => count = read(dataset.shards())?,
+        other => return Err(format!("{other} is none of samples, stream, loader, read").into()),
     }
     let seconds = begun.elapsed().as_secs_f64();
     let Count { samples, bytes, first } = count;
@@ -67,5 +90,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!(
         "{samples} samples, {bytes} bytes, {seconds:.3} s, {rate:.0} samples/s, first after {first:.1} ms"
     );
+    let report = store.report();
+    if !report.sources.is_empty() {
+        eprintln!("{report}");
+    }
     Ok(())
 }

@@ -18,10 +18,19 @@ static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 pub(super) struct Buffer(Vec<u8>);
 
 impl Buffer {
-    /// One that has been used before, if there is one: the last, which may still be in a cache.
+    /// One that has been used before, if there is one.
     pub(super) fn take() -> Self {
-        let used = POOL.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        Buffer(used.unwrap_or_else(|| Vec::with_capacity(SIZE)))
+        let mut bytes = used().unwrap_or_else(|| Vec::with_capacity(SIZE));
+        bytes.clear();
+        Buffer(bytes)
+    }
+
+    /// One that is full of whatever stands in it, for readers that write over bytes; what they don't is to be cut off.
+    pub(super) fn full() -> Self {
+        let mut bytes = used().unwrap_or_else(|| vec![0; SIZE]);
+        // Nothing is left to do where it was full when it was used before.
+        bytes.resize(SIZE, 0);
+        Buffer(bytes)
     }
 
     /// What was written, to be shared. The buffer can be taken again when the last share of it is gone.
@@ -68,11 +77,15 @@ impl Drop for Shared {
     }
 }
 
-fn give_back(mut bytes: Vec<u8>) {
+/// The buffer that was given back last: it may still be in a cache.
+fn used() -> Option<Vec<u8>> {
+    POOL.lock().unwrap_or_else(PoisonError::into_inner).pop()
+}
+
+fn give_back(bytes: Vec<u8>) {
     if bytes.capacity() != SIZE {
         return;
     }
-    bytes.clear();
     let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
     if (pool.len() + 1) * SIZE <= IDLE {
         pool.push(bytes);
@@ -96,6 +109,17 @@ mod tests {
         // Other tests use the pool at the same time: this one may not be the next, but it is empty again.
         drop(part);
         assert!(Buffer::take().is_empty());
+    }
+
+    #[test]
+    fn a_full_buffer_is_full_whatever_it_held() {
+        for length in [0, 9, SIZE] {
+            let mut buffer = Buffer::take();
+            buffer.resize(length, 7);
+            drop(buffer);
+            assert_eq!((Buffer::full().len(), Buffer::full().capacity()), (SIZE, SIZE));
+            assert!(Buffer::take().is_empty());
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Local files: plain blocking reads of large chunks, listing, and writing beside the target.
 
 use super::body::ObjectCell;
+use super::buffer::{self, Buffer};
 use super::source::{ObjectInfo, ObjectVersion};
 use super::upload::ObjectWriter;
 use crate::{Error, ErrorKind, Result};
@@ -12,9 +13,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-/// Bytes read at once, each time into a fresh buffer that samples can share: few enough that what was read is still in
-/// the core's cache when it is parsed, and many enough that few samples straddle two buffers.
-const CHUNK: usize = 512 << 10;
+/// Bytes read at once, into a buffer that samples can share.
+const CHUNK: usize = buffer::SIZE;
 
 /// The chunks of a file or of a range of it. It is opened by the first read.
 #[derive(Debug)]
@@ -51,9 +51,10 @@ impl FileChunks {
         // One byte is tried after the last, to see that it is the last.
         let left = expected.map_or(u64::MAX, |length| length.saturating_sub(*at).max(1)).min(*end - *at);
         let wanted = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
-        let mut chunk = Vec::with_capacity(wanted);
-        file.take(wanted as u64).read_to_end(&mut chunk)?;
-        *at += chunk.len() as u64;
+        let mut chunk = Buffer::full();
+        let read = fill(file, &mut chunk[..wanted])?;
+        chunk.truncate(read);
+        *at += read as u64;
         if let Some(expected) = expected {
             let wrong = if chunk.is_empty() { *at < expected.min(*end) } else { *at > expected };
             if wrong {
@@ -61,10 +62,24 @@ impl FileChunks {
             }
         }
         match chunk.is_empty() {
-            false => Ok(Some(chunk.into())),
+            false => Ok(Some(chunk.freeze())),
             true => unchanged(file, before.as_ref()).map(|()| None),
         }
     }
+}
+
+/// Reads until `bytes` are full or the file ends, and returns how many were read.
+fn fill(mut file: &File, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read(&mut bytes[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 /// Opens the file at `path` to be read from byte `at`. Pipes and devices have no length to check against.

@@ -8,7 +8,7 @@ use crate::sample::{Position, Value};
 use bytes::Bytes;
 use bytestring::ByteString;
 use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
 
 /// What is kept of a field.
@@ -44,7 +44,7 @@ pub(super) struct Group<V> {
     /// What was wrong with a sample, to be reported after the whole one before it.
     fault: Option<Error>,
     /// Hashes of the keys that have been seen, to notice one that comes back.
-    keys: HashSet<u64>,
+    keys: HashSet<u64, BuildHasherDefault<Hashed>>,
     hasher: RandomState,
 }
 
@@ -102,7 +102,7 @@ impl<V: Keep> Group<V> {
             member: None,
             sample: None,
             fault: None,
-            keys: HashSet::new(),
+            keys: HashSet::default(),
             hasher: RandomState::new(),
         }
     }
@@ -223,6 +223,24 @@ impl<V: Keep> Group<V> {
             Some(pending) => error.with_key(&*pending.key),
             None => error,
         }
+    }
+}
+
+/// The hash of a number that is a hash already.
+#[derive(Debug, Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |hash, &byte| hash.rotate_left(8) ^ u64::from(byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 

@@ -3,6 +3,7 @@
 //! Formats: POSIX ustar and pax (IEEE Std 1003.1, pax interchange format), GNU tar, and the v7 layout. The fields are
 //! read by the types of the `tar` crate.
 
+use super::input::Piece;
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use tar::{EntryType, Header};
@@ -50,13 +51,13 @@ pub(super) enum Block {
 }
 
 /// Reads one header block. `extension` is what the extension headers before it said.
-pub(super) fn parse(block: &Bytes, extension: &mut Extension, global: &Extension) -> Result<Block> {
-    let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
+pub(super) fn parse(block: Piece<'_>, extension: &mut Extension, global: &Extension) -> Result<Block> {
+    let header = Header::from_byte_slice(&block);
+    let sum = sum(header.as_bytes());
     if sum == 0 {
         return Ok(Block::Zeros);
     }
-    let header = Header::from_byte_slice(block);
-    verify(block, header, sum)?;
+    verify(header, sum)?;
     let size = size(header)?;
     let kind = match header.entry_type() {
         EntryType::XHeader => return Ok(Block::Pax { size }),
@@ -88,25 +89,28 @@ pub(super) fn parse(block: &Bytes, extension: &mut Extension, global: &Extension
 ///
 /// The `tar` crate looks for a prefix only where the version says `00`; other readers, and some old writers, take any
 /// `ustar` that is not GNU's.
-fn name(block: &Bytes, header: &Header) -> Bytes {
+fn name(block: Piece<'_>, header: &Header) -> Bytes {
     const MAGIC: std::ops::Range<usize> = 257..265;
     const PREFIX: std::ops::Range<usize> = 345..500;
     let text = |field: &[u8]| field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
     let name = &header.as_old().name;
-    let name = block.slice_ref(&name[..text(name)]);
+    let name = &name[..text(name)];
     let magic = &block[MAGIC];
     let prefix = &block[PREFIX];
     let prefix = &prefix[..text(prefix)];
     if prefix.is_empty() || !magic.starts_with(b"ustar") || magic == b"ustar  \0" {
-        return name;
+        return block.share(name);
     }
-    [prefix, b"/", &name].concat().into()
+    [prefix, b"/", name].concat().into()
 }
 
 /// The size field: octal digits, or a base-256 number, of which the `tar` crate reads the last eight bytes only.
 /// GNU tar leaves it blank in volume labels.
 fn size(header: &Header) -> Result<u64> {
     let field = &header.as_old().size;
+    if let Some(size) = plain_octal(field) {
+        return Ok(size);
+    }
     let digits = field.split(|&byte| byte == 0).next().unwrap_or_default();
     if digits.iter().all(|&byte| byte == b' ') {
         return Ok(0);
@@ -117,11 +121,33 @@ fn size(header: &Header) -> Result<u64> {
     header.entry_size().map_err(malformed)
 }
 
+/// Octal digits up to a NUL, as nearly all writers put them; what else a number may look like, the `tar` crate knows.
+fn plain_octal(field: &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for (at, &byte) in field.iter().enumerate() {
+        match byte {
+            b'0'..=b'7' => number = number << 3 | u64::from(byte - b'0'),
+            0 if at > 0 => break,
+            _ => return None,
+        }
+    }
+    Some(number)
+}
+
+/// The sum of a header's bytes. It is taken in pieces so small that compilers know of instructions for each.
+fn sum(block: &[u8; BLOCK]) -> u32 {
+    block.chunks_exact(64).map(|piece| piece.iter().map(|&byte| u32::from(byte)).sum::<u32>()).sum()
+}
+
 /// Checks the header's checksum: the sum of its bytes, which some old archivers made of signed bytes.
-fn verify(block: &[u8], header: &Header, sum: u32) -> Result<()> {
+fn verify(header: &Header, sum: u32) -> Result<()> {
+    let block = header.as_bytes();
     let spaces = (b' ' as u32) * CHECKSUM.len() as u32;
     let field: u32 = block[CHECKSUM].iter().map(|&byte| u32::from(byte)).sum();
-    let expected = header.cksum().map_err(|_| Error::from(ErrorKind::Checksum))?;
+    let expected = match plain_octal(&header.as_old().cksum) {
+        Some(sum) => sum as u32,
+        None => header.cksum().map_err(|_| Error::from(ErrorKind::Checksum))?,
+    };
     if expected == sum - field + spaces {
         return Ok(());
     }
@@ -135,15 +161,15 @@ fn verify(block: &[u8], header: &Header, sum: u32) -> Result<()> {
 
 impl Extension {
     /// Takes in the records of a pax header.
-    pub(super) fn read_pax(&mut self, records: &Bytes) -> Result<()> {
-        for record in pax_records(records) {
+    pub(super) fn read_pax(&mut self, records: Piece<'_>) -> Result<()> {
+        for record in pax_records(&records) {
             let (key, value) = record?;
             match key {
                 b"path" => {
                     if self.path.is_some() {
                         return Err(two_names());
                     }
-                    self.path = (!value.is_empty()).then(|| records.slice_ref(value));
+                    self.path = (!value.is_empty()).then(|| records.share(value));
                 }
                 b"size" => {
                     let size = std::str::from_utf8(value).ok().and_then(|size| size.parse().ok());
@@ -157,7 +183,7 @@ impl Extension {
     }
 
     /// Takes in the records of a later global pax header; what it does not say stays as it was.
-    pub(super) fn override_with(&mut self, records: &Bytes) -> Result<()> {
+    pub(super) fn override_with(&mut self, records: Piece<'_>) -> Result<()> {
         let mut later = Extension::default();
         later.read_pax(records)?;
         self.path = later.path.or(self.path.take());
@@ -166,9 +192,9 @@ impl Extension {
     }
 
     /// Takes in a GNU long name, which ends at the first NUL.
-    pub(super) fn read_long_name(&mut self, name: &Bytes) -> Result<()> {
+    pub(super) fn read_long_name(&mut self, name: Piece<'_>) -> Result<()> {
         let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-        match self.path.replace(name.slice(..end)) {
+        match self.path.replace(name.share(&name[..end])) {
             Some(_) => Err(two_names()),
             None => Ok(()),
         }

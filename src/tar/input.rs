@@ -2,6 +2,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::VecDeque;
+use std::ops::Deref;
 
 /// The most memory that is reserved on the word of a header alone; more is reserved only as bytes come.
 const TRUSTED: usize = 1 << 20;
@@ -17,6 +18,28 @@ pub(super) struct Input {
     offset: u64,
     /// The beginning of a piece whose end has not come yet.
     gathered: BytesMut,
+}
+
+/// A piece of the input that is looked at, and of which a part can be kept.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece<'a> {
+    bytes: &'a [u8],
+    chunk: &'a Bytes,
+}
+
+impl Piece<'_> {
+    /// Keeps a part of the piece.
+    pub(super) fn share(&self, part: &[u8]) -> Bytes {
+        self.chunk.slice_ref(part)
+    }
+}
+
+impl Deref for Piece<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
 }
 
 impl Input {
@@ -47,6 +70,19 @@ impl Input {
 
     pub(super) fn gathered_only_zeros(&self) -> bool {
         self.gathered.iter().all(|&byte| byte == 0)
+    }
+
+    /// Shows the next `size` bytes, and goes on behind them; none until they have all come. Until then, call it with the
+    /// same `size`.
+    pub(super) fn look<T>(&mut self, size: usize, look: impl FnOnce(Piece<'_>) -> T) -> Option<T> {
+        if self.gathered.is_empty() && self.head.len() >= size {
+            let found = look(Piece { bytes: &self.head[..size], chunk: &self.head });
+            self.head.advance(size);
+            self.used(size);
+            return Some(found);
+        }
+        let chunk = self.take(size)?;
+        Some(look(Piece { bytes: &chunk, chunk: &chunk }))
     }
 
     /// The next `size` bytes as one piece; none until they have all come. Until then, call it with the same `size`.

@@ -1,7 +1,7 @@
 //! The tar walker: a state machine that is given bytes and gives members.
 
 use super::header::{self, BLOCK, Block, EntryKind, Extension};
-use super::input::Input;
+use super::input::{Input, Piece};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
@@ -212,21 +212,25 @@ impl Walker {
             match self.state {
                 State::Header | State::Ended => {
                     let at = self.input.offset() - self.input.gathered() as u64;
-                    let Some(block) = self.input.take(BLOCK) else { return self.starved(BLOCK as u64) };
-                    if let Some(event) = self.header(&block, at).map_err(|error| error.at_offset(at))? {
+                    let parse = |block: Piece<'_>| header::parse(block, &mut self.extension, &self.global);
+                    let Some(parsed) = self.input.look(BLOCK, parse) else {
+                        return self.starved(BLOCK as u64);
+                    };
+                    let event = parsed.and_then(|block| self.header(block, at));
+                    if let Some(event) = event.map_err(|error| error.at_offset(at))? {
                         return Ok(event);
                     }
                 }
                 State::Extension(meaning, size) => {
-                    let Some(content) = self.input.take(size as usize) else { return self.starved(size) };
+                    let read = |content: Piece<'_>| match meaning {
+                        Meaning::Pax => self.extension.read_pax(content),
+                        Meaning::LongName => self.extension.read_long_name(content),
+                        Meaning::GlobalPax => self.global.override_with(content),
+                    };
+                    let Some(read) = self.input.look(size as usize, read) else { return self.starved(size) };
                     self.state = padding_of(size);
                     let at = self.first_header.unwrap_or(self.offset().saturating_sub(size + BLOCK as u64));
-                    match meaning {
-                        Meaning::Pax => self.extension.read_pax(&content),
-                        Meaning::LongName => self.extension.read_long_name(&content),
-                        Meaning::GlobalPax => self.global.override_with(&content),
-                    }
-                    .map_err(|error| error.at_offset(at))?;
+                    read.map_err(|error| error.at_offset(at))?;
                 }
                 State::Body(size) => {
                     let Some(content) = self.input.take(size as usize) else { return self.starved(size) };
@@ -246,8 +250,7 @@ impl Walker {
     }
 
     /// Takes in a header block that stood at `at`.
-    fn header(&mut self, block: &Bytes, at: u64) -> Result<Option<Event>> {
-        let parsed = header::parse(block, &mut self.extension, &self.global)?;
+    fn header(&mut self, parsed: Block, at: u64) -> Result<Option<Event>> {
         let first = match parsed {
             // A global header belongs to no member.
             Block::Zeros | Block::GlobalPax { .. } => at,
