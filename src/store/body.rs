@@ -1,5 +1,6 @@
 //! The bytes of one object, as a blocking iterator or as an asynchronous stream.
 
+use super::cache::Cached;
 use super::decompress::Compression;
 use super::runtime;
 use super::source::ObjectVersion;
@@ -49,6 +50,8 @@ pub(super) enum Chunks {
     Blocking(Box<dyn Iterator<Item = Result<Bytes>> + Send>),
     /// A stream that any executor can poll.
     Stream(BoxStream<'static, Result<Bytes>>),
+    /// A source read through a cache, or a file of it.
+    Cached(Box<Cached>),
 }
 
 impl Body {
@@ -126,7 +129,7 @@ impl Body {
     /// It can be polled by any executor. Decompression happens where it is polled; blocking sources, such as local
     /// files, are read on a thread of their own.
     pub fn into_stream(mut self) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + 'static {
-        self.start(unblocked)
+        self.start(false)
     }
 
     /// Reads all that is left into one buffer. For small objects: shards are read chunk by chunk.
@@ -148,10 +151,21 @@ impl Body {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// The running body; `face` makes a stream of blocking chunks if it isn't running yet.
-    fn start(&mut self, face: impl FnOnce(BlockingChunks) -> BoxStream<'static, Result<Bytes>>) -> Running {
+    /// Begins to fetch an object that is read through a cache, before its first chunk is asked for; that it is fetched is
+    /// what any other body does when it is. The next calls do nothing.
+    pub(crate) fn begin(&mut self) -> Result<()> {
+        match &mut self.state {
+            State::Idle(Chunks::Cached(cached)) => cached.begin(),
+            _ => Ok(()),
+        }
+    }
+
+    /// The running body. Whether the one who polls it may be blocked is settled if it isn't running yet.
+    fn start(&mut self, may_block: bool) -> Running {
         let chunks = match std::mem::replace(&mut self.state, State::Taken) {
-            State::Idle(Chunks::Blocking(chunks)) => face(chunks),
+            State::Idle(Chunks::Blocking(chunks)) if may_block => blocking(chunks),
+            State::Idle(Chunks::Blocking(chunks)) => unblocked(chunks),
+            State::Idle(Chunks::Cached(cached)) => cached.into_stream(may_block),
             State::Idle(Chunks::Stream(chunks)) => chunks,
             State::Running(running) => return running,
             State::Taken => stream::empty().boxed(),
@@ -206,7 +220,7 @@ impl Iterator for Body {
     type Item = Result<Bytes>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut running = self.start(blocking);
+        let mut running = self.start(true);
         let item = runtime::block_on(running.next());
         self.state = State::Running(running);
         item

@@ -20,6 +20,7 @@
 
 mod body;
 mod buffer;
+mod cache;
 mod checksum;
 mod cloud;
 mod decompress;
@@ -36,6 +37,7 @@ mod upload;
 
 pub(crate) use body::ObjectCell;
 pub use body::{Body, Stopper};
+pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
 pub(crate) use location::{file_name, is_local, redacted};
 pub use object_store;
@@ -81,6 +83,7 @@ pub struct Store(Arc<Inner>);
 
 struct Inner {
     limits: Limits,
+    cache: Option<Cache>,
     /// The caller's sources, with the beginnings of the URLs they serve, longest first.
     registered: Vec<(String, Arc<dyn Source>)>,
     /// Clients made from the environment, by what stands before the key in the URL.
@@ -97,7 +100,7 @@ impl Default for Store {
 impl Store {
     /// Begins a store with sources or limits of the caller's own.
     pub fn builder() -> StoreBuilder {
-        StoreBuilder { limits: Limits::default(), registered: Vec::new() }
+        StoreBuilder { limits: Limits::default(), cache: None, registered: Vec::new() }
     }
 
     /// Opens the object at `url` for reading.
@@ -141,15 +144,21 @@ impl Store {
         let chunks = match self.place(url)? {
             _ if range.is_empty() => Chunks::Blocking(Box::new(std::iter::empty())),
             Place::Local(path) => Chunks::Blocking(Box::new(FileChunks::new(path, range, object.clone()))),
-            Place::Source(source) => Chunks::Stream(fetch::fetch(Object {
-                source,
-                url: url.into(),
-                wanted: range,
-                expected: None,
-                limits: self.0.limits,
-                told: object.clone(),
-                meter: Arc::default(),
-            })),
+            Place::Source(source) => {
+                let wanted = Object {
+                    source,
+                    url: url.into(),
+                    wanted: range,
+                    expected: None,
+                    limits: self.0.limits,
+                    told: object.clone(),
+                    meter: Arc::default(),
+                };
+                match &self.0.cache {
+                    Some(cache) => Chunks::Cached(Box::new(cache.read(wanted))),
+                    None => Chunks::Stream(fetch::fetch(wanted)),
+                }
+            }
         };
         Ok(Body::new(chunks).part_of(object, start).named(location::redacted(url)))
     }
@@ -337,6 +346,7 @@ impl fmt::Debug for Store {
 #[must_use]
 pub struct StoreBuilder {
     limits: Limits,
+    cache: Option<Cache>,
     registered: Vec<(String, Arc<dyn Source>)>,
 }
 
@@ -374,11 +384,18 @@ impl StoreBuilder {
         self
     }
 
+    /// Keeps what is read of objects that are not local files in a local directory: see [`Cache`].
+    pub fn cache(mut self, cache: Cache) -> Self {
+        self.cache = Some(cache);
+        self
+    }
+
     /// The store.
     #[must_use]
     pub fn build(mut self) -> Store {
         self.registered.sort_by_key(|(base, _)| std::cmp::Reverse(base.len()));
-        Store(Arc::new(Inner { limits: self.limits, registered: self.registered, clients: Mutex::default() }))
+        let StoreBuilder { limits, cache, registered } = self;
+        Store(Arc::new(Inner { limits, cache, registered, clients: Mutex::default() }))
     }
 }
 
