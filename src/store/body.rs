@@ -1,5 +1,6 @@
 //! The bytes of one object, as a blocking iterator or as an asynchronous stream.
 
+use super::cache::Cached;
 use super::decompress::Compression;
 use super::runtime;
 use super::source::ObjectVersion;
@@ -51,6 +52,8 @@ pub(super) enum Chunks {
     Stream(BoxStream<'static, Result<Bytes>>),
     /// Such a stream that can begin earlier.
     Ahead(Box<dyn Ahead>),
+    /// A source read through a cache, or a file of it.
+    Cached(Box<Cached>),
 }
 
 /// A stream whose work can begin before it is polled.
@@ -99,8 +102,12 @@ impl Body {
     /// Begins to ask for the bytes, as far as others leave room for it, so that they are there when they are read. False
     /// where nothing is gained by it: a local file is read when it is read.
     pub(crate) fn begin(&mut self) -> bool {
-        let State::Idle(Chunks::Ahead(chunks)) = &mut self.state else { return false };
-        chunks.begin();
+        match &mut self.state {
+            State::Idle(Chunks::Ahead(chunks)) => chunks.begin(),
+            // What goes wrong here does so again when it is read.
+            State::Idle(Chunks::Cached(cached)) => return cached.begin().is_ok(),
+            _ => return false,
+        }
         true
     }
 
@@ -142,7 +149,7 @@ impl Body {
     /// It can be polled by any executor. Decompression happens where it is polled; blocking sources, such as local
     /// files, are read on a thread of their own.
     pub fn into_stream(mut self) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + 'static {
-        self.start(unblocked)
+        self.start(false)
     }
 
     /// Reads all that is left into one buffer. For small objects: shards are read chunk by chunk.
@@ -164,10 +171,12 @@ impl Body {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// The running body; `face` makes a stream of blocking chunks if it isn't running yet.
-    fn start(&mut self, face: impl FnOnce(BlockingChunks) -> BoxStream<'static, Result<Bytes>>) -> Running {
+    /// The running body. Whether the one who polls it may be blocked is settled if it isn't running yet.
+    fn start(&mut self, may_block: bool) -> Running {
         let chunks = match std::mem::replace(&mut self.state, State::Taken) {
-            State::Idle(Chunks::Blocking(chunks)) => face(chunks),
+            State::Idle(Chunks::Blocking(chunks)) if may_block => blocking(chunks),
+            State::Idle(Chunks::Blocking(chunks)) => unblocked(chunks),
+            State::Idle(Chunks::Cached(cached)) => cached.into_stream(may_block),
             State::Idle(Chunks::Stream(chunks)) => chunks,
             State::Idle(Chunks::Ahead(chunks)) => chunks.boxed(),
             State::Running(running) => return running,
@@ -223,7 +232,7 @@ impl Iterator for Body {
     type Item = Result<Bytes>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut running = self.start(blocking);
+        let mut running = self.start(true);
         let item = runtime::block_on(running.next());
         self.state = State::Running(running);
         item

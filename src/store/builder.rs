@@ -1,6 +1,7 @@
 //! The settings of a store.
 
 use super::budget::Budget;
+use super::cache::Cache;
 use super::fetch::Limits;
 use super::object::ObjectSource;
 use super::source::Source;
@@ -26,12 +27,13 @@ use std::time::Duration;
 pub struct StoreBuilder {
     limits: Limits,
     budget: Option<Budget>,
+    cache: Option<Cache>,
     registered: Vec<(String, Arc<dyn Source>)>,
 }
 
 impl StoreBuilder {
     pub(super) fn new() -> Self {
-        StoreBuilder { limits: Limits::default(), budget: None, registered: Vec::new() }
+        StoreBuilder { limits: Limits::default(), budget: None, cache: None, registered: Vec::new() }
     }
 
     /// Serves all URLs that begin with `prefix` from `source`: a scheme (`hf` or `hf://`) or more (`gs://bucket`).
@@ -51,6 +53,12 @@ impl StoreBuilder {
     /// The connections and the memory that reading may take; those of the [process](Budget::process) unless set.
     pub fn budget(mut self, budget: Budget) -> Self {
         self.budget = Some(budget);
+        self
+    }
+
+    /// Keeps what is read of objects that are not local files in a local directory: see [`Cache`].
+    pub fn cache(mut self, cache: Cache) -> Self {
+        self.cache = Some(cache);
         self
     }
 
@@ -113,6 +121,7 @@ impl StoreBuilder {
             limits: self.limits,
             budget: self.budget.unwrap_or_else(Budget::process),
             meters: Mutex::default(),
+            cache: self.cache,
             registered: self.registered,
             clients: Mutex::default(),
         }))

@@ -22,6 +22,7 @@ mod body;
 mod budget;
 mod buffer;
 mod builder;
+mod cache;
 mod checksum;
 mod cloud;
 mod decompress;
@@ -41,6 +42,7 @@ pub use body::{Body, Stopper};
 pub use budget::Budget;
 pub(crate) use budget::Lane;
 pub use builder::StoreBuilder;
+pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
 pub(crate) use location::{file_name, is_local, redacted};
 pub use object_store;
@@ -89,6 +91,7 @@ struct Inner {
     budget: Budget,
     /// Counters, by what stands before the key in the URL.
     meters: Mutex<BTreeMap<String, Arc<Meter>>>,
+    cache: Option<Cache>,
     /// The caller's sources, with the beginnings of the URLs they serve, longest first.
     registered: Vec<(String, Arc<dyn Source>)>,
     /// Clients made from the environment, by what stands before the key in the URL.
@@ -194,16 +197,22 @@ impl Store {
         let chunks = match self.place(url)? {
             _ if range.is_empty() => Chunks::Blocking(Box::new(std::iter::empty())),
             Place::Local(path) => Chunks::Blocking(Box::new(FileChunks::new(path, range, object.clone()))),
-            Place::Source(source) => Chunks::Ahead(Box::new(fetch::fetch(Object {
-                source,
-                url: url.into(),
-                wanted: range,
-                expected: None,
-                limits: self.0.limits,
-                told: object.clone(),
-                meter: self.meter(url),
-                place: lane.next_object(),
-            }))),
+            Place::Source(source) => {
+                let wanted = Object {
+                    source,
+                    url: url.into(),
+                    wanted: range,
+                    expected: None,
+                    limits: self.0.limits,
+                    told: object.clone(),
+                    meter: self.meter(url),
+                    lane: lane.clone(),
+                };
+                match &self.0.cache {
+                    Some(cache) => Chunks::Cached(Box::new(cache.read(wanted))),
+                    None => Chunks::Ahead(Box::new(fetch::fetch(wanted))),
+                }
+            }
         };
         Ok(Body::new(chunks).part_of(object, start).named(location::redacted(url)))
     }

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cache;
 mod conformance;
 #[cfg(any(feature = "gcs", feature = "s3", feature = "azure"))]
 mod emulators;

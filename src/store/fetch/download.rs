@@ -1,7 +1,7 @@
 //! One range, received whole: over as many answers as it takes, each of which is watched.
 
 use super::retry::Retries;
-use super::{Object, hedge};
+use super::{Reading, hedge};
 use crate::store::source::{GetOptions, GetResponse};
 use crate::{Error, ErrorKind, Result};
 use async_channel::Sender;
@@ -39,7 +39,7 @@ impl Pin {
 /// What is to be received, and how far it has come.
 #[derive(Debug)]
 pub(super) struct Download {
-    object: Arc<Object>,
+    object: Arc<Reading>,
     pin: Arc<Pin>,
     range: Range<u64>,
     /// Whether the source sends whole objects only.
@@ -52,7 +52,7 @@ pub(super) struct Download {
 
 impl Download {
     /// `unranged`: the object is asked for as a whole, whatever `range` is.
-    pub(super) fn new(object: Arc<Object>, pin: Arc<Pin>, range: Range<u64>, unranged: bool) -> Self {
+    pub(super) fn new(object: Arc<Reading>, pin: Arc<Pin>, range: Range<u64>, unranged: bool) -> Self {
         let at = range.start;
         Download { object, pin, range, unranged, at, sum: 0 }
     }

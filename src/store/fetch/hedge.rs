@@ -1,7 +1,7 @@
 //! Requests, and second requests for what is late.
 
 use super::download::timed;
-use super::{Answering, Object};
+use super::{Answering, Reading};
 use crate::Result;
 use crate::store::source::{GetOptions, GetResponse};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ pub(super) const SMALL: u64 = 8 << 20;
 
 /// Sends a request, which may take as long as an answer may stall. If it is late and may be hedged, another is sent, and
 /// the one that is answered first counts: both ask for the same version, so it does not matter which.
-pub(super) async fn get(object: &Object, options: GetOptions) -> Result<GetResponse> {
+pub(super) async fn get(object: &Reading, options: GetOptions) -> Result<GetResponse> {
     let first = request(object, options.clone());
     let Some(late) = may_hedge(object, &options) else { return first.await };
     let mut first = pin!(first);
@@ -36,7 +36,7 @@ pub(super) async fn get(object: &Object, options: GetOptions) -> Result<GetRespo
 }
 
 /// How long to wait before a second request, if there may be one.
-fn may_hedge(object: &Object, options: &GetOptions) -> Option<Duration> {
+fn may_hedge(object: &Reading, options: &GetOptions) -> Option<Duration> {
     let small = range_of(options) <= SMALL;
     (object.limits.hedge > 0.0 && options.if_version.is_some() && small)
         .then(|| object.meter.late())
@@ -47,7 +47,7 @@ fn range_of(options: &GetOptions) -> u64 {
     options.range.as_ref().map_or(u64::MAX, |range| range.end - range.start)
 }
 
-async fn request(object: &Object, options: GetOptions) -> Result<GetResponse> {
+async fn request(object: &Reading, options: GetOptions) -> Result<GetResponse> {
     let answering = object.meter.request();
     let response = timed(object.limits.stall, object.source.get(&object.url, options)).await?;
     object.place.budget.answered(answering.answered());

@@ -9,7 +9,7 @@ mod hedge;
 mod retry;
 
 use super::body::{Ahead, ObjectCell};
-use super::budget::{Grant, Memory, ObjectPlace};
+use super::budget::{Grant, Lane, Memory, ObjectPlace};
 use super::checksum::{Check, Checksum};
 use super::report::{Answering, Meter};
 use super::runtime::{self, Task};
@@ -20,7 +20,7 @@ use bytes::Bytes;
 use download::{Download, Pin};
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 use retry::Retries;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -60,7 +60,7 @@ impl Default for Limits {
 }
 
 /// What is to be read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Object {
     pub(super) source: Arc<dyn Source>,
     pub(super) url: Arc<str>,
@@ -72,11 +72,26 @@ pub(super) struct Object {
     /// Is told what the first answer says of the object.
     pub(super) told: ObjectCell,
     pub(super) meter: Arc<Meter>,
-    /// Its place among all that are read.
-    pub(super) place: ObjectPlace,
+    /// After what it is read.
+    pub(super) lane: Lane,
 }
 
-impl Object {
+/// What is being read, with its place among all that is.
+#[derive(Debug)]
+struct Reading {
+    object: Object,
+    place: ObjectPlace,
+}
+
+impl Deref for Reading {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        &self.object
+    }
+}
+
+impl Reading {
     fn tell(&self, response: &GetResponse) {
         self.told.set(ObjectVersion { size: response.size, version: response.version.clone() });
     }
@@ -164,7 +179,7 @@ struct Part {
 
 /// The parts of an object, in order.
 struct Ring {
-    object: Arc<Object>,
+    object: Arc<Reading>,
     parts: Receiver<Part>,
     current: Option<Part>,
     check: Option<Check>,
@@ -174,7 +189,7 @@ struct Ring {
 
 impl Ring {
     fn begin(object: Object) -> Result<Self> {
-        let object = Arc::new(object);
+        let object = Arc::new(Reading { place: object.lane.next_object(), object });
         // How much there is after the first range is not known before it is answered.
         let grants = object.place.ask(object.wanted.clone(), object.limits.range_size, 1);
         let (sender, parts) = async_channel::unbounded();
@@ -231,7 +246,7 @@ async fn received<T, W>(receiver: &Receiver<T>, meter: &Meter, waiting: impl Fn(
 }
 
 /// Sends the first request, decides how to go on, and sends a request for each range that is granted.
-async fn lead(object: Arc<Object>, grants: Receiver<Grant>, parts: Sender<Part>) -> Result<()> {
+async fn lead(object: Arc<Reading>, grants: Receiver<Grant>, parts: Sender<Part>) -> Result<()> {
     let Range { start, end } = object.wanted;
     let Ok(grant) = grants.recv().await else { return Ok(()) };
     let asked = grant.range.end;
@@ -272,7 +287,7 @@ async fn lead(object: Arc<Object>, grants: Receiver<Grant>, parts: Sender<Part>)
 }
 
 /// Reads what is wanted from one response that holds the whole object, as fast as the reader takes it.
-fn whole(object: Arc<Object>, response: GetResponse, grant: Grant, parts: &Sender<Part>) -> Result<()> {
+fn whole(object: Arc<Reading>, response: GetResponse, grant: Grant, parts: &Sender<Part>) -> Result<()> {
     if let Some(range) = &response.range {
         let message = format!("the whole object was asked for, and {range:?} came");
         return Err(ErrorKind::Store(message.into()).into());

@@ -1,0 +1,404 @@
+//! The filling in of one object, for all its readers in this process.
+//!
+//! A flight is a task that either fills in the file or watches the process that does, and tells how far it is. It goes on
+//! at the speed of the network, whatever its readers do, until the object is there or nobody reads it any more.
+
+use super::Inner;
+use super::directory::{Claim, Partial, Room, free};
+use super::file::Content;
+use crate::store::fetch::{Object, fetch};
+use crate::store::{ObjectCell, ObjectVersion, runtime};
+use crate::{Error, ErrorKind, Result};
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{Either, select};
+use futures::stream::{self, BoxStream, StreamExt};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How often another process is asked how far it is.
+const LOOK: Duration = Duration::from_millis(10);
+/// Bytes that are written at once, if so many have come.
+const BATCH: usize = 4 << 20;
+
+/// How far a flight is.
+#[derive(Debug, Clone)]
+pub(super) enum Progress {
+    /// Nothing is known of the object yet.
+    Asking,
+    /// So many bytes can be read.
+    Growing(Part, u64),
+    /// All bytes can be read, of this checksum.
+    Whole(Part, u32),
+    /// There is an entry by now, which the flight knows nothing of.
+    Entry,
+    /// So many bytes can be read; whoever wants more goes on alone.
+    Ended(Option<Part>, u64, Rest),
+}
+
+/// A file that holds the object, or will.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub(super) content: Arc<Content>,
+    /// Whether this process fills it.
+    pub(super) ours: bool,
+}
+
+/// What a fetch that has begun has not given yet, for one reader to go on with.
+#[derive(Clone, Default)]
+pub(super) struct Rest(Arc<Mutex<Option<(BoxStream<'static, Result<Bytes>>, ObjectCell)>>>);
+
+impl std::fmt::Debug for Rest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Rest")
+    }
+}
+
+impl Rest {
+    fn new(stream: impl futures::Stream<Item = Result<Bytes>> + Send + 'static, told: ObjectCell) -> Self {
+        Rest(Arc::new(Mutex::new(Some((stream.boxed(), told)))))
+    }
+
+    pub(super) fn take(&self) -> Option<(BoxStream<'static, Result<Bytes>>, ObjectCell)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The flights of a cache by the keys of their objects.
+pub(super) type Flights = Mutex<HashMap<String, watch::Sender<Progress>>>;
+
+/// Follows the flight of an object, which begins if there is none.
+pub(super) fn join(
+    cache: &Arc<Inner>,
+    key: &str,
+    object: &Object,
+    stale: Option<ObjectVersion>,
+) -> Result<watch::Receiver<Progress>> {
+    let (sender, progress) = watch::channel(Progress::Asking);
+    {
+        let mut flights = cache.flights();
+        if let Some(flight) = flights.get(key) {
+            return Ok(flight.subscribe());
+        }
+        flights.insert(key.into(), sender.clone());
+    }
+    let object = Object { wanted: 0..u64::MAX, expected: None, ..object.clone() };
+    let flight = Flight { cache: Arc::clone(cache), key: key.into(), object, stale, sender };
+    runtime::spawn(flight.run())?.detach();
+    Ok(progress)
+}
+
+struct Flight {
+    cache: Arc<Inner>,
+    key: String,
+    object: Object,
+    /// What an entry may be that is to be replaced.
+    stale: Option<ObjectVersion>,
+    sender: watch::Sender<Progress>,
+}
+
+/// The end of a flight, however it comes about, a panic included.
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let mut flights = self.cache.flights();
+        if flights.get(&self.key).is_some_and(|flight| flight.same_channel(&self.sender)) {
+            flights.remove(&self.key);
+        }
+        drop(flights);
+        self.sender.send_if_modified(|progress| {
+            let going = matches!(progress, Progress::Asking | Progress::Growing(..));
+            if going {
+                *progress = Progress::Ended(None, 0, Rest::default());
+            }
+            going
+        });
+    }
+}
+
+impl Flight {
+    async fn run(self) -> Result<()> {
+        loop {
+            let (cache, key, stale) = (Arc::clone(&self.cache), self.key.clone(), self.stale.clone());
+            let claim = blocking(move || cache.directory.claim(&key, stale.as_ref())).await;
+            match claim {
+                Ok(Claim::Mine(partial)) => {
+                    self.fill(Arc::new(partial)).await;
+                    return Ok(());
+                }
+                Ok(Claim::Busy(file)) => {
+                    if self.watch(file).await? {
+                        return Ok(());
+                    }
+                }
+                Ok(Claim::Entry) => {
+                    self.tell(Progress::Entry);
+                    return Ok(());
+                }
+                Err(error) => {
+                    self.cache.warn(&error);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn tell(&self, progress: Progress) {
+        self.sender.send_replace(progress);
+    }
+
+    /// Whether nobody follows. Then nobody will: the next reader begins a flight of its own.
+    fn is_deserted(&self) -> bool {
+        let mut flights = self.cache.flights();
+        let deserted = self.sender.receiver_count() == 0;
+        if deserted {
+            flights.remove(&self.key);
+        }
+        deserted
+    }
+
+    /// What comes of `future`, unless nobody waits for it any more.
+    async fn while_followed<F: Future + Unpin>(&self, mut future: F) -> Option<F::Output> {
+        loop {
+            match select(&mut future, pin!(self.sender.closed())).await {
+                Either::Left((output, _)) => return Some(output),
+                Either::Right(_) if self.is_deserted() => return None,
+                Either::Right(_) => {}
+            }
+        }
+    }
+
+    async fn fill(&self, partial: Arc<Partial>) {
+        let told = ObjectCell::default();
+        let mut chunks = fetch(Object { told: told.clone(), ..self.object.clone() }).boxed();
+        let Some(first) = self.while_followed(chunks.next()).await else {
+            return self.abandon(partial).await;
+        };
+        let object = told.get().unwrap_or_default();
+        let room = match &first {
+            Some(Err(_)) => Ok(Room::Short),
+            _ => {
+                let (cache, file) = (Arc::clone(&self.cache), Arc::clone(&partial));
+                let url = Arc::clone(&self.object.url);
+                blocking(move || cache.directory.reserve(&file, &url, &object)).await
+            }
+        };
+        let content = match room {
+            Ok(Room::Enough(content)) => content,
+            Ok(Room::Entry) => {
+                self.abandon(partial).await;
+                return self.tell(Progress::Entry);
+            }
+            room => {
+                if let Err(error) = room {
+                    self.cache.warn(&error);
+                }
+                let rest = Rest::new(stream::iter(first).chain(chunks), told);
+                self.tell(Progress::Ended(None, 0, rest));
+                return self.abandon(partial).await;
+            }
+        };
+        let part = Part { content: Arc::new(content), ours: true };
+        self.tell(Progress::Growing(part.clone(), 0));
+        self.receive(partial, part, first, chunks, told).await;
+    }
+
+    /// Writes the object into the file as it comes.
+    async fn receive(
+        &self,
+        partial: Arc<Partial>,
+        part: Part,
+        mut next: Option<Result<Bytes>>,
+        mut chunks: BoxStream<'static, Result<Bytes>>,
+        told: ObjectCell,
+    ) {
+        let (mut written, mut sum) = (0, 0);
+        loop {
+            let (batch, end) = gather(next, &mut chunks);
+            if !batch.is_empty() {
+                let (cache, file) = (Arc::clone(&self.cache), Arc::clone(&partial));
+                let content = Arc::clone(&part.content);
+                let wrote = blocking(move || {
+                    let wrote = write(&cache, &file, &content, &batch, written, sum);
+                    Ok((batch, wrote))
+                });
+                match wrote.await {
+                    Ok((_, Ok(after))) => (written, sum) = after,
+                    Ok((batch, Err(error))) => {
+                        self.cache.warn(&error);
+                        let rest = stream::iter(batch.into_iter().map(Ok)).chain(stream::iter(end.flatten()));
+                        let rest = Rest::new(rest.chain(chunks), told);
+                        self.tell(Progress::Ended(Some(part), written, rest));
+                        return self.abandon(partial).await;
+                    }
+                    Err(error) => {
+                        self.cache.warn(&error);
+                        return self.abandon(partial).await;
+                    }
+                }
+                self.tell(Progress::Growing(part.clone(), written));
+            }
+            next = match end {
+                Some(end) => end,
+                None => match self.while_followed(chunks.next()).await {
+                    Some(next) => next,
+                    None => return self.abandon(partial).await,
+                },
+            };
+            let fault = match next {
+                Some(Ok(_)) => continue,
+                Some(Err(error)) => error,
+                None if written == part.content.size => break,
+                None => ErrorKind::Length { expected: part.content.size, received: written }.into(),
+            };
+            self.tell(Progress::Ended(Some(part), written, Rest::new(stream::iter([Err(fault)]), told)));
+            return self.abandon(partial).await;
+        }
+        self.finish(partial, part, sum).await;
+    }
+
+    /// The readers have all they need; that the file becomes an entry does not concern them.
+    async fn finish(&self, partial: Arc<Partial>, part: Part, sum: u32) {
+        self.cache.finishing.send_modify(|finishing| *finishing += 1);
+        self.tell(Progress::Whole(part.clone(), sum));
+        let (cache, finished) = (Arc::clone(&self.cache), Arc::clone(&partial));
+        if let Err(error) = blocking(move || cache.directory.finish(&finished, &part.content, sum)).await {
+            self.cache.warn(&error);
+            self.abandon(partial).await;
+        }
+        self.cache.finishing.send_modify(|finishing| *finishing -= 1);
+    }
+
+    async fn abandon(&self, partial: Arc<Partial>) {
+        let cache = Arc::clone(&self.cache);
+        if let Err(error) = blocking(move || cache.directory.abandon(&partial)).await {
+            self.cache.warn(&error);
+        }
+    }
+
+    /// Tells how far another process is. Says whether that is all: if it has died, somebody else is to go on.
+    async fn watch(&self, file: File) -> Result<bool> {
+        let (mut file, mut part) = (Some(file), None::<Part>);
+        loop {
+            let (key, held) = (self.key.clone(), file.take());
+            let known = part.clone();
+            let looked = blocking(move || look(&key, held, known)).await;
+            let (held, seen) = match looked {
+                Ok(looked) => looked,
+                Err(error) => {
+                    self.cache.warn(&error);
+                    return Ok(true);
+                }
+            };
+            file = held;
+            match seen {
+                Seen::Nothing => {}
+                Seen::Bytes(seen, written) => {
+                    part = Some(seen.clone());
+                    self.sender.send_if_modified(|progress| {
+                        let news = !matches!(progress, Progress::Growing(_, told) if *told == written);
+                        *progress = Progress::Growing(seen, written);
+                        news
+                    });
+                }
+                Seen::Whole(seen, sum) => {
+                    self.tell(Progress::Whole(seen, sum));
+                    return Ok(true);
+                }
+                Seen::Dead => return Ok(false),
+            }
+            if self.while_followed(Box::pin(tokio::time::sleep(LOOK))).await.is_none() {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+/// What can be seen of a file that another process fills.
+enum Seen {
+    Nothing,
+    Bytes(Part, u64),
+    Whole(Part, u32),
+    /// It is not whole, and nobody fills it.
+    Dead,
+}
+
+/// Looks how far a file is, of which the head may have been read before.
+fn look(key: &str, file: Option<File>, part: Option<Part>) -> io::Result<(Option<File>, Seen)> {
+    let content = match (file, part) {
+        (_, Some(part)) => part.content,
+        (None, None) => return Ok((None, Seen::Dead)),
+        (Some(file), None) => {
+            let free = free(&file)?;
+            match Content::of(file, key)? {
+                Ok(content) => Arc::new(content),
+                Err(file) => return Ok((Some(file), if free { Seen::Dead } else { Seen::Nothing })),
+            }
+        }
+    };
+    // In this order: it may be finished at any moment.
+    let free = free(&content.file)?;
+    let part = Part { content, ours: false };
+    let seen = match part.content.whole()? {
+        Some(sum) => Seen::Whole(part, sum),
+        None if free => Seen::Dead,
+        None => {
+            let written = part.content.written()?;
+            Seen::Bytes(part, written)
+        }
+    };
+    Ok((None, seen))
+}
+
+/// What there is to write without waiting, and what came behind it if that isn't more of the same.
+#[allow(clippy::type_complexity, reason = "an end, or an error")]
+fn gather(
+    next: Option<Result<Bytes>>,
+    chunks: &mut BoxStream<'static, Result<Bytes>>,
+) -> (Vec<Bytes>, Option<Option<Result<Bytes>>>) {
+    let (mut batch, mut length, mut next) = (Vec::new(), 0, next);
+    loop {
+        match next {
+            Some(Ok(chunk)) => {
+                length += chunk.len();
+                batch.push(chunk);
+            }
+            end => return (batch, Some(end)),
+        }
+        if length >= BATCH {
+            return (batch, None);
+        }
+        match chunks.next().now_or_never() {
+            Some(more) => next = more,
+            None => return (batch, None),
+        }
+    }
+}
+
+/// Writes chunks behind what has been written. Returns how much that is then, and its checksum.
+fn write(
+    cache: &Inner,
+    partial: &Partial,
+    content: &Content,
+    batch: &[Bytes],
+    mut written: u64,
+    mut sum: u32,
+) -> io::Result<(u64, u32)> {
+    for chunk in batch {
+        cache.directory.write(partial, chunk, content.place(written))?;
+        written += chunk.len() as u64;
+        sum = crc32c::crc32c_append(sum, chunk);
+    }
+    Ok((written, sum))
+}
+
+/// Does what may wait for the disk where it keeps nobody else waiting.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, Error> {
+    runtime::spawn_blocking(move || Ok(work()?))?.await
+}

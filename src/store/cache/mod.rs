@@ -1,0 +1,182 @@
+//! A local directory between the sources and their readers.
+//!
+//! What is fetched is written into a file at the speed of the network, and all readers read the file, while it grows and
+//! when it is whole.
+
+mod directory;
+mod file;
+mod flight;
+mod reader;
+#[cfg(test)]
+mod tests;
+
+pub(super) use reader::Cached;
+
+use super::{fetch, runtime};
+use crate::{Error, ErrorKind, Result};
+use directory::Directory;
+use flight::Flights;
+use md5::{Digest, Md5};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// A local directory that keeps objects which have been read, for the next epoch, the next job, and the other processes
+/// of this machine.
+///
+/// It keeps whole objects, as they are stored, of all places but local ones. An object is fetched once, however many
+/// threads and processes read it at the same time: all of them follow the one file, and none waits for another. It is
+/// fetched at the speed of the network, even if its readers are slower; when nobody reads it any more, that stops, and
+/// what has come so far is thrown away. A range of an object is read from the cache if that has the whole object, and
+/// from its place otherwise.
+///
+/// Each time an object is opened, its place is asked which version it has now, which costs a request of one byte, and
+/// what the cache holds of another version is not used. For objects that never change,
+/// [`revalidate(false)`](CacheBuilder::revalidate) leaves that out. Objects whose place tells no version or size are not
+/// kept, nor those that are larger than the cache.
+///
+/// The bytes are checked against a checksum (CRC-32C) whenever an object is read from its first byte to its last. If they
+/// are not what was written, the reading ends with [`ErrorKind::Damaged`], and the object is fetched anew next time.
+///
+/// When the directory cannot be used (the disk is full, or it has been removed), objects are read from their places, those
+/// that are being read from the very byte that comes next; [`warning`](Cache::warning) says why. A crash or a power failure
+/// leaves nothing in it that would be taken for an object. It should be on a local disk, and only those should be able to
+/// write to it who may decide what is read.
+///
+/// Clones are the same cache. More than one cache, in any number of processes, can use the same directory.
+///
+/// ```
+/// use shardstream::store::{Cache, Store};
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("shards");
+/// let cache = Cache::builder(path).max_bytes(500 << 30).build()?;
+/// let store = Store::builder().cache(cache.clone()).build();
+/// // … a dataset of this store …
+/// cache.flush();
+/// if let Some(warning) = cache.warning() {
+///     println!("shards are not cached: {warning}");
+/// }
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Cache(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    directory: Directory,
+    revalidate: bool,
+    flights: Flights,
+    /// How many objects have come whole and are yet to be entries.
+    finishing: watch::Sender<usize>,
+    warning: Mutex<Option<String>>,
+}
+
+impl Cache {
+    /// Begins a cache in a directory of its own, which is made if need be.
+    pub fn builder(directory: impl Into<PathBuf>) -> CacheBuilder {
+        CacheBuilder { directory: directory.into(), max_bytes: 16 << 30, revalidate: true }
+    }
+
+    /// Why the directory could not be used when it was last tried in vain. What was to be read has been read regardless.
+    #[must_use]
+    pub fn warning(&self) -> Option<String> {
+        self.0.warning.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until all objects that have been read to their ends are safely on the disk. Blocks.
+    ///
+    /// A reader doesn't wait for that. Without it, a process that ends at once may leave some of them unfinished, which are
+    /// then fetched again.
+    pub fn flush(&self) {
+        let mut finishing = self.0.finishing.subscribe();
+        let _ = runtime::block_on(finishing.wait_for(|finishing| *finishing == 0));
+    }
+
+    pub(super) fn read(&self, object: fetch::Object) -> Cached {
+        Cached::new(Arc::clone(&self.0), object)
+    }
+}
+
+impl Inner {
+    fn flights(&self) -> MutexGuard<'_, std::collections::HashMap<String, watch::Sender<flight::Progress>>> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn warn(&self, what: impl fmt::Display) {
+        let warning = format!("the cache {}: {what:#}", self.directory.path().display());
+        *self.warning.lock().unwrap_or_else(PoisonError::into_inner) = Some(warning);
+    }
+}
+
+/// The name of an object's files: any URL makes one of the same length, and all processes make the same.
+fn key(url: &str) -> String {
+    Md5::digest(url).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache")
+            .field("directory", &self.0.directory.path())
+            .field("max_bytes", &self.0.directory.max_bytes())
+            .field("revalidate", &self.0.revalidate)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Settings of a [`Cache`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct CacheBuilder {
+    directory: PathBuf,
+    max_bytes: u64,
+    revalidate: bool,
+}
+
+impl CacheBuilder {
+    /// How many bytes the directory may hold, objects that are being fetched included; 16 GiB unless set.
+    ///
+    /// When there are more, the objects go first that have not been opened for the longest time, by whatever process.
+    /// With less room than an epoch takes, read in the same order each time, the cache would never hold what comes next:
+    /// shuffled shards do better.
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
+
+    /// Whether the place of an object is asked for its present version each time that the object is opened; it is unless
+    /// set to `false`.
+    ///
+    /// Without it, what the cache holds is used without any request, whatever has become of the object since. That is for
+    /// shards that are never overwritten; remove the directory if they were.
+    pub fn revalidate(mut self, revalidate: bool) -> Self {
+        self.revalidate = revalidate;
+        self
+    }
+
+    /// The cache.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] if the directory cannot be made, or is none. One that is only for reading is used as it is.
+    pub fn build(self) -> Result<Cache> {
+        let CacheBuilder { directory, max_bytes, revalidate } = self;
+        let made = std::fs::create_dir_all(&directory).and_then(|()| std::fs::read_dir(&directory));
+        if let Err(error) = made {
+            let why = format!("{} cannot be the directory of a cache: {error}", directory.display());
+            return Err(Error::from(ErrorKind::Config(why)));
+        }
+        let inner = Inner {
+            directory: Directory::new(directory, max_bytes),
+            revalidate,
+            flights: Flights::default(),
+            finishing: watch::Sender::new(0),
+            warning: Mutex::default(),
+        };
+        if let Err(error) = inner.directory.tidy() {
+            inner.warn(&error);
+        }
+        Ok(Cache(Arc::new(inner)))
+    }
+}
