@@ -25,7 +25,7 @@ impl Buffer {
         Buffer(bytes)
     }
 
-    /// One that is full of whatever stands in it, for readers that write over bytes; what they don't is to be cut off.
+    /// One that is full of whatever stands in it, for readers that write over bytes.
     pub(super) fn full() -> Self {
         let mut bytes = used().unwrap_or_else(|| vec![0; SIZE]);
         // Nothing is left to do where it was full when it was used before.
@@ -34,12 +34,18 @@ impl Buffer {
     }
 
     /// What was written, to be shared. The buffer can be taken again when the last share of it is gone.
-    pub(super) fn freeze(mut self) -> Bytes {
-        if self.0.len() < SIZE / 8 {
+    pub(super) fn freeze(self) -> Bytes {
+        let length = self.len();
+        self.freeze_first(length)
+    }
+
+    /// The same for the first `length` bytes; a full buffer stays one.
+    pub(super) fn freeze_first(mut self, length: usize) -> Bytes {
+        if length < SIZE / 8 {
             // A few bytes that someone keeps should not keep a whole buffer.
-            return Bytes::copy_from_slice(&self.0);
+            return Bytes::copy_from_slice(&self[..length]);
         }
-        Bytes::from_owner(Shared(std::mem::take(&mut self.0)))
+        Bytes::from_owner(Shared(std::mem::take(&mut self.0))).slice(..length)
     }
 }
 

@@ -53,17 +53,16 @@ impl FileChunks {
         let wanted = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
         let mut chunk = Buffer::full();
         let read = fill(file, &mut chunk[..wanted])?;
-        chunk.truncate(read);
         *at += read as u64;
         if let Some(expected) = expected {
-            let wrong = if chunk.is_empty() { *at < expected.min(*end) } else { *at > expected };
+            let wrong = if read == 0 { *at < expected.min(*end) } else { *at > expected };
             if wrong {
                 return Err(ErrorKind::Length { expected, received: *at }.into());
             }
         }
-        match chunk.is_empty() {
-            false => Ok(Some(chunk.freeze())),
-            true => unchanged(file, before.as_ref()).map(|()| None),
+        match read {
+            0 => unchanged(file, before.as_ref()).map(|()| None),
+            _ => Ok(Some(chunk.freeze_first(read))),
         }
     }
 }

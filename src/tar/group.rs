@@ -64,7 +64,7 @@ pub(super) struct Pending<V> {
     pub(super) key: ByteString,
     pub(super) fields: Vec<(ByteString, V)>,
     /// The names of the fields, once there are [`MANY`].
-    names: HashSet<ByteString>,
+    names: Option<Box<HashSet<ByteString>>>,
     pub(super) position: Position,
     /// The offset of the first header of its first member.
     pub(super) offset: u64,
@@ -74,19 +74,18 @@ pub(super) struct Pending<V> {
 
 impl<V> Pending<V> {
     fn has(&self, field: &ByteString) -> bool {
-        if self.names.is_empty() {
-            self.fields.iter().any(|(name, _)| name == field)
-        } else {
-            self.names.contains(field)
+        match &self.names {
+            None => self.fields.iter().any(|(name, _)| name == field),
+            Some(names) => names.contains(field),
         }
     }
 
     fn push(&mut self, field: ByteString, value: V) {
         if self.fields.len() == MANY {
-            self.names.extend(self.fields.iter().map(|(name, _)| name.clone()));
+            self.names = Some(Box::new(self.fields.iter().map(|(name, _)| name.clone()).collect()));
         }
-        if self.fields.len() >= MANY {
-            self.names.insert(field.clone());
+        if let Some(names) = &mut self.names {
+            names.insert(field.clone());
         }
         self.fields.push((field, value));
     }
@@ -152,7 +151,7 @@ impl<V: Keep> Group<V> {
             whole = self.sample.replace(Pending {
                 key: name.slice_ref(key),
                 fields: Vec::with_capacity(capacity),
-                names: HashSet::new(),
+                names: None,
                 position: self.position,
                 offset: entry.offset,
                 bad: false,
@@ -232,7 +231,7 @@ struct Hashed(u64);
 
 impl Hasher for Hashed {
     fn write(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().fold(self.0, |hash, &byte| hash.rotate_left(8) ^ u64::from(byte));
+        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
     }
 
     fn write_u64(&mut self, hash: u64) {
