@@ -232,7 +232,7 @@ def readers(programs):
             name = "" if label == "now" else f", {label}"
             found[f"samples, gs://{name}"] = ours(program, "gs", "samples")
             found[f"samples, http://{name}"] = ours(program, "http", "samples")
-            found[f"loader, 8 streams, shuffle 1000, gs://{name}"] = ours(program, "gs", "loader", "8", "1", "1000")
+            found[f"loader, 8 streams, shuffle 100, gs://{name}"] = ours(program, "gs", "loader", "8", "1", "100")
     return found
 
 

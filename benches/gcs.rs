@@ -1,0 +1,128 @@
+//! Samples from `gs://`, from a server and over lines of the benchmark's own, or from a bucket.
+//!
+//! ```text
+//! cargo bench --bench gcs --features gcs
+//! SHARDSTREAM_BENCH_URL='gs://bucket/train-{000000..000015}.tar' cargo bench --bench gcs --features gcs
+//! ```
+//!
+//! The throughput shown is that of the objects' bytes, in wall time. The server and the line run in another process than
+//! the reader, and share the machine's cores with it. `benches/compare/network.py` measures beside other readers, over
+//! links of the kernel's.
+
+mod support;
+
+use criterion::{Criterion, SamplingMode, Throughput};
+use shardstream::prelude::*;
+use std::hint::black_box;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{env, io};
+use support::line::{self, Shape};
+use support::server;
+
+/// Which group a process measures that is started by another one; it finds its server by the environment.
+const GROUP: &str = "SHARDSTREAM_BENCH_GROUP";
+const URL: &str = "SHARDSTREAM_BENCH_URL";
+
+/// Samples in a shard: 13 MB and 106 MB.
+const SMALL: usize = 128;
+const LARGE: usize = 1070;
+const SHARDS: usize = 16;
+const STREAMS: usize = 8;
+
+const DELAY: Duration = Duration::from_millis(10);
+
+/// Lines by the names of the groups.
+fn lines() -> [(&'static str, Shape); 4] {
+    let delayed = Shape { delay: DELAY, ..Shape::default() };
+    [
+        ("loopback", Shape::default()),
+        ("20 ms", delayed),
+        ("20 ms, 50 MB per s per connection", Shape { connection_rate: Some(50e6), ..delayed }),
+        ("20 ms, 1 Gbit per s line", Shape { line_rate: Some(125e6), ..delayed }),
+    ]
+}
+
+/// An archive of samples of about 98 KB.
+fn shard(samples: usize) -> Arc<Vec<u8>> {
+    let mut archive = tar::Builder::new(Vec::new());
+    let noise: Vec<u8> =
+        (0..200_000_u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
+    for sample in 0..samples {
+        let size = 60_000 + sample * 7919 % 76_000;
+        let fields =
+            [("cls", &b"123"[..]), ("jpg", &noise[..size]), ("json", br#"{"width": 500, "height": 375}"#)];
+        for (field, content) in fields {
+            let mut header = tar::Header::new_ustar();
+            header.set_size(content.len() as u64);
+            archive.append_data(&mut header, format!("{sample:08}.{field}"), content).unwrap();
+        }
+    }
+    Arc::new(archive.into_inner().unwrap())
+}
+
+/// Reads what a pattern names, in both ways.
+fn measure(c: &mut Criterion, group: &str, shards: &str, pattern: &str) {
+    let dataset =
+        |streams| Dataset::builder(pattern).streams(streams).topology(Topology::single()).build().unwrap();
+    let one = dataset(1);
+    let store = Store::default();
+    let sizes = one.shards().iter().map(|url| store.stat(url).unwrap().size.unwrap_or_default());
+    let mut group = c.benchmark_group(group);
+    group.throughput(Throughput::Bytes(sizes.sum())).sample_size(10).sampling_mode(SamplingMode::Flat);
+    group.warm_up_time(Duration::from_millis(100)).measurement_time(Duration::from_secs(3));
+    group.bench_function(format!("samples, {shards}"), |b| {
+        b.iter(|| one.samples(0).map(|sample| black_box(sample.unwrap()).size()).sum::<usize>())
+    });
+    let streams = STREAMS.min(one.shards().len());
+    let loader = Loader::builder(dataset(streams)).shuffle(50).batch(64);
+    group.bench_function(format!("loader, {shards}"), |b| {
+        b.iter(|| loader.epoch(0).map(|batch| black_box(batch.unwrap()).len()).sum::<usize>())
+    });
+    group.finish();
+}
+
+/// Measures each group in a process of its own, as the address of the server is in its environment.
+fn measure_all() -> io::Result<()> {
+    let (small, large) = (shard(SMALL), shard(LARGE));
+    let numbered = |name: &'static str, content: Arc<Vec<u8>>| {
+        (0..SHARDS).map(move |number| (format!("{name}-{number:03}.tar"), Arc::clone(&content)))
+    };
+    let server = server::start(numbered("small", small).chain(numbered("large", large)))?;
+    for (group, shape) in lines() {
+        let address = if group == "loopback" { server } else { line::to(server, shape)? };
+        let status = Command::new(env::current_exe()?)
+            .args(env::args_os().skip(1))
+            .env("STORAGE_EMULATOR_HOST", address.to_string())
+            .env(GROUP, group)
+            .status()?;
+        assert!(status.success(), "{group}: {status}");
+    }
+    Ok(())
+}
+
+fn main() -> io::Result<()> {
+    let (url, group) = (env::var(URL), env::var(GROUP));
+    if url.is_err() && group.is_err() {
+        return measure_all();
+    }
+    let mut criterion = Criterion::default().configure_from_args();
+    match (url, group) {
+        (Ok(url), _) => measure(&mut criterion, "bucket", "shards", &url),
+        (_, group) => {
+            let group = group.unwrap_or_default();
+            measure(
+                &mut criterion,
+                &group,
+                "13 MB",
+                &format!("gs://bench/small-{{000..{:03}}}.tar", SHARDS - 1),
+            );
+            if group == "20 ms" {
+                measure(&mut criterion, &group, "106 MB", "gs://bench/large-{000..007}.tar");
+            }
+        }
+    }
+    criterion.final_summary();
+    Ok(())
+}

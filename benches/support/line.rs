@@ -1,0 +1,130 @@
+//! A TCP proxy with the delay and the rates of a line.
+//!
+//! Bytes are handed on as they come, in pieces of up to 64 KiB, each when its time has come: it stands in line for its
+//! turn, and travels for the delay. Times are right to about a millisecond. A connection takes a round trip to be made;
+//! the slow start of TCP is not imitated.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What a line is like. The default is none: no delay, and any rate.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Shape {
+    /// How long a byte travels, in either direction.
+    pub(crate) delay: Duration,
+    /// Bytes per second of all connections together, in each direction.
+    pub(crate) line_rate: Option<f64>,
+    /// Bytes per second of one connection, in each direction.
+    pub(crate) connection_rate: Option<f64>,
+}
+
+const PIECE: usize = 64 << 10;
+/// Bytes under way in one direction of a connection: the window of TCP.
+const WINDOW: usize = 16 << 20;
+
+/// Begins a line to `server`, for as long as the process lives; returns the address of its near end.
+pub(crate) fn to(server: SocketAddr, shape: Shape) -> std::io::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let line = [Turns::new(shape.line_rate), Turns::new(shape.line_rate)];
+    thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            let Ok(far) = TcpStream::connect(server) else { continue };
+            let made = Instant::now() + 2 * shape.delay;
+            let [up, down] = line.clone();
+            // A connection that breaks is the business of those who use it.
+            let _ = carry(&near, &far, shape, up, made).and_then(|()| carry(&far, &near, shape, down, made));
+        }
+    });
+    Ok(address)
+}
+
+/// Who may send when, at a rate.
+#[derive(Clone)]
+struct Turns {
+    rate: Option<f64>,
+    free: Arc<Mutex<Instant>>,
+}
+
+impl Turns {
+    fn new(rate: Option<f64>) -> Self {
+        Turns { rate, free: Arc::new(Mutex::new(Instant::now())) }
+    }
+
+    /// When so many bytes that are there at `now` will have been sent.
+    fn take(&self, bytes: usize, now: Instant) -> Instant {
+        let Some(rate) = self.rate else { return now };
+        let mut free = self.free.lock().unwrap();
+        *free = (*free).max(now) + Duration::from_secs_f64(bytes as f64 / rate);
+        *free
+    }
+}
+
+/// Pieces that travel, each with the time at which it arrives; an empty one is the end.
+#[derive(Default)]
+struct Travelling {
+    pieces: Mutex<(VecDeque<(Instant, Vec<u8>)>, usize)>,
+    changed: Condvar,
+}
+
+impl Travelling {
+    fn push(&self, due: Instant, piece: Vec<u8>) {
+        let full = |(_, bytes): &mut (_, usize)| *bytes >= WINDOW;
+        let mut pieces = self.changed.wait_while(self.pieces.lock().unwrap(), full).unwrap();
+        pieces.1 += piece.len();
+        pieces.0.push_back((due, piece));
+        self.changed.notify_all();
+    }
+
+    fn pop(&self) -> (Instant, Vec<u8>) {
+        let mut pieces = self.pieces.lock().unwrap();
+        loop {
+            if let Some((due, piece)) = pieces.0.pop_front() {
+                pieces.1 -= piece.len();
+                self.changed.notify_all();
+                return (due, piece);
+            }
+            pieces = self.changed.wait(pieces).unwrap();
+        }
+    }
+}
+
+/// Carries what comes `from` one end `to` the other, on threads. Nothing is sent before the connection is `made`.
+fn carry(from: &TcpStream, to: &TcpStream, shape: Shape, line: Turns, made: Instant) -> std::io::Result<()> {
+    to.set_nodelay(true)?;
+    let (mut from, mut to) = (from.try_clone()?, to.try_clone()?);
+    let travelling = Arc::new(Travelling::default());
+    let sent = Arc::clone(&travelling);
+    let connection = Turns::new(shape.connection_rate);
+    thread::spawn(move || {
+        loop {
+            let mut piece = vec![0; PIECE];
+            let length = from.read(&mut piece).unwrap_or(0);
+            piece.truncate(length);
+            let now = Instant::now().max(made);
+            let turn = connection.take(length, now).max(line.take(length, now));
+            sent.push(turn + shape.delay, piece);
+            if length == 0 {
+                return;
+            }
+            // Who has to wait for his turn takes no more from the sender.
+            thread::sleep(turn.saturating_duration_since(Instant::now()));
+        }
+    });
+    thread::spawn(move || {
+        loop {
+            let (due, piece) = travelling.pop();
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if piece.is_empty() || to.write_all(&piece).is_err() {
+                // Both directions end: the reader of this one notices too.
+                let _ = to.shutdown(if piece.is_empty() { Shutdown::Write } else { Shutdown::Both });
+                return;
+            }
+        }
+    });
+    Ok(())
+}
