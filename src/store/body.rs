@@ -153,6 +153,7 @@ impl Body {
 
     /// Begins to fetch an object that is read through a cache, before its first chunk is asked for; that it is fetched is
     /// what any other body does when it is. The next calls do nothing.
+    #[allow(dead_code, reason = "for those who read ahead")]
     pub(crate) fn begin(&mut self) -> Result<()> {
         match &mut self.state {
             State::Idle(Chunks::Cached(cached)) => cached.begin(),

@@ -90,7 +90,10 @@ impl Directory {
                 Ok(()) => return Ok(Locked(file)),
                 Err(TryLockError::Error(error)) => return Err(error),
                 Err(TryLockError::WouldBlock) if begun.elapsed() > PATIENCE => {
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, "its lock is held by another process"));
+                    return Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "its lock is held by another process",
+                    ));
                 }
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
             }
