@@ -51,7 +51,9 @@ pub(super) struct Part {
 
 /// What a fetch that has begun has not given yet, for one reader to go on with.
 #[derive(Clone, Default)]
-pub(super) struct Rest(Arc<Mutex<Option<(BoxStream<'static, Result<Bytes>>, ObjectCell)>>>);
+pub(super) struct Rest(Arc<Mutex<Option<Fetched>>>);
+
+type Fetched = (BoxStream<'static, Result<Bytes>>, ObjectCell);
 
 impl std::fmt::Debug for Rest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -64,7 +66,7 @@ impl Rest {
         Rest(Arc::new(Mutex::new(Some((stream.boxed(), told)))))
     }
 
-    pub(super) fn take(&self) -> Option<(BoxStream<'static, Result<Bytes>>, ObjectCell)> {
+    pub(super) fn take(&self) -> Option<Fetched> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -218,8 +220,11 @@ impl Flight {
     ) {
         let (mut written, mut sum) = (0, 0);
         loop {
-            let (batch, end) = gather(next, &mut chunks);
-            if !batch.is_empty() {
+            let (batch, mut end) = gather(next, &mut chunks);
+            let came = written + batch.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
+            if came > part.content.size {
+                end = Some(Some(Err(wrong_length(&part.content, came))));
+            } else if !batch.is_empty() {
                 let (cache, file) = (Arc::clone(&self.cache), Arc::clone(&partial));
                 let content = Arc::clone(&part.content);
                 let wrote = blocking(move || {
@@ -253,7 +258,7 @@ impl Flight {
                 Some(Ok(_)) => continue,
                 Some(Err(error)) => error,
                 None if written == part.content.size => break,
-                None => ErrorKind::Length { expected: part.content.size, received: written }.into(),
+                None => wrong_length(&part.content, written),
             };
             self.tell(Progress::Ended(Some(part), written, Rest::new(stream::iter([Err(fault)]), told)));
             return self.abandon(partial).await;
@@ -316,6 +321,11 @@ impl Flight {
             }
         }
     }
+}
+
+/// An object of which more bytes came, or fewer, than it has.
+fn wrong_length(content: &Content, received: u64) -> Error {
+    ErrorKind::Length { expected: content.size, received }.into()
 }
 
 /// What can be seen of a file that another process fills.

@@ -41,8 +41,10 @@ use tokio::sync::watch;
 ///
 /// When the directory cannot be used (the disk is full, or it has been removed), objects are read from their places, those
 /// that are being read from the very byte that comes next; [`warning`](Cache::warning) says why. A crash or a power failure
-/// leaves nothing in it that would be taken for an object. It should be on a local disk, and only those should be able to
-/// write to it who may decide what is read.
+/// leaves nothing in it that would be taken for an object. It should be on a local disk that is as fast as the network, or
+/// the first epoch is as slow as the disk, and only those should be able to write to it who may decide what is read.
+///
+/// An object is known by its whole URL: one that is signed anew each time is not found again.
 ///
 /// Clones are the same cache. More than one cache, in any number of processes, can use the same directory.
 ///

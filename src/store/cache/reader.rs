@@ -132,6 +132,20 @@ async fn present_version<'a>(
     Ok(present.get_or_insert_default())
 }
 
+/// Whether two objects can't be the same, as far as is known of both.
+fn differs(one: &ObjectVersion, other: &ObjectVersion) -> bool {
+    (one.size.is_some() && other.size.is_some() && one.size != other.size)
+        || (one.version.is_some() && other.version.is_some() && one.version != other.version)
+}
+
+fn shown(object: &ObjectVersion) -> String {
+    let version = object.version.as_deref().unwrap_or("none");
+    match object.size {
+        Some(size) => format!("{version} of {size} bytes"),
+        None => version.to_owned(),
+    }
+}
+
 struct Reader {
     cache: Arc<Inner>,
     object: Object,
@@ -244,31 +258,28 @@ impl Reader {
 
     /// Whatever the bytes come from, they are of one object.
     fn is_of(&mut self, object: ObjectVersion) -> Result<()> {
-        match &self.version {
-            Some(version) if *version == object => Ok(()),
-            Some(version) => {
-                let shown = |object: &ObjectVersion| {
-                    let version = object.version.as_deref().unwrap_or("none");
-                    match object.size {
-                        Some(size) => format!("{version} of {size} bytes"),
-                        None => version.to_owned(),
-                    }
-                };
-                Err(ErrorKind::Changed { before: shown(version), after: shown(&object) }.into())
-            }
-            None => {
-                self.object.told.set(object.clone());
-                self.version = Some(object);
-                Ok(())
-            }
+        if self.version.as_ref() == Some(&object) {
+            return Ok(());
         }
+        let changed = match (&self.version, &self.object.expected) {
+            (Some(before), _) => Some(before),
+            (None, Some(expected)) if differs(expected, &object) => Some(expected),
+            _ => None,
+        };
+        if let Some(before) = changed {
+            let (before, after) = (shown(before), shown(&object));
+            return Err(ErrorKind::Changed { before, after }.into());
+        }
+        self.object.told.set(object.clone());
+        self.version = Some(object);
+        Ok(())
     }
 
     /// A chunk of a file; none if there is a fault.
     async fn read(&mut self, content: Arc<Content>, end: u64, cached: bool) -> Option<Bytes> {
-        let (at, sum) = (self.at, self.sum);
+        let (at, sum, alone) = (self.at, self.sum, matches!(self.place, Place::Entry(..)));
         let read = move || -> io::Result<_> {
-            let chunk = content.read(at, end)?;
+            let chunk = if alone { content.read_alone(at, end)? } else { content.read(at, end)? };
             let sum = crc32c::crc32c_append(sum, &chunk);
             Ok((chunk, sum))
         };

@@ -1,1 +1,115 @@
+use super::*;
+use crate::store::object::ObjectSource;
+use crate::store::object_store::memory::InMemory;
+use crate::store::report::Meter;
+use crate::store::{Body, ObjectCell, Place, Store};
+use std::io::Write;
+use std::sync::atomic::Ordering::SeqCst;
 
+const URL: &str = "mem://a/b.tar";
+
+fn place() -> (tempfile::TempDir, Cache, Store, Vec<u8>) {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = Cache::builder(directory.path()).build().unwrap();
+    let source = Arc::new(ObjectSource::new("mem:/".into(), Arc::new(InMemory::new())));
+    let store = Store::builder().range_size(1000).with_source("mem", source);
+    let store = store.cache(cache.clone()).build();
+    let content: Vec<u8> = (0..9500_u32).flat_map(|n| n.to_le_bytes()).collect();
+    let mut writer = store.create(URL).unwrap();
+    writer.write_all(&content).unwrap();
+    writer.finish().unwrap();
+    (directory, cache, store, content)
+}
+
+fn files(directory: &tempfile::TempDir) -> usize {
+    std::fs::read_dir(directory.path()).unwrap().count() - 1
+}
+
+#[test]
+fn a_full_disk_stops_nobody() {
+    let (directory, cache, store, content) = place();
+    assert!(store.open(URL).unwrap().read_all().unwrap() == content);
+    cache.flush();
+    let (entry, _) = cache.0.directory.find(&key(URL)).unwrap().unwrap();
+    cache.0.directory.discard(&key(URL)).unwrap();
+    for disk in [0, 10, 200, 1000, 5000, 37_000, 38_000, entry.total() - 1] {
+        let bodies = [0; 4].map(|_| store.open(URL).unwrap());
+        cache.0.directory.disk.store(disk, SeqCst);
+        std::thread::scope(|scope| {
+            for body in bodies {
+                scope.spawn(|| assert!(body.read_all().unwrap() == content, "{disk} bytes left"));
+            }
+        });
+        cache.flush();
+        let warning = cache.0.warning.lock().unwrap().take().unwrap();
+        assert!(warning.contains(directory.path().to_str().unwrap()), "{warning}");
+        while files(&directory) > 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+    cache.0.directory.disk.store(u64::MAX, SeqCst);
+    assert!(store.open(URL).unwrap().read_all().unwrap() == content);
+    cache.flush();
+    assert_eq!((cache.warning(), files(&directory)), (None, 1));
+}
+
+#[test]
+fn a_body_can_be_begun_before_it_is_read() {
+    let (directory, cache, store, content) = place();
+    let mut body: Body = store.open(URL).unwrap();
+    (0..3).for_each(|_| body.begin().unwrap());
+    let whole = || {
+        let find = cache.0.directory.find(&key(URL));
+        find.unwrap().is_some()
+    };
+    while !whole() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert_eq!(body.object(), None, "nothing has been read");
+    assert!(body.read_all().unwrap() == content);
+    assert_eq!(files(&directory), 1);
+
+    // One that is given up again has no effect.
+    let mut writer = store.create(URL).unwrap();
+    writer.write_all(b"changed").unwrap();
+    writer.finish().unwrap();
+    let mut body = store.open(URL).unwrap();
+    body.begin().unwrap();
+    drop(body);
+    assert_eq!(store.open(URL).unwrap().read_all().unwrap(), "changed");
+}
+
+#[test]
+fn bytes_that_come_from_the_cache_are_counted() {
+    let (_directory, cache, store, content) = place();
+    let meter: Arc<Meter> = Arc::default();
+    let read = || {
+        let object = fetch::Object {
+            source: match store.place(URL).unwrap() {
+                Place::Source(source) => source,
+                Place::Local(_) => unreachable!(),
+            },
+            url: URL.into(),
+            wanted: 0..u64::MAX,
+            expected: None,
+            limits: fetch::Limits::default(),
+            told: ObjectCell::default(),
+            meter: Arc::clone(&meter),
+        };
+        let chunks = cache.read(object).into_stream(true);
+        assert!(Body::from_stream(chunks).read_all().unwrap() == content);
+        cache.flush();
+        meter.report(String::new()).cached
+    };
+    assert_eq!((read(), read()), (0, content.len() as u64));
+}
+
+/// A key is a name of a file: whatever stands in the URL, it is one that is known again.
+#[test]
+fn keys_are_names() {
+    for url in ["", "a/../../b", "https://host/a b?c=d&e", "gs://b/ü"] {
+        let key = key(url);
+        assert!(key.len() == 32 && key.bytes().all(|c| c.is_ascii_hexdigit()), "{key}");
+    }
+    assert_ne!(key("a"), key("b"));
+}
