@@ -10,3 +10,5 @@ mod emulators;
 mod http;
 mod ranged;
 mod ranges;
+#[cfg(feature = "http")]
+mod transport;

@@ -2,7 +2,7 @@
 //! at any byte, lie about ranges and lengths, change its mind between requests, and it remembers what it was asked.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,6 +12,9 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct Request {
     /// How many requests came before this one.
     pub(crate) number: usize,
+    /// The number of the connection on which it came, and how many requests came on it before.
+    pub(crate) connection: usize,
+    pub(crate) turn: usize,
     pub(crate) method: String,
     /// The path and query, byte for byte.
     pub(crate) target: String,
@@ -47,6 +50,8 @@ pub(crate) enum Framing {
     Chunked,
     /// By closing the connection.
     Close,
+    /// As it may be: the body is all that is sent, the head included.
+    Raw,
 }
 
 #[derive(Debug, Clone)]
@@ -62,6 +67,16 @@ pub(crate) struct Reply {
 impl Reply {
     pub(crate) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
         Reply { status, headers: Vec::new(), body: body.into(), framing: Framing::Length, cut: None }
+    }
+
+    /// Exactly these bytes.
+    pub(crate) fn raw(bytes: impl Into<Vec<u8>>) -> Self {
+        Reply::new(0, bytes).framed(Framing::Raw)
+    }
+
+    /// Sends all, and closes the connection without having said so.
+    pub(crate) fn then_closed(self) -> Self {
+        self.cut(usize::MAX)
     }
 
     pub(crate) fn with(mut self, name: &str, value: impl ToString) -> Self {
@@ -111,8 +126,19 @@ pub(crate) struct Server {
     stopping: Arc<AtomicBool>,
 }
 
+/// What stands between a socket and HTTP.
+type Wrap<S> = dyn Fn(TcpStream) -> S + Send + Sync;
+
 impl Server {
     pub(crate) fn start(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        Self::over(Arc::new(|stream| stream), script)
+    }
+
+    /// One that speaks HTTP over what `wrap` makes of its connections.
+    pub(crate) fn over<S: Read + Write + Send + 'static>(
+        wrap: Arc<Wrap<S>>,
+        script: impl Fn(&Request) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = Server {
             address: listener.local_addr().unwrap(),
@@ -122,16 +148,27 @@ impl Server {
         let (script, requests, stopping) =
             (Arc::new(script), Arc::clone(&server.requests), Arc::clone(&server.stopping));
         std::thread::spawn(move || {
-            for connection in listener.incoming() {
+            for (number, connection) in listener.incoming().enumerate() {
                 if stopping.load(Ordering::SeqCst) {
                     break;
                 }
-                let (script, requests) = (Arc::clone(&script), Arc::clone(&requests));
+                let (script, requests, wrap) =
+                    (Arc::clone(&script), Arc::clone(&requests), Arc::clone(&wrap));
                 // A client that goes away is no error here.
-                std::thread::spawn(move || connection.and_then(|stream| serve(stream, &*script, &requests)));
+                std::thread::spawn(move || {
+                    let socket = connection?;
+                    socket.set_nodelay(true)?;
+                    let closing = socket.try_clone()?;
+                    serve(wrap(socket), number, &*script, &requests)?;
+                    closing.shutdown(std::net::Shutdown::Both)
+                });
             }
         });
         server
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -151,27 +188,31 @@ impl Drop for Server {
 }
 
 fn serve(
-    stream: TcpStream,
+    stream: impl Read + Write,
+    connection: usize,
     script: &dyn Fn(&Request) -> Reply,
     requests: &Mutex<Vec<Request>>,
 ) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut input = BufReader::new(stream.try_clone()?);
-    let mut output = stream;
-    while let Some(mut request) = read_request(&mut input, &mut output)? {
+    let mut stream = BufReader::new(stream);
+    let mut turn = 0;
+    while let Some(mut request) = read_request(&mut stream)? {
         {
             let mut requests = requests.lock().unwrap();
-            request.number = requests.len();
+            (request.number, request.connection, request.turn) = (requests.len(), connection, turn);
             requests.push(request.clone());
         }
-        if !write_reply(&mut output, &request, &script(&request))? {
-            return output.shutdown(std::net::Shutdown::Both);
+        turn += 1;
+        let output = stream.get_mut();
+        let more = write_reply(output, &request, &script(&request))?;
+        output.flush()?;
+        if !more {
+            break;
         }
     }
     Ok(())
 }
 
-fn read_request(input: &mut impl BufRead, output: &mut impl Write) -> io::Result<Option<Request>> {
+fn read_request(input: &mut BufReader<impl Read + Write>) -> io::Result<Option<Request>> {
     let mut line = || -> io::Result<String> {
         let mut line = String::new();
         input.read_line(&mut line)?;
@@ -188,13 +229,15 @@ fn read_request(input: &mut impl BufRead, output: &mut impl Write) -> io::Result
     }
     let mut request = Request {
         number: 0,
+        connection: 0,
+        turn: 0,
         method: method.to_owned(),
         target: target.to_owned(),
         headers,
         body: Vec::new(),
     };
     if request.header("expect").is_some() {
-        output.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+        input.get_mut().write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
     }
     let length = request.header("content-length").map_or(0, |length| length.parse().unwrap());
     request.body.resize(length, 0);
@@ -204,6 +247,11 @@ fn read_request(input: &mut impl BufRead, output: &mut impl Write) -> io::Result
 
 /// Whether the connection stays open.
 fn write_reply(output: &mut impl Write, request: &Request, reply: &Reply) -> io::Result<bool> {
+    let sent = &reply.body[..reply.cut.unwrap_or(usize::MAX).min(reply.body.len())];
+    if reply.framing == Framing::Raw {
+        output.write_all(sent)?;
+        return Ok(reply.cut.is_none());
+    }
     let mut head = format!("HTTP/1.1 {} Scripted\r\n", reply.status);
     for (name, value) in &reply.headers {
         write!(head, "{name}: {value}\r\n").unwrap();
@@ -214,14 +262,13 @@ fn write_reply(output: &mut impl Write, request: &Request, reply: &Reply) -> io:
         Framing::Length if reply.headers.iter().any(|(name, _)| name == "Content-Length") => {}
         Framing::Length => write!(head, "Content-Length: {}\r\n", reply.body.len()).unwrap(),
         Framing::Chunked => head.push_str("Transfer-Encoding: chunked\r\n"),
-        Framing::Close => head.push_str("Connection: close\r\n"),
+        Framing::Close | Framing::Raw => head.push_str("Connection: close\r\n"),
     }
     output.write_all(head.as_bytes())?;
     output.write_all(b"\r\n")?;
     if request.method == "HEAD" {
         return Ok(true);
     }
-    let sent = &reply.body[..reply.cut.unwrap_or(usize::MAX).min(reply.body.len())];
     if reply.framing == Framing::Chunked {
         for chunk in sent.chunks(1000) {
             write!(output, "{:x}\r\n", chunk.len())?;
