@@ -13,8 +13,8 @@ const IDLE: usize = 64 << 20;
 
 static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// An empty vector with room for [`SIZE`] bytes, which is not to grow beyond.
-#[derive(Debug)]
+/// An empty vector with room for [`SIZE`] bytes, which is not to grow beyond. The default has none.
+#[derive(Debug, Default)]
 pub(super) struct Buffer(Vec<u8>);
 
 impl Buffer {
