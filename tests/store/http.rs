@@ -147,8 +147,10 @@ fn overload_passes_and_refusals_do_not() {
         result.unwrap();
     }
     let (result, requests) = misbehaving(|_, _| Reply::new(503, "down"));
-    assert!(matches!(result.unwrap_err().kind(), ErrorKind::Io(_)));
+    assert!(matches!(result.unwrap_err().kind(), ErrorKind::Busy { .. }));
     assert_eq!(requests.len(), 4);
+    let (result, _) = misbehaving(|_, _| Reply::new(500, "down"));
+    assert!(matches!(result.unwrap_err().kind(), ErrorKind::Io(_)));
     let denied: fn(&ErrorKind) -> bool = |kind| matches!(kind, ErrorKind::Denied(_));
     let missing: fn(&ErrorKind) -> bool = |kind| matches!(kind, ErrorKind::NotFound(_));
     let other: fn(&ErrorKind) -> bool = |kind| matches!(kind, ErrorKind::Store(_));

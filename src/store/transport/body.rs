@@ -6,8 +6,8 @@ use super::{malformed, pool};
 use crate::store::buffer::{Buffer, SIZE};
 use crate::{Error, Result};
 use bytes::Bytes;
-use futures::stream::Stream;
-use std::future::Future;
+use futures::stream::{Stream, StreamExt};
+use std::future::{self, Future};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -17,6 +17,9 @@ use tokio::time::{Instant, Sleep};
 /// How long what has come waits for more to fill its buffer. Each chunk wakes its readers up and pins its buffer, so
 /// that few large ones are better; on a line so slow that this time counts, it does not matter.
 const MOMENT: Duration = Duration::from_millis(20);
+
+/// How long the end of a body may take that nobody wants.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Dropping it before its end closes the connection.
 pub(super) struct Body {
@@ -105,6 +108,13 @@ impl Body {
         };
         if ended {
             self.end();
+        }
+    }
+
+    /// Reads a few bytes that nobody wants, so that the connection can be used again; not worth a long wait.
+    pub(super) async fn discard(self) {
+        if matches!(self.framing, Framing::Length(left) if left <= SIZE as u64) {
+            let _ = tokio::time::timeout(PATIENCE, self.for_each(|_| future::ready(()))).await;
         }
     }
 

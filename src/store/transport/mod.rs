@@ -61,6 +61,7 @@ pub(super) async fn get(mut uri: Uri, mut headers: HeaderMap) -> Result<Answer> 
         match redirect(status, &told, &uri)? {
             None => return Ok(Answer { status, headers: told, body: body.boxed() }),
             Some(next) => {
+                body.discard().await;
                 if Origin::of(&next)? != origin {
                     forget_credentials(&mut headers);
                 }
