@@ -166,7 +166,10 @@ fn lies_about_ranges_are_errors_and_never_wrong_bytes() {
                 // A part that says it is the whole is too short, and when it is asked for again, it comes.
                 Ok(bytes) => assert!(from == 0 && bytes == content(4500)),
                 Err(error) => {
-                    assert!(matches!(error.kind(), ErrorKind::Store(_) | ErrorKind::Length { .. }), "{error:?}");
+                    assert!(
+                        matches!(error.kind(), ErrorKind::Store(_) | ErrorKind::Length { .. }),
+                        "{error:?}"
+                    );
                 }
             }
         }
