@@ -13,12 +13,13 @@ const IDLE: usize = 64 << 20;
 
 static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// An empty vector with room for [`SIZE`] bytes, which is not to grow beyond.
-#[derive(Debug)]
+/// An empty vector with room for [`SIZE`] bytes, which is not to grow beyond. The default has none.
+#[derive(Debug, Default)]
 pub(super) struct Buffer(Vec<u8>);
 
 impl Buffer {
     /// One that has been used before, if there is one.
+    #[cfg_attr(not(feature = "transport"), allow(dead_code, reason = "for what is written piece by piece"))]
     pub(super) fn take() -> Self {
         let mut bytes = used().unwrap_or_else(|| Vec::with_capacity(SIZE));
         bytes.clear();
@@ -34,6 +35,7 @@ impl Buffer {
     }
 
     /// What was written, to be shared. The buffer can be taken again when the last share of it is gone.
+    #[cfg_attr(not(feature = "transport"), allow(dead_code, reason = "for what is written piece by piece"))]
     pub(super) fn freeze(self) -> Bytes {
         let length = self.len();
         self.freeze_first(length)

@@ -1,6 +1,8 @@
 //! Clients for buckets, configured from the environment as the tools of each cloud are.
 
 #[cfg(feature = "cloud")]
+use super::connector::Connector;
+#[cfg(feature = "cloud")]
 use super::location::Failure;
 #[cfg(not(all(feature = "gcs", feature = "s3", feature = "azure")))]
 use super::missing;
@@ -31,7 +33,7 @@ pub(super) fn client(base: &str) -> Result<Option<Arc<dyn ObjectStore>>> {
 fn gcs(base: &str) -> Result<Arc<dyn ObjectStore>> {
     use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
-    let mut builder = GoogleCloudStorageBuilder::from_env().with_url(base);
+    let mut builder = GoogleCloudStorageBuilder::from_env().with_url(base).with_http_connector(Connector);
     for (key, value) in client_options("GOOGLE", env::var("GOOGLE_BASE_URL").ok().as_deref()) {
         builder = builder.with_config(GoogleConfigKey::Client(key), value);
     }
@@ -53,7 +55,7 @@ fn s3(base: &str) -> Result<Arc<dyn ObjectStore>> {
 
     let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
     let endpoint = endpoint.into_iter().find_map(|name| env::var(name).ok());
-    let mut builder = AmazonS3Builder::from_env().with_url(base);
+    let mut builder = AmazonS3Builder::from_env().with_url(base).with_http_connector(Connector);
     for (key, value) in client_options("AWS", endpoint.as_deref()) {
         builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
     }
@@ -65,7 +67,7 @@ fn azure(base: &str) -> Result<Arc<dyn ObjectStore>> {
     use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
     let endpoint = env::var("AZURE_STORAGE_ENDPOINT").ok();
-    let mut builder = MicrosoftAzureBuilder::from_env().with_url(base);
+    let mut builder = MicrosoftAzureBuilder::from_env().with_url(base).with_http_connector(Connector);
     for (key, value) in client_options("AZURE", endpoint.as_deref()) {
         builder = builder.with_config(AzureConfigKey::Client(key), value);
     }

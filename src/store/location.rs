@@ -111,7 +111,7 @@ impl Failure {
     }
 }
 
-fn redact_text(text: &str) -> String {
+pub(super) fn redact_text(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find("http://").into_iter().chain(rest.find("https://")).min() {

@@ -18,6 +18,8 @@
 //! An object is read as bounded ranges of one pinned version, each checked for its length: what comes out is the
 //! object as it was at one moment, or an error. No message shows passwords or the query of a signed URL.
 
+#[cfg(feature = "transport")]
+mod answer;
 mod body;
 mod budget;
 mod buffer;
@@ -25,6 +27,8 @@ mod builder;
 mod cache;
 mod checksum;
 mod cloud;
+#[cfg(feature = "cloud")]
+mod connector;
 mod decompress;
 mod fetch;
 #[cfg(feature = "http")]
@@ -35,6 +39,8 @@ mod object;
 mod report;
 mod runtime;
 mod source;
+#[cfg(feature = "transport")]
+mod transport;
 mod upload;
 
 pub(crate) use body::ObjectCell;
@@ -329,7 +335,7 @@ impl Store {
             return Ok(Arc::clone(client));
         }
         let client: Arc<dyn Source> = match cloud::client(base)? {
-            Some(store) => Arc::new(ObjectSource::new(base.to_owned(), store)),
+            Some(store) => Arc::new(ObjectSource::renewable(base.to_owned(), store, cloud::client)),
             None if base == "http" => web()?,
             None => {
                 let hint = "the schemes are file, gs, s3, az, http and https; the builder can register sources for others";

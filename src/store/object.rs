@@ -1,8 +1,12 @@
 //! Object stores (Google Cloud Storage, S3, Azure) and anything else behind [`object_store::ObjectStore`].
 
+#[cfg(feature = "cloud")]
+use super::answer;
+#[cfg(feature = "cloud")]
+use super::connector::Slot;
 use super::location::Failure;
 use super::runtime::panicked;
-use super::source::{GetOptions, GetResponse, ObjectInfo, Source};
+use super::source::{GetOptions, GetResponse, ObjectInfo, Refusal, Source};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
@@ -11,25 +15,59 @@ use object_store::path::Path;
 use object_store::{
     MultipartUpload, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutPayload, PutResult,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// Bytes in one part of an upload: with at most 10,000 parts, as S3 allows, objects of 160 GiB.
 const PART: usize = 16 << 20;
 /// Parts of one object in flight.
 const PARTS_IN_FLIGHT: usize = 4;
+/// How long credentials that were read anew are not read again.
+const RENEWAL: Duration = Duration::from_secs(5);
+
+/// Makes the client of a bucket from its URL; `None` where there is none for such URLs.
+type Make = fn(&str) -> Result<Option<Client>>;
+type Client = Arc<dyn ObjectStore>;
 
 /// A bucket or other object store whose objects have URLs of the form `base/key`.
 #[derive(Debug)]
-pub(super) struct ObjectSource {
-    store: Arc<dyn ObjectStore>,
+pub(super) struct ObjectSource(Arc<Bucket>);
+
+#[derive(Debug)]
+struct Bucket {
     base: String,
+    client: Mutex<Renewed>,
+    make: Option<Make>,
 }
 
-impl ObjectSource {
-    /// `base` is the URL of the bucket without a `/` at the end.
-    pub(super) fn new(base: String, store: Arc<dyn ObjectStore>) -> Self {
-        ObjectSource { store, base }
+#[derive(Debug)]
+struct Renewed {
+    client: Client,
+    at: Option<Instant>,
+}
+
+impl Bucket {
+    fn renewed(&self) -> MutexGuard<'_, Renewed> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn client(&self) -> Client {
+        Arc::clone(&self.renewed().client)
+    }
+
+    /// A client other than `refused`, whose credentials are no longer good: they are read again from where they come
+    /// from, unless that was a moment ago or the client is the caller's own.
+    fn renew(&self, refused: &Client) -> Option<Client> {
+        let mut renewed = self.renewed();
+        if Arc::ptr_eq(&renewed.client, refused) {
+            if renewed.at.is_some_and(|at| at.elapsed() < RENEWAL) {
+                return None;
+            }
+            renewed.at = Some(Instant::now());
+            renewed.client = (self.make?)(&self.base).ok()??;
+        }
+        Some(Arc::clone(&renewed.client))
     }
 
     /// Keys stand in URLs as they are, without percent-encoding, as all tools for `gs://` and `s3://` have it.
@@ -39,19 +77,49 @@ impl ObjectSource {
     }
 }
 
+impl ObjectSource {
+    /// `base` is the URL of the bucket without a `/` at the end.
+    pub(super) fn new(base: String, client: Client) -> Self {
+        Self::made(base, client, None)
+    }
+
+    /// One whose client is made anew when its credentials have expired.
+    pub(super) fn renewable(base: String, client: Client, make: Make) -> Self {
+        Self::made(base, client, Some(make))
+    }
+
+    fn made(base: String, client: Client, make: Option<Make>) -> Self {
+        let client = Mutex::new(Renewed { client, at: None });
+        ObjectSource(Arc::new(Bucket { base, client, make }))
+    }
+}
+
 impl Source for ObjectSource {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
-        let (store, path) = (Arc::clone(&self.store), self.path(url));
-        async move { get(&*store, &path?, options).await }.boxed()
+        let (bucket, path) = (Arc::clone(&self.0), self.0.path(url));
+        async move {
+            let (path, mut client, mut asked, mut renewed) = (path?, bucket.client(), options, false);
+            loop {
+                match get(&*client, &path, &asked).await {
+                    Err(Refusal::Beyond) if asked.range.is_some() => asked.range = None,
+                    Err(Refusal::Unauthenticated(error)) if !renewed => {
+                        client = bucket.renew(&client).ok_or(error)?;
+                        renewed = true;
+                    }
+                    result => return result.map_err(Error::from),
+                }
+            }
+        }
+        .boxed()
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<ObjectInfo>> {
-        let base = self.base.clone();
-        let path = match self.path(prefix) {
+        let base = self.0.base.clone();
+        let path = match self.0.path(prefix) {
             Ok(path) => path,
             Err(error) => return stream::once(async { Err(error) }).boxed(),
         };
-        let objects = self.store.list((!path.is_root()).then_some(&path));
+        let objects = self.0.client().list((!path.is_root()).then_some(&path));
         objects
             .map_ok(move |meta| ObjectInfo {
                 url: format!("{base}/{}", meta.location),
@@ -67,7 +135,7 @@ impl Source for ObjectSource {
         url: &str,
         body: BoxStream<'static, Result<Bytes>>,
     ) -> BoxFuture<'static, Result<ObjectInfo>> {
-        let (store, path, url) = (Arc::clone(&self.store), self.path(url), url.to_owned());
+        let (store, path, url) = (self.0.client(), self.0.path(url), url.to_owned());
         async move {
             let (size, result) = put(&*store, &path?, body).await?;
             Ok(ObjectInfo { url, size, version: result.e_tag })
@@ -76,33 +144,33 @@ impl Source for ObjectSource {
     }
 }
 
-async fn get(store: &dyn ObjectStore, path: &Path, options: GetOptions) -> Result<GetResponse> {
-    let GetOptions { range, if_version } = options;
-    let request = |range| {
-        let options = object_store::GetOptions {
-            range,
-            // A weak ETag never matches by the rules of HTTP; the version of the answer is compared in any case.
-            if_match: if_version.clone().filter(|version| !version.starts_with("W/")),
-            ..Default::default()
-        };
-        store.get_opts(path, options)
+async fn get(client: &dyn ObjectStore, path: &Path, asked: &GetOptions) -> Result<GetResponse, Refusal> {
+    let GetOptions { range, if_version } = asked;
+    #[allow(unused_mut, reason = "what comes back is told by clients that the crate makes itself")]
+    let mut options = object_store::GetOptions {
+        range: range.clone().map(Into::into),
+        // A weak ETag never matches by the rules of HTTP; the version of the answer is compared in any case.
+        if_match: if_version.clone().filter(|version| !version.starts_with("W/")),
+        ..Default::default()
     };
-    let ranged = range.is_some();
-    let (result, ranged) = match request(range.map(Into::into)).await {
+    #[cfg(feature = "cloud")]
+    let slot = Slot::of(&mut options);
+    let result = client.get_opts(path, options).await;
+    #[cfg(feature = "cloud")]
+    if let Some(answer) = slot.take() {
+        return answer::read(answer.map_err(Refusal::Other)?, asked, answer::etag).await;
+    }
+    let result = result.map_err(|error| match error {
         // The range may begin after the end, as every range of an empty object does, and some servers know no ranges
         // at all. An object of a known version is past such questions.
-        Err(object_store::Error::Generic { .. }) if ranged && if_version.is_none() => {
-            (request(None).await, false)
-        }
-        result => (result, ranged),
-    };
-    let result = result.map_err(|error| match error {
-        object_store::Error::Precondition { .. } => changed(if_version),
-        error => failed(error),
+        object_store::Error::Generic { .. } if range.is_some() && if_version.is_none() => Refusal::Beyond,
+        object_store::Error::Unauthenticated { .. } => Refusal::Unauthenticated(failed(error)),
+        object_store::Error::Precondition { .. } => Refusal::Other(changed(if_version.clone())),
+        error => Refusal::Other(failed(error)),
     })?;
     let mut response = GetResponse::new(stream::empty().boxed()).with_size(result.meta.size);
     response.version = result.meta.e_tag.clone();
-    response.range = ranged.then(|| result.range.clone());
+    response.range = range.is_some().then(|| result.range.clone());
     // Requests are repeated by the store itself; a body that breaks is continued by the reader of ranges.
     response.body = result.into_stream().map_err(|error| broken(&error)).boxed();
     Ok(response)

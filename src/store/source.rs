@@ -1,7 +1,7 @@
 //! The seam between the readers of shards and the places they lie in.
 
 use super::checksum::Checksum;
-use crate::{ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use futures::future::{self, BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt};
@@ -50,7 +50,7 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-fn unsupported(action: &str, url: &str, hint: &str) -> crate::Error {
+fn unsupported(action: &str, url: &str, hint: &str) -> Error {
     let scheme = super::location::scheme(url).unwrap_or("these");
     ErrorKind::Unsupported(format!("cannot {action} {scheme}:// URLs: {hint}")).into()
 }
@@ -126,6 +126,26 @@ impl fmt::Debug for GetResponse {
             .field("version", &self.version)
             .field("checksum", &self.checksum)
             .finish_non_exhaustive()
+    }
+}
+
+/// Why an answer is not the object that was asked for.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// The range begins at the end or after it, as every range of an empty object does: the answer for the whole object
+    /// tells its size.
+    Beyond,
+    /// The credentials are not good, or no longer.
+    Unauthenticated(Error),
+    Other(Error),
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Beyond => ErrorKind::Store("the server has no such range".into()).into(),
+            Refusal::Unauthenticated(error) | Refusal::Other(error) => error,
+        }
     }
 }
 

@@ -13,3 +13,5 @@ mod faults;
 mod http;
 mod ranged;
 mod ranges;
+#[cfg(feature = "http")]
+mod transport;

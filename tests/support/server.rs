@@ -13,6 +13,9 @@ use std::time::Duration;
 pub(crate) struct Request {
     /// How many requests came before this one.
     pub(crate) number: usize,
+    /// The number of the connection on which it came, and how many requests came on it before.
+    pub(crate) connection: usize,
+    pub(crate) turn: usize,
     pub(crate) method: String,
     /// The path and query, byte for byte.
     pub(crate) target: String,
@@ -48,6 +51,8 @@ pub(crate) enum Framing {
     Chunked,
     /// By closing the connection.
     Close,
+    /// As it may be: the body is all that is sent, the head included.
+    Raw,
 }
 
 /// What becomes of a connection whose body is cut.
@@ -84,6 +89,16 @@ impl Reply {
             ending: Ending::Closed,
             drip: None,
         }
+    }
+
+    /// Exactly these bytes.
+    pub(crate) fn raw(bytes: impl Into<Vec<u8>>) -> Self {
+        Reply::new(0, bytes).framed(Framing::Raw)
+    }
+
+    /// Sends all, and closes the connection without having said so.
+    pub(crate) fn then_closed(self) -> Self {
+        self.cut(usize::MAX)
     }
 
     pub(crate) fn with(mut self, name: &str, value: impl ToString) -> Self {
@@ -150,17 +165,29 @@ struct Shared {
     stopping: AtomicBool,
 }
 
+/// What stands between a socket and HTTP.
+type Wrap<S> = dyn Fn(TcpStream) -> S + Send + Sync;
+
 impl Server {
     pub(crate) fn start(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
-        Self::run(Box::new(script), Some(Mutex::default()))
+        Self::run(Arc::new(|stream| stream), Box::new(script), Some(Mutex::default()))
     }
 
     /// Without a memory of its requests, for as many as there may be.
     pub(crate) fn forgetful(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
-        Self::run(Box::new(script), None)
+        Self::run(Arc::new(|stream| stream), Box::new(script), None)
     }
 
-    fn run(
+    /// One that speaks HTTP over what `wrap` makes of its connections.
+    pub(crate) fn over<S: Read + Write + Send + 'static>(
+        wrap: Arc<Wrap<S>>,
+        script: impl Fn(&Request) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        Self::run(wrap, Box::new(script), Some(Mutex::default()))
+    }
+
+    fn run<S: Read + Write + Send + 'static>(
+        wrap: Arc<Wrap<S>>,
         script: Box<dyn Fn(&Request) -> Reply + Send + Sync>,
         requests: Option<Mutex<Vec<Request>>>,
     ) -> Self {
@@ -174,16 +201,25 @@ impl Server {
         });
         let server = Server { address, shared: Arc::clone(&shared) };
         std::thread::spawn(move || {
-            for connection in listener.incoming() {
+            for (number, connection) in listener.incoming().enumerate() {
                 if shared.stopping.load(Ordering::SeqCst) {
                     break;
                 }
-                let shared = Arc::clone(&shared);
+                let (shared, wrap) = (Arc::clone(&shared), Arc::clone(&wrap));
                 // A client that goes away is no error here.
-                std::thread::spawn(move || connection.and_then(|stream| shared.serve(stream)));
+                std::thread::spawn(move || {
+                    let socket = connection?;
+                    socket.set_nodelay(true)?;
+                    let ending = socket.try_clone()?;
+                    shared.serve(wrap(socket), number, &ending)
+                });
             }
         });
         server
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -203,11 +239,13 @@ impl Drop for Server {
 }
 
 impl Shared {
-    fn serve(&self, stream: TcpStream) -> io::Result<()> {
-        stream.set_nodelay(true)?;
-        let mut input = BufReader::new(stream.try_clone()?);
-        let mut output = stream;
-        while let Some(mut request) = read_request(&mut input, &mut output)? {
+    /// Answers what comes on `stream`, of which `socket` is the end of the line.
+    fn serve(&self, stream: impl Read + Write, connection: usize, socket: &TcpStream) -> io::Result<()> {
+        let mut stream = BufReader::new(stream);
+        let mut turn = 0;
+        while let Some(mut request) = read_request(&mut stream)? {
+            (request.connection, request.turn) = (connection, turn);
+            turn += 1;
             match &self.requests {
                 None => request.number = self.count.fetch_add(1, Ordering::SeqCst),
                 Some(requests) => {
@@ -217,11 +255,14 @@ impl Shared {
                 }
             }
             let reply = (self.script)(&request);
-            if !write_reply(&mut output, &request, &reply)? {
-                return end(&output, reply.ending);
+            let output = stream.get_mut();
+            let more = write_reply(output, &request, &reply)?;
+            output.flush()?;
+            if !more {
+                return end(socket, reply.ending);
             }
         }
-        Ok(())
+        socket.shutdown(Shutdown::Both)
     }
 }
 
@@ -241,7 +282,7 @@ fn end(mut connection: &TcpStream, ending: Ending) -> io::Result<()> {
     connection.shutdown(Shutdown::Both)
 }
 
-fn read_request(input: &mut impl BufRead, output: &mut impl Write) -> io::Result<Option<Request>> {
+fn read_request(input: &mut BufReader<impl Read + Write>) -> io::Result<Option<Request>> {
     let mut line = || -> io::Result<String> {
         let mut line = String::new();
         input.read_line(&mut line)?;
@@ -258,13 +299,15 @@ fn read_request(input: &mut impl BufRead, output: &mut impl Write) -> io::Result
     }
     let mut request = Request {
         number: 0,
+        connection: 0,
+        turn: 0,
         method: method.to_owned(),
         target: target.to_owned(),
         headers,
         body: Vec::new(),
     };
     if request.header("expect").is_some() {
-        output.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+        input.get_mut().write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
     }
     let length = request.header("content-length").map_or(0, |length| length.parse().unwrap());
     request.body.resize(length, 0);
@@ -274,6 +317,11 @@ fn read_request(input: &mut impl BufRead, output: &mut impl Write) -> io::Result
 
 /// Whether the connection stays open.
 fn write_reply(output: &mut impl Write, request: &Request, reply: &Reply) -> io::Result<bool> {
+    let sent = &reply.body[..reply.cut.unwrap_or(usize::MAX).min(reply.body.len())];
+    if reply.framing == Framing::Raw {
+        output.write_all(sent)?;
+        return Ok(reply.cut.is_none());
+    }
     let mut head = format!("HTTP/1.1 {} Scripted\r\n", reply.status);
     for (name, value) in &reply.headers {
         write!(head, "{name}: {value}\r\n").unwrap();
@@ -284,14 +332,13 @@ fn write_reply(output: &mut impl Write, request: &Request, reply: &Reply) -> io:
         Framing::Length if reply.headers.iter().any(|(name, _)| name == "Content-Length") => {}
         Framing::Length => write!(head, "Content-Length: {}\r\n", reply.body.len()).unwrap(),
         Framing::Chunked => head.push_str("Transfer-Encoding: chunked\r\n"),
-        Framing::Close => head.push_str("Connection: close\r\n"),
+        Framing::Close | Framing::Raw => head.push_str("Connection: close\r\n"),
     }
     output.write_all(head.as_bytes())?;
     output.write_all(b"\r\n")?;
     if request.method == "HEAD" {
         return Ok(true);
     }
-    let sent = &reply.body[..reply.cut.unwrap_or(usize::MAX).min(reply.body.len())];
     if reply.framing == Framing::Chunked {
         for chunk in sent.chunks(1000) {
             write!(output, "{:x}\r\n", chunk.len())?;

@@ -1,0 +1,255 @@
+//! What the answer of a web server or bucket means: an object or a part of it, or why there is none.
+
+use super::checksum::Checksum;
+use super::location::redact_text;
+use super::source::{GetOptions, GetResponse, Refusal};
+use super::transport::Answer;
+use crate::{ErrorKind, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use futures::stream::TryStreamExt;
+use http::StatusCode;
+use http::header::{self, HeaderMap};
+use std::io;
+use std::ops::Range;
+use std::time::{Duration, SystemTime};
+
+/// Bytes that are read of what a server says about a refusal, and how long it may take to say it.
+const EXPLANATION: usize = 16 << 10;
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What `answer` holds; `version` is what tells versions apart in this place.
+pub(super) async fn read(
+    answer: Answer,
+    asked: &GetOptions,
+    version: fn(&HeaderMap) -> Option<String>,
+) -> Result<GetResponse, Refusal> {
+    let Answer { status, headers, body } = answer;
+    let (range, size) = match status {
+        StatusCode::OK => (None, content_length(&headers)),
+        StatusCode::PARTIAL_CONTENT => match content_range(&headers) {
+            Some((range, size)) => (Some(range), size),
+            None => {
+                let why = "a partial response does not say which part it is";
+                return Err(Refusal::Other(ErrorKind::Store(why.into()).into()));
+            }
+        },
+        StatusCode::RANGE_NOT_SATISFIABLE if asked.range.is_some() => return Err(Refusal::Beyond),
+        StatusCode::PRECONDITION_FAILED => {
+            let before = asked.if_version.clone().unwrap_or_default();
+            let after = version(&headers).unwrap_or_else(|| "another one".into());
+            return Err(Refusal::Other(ErrorKind::Changed { before, after }.into()));
+        }
+        _ => return Err(refused(Answer { status, headers, body }).await),
+    };
+    let (version, checksum) = (version(&headers), checksum(&headers, range.is_none()));
+    Ok(GetResponse { size, range, version, checksum, body })
+}
+
+pub(super) fn etag(headers: &HeaderMap) -> Option<String> {
+    headers.get(header::ETAG)?.to_str().ok().map(str::to_owned)
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// The part and, if known, the size of the whole (RFC 9110, 14.4).
+fn content_range(headers: &HeaderMap) -> Option<(Range<u64>, Option<u64>)> {
+    let value = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
+    let (range, size) = value.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (first, last) = (first.parse().ok()?, last.parse::<u64>().ok()?);
+    let size = if size == "*" { None } else { Some(size.parse().ok()?) };
+    Some((first..last.checked_add(1)?, size))
+}
+
+async fn refused(answer: Answer) -> Refusal {
+    let Answer { status, headers, mut body } = answer;
+    let mut text = Vec::new();
+    let reading = async {
+        while let Ok(Some(chunk)) = body.try_next().await {
+            text.extend_from_slice(&chunk[..chunk.len().min(EXPLANATION - text.len())]);
+            if text.len() == EXPLANATION {
+                break;
+            }
+        }
+    };
+    // The status says most of it, and is not worth a long wait.
+    let _ = tokio::time::timeout(PATIENCE, reading).await;
+    let text = String::from_utf8_lossy(&text);
+    let code = element(&text, "Code").unwrap_or_default();
+    let mut said = format!("the server answered {status}");
+    for part in [Some(code), element(&text, "Message")].into_iter().flatten().filter(|part| !part.is_empty())
+    {
+        said = format!("{said}: {}", redact_text(part));
+    }
+    let busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+    let expired = matches!(code, "ExpiredToken" | "RequestExpired" | "TokenRefreshRequired");
+    let kind = match status {
+        StatusCode::NOT_FOUND | StatusCode::GONE => ErrorKind::NotFound(said.into()),
+        _ if expired || status == StatusCode::UNAUTHORIZED => {
+            return Refusal::Unauthenticated(ErrorKind::Denied(said.into()).into());
+        }
+        StatusCode::FORBIDDEN => ErrorKind::Denied(said.into()),
+        _ if busy || matches!(code, "SlowDown" | "ServerBusy") => {
+            ErrorKind::Busy { retry_after: retry_after(&headers, SystemTime::now()), source: said.into() }
+        }
+        StatusCode::REQUEST_TIMEOUT => ErrorKind::Io(io::Error::other(said)),
+        status if status.is_server_error() => ErrorKind::Io(io::Error::other(said)),
+        _ => ErrorKind::Store(said.into()),
+    };
+    Refusal::Other(kind.into())
+}
+
+/// What stands in an element of the documents with which all clouds explain themselves. There is one of each name.
+fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = document.split_once(&format!("<{name}>"))?;
+    Some(rest.split_once(&format!("</{name}>"))?.0.trim())
+}
+
+/// How long the server asks to wait: in seconds, or until a time (RFC 9110, 10.2.3).
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    match value.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => Some(date(value)?.duration_since(now).unwrap_or_default()),
+    }
+}
+
+/// A time as HTTP writes it, `Sun, 06 Nov 1994 08:49:37 GMT`; the two older forms are not read.
+fn date(text: &str) -> Option<SystemTime> {
+    const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    let (_, text) = text.split_once(", ")?;
+    let mut parts = text.split([' ', ':']);
+    let number = |parts: &mut std::str::Split<'_, _>| parts.next()?.parse::<u64>().ok();
+    let day = number(&mut parts).filter(|day| (1..=31).contains(day))?;
+    let month = parts.next().filter(|name| name.len() == 3).and_then(|name| MONTHS.find(name))?;
+    let month = (month % 3 == 0).then_some(month as u64 / 3 + 1)?;
+    let year = number(&mut parts).filter(|year| (1970..=9999).contains(year))?;
+    let [hours, minutes, seconds] = [number(&mut parts)?, number(&mut parts)?, number(&mut parts)?];
+    if parts.next() != Some("GMT") || parts.next().is_some() || hours > 23 || minutes > 59 || seconds > 60 {
+        return None;
+    }
+    // Years begin with March here, so that the day that only some have is their last.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1;
+    // The first of January 1970 is 719,468 days after the first of March of the year 0.
+    let seconds = (days.checked_sub(719_468)? * 24 + hours) * 3600 + minutes * 60 + seconds;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}
+
+/// The checksum of the whole object, if the answer says it. `whole` says whether the answer holds the whole object:
+/// some headers are of what is sent, and some of what is stored.
+fn checksum(headers: &HeaderMap, whole: bool) -> Option<Checksum> {
+    let values = |name: &str| -> Vec<&str> {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).map(str::trim).collect()
+    };
+    let is =
+        |name: &str, expected: &str| values(name).iter().all(|value| value.eq_ignore_ascii_case(expected));
+    let single = |name: &str| match values(name)[..] {
+        [value] => Some(value),
+        _ => None,
+    };
+    // An object that is stored compressed may be sent decompressed, and these are sums of what is stored.
+    let google =
+        if is("x-goog-stored-content-encoding", "identity") { values("x-goog-hash") } else { Vec::new() };
+    let of_google = |name: &str| google.iter().find_map(|value| value.strip_prefix(name)?.strip_prefix('='));
+    // RFC 9530: `crc32c=:base64:`.
+    let digests = values("repr-digest");
+    let digest = |name: &str| {
+        let value = digests.iter().find_map(|value| value.strip_prefix(name)?.strip_prefix("=:"));
+        value.and_then(|value| value.strip_suffix(':'))
+    };
+    // That of an object that was uploaded in parts may be one of the sums of its parts.
+    let of_parts = !values("x-amz-checksum-type").is_empty() && is("x-amz-checksum-type", "COMPOSITE");
+    let amazon = single("x-amz-checksum-crc32c").filter(|_| whole && !of_parts);
+    let sent = single("content-md5").filter(|_| whole);
+    let crc = of_google("crc32c").or(amazon).or_else(|| digest("crc32c"));
+    let md5 = of_google("md5").or_else(|| digest("md5")).or_else(|| single("x-ms-blob-content-md5")).or(sent);
+    let crc = crc.and_then(decoded).map(|sum| Checksum::Crc32c(u32::from_be_bytes(sum)));
+    crc.or_else(|| md5.and_then(decoded).map(Checksum::Md5))
+}
+
+/// A sum of exactly so many bytes.
+fn decoded<const N: usize>(text: &str) -> Option<[u8; N]> {
+    BASE64.decode(text).ok()?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (header::HeaderName::from_static(name), header::HeaderValue::from_static(value))
+        };
+        lines.iter().map(pair).collect()
+    }
+
+    const CRC: Checksum = Checksum::Crc32c(0xe306_9283);
+
+    #[test]
+    fn checksums_are_those_of_the_whole_object() {
+        // Of "123456789": CRC-32C e3069283, MD5 25f9e794323b453885f5181f1b624d0b.
+        let md5 = Some(Checksum::Md5(decoded("JfnnlDI7RTiF9RgfG2JNCw==").unwrap()));
+        let both = "crc32c=4waSgw==,md5=JfnnlDI7RTiF9RgfG2JNCw==";
+        let (goog, blob, amz) = ("x-goog-hash", "x-ms-blob-content-md5", "x-amz-checksum-crc32c");
+        let sum = "JfnnlDI7RTiF9RgfG2JNCw==";
+        for (lines, whole, part) in [
+            (&[(goog, both)][..], Some(CRC), Some(CRC)),
+            (&[(goog, "md5=JfnnlDI7RTiF9RgfG2JNCw=="), (goog, "crc32c=4waSgw==")], Some(CRC), Some(CRC)),
+            (&[(goog, "md5=JfnnlDI7RTiF9RgfG2JNCw==")], md5, md5),
+            (&[(goog, both), ("x-goog-stored-content-encoding", "gzip")], None, None),
+            (&[(goog, both), ("x-goog-stored-content-encoding", "identity")], Some(CRC), Some(CRC)),
+            (&[(amz, "4waSgw==")], Some(CRC), None),
+            (&[(amz, "4waSgw=="), ("x-amz-checksum-type", "FULL_OBJECT")], Some(CRC), None),
+            (&[(amz, "4waSgw=="), ("x-amz-checksum-type", "COMPOSITE")], None, None),
+            (&[(amz, "4waSgw==-2")], None, None),
+            (&[("content-md5", sum)], md5, None),
+            (&[(blob, sum), ("content-md5", "AAAAAAAAAAAAAAAAAAAAAA==")], md5, md5),
+            (&[("repr-digest", "sha-256=:AAAA:, crc32c=:4waSgw==:")], Some(CRC), Some(CRC)),
+            (&[("content-md5", "no base64"), (goog, "crc32c=AAAA")], None, None),
+            (&[("content-md5", sum), ("content-md5", sum)], None, None),
+            (&[], None, None),
+        ] {
+            let headers = headers(lines);
+            assert_eq!((checksum(&headers, true), checksum(&headers, false)), (whole, part), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn pauses_come_as_seconds_or_as_a_time() {
+        let now = date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        assert_eq!(now, SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777));
+        for (value, expected) in [
+            ("120", Some(120)),
+            ("Sun, 06 Nov 1994 08:50:07 GMT", Some(30)),
+            ("Sun, 06 Nov 1994 08:49:00 GMT", Some(0)),
+            ("Thu, 01 Jan 1970 00:00:00 GMT", Some(0)),
+            ("Tue, 29 Feb 2000 00:00:00 GMT", Some(951_782_400 - 784_111_777)),
+            ("-1", None),
+            ("soon", None),
+            ("Sun, 06 anF 1994 08:49:37 GMT", None),
+            ("Sun, 06 Nov 1994 24:00:00 GMT", None),
+            ("Sunday, 06-Nov-94 08:49:37 GMT", None),
+        ] {
+            let wait = retry_after(&headers(&[("retry-after", value)]), now);
+            assert_eq!(wait, expected.map(Duration::from_secs), "{value}");
+        }
+    }
+
+    #[test]
+    fn parts_are_told_by_their_first_and_last_byte() {
+        for (value, expected) in [
+            ("bytes 0-0/1", Some((0..1, Some(1)))),
+            ("bytes 5-9/*", Some((5..10, None))),
+            ("bytes */10", None),
+            ("bytes 5-18446744073709551615/*", None),
+            ("items 0-0/1", None),
+        ] {
+            assert_eq!(content_range(&headers(&[("content-range", value)])), expected, "{value}");
+        }
+    }
+}

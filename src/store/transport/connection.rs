@@ -1,0 +1,186 @@
+//! One connection, and how it comes to be.
+
+use super::head::{self, Fault, Head};
+use super::{Origin, malformed};
+use crate::store::location::Failure;
+use crate::{Error, ErrorKind, Result};
+use futures::stream::{FuturesUnordered, StreamExt};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use std::{fmt, io};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{self, ClientConfig};
+
+/// How long all of it may take: the name, the connection, the handshake.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long one address is tried alone before the next is tried beside it.
+const HEAD_START: Duration = Duration::from_millis(250);
+
+/// What bytes go through: a socket, or TLS over one.
+pub(super) trait Wire: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Wire for T {}
+
+/// A connection to a server. Dropping it closes it.
+pub(super) struct Connection {
+    origin: Origin,
+    wire: Box<dyn Wire>,
+    /// What came behind the head of the last answer.
+    received: Vec<u8>,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("origin", &self.origin).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    pub(super) fn new(origin: Origin, wire: impl Wire + 'static) -> Self {
+        Connection { origin, wire: Box::new(wire), received: Vec::new() }
+    }
+
+    pub(super) async fn open(origin: &Origin) -> Result<Self> {
+        let opening = async {
+            let socket = reach(origin).await?;
+            socket.set_nodelay(true)?;
+            if !origin.tls {
+                return Ok(Connection::new(origin.clone(), socket));
+            }
+            let name = ServerName::try_from(origin.host.clone());
+            let name = name.map_err(|error| ErrorKind::Config(format!("bad host name: {error}")))?;
+            let stream = TlsConnector::from(tls()?).connect(name, socket).await.map_err(not_trusted)?;
+            Ok(Connection::new(origin.clone(), stream))
+        };
+        tokio::time::timeout(CONNECT, opening).await.unwrap_or_else(|_| {
+            let why = format!("no connection to {origin} within {} s", CONNECT.as_secs());
+            Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
+        })
+    }
+
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Sends a request and reads the head of its answer.
+    pub(super) async fn ask(&mut self, request: &[u8]) -> Result<Head, Fault> {
+        self.received.clear();
+        let sent = async {
+            self.wire.write_all(request).await?;
+            self.wire.flush().await
+        };
+        sent.await.map_err(|error: io::Error| Fault { error: error.into(), silent: true })?;
+        head::read(&mut *self.wire, &mut self.received).await
+    }
+
+    /// What was received of the body together with the head.
+    pub(super) fn take_received(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.received)
+    }
+
+    /// Reads what has come, but no more than `room` bytes; 0 at the end.
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut Vec<u8>,
+        room: usize,
+    ) -> Poll<io::Result<usize>> {
+        pin!(self.wire.read_buf(&mut bytes::BufMut::limit(buffer, room))).poll(cx)
+    }
+
+    /// Whether the server has neither closed the connection nor sent anything that nobody asked for.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        self.received.clear();
+        let mut received = std::mem::take(&mut self.received);
+        self.poll_read(&mut Context::from_waker(Waker::noop()), &mut received, 1).is_pending()
+    }
+}
+
+/// Connects to whichever address of a name answers first.
+async fn reach(origin: &Origin) -> Result<TcpStream> {
+    let found = tokio::net::lookup_host((origin.host.as_str(), origin.port)).await?;
+    let mut waiting = in_turn(found.collect()).into_iter();
+    let mut attempts = FuturesUnordered::new();
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    loop {
+        match waiting.next() {
+            Some(address) => attempts.push(TcpStream::connect(address)),
+            None if attempts.is_empty() => return Err(failure.into()),
+            None => {}
+        }
+        match tokio::time::timeout(HEAD_START, attempts.next()).await {
+            Ok(Some(Ok(socket))) => return Ok(socket),
+            Ok(Some(Err(error))) => failure = error,
+            Ok(None) | Err(_) => {}
+        }
+    }
+}
+
+/// The addresses in the order in which they are tried. Connections to a name with many addresses, as those of object
+/// stores are, begin with different ones; where there are two families, they take turns.
+fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    static TURN: AtomicUsize = AtomicUsize::new(0);
+    let preferred = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    let (mut first, second): (Vec<_>, Vec<_>) =
+        addresses.into_iter().partition(|address| address.is_ipv6() == preferred);
+    if !first.is_empty() {
+        let turn = TURN.fetch_add(1, Ordering::Relaxed) % first.len();
+        first.rotate_left(turn);
+    }
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    let pairs = std::iter::from_fn(|| {
+        let pair = [first.next(), second.next()];
+        pair.iter().any(Option::is_some).then_some(pair)
+    });
+    pairs.flatten().flatten().collect()
+}
+
+/// What the system trusts, as it was at the first connection; `SSL_CERT_FILE` is heeded where the system heeds it.
+fn tls() -> Result<Arc<ClientConfig>> {
+    static CONFIG: OnceLock<Result<Arc<ClientConfig>, rustls::Error>> = OnceLock::new();
+    let config = CONFIG.get_or_init(|| {
+        use rustls_platform_verifier::BuilderVerifierExt;
+        let provider = CryptoProvider::get_default().cloned();
+        let provider = provider.unwrap_or_else(|| Arc::new(aws_lc_rs::default_provider()));
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let mut config = config.with_platform_verifier()?.with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    });
+    config.clone().map_err(|error| ErrorKind::Store(Failure::boxed(&error)).into())
+}
+
+/// A certificate that is not trusted now is not trusted at the next try either.
+fn not_trusted(error: io::Error) -> Error {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(error @ rustls::Error::InvalidCertificate(_)) => ErrorKind::Store(Failure::boxed(error)).into(),
+        Some(rustls::Error::InvalidMessage(_)) => malformed("it does not speak TLS"),
+        _ => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_and_addresses_take_turns() {
+        let addresses = ["[::1]:80", "[::2]:80", "[::3]:80", "1.1.1.1:80"].map(|text| text.parse().unwrap());
+        let orders: Vec<_> = (0..3).map(|_| in_turn(addresses.to_vec())).collect();
+        for order in &orders {
+            assert_eq!(order[1], addresses[3]);
+            assert!(addresses.iter().all(|address| order.contains(address)));
+        }
+        assert!(orders[0][0] != orders[1][0] && orders[1][0] != orders[2][0]);
+        assert!(in_turn(Vec::new()).is_empty());
+    }
+}

@@ -1,0 +1,280 @@
+//! Answers as they come off the wire, cut into pieces in every way.
+
+use super::connection::Connection;
+use super::*;
+use crate::store::buffer::SIZE;
+use crate::store::runtime;
+use futures::stream::TryStreamExt;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Gives its pieces one by one, with a pause before each, and then ends.
+struct Script {
+    pieces: VecDeque<Vec<u8>>,
+    paused: bool,
+}
+
+impl AsyncRead for Script {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.paused = !self.paused;
+        if self.paused {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if let Some(mut piece) = self.pieces.pop_front() {
+            let rest = piece.split_off(piece.len().min(into.remaining()));
+            into.put_slice(&piece);
+            if !rest.is_empty() {
+                self.pieces.push_front(rest);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Script {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The status and the chunks of an answer that comes in these pieces, and how it ends.
+fn received(pieces: impl IntoIterator<Item = Vec<u8>>) -> Result<(u16, Vec<Bytes>, Result<()>)> {
+    let script =
+        Script { pieces: pieces.into_iter().filter(|piece| !piece.is_empty()).collect(), paused: false };
+    let origin = Origin { tls: false, host: "script.invalid".into(), port: 1 };
+    runtime::run(async {
+        let mut connection = Connection::new(origin, script);
+        let head = connection.ask(b"GET").await.map_err(|fault| fault.error)?;
+        let mut body = Body::new(connection, head.framing, false);
+        let mut chunks = Vec::new();
+        let end = loop {
+            match body.try_next().await {
+                Ok(Some(chunk)) => chunks.push(chunk),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        assert!(body.try_next().await.unwrap().is_none(), "nothing comes after the end");
+        Ok((head.status.as_u16(), chunks, end))
+    })
+}
+
+fn whole(pieces: impl IntoIterator<Item = Vec<u8>>) -> (u16, Vec<u8>) {
+    let (status, chunks, end) = received(pieces).unwrap();
+    end.unwrap();
+    (status, chunks.concat())
+}
+
+const ANSWERS: [(&str, u16, &str); 8] = [
+    ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 200, "hello"),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\ncontent-length: 5\r\n\r\nhelloHTTP/1.1 404", 200, "hello"),
+    (
+        "HTTP/1.1 206 \r\nTransfer-Encoding: Chunked\r\n\r\n3;a=b\r\nhel\r\n2\r\nlo\r\n0\r\nA: b\r\n\r\n",
+        206,
+        "hello",
+    ),
+    ("HTTP/1.1 200 OK\r\n\r\nuntil it ends", 200, "until it ends"),
+    ("HTTP/1.0 200 OK\nServer: old\n\nlines", 200, "lines"),
+    (
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: a\r\n\r\nHTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n",
+        404,
+        "",
+    ),
+    ("HTTP/1.1 204 Nothing\r\n\r\nnever read", 204, ""),
+    ("HTTP/1.1 304 Same\r\nContent-Length: 9\r\n\r\n", 304, ""),
+];
+
+#[test]
+fn an_answer_is_the_same_wherever_it_is_cut() {
+    for (answer, status, body) in ANSWERS {
+        for cut in 0..=answer.len() {
+            let (before, after) = answer.as_bytes().split_at(cut);
+            let expected = (status, body.as_bytes().to_vec());
+            assert_eq!(whole([before.to_vec(), after.to_vec()]), expected, "{answer:?} cut at {cut}");
+        }
+        let bytes = answer.bytes().map(|byte| vec![byte]);
+        assert_eq!(whole(bytes), (status, body.as_bytes().to_vec()), "{answer:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_ends_early_is_an_error_after_what_came() {
+    for answer in [ANSWERS[0].0, ANSWERS[2].0] {
+        for length in 0..answer.len() {
+            match received([answer.as_bytes()[..length].to_vec()]) {
+                Err(error) => assert!(matches!(error.kind(), ErrorKind::Io(_)), "{error:?}"),
+                Ok((_, chunks, end)) => {
+                    let error = end.unwrap_err();
+                    assert!(matches!(error.kind(), ErrorKind::Io(_)), "{error:?}");
+                    assert!(b"hello".starts_with(&chunks.concat()));
+                }
+            }
+        }
+    }
+    let (_, chunks, end) = received([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello".to_vec()]).unwrap();
+    assert_eq!(chunks.concat(), b"hello");
+    assert!(end.is_err());
+}
+
+/// Where two readers may see two different answers, this one sees none.
+#[test]
+fn what_could_be_read_in_two_ways_is_not_read() {
+    for (head, word) in [
+        ("Content-Length: 5\r\nContent-Length: 6", "lengths"),
+        ("Content-Length: 5, 5", "length"),
+        ("Content-Length: +5", "length"),
+        ("Content-Length: 0x5", "length"),
+        ("Content-Length: ", "length"),
+        ("Content-Length: 99999999999999999999", "length"),
+        ("Content-Length: 5\r\nTransfer-Encoding: chunked", "both"),
+        ("Transfer-Encoding: gzip, chunked", "encoding"),
+        ("Transfer-Encoding: identity", "encoding"),
+        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", "encoding"),
+        ("A: b\r\n folded", "header"),
+        ("A : b", "header"),
+        ("no header", "header"),
+    ] {
+        let error = received([format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\nhello").into_bytes()]).unwrap_err();
+        let text = format!("{error:#}");
+        assert!(matches!(error.kind(), ErrorKind::Store(_)) && text.contains(word), "{head}: {text}");
+    }
+    for answer in [
+        "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 101 Switching\r\n\r\n",
+        "HTTP/2 200 OK\r\n\r\n",
+        "ICY 200 OK\r\n\r\n",
+        "220 mail.example.com\r\n\r\n",
+    ] {
+        let error = received([answer.as_bytes().to_vec()]).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Store(_)), "{answer:?}: {error:?}");
+    }
+    let malformed = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello0\r\n\r\n".to_vec();
+    let (_, _, end) = received([malformed]).unwrap();
+    assert!(matches!(end.unwrap_err().kind(), ErrorKind::Store(_)));
+}
+
+#[test]
+fn heads_are_bounded() {
+    let long = |value: usize| format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "a".repeat(value)).into_bytes();
+    assert!(received([long(60_000)]).is_ok());
+    for endless in [long(70_000), b"HTTP/1.1 103 Early\r\n\r\n".repeat(4000)] {
+        let error = received([endless]).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::TooLarge { .. }), "{error:?}");
+    }
+    let many = |lines| format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(lines)).into_bytes();
+    assert!(received([many(100)]).is_ok());
+    assert!(matches!(received([many(101)]).unwrap_err().kind(), ErrorKind::Store(_)));
+}
+
+#[test]
+fn chunks_are_as_large_as_buffers() {
+    let content = vec![7; 2 * SIZE + 3];
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", content.len()).into_bytes();
+    let pieces: Vec<_> = [head, content].concat().chunks(10_000).map(<[u8]>::to_vec).collect();
+    let (_, chunks, _) = received(pieces).unwrap();
+    assert_eq!(chunks.iter().map(Bytes::len).collect::<Vec<_>>(), [SIZE, SIZE, 3]);
+}
+
+#[test]
+fn requests_say_what_they_must() {
+    let uri: Uri = "http://User@Example.COM:8080/a%2Fb?x=%7B1%7D".parse().unwrap();
+    let mut headers = HeaderMap::new();
+    headers.insert(header::RANGE, "bytes=0-9".parse().unwrap());
+    headers.insert(header::HOST, "elsewhere".parse().unwrap());
+    let request = head::request(&Origin::of(&uri).unwrap(), &uri, &headers);
+    let agent = concat!("user-agent: shardstream/", env!("CARGO_PKG_VERSION"));
+    let expected = [
+        "GET /a%2Fb?x=%7B1%7D HTTP/1.1",
+        "Host: example.com:8080",
+        agent,
+        "accept: */*",
+        "range: bytes=0-9",
+        "",
+        "",
+    ];
+    assert_eq!(String::from_utf8(request).unwrap(), expected.join("\r\n"));
+    for (uri, host) in
+        [("https://a:443/", "a"), ("http://[::1]:80", "[::1]"), ("https://[::1]:80", "[::1]:80")]
+    {
+        assert_eq!(Origin::of(&uri.parse().unwrap()).unwrap().to_string(), host);
+    }
+    for uri in ["ftp://a/", "/a", "http://:80/"] {
+        assert!(uri.parse::<Uri>().map_or(true, |uri| Origin::of(&uri).is_err()), "{uri}");
+    }
+}
+
+#[test]
+fn redirects_do_not_give_secrets_away() {
+    let to = |from: &str, location: &'static str| {
+        let headers = HeaderMap::from_iter([(header::LOCATION, location.parse().unwrap())]);
+        redirect(StatusCode::FOUND, &headers, &from.parse().unwrap()).map(|uri| uri.unwrap().to_string())
+    };
+    assert_eq!(to("https://a/b/c?d", "e?f").unwrap(), "https://a/b/e?f");
+    assert_eq!(to("http://a/b", "https://c/d").unwrap(), "https://c/d");
+    assert_eq!(to("https://a/b", "//c/d").unwrap(), "https://c/d");
+    for location in ["http://a/b", "ftp://a/b", "http://["] {
+        let error = to("https://a/b?sig=s3cret", location).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Store(_)));
+        assert!(!format!("{error:?}").contains("s3cret"));
+    }
+    let mut headers = HeaderMap::new();
+    for name in ["authorization", "x-amz-security-token", "cookie", "x-ms-date", "range"] {
+        headers.insert(name, "a".parse().unwrap());
+    }
+    forget_credentials(&mut headers);
+    assert_eq!(headers.keys().collect::<Vec<_>>(), ["range"]);
+}
+
+proptest! {
+    #[test]
+    fn any_answer_in_any_pieces(
+        content in prop::collection::vec(any::<u8>(), 0..300),
+        chunked in any::<bool>(),
+        cuts in prop::collection::vec(1..50_usize, 0..30),
+    ) {
+        let mut answer = match chunked {
+            true => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(),
+            false => format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", content.len()).into_bytes(),
+        };
+        if chunked {
+            for chunk in content.chunks(70) {
+                answer.extend(format!("{:X}\r\n", chunk.len()).bytes().chain(chunk.iter().copied()).chain(*b"\r\n"));
+            }
+            answer.extend_from_slice(b"0\r\n\r\n");
+        } else {
+            answer.extend_from_slice(&content);
+        }
+        let mut pieces = Vec::new();
+        for cut in cuts {
+            let rest = answer.split_off(cut.min(answer.len()));
+            pieces.push(std::mem::replace(&mut answer, rest));
+        }
+        pieces.push(answer);
+        prop_assert_eq!(whole(pieces), (200, content));
+    }
+
+    #[test]
+    fn any_bytes_are_an_answer_or_an_error(
+        start in prop::sample::select(vec!["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"]),
+        bytes in prop::collection::vec(any::<u8>(), 0..100),
+    ) {
+        let _ = received([[start.as_bytes(), &bytes].concat()]);
+    }
+}
