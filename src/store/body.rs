@@ -1,15 +1,16 @@
 //! The bytes of one object, as a blocking iterator or as an asynchronous stream.
 
 use super::cache::Cached;
-use super::decompress::Compression;
+use super::decompress::{Compression, Expansion};
 use super::runtime;
 use super::source::ObjectVersion;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
+use futures::future::{Either, select};
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 use futures::task::AtomicWaker;
 use std::fmt;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -31,6 +32,7 @@ use std::task::{Context, Poll};
 pub struct Body {
     state: State,
     compression: Option<Compression>,
+    expansion: Expansion,
     url: Option<Arc<str>>,
     /// The place in the object at which the body begins.
     start: u64,
@@ -67,6 +69,7 @@ impl Body {
         Body {
             state: State::Idle(chunks),
             compression: None,
+            expansion: Expansion::default(),
             url: None,
             start: 0,
             object: ObjectCell::default(),
@@ -89,8 +92,8 @@ impl Body {
         Body::new(Chunks::Stream(chunks.boxed()))
     }
 
-    pub(super) fn compressed(mut self, compression: Option<Compression>) -> Self {
-        self.compression = compression;
+    pub(super) fn compressed(mut self, compression: Option<Compression>, expansion: Expansion) -> Self {
+        (self.compression, self.expansion) = (compression, expansion);
         self
     }
 
@@ -146,8 +149,8 @@ impl Body {
 
     /// The asynchronous face of the same bytes.
     ///
-    /// It can be polled by any executor. Decompression happens where it is polled; blocking sources, such as local
-    /// files, are read on a thread of their own.
+    /// It can be polled by any executor. What keeps it busy or blocks it, such as decompression and the reading of local
+    /// files, happens on a thread of its own, a few chunks ahead.
     pub fn into_stream(mut self) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + 'static {
         self.start(false)
     }
@@ -173,19 +176,20 @@ impl Body {
 
     /// The running body. Whether the one who polls it may be blocked is settled if it isn't running yet.
     fn start(&mut self, may_block: bool) -> Running {
-        let chunks = match std::mem::replace(&mut self.state, State::Taken) {
-            State::Idle(Chunks::Blocking(chunks)) if may_block => blocking(chunks),
-            State::Idle(Chunks::Blocking(chunks)) => unblocked(chunks),
-            State::Idle(Chunks::Cached(cached)) => cached.into_stream(may_block),
-            State::Idle(Chunks::Stream(chunks)) => chunks,
-            State::Idle(Chunks::Ahead(chunks)) => chunks.boxed(),
+        let decoded = self.compression.is_some();
+        let (chunks, blocks) = match std::mem::replace(&mut self.state, State::Taken) {
+            State::Idle(Chunks::Blocking(chunks)) => (stream::iter(chunks).boxed(), true),
+            State::Idle(Chunks::Cached(cached)) => (cached.into_stream(may_block || decoded), decoded),
+            State::Idle(Chunks::Stream(chunks)) => (chunks, decoded),
+            State::Idle(Chunks::Ahead(chunks)) => (chunks.boxed(), decoded),
             State::Running(running) => return running,
-            State::Taken => stream::empty().boxed(),
+            State::Taken => (stream::empty().boxed(), false),
         };
         let chunks = match self.compression {
-            Some(compression) => compression.decode(chunks),
+            Some(compression) => compression.decode(chunks, self.expansion),
             None => chunks,
         };
+        let chunks = if blocks && !may_block { elsewhere(chunks) } else { chunks };
         Running {
             chunks: Some(chunks),
             position: self.start,
@@ -195,24 +199,24 @@ impl Body {
     }
 }
 
-type BlockingChunks = Box<dyn Iterator<Item = Result<Bytes>> + Send>;
-
-/// A stream of chunks that blocks whoever polls it, as the blocking face may.
-fn blocking(chunks: BlockingChunks) -> BoxStream<'static, Result<Bytes>> {
-    stream::iter(chunks).boxed()
-}
-
-/// A stream of chunks that are read on another thread, a few ahead.
-fn unblocked(chunks: BlockingChunks) -> BoxStream<'static, Result<Bytes>> {
+/// A stream that may block, or be busy, polled on a thread of its own, a few chunks ahead.
+fn elsewhere(mut chunks: BoxStream<'static, Result<Bytes>>) -> BoxStream<'static, Result<Bytes>> {
     let reading = async move {
         let (sender, receiver) = async_channel::bounded(2);
         let task = runtime::spawn_blocking(move || {
-            for chunk in chunks {
-                if sender.send_blocking(chunk?).is_err() {
-                    break;
+            let send = async {
+                while let Some(chunk) = chunks.next().await {
+                    if sender.send(chunk?).await.is_err() {
+                        break;
+                    }
                 }
+                Ok(())
+            };
+            // Bytes that nobody wants any more may never come.
+            match runtime::block_on(select(pin!(send), pin!(sender.closed()))) {
+                Either::Left((end, _)) => end,
+                Either::Right(_) => Ok(()),
             }
-            Ok(())
         });
         delivered(receiver, task)
     };
@@ -446,6 +450,31 @@ mod tests {
         let items: Vec<_> = futures::executor::block_on(body.into_stream().collect());
         assert_eq!(items.len(), 2);
         assert!(matches!(items[1].as_ref().unwrap_err().kind(), ErrorKind::Panicked(_)));
+    }
+
+    /// Nor does the thread wait for ever on which it is decompressed.
+    #[cfg(feature = "gzip")]
+    #[test]
+    fn decompression_is_polled_elsewhere_and_ends_with_its_reader() {
+        let here = std::thread::current().id();
+        let polled = Arc::new(std::sync::Mutex::new(None));
+        let held = Arc::downgrade(&polled);
+        let chunks = stream::poll_fn(move |_| {
+            *polled.lock().unwrap() = Some(std::thread::current().id());
+            Poll::<Option<Result<Bytes>>>::Pending
+        });
+        let compression = Compression::of("a.tar.gz").unwrap();
+        let mut body = Body::from_stream(chunks).compressed(compression, Expansion::default()).into_stream();
+        let polled_at = || *held.upgrade()?.lock().unwrap();
+        assert!(futures::FutureExt::now_or_never(body.next()).is_none());
+        while polled_at().is_none() {
+            std::thread::yield_now();
+        }
+        assert_ne!(polled_at(), Some(here));
+        drop(body);
+        while held.strong_count() > 0 {
+            std::thread::yield_now();
+        }
     }
 
     /// Each waits on a thread of its own for its reader; none may keep another from beginning.

@@ -19,6 +19,7 @@ pub(super) struct Buffer(Vec<u8>);
 
 impl Buffer {
     /// One that has been used before, if there is one.
+    #[cfg_attr(not(feature = "transport"), allow(dead_code, reason = "for what is written piece by piece"))]
     pub(super) fn take() -> Self {
         let mut bytes = used().unwrap_or_else(|| Vec::with_capacity(SIZE));
         bytes.clear();
@@ -34,6 +35,7 @@ impl Buffer {
     }
 
     /// What was written, to be shared. The buffer can be taken again when the last share of it is gone.
+    #[cfg_attr(not(feature = "transport"), allow(dead_code, reason = "for what is written piece by piece"))]
     pub(super) fn freeze(self) -> Bytes {
         let length = self.len();
         self.freeze_first(length)

@@ -2,6 +2,7 @@
 
 use super::budget::Budget;
 use super::cache::Cache;
+use super::decompress::Expansion;
 use super::fetch::Limits;
 use super::object::ObjectSource;
 use super::source::Source;
@@ -26,6 +27,7 @@ use std::time::Duration;
 #[must_use]
 pub struct StoreBuilder {
     limits: Limits,
+    expansion: Expansion,
     budget: Option<Budget>,
     cache: Option<Cache>,
     registered: Vec<(String, Arc<dyn Source>)>,
@@ -33,7 +35,13 @@ pub struct StoreBuilder {
 
 impl StoreBuilder {
     pub(super) fn new() -> Self {
-        StoreBuilder { limits: Limits::default(), budget: None, cache: None, registered: Vec::new() }
+        StoreBuilder {
+            limits: Limits::default(),
+            expansion: Expansion::default(),
+            budget: None,
+            cache: None,
+            registered: Vec::new(),
+        }
     }
 
     /// Serves all URLs that begin with `prefix` from `source`: a scheme (`hf` or `hf://`) or more (`gs://bucket`).
@@ -113,12 +121,22 @@ impl StoreBuilder {
         self
     }
 
+    /// How many bytes may come out of each byte of a compressed object, beside the first 64 MiB; 1000 unless set, which
+    /// hardly any archive reaches that was not made to.
+    ///
+    /// An object that gives more ends with [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge).
+    pub fn max_expansion(mut self, ratio: u32) -> Self {
+        self.expansion.ratio = ratio;
+        self
+    }
+
     /// The store.
     #[must_use]
     pub fn build(mut self) -> Store {
         self.registered.sort_by_key(|(base, _)| std::cmp::Reverse(base.len()));
         Store(Arc::new(Inner {
             limits: self.limits,
+            expansion: self.expansion,
             budget: self.budget.unwrap_or_else(Budget::process),
             meters: Mutex::default(),
             cache: self.cache,

@@ -58,7 +58,7 @@ pub use upload::ObjectWriter;
 
 use crate::{Error, ErrorKind, Result};
 use body::Chunks;
-use decompress::Compression;
+use decompress::{Compression, Expansion};
 use fetch::{Limits, Object};
 use futures::stream::TryStreamExt;
 use local::{FileChunks, LocalWriter};
@@ -94,6 +94,7 @@ pub struct Store(Arc<Inner>);
 
 struct Inner {
     limits: Limits,
+    expansion: Expansion,
     budget: Budget,
     /// Counters, by what stands before the key in the URL.
     meters: Mutex<BTreeMap<String, Arc<Meter>>>,
@@ -133,7 +134,7 @@ impl Store {
     pub(crate) fn open_in(&self, lane: &Lane, url: &str) -> Result<Body> {
         let open = || {
             let compression = Compression::of(url)?;
-            Ok(self.stored(lane, url, 0..u64::MAX)?.compressed(compression))
+            Ok(self.stored(lane, url, 0..u64::MAX)?.compressed(compression, self.0.expansion))
         };
         open().map_err(|error: Error| error.in_shard(location::redacted(url)))
     }

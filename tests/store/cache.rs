@@ -30,6 +30,8 @@ struct Inside {
 }
 
 const URL: &str = "desk://d/0.tar";
+/// What is asked for where only the version matters.
+const VERSION: Range<u64> = 0..1;
 /// Bytes of one chunk.
 const CHUNK: usize = 100;
 
@@ -51,7 +53,7 @@ impl Desk {
 
     /// The ranges that were asked for since the last time, but for those that ask for the version alone.
     fn bodies(&self) -> usize {
-        self.asked().into_iter().filter(|range| *range != (0..1)).count()
+        self.asked().into_iter().filter(|range| *range != VERSION).count()
     }
 
     fn asked(&self) -> Vec<Range<u64>> {
@@ -193,9 +195,9 @@ fn an_object_is_fetched_once_and_asked_for_its_version_after_that() {
     asked.sort_by_key(|range| range.start);
     assert_eq!(asked, [0..1000, 1000..2000, 2000..3000, 3000..4000, 4000..4500]);
     place.read();
-    assert_eq!(place.desk.asked(), [0..1]);
+    assert_eq!(place.desk.asked(), [VERSION]);
     assert!(read_range(&place.store, URL, 990..2001).unwrap() == place.content[990..2001]);
-    assert_eq!(place.desk.asked(), [0..1, 0..1], "one for each face");
+    assert_eq!(place.desk.asked(), [VERSION, VERSION], "one for each face");
     place.entry();
     assert_eq!(place.cache.warning(), None);
 }
@@ -390,6 +392,35 @@ fn a_damaged_entry_is_never_taken_for_the_object() {
         place.read();
         assert_eq!(place.desk.bodies(), 5, "damaged at {at}");
         assert!(fs::read(&entry).unwrap() == sound, "damaged at {at}");
+    }
+}
+
+/// The disk, or somebody, takes the end of an entry away that is being read.
+#[test]
+fn what_is_missing_of_an_entry_comes_from_the_source() {
+    for changed in [false, true] {
+        let mut place = Place::with(|cache| cache.revalidate(false));
+        place.content = noise(1_500_000);
+        place.desk.put(URL, &place.content, Some("v1"));
+        place.store = place.desk.builder(&place.cache).range_size(1 << 20).build();
+        place.read();
+        let mut body = place.store.open(URL).unwrap();
+        let mut found = body.next().unwrap().unwrap().to_vec();
+        fs::File::options().write(true).open(place.entry()).unwrap().set_len(600_000).unwrap();
+        if changed {
+            place.desk.put(URL, &noise(1_500_000), Some("v2"));
+        }
+        let rest: Result<Vec<_>> =
+            body.map(|chunk| chunk.map(|chunk| found.extend_from_slice(&chunk))).collect();
+        match rest {
+            Err(error) if changed => {
+                assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error:?}");
+                assert!(place.content.starts_with(&found));
+            }
+            rest => assert!(rest.is_ok() && !changed && found == place.content),
+        }
+        assert!(place.cache.warning().is_some());
+        assert!(place.files().is_empty());
     }
 }
 

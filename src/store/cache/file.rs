@@ -8,7 +8,7 @@ use crate::store::buffer::{Buffer, SIZE};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 
 const MAGIC: &[u8; 12] = b"shardstream\n";
 /// The magic and the length of the document that follows.
@@ -114,22 +114,12 @@ impl Content {
         self.begins.saturating_add(at)
     }
 
-    /// [`read`](Content::read) of a file that nobody else reads, which costs less: a buffer that is handed over with its
-    /// length must be overwritten first.
-    pub(super) fn read_alone(&self, at: u64, end: u64) -> io::Result<Bytes> {
-        let mut buffer = Buffer::take();
-        (&self.file).seek(SeekFrom::Start(self.place(at)))?;
-        (&self.file).take(end.saturating_sub(at).min(SIZE as u64)).read_to_end(&mut buffer)?;
-        Ok(buffer.freeze())
-    }
-
     /// A buffer of the object's bytes from `at` on and before `end`; fewer where the file ends.
     pub(super) fn read(&self, at: u64, end: u64) -> io::Result<Bytes> {
-        let mut buffer = Buffer::take();
-        buffer.resize(usize::try_from(end.saturating_sub(at)).unwrap_or(SIZE).min(SIZE), 0);
-        let read = read_at(&self.file, &mut buffer, self.place(at))?;
-        buffer.truncate(read);
-        Ok(buffer.freeze())
+        let mut buffer = Buffer::full();
+        let wanted = usize::try_from(end.saturating_sub(at)).unwrap_or(SIZE).min(SIZE);
+        let read = read_at(&self.file, &mut buffer[..wanted], self.place(at))?;
+        Ok(buffer.freeze_first(read))
     }
 }
 

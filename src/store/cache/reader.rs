@@ -277,9 +277,9 @@ impl Reader {
 
     /// A chunk of a file; none if there is a fault.
     async fn read(&mut self, content: Arc<Content>, end: u64, cached: bool) -> Option<Bytes> {
-        let (at, sum, alone) = (self.at, self.sum, matches!(self.place, Place::Entry(..)));
+        let (at, sum) = (self.at, self.sum);
         let read = move || -> io::Result<_> {
-            let chunk = if alone { content.read_alone(at, end)? } else { content.read(at, end)? };
+            let chunk = content.read(at, end)?;
             let sum = crc32c::crc32c_append(sum, &chunk);
             Ok((chunk, sum))
         };
