@@ -87,6 +87,8 @@ impl Tuner {
         let rest = |more| Phase::Rest { rounds: REST, more };
         self.phase = match self.phase {
             Phase::Start { .. } if !starved => self.phase,
+            // What comes from nearby comes at full speed at once: what that is has to be known first.
+            Phase::Start { best: 0.0, at, .. } if patience == 1 => Phase::Start { best: rate, at, flat: 0 },
             Phase::Start { best, .. } if rate > best * 1.25 => {
                 let at = self.limit;
                 self.limit = (at * 2).min(self.most);
