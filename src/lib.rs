@@ -133,3 +133,7 @@ mod guide {}
 #[cfg(all(doctest, feature = "image"))]
 #[doc = include_str!("../docs/determinism.md")]
 mod determinism {}
+
+#[cfg(all(doctest, feature = "image"))]
+#[doc = include_str!("../docs/network.md")]
+mod network {}

@@ -104,7 +104,7 @@ fn serve(seed: u64, faults: Arc<AtomicU64>) -> Server {
             reply = reply.without("ETag").without("Last-Modified");
         }
         let number = request.number as u64;
-        if random(seed, number, 5) % FAULTS > 0 {
+        if !random(seed, number, 5).is_multiple_of(FAULTS) {
             return reply;
         }
         faults.fetch_add(1, Ordering::Relaxed);

@@ -64,31 +64,47 @@ impl Turns {
     }
 }
 
-/// Pieces that travel, each with the time at which it arrives; an empty one is the end.
+/// What is under way in one direction.
 #[derive(Default)]
 struct Travelling {
-    pieces: Mutex<(VecDeque<(Instant, Vec<u8>)>, usize)>,
+    queue: Mutex<Queue>,
     changed: Condvar,
 }
 
+/// Pieces, each with the time at which it arrives; an empty one is the end.
+#[derive(Default)]
+struct Queue {
+    pieces: VecDeque<(Instant, Vec<u8>)>,
+    bytes: usize,
+    /// Nobody takes them any more.
+    closed: bool,
+}
+
 impl Travelling {
-    fn push(&self, due: Instant, piece: Vec<u8>) {
-        let full = |(_, bytes): &mut (_, usize)| *bytes >= WINDOW;
-        let mut pieces = self.changed.wait_while(self.pieces.lock().unwrap(), full).unwrap();
-        pieces.1 += piece.len();
-        pieces.0.push_back((due, piece));
+    /// Whether there is anybody who will take it.
+    fn push(&self, due: Instant, piece: Vec<u8>) -> bool {
+        let full = |queue: &mut Queue| queue.bytes >= WINDOW && !queue.closed;
+        let mut queue = self.changed.wait_while(self.queue.lock().unwrap(), full).unwrap();
+        queue.bytes += piece.len();
+        queue.pieces.push_back((due, piece));
+        self.changed.notify_all();
+        !queue.closed
+    }
+
+    fn close(&self) {
+        self.queue.lock().unwrap().closed = true;
         self.changed.notify_all();
     }
 
     fn pop(&self) -> (Instant, Vec<u8>) {
-        let mut pieces = self.pieces.lock().unwrap();
+        let mut queue = self.queue.lock().unwrap();
         loop {
-            if let Some((due, piece)) = pieces.0.pop_front() {
-                pieces.1 -= piece.len();
+            if let Some((due, piece)) = queue.pieces.pop_front() {
+                queue.bytes -= piece.len();
                 self.changed.notify_all();
                 return (due, piece);
             }
-            pieces = self.changed.wait(pieces).unwrap();
+            queue = self.changed.wait(queue).unwrap();
         }
     }
 }
@@ -107,8 +123,7 @@ fn carry(from: &TcpStream, to: &TcpStream, shape: Shape, line: Turns, made: Inst
             piece.truncate(length);
             let now = Instant::now().max(made);
             let turn = connection.take(length, now).max(line.take(length, now));
-            sent.push(turn + shape.delay, piece);
-            if length == 0 {
+            if !sent.push(turn + shape.delay, piece) || length == 0 {
                 return;
             }
             // Who has to wait for his turn takes no more from the sender.
@@ -120,9 +135,8 @@ fn carry(from: &TcpStream, to: &TcpStream, shape: Shape, line: Turns, made: Inst
             let (due, piece) = travelling.pop();
             thread::sleep(due.saturating_duration_since(Instant::now()));
             if piece.is_empty() || to.write_all(&piece).is_err() {
-                // Both directions end: the reader of this one notices too.
                 let _ = to.shutdown(if piece.is_empty() { Shutdown::Write } else { Shutdown::Both });
-                return;
+                return travelling.close();
             }
         }
     });

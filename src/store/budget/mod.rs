@@ -157,12 +157,13 @@ impl Budget {
 
 impl State {
     fn next(&mut self, bytes: u64) -> Option<(Place, Range<u64>)> {
-        self.schedule.next(Bounds {
-            connections: self.tuner.limit(),
-            bytes,
-            // In whole MiB: ranges that differ by a few bytes would only look odd.
-            range_size: self.range_size >> 20 << 20,
-        })
+        let connections = self.tuner.limit();
+        // In whole MiB: ranges that differ by a few bytes would only look odd.
+        let range_size = self.range_size >> 20 << 20;
+        // While some ranges are read, as many can be on their way, and one of each reader should be: memory beyond that is
+        // touched for nothing.
+        let useful = range_size.saturating_mul(2 * connections.max(self.schedule.lanes()) as u64);
+        self.schedule.next(Bounds { connections, useful, bytes, range_size })
     }
 }
 

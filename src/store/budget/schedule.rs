@@ -14,6 +14,8 @@ pub(super) struct Place {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) connections: usize,
+    /// Bytes that have been asked for and not read: so many are worth it now, and so many may be.
+    pub(super) useful: u64,
     pub(super) bytes: u64,
     /// Bytes per request, where an object does not say.
     pub(super) range_size: u64,
@@ -25,7 +27,7 @@ pub(super) struct Schedule {
     lanes: BTreeMap<u64, Lane>,
     connections: usize,
     bytes: u64,
-    /// Whether it was only the number of connections that kept the last one waiting.
+    /// Whether more could have been asked for if more were thought to be worth it.
     crowded: bool,
 }
 
@@ -102,10 +104,11 @@ impl Schedule {
             Some((of.held, object.next(range_size), Place { lane: *lane, number: *number }))
         };
         let (_, length, place) = self.lanes.iter().filter_map(first).min_by_key(|(held, _, _)| *held)?;
-        if self.bytes.saturating_add(length) > bounds.bytes {
+        let bytes = self.bytes.saturating_add(length);
+        if bytes > bounds.bytes {
             return None;
         }
-        if self.connections >= bounds.connections {
+        if self.connections >= bounds.connections || bytes > bounds.useful {
             self.crowded = true;
             return None;
         }
@@ -147,6 +150,10 @@ impl Schedule {
         self.crowded
     }
 
+    pub(super) fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
     pub(super) fn connections(&self) -> usize {
         self.connections
     }
@@ -173,7 +180,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const BOUNDS: Bounds = Bounds { connections: 4, bytes: 40, range_size: 10 };
+    const BOUNDS: Bounds = Bounds { connections: 4, useful: 40, bytes: 40, range_size: 10 };
 
     fn place(lane: u64, number: u64) -> Place {
         Place { lane, number }
@@ -226,12 +233,15 @@ mod tests {
         let bounds = Bounds { bytes: 1000, ..BOUNDS };
         while schedule.next(bounds).is_some() {}
         assert!(schedule.crowded());
+        let bounds = Bounds { connections: 9, ..bounds };
+        while schedule.next(bounds).is_some() {}
+        assert!(schedule.crowded(), "more memory could be used than is thought to be worth it");
     }
 
     #[test]
     fn many_lanes_ask_for_less_at_once() {
         let mut schedule = Schedule::default();
-        let bounds = Bounds { connections: 100, bytes: 64 << 20, range_size: 8 << 20 };
+        let bounds = Bounds { connections: 100, useful: 64 << 20, bytes: 64 << 20, range_size: 8 << 20 };
         (0..16).for_each(|lane| schedule.add(place(lane, 0), 0..1 << 30, None, usize::MAX));
         let (_, range) = schedule.next(bounds).unwrap();
         assert_eq!(range, 0..2 << 20);

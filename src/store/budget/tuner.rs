@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 const FIRST: usize = 4;
 const LEAST: usize = 2;
 
-/// Rounds in the beginning without a gain, after which there is none to be expected. New connections are slow at first,
-/// so that one round says little.
+/// Rounds in the beginning without a gain, after which there is none to be expected: where answers take time, new
+/// connections are slow at first, so that one round says little.
 const FLAT: u32 = 3;
+/// Answers that begin sooner than this come from nearby.
+const NEAR: Duration = Duration::from_millis(5);
 /// Rounds between two trials later.
 const REST: u32 = 16;
 
@@ -77,19 +79,22 @@ impl Tuner {
         let rate = received.saturating_sub(round.received) as f64 / time.as_secs_f64();
         let starved = std::mem::take(&mut round.starved);
         (round.since, round.received) = (now, received);
-        self.end_round(rate, starved);
+        let patience = if first_byte < NEAR { 1 } else { FLAT };
+        self.end_round(rate, starved, patience);
     }
 
-    fn end_round(&mut self, rate: f64, starved: bool) {
+    fn end_round(&mut self, rate: f64, starved: bool, patience: u32) {
         let rest = |more| Phase::Rest { rounds: REST, more };
         self.phase = match self.phase {
             Phase::Start { .. } if !starved => self.phase,
+            // What comes from nearby comes at full speed at once: what that is has to be known first.
+            Phase::Start { best: 0.0, at, .. } if patience == 1 => Phase::Start { best: rate, at, flat: 0 },
             Phase::Start { best, .. } if rate > best * 1.25 => {
                 let at = self.limit;
                 self.limit = (at * 2).min(self.most);
                 Phase::Start { best: rate, at, flat: 0 }
             }
-            Phase::Start { best, at, flat } if flat + 1 < FLAT => {
+            Phase::Start { best, at, flat } if flat + 1 < patience => {
                 self.limit = (self.limit * 2).min(self.most);
                 Phase::Start { best, at, flat: flat + 1 }
             }
