@@ -20,6 +20,10 @@ pub(super) struct Expansion {
     /// Bytes for each compressed byte that has come.
     pub(super) ratio: u32,
     /// Bytes beyond that.
+    #[cfg_attr(
+        not(any(feature = "gzip", feature = "zstd")),
+        allow(dead_code, reason = "nothing is decompressed")
+    )]
     pub(super) spare: u64,
 }
 
