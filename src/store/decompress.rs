@@ -20,6 +20,10 @@ pub(super) struct Expansion {
     /// Bytes for each compressed byte that has come.
     pub(super) ratio: u32,
     /// Bytes beyond that.
+    #[cfg_attr(
+        not(any(feature = "gzip", feature = "zstd")),
+        allow(dead_code, reason = "nothing is decompressed")
+    )]
     pub(super) spare: u64,
 }
 
@@ -247,9 +251,9 @@ mod tests {
         #[test]
         fn a_bomb_is_an_error() {
             let bomb = gz(&vec![0; 8 << 20]);
-            super::assert_bomb(Compression::Gzip, &bomb, 100);
+            super::assert_bomb(Compression::Gzip, &bomb, 20);
             let members: Vec<u8> = std::iter::repeat_n(gz(&vec![0; 1 << 20]), 9).flatten().collect();
-            super::assert_bomb(Compression::Gzip, &members, 50);
+            super::assert_bomb(Compression::Gzip, &members, 20);
         }
 
         #[test]

@@ -107,11 +107,7 @@ struct Flight {
 /// The end of a flight, however it comes about, a panic included.
 impl Drop for Flight {
     fn drop(&mut self) {
-        let mut flights = self.cache.flights();
-        if flights.get(&self.key).is_some_and(|flight| flight.same_channel(&self.sender)) {
-            flights.remove(&self.key);
-        }
-        drop(flights);
+        self.leave();
         self.sender.send_if_modified(|progress| {
             let going = matches!(progress, Progress::Asking | Progress::Growing(..));
             if going {
@@ -138,7 +134,7 @@ impl Flight {
                     }
                 }
                 Ok(Claim::Entry) => {
-                    self.tell(Progress::Entry);
+                    self.end(Progress::Entry);
                     return Ok(());
                 }
                 Err(error) => {
@@ -151,6 +147,19 @@ impl Flight {
 
     fn tell(&self, progress: Progress) {
         self.sender.send_replace(progress);
+    }
+
+    /// The last that there is to tell. Who comes later begins anew.
+    fn end(&self, progress: Progress) {
+        self.leave();
+        self.tell(progress);
+    }
+
+    fn leave(&self) {
+        let mut flights = self.cache.flights();
+        if flights.get(&self.key).is_some_and(|flight| flight.same_channel(&self.sender)) {
+            flights.remove(&self.key);
+        }
     }
 
     /// Whether nobody follows. Then nobody will: the next reader begins a flight of its own.
@@ -193,14 +202,14 @@ impl Flight {
             Ok(Room::Enough(content)) => content,
             Ok(Room::Entry) => {
                 self.abandon(partial).await;
-                return self.tell(Progress::Entry);
+                return self.end(Progress::Entry);
             }
             room => {
                 if let Err(error) = room {
                     self.cache.warn(&error);
                 }
                 let rest = Rest::new(stream::iter(first).chain(chunks), told);
-                self.tell(Progress::Ended(None, 0, rest));
+                self.end(Progress::Ended(None, 0, rest));
                 return self.abandon(partial).await;
             }
         };
@@ -237,7 +246,7 @@ impl Flight {
                         self.cache.warn(&error);
                         let rest = stream::iter(batch.into_iter().map(Ok)).chain(stream::iter(end.flatten()));
                         let rest = Rest::new(rest.chain(chunks), told);
-                        self.tell(Progress::Ended(Some(part), written, rest));
+                        self.end(Progress::Ended(Some(part), written, rest));
                         return self.abandon(partial).await;
                     }
                     Err(error) => {
@@ -260,7 +269,7 @@ impl Flight {
                 None if written == part.content.size => break,
                 None => wrong_length(&part.content, written),
             };
-            self.tell(Progress::Ended(Some(part), written, Rest::new(stream::iter([Err(fault)]), told)));
+            self.end(Progress::Ended(Some(part), written, Rest::new(stream::iter([Err(fault)]), told)));
             return self.abandon(partial).await;
         }
         self.finish(partial, part, sum).await;
@@ -275,6 +284,8 @@ impl Flight {
             self.cache.warn(&error);
             self.abandon(partial).await;
         }
+        // From here on it is found as an entry.
+        self.leave();
         self.cache.finishing.send_modify(|finishing| *finishing -= 1);
     }
 
