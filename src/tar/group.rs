@@ -64,7 +64,7 @@ pub(super) struct Pending<V> {
     pub(super) key: ByteString,
     pub(super) fields: Vec<(ByteString, V)>,
     /// The names of the fields, once there are [`MANY`].
-    names: Option<Box<HashSet<ByteString>>>,
+    names: Option<HashSet<ByteString>>,
     pub(super) position: Position,
     /// The offset of the first header of its first member.
     pub(super) offset: u64,
@@ -82,7 +82,7 @@ impl<V> Pending<V> {
 
     fn push(&mut self, field: ByteString, value: V) {
         if self.fields.len() == MANY {
-            self.names = Some(Box::new(self.fields.iter().map(|(name, _)| name.clone()).collect()));
+            self.names = Some(self.fields.iter().map(|(name, _)| name.clone()).collect());
         }
         if let Some(names) = &mut self.names {
             names.insert(field.clone());

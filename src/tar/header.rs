@@ -244,3 +244,40 @@ pub(super) fn invalid(message: &str) -> Error {
 fn sparse() -> Error {
     invalid("a sparse member; write the shard again without `--sparse`")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn plain_numbers_are_what_the_tar_crate_reads(field in prop::collection::vec(prop::sample::select(b"01789 \0\0x".to_vec()), 12)) {
+            let mut header = Header::new_old();
+            header.as_old_mut().size.copy_from_slice(&field);
+            if let Some(size) = plain_octal(&field) {
+                prop_assert_eq!(header.entry_size().ok(), Some(size));
+            }
+        }
+
+        #[test]
+        fn the_sum_is_that_of_all_bytes(block in prop::collection::vec(any::<u8>(), BLOCK)) {
+            let expected = block.iter().map(|&byte| u32::from(byte)).sum::<u32>();
+            prop_assert_eq!(sum(Header::from_byte_slice(&block).as_bytes()), expected);
+        }
+    }
+
+    #[test]
+    fn numbers_as_most_writers_put_them_are_plain() {
+        let fields: [(&[u8], _); 5] = [
+            (b"00000001750\0", Some(1000)),
+            (b"777777777777", Some((1 << 36) - 1)),
+            (b"012345\0 ", Some(0o12345)),
+            (b"        1750", None),
+            (b"\0\0\0\0\0\0\0\0\0\0\0\0", None),
+        ];
+        for (field, number) in fields {
+            assert_eq!(plain_octal(field), number, "{field:?}");
+        }
+    }
+}

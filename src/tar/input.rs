@@ -161,6 +161,22 @@ mod tests {
     }
 
     #[test]
+    fn a_piece_that_is_looked_at_is_copied_only_over_chunks() {
+        let chunk = Bytes::from(vec![7u8; 100]);
+        let mut input = Input::default();
+        input.push(chunk.clone());
+        input.push(Bytes::from_static(b"8"));
+        let seen = input.look(60, |piece| (piece.len(), piece.share(&piece[3..5])));
+        assert_eq!(seen.map(|(length, part)| (length, part.as_ptr())), Some((60, chunk[3..].as_ptr())));
+        assert_eq!(input.offset(), 60);
+        let look = |piece: Piece<'_>| piece.share(&piece[38..]);
+        assert_eq!(input.look(42, look), None);
+        input.push(Bytes::from_static(b"9"));
+        assert_eq!(input.look(42, look).unwrap(), b"\x07\x0789"[..]);
+        assert_eq!((input.offset(), input.gathered()), (102, 0));
+    }
+
+    #[test]
     fn a_huge_claim_reserves_little() {
         let mut input = Input::default();
         input.push(Bytes::from_static(b"abc"));

@@ -15,8 +15,9 @@
 #[must_use]
 pub fn split_name(name: &str) -> Option<(&str, &str)> {
     // Names are short: a search that is made for long texts takes longer to begin than these take in all.
-    let base = name.bytes().rposition(|byte| byte == b'/').map_or(0, |slash| slash + 1);
-    let dot = base + name.bytes().skip(base).position(|byte| byte == b'.').filter(|&dot| dot > 0)?;
+    let bytes = name.as_bytes();
+    let base = bytes.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let dot = base + bytes[base..].iter().position(|&byte| byte == b'.').filter(|&dot| dot > 0)?;
     Some((&name[..dot], &name[dot + 1..]))
 }
 
