@@ -23,6 +23,8 @@ pub(crate) struct Shape {
 }
 
 const PIECE: usize = 64 << 10;
+/// How long a piece may stand in line before the next one is taken.
+const AHEAD: Duration = Duration::from_millis(10);
 /// Bytes under way in one direction of a connection: the window of TCP.
 const WINDOW: usize = 16 << 20;
 
@@ -126,8 +128,8 @@ fn carry(from: &TcpStream, to: &TcpStream, shape: Shape, line: Turns, made: Inst
             if !sent.push(turn + shape.delay, piece) || length == 0 {
                 return;
             }
-            // Who has to wait for his turn takes no more from the sender.
-            thread::sleep(turn.saturating_duration_since(Instant::now()));
+            // Who has to wait for his turn takes no more from the sender; a little more, so that no turn is missed.
+            thread::sleep(turn.saturating_duration_since(Instant::now() + AHEAD));
         }
     });
     thread::spawn(move || {

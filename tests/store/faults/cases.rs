@@ -292,6 +292,30 @@ fn compressed() -> Vec<Case> {
     cases
 }
 
+/// Checksums of whole objects, as Google Cloud Storage and the standards write them; right ones and wrong ones.
+fn checksums() -> Vec<Case> {
+    let damaged = Expected::Error(|kind| matches!(kind, ErrorKind::Damaged { .. }));
+    let mut cases = Vec::new();
+    for (name, header, before) in
+        [("google", "x-goog-hash", "crc32c="), ("digest", "Repr-Digest", "crc32c=:")]
+    {
+        for (right, expected) in [(true, Samples), (false, damaged)] {
+            cases.push(case(format!("{name}-{right}"), expected, move |request, _| {
+                let (content, after) = (shard(0), if before.ends_with(':') { ":" } else { "" });
+                let sum = crc32c::crc32c(&content) ^ u32::from(!right);
+                honest(request, &content).with(header, format!("{before}{}{after}", base64(sum)))
+            }));
+        }
+    }
+    cases
+}
+
+fn base64(sum: u32) -> String {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digit = |shift: u32| char::from(DIGITS[(u64::from(sum) << 4 >> shift) as usize & 63]);
+    [30, 24, 18, 12, 6, 0].into_iter().map(digit).chain("==".chars()).collect()
+}
+
 /// Answers that do not begin, or stop in the middle, while the connection stays.
 fn stalls() -> Vec<Case> {
     const LONG: Duration = Duration::from_secs(60);
@@ -338,6 +362,7 @@ pub(super) fn cases(group: &str) -> Vec<Case> {
         #[cfg(feature = "gzip")]
         "compressed" => compressed(),
         "stalls" => stalls(),
+        "checksums" => checksums(),
         other => panic!("no cases {other}"),
     }
 }

@@ -190,3 +190,24 @@ fn faults_without_an_end_are_an_error() {
 fn stalls_are_not_seen_unless_they_are_all_there_is() {
     both("stalls");
 }
+
+#[test]
+fn damage_is_an_error() {
+    both("checksums");
+}
+
+/// The checksum that a store gives with a part is that of the whole.
+#[test]
+#[cfg(feature = "http")]
+fn parts_are_not_taken_for_the_whole() {
+    let server = serve(cases("checksums"));
+    let (store, content) = (store(), shard(0));
+    for name in ["google", "digest"] {
+        let url = server.url(&format!("/bucket/{name}-true.tar"));
+        assert_eq!(store.stat(&url).unwrap().size, Some(content.len() as u64));
+        for range in [0..1, 0..RANGE, 0..content.len() - 1, 0..content.len(), 1..content.len()] {
+            let body = store.open_range(&url, range.start as u64..range.end as u64).unwrap();
+            assert!(body.read_all().unwrap() == content[range.clone()], "{range:?}");
+        }
+    }
+}
