@@ -118,10 +118,6 @@ impl fmt::Debug for ShardReaderStream {
     }
 }
 
-/// Shards that are begun ahead of the one that is read, where that is worth anything. How much of them is asked for is up
-/// to the store, which shares its budget among all readers.
-const AHEAD: usize = 16;
-
 /// What both faces share: which slice comes next, and opening its shard.
 #[derive(Debug)]
 struct Opener {
@@ -145,6 +141,8 @@ struct Opener {
 struct Opened {
     slice: usize,
     part: Result<(Part<Body>, Stopper)>,
+    /// How many of the next ones should be opened with it.
+    worth: usize,
 }
 
 impl Opener {
@@ -164,14 +162,9 @@ impl Opener {
     }
 
     fn open_next(&mut self) -> Option<Result<Part<Body>>> {
-        // A body that was dropped has made room for another: it is opened now, not when all of them have been read.
-        while self.ahead.len() < AHEAD {
-            match self.open_ahead() {
-                Some(true) => {}
-                Some(false) | None => break,
-            }
-        }
-        let Opened { slice, part } = self.ahead.pop_front()?;
+        // The next ones begin now, and not when this one has been read.
+        while self.ahead.back().is_none_or(|last| self.ahead.len() <= last.worth) && self.open_ahead() {}
+        let Opened { slice, part, .. } = self.ahead.pop_front()?;
         self.current = slice;
         match part {
             Ok((part, stopper)) => {
@@ -186,26 +179,26 @@ impl Opener {
         }
     }
 
-    /// Opens one more slice. Whether it is worth it to open the next one too; `None` when there is none.
-    fn open_ahead(&mut self) -> Option<bool> {
+    /// Opens one more slice. False when there is none.
+    fn open_ahead(&mut self) -> bool {
         let number = self.next;
-        let mut slice = self.slices.get(number)?.clone();
+        let Some(mut slice) = self.slices.get(number).cloned() else { return false };
         self.next += 1;
         let passed = std::mem::take(&mut self.passed);
         slice.samples.start = slice.samples.start.saturating_add(passed);
         let expected =
             self.expected.iter().find(|(slice, _)| *slice == number).map(|(_, object)| object.clone());
-        let (part, begun) = match self.open(&slice, expected) {
-            Ok((part, stopper, begun)) => (Ok((part, stopper)), begun),
-            Err(error) => (Err(error), false),
+        let (part, worth) = match self.open(&slice, expected) {
+            Ok((part, stopper, worth)) => (Ok((part, stopper)), worth),
+            Err(error) => (Err(error), 0),
         };
-        self.ahead.push_back(Opened { slice: number, part });
-        Some(begun)
+        self.ahead.push_back(Opened { slice: number, part, worth });
+        true
     }
 
     /// Opens the shard of a slice: there where the slice begins, if that is known, or at its beginning.
-    /// Says whether its bytes have begun to come.
-    fn open(&self, slice: &Slice, expected: Option<ObjectVersion>) -> Result<(Part<Body>, Stopper, bool)> {
+    /// Its bytes begin to come; says how many of the next ones should be opened with it.
+    fn open(&self, slice: &Slice, expected: Option<ObjectVersion>) -> Result<(Part<Body>, Stopper, usize)> {
         let inner = &*self.dataset.0;
         let (number, url) = self.dataset.shard(slice.shard)?;
         let parser = SampleParser::new(redacted(url)).at(self.epoch, number as u64).with_limits(inner.limits);
@@ -222,9 +215,9 @@ impl Opener {
                 (inner.store.open_range_in(&self.lane, url, range)?, parser, 0)
             }
         };
-        let (object, stopper, begun) = (body.object_cell(), body.stopper(), body.begin());
+        let (object, stopper, worth) = (body.object_cell(), body.stopper(), body.begin());
         let indexed = || ObjectVersion { size: index?.bytes(), ..ObjectVersion::default() }.into();
         let part = Part::new(tar::read(body, parser), pass, slice, index);
-        Ok((part.of(&redacted(url), object, expected.or_else(indexed)), stopper, begun))
+        Ok((part.of(&redacted(url), object, expected.or_else(indexed)), stopper, worth))
     }
 }

@@ -102,16 +102,20 @@ impl Body {
         self
     }
 
-    /// Begins to ask for the bytes, as far as others leave room for it, so that they are there when they are read. False
-    /// where nothing is gained by it: a local file is read when it is read.
-    pub(crate) fn begin(&mut self) -> bool {
+    /// Begins to ask for the bytes, as far as others leave room for it, so that they are there when they are read. Says how
+    /// many of the objects that are read after this one should begin too.
+    pub(crate) fn begin(&mut self) -> usize {
         match &mut self.state {
-            State::Idle(Chunks::Ahead(chunks)) => chunks.begin(),
-            // What goes wrong here does so again when it is read.
-            State::Idle(Chunks::Cached(cached)) => return cached.begin().is_ok(),
-            _ => return false,
+            // What is asked for is up to the budget: enough of them, that even small ones fill the line.
+            State::Idle(Chunks::Ahead(chunks)) => {
+                chunks.begin();
+                16
+            }
+            // It is written down as fast as it comes. What goes wrong here does so again when it is read.
+            State::Idle(Chunks::Cached(cached)) => cached.begin().map_or(0, |()| 3),
+            // A local file is read when it is read.
+            _ => 0,
         }
-        true
     }
 
     /// Says where in the object the body begins, and where its chunks tell which object that is.

@@ -214,6 +214,7 @@ impl Store {
                     told: object.clone(),
                     meter: self.meter(url),
                     lane: lane.clone(),
+                    kept: false,
                 };
                 match &self.0.cache {
                     Some(cache) => Chunks::Cached(Box::new(cache.read(wanted))),

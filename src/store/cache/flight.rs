@@ -89,7 +89,7 @@ pub(super) fn join(
         }
         flights.insert(key.into(), sender.clone());
     }
-    let object = Object { wanted: 0..u64::MAX, expected: None, ..object.clone() };
+    let object = Object { wanted: 0..u64::MAX, expected: None, kept: true, ..object.clone() };
     let flight = Flight { cache: Arc::clone(cache), key: key.into(), object, stale, sender };
     runtime::spawn(flight.run())?.detach();
     Ok(progress)

@@ -57,7 +57,7 @@ fn a_full_disk_stops_nobody() {
 fn a_body_can_be_begun_before_it_is_read() {
     let (directory, cache, store, content) = place();
     let mut body: Body = store.open(URL).unwrap();
-    (0..3).for_each(|_| assert!(body.begin()));
+    (0..3).for_each(|_| assert!(body.begin() > 0));
     let whole = || {
         let find = cache.0.directory.find(&key(URL));
         find.unwrap().is_some()
@@ -74,7 +74,7 @@ fn a_body_can_be_begun_before_it_is_read() {
     writer.write_all(b"changed").unwrap();
     writer.finish().unwrap();
     let mut body = store.open(URL).unwrap();
-    assert!(body.begin());
+    assert!(body.begin() > 0);
     drop(body);
     assert_eq!(store.open(URL).unwrap().read_all().unwrap(), "changed");
 }
@@ -96,6 +96,7 @@ fn bytes_that_come_from_the_cache_are_counted() {
             told: ObjectCell::default(),
             meter: Arc::clone(&meter),
             lane: crate::store::Budget::process().lane(),
+            kept: false,
         };
         let chunks = cache.read(object).into_stream(true);
         assert!(Body::from_stream(chunks).read_all().unwrap() == content);

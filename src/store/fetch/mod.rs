@@ -74,6 +74,8 @@ pub(super) struct Object {
     pub(super) meter: Arc<Meter>,
     /// After what it is read.
     pub(super) lane: Lane,
+    /// Whether it is read to be kept, so that others wait for it, who count their time themselves.
+    pub(super) kept: bool,
 }
 
 /// What is being read, with its place among all that is.
@@ -205,7 +207,7 @@ impl Ring {
         loop {
             if let Some(part) = &mut self.current {
                 let waiting = || self.object.place.wait();
-                if let Some(chunk) = received(&part.chunks, &self.object.meter, waiting).await {
+                if let Some(chunk) = received(&part.chunks, &self.object, waiting).await {
                     if let Some(check) = &mut self.check {
                         check.add(&chunk);
                     }
@@ -215,7 +217,7 @@ impl Ring {
                 self.current = None;
             }
             let waiting = || self.object.place.wait_for_next();
-            match received(&self.parts, &self.object.meter, waiting).await {
+            match received(&self.parts, &self.object, waiting).await {
                 Some(part) => {
                     self.check = part.checksum.map(Check::new).or(self.check.take());
                     self.current = Some(part);
@@ -231,7 +233,7 @@ impl Ring {
 }
 
 /// What comes next, if anything. The time that it takes is the reader's waiting time.
-async fn received<T, W>(receiver: &Receiver<T>, meter: &Meter, waiting: impl Fn() -> W) -> Option<T> {
+async fn received<T, W>(receiver: &Receiver<T>, object: &Object, waiting: impl Fn() -> W) -> Option<T> {
     if let Ok(item) = receiver.try_recv() {
         return Some(item);
     }
@@ -241,7 +243,9 @@ async fn received<T, W>(receiver: &Receiver<T>, meter: &Meter, waiting: impl Fn(
     let _waiting = waiting();
     let begun = Instant::now();
     let item = receiver.recv().await.ok();
-    meter.waited(begun.elapsed());
+    if !object.kept {
+        object.meter.waited(begun.elapsed());
+    }
     item
 }
 
