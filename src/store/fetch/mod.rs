@@ -273,7 +273,7 @@ async fn lead(object: Arc<Reading>, grants: Receiver<Grant>, parts: Sender<Part>
     object.tell(&first);
     let mut asked = asked.min(end);
     object.place.go_on(asked..end, object.limits.ranges_in_flight);
-    let checksum = object.checksum(&first, end);
+    let checksum = object.checksum(&first, first.size.unwrap_or(u64::MAX));
     let begin = |range: Range<u64>, first, grant: Grant, checksum| {
         // The chunks of a range wait in memory until they are read; its length bounds them.
         let (sender, chunks) = async_channel::unbounded();
