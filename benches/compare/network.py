@@ -232,7 +232,7 @@ def readers(programs):
 
     found = {"wrk, 16 connections": wrk, "curl, one after the other": curl}
     for workers in options.workers:
-        found[f"Python webdataset, {workers} worker{"s" * (workers != 1)}"] = python(workers)
+        found[f"Python webdataset, workers: {workers}"] = python(workers)
     if programs["rival"]:
         found["crate webdataset"] = rival
     for label in ("before", "now"):
