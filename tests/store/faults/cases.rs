@@ -41,13 +41,15 @@ pub(super) enum Expected {
 
 use Expected::{Either, Samples};
 
+/// Takes the request and how many requests of the same object came before it.
+type Answer = Box<dyn Fn(&Request, usize) -> Reply + Send + Sync>;
+
 pub(super) struct Case {
     pub(super) name: String,
-    pub(super) answer: Box<dyn Fn(&Request, usize) -> Reply + Send + Sync>,
+    pub(super) answer: Answer,
     pub(super) expected: Expected,
 }
 
-/// An answer takes the request and how many requests of the same object came before it.
 fn case(
     name: impl Into<String>,
     expected: Expected,
@@ -84,7 +86,7 @@ fn cut_once(
     good: fn(&Request, &[u8]) -> Reply,
 ) -> Case {
     let done = AtomicBool::new(false);
-    let ending = if at % 3 == 0 { Ending::Reset } else { Ending::Closed };
+    let ending = if at.is_multiple_of(3) { Ending::Reset } else { Ending::Closed };
     case(name, expected, move |request, _| {
         let reply = good(request, &content);
         match cut(reply.clone(), request, at) {
