@@ -19,7 +19,7 @@ fn runtime() -> Result<&'static Runtime> {
         .get_or_init(|| {
             let cores = thread::available_parallelism().map_or(2, usize::from);
             Builder::new_multi_thread()
-                .worker_threads(cores.clamp(2, 8))
+                .worker_threads((cores / 2).clamp(1, 8))
                 // Every local file that is open as a stream keeps one; beyond the bound they would wait for each other.
                 .max_blocking_threads(1 << 16)
                 .thread_name("shardstream-io")

@@ -102,6 +102,7 @@ impl Budget {
             Duration::ZERO => first_byte,
             before => (before * 7 + first_byte) / 8,
         };
+        state.tuner.answered(first_byte);
     }
 
     /// An answer of `bytes` took `time` after its first byte.

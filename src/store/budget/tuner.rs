@@ -7,9 +7,11 @@
 
 use std::time::{Duration, Instant};
 
-/// The number of requests in flight at the beginning, and never fewer than [`LEAST`].
-const FIRST: usize = 4;
-const LEAST: usize = 2;
+/// The number of requests in flight at the beginning, and when it is known that answers come from far away; and never
+/// fewer than [`LEAST`].
+const FIRST: usize = 1;
+const FAR: usize = 16;
+const LEAST: usize = 1;
 
 /// Rounds in the beginning without a gain, after which there is none to be expected: where answers take time, new
 /// connections are slow at first, so that one round says little.
@@ -54,6 +56,13 @@ impl Tuner {
 
     pub(super) fn limit(&self) -> usize {
         self.limit
+    }
+
+    /// An answer began so long after its request.
+    pub(super) fn answered(&mut self, first_byte: Duration) {
+        if matches!(self.phase, Phase::Start { best: 0.0, .. }) && first_byte >= NEAR {
+            self.limit = self.limit.max(FAR.min(self.most));
+        }
     }
 
     /// A store asks for fewer requests.

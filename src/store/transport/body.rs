@@ -17,6 +17,10 @@ use tokio::time::{Instant, Sleep};
 /// How long what has come waits for more to fill its buffer. Each chunk wakes its readers up and pins its buffer, so
 /// that few large ones are better; on a line so slow that this time counts, it does not matter.
 const MOMENT: Duration = Duration::from_millis(20);
+/// The same for the first of a body, for which someone may be waiting, and which come slowly on every line.
+const FIRST_MOMENT: Duration = Duration::from_millis(1);
+/// Bytes that are the first of a body.
+const FIRST: usize = 1 << 20;
 
 /// How long the end of a body may take that nobody wants.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -31,6 +35,7 @@ pub(super) struct Body {
     buffer: Buffer,
     /// What went wrong, to be told when what came before it has been handed on.
     failed: Option<Error>,
+    handed_on: usize,
     moment: Moment,
 }
 
@@ -47,8 +52,8 @@ impl Moment {
     }
 
     /// Whether the moment has passed; it begins with the first poll after a [`stop`](Moment::stop).
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let end = || Instant::now() + MOMENT;
+    fn poll(&mut self, cx: &mut Context<'_>, length: Duration) -> Poll<()> {
+        let end = || Instant::now() + length;
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(end())));
         if !self.running {
             sleep.as_mut().reset(end());
@@ -68,6 +73,7 @@ impl Body {
             keep,
             buffer: Buffer::default(),
             failed: None,
+            handed_on: 0,
             moment: Moment::default(),
         };
         let mut first = &received[..];
@@ -156,7 +162,8 @@ impl Body {
                 Poll::Ready(Err(error)) => self.fail(error.into()),
                 Poll::Pending if from == 0 => return Poll::Pending,
                 Poll::Pending => {
-                    ready!(self.moment.poll(cx));
+                    let first = self.handed_on < FIRST;
+                    ready!(self.moment.poll(cx, if first { FIRST_MOMENT } else { MOMENT }));
                     break;
                 }
             }
@@ -174,6 +181,7 @@ impl Stream for Body {
         if self.buffer.is_empty() {
             return Poll::Ready(self.failed.take().map(Err));
         }
+        self.handed_on += self.buffer.len();
         Poll::Ready(Some(Ok(std::mem::take(&mut self.buffer).freeze())))
     }
 }
