@@ -310,6 +310,7 @@ mod tests {
     #[test]
     fn what_is_given_back_is_given_to_another() {
         let budget = Budget::new(2, 100);
+        budget.answered(Duration::from_millis(20));
         let (one, other) = (budget.lane().next_object(), budget.lane().next_object());
         let asked = one.ask(0..30, Some(10), usize::MAX);
         let first = ranges(&asked);

@@ -94,11 +94,13 @@ impl Tuner {
 
     fn end_round(&mut self, rate: f64, starved: bool, patience: u32) {
         let rest = |more| Phase::Rest { rounds: REST, more };
+        // From nearby, what looks like a little more is noise.
+        let gain = if patience == 1 { 1.25 } else { 1.1 };
         self.phase = match self.phase {
             Phase::Start { .. } if !starved => self.phase,
             // What comes from nearby comes at full speed at once: what that is has to be known first.
             Phase::Start { best: 0.0, at, .. } if patience == 1 => Phase::Start { best: rate, at, flat: 0 },
-            Phase::Start { best, .. } if rate > best * 1.25 => {
+            Phase::Start { best, .. } if rate > best * gain => {
                 let at = self.limit;
                 self.limit = (at * 2).min(self.most);
                 Phase::Start { best: rate, at, flat: 0 }

@@ -131,8 +131,10 @@ impl Download {
                 if !self.exact() {
                     self.sum = crc32c::crc32c_append(self.sum, &new);
                 }
-                // A receiver that is gone takes this task with it.
-                let _ = chunks.send(new).await;
+                // Nobody reads any more. The task is about to be ended, but a body may never give it the occasion.
+                if chunks.send(new).await.is_err() {
+                    return Ok(true);
+                }
             }
         }
         self.object.place.budget.completed(position - held.start, begun.elapsed());
