@@ -179,7 +179,7 @@ proptest! {
             }
             let rest = all(loader.restore(&state.to_string().parse().unwrap()).unwrap());
             let expected = &whole[stop + 1..];
-            prop_assert_eq!(good(&rest), good(expected), "after {}", stop);
+            prop_assert_eq!(good(&rest), good(expected), "after {}, {:?}", stop, errors(&rest));
             if let (Some((_, now)), Some((_, then))) = (rest.last(), expected.last()) {
                 prop_assert_eq!(now, then);
             }

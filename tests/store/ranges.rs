@@ -5,7 +5,7 @@ use crate::support::noise;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, StreamExt};
-use shardstream::store::{GetOptions, GetResponse, ObjectInfo, Source, Store};
+use shardstream::store::{Budget, GetOptions, GetResponse, ObjectInfo, Source, Store};
 use shardstream::{ErrorKind, Result};
 use std::fmt;
 use std::io::Write;
@@ -42,7 +42,13 @@ pub(crate) fn scripted(
 ) -> (Arc<Scripted>, Store) {
     let source =
         Arc::new(Scripted { script: Box::new(script), requests: Mutex::default(), bodies: Arc::default() });
-    let store = small_ranges().ranges_in_flight(4).retries(2).with_source("test", source.clone()).build();
+    // What other tests find out of the line is no concern of these.
+    let store = small_ranges()
+        .budget(Budget::new(64, 1 << 20))
+        .ranges_in_flight(4)
+        .retries(2)
+        .with_source("test", source.clone())
+        .build();
     (source, store)
 }
 
@@ -187,6 +193,19 @@ fn part_of_an_object_of_no_size_is_not_an_empty_object() {
     assert!(matches!(error.kind(), ErrorKind::Store(_)), "{error:?}");
 }
 
+/// The end of a body and its last bytes may come at the same moment.
+#[test]
+fn small_objects_come_whole_however_often() {
+    let bytes = content(1500);
+    let (_, store) = scripted({
+        let bytes = bytes.clone();
+        move |_, options| Ok(honest(&bytes, options))
+    });
+    for _ in 0..4000 {
+        assert_eq!(store.open("test://a").unwrap().read_all().unwrap(), bytes);
+    }
+}
+
 /// A server may answer with less than was asked for, which is no fault and uses no retry up.
 #[test]
 fn ranges_may_be_capped() {
@@ -266,6 +285,8 @@ fn requests_in_flight_are_bounded_and_end_with_the_body() {
     let (source, store) = scripted({
         let (bytes, held) = (content(20_000), held.clone());
         move |_, options| {
+            // From far away, so that several are asked for at once.
+            std::thread::sleep(std::time::Duration::from_millis(20));
             let mut response = honest(&bytes, options);
             let held = held.clone();
             // A body that gives nothing for ever, and shows by `held` that it is alive.

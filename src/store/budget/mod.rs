@@ -102,7 +102,8 @@ impl Budget {
             Duration::ZERO => first_byte,
             before => (before * 7 + first_byte) / 8,
         };
-        state.tuner.answered(first_byte);
+        let usual = state.first_byte;
+        state.tuner.answered(usual);
     }
 
     /// An answer of `bytes` took `time` after its first byte.

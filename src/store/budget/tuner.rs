@@ -27,6 +27,7 @@ pub(super) struct Tuner {
     most: usize,
     phase: Phase,
     round: Option<Round>,
+    far: bool,
 }
 
 #[derive(Debug)]
@@ -51,18 +52,22 @@ impl Tuner {
     pub(super) fn new(most: usize) -> Self {
         let most = most.max(1);
         let phase = Phase::Start { best: 0.0, at: FIRST, flat: 0 };
-        Tuner { limit: FIRST.min(most), most, phase, round: None }
+        Tuner { limit: FIRST.min(most), most, phase, round: None, far: false }
     }
 
     pub(super) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// An answer began so long after its request.
+    /// Answers begin so long after their requests, by now. What was found out nearby says nothing of what is far.
     pub(super) fn answered(&mut self, first_byte: Duration) {
-        if matches!(self.phase, Phase::Start { best: 0.0, .. }) && first_byte >= NEAR {
+        let far = first_byte >= NEAR;
+        if far && !self.far {
             self.limit = self.limit.max(FAR.min(self.most));
+            self.phase = Phase::Start { best: 0.0, at: self.limit, flat: 0 };
+            self.round = None;
         }
+        self.far = far;
     }
 
     /// A store asks for fewer requests.
@@ -196,6 +201,19 @@ mod tests {
         let slow = |limit: usize| limit as f64 * 5e6;
         play(&mut tuner, 120.0, true, slow);
         assert!(tuner.limit() > 40, "{tuner:?}");
+    }
+
+    #[test]
+    fn what_is_far_begins_with_many_whatever_was_nearby() {
+        let mut tuner = Tuner::new(64);
+        play(&mut tuner, 30.0, true, |_| 1e9);
+        assert!(tuner.limit() < FAR, "{tuner:?}");
+        tuner.answered(Duration::from_millis(20));
+        assert_eq!(tuner.limit(), FAR);
+        play(&mut tuner, 30.0, true, |_| 1e9);
+        let few = tuner.limit();
+        tuner.answered(Duration::from_millis(20));
+        assert_eq!(tuner.limit(), few, "it is known");
     }
 
     #[test]

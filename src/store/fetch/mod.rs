@@ -15,7 +15,7 @@ use super::report::{Answering, Meter};
 use super::runtime::{self, Task};
 use super::source::{GetOptions, GetResponse, ObjectVersion, Source};
 use crate::{Error, ErrorKind, Result};
-use async_channel::{Receiver, Sender};
+use async_channel::{Receiver, Sender, TryRecvError};
 use bytes::Bytes;
 use download::{Download, Pin};
 use futures::stream::{self, BoxStream, Stream, StreamExt};
@@ -185,8 +185,10 @@ struct Ring {
     parts: Receiver<Part>,
     current: Option<Part>,
     check: Option<Check>,
-    /// Sends the first request, and those that are granted after it.
-    lead: Task<()>,
+    /// Bytes that have been given out.
+    given: u64,
+    /// Sends the first request, and those that are granted after it. Ends with the number of bytes there are, if known.
+    lead: Task<Option<u64>>,
 }
 
 impl Ring {
@@ -196,7 +198,7 @@ impl Ring {
         let grants = object.place.ask(object.wanted.clone(), object.limits.range_size, 1);
         let (sender, parts) = async_channel::unbounded();
         let lead = runtime::spawn(lead(Arc::clone(&object), grants, sender))?;
-        Ok(Ring { object, parts, current: None, check: None, lead })
+        Ok(Ring { object, parts, current: None, check: None, given: 0, lead })
     }
 
     fn chunks(self) -> BoxStream<'static, Result<Bytes>> {
@@ -211,6 +213,7 @@ impl Ring {
                     if let Some(check) = &mut self.check {
                         check.add(&chunk);
                     }
+                    self.given += chunk.len() as u64;
                     return Ok(Some(chunk));
                 }
                 (&mut part.task).await?;
@@ -223,7 +226,14 @@ impl Ring {
                     self.current = Some(part);
                 }
                 None => {
-                    (&mut self.lead).await?;
+                    // Each part was whole; that none is missing is seen here.
+                    let received = self.given;
+                    match (&mut self.lead).await? {
+                        Some(expected) if expected != received => {
+                            return Err(ErrorKind::Length { expected, received }.into());
+                        }
+                        _ => {}
+                    }
                     self.check.take().map_or(Ok(()), Check::end)?;
                     return Ok(None);
                 }
@@ -234,11 +244,10 @@ impl Ring {
 
 /// What comes next, if anything. The time that it takes is the reader's waiting time.
 async fn received<T, W>(receiver: &Receiver<T>, object: &Object, waiting: impl Fn() -> W) -> Option<T> {
-    if let Ok(item) = receiver.try_recv() {
-        return Some(item);
-    }
-    if receiver.is_closed() {
-        return None;
+    match receiver.try_recv() {
+        Ok(item) => return Some(item),
+        Err(TryRecvError::Closed) => return None,
+        Err(TryRecvError::Empty) => {}
     }
     let _waiting = waiting();
     let begun = Instant::now();
@@ -250,9 +259,9 @@ async fn received<T, W>(receiver: &Receiver<T>, object: &Object, waiting: impl F
 }
 
 /// Sends the first request, decides how to go on, and sends a request for each range that is granted.
-async fn lead(object: Arc<Reading>, grants: Receiver<Grant>, parts: Sender<Part>) -> Result<()> {
+async fn lead(object: Arc<Reading>, grants: Receiver<Grant>, parts: Sender<Part>) -> Result<Option<u64>> {
     let Range { start, end } = object.wanted;
-    let Ok(grant) = grants.recv().await else { return Ok(()) };
+    let Ok(grant) = grants.recv().await else { return Ok(None) };
     let asked = grant.range.end;
     let first = object.get_first(Some(grant.range.clone())).await?;
     let Some(held) = &first.range else { return whole(object, first, grant, &parts) };
@@ -287,11 +296,16 @@ async fn lead(object: Arc<Reading>, grants: Receiver<Grant>, parts: Sender<Part>
         asked = grant.range.end;
         begin(grant.range.clone(), None, grant, None)?;
     }
-    Ok(())
+    Ok(Some(end - start))
 }
 
 /// Reads what is wanted from one response that holds the whole object, as fast as the reader takes it.
-fn whole(object: Arc<Reading>, response: GetResponse, grant: Grant, parts: &Sender<Part>) -> Result<()> {
+fn whole(
+    object: Arc<Reading>,
+    response: GetResponse,
+    grant: Grant,
+    parts: &Sender<Part>,
+) -> Result<Option<u64>> {
     if let Some(range) = &response.range {
         let message = format!("the whole object was asked for, and {range:?} came");
         return Err(ErrorKind::Store(message.into()).into());
@@ -302,9 +316,10 @@ fn whole(object: Arc<Reading>, response: GetResponse, grant: Grant, parts: &Send
     let pin = Arc::new(Pin { size: response.size, version: response.version.clone() });
     let (sender, chunks) = async_channel::bounded(16);
     let wanted = object.wanted.clone();
+    let length = response.size.map(|size| wanted.end.min(size).saturating_sub(wanted.start));
     let download = Download::new(object, pin, wanted, true);
     let _ = parts.try_send(part(download, Some(response), grant, chunks, sender, checksum)?);
-    Ok(())
+    Ok(length)
 }
 
 fn part(
