@@ -193,6 +193,62 @@ fn part_of_an_object_of_no_size_is_not_an_empty_object() {
     assert!(matches!(error.kind(), ErrorKind::Store(_)), "{error:?}");
 }
 
+/// Ended without its end having been told, and asked for again, it must be what it was to the last byte.
+#[test]
+fn what_came_of_an_object_that_nothing_tells_from_others_must_come_again() {
+    let (long, short) = (content(900), Bytes::from(vec![7; 600]));
+    for (second, whole) in [(long.clone(), true), (short, false), (long.slice(..600), false)] {
+        let (_, store) = scripted({
+            let long = long.clone();
+            move |number, _| {
+                let part = long.slice(..600);
+                let body = match number {
+                    0 => stream::iter([Ok(part), Err(std::io::Error::other("broken").into())]).boxed(),
+                    _ => stream::iter([Ok(second.clone())]).boxed(),
+                };
+                Ok(GetResponse::new(body))
+            }
+        });
+        match store.open("test://a").unwrap().read_all() {
+            Ok(bytes) if whole => assert_eq!(bytes, long),
+            // It has become shorter, and what came is what it is now.
+            Ok(bytes) => assert_eq!(bytes, long.slice(..600)),
+            Err(error) => {
+                assert!(!whole && matches!(error.kind(), ErrorKind::Changed { .. }), "{error:?}");
+            }
+        }
+    }
+}
+
+/// One answer of a few takes much longer than the others: another request is sent for it, and nothing else changes.
+#[test]
+fn what_is_late_is_asked_for_twice() {
+    let bytes = content(60_000);
+    let source = Arc::new(Late(bytes.clone(), AtomicUsize::new(0)));
+    for (share, hedged) in [(0.0, false), (0.5, true)] {
+        let store = small_ranges().hedge(share).with_source("test", source.clone()).build();
+        assert_eq!(store.open("test://a").unwrap().read_all().unwrap(), bytes);
+        let report = store.report().total();
+        assert_eq!(report.hedges > 0, hedged, "{report}");
+        assert_eq!(report.requests, 60 + report.hedges);
+    }
+}
+
+#[derive(Debug)]
+struct Late(Bytes, AtomicUsize);
+
+impl Source for Late {
+    fn get(&self, _: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        let late = self.1.fetch_add(1, Ordering::SeqCst) % 25 == 24;
+        let response = honest(&self.0, &options);
+        async move {
+            tokio::time::sleep(std::time::Duration::from_millis(if late { 1500 } else { 1 })).await;
+            Ok(response)
+        }
+        .boxed()
+    }
+}
+
 /// The end of a body and its last bytes may come at the same moment.
 #[test]
 fn small_objects_come_whole_however_often() {

@@ -138,6 +138,9 @@ impl Download {
             }
         }
         self.object.place.budget.completed(position - held.start, begun.elapsed());
+        if !self.exact() && self.at == again && position >= again && again_sum != self.sum {
+            return Err(changed_content());
+        }
         if self.unranged {
             return match response.size {
                 Some(expected) if position < expected.min(self.range.end) || position > expected => {

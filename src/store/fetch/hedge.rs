@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(super) const SMALL: u64 = 8 << 20;
 
 /// Sends a request, which may take as long as an answer may stall. If it is late and may be hedged, another is sent, and
-/// the one that is answered first counts: both ask for the same version, so it does not matter which.
+/// the one that is answered first counts: whatever is checked of an answer is checked of this one.
 pub(super) async fn get(object: &Reading, options: GetOptions) -> Result<GetResponse> {
     let first = request(object, options.clone());
     let Some(late) = may_hedge(object, &options) else { return first.await };
@@ -37,10 +37,8 @@ pub(super) async fn get(object: &Reading, options: GetOptions) -> Result<GetResp
 
 /// How long to wait before a second request, if there may be one.
 fn may_hedge(object: &Reading, options: &GetOptions) -> Option<Duration> {
-    let small = range_of(options) <= SMALL;
-    (object.limits.hedge > 0.0 && options.if_version.is_some() && small)
-        .then(|| object.meter.late())
-        .flatten()
+    let may = object.limits.hedge > 0.0 && range_of(options) <= SMALL;
+    may.then(|| object.meter.late()).flatten()
 }
 
 fn range_of(options: &GetOptions) -> u64 {
