@@ -43,8 +43,8 @@ impl Buffer {
 
     /// The same for the first `length` bytes; a full buffer stays one.
     pub(super) fn freeze_first(mut self, length: usize) -> Bytes {
-        if length < SIZE / 8 {
-            // A few bytes that someone keeps should not keep a whole buffer.
+        if length < SIZE / 2 {
+            // What waits to be read should not keep much more memory than it is counted as.
             return Bytes::copy_from_slice(&self[..length]);
         }
         Bytes::from_owner(Shared(std::mem::take(&mut self.0))).slice(..length)

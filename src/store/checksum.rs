@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Checksum {
-    /// CRC-32C (Castagnoli), as Google Cloud Storage keeps of every object and S3 of those uploaded with it.
+    /// CRC-32C (Castagnoli), as Google Cloud Storage keeps of every object.
     Crc32c(u32),
     /// MD5 (RFC 1321), as Azure keeps of many objects.
     Md5([u8; 16]),

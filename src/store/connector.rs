@@ -49,7 +49,10 @@ pub(super) struct Connector;
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let others = ReqwestConnector::default().connect(options)?;
-        let says = |key| options.get_config_value(&key).is_some_and(|value| value == "true");
+        // As `object_store` reads them.
+        let yes =
+            |value: String| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "on" | "yes" | "y");
+        let says = |key| options.get_config_value(&key).is_some_and(yes);
         // What the transport has no idea of.
         let special = says(ClientConfigKey::AllowInvalidCertificates)
             || says(ClientConfigKey::NoSystemCertificates)

@@ -23,6 +23,8 @@ pub struct SourceReport {
     pub source: String,
     /// Requests that were sent for bytes of objects, those that failed included.
     pub requests: u64,
+    /// Requests that have been answered, whatever the answer.
+    pub answers: u64,
     /// Bytes of objects that were received, those that were of no use included: what a provider bills as egress.
     pub bytes: u64,
     /// Requests that were tries after a fault.
@@ -60,11 +62,12 @@ impl SourceReport {
         time: impl Fn(Duration, Duration) -> Duration,
     ) {
         let first_bytes = |report: &SourceReport| {
-            report.first_byte.saturating_mul(u32::try_from(report.requests).unwrap_or(u32::MAX))
+            report.first_byte.saturating_mul(u32::try_from(report.answers).unwrap_or(u32::MAX))
         };
         let waited = time(first_bytes(self), first_bytes(other));
         for (mine, others) in [
             (&mut self.requests, other.requests),
+            (&mut self.answers, other.answers),
             (&mut self.bytes, other.bytes),
             (&mut self.retries, other.retries),
             (&mut self.throttled, other.throttled),
@@ -77,7 +80,7 @@ impl SourceReport {
         self.waited = time(self.waited, other.waited);
         self.active = time(self.active, other.active);
         self.first_byte =
-            waited.checked_div(u32::try_from(self.requests).unwrap_or(u32::MAX)).unwrap_or_default();
+            waited.checked_div(u32::try_from(self.answers).unwrap_or(u32::MAX)).unwrap_or_default();
     }
 }
 
@@ -272,6 +275,7 @@ impl Meter {
         SourceReport {
             source,
             requests: of(&self.requests),
+            answers: of(&self.answers),
             bytes: of(&self.bytes),
             retries: of(&self.retries),
             throttled: of(&self.throttled),

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use shardstream::store::object_store::memory::InMemory;
-use shardstream::store::{Cache, CacheBuilder, GetOptions, GetResponse, Source, Store, StoreBuilder};
+use shardstream::store::{
+    Cache, CacheBuilder, Checksum, GetOptions, GetResponse, Source, Store, StoreBuilder,
+};
 use shardstream::{ErrorKind, Result};
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,6 +29,7 @@ struct Inside {
     held: Option<u64>,
     /// No byte from this on comes at all.
     broken: Option<u64>,
+    checksum: Option<Checksum>,
 }
 
 const URL: &str = "desk://d/0.tar";
@@ -73,10 +76,10 @@ impl Source for Desk {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
         let inside = Arc::clone(&self.0);
         let range = options.range.unwrap_or(0..u64::MAX);
-        let found = {
+        let (found, checksum) = {
             let mut inside = inside.lock().unwrap();
             inside.asked.push((url.into(), range.clone()));
-            inside.objects.get(url).cloned()
+            (inside.objects.get(url).cloned(), inside.checksum)
         };
         Box::pin(async move {
             let (content, version) = found.ok_or_else(|| ErrorKind::NotFound("no such object".into()))?;
@@ -107,6 +110,8 @@ impl Source for Desk {
             });
             let response = GetResponse::new(body.boxed()).with_size(length);
             let response = if whole { response } else { response.with_range(range) };
+            let checksum = checksum.into_iter();
+            let response = checksum.fold(response, GetResponse::with_checksum);
             Ok(match version {
                 Some(version) => response.with_version(version),
                 None => response,
@@ -568,6 +573,23 @@ fn a_directory_that_is_gone_stops_nobody() {
         let error = Cache::builder(path).build().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");
     }
+}
+
+#[test]
+fn damage_is_told_to_all_who_have_read_it() {
+    let place = Place::new();
+    place.desk.0.lock().unwrap().checksum = Some(Checksum::Crc32c(1));
+    place.desk.hold(Some(2500));
+    let mut bodies = [0; 3].map(|_| place.store.open(URL).unwrap());
+    for body in &mut bodies {
+        assert!(body.next().unwrap().is_ok());
+    }
+    place.desk.hold(None);
+    for body in bodies {
+        let error = body.filter_map(Result::err).next().expect("it is damaged");
+        assert!(matches!(error.kind(), ErrorKind::Damaged { .. }), "{error:?}");
+    }
+    until(|| place.files().is_empty());
 }
 
 #[test]

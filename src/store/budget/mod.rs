@@ -17,7 +17,8 @@ use tuner::Tuner;
 ///
 /// All stores of a process share one, [`Budget::process`], unless they are given another. How many of its connections
 /// are used is found out while reading: as many as bring more bytes. What a reader is waiting for is asked for even
-/// when the budget is used up, one range for each reader, so that readers never wait for each other.
+/// when the budget is used up, one range for each reader, so that readers never wait for each other; and so is one range
+/// of each object that a cache fills in.
 ///
 /// ```
 /// use shardstream::store::{Budget, Store};
@@ -162,9 +163,8 @@ impl State {
         let connections = self.tuner.limit();
         // In whole MiB: ranges that differ by a few bytes would only look odd.
         let range_size = self.range_size >> 20 << 20;
-        // While some ranges are read, as many can be on their way, and one of each reader should be: memory beyond that is
-        // touched for nothing.
-        let useful = range_size.saturating_mul(2 * connections.max(self.schedule.lanes()) as u64);
+        // While some ranges are read, as many can be on their way: memory beyond that is touched for nothing.
+        let useful = range_size.saturating_mul(2 * connections as u64);
         self.schedule.next(Bounds { connections, useful, bytes, range_size })
     }
 }

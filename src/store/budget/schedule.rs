@@ -103,12 +103,15 @@ impl Schedule {
             let (number, object) = of.objects.iter().find(|(_, object)| ready(object))?;
             Some((of.held, object.next(range_size), Place { lane: *lane, number: *number }))
         };
-        let (_, length, place) = self.lanes.iter().filter_map(first).min_by_key(|(held, _, _)| *held)?;
+        let (held, length, place) = self.lanes.iter().filter_map(first).min_by_key(|(held, _, _)| *held)?;
         let bytes = self.bytes.saturating_add(length);
-        if bytes > bounds.bytes {
+        // Nobody gives back what it does not read: a part is left for those who come later.
+        let left = if held > bounds.bytes / 8 { bounds.bytes / 8 } else { 0 };
+        if bytes.saturating_add(left) > bounds.bytes {
             return None;
         }
-        if self.connections >= bounds.connections || bytes > bounds.useful {
+        // One range is read while the next one comes: that much is of use to everybody.
+        if self.connections >= bounds.connections || (held >= 2 * length && bytes > bounds.useful) {
             self.crowded = true;
             return None;
         }
@@ -148,10 +151,6 @@ impl Schedule {
 
     pub(super) fn crowded(&self) -> bool {
         self.crowded
-    }
-
-    pub(super) fn lanes(&self) -> usize {
-        self.lanes.len()
     }
 
     pub(super) fn connections(&self) -> usize {
@@ -212,13 +211,34 @@ mod tests {
     #[test]
     fn lanes_share_alike() {
         let mut schedule = schedule(&[(0, 0, 100), (1, 0, 100)]);
-        assert_eq!(taken(&mut schedule), [(0, 0, 0..10), (1, 0, 0..10), (0, 0, 10..20), (1, 0, 10..20)]);
+        assert_eq!(taken(&mut schedule), [(0, 0, 0..10), (1, 0, 0..10), (0, 0, 10..20)]);
+        schedule.received();
+        schedule.read(place(0, 0), 10);
+        assert_eq!(taken(&mut schedule), [(0, 0, 20..30)], "both held as much");
+        schedule.received();
+        schedule.read(place(0, 0), 10);
+        schedule.read(place(0, 0), 10);
+        assert_eq!(taken(&mut schedule)[0], (0, 0, 30..40), "and now one holds less");
+    }
+
+    #[test]
+    fn whoever_reads_no_more_leaves_room_for_others() {
+        let mut schedule = schedule(&[(0, 0, 100)]);
+        let bounds = Bounds { connections: 100, useful: 160, bytes: 160, range_size: 10 };
+        schedule.add(place(0, 1), 0..1000, Some(10), usize::MAX);
+        while schedule.next(bounds).is_some() {}
+        assert_eq!(schedule.bytes, 140);
+        schedule.add(place(1, 0), 0..1000, Some(10), usize::MAX);
+        while schedule.next(bounds).is_some() {}
+        assert_eq!(schedule.bytes, 160, "two ranges for the other");
     }
 
     #[test]
     fn what_a_reader_waits_for_is_asked_for_in_any_case() {
-        let mut schedule = schedule(&[(0, 0, 100)]);
-        assert_eq!(taken(&mut schedule).len(), 4);
+        let mut schedule = schedule(&[(0, 0, 100), (2, 0, 100)]);
+        assert_eq!(taken(&mut schedule).len(), 3);
+        schedule.add(place(3, 0), 0..5, Some(10), usize::MAX);
+        assert_eq!(taken(&mut schedule).len(), 1);
         schedule.add(place(1, 0), 0..100, Some(10), usize::MAX);
         assert!(taken(&mut schedule).is_empty());
         schedule.await_next(place(1, 0));

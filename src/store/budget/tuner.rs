@@ -28,6 +28,8 @@ pub(super) struct Tuner {
     phase: Phase,
     round: Option<Round>,
     far: bool,
+    /// Whether a store has asked for fewer requests in this round.
+    slowed: bool,
 }
 
 #[derive(Debug)]
@@ -52,7 +54,7 @@ impl Tuner {
     pub(super) fn new(most: usize) -> Self {
         let most = most.max(1);
         let phase = Phase::Start { best: 0.0, at: FIRST, flat: 0 };
-        Tuner { limit: FIRST.min(most), most, phase, round: None, far: false }
+        Tuner { limit: FIRST.min(most), most, phase, round: None, far: false, slowed: false }
     }
 
     pub(super) fn limit(&self) -> usize {
@@ -67,11 +69,15 @@ impl Tuner {
             self.phase = Phase::Start { best: 0.0, at: self.limit, flat: 0 };
             self.round = None;
         }
-        self.far = far;
+        // What wavers between the two is far: it begins but once.
+        self.far = first_byte >= if self.far { NEAR / 2 } else { NEAR };
     }
 
-    /// A store asks for fewer requests.
+    /// A store asks for fewer requests. Those that were sent before it did are answered alike: in a round it counts once.
     pub(super) fn throttled(&mut self) {
+        if std::mem::replace(&mut self.slowed, true) {
+            return;
+        }
         self.limit = (self.limit / 2).max(LEAST).min(self.most);
         self.phase = Phase::Rest { rounds: REST, more: true };
         self.round = None;
@@ -98,13 +104,17 @@ impl Tuner {
     }
 
     fn end_round(&mut self, rate: f64, starved: bool, patience: u32) {
+        self.slowed = false;
         let rest = |more| Phase::Rest { rounds: REST, more };
         // From nearby, what looks like a little more is noise.
         let gain = if patience == 1 { 1.25 } else { 1.1 };
         self.phase = match self.phase {
             Phase::Start { .. } if !starved => self.phase,
-            // What comes from nearby comes at full speed at once: what that is has to be known first.
-            Phase::Start { best: 0.0, at, .. } if patience == 1 => Phase::Start { best: rate, at, flat: 0 },
+            // What comes from nearby comes at full speed at once, whatever the first round was.
+            Phase::Start { best: 0.0, at, .. } if patience == 1 => {
+                self.limit = (at * 2).min(self.most);
+                Phase::Start { best: rate, at, flat: 0 }
+            }
             Phase::Start { best, .. } if rate > best * gain => {
                 let at = self.limit;
                 self.limit = (at * 2).min(self.most);
@@ -122,6 +132,7 @@ impl Tuner {
                 self.limit = fewer(self.limit);
                 rest(true)
             }
+            Phase::Rest { rounds: 0, more: true } if !starved => rest(false),
             Phase::Rest { rounds: 0, more } => {
                 let before = self.limit;
                 self.limit = if more { (before + before.div_ceil(4)).min(self.most) } else { fewer(before) };
@@ -157,13 +168,23 @@ mod tests {
 
     /// Plays `seconds` on a line that gives `rate` bytes per second for so many requests; gives what was received.
     fn play(tuner: &mut Tuner, seconds: f64, starved: bool, rate: impl Fn(usize) -> f64) -> f64 {
+        play_at(Duration::from_millis(20), tuner, seconds, starved, rate)
+    }
+
+    fn play_at(
+        first_byte: Duration,
+        tuner: &mut Tuner,
+        seconds: f64,
+        starved: bool,
+        rate: impl Fn(usize) -> f64,
+    ) -> f64 {
         let begun = Instant::now();
         let mut received = 0.0;
         let steps = (seconds / 0.005) as u32;
         for step in 0..steps {
             received += rate(tuner.limit()) * 0.005;
             let now = begun + Duration::from_millis(5) * step;
-            tuner.observe(now, received as u64, starved, Duration::from_millis(20));
+            tuner.observe(now, received as u64, starved, first_byte);
         }
         tuner.round = None;
         received
@@ -204,6 +225,17 @@ mod tests {
     }
 
     #[test]
+    fn nearby_it_is_doubled_as_long_as_it_helps() {
+        let near = Duration::from_millis(1);
+        let mut tuner = Tuner::new(64);
+        play_at(near, &mut tuner, 1.0, true, |limit| limit as f64 * 50e6);
+        assert!(tuner.limit() >= 32, "{tuner:?}");
+        let mut tuner = Tuner::new(64);
+        play_at(near, &mut tuner, 1.0, true, |_| 2e9);
+        assert_eq!(tuner.limit(), FIRST);
+    }
+
+    #[test]
     fn what_is_far_begins_with_many_whatever_was_nearby() {
         let mut tuner = Tuner::new(64);
         play(&mut tuner, 30.0, true, |_| 1e9);
@@ -221,9 +253,12 @@ mod tests {
         let mut tuner = Tuner::new(64);
         play(&mut tuner, 5.0, true, |limit| limit as f64 * 50e6);
         let before = tuner.limit();
-        tuner.throttled();
-        assert_eq!(tuner.limit(), before / 2);
         (0..20).for_each(|_| tuner.throttled());
+        assert_eq!(tuner.limit(), before / 2, "all of them were sent before");
+        for _ in 0..20 {
+            play(&mut tuner, 0.5, true, |limit| limit as f64 * 50e6);
+            tuner.throttled();
+        }
         assert_eq!(tuner.limit(), LEAST);
     }
 

@@ -18,11 +18,13 @@ use std::fs::File;
 use std::io;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// How often another process is asked how far it is.
 const LOOK: Duration = Duration::from_millis(10);
+/// How long another process may bring nothing, as one that was stopped does, before its readers go on alone.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes that are written at once, if so many have come.
 const BATCH: usize = 4 << 20;
 
@@ -49,9 +51,19 @@ pub(super) struct Part {
     pub(super) ours: bool,
 }
 
-/// What a fetch that has begun has not given yet, for one reader to go on with.
+/// What readers go on with where a flight has ended.
 #[derive(Clone, Default)]
-pub(super) struct Rest(Arc<Mutex<Option<Fetched>>>);
+pub(super) struct Rest(Arc<Mutex<Left>>);
+
+#[derive(Default)]
+enum Left {
+    #[default]
+    Nothing,
+    /// What a fetch that has begun has not given yet, for one reader.
+    Chunks(Fetched),
+    /// What all of them have read already is wrong, of these checksums: all of them are told.
+    Damaged { expected: String, received: String },
+}
 
 type Fetched = (BoxStream<'static, Result<Bytes>>, ObjectCell);
 
@@ -63,11 +75,30 @@ impl std::fmt::Debug for Rest {
 
 impl Rest {
     fn new(stream: impl futures::Stream<Item = Result<Bytes>> + Send + 'static, told: ObjectCell) -> Self {
-        Rest(Arc::new(Mutex::new(Some((stream.boxed(), told)))))
+        Rest(Arc::new(Mutex::new(Left::Chunks((stream.boxed(), told)))))
+    }
+
+    fn fault(fault: Error, told: ObjectCell) -> Self {
+        match fault.kind() {
+            ErrorKind::Damaged { expected, received } => {
+                let (expected, received) = (expected.clone(), received.clone());
+                Rest(Arc::new(Mutex::new(Left::Damaged { expected, received })))
+            }
+            _ => Self::new(stream::iter([Err(fault)]), told),
+        }
     }
 
     pub(super) fn take(&self) -> Option<Fetched> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Left::Damaged { expected, received } = &*left {
+            let (expected, received) = (expected.clone(), received.clone());
+            let fault = ErrorKind::Damaged { expected, received }.into();
+            return Some((stream::iter([Err(fault)]).boxed(), ObjectCell::default()));
+        }
+        match std::mem::take(&mut *left) {
+            Left::Chunks(fetched) => Some(fetched),
+            _ => None,
+        }
     }
 }
 
@@ -269,7 +300,7 @@ impl Flight {
                 None if written == part.content.size => break,
                 None => wrong_length(&part.content, written),
             };
-            self.end(Progress::Ended(Some(part), written, Rest::new(stream::iter([Err(fault)]), told)));
+            self.end(Progress::Ended(Some(part), written, Rest::fault(fault, told)));
             return self.abandon(partial).await;
         }
         self.finish(partial, part, sum).await;
@@ -299,6 +330,7 @@ impl Flight {
     /// Tells how far another process is. Says whether that is all: if it has died, somebody else is to go on.
     async fn watch(&self, file: File) -> Result<bool> {
         let (mut file, mut part) = (Some(file), None::<Part>);
+        let (mut last, mut moved) = (None, Instant::now());
         loop {
             let (key, held) = (self.key.clone(), file.take());
             let known = part.clone();
@@ -311,7 +343,18 @@ impl Flight {
                 }
             };
             file = held;
+            let now = match &seen {
+                Seen::Bytes(_, written) => Some(*written),
+                _ => None,
+            };
+            if now != last {
+                (last, moved) = (now, Instant::now());
+            }
             match seen {
+                Seen::Nothing | Seen::Bytes(..) if moved.elapsed() > PATIENCE => {
+                    self.end(Progress::Ended(part, last.unwrap_or(0), Rest::default()));
+                    return Ok(true);
+                }
                 Seen::Nothing => {}
                 Seen::Bytes(seen, written) => {
                     part = Some(seen.clone());

@@ -74,6 +74,14 @@ impl Download {
             match received {
                 Ok(true) => break,
                 Ok(false) => {}
+                // It came whole, if not to its end.
+                Err(fault)
+                    if self.at == self.range.end
+                        && self.exact()
+                        && matches!(fault.kind(), ErrorKind::Io(_)) =>
+                {
+                    break;
+                }
                 Err(fault) => {
                     retries.progress(self.at - before);
                     retries.pause_after(fault, &object.meter, &object.place.budget).await?;

@@ -262,6 +262,8 @@ async fn received<T, W>(receiver: &Receiver<T>, object: &Object, waiting: impl F
 async fn lead(object: Arc<Reading>, grants: Receiver<Grant>, parts: Sender<Part>) -> Result<Option<u64>> {
     let Range { start, end } = object.wanted;
     let Ok(grant) = grants.recv().await else { return Ok(None) };
+    // Dropped before the grant is, if something fails: what that gives back is not to be granted to this object again.
+    let grants = grants;
     let asked = grant.range.end;
     let first = object.get_first(Some(grant.range.clone())).await?;
     let Some(held) = &first.range else { return whole(object, first, grant, &parts) };

@@ -181,7 +181,7 @@ impl Stream for Body {
         if self.buffer.is_empty() {
             return Poll::Ready(self.failed.take().map(Err));
         }
-        self.handed_on += self.buffer.len();
+        self.handed_on = self.handed_on.saturating_add(self.buffer.len());
         Poll::Ready(Some(Ok(std::mem::take(&mut self.buffer).freeze())))
     }
 }

@@ -90,6 +90,7 @@ pub(super) async fn read(
             };
             return Err(Fault { error: error.into(), silent: false });
         }
+        received.reserve(room);
         let silent = taken == 0 && received.is_empty();
         let error = match io.read_buf(&mut received.limit(room)).await {
             Ok(0) => io::Error::new(

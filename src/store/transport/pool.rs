@@ -35,10 +35,15 @@ pub(super) fn take(origin: &Origin) -> Option<Connection> {
 pub(super) fn put(connection: Connection) {
     let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
     let now = Instant::now();
+    // Of servers that nobody asks any more too. Those that have waited longest stand in front.
+    pool.retain(|_, idle| {
+        let old = idle.iter().take_while(|idle| now - idle.since >= LONGEST).count();
+        idle.drain(..old);
+        !idle.is_empty()
+    });
     let idle = pool.entry(connection.origin().clone()).or_default();
-    // Those that have waited longest stand in front.
-    let old = idle.iter().take_while(|idle| now - idle.since >= LONGEST).count();
-    let surplus = (idle.len() + 1).saturating_sub(MOST);
-    idle.drain(..old.max(surplus));
+    if idle.len() >= MOST {
+        idle.remove(0);
+    }
     idle.push(Idle { connection, since: now });
 }
