@@ -4,6 +4,7 @@ use super::cache::Cached;
 use super::decompress::{Compression, Expansion};
 use super::runtime;
 use super::source::ObjectVersion;
+use super::told::ObjectCell;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use futures::future::{Either, select};
@@ -11,8 +12,8 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 use futures::task::AtomicWaker;
 use std::fmt;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 /// The bytes of an object, decompressed, in order, in chunks of any size above zero.
@@ -308,39 +309,6 @@ impl Stream for Running {
                 None
             }
         })
-    }
-}
-
-/// What the first answer tells of an object, for all who read it.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ObjectCell(Arc<Told>);
-
-#[derive(Debug, Default)]
-struct Told {
-    object: OnceLock<ObjectVersion>,
-    unranged: AtomicBool,
-}
-
-impl ObjectCell {
-    pub(crate) fn get(&self) -> Option<ObjectVersion> {
-        self.0.object.get().cloned()
-    }
-
-    /// Whether the source answers with the whole object whatever range it is asked for, so that every further range
-    /// costs all that stands before it.
-    pub(crate) fn is_unranged(&self) -> bool {
-        self.0.unranged.load(Ordering::Acquire)
-    }
-
-    pub(super) fn set_unranged(&self) {
-        self.0.unranged.store(true, Ordering::Release);
-    }
-
-    /// The first time counts; that an object stays the same is checked by those who read it.
-    pub(super) fn set(&self, object: ObjectVersion) {
-        if object != ObjectVersion::default() {
-            let _ = self.0.object.set(object);
-        }
     }
 }
 

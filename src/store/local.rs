@@ -1,8 +1,8 @@
 //! Local files: plain blocking reads of large chunks, listing, and writing beside the target.
 
-use super::body::ObjectCell;
 use super::buffer::{self, Buffer};
 use super::source::{ObjectInfo, ObjectVersion};
+use super::told::ObjectCell;
 use super::upload::ObjectWriter;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;

@@ -39,11 +39,11 @@ mod object;
 mod report;
 mod runtime;
 mod source;
+mod told;
 #[cfg(feature = "transport")]
 mod transport;
 mod upload;
 
-pub(crate) use body::ObjectCell;
 pub use body::{Body, Stopper};
 pub use budget::Budget;
 pub(crate) use budget::Lane;
@@ -54,6 +54,7 @@ pub(crate) use location::{file_name, is_local, redacted};
 pub use object_store;
 pub use report::{SourceReport, StoreReport};
 pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
+pub(crate) use told::ObjectCell;
 pub use upload::ObjectWriter;
 
 use crate::{Error, ErrorKind, Result};

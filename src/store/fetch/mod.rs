@@ -8,12 +8,13 @@ mod download;
 mod hedge;
 mod retry;
 
-use super::body::{Ahead, ObjectCell};
+use super::body::Ahead;
 use super::budget::{Grant, Lane, Memory, ObjectPlace};
 use super::checksum::{Check, Checksum};
 use super::report::{Answering, Meter};
 use super::runtime::{self, Task};
 use super::source::{GetOptions, GetResponse, ObjectVersion, Source};
+use super::told::ObjectCell;
 use crate::{Error, ErrorKind, Result};
 use async_channel::{Receiver, Sender, TryRecvError};
 use bytes::Bytes;
