@@ -23,6 +23,28 @@ pub(super) fn convert(channels: usize, pixels: Vec<u8>, mode: ImageMode) -> Pixe
     }
 }
 
+/// Makes grey of colour, or colour of grey, in the memory that the pixels are in.
+pub(super) fn rechannel(pixels: &mut Vec<u8>, from: usize, to: usize) {
+    match (from, to) {
+        (3, 1) => {
+            let count = pixels.len() / 3;
+            for at in 0..count {
+                pixels[at] = luma([pixels[3 * at], pixels[3 * at + 1], pixels[3 * at + 2]]);
+            }
+            pixels.truncate(count);
+        }
+        (1, 3) => {
+            let count = pixels.len();
+            pixels.resize(3 * count, 0);
+            for at in (0..count).rev() {
+                let grey = pixels[at];
+                pixels[3 * at..][..3].fill(grey);
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Scales numbers of 16 bits to 8 bits, to the nearest.
 pub(super) fn narrow(wide: &[u8], number: fn([u8; 2]) -> u16) -> Vec<u8> {
     let (wide, _) = wide.as_chunks::<2>();
@@ -69,6 +91,15 @@ mod tests {
             }
         }
         assert_eq!(luma([255; 3]), 255);
+    }
+
+    #[test]
+    fn channels_convert_in_place() {
+        let mut pixels = vec![1, 2, 3];
+        rechannel(&mut pixels, 1, 3);
+        assert_eq!(pixels, [1, 1, 1, 2, 2, 2, 3, 3, 3]);
+        rechannel(&mut pixels, 3, 1);
+        assert_eq!(pixels, [1, 2, 3]);
     }
 
     #[test]

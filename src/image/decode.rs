@@ -1,17 +1,15 @@
 //! From files to pixels.
 
 use super::convert::{convert, narrow};
-use super::{Image, ImageError, ImageMode, jpeg};
+use super::frame::{Opening, Rect, Turn};
+use super::{Image, ImageError, ImageMode, Pixels, jpeg};
 use image::codecs::pnm::PnmDecoder;
 use image::codecs::webp::WebPDecoder;
+use image::metadata::Orientation;
 use image::{ColorType, ImageDecoder, ImageFormat, Limits};
 use png::{BitDepth, DecodeOptions, Transformations};
 use std::io::Cursor;
-use std::panic::catch_unwind;
-use zune_jpeg::JpegDecoder;
-use zune_jpeg::zune_core::bytestream::ZCursor;
-use zune_jpeg::zune_core::colorspace::ColorSpace;
-use zune_jpeg::zune_core::options::DecoderOptions;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The pixels of a file as it has them, in 8 bits.
 struct Raw {
@@ -19,6 +17,8 @@ struct Raw {
     height: u32,
     channels: usize,
     pixels: Vec<u8>,
+    /// How the file says that it has to be turned.
+    turn: Turn,
 }
 
 /// What an image may take: the larger of what the file holds and of what the mode makes of it.
@@ -42,11 +42,34 @@ impl Image {
     /// # Errors
     /// See [`ImageError`]. The size is checked before memory for it is taken.
     pub fn decode_within(file: &[u8], mode: ImageMode, limit: usize) -> Result<Self, ImageError> {
-        // Some damaged files make the libraries panic, and damage in the input must come out as an error.
-        let raw = catch_unwind(|| read(file, Budget { mode, limit }))
-            .unwrap_or_else(|_| Err(ImageError::Decode("the decoder panicked".into())))?;
+        let raw = caught(|| read(file, Budget { mode, limit }))?;
         Image::new(mode, raw.width, raw.height, convert(raw.channels, raw.pixels, mode))
     }
+}
+
+/// Some damaged files make the libraries panic, and damage in the input must come out as an error.
+pub(super) fn caught<T>(decode: impl FnOnce() -> Result<T, ImageError>) -> Result<T, ImageError> {
+    catch_unwind(AssertUnwindSafe(decode))
+        .unwrap_or_else(|_| Err(ImageError::Decode("the decoder panicked".into())))
+}
+
+/// The headers of a JPEG; of another format, its pixels in `to`. With the size of the picture, and how it is to be turned.
+pub(super) fn open(
+    file: &[u8],
+    opening: Opening,
+    to: &mut Vec<u8>,
+) -> Result<(Option<jpeg::Headers>, (u32, u32), Turn), ImageError> {
+    if let Ok(ImageFormat::Jpeg) = image::guess_format(file) {
+        let headers = jpeg::Headers::open(file)?;
+        let (size, turn) = ((u32::from(headers.width), u32::from(headers.height)), headers.turn(file));
+        return Ok((Some(headers), size, turn));
+    }
+    let raw = caught(|| read(file, Budget { mode: opening.mode, limit: opening.limit }))?;
+    let size = (raw.width, raw.height);
+    if let Pixels::U8(pixels) = convert(raw.channels, raw.pixels, opening.mode) {
+        *to = pixels;
+    }
+    Ok((None, size, raw.turn))
 }
 
 fn read(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
@@ -61,61 +84,20 @@ fn read(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
 
 impl Budget {
     fn check(self, width: u32, height: u32, pixel_size: usize) -> Result<(), ImageError> {
-        let pixel_size = pixel_size.max(self.mode.pixel_size()) as u64;
-        let size = (u64::from(width) * u64::from(height)).checked_mul(pixel_size);
-        match size {
-            Some(size) if size <= self.limit as u64 => Ok(()),
-            _ => Err(ImageError::TooLarge { width, height, limit: self.limit }),
-        }
+        check(width, height, pixel_size.max(self.mode.pixel_size()), self.limit).map(drop)
     }
 }
 
-/// Reads a JPEG with `zune-jpeg` itself and not through `image`, which makes its decoder go on where data is damaged
-/// or missing, and fills up with grey.
+/// Reads a whole JPEG.
 fn read_jpeg(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
-    if !jpeg_ends(file) {
-        return Err(ImageError::Truncated);
-    }
-    if let Some(fault) = jpeg::fault(file) {
-        return Err(ImageError::Decode(fault.into()));
-    }
-    let options = DecoderOptions::default()
-        .set_strict_mode(true)
-        .set_max_width(usize::from(u16::MAX))
-        .set_max_height(usize::from(u16::MAX));
-    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), options);
-    decoder.decode_headers().map_err(decode_error)?;
-    let (colors, channels) = match decoder.input_colorspace() {
-        Some(ColorSpace::Luma) => (ColorSpace::Luma, 1),
-        _ => (ColorSpace::RGB, 3),
-    };
-    decoder.set_options(options.jpeg_set_out_colorspace(colors));
-    let (width, height) = decoder.dimensions().unwrap_or_default();
-    // Both are numbers of 16 bits in the file.
-    let (width, height) = (width as u32, height as u32);
-    budget.check(width, height, channels)?;
-    let mut pixels = vec![0; width as usize * height as usize * channels];
-    decoder.decode_into(&mut pixels).map_err(decode_error)?;
-    Ok(Raw { width, height, channels, pixels })
-}
-
-/// Whether a JPEG has an end marker that belongs to no segment, such as that of an embedded preview.
-fn jpeg_ends(file: &[u8]) -> bool {
-    let mut rest = file;
-    while let Some(at) = rest.iter().position(|byte| *byte == 0xff) {
-        rest = &rest[at + 1..];
-        match rest {
-            [0xd9, ..] => return true,
-            // A fill byte, an 0xff of the image data, or a marker without a segment.
-            [0xff | 0x00 | 0x01 | 0xd0..=0xd8, ..] => {}
-            [_, high, low, ..] => {
-                let end = 1 + usize::from(u16::from_be_bytes([*high, *low]));
-                rest = rest.get(end..).unwrap_or_default();
-            }
-            _ => return false,
-        }
-    }
-    false
+    let headers = jpeg::Headers::open(file)?;
+    let (width, height) = (u32::from(headers.width), u32::from(headers.height));
+    budget.check(width, height, 1)?;
+    let channels = budget.mode.channels().min(3);
+    let ask = jpeg::Ask { window: Rect::all(width, height), reduction: 1.0, channels };
+    let mut pixels = Vec::new();
+    jpeg::decode(file, &headers, ask, budget.limit, &mut jpeg::Scratch::default(), &mut pixels)?;
+    Ok(Raw { width, height, channels, pixels, turn: headers.turn(file) })
 }
 
 /// Reads a PNG with `png` itself and not through `image`, which skips palettes of transparency that are damaged, and
@@ -138,15 +120,18 @@ fn read_png(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
     let mut pixels = vec![0; reader.output_buffer_size().unwrap_or_default()];
     reader.next_frame(&mut pixels).map_err(decode_error)?;
     reader.finish().map_err(decode_error)?;
+    let exif = reader.info().exif_metadata.as_deref();
+    let turn = exif.and_then(Orientation::from_exif_chunk).map_or_else(Turn::default, Turn::from);
     // PNG is big-endian.
     let pixels = if wide { narrow(&pixels, u16::from_be_bytes) } else { pixels };
-    Ok(Raw { width, height, channels, pixels })
+    Ok(Raw { width, height, channels, pixels, turn })
 }
 
 /// Reads the formats whose decoders in `image` refuse what is damaged or missing.
 fn generic(mut decoder: impl ImageDecoder, budget: Budget) -> Result<Raw, ImageError> {
     let (width, height) = decoder.dimensions();
     let color = decoder.color_type();
+    let turn = decoder.orientation().map_or_else(|_| Turn::default(), Turn::from);
     budget.check(width, height, color.bytes_per_pixel().into())?;
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(budget.limit as u64);
@@ -170,9 +155,16 @@ fn generic(mut decoder: impl ImageDecoder, budget: Budget) -> Result<Raw, ImageE
         other => return Err(ImageError::Decode(format!("pixels of the type {other:?} are not read").into())),
     };
     let pixels = if wide { narrow(&pixels, u16::from_ne_bytes) } else { pixels };
-    Ok(Raw { width, height, channels, pixels })
+    Ok(Raw { width, height, channels, pixels, turn })
 }
 
-fn decode_error(error: impl std::error::Error + Send + Sync + 'static) -> ImageError {
+/// The bytes of so many pixels.
+pub(super) fn check(width: u32, height: u32, pixel_size: usize, limit: usize) -> Result<usize, ImageError> {
+    let size = (u64::from(width) * u64::from(height)).checked_mul(pixel_size as u64);
+    let size = size.and_then(|size| usize::try_from(size).ok());
+    size.filter(|size| *size <= limit).ok_or(ImageError::TooLarge { width, height, limit })
+}
+
+pub(super) fn decode_error(error: impl std::error::Error + Send + Sync + 'static) -> ImageError {
     ImageError::Decode(error.into())
 }

@@ -16,7 +16,12 @@
 mod convert;
 mod decode;
 mod encode;
+mod frame;
 mod jpeg;
+mod transform;
+
+pub use frame::{Filter, Frame, Layout};
+pub use transform::{Transform, Transforms};
 
 use crate::{Error, ErrorKind};
 use std::fmt;
@@ -192,6 +197,33 @@ pub enum ImageError {
     /// A number of a pixel is not from 0 to 1.
     #[error("a pixel has the value {0}, which is not between 0 and 1")]
     Range(f32),
+    /// A part that is to be cut out does not lie in the picture, or has no pixel.
+    #[error("{width} x {height} pixels from ({x}, {y}) on are not a part of a picture of {} x {}", size.0, size.1)]
+    Outside {
+        /// The left end of the part.
+        x: u32,
+        /// The upper end of the part.
+        y: u32,
+        /// The width in pixels.
+        width: u32,
+        /// The height in pixels.
+        height: u32,
+        /// Width and height of the picture.
+        size: (u32, u32),
+    },
+    /// A picture is not of the size of a batch's slots.
+    #[error(
+        "the picture has {width} x {height} pixels, and the slots of the batch have {} x {}: end the transforms with one \
+         that makes it so, such as `Resize` or `CenterCrop`", wanted.0, wanted.1
+    )]
+    Size {
+        /// The width in pixels.
+        width: u32,
+        /// The height in pixels.
+        height: u32,
+        /// Width and height of the slots.
+        wanted: (u32, u32),
+    },
     /// The image could not be encoded.
     #[error("cannot encode the image")]
     Encode(#[source] Box<dyn std::error::Error + Send + Sync>),

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, ErrorKind};
 use bytes::Bytes;
+use half::{bf16, f16};
 use std::fmt;
 
 /// The most axes that an array can have, as in numpy.
@@ -47,8 +48,10 @@ pub enum DType {
     U32,
     /// 64-bit number without a sign.
     U64,
-    /// 16-bit floating-point number. Rust has no such type yet: take its bytes from [`Array::data`].
+    /// 16-bit floating-point number.
     F16,
+    /// 16-bit floating-point number with the range of `f32`. numpy has no such type, and npy files have none either.
+    BF16,
     /// 32-bit floating-point number.
     F32,
     /// 64-bit floating-point number.
@@ -61,7 +64,7 @@ impl DType {
     pub fn size(self) -> usize {
         match self {
             DType::Bool | DType::I8 | DType::U8 => 1,
-            DType::I16 | DType::U16 | DType::F16 => 2,
+            DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
             DType::I32 | DType::U32 | DType::F32 => 4,
             DType::I64 | DType::U64 | DType::F64 => 8,
         }
@@ -81,6 +84,7 @@ impl DType {
             DType::U32 => "uint32",
             DType::U64 => "uint64",
             DType::F16 => "float16",
+            DType::BF16 => "bfloat16",
             DType::F32 => "float32",
             DType::F64 => "float64",
         }
@@ -214,7 +218,8 @@ mod sealed {
     }
 }
 
-/// A Rust type that the elements of an [`Array`] can be: `bool`, the integers of 8 to 64 bits, `f32` and `f64`.
+/// A Rust type that the elements of an [`Array`] can be: `bool`, the integers of 8 to 64 bits, `f32`, `f64`, and `f16`
+/// and `bf16` of the crate `half`.
 pub trait Element: sealed::Sealed {
     /// The array's name for the type.
     const DTYPE: DType;
@@ -238,7 +243,9 @@ macro_rules! elements {
     )*};
 }
 
-elements!(i8: I8, i16: I16, i32: I32, i64: I64, u8: U8, u16: U16, u32: U32, u64: U64, f32: F32, f64: F64);
+elements!(
+    i8: I8, i16: I16, i32: I32, i64: I64, u8: U8, u16: U16, u32: U32, u64: U64, f16: F16, bf16: BF16, f32: F32, f64: F64
+);
 
 impl sealed::Sealed for bool {
     fn push(self, to: &mut Vec<u8>) {

@@ -32,6 +32,8 @@ pub(super) fn descr(dtype: DType) -> &'static str {
         DType::U32 => "<u4",
         DType::U64 => "<u8",
         DType::F16 => "<f2",
+        // What numpy itself writes of the type that the package ml_dtypes adds, and doesn't read again.
+        DType::BF16 => "<V2",
         DType::F32 => "<f4",
         DType::F64 => "<f8",
     }

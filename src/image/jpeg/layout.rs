@@ -1,8 +1,16 @@
-//! What the headers of a JPEG say, and which of them `zune-jpeg` would read wrongly without a word.
+//! What the headers of a JPEG say, and which of them the decoders would read wrongly without a word.
+
+use std::ops::Range;
 
 /// What the segments before the image data say.
-#[derive(Debug, Default)]
-struct Layout {
+#[derive(Debug, Default, Clone)]
+pub(in crate::image) struct Layout {
+    pub(in crate::image) width: u16,
+    pub(in crate::image) height: u16,
+    /// Where the height stands in the file.
+    pub(super) height_at: usize,
+    /// Where the content of EXIF's segment stands, behind its name.
+    pub(super) exif: Option<Range<usize>>,
     /// Whether the pixels come in one pass (and not progressively).
     sequential: bool,
     components: Vec<Component>,
@@ -13,7 +21,7 @@ struct Layout {
     adobe: Option<u8>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Component {
     id: u8,
     /// Samples in a row and in a column, in relation to those of the other components.
@@ -21,34 +29,9 @@ struct Component {
     vertical: u8,
 }
 
-/// Why the decoder would give other pixels than libjpeg (and so Pillow) gives, or panic; none where it gives the same.
-pub(super) fn fault(file: &[u8]) -> Option<&'static str> {
-    let layout = Layout::read(file)?;
-    let first = layout.components.first()?;
-    let max = |factor: fn(&Component) -> u8| layout.components.iter().map(factor).max().unwrap_or_default();
-    if first.horizontal < max(|component| component.horizontal) {
-        return Some("JPEG files with less brightness than colour in a row are not read");
-    }
-    let split = layout.sequential && layout.first_scan < layout.components.len();
-    if split && max(|component| component.vertical) > 1 {
-        return Some(
-            "JPEG files with subsampled components in separate scans, and not progressive, are not read",
-        );
-    }
-    // For libjpeg, JFIF means YCbCr, else Adobe's word counts, else the names of the components.
-    let ids: Vec<u8> = layout.components.iter().map(|component| component.id).collect();
-    let contradiction = match (ids.len(), layout.jfif, layout.adobe) {
-        (3, true, Some(0)) => true,
-        (3, true, _) | (3, false, Some(1..)) => ids == *b"RGB",
-        (4, _, Some(1)) => true,
-        _ => false,
-    };
-    contradiction.then_some("the JPEG file contradicts itself on what its colours are")
-}
-
 impl Layout {
-    /// Reads up to the first scan; none where there is none, which the decoder reports.
-    fn read(file: &[u8]) -> Option<Self> {
+    /// Reads up to the first scan; none where there is none.
+    pub(super) fn read(file: &[u8]) -> Option<Self> {
         let mut layout = Layout::default();
         let mut rest = file.strip_prefix(b"\xff\xd8")?;
         loop {
@@ -60,14 +43,22 @@ impl Layout {
             }
             let length = usize::from(u16::from_be_bytes([*rest.get(1)?, *rest.get(2)?]));
             let content = rest.get(3..1 + length)?;
+            let start = file.len() - rest.len() + 3;
             rest = &rest[1 + length..];
             match marker {
                 0xc0..=0xc2 => {
                     layout.sequential = marker != 0xc2;
-                    let (components, _) = content.get(6..)?.as_chunks::<3>();
+                    let &[_, h1, h2, w1, w2, _, ref components @ ..] = content else { return None };
+                    layout.height = u16::from_be_bytes([h1, h2]);
+                    layout.width = u16::from_be_bytes([w1, w2]);
+                    layout.height_at = start + 1;
+                    let (components, _) = components.as_chunks::<3>();
                     layout.components = components.iter().map(Component::read).collect();
                 }
                 0xe0 => layout.jfif |= content.starts_with(b"JFIF\0"),
+                0xe1 if content.starts_with(b"Exif\0\0") => {
+                    layout.exif.get_or_insert(start + 6..start + content.len());
+                }
                 0xee if content.starts_with(b"Adobe") => layout.adobe = content.get(11).copied(),
                 0xda => {
                     layout.first_scan = usize::from(*content.first()?);
@@ -76,6 +67,44 @@ impl Layout {
                 _ => {}
             }
         }
+    }
+
+    /// Why the decoder would give other pixels than libjpeg (and so Pillow) gives, or panic; none where it gives the same.
+    pub(super) fn fault(&self) -> Option<&'static str> {
+        let first = self.components.first()?;
+        let max = |factor: fn(&Component) -> u8| self.components.iter().map(factor).max().unwrap_or_default();
+        if first.horizontal < max(|component| component.horizontal) {
+            return Some("JPEG files with less brightness than colour in a row are not read");
+        }
+        let split = self.sequential && self.first_scan < self.components.len();
+        if split && max(|component| component.vertical) > 1 {
+            return Some(
+                "JPEG files with subsampled components in separate scans, and not progressive, are not read",
+            );
+        }
+        // For libjpeg, JFIF means YCbCr, else Adobe's word counts, else the names of the components.
+        let ids: Vec<u8> = self.components.iter().map(|component| component.id).collect();
+        let contradiction = match (ids.len(), self.jfif, self.adobe) {
+            (3, true, Some(0)) => true,
+            (3, true, _) | (3, false, Some(1..)) => ids == *b"RGB",
+            (4, _, Some(1)) => true,
+            _ => false,
+        };
+        contradiction.then_some("the JPEG file contradicts itself on what its colours are")
+    }
+
+    /// The height of a file that would be decoded no further than `bottom` needs; none where that is no less work. What is
+    /// left out is not looked at.
+    pub(super) fn rows_above(&self, bottom: u32) -> Option<u16> {
+        // Every scan of other files goes over the whole picture.
+        if !self.sequential || self.first_scan < self.components.len() {
+            return None;
+        }
+        let factor = self.components.iter().map(|component| component.vertical).max()?;
+        let unit = 8 * u32::from(factor).max(1);
+        // The colours of the last row are mixed with those of the row below it.
+        let rows = (bottom + 1).div_ceil(unit) * unit;
+        u16::try_from(rows).ok().filter(|rows| *rows < self.height)
     }
 }
 
@@ -88,6 +117,10 @@ impl Component {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn fault(file: &[u8]) -> Option<&'static str> {
+        Layout::read(file)?.fault()
+    }
 
     const JFIF: &[u8] = b"\xff\xe0\0\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0";
     const SEQUENTIAL: u8 = 0xc0;

@@ -1,0 +1,280 @@
+//! A picture on its way from a file to a batch.
+
+mod plan;
+mod resample;
+mod turn;
+mod write;
+
+pub(in crate::image) use plan::Rect;
+pub(in crate::image) use turn::Turn;
+pub(crate) use write::Writer;
+pub use write::Layout;
+
+use super::{ImageError, ImageMode, decode, jpeg};
+use plan::{Plan, Resize};
+use std::fmt;
+
+/// How pixels are made of others when the size changes.
+///
+/// All but [`Nearest`](Filter::Nearest) widen with the reduction, as those of Pillow do (and torchvision's with
+/// `antialias=True`), so that nothing is skipped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Filter {
+    /// The nearest pixel.
+    Nearest,
+    /// A triangle: what trainers mostly use.
+    #[default]
+    Bilinear,
+    /// Cubic, with a = -0.5.
+    Bicubic,
+    /// A windowed sinc over three pixels to each side.
+    Lanczos,
+}
+
+/// The memory that frames work in, to be used again for the next one.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    /// The picture as it is.
+    pixels: Vec<u8>,
+    /// What it is drawn into next.
+    spare: Vec<u8>,
+    decoder: jpeg::Scratch,
+    resampler: resample::Resampler,
+}
+
+/// What a frame is opened with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opening {
+    /// `L8` or `Rgb8`.
+    pub(crate) mode: ImageMode,
+    /// Whether the picture is turned as EXIF says.
+    pub(crate) upright: bool,
+    /// A JPEG may be decoded at a part of its size as long as that is so many times the size that is wanted.
+    pub(crate) reducing_gap: f64,
+    /// The bytes that the decoded picture may take.
+    pub(crate) limit: usize,
+}
+
+/// A picture that [transforms](super::Transform) work on: its size is known, and its pixels are decoded when somebody asks
+/// for them.
+///
+/// Crops, flips and the first resize are only noted. When pixels are wanted, or the picture is complete, no more of the
+/// file is decoded than the part that is left, at the smallest scale that serves.
+pub struct Frame<'a> {
+    file: &'a [u8],
+    opening: Opening,
+    /// The headers of a JPEG that is not decoded yet; else the pixels are in the scratch memory.
+    jpeg: Option<jpeg::Headers>,
+    /// The size of the picture as it is stored.
+    stored: (u32, u32),
+    turn: Turn,
+    plan: Plan,
+    scratch: &'a mut Scratch,
+}
+
+impl<'a> Frame<'a> {
+    /// Reads the header of a JPEG. Other formats have to be decoded for it.
+    pub(crate) fn open(file: &'a [u8], opening: Opening, scratch: &'a mut Scratch) -> Result<Self, ImageError> {
+        if !matches!(opening.mode, ImageMode::L8 | ImageMode::Rgb8) {
+            return Err(ImageError::Mode { mode: opening.mode, format: "a picture of a batch, which is l8 or rgb8" });
+        }
+        let (jpeg, stored, turn) = decode::open(file, opening, &mut scratch.pixels)?;
+        let turn = if opening.upright { turn } else { Turn::default() };
+        let (width, height) = turn.size(stored);
+        Ok(Frame { file, opening, jpeg, stored, turn, plan: Plan::new(width, height), scratch })
+    }
+
+    /// The width in pixels, as the transforms so far leave it.
+    #[must_use]
+    pub fn width(&self) -> u32 {
+        self.plan.kept.width
+    }
+
+    /// The height in pixels, as the transforms so far leave it.
+    #[must_use]
+    pub fn height(&self) -> u32 {
+        self.plan.kept.height
+    }
+
+    /// The numbers that make a pixel: 1 (grey) or 3 (red, green, blue).
+    #[must_use]
+    pub fn channels(&self) -> usize {
+        self.opening.mode.channels()
+    }
+
+    /// Keeps the rectangle whose upper left pixel is (`x`, `y`).
+    ///
+    /// # Errors
+    /// [`ImageError::Outside`] when it does not lie in the picture, or has no pixel.
+    pub fn crop(&mut self, x: u32, y: u32, width: u32, height: u32) -> Result<(), ImageError> {
+        let part = Rect { x, y, width, height };
+        let size = (self.width(), self.height());
+        self.plan = self.plan.crop(part).ok_or(ImageError::Outside { x, y, width, height, size })?;
+        Ok(())
+    }
+
+    /// Changes the size.
+    ///
+    /// # Errors
+    /// [`ImageError::Outside`] for a size of 0 pixels, and those of [`pixels`](Frame::pixels) where the picture has been
+    /// resized before.
+    pub fn resize(&mut self, width: u32, height: u32, filter: Filter) -> Result<(), ImageError> {
+        if width == 0 || height == 0 {
+            let size = (self.width(), self.height());
+            return Err(ImageError::Outside { x: 0, y: 0, width, height, size });
+        }
+        self.check(width, height)?;
+        let resize = Resize { width, height, filter };
+        self.plan = match self.plan.resize(resize) {
+            Some(plan) => plan,
+            None => {
+                self.draw()?;
+                // A picture that has just been drawn has no resize.
+                self.plan.resize(resize).unwrap_or(self.plan)
+            }
+        };
+        Ok(())
+    }
+
+    /// Mirrors the picture: left becomes right.
+    pub fn flip_horizontal(&mut self) {
+        self.plan = self.plan.flip();
+    }
+
+    /// The pixels: rows from the top, pixels from the left, the channels of a pixel together.
+    ///
+    /// # Errors
+    /// Those of decoding.
+    pub fn pixels(&mut self) -> Result<&mut [u8], ImageError> {
+        self.draw()?;
+        Ok(&mut self.scratch.pixels)
+    }
+
+    /// Draws a new picture of `width` x `height` pixels. `draw` is given the pixels as they are, and memory for those of the
+    /// new picture, with nothing in particular in it.
+    ///
+    /// # Errors
+    /// Those of decoding, and [`ImageError::TooLarge`].
+    pub fn redraw(
+        &mut self,
+        width: u32,
+        height: u32,
+        draw: impl FnOnce(&[u8], &mut [u8]),
+    ) -> Result<(), ImageError> {
+        self.draw()?;
+        let size = self.check(width, height)?;
+        let Scratch { pixels, spare, .. } = &mut *self.scratch;
+        spare.resize(size, 0);
+        draw(pixels, spare);
+        std::mem::swap(pixels, spare);
+        self.plan = Plan::new(width, height);
+        Ok(())
+    }
+
+    /// The bytes of so many pixels.
+    fn check(&self, width: u32, height: u32) -> Result<usize, ImageError> {
+        let limit = self.opening.limit;
+        let pixels = u64::from(width) * u64::from(height);
+        let size = pixels.checked_mul(self.channels() as u64).and_then(|size| usize::try_from(size).ok());
+        size.filter(|size| *size <= limit).ok_or(ImageError::TooLarge { width, height, limit })
+    }
+
+    /// Does what is planned.
+    fn draw(&mut self) -> Result<(), ImageError> {
+        let (raster, plan, turn) = self.load()?;
+        let (width, height) = (self.width(), self.height());
+        if !plan.is_done(raster) {
+            self.resample(raster, plan)?;
+        }
+        self.turn(plan, turn)?;
+        // Not before: what fails can be asked for again, and fails again.
+        self.jpeg = None;
+        (self.stored, self.turn) = ((width, height), Turn::default());
+        self.plan = Plan::new(width, height);
+        Ok(())
+    }
+
+    /// Draws the picture into a slot of a batch.
+    pub(crate) fn write(mut self, writer: &Writer, slot: &mut [u8]) -> Result<(), ImageError> {
+        writer.check(self.width(), self.height(), slot)?;
+        let (raster, plan, turn) = self.load()?;
+        if !plan.is_done(raster) {
+            if writer.is_plain() && turn.is_none() {
+                let Scratch { pixels, resampler, .. } = &mut *self.scratch;
+                return resampler.draw(pixels, raster, plan, self.opening.mode, slot);
+            }
+            self.resample(raster, plan)?;
+        }
+        let mirror = Turn { flip_x: true, ..Turn::default() };
+        if turn != mirror {
+            self.turn(plan, turn)?;
+        }
+        writer.write(&self.scratch.pixels, turn == mirror, slot);
+        Ok(())
+    }
+
+    /// Sees to it that the pixels are in memory. Returns what of the picture they are, and what is to be done with them.
+    fn load(&mut self) -> Result<(Raster, Plan, Turn), ImageError> {
+        let (plan, turn) = self.plan.before(self.turn, self.stored);
+        let raster = match &self.jpeg {
+            None => Raster::whole(self.stored),
+            Some(headers) => {
+                let most = (plan.reduction() / self.opening.reducing_gap.max(1.0)).max(1.0);
+                let ask = jpeg::Ask { window: plan.window, reduction: most, channels: self.channels() };
+                let Scratch { pixels, decoder, .. } = &mut *self.scratch;
+                jpeg::decode(self.file, headers, ask, self.opening.limit, decoder, pixels)?
+            }
+        };
+        Ok((raster, plan, turn))
+    }
+
+    fn resample(&mut self, raster: Raster, plan: Plan) -> Result<(), ImageError> {
+        let size = self.check(plan.kept.width, plan.kept.height)?;
+        let Scratch { pixels, spare, resampler, .. } = &mut *self.scratch;
+        spare.resize(size, 0);
+        resampler.draw(pixels, raster, plan, self.opening.mode, spare)?;
+        std::mem::swap(pixels, spare);
+        Ok(())
+    }
+
+    fn turn(&mut self, plan: Plan, turn: Turn) -> Result<(), ImageError> {
+        if turn.is_none() {
+            return Ok(());
+        }
+        let size = (plan.kept.width, plan.kept.height);
+        let bytes = self.check(size.0, size.1)?;
+        let channels = self.channels();
+        let Scratch { pixels, spare, .. } = &mut *self.scratch;
+        spare.resize(bytes, 0);
+        turn.draw(pixels, size, channels, spare);
+        std::mem::swap(pixels, spare);
+        Ok(())
+    }
+}
+
+/// What of a picture the pixels in memory are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::image) struct Raster {
+    /// How many times smaller than the picture.
+    pub(in crate::image) shrink: u32,
+    /// The part of the picture that was made smaller so.
+    pub(in crate::image) part: Rect,
+}
+
+impl Raster {
+    pub(in crate::image) fn whole((width, height): (u32, u32)) -> Self {
+        Raster { shrink: 1, part: Rect::all(width, height) }
+    }
+
+    /// Width and height in memory.
+    fn size(self) -> (u32, u32) {
+        (self.part.width.div_ceil(self.shrink), self.part.height.div_ceil(self.shrink))
+    }
+}
+
+impl fmt::Debug for Frame<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Frame({} x {} x {})", self.width(), self.height(), self.channels())
+    }
+}

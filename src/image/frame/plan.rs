@@ -1,0 +1,196 @@
+//! What is to become of a picture before any of it is decoded.
+
+use super::turn::Turn;
+use super::{Filter, Raster};
+
+/// A rectangle of whole pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::image) struct Rect {
+    pub(in crate::image) x: u32,
+    pub(in crate::image) y: u32,
+    pub(in crate::image) width: u32,
+    pub(in crate::image) height: u32,
+}
+
+impl Rect {
+    /// All of a picture.
+    pub(in crate::image) fn all(width: u32, height: u32) -> Self {
+        Rect { x: 0, y: 0, width, height }
+    }
+
+    /// The part of this rectangle that `part` names, counted from its corner; none where it does not lie inside or has
+    /// no pixel.
+    pub(in crate::image) fn part(self, part: Rect) -> Option<Self> {
+        let right = part.x.checked_add(part.width)?;
+        let bottom = part.y.checked_add(part.height)?;
+        let inside = right <= self.width && bottom <= self.height && part.width > 0 && part.height > 0;
+        inside.then_some(Rect { x: self.x + part.x, y: self.y + part.y, ..part })
+    }
+
+    pub(in crate::image) fn right(self) -> u32 {
+        self.x + self.width
+    }
+
+    pub(in crate::image) fn bottom(self) -> u32 {
+        self.y + self.height
+    }
+}
+
+/// A part of the picture, resized, of which a part is kept, and mirrored: any sequence of crops and flips with at most one
+/// resize among them is one of these.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Plan {
+    /// What is resized. Pixels outside of it have no say.
+    pub(super) window: Rect,
+    pub(super) resize: Option<Resize>,
+    /// What is kept of the window as it is after the resize.
+    pub(super) kept: Rect,
+    pub(super) flip: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Resize {
+    pub(super) width: u32,
+    pub(super) height: u32,
+    pub(super) filter: Filter,
+}
+
+impl Plan {
+    /// The whole picture as it is.
+    pub(super) fn new(width: u32, height: u32) -> Self {
+        let all = Rect::all(width, height);
+        Plan { window: all, resize: None, kept: all, flip: false }
+    }
+
+    /// Keeps a part of what the plan gives; none where it does not lie inside.
+    pub(super) fn crop(self, part: Rect) -> Option<Self> {
+        let inside = Rect::all(self.kept.width, self.kept.height).part(part)?;
+        // The plan crops before it mirrors.
+        let x = if self.flip { self.kept.width - inside.right() } else { inside.x };
+        let part = Rect { x, ..inside };
+        Some(match self.resize {
+            None => {
+                Plan { window: self.window.part(part)?, kept: Rect::all(part.width, part.height), ..self }
+            }
+            Some(_) => Plan { kept: self.kept.part(part)?, ..self },
+        })
+    }
+
+    /// Resizes what the plan gives; none where that would take a second resize.
+    pub(super) fn resize(self, resize: Resize) -> Option<Self> {
+        if (self.kept.width, self.kept.height) == (resize.width, resize.height) {
+            return Some(self);
+        }
+        let kept = Rect::all(resize.width, resize.height);
+        self.resize.is_none().then_some(Plan { resize: Some(resize), kept, ..self })
+    }
+
+    pub(super) fn flip(self) -> Self {
+        Plan { flip: !self.flip, ..self }
+    }
+
+    /// The same plan for a picture as it is stored, before `turn`; the plan does not mirror, what is returned beside it
+    /// does. `stored` is the size of the picture before the turn.
+    pub(super) fn before(self, turn: Turn, stored: (u32, u32)) -> (Self, Turn) {
+        let resized = self.resize.map_or((self.window.width, self.window.height), |to| (to.width, to.height));
+        let resize = self.resize.map(|to| {
+            let (width, height) = turn.size((to.width, to.height));
+            Resize { width, height, ..to }
+        });
+        let window = turn.before(self.window, turn.size(stored));
+        let kept = turn.before(self.kept, resized);
+        let turn = Turn { flip_x: turn.flip_x != self.flip, ..turn };
+        (Plan { window, resize, kept, flip: false }, turn)
+    }
+
+    /// Whether the pixels are already what the plan makes of them, but for its turn.
+    pub(super) fn is_done(self, raster: Raster) -> bool {
+        raster.shrink == 1 && self.resize.is_none() && self.window == raster.part
+    }
+
+    /// How many times smaller than the file the picture is after the resize, the smaller of both directions, at least 1.
+    pub(super) fn reduction(self) -> f64 {
+        let Some(resize) = self.resize else { return 1.0 };
+        let times = |from: u32, to: u32| f64::from(from) / f64::from(to.max(1));
+        times(self.window.width, resize.width).min(times(self.window.height, resize.height)).max(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Pixels that know where they come from.
+    fn picture(width: u32, height: u32) -> Vec<Vec<(u32, u32)>> {
+        (0..height).map(|y| (0..width).map(|x| (x, y)).collect()).collect()
+    }
+
+    #[derive(Debug, Clone, Copy)]
+    enum Step {
+        Crop([f64; 4]),
+        Flip,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![any::<[u16; 4]>().prop_map(|n| Step::Crop(n.map(|n| f64::from(n) / 65536.0))), Just(Step::Flip)]
+    }
+
+    proptest! {
+        #[test]
+        fn a_plan_is_what_its_steps_do_one_after_the_other(
+            (width, height) in (1..40u32, 1..40u32),
+            steps in proptest::collection::vec(step(), 0..6),
+        ) {
+            let mut pixels = picture(width, height);
+            let mut plan = Plan::new(width, height);
+            for step in steps {
+                match step {
+                    Step::Crop([a, b, c, d]) => {
+                        let (w, h) = (pixels[0].len() as f64, pixels.len() as f64);
+                        let (x, y) = ((a * w) as u32, (b * h) as u32);
+                        let width = 1 + ((w - f64::from(x) - 1.0) * c) as u32;
+                        let height = 1 + ((h - f64::from(y) - 1.0) * d) as u32;
+                        plan = plan.crop(Rect { x, y, width, height }).unwrap();
+                        pixels = pixels[y as usize..(y + height) as usize]
+                            .iter()
+                            .map(|row| row[x as usize..(x + width) as usize].to_vec())
+                            .collect();
+                    }
+                    Step::Flip => {
+                        plan = plan.flip();
+                        pixels.iter_mut().for_each(|row| row.reverse());
+                    }
+                }
+            }
+            let window = plan.window;
+            let row = |y| {
+                let mut row: Vec<_> = (window.x..window.right()).map(|x| (x, y)).collect();
+                if plan.flip { row.reverse(); }
+                row
+            };
+            let planned: Vec<_> = (window.y..window.bottom()).map(row).collect();
+            prop_assert_eq!(planned, pixels);
+        }
+    }
+
+    #[test]
+    fn a_second_resize_is_not_planned() {
+        let to = |width, height| Resize { width, height, filter: Filter::Bilinear };
+        let plan = Plan::new(100, 50).crop(Rect { x: 10, y: 0, width: 80, height: 50 }).unwrap();
+        let plan = plan.resize(to(40, 25)).unwrap();
+        assert_eq!(plan.reduction(), 2.0);
+        let plan = plan.flip().crop(Rect { x: 0, y: 5, width: 10, height: 20 }).unwrap();
+        assert_eq!(plan.kept, Rect { x: 30, y: 5, width: 10, height: 20 });
+        assert_eq!(plan.resize(to(10, 20)), Some(plan), "it is of that size");
+        assert_eq!(plan.resize(to(20, 20)), None);
+    }
+
+    #[test]
+    fn what_lies_outside_is_refused() {
+        let plan = Plan::new(10, 10);
+        for (x, y, width, height) in [(0, 0, 11, 1), (10, 0, 1, 1), (0, 0, 0, 1), (u32::MAX, 0, 2, 1)] {
+            assert_eq!(plan.crop(Rect { x, y, width, height }), None);
+        }
+    }
+}

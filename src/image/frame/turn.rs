@@ -1,0 +1,110 @@
+//! How a picture has to be turned, as EXIF counts the ways.
+
+use super::plan::Rect;
+use image::metadata::Orientation;
+
+/// The picture is transposed (its rows become columns), and then mirrored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::image) struct Turn {
+    pub(super) transpose: bool,
+    /// Left becomes right.
+    pub(super) flip_x: bool,
+    /// Top becomes bottom.
+    pub(super) flip_y: bool,
+}
+
+impl Turn {
+    pub(super) fn is_none(self) -> bool {
+        self == Turn::default()
+    }
+
+    /// Width and height after the turn.
+    pub(super) fn size(self, (width, height): (u32, u32)) -> (u32, u32) {
+        if self.transpose { (height, width) } else { (width, height) }
+    }
+
+    /// Where a part of the turned picture, of this size, was before.
+    pub(super) fn before(self, part: Rect, (width, height): (u32, u32)) -> Rect {
+        let x = if self.flip_x { width - part.right() } else { part.x };
+        let y = if self.flip_y { height - part.bottom() } else { part.y };
+        if self.transpose {
+            Rect { x: y, y: x, width: part.height, height: part.width }
+        } else {
+            Rect { x, y, ..part }
+        }
+    }
+
+    /// Turns pixels of `channels` numbers; `width` and `height` are those before.
+    pub(super) fn draw(self, from: &[u8], (width, height): (u32, u32), channels: usize, to: &mut [u8]) {
+        let (width, height) = (width as usize, height as usize);
+        let (across, down) = if self.transpose { (height, width) } else { (width, height) };
+        for (y, row) in to.chunks_exact_mut((across * channels).max(1)).enumerate().take(down) {
+            let v = if self.flip_y { down - 1 - y } else { y };
+            for (x, pixel) in row.chunks_exact_mut(channels).enumerate() {
+                let u = if self.flip_x { across - 1 - x } else { x };
+                let at = if self.transpose { u * width + v } else { v * width + u } * channels;
+                pixel.copy_from_slice(&from[at..at + channels]);
+            }
+        }
+    }
+}
+
+impl From<Orientation> for Turn {
+    fn from(orientation: Orientation) -> Self {
+        let turn = |transpose, flip_x, flip_y| Turn { transpose, flip_x, flip_y };
+        match orientation {
+            Orientation::NoTransforms => turn(false, false, false),
+            Orientation::FlipHorizontal => turn(false, true, false),
+            Orientation::Rotate180 => turn(false, true, true),
+            Orientation::FlipVertical => turn(false, false, true),
+            Orientation::Rotate90FlipH => turn(true, false, false),
+            Orientation::Rotate90 => turn(true, true, false),
+            Orientation::Rotate270FlipH => turn(true, true, true),
+            Orientation::Rotate270 => turn(true, false, true),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PIXELS: [u8; 6] = [1, 2, 3, 4, 5, 6];
+
+    fn turned(exif: u8) -> ((u32, u32), Vec<u8>) {
+        let turn = Turn::from(Orientation::from_exif(exif).unwrap());
+        let mut to = vec![0; 6];
+        turn.draw(&PIXELS, (3, 2), 1, &mut to);
+        (turn.size((3, 2)), to)
+    }
+
+    #[test]
+    fn the_eight_ways() {
+        let table = [
+            (1, (3, 2), [1, 2, 3, 4, 5, 6]),
+            (2, (3, 2), [3, 2, 1, 6, 5, 4]),
+            (3, (3, 2), [6, 5, 4, 3, 2, 1]),
+            (4, (3, 2), [4, 5, 6, 1, 2, 3]),
+            (5, (2, 3), [1, 4, 2, 5, 3, 6]),
+            (6, (2, 3), [4, 1, 5, 2, 6, 3]),
+            (7, (2, 3), [6, 3, 5, 2, 4, 1]),
+            (8, (2, 3), [3, 6, 2, 5, 1, 4]),
+        ];
+        for (exif, size, pixels) in table {
+            assert_eq!(turned(exif), (size, pixels.to_vec()), "{exif}");
+        }
+    }
+
+    #[test]
+    fn a_part_is_found_where_it_was() {
+        for exif in 1..=8 {
+            let turn = Turn::from(Orientation::from_exif(exif).unwrap());
+            let (size, pixels) = turned(exif);
+            for (x, y) in (0..size.0).flat_map(|x| (0..size.1).map(move |y| (x, y))) {
+                let before = turn.before(Rect { x, y, width: 1, height: 1 }, size);
+                let (at, was) = ((y * size.0 + x) as usize, (before.y * 3 + before.x) as usize);
+                assert_eq!(pixels[at], PIXELS[was], "{exif}");
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! From pixels to the numbers of a slot.
+
+use crate::image::{ImageError, ImageMode};
+use crate::sample::DType;
+use half::{bf16, f16};
+
+/// In which order the numbers of a picture stand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Layout {
+    /// Height, width, channels: the channels of a pixel together, as TPUs and TensorFlow have it.
+    #[default]
+    Hwc,
+    /// Channels, height, width: one plane for each channel, as PyTorch has it.
+    Chw,
+}
+
+/// Writes pictures of one size into slots.
+#[derive(Debug, Clone)]
+pub(crate) struct Writer {
+    width: u32,
+    height: u32,
+    channels: usize,
+    layout: Layout,
+    numbers: Numbers,
+}
+
+/// What becomes of each of the 256 numbers that a channel can have. A table is as fast as arithmetic, and gives what
+/// arithmetic in the usual order gives to the last bit, in any type.
+#[derive(Debug, Clone)]
+enum Numbers {
+    U8,
+    F32(Vec<[f32; 256]>),
+    Bf16(Vec<[bf16; 256]>),
+    F16(Vec<[f16; 256]>),
+}
+
+/// The mean and the standard deviation of each channel.
+pub(crate) type Statistics<'a> = (&'a [f32], &'a [f32]);
+
+impl Writer {
+    /// Numbers of `u8` are 0 to 255; others are 0 to 1, less the mean and divided by the deviation where there are some.
+    /// None where there is no such type of pixels.
+    pub(crate) fn new(
+        (width, height): (u32, u32),
+        mode: ImageMode,
+        layout: Layout,
+        dtype: DType,
+        normalize: Option<Statistics<'_>>,
+    ) -> Option<Self> {
+        let channels = mode.channels();
+        let numbers = match dtype {
+            DType::U8 => Numbers::U8,
+            DType::F32 => Numbers::F32(tables(channels, normalize, |number| number)),
+            DType::BF16 => Numbers::Bf16(tables(channels, normalize, bf16::from_f32)),
+            DType::F16 => Numbers::F16(tables(channels, normalize, f16::from_f32)),
+            _ => return None,
+        };
+        Some(Writer { width, height, channels, layout, numbers })
+    }
+
+    /// Whether the slot holds pixels as they are.
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(self.numbers, Numbers::U8) && (self.layout == Layout::Hwc || self.channels == 1)
+    }
+
+    /// Whether a picture of this size fills a slot.
+    pub(super) fn check(&self, width: u32, height: u32, slot: &[u8]) -> Result<(), ImageError> {
+        let item = match self.numbers {
+            Numbers::U8 => 1,
+            Numbers::F32(_) => 4,
+            Numbers::Bf16(_) | Numbers::F16(_) => 2,
+        };
+        let size = self.width as usize * self.height as usize * self.channels * item;
+        if (width, height) == (self.width, self.height) && slot.len() == size {
+            Ok(())
+        } else {
+            Err(ImageError::Size { width, height, wanted: (self.width, self.height) })
+        }
+    }
+
+    /// Writes pixels, mirrored if wanted.
+    pub(super) fn write(&self, pixels: &[u8], mirror: bool, slot: &mut [u8]) {
+        let shape = (self.width as usize, self.channels, self.layout, mirror);
+        match &self.numbers {
+            Numbers::U8 => arrange(pixels, shape, slot, |_, number| number),
+            Numbers::F32(tables) => typed(pixels, shape, slot, tables),
+            Numbers::Bf16(tables) => typed(pixels, shape, slot, tables),
+            Numbers::F16(tables) => typed(pixels, shape, slot, tables),
+        }
+    }
+}
+
+/// For each channel what becomes of each number, in the order in which torchvision's `ToTensor` and `Normalize` compute.
+fn tables<T: Copy + Default>(
+    channels: usize,
+    normalize: Option<Statistics<'_>>,
+    number: fn(f32) -> T,
+) -> Vec<[T; 256]> {
+    let table = |channel: usize| {
+        let of = |list: &[f32], default| list.get(channel).or(list.last()).copied().unwrap_or(default);
+        let (mean, deviation) =
+            normalize.map_or((0.0, 1.0), |(mean, deviation)| (of(mean, 0.0), of(deviation, 1.0)));
+        std::array::from_fn(|byte| number((byte as f32 / 255.0 - mean) / deviation))
+    };
+    (0..channels).map(table).collect()
+}
+
+/// Width, channels, layout, and whether the picture is mirrored.
+type Shape = (usize, usize, Layout, bool);
+
+fn typed<T: bytemuck::Pod>(pixels: &[u8], shape: Shape, slot: &mut [u8], tables: &[[T; 256]]) {
+    // A slot starts where any number may.
+    let slot: &mut [T] = bytemuck::cast_slice_mut(slot);
+    match tables {
+        [table] => arrange(pixels, shape, slot, |_, number| table[usize::from(number)]),
+        [r, g, b, ..] => {
+            let tables = [r, g, b];
+            arrange(pixels, shape, slot, |channel, number| tables[channel][usize::from(number)]);
+        }
+        _ => {}
+    }
+}
+
+fn arrange<T>(
+    pixels: &[u8],
+    (width, channels, layout, mirror): Shape,
+    slot: &mut [T],
+    number: impl Fn(usize, u8) -> T,
+) {
+    match (channels, layout) {
+        (1, _) => interleaved::<1, T>(pixels, width, mirror, slot, number),
+        (_, Layout::Hwc) => interleaved::<3, T>(pixels, width, mirror, slot, number),
+        (_, Layout::Chw) => planar(pixels, width, mirror, slot, number),
+    }
+}
+
+fn interleaved<const N: usize, T>(
+    pixels: &[u8],
+    width: usize,
+    mirror: bool,
+    slot: &mut [T],
+    number: impl Fn(usize, u8) -> T,
+) {
+    let draw = |(to, from): (&mut [T; N], &[u8; N])| {
+        for channel in 0..N {
+            to[channel] = number(channel, from[channel]);
+        }
+    };
+    let rows = pixels.as_chunks::<N>().0.chunks_exact(width.max(1));
+    for (to, from) in slot.as_chunks_mut::<N>().0.chunks_exact_mut(width.max(1)).zip(rows) {
+        if mirror {
+            to.iter_mut().rev().zip(from).for_each(draw);
+        } else {
+            to.iter_mut().zip(from).for_each(draw);
+        }
+    }
+}
+
+fn planar<T>(
+    pixels: &[u8],
+    width: usize,
+    mirror: bool,
+    slot: &mut [T],
+    number: impl Fn(usize, u8) -> T,
+) {
+    let width = width.max(1);
+    let (red, rest) = slot.split_at_mut(slot.len() / 3);
+    let (green, blue) = rest.split_at_mut(rest.len() / 2);
+    let rows = pixels.as_chunks::<3>().0.chunks_exact(width);
+    let planes = red.chunks_exact_mut(width).zip(green.chunks_exact_mut(width)).zip(blue.chunks_exact_mut(width));
+    for (((red, green), blue), from) in planes.zip(rows) {
+        let to = red.iter_mut().zip(green).zip(blue);
+        let draw = |(((r, g), b), from): (((&mut T, &mut T), &mut T), &[u8; 3])| {
+            (*r, *g, *b) = (number(0, from[0]), number(1, from[1]), number(2, from[2]));
+        };
+        if mirror {
+            to.zip(from.iter().rev()).for_each(draw);
+        } else {
+            to.zip(from).for_each(draw);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two rows of three pixels.
+    const PIXELS: [u8; 18] = [0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32, 40, 41, 42, 50, 51, 52];
+
+    fn written(layout: Layout, mirror: bool) -> Vec<u8> {
+        let writer = Writer::new((3, 2), ImageMode::Rgb8, layout, DType::U8, None).unwrap();
+        let mut slot = vec![0; 18];
+        writer.write(&PIXELS, mirror, &mut slot);
+        slot
+    }
+
+    #[test]
+    fn layouts_and_mirrors() {
+        assert_eq!(written(Layout::Hwc, false), PIXELS);
+        let mirrored = [20, 21, 22, 10, 11, 12, 0, 1, 2, 50, 51, 52, 40, 41, 42, 30, 31, 32];
+        assert_eq!(written(Layout::Hwc, true), mirrored);
+        let planes = [0, 10, 20, 30, 40, 50, 1, 11, 21, 31, 41, 51, 2, 12, 22, 32, 42, 52];
+        assert_eq!(written(Layout::Chw, false), planes);
+        let mirrored = [20, 10, 0, 50, 40, 30, 21, 11, 1, 51, 41, 31, 22, 12, 2, 52, 42, 32];
+        assert_eq!(written(Layout::Chw, true), mirrored);
+    }
+
+    #[test]
+    fn numbers_are_normalized_to_the_last_bit_and_rounded() {
+        let (mean, deviation) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
+        let normal = |byte: u8, channel: usize| (f32::from(byte) / 255.0 - mean[channel]) / deviation[channel];
+        let slot = |dtype: DType| {
+            let writer =
+                Writer::new((3, 2), ImageMode::Rgb8, Layout::Hwc, dtype, Some((&mean, &deviation))).unwrap();
+            let mut slot = vec![0; 18 * dtype.size()];
+            writer.write(&PIXELS, false, &mut slot);
+            slot
+        };
+        let wanted: Vec<f32> = PIXELS.iter().enumerate().map(|(at, byte)| normal(*byte, at % 3)).collect();
+        let read = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap());
+        assert_eq!(slot(DType::F32).chunks(4).map(read).collect::<Vec<_>>(), wanted);
+        let short = |bytes: &[u8]| u16::from_le_bytes(bytes.try_into().unwrap());
+        let rounded: Vec<u16> = wanted.iter().map(|number| bf16::from_f32(*number).to_bits()).collect();
+        assert_eq!(slot(DType::BF16).chunks(2).map(short).collect::<Vec<_>>(), rounded);
+        let rounded: Vec<u16> = wanted.iter().map(|number| f16::from_f32(*number).to_bits()).collect();
+        assert_eq!(slot(DType::F16).chunks(2).map(short).collect::<Vec<_>>(), rounded);
+        assert!(Writer::new((3, 2), ImageMode::Rgb8, Layout::Hwc, DType::I64, None).is_none());
+    }
+
+    #[test]
+    fn grey_has_one_layout() {
+        let writer = Writer::new((2, 1), ImageMode::L8, Layout::Chw, DType::F32, None).unwrap();
+        let mut slot = [0; 8];
+        writer.write(&[0, 255], true, &mut slot);
+        assert_eq!(slot, [0, 0, 128, 63, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_picture_of_another_size_is_refused() {
+        let writer = Writer::new((3, 2), ImageMode::Rgb8, Layout::Hwc, DType::U8, None).unwrap();
+        assert!(writer.check(3, 2, &[0; 18]).is_ok());
+        assert!(writer.check(2, 3, &[0; 18]).is_err());
+        assert!(writer.check(3, 2, &[0; 17]).is_err());
+    }
+}

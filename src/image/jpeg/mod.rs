@@ -1,0 +1,77 @@
+//! JPEG: the part of a file that is wanted, at the scale that serves.
+
+mod layout;
+mod portable;
+
+use super::frame::{Raster, Rect, Turn};
+use super::{ImageError, decode};
+use image::metadata::Orientation;
+pub(super) use layout::Layout as Headers;
+
+/// What is wanted of a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ask {
+    /// The part of the picture.
+    pub(super) window: Rect,
+    /// How many times smaller it may come.
+    pub(super) reduction: f64,
+    /// 1 for grey, 3 for colour.
+    pub(super) channels: usize,
+}
+
+/// What decoders keep from file to file.
+#[derive(Default)]
+pub(super) struct Scratch {
+    portable: portable::Scratch,
+}
+
+impl Headers {
+    /// Reads what stands before the pixels, of a file that is whole and that the decoders read right.
+    pub(super) fn open(file: &[u8]) -> Result<Self, ImageError> {
+        if !ends(file) {
+            return Err(ImageError::Truncated);
+        }
+        let headers = Headers::read(file).ok_or_else(|| ImageError::Decode("the JPEG file has no picture".into()))?;
+        match headers.fault() {
+            Some(fault) => Err(ImageError::Decode(fault.into())),
+            None => Ok(headers),
+        }
+    }
+
+    /// How EXIF says that the picture has to be turned.
+    pub(super) fn turn(&self, file: &[u8]) -> Turn {
+        let exif = self.exif.clone().and_then(|exif| file.get(exif));
+        exif.and_then(Orientation::from_exif_chunk).map_or_else(Turn::default, Turn::from)
+    }
+}
+
+/// Decodes at least what is asked for, of a file with these headers.
+pub(super) fn decode(
+    file: &[u8],
+    headers: &Headers,
+    ask: Ask,
+    limit: usize,
+    scratch: &mut Scratch,
+    to: &mut Vec<u8>,
+) -> Result<Raster, ImageError> {
+    decode::caught(|| portable::decode(file, headers, ask, limit, &mut scratch.portable, to))
+}
+
+/// Whether a file has an end marker that belongs to no segment, such as that of an embedded preview.
+fn ends(file: &[u8]) -> bool {
+    let mut rest = file;
+    while let Some(at) = rest.iter().position(|byte| *byte == 0xff) {
+        rest = &rest[at + 1..];
+        match rest {
+            [0xd9, ..] => return true,
+            // A fill byte, an 0xff of the image data, or a marker without a segment.
+            [0xff | 0x00 | 0x01 | 0xd0..=0xd8, ..] => {}
+            [_, high, low, ..] => {
+                let end = 1 + usize::from(u16::from_be_bytes([*high, *low]));
+                rest = rest.get(end..).unwrap_or_default();
+            }
+            _ => return false,
+        }
+    }
+    false
+}

@@ -1,0 +1,67 @@
+//! What is done to pictures between file and batch, under the names of torchvision.
+
+use super::frame::{Frame, Opening, Scratch};
+use super::{Image, ImageMode};
+use crate::rng::Rng;
+use crate::Result;
+use std::fmt;
+use std::sync::Arc;
+
+/// A step from one picture to another: what this module has, a closure, or a type of your own.
+pub trait Transform: Send + Sync {
+    /// Changes the picture. All that is random comes from `rng`, which depends on the seed, the epoch and the sample.
+    ///
+    /// # Errors
+    /// Whatever keeps the picture from being used: it is the error of its sample.
+    fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()>;
+}
+
+impl<F: Fn(&mut Frame<'_>, &mut Rng) -> Result<()> + Send + Sync> Transform for F {
+    fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
+        self(frame, rng)
+    }
+}
+
+/// Transforms, one after the other.
+#[derive(Clone, Default)]
+pub struct Transforms(Vec<Arc<dyn Transform>>);
+
+impl Transforms {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Transforms::default()
+    }
+
+    /// Adds one.
+    #[must_use]
+    pub fn then(mut self, transform: impl Transform + 'static) -> Self {
+        self.0.push(Arc::new(transform));
+        self
+    }
+
+    /// What becomes of a file: to look at it, or where there are no batches. The mode is `L8` or `Rgb8`.
+    ///
+    /// # Errors
+    /// Those of decoding and of the transforms.
+    pub fn image(&self, file: &[u8], mode: ImageMode, rng: &mut Rng) -> Result<Image> {
+        let opening = Opening { mode, upright: false, reducing_gap: 2.0, limit: 512 << 20 };
+        let mut scratch = Scratch::default();
+        let mut frame = Frame::open(file, opening, &mut scratch)?;
+        self.apply(&mut frame, rng)?;
+        let (width, height) = (frame.width(), frame.height());
+        Ok(Image::new(mode, width, height, frame.pixels()?.to_vec())?)
+    }
+}
+
+impl Transform for Transforms {
+    fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
+        self.0.iter().try_for_each(|transform| transform.apply(frame, rng))
+    }
+}
+
+impl fmt::Debug for Transforms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Transforms({})", self.0.len())
+    }
+}
