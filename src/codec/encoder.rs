@@ -42,7 +42,9 @@ impl Encoder {
             .with(INT, scalar::write_int)
             .with(JSON, scalar::write_json)
             .with("npy", |value| match value {
-                Value::Array(array) if array.dtype() == DType::BF16 => Err("npy files have no bfloat16".into()),
+                Value::Array(array) if array.dtype() == super::DType::BF16 => {
+                    Err("npy files have no bfloat16".into())
+                }
                 Value::Array(array) => Ok(array.to_npy()),
                 other => Err(refuse(other, "an array")),
             })

@@ -7,8 +7,8 @@ mod write;
 
 pub(in crate::image) use plan::Rect;
 pub(in crate::image) use turn::Turn;
-pub(crate) use write::Writer;
 pub use write::Layout;
+pub(crate) use write::Writer;
 
 use super::{ImageError, ImageMode, decode, jpeg};
 use plan::{Plan, Resize};
@@ -75,9 +75,16 @@ pub struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     /// Reads the header of a JPEG. Other formats have to be decoded for it.
-    pub(crate) fn open(file: &'a [u8], opening: Opening, scratch: &'a mut Scratch) -> Result<Self, ImageError> {
+    pub(crate) fn open(
+        file: &'a [u8],
+        opening: Opening,
+        scratch: &'a mut Scratch,
+    ) -> Result<Self, ImageError> {
         if !matches!(opening.mode, ImageMode::L8 | ImageMode::Rgb8) {
-            return Err(ImageError::Mode { mode: opening.mode, format: "a picture of a batch, which is l8 or rgb8" });
+            return Err(ImageError::Mode {
+                mode: opening.mode,
+                format: "a picture of a batch, which is l8 or rgb8",
+            });
         }
         let (jpeg, stored, turn) = decode::open(file, opening, &mut scratch.pixels)?;
         let turn = if opening.upright { turn } else { Turn::default() };

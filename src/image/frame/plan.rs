@@ -133,7 +133,10 @@ mod tests {
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![any::<[u16; 4]>().prop_map(|n| Step::Crop(n.map(|n| f64::from(n) / 65536.0))), Just(Step::Flip)]
+        prop_oneof![
+            any::<[u16; 4]>().prop_map(|n| Step::Crop(n.map(|n| f64::from(n) / 65536.0))),
+            Just(Step::Flip)
+        ]
     }
 
     proptest! {

@@ -28,8 +28,10 @@ impl Resampler {
         // The filter must not see what lies outside of the window, as it would not had the window been cut out before.
         let shrink = f64::from(raster.shrink);
         let scaled = |at: u32, origin: u32| f64::from(at.saturating_sub(origin)) / shrink;
-        let (left, right) = (scaled(plan.window.x, raster.part.x), scaled(plan.window.right(), raster.part.x));
-        let (top, bottom) = (scaled(plan.window.y, raster.part.y), scaled(plan.window.bottom(), raster.part.y));
+        let (left, right) =
+            (scaled(plan.window.x, raster.part.x), scaled(plan.window.right(), raster.part.x));
+        let (top, bottom) =
+            (scaled(plan.window.y, raster.part.y), scaled(plan.window.bottom(), raster.part.y));
         let (view_left, view_top) = (left.floor(), top.floor());
         let view_right = right.ceil().min(f64::from(width));
         let view_bottom = bottom.ceil().min(f64::from(height));

@@ -157,18 +157,13 @@ fn interleaved<const N: usize, T>(
     }
 }
 
-fn planar<T>(
-    pixels: &[u8],
-    width: usize,
-    mirror: bool,
-    slot: &mut [T],
-    number: impl Fn(usize, u8) -> T,
-) {
+fn planar<T>(pixels: &[u8], width: usize, mirror: bool, slot: &mut [T], number: impl Fn(usize, u8) -> T) {
     let width = width.max(1);
     let (red, rest) = slot.split_at_mut(slot.len() / 3);
     let (green, blue) = rest.split_at_mut(rest.len() / 2);
     let rows = pixels.as_chunks::<3>().0.chunks_exact(width);
-    let planes = red.chunks_exact_mut(width).zip(green.chunks_exact_mut(width)).zip(blue.chunks_exact_mut(width));
+    let planes =
+        red.chunks_exact_mut(width).zip(green.chunks_exact_mut(width)).zip(blue.chunks_exact_mut(width));
     for (((red, green), blue), from) in planes.zip(rows) {
         let to = red.iter_mut().zip(green).zip(blue);
         let draw = |(((r, g), b), from): (((&mut T, &mut T), &mut T), &[u8; 3])| {
@@ -210,7 +205,8 @@ mod tests {
     #[test]
     fn numbers_are_normalized_to_the_last_bit_and_rounded() {
         let (mean, deviation) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
-        let normal = |byte: u8, channel: usize| (f32::from(byte) / 255.0 - mean[channel]) / deviation[channel];
+        let normal =
+            |byte: u8, channel: usize| (f32::from(byte) / 255.0 - mean[channel]) / deviation[channel];
         let slot = |dtype: DType| {
             let writer =
                 Writer::new((3, 2), ImageMode::Rgb8, Layout::Hwc, dtype, Some((&mean, &deviation))).unwrap();

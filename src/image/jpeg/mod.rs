@@ -31,7 +31,8 @@ impl Headers {
         if !ends(file) {
             return Err(ImageError::Truncated);
         }
-        let headers = Headers::read(file).ok_or_else(|| ImageError::Decode("the JPEG file has no picture".into()))?;
+        let headers =
+            Headers::read(file).ok_or_else(|| ImageError::Decode("the JPEG file has no picture".into()))?;
         match headers.fault() {
             Some(fault) => Err(ImageError::Decode(fault.into())),
             None => Ok(headers),

@@ -2,8 +2,8 @@
 
 use super::frame::{Frame, Opening, Scratch};
 use super::{Image, ImageMode};
-use crate::rng::Rng;
 use crate::Result;
+use crate::rng::Rng;
 use std::fmt;
 use std::sync::Arc;
 
