@@ -21,6 +21,7 @@ mod jpeg;
 mod transform;
 
 pub use frame::{Filter, Frame, Layout};
+pub(crate) use frame::{Opening, Scratch, Writer};
 pub use transform::{Transform, Transforms};
 
 use crate::{Error, ErrorKind};

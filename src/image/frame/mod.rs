@@ -203,7 +203,7 @@ impl<'a> Frame<'a> {
     }
 
     /// Draws the picture into a slot of a batch.
-    pub(crate) fn write(mut self, writer: &Writer, slot: &mut [u8]) -> Result<(), ImageError> {
+    pub(crate) fn write(&mut self, writer: &Writer, slot: &mut [u8]) -> Result<(), ImageError> {
         writer.check(self.width(), self.height(), slot)?;
         let (raster, plan, turn) = self.load()?;
         if !plan.is_done(raster) {
