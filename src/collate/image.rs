@@ -179,7 +179,9 @@ impl Column for ImageColumn {
             let scratch = shared.as_deref_mut().unwrap_or(&mut own);
             let mut frame = Frame::open(file, self.opening, scratch).map_err(decode)?;
             self.transforms.apply(&mut frame, &mut sample.rng(seed))?;
-            cells.iter_mut().try_for_each(|cell| frame.write(writer, cell.bytes())).map_err(decode)
+            let written = cells.iter_mut().try_for_each(|cell| frame.write(writer, cell.bytes()));
+            scratch.trim();
+            written.map_err(decode)
         })
     }
 }
