@@ -102,7 +102,11 @@ impl Space {
 /// Number `bin` of `bins` that are equally far apart. `bins` is at least 2.
 fn linear(first: f32, last: f32, bin: u32, bins: u32) -> f32 {
     let step = (last - first) / (bins - 1) as f32;
-    if bin < bins / 2 { first + step * bin as f32 } else { last - step * (bins - 1 - bin) as f32 }
+    if bin < bins / 2 {
+        step.mul_add(bin as f32, first)
+    } else {
+        (-step).mul_add((bins - 1 - bin) as f32, last)
+    }
 }
 
 /// What fills in and how what is between pixels is found.
