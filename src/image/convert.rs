@@ -52,7 +52,7 @@ pub(super) fn narrow(wide: &[u8], number: fn([u8; 2]) -> u16) -> Vec<u8> {
 }
 
 /// The brightness by the weights of ITU-R 601, in Pillow's fixed-point arithmetic.
-fn luma([r, g, b]: [u8; 3]) -> u8 {
+pub(super) fn luma([r, g, b]: [u8; 3]) -> u8 {
     ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
 }
 
