@@ -45,6 +45,21 @@ pub(super) fn rechannel(pixels: &mut Vec<u8>, from: usize, to: usize) {
     }
 }
 
+/// Makes colours of printing inks (as Adobe has them: 255 is no ink), in the memory that the pixels are in.
+#[cfg(feature = "turbojpeg")]
+pub(super) fn cmyk(pixels: &mut Vec<u8>) {
+    let count = pixels.len() / 4;
+    for at in 0..count {
+        let [c, m, y, k] = std::array::from_fn(|ink| pixels[4 * at + ink]);
+        for (to, ink) in pixels[3 * at..][..3].iter_mut().zip([c, m, y]) {
+            // As Pillow rounds it.
+            let product = u32::from(255 - ink) * u32::from(k) + 128;
+            *to = k - (((product >> 8) + product) >> 8) as u8;
+        }
+    }
+    pixels.truncate(3 * count);
+}
+
 /// Scales numbers of 16 bits to 8 bits, to the nearest.
 pub(super) fn narrow(wide: &[u8], number: fn([u8; 2]) -> u16) -> Vec<u8> {
     let (wide, _) = wide.as_chunks::<2>();

@@ -94,6 +94,12 @@ impl Python {
         self.run("write.py", &[dir]);
     }
 
+    /// Has Pillow write pictures of all sorts into a folder, and what it makes of them; the cases, as `pictures.py` shows
+    /// them.
+    pub fn pictures(&self, dir: &Path) -> Json {
+        self.run("pictures.py", &[dir])
+    }
+
     /// Has `webdataset` read a shard and write it again.
     pub fn rewrite(&self, from: &Path, to: &Path) {
         self.run("rewrite.py", &[from, to]);

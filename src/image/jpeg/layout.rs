@@ -17,6 +17,10 @@ pub(in crate::image) struct Layout {
     /// The components in the first scan.
     first_scan: usize,
     jfif: bool,
+    /// Whether the headers have a number that no decoder needs and libjpeg warns of.
+    odd: bool,
+    /// Whether the image data has markers to restart from.
+    restarts: bool,
     /// The transform of colours that Adobe's segment names.
     adobe: Option<u8>,
 }
@@ -55,13 +59,18 @@ impl Layout {
                     let (components, _) = components.as_chunks::<3>();
                     layout.components = components.iter().map(Component::read).collect();
                 }
-                0xe0 => layout.jfif |= content.starts_with(b"JFIF\0"),
+                0xdd => layout.restarts = content != [0, 0],
+                0xe0 if content.starts_with(b"JFIF\0") => {
+                    layout.jfif = true;
+                    layout.odd |= content.get(5).is_some_and(|version| *version != 1);
+                }
                 0xe1 if content.starts_with(b"Exif\0\0") => {
                     layout.exif.get_or_insert(start + 6..start + content.len());
                 }
                 0xee if content.starts_with(b"Adobe") => layout.adobe = content.get(11).copied(),
                 0xda => {
                     layout.first_scan = usize::from(*content.first()?);
+                    layout.odd |= layout.sequential && !content.ends_with(&[0, 63, 0]);
                     return Some(layout);
                 }
                 _ => {}
@@ -93,11 +102,35 @@ impl Layout {
         contradiction.then_some("the JPEG file contradicts itself on what its colours are")
     }
 
+    /// Whether libjpeg warns of the headers though nothing is wrong with the pixels.
+    #[cfg(feature = "turbojpeg")]
+    pub(super) fn is_odd(&self) -> bool {
+        self.odd
+    }
+
+    /// Whether all pixels come in one pass.
+    pub(super) fn is_one_pass(&self) -> bool {
+        self.sequential && self.first_scan == self.components.len()
+    }
+
+    /// Whether the pixels come in one pass, without markers between them.
+    #[cfg(feature = "turbojpeg")]
+    pub(super) fn is_one_stream(&self) -> bool {
+        self.is_one_pass() && !self.restarts
+    }
+
+    /// The columns of pixels that are coded together.
+    #[cfg(feature = "turbojpeg")]
+    pub(super) fn unit_width(&self) -> u32 {
+        let factor = self.components.iter().map(|component| component.horizontal).max();
+        8 * u32::from(factor.unwrap_or_default()).max(1)
+    }
+
     /// The height of a file that would be decoded no further than `bottom` needs; none where that is no less work. What is
     /// left out is not looked at.
     pub(super) fn rows_above(&self, bottom: u32) -> Option<u16> {
         // Every scan of other files goes over the whole picture.
-        if !self.sequential || self.first_scan < self.components.len() {
+        if !self.is_one_pass() {
             return None;
         }
         let factor = self.components.iter().map(|component| component.vertical).max()?;

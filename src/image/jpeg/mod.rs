@@ -2,6 +2,8 @@
 
 mod layout;
 mod portable;
+#[cfg(feature = "turbojpeg")]
+mod turbo;
 
 use super::frame::{Raster, Rect, Turn};
 use super::{ImageError, decode};
@@ -23,6 +25,8 @@ pub(super) struct Ask {
 #[derive(Default)]
 pub(super) struct Scratch {
     portable: portable::Scratch,
+    #[cfg(feature = "turbojpeg")]
+    turbo: turbo::Decoder,
 }
 
 impl Headers {
@@ -34,9 +38,20 @@ impl Headers {
         let headers =
             Headers::read(file).ok_or_else(|| ImageError::Decode("the JPEG file has no picture".into()))?;
         match headers.fault() {
-            Some(fault) => Err(ImageError::Decode(fault.into())),
-            None => Ok(headers),
+            Some(fault) if headers.is_portable() => Err(ImageError::Decode(fault.into())),
+            _ => Ok(headers),
         }
+    }
+
+    /// Whether the decoder in Rust reads the file. What libjpeg warns of cannot be told from damage when it decodes.
+    #[cfg(feature = "turbojpeg")]
+    fn is_portable(&self) -> bool {
+        self.is_odd()
+    }
+
+    #[cfg(not(feature = "turbojpeg"))]
+    fn is_portable(&self) -> bool {
+        true
     }
 
     /// How EXIF says that the picture has to be turned.
@@ -55,6 +70,10 @@ pub(super) fn decode(
     scratch: &mut Scratch,
     to: &mut Vec<u8>,
 ) -> Result<Raster, ImageError> {
+    #[cfg(feature = "turbojpeg")]
+    if !headers.is_portable() {
+        return scratch.turbo.decode(file, headers, ask, limit, to);
+    }
     decode::caught(|| portable::decode(file, headers, ask, limit, &mut scratch.portable, to))
 }
 

@@ -1,0 +1,202 @@
+//! The decoder of libjpeg-turbo: the window that is wanted, at the scale that serves.
+//!
+//! What lies above the window is only passed over, what lies beside it is not transformed, and what lies below it is not
+//! looked at. What comes is what a decode of the whole picture at that scale gives there, to the last bit.
+//!
+//! libjpeg warns of damage and goes on; here each warning is an error.
+#![allow(unsafe_code)]
+
+use super::{Ask, Headers};
+use crate::image::ImageError;
+use crate::image::convert::{cmyk, rechannel};
+use crate::image::decode::check;
+use crate::image::frame::{Raster, Rect};
+use std::ffi::{CStr, c_int, c_uint};
+use std::ptr::NonNull;
+use turbojpeg_sys as tj;
+
+/// The passes that a progressive file may take: so many as the other decoder allows.
+const SCANS: c_int = 100;
+
+/// Decodes file after file.
+#[derive(Default)]
+pub(super) struct Decoder(Option<Handle>);
+
+impl Decoder {
+    pub(super) fn decode(
+        &mut self,
+        file: &[u8],
+        headers: &Headers,
+        ask: Ask,
+        limit: usize,
+        to: &mut Vec<u8>,
+    ) -> Result<Raster, ImageError> {
+        // One that fails is not put back: it may still be in the middle of its file.
+        let mut handle = self.0.take().map_or_else(Handle::new, Ok)?;
+        let raster = handle.decode(file, headers, ask, limit, to)?;
+        self.0 = Some(handle);
+        Ok(raster)
+    }
+}
+
+/// An instance of TurboJPEG's decompressor.
+struct Handle(NonNull<std::ffi::c_void>);
+
+// SAFETY: an instance is an object on the heap that belongs to no thread, and this is the only pointer to it.
+unsafe impl Send for Handle {}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: the instance is alive, and nobody uses it after this.
+        unsafe { tj::tj3Destroy(self.0.as_ptr()) }
+    }
+}
+
+impl Handle {
+    fn new() -> Result<Self, ImageError> {
+        // SAFETY: takes nothing but a number.
+        let instance = unsafe { tj::tj3Init(tj::TJINIT_TJINIT_DECOMPRESS as c_int) };
+        let handle = Handle(NonNull::new(instance).ok_or_else(|| failed("there is no memory for a decoder"))?);
+        handle.set(tj::TJPARAM_TJPARAM_STOPONWARNING, 1)?;
+        handle.set(tj::TJPARAM_TJPARAM_SCANLIMIT, SCANS)?;
+        // Profiles of colours would be copied.
+        handle.set(tj::TJPARAM_TJPARAM_SAVEMARKERS, 0)?;
+        Ok(handle)
+    }
+
+    fn decode(
+        &mut self,
+        file: &[u8],
+        headers: &Headers,
+        ask: Ask,
+        limit: usize,
+        to: &mut Vec<u8>,
+    ) -> Result<Raster, ImageError> {
+        // SAFETY: the instance is alive, and the file is as long as it says.
+        let done = unsafe { tj::tj3DecompressHeader(self.0.as_ptr(), file.as_ptr(), file.len()) };
+        self.checked(done)?;
+        let of = |number: c_int| u32::try_from(number).unwrap_or_default();
+        let width = of(self.get(tj::TJPARAM_TJPARAM_JPEGWIDTH));
+        let height = of(self.get(tj::TJPARAM_TJPARAM_JPEGHEIGHT));
+        if (width, height) != (headers.width.into(), headers.height.into()) || width == 0 || height == 0 {
+            return Err(failed("the JPEG file is of a kind that is not read, or contradicts itself on its size"));
+        }
+        let (format, channels) = match of(self.get(tj::TJPARAM_TJPARAM_COLORSPACE)) {
+            tj::TJCS_TJCS_GRAY => (tj::TJPF_TJPF_GRAY, 1),
+            tj::TJCS_TJCS_CMYK | tj::TJCS_TJCS_YCCK => (tj::TJPF_TJPF_CMYK, 4),
+            _ => (tj::TJPF_TJPF_RGB, 3),
+        };
+        // Files of many passes are in memory as a whole.
+        if !headers.is_one_pass() {
+            check(width, height, channels, limit)?;
+        }
+
+        let shrink = [8, 4, 2].into_iter().find(|shrink| f64::from(*shrink) <= ask.reduction).unwrap_or(1);
+        let scale = tj::tjscalingfactor { num: 1, denom: shrink as c_int };
+        // SAFETY: the instance is alive.
+        let done = unsafe { tj::tj3SetScalingFactor(self.0.as_ptr(), scale) };
+        self.checked(done)?;
+        let all = Rect::all(width.div_ceil(shrink), height.div_ceil(shrink));
+        let region = region(ask.window, shrink, headers.unit_width(), all);
+        let region = if region != all && self.crop(region) {
+            region
+        } else {
+            self.uncrop()?;
+            all
+        };
+
+        let size = check(region.width, region.height, channels, limit)?;
+        to.resize(size, 0);
+        // SAFETY: the instance is alive, and the file is as long as it says, and has not changed since its header was
+        // read. `to` has room for the region of pixels of `format`, without gaps between the rows: the region is in
+        // the picture at that scale, or is all of it.
+        let done = unsafe {
+            tj::tj3Decompress8(self.0.as_ptr(), file.as_ptr(), file.len(), to.as_mut_ptr(), 0, format)
+        };
+        if done != 0 && !(headers.is_one_stream() && self.is_surplus()) {
+            return Err(self.error());
+        }
+        if channels == 4 {
+            cmyk(to);
+        }
+        rechannel(to, channels.min(3), ask.channels);
+        Ok(Raster { shrink, part: unscaled(region, shrink, width, height) })
+    }
+
+    /// Has no more decoded than a region; returns whether that can be done for the file.
+    fn crop(&self, region: Rect) -> bool {
+        let region = tj::tjregion {
+            x: region.x as c_int,
+            y: region.y as c_int,
+            w: region.width as c_int,
+            h: region.height as c_int,
+        };
+        // SAFETY: the instance is alive.
+        unsafe { tj::tj3SetCroppingRegion(self.0.as_ptr(), region) == 0 }
+    }
+
+    fn uncrop(&self) -> Result<(), ImageError> {
+        if self.crop(Rect::all(0, 0)) { Ok(()) } else { Err(self.error()) }
+    }
+
+    fn set(&self, parameter: c_uint, value: c_int) -> Result<(), ImageError> {
+        // SAFETY: the instance is alive.
+        self.checked(unsafe { tj::tj3Set(self.0.as_ptr(), parameter as c_int, value) })
+    }
+
+    fn get(&self, parameter: c_uint) -> c_int {
+        // SAFETY: the instance is alive.
+        unsafe { tj::tj3Get(self.0.as_ptr(), parameter as c_int) }
+    }
+
+    fn checked(&self, done: c_int) -> Result<(), ImageError> {
+        if done == 0 { Ok(()) } else { Err(self.error()) }
+    }
+
+    fn error(&self) -> ImageError {
+        failed(self.complaint())
+    }
+
+    /// Whether all that is wrong is that bytes stand between the last pixel and the end marker. Decoding stops at the
+    /// first warning, so there was none before, and all pixels have been written.
+    fn is_surplus(&self) -> bool {
+        // SAFETY: the instance is alive.
+        let code = unsafe { tj::tj3GetErrorCode(self.0.as_ptr()) };
+        code == tj::TJERR_TJERR_WARNING as c_int
+            && self.complaint().ends_with("extraneous bytes before marker 0xd9")
+    }
+
+    /// Why the last call failed.
+    fn complaint(&self) -> String {
+        // SAFETY: the instance is alive, and the text is copied before another call can change it.
+        let text = unsafe { CStr::from_ptr(tj::tj3GetErrorStr(self.0.as_ptr())) };
+        text.to_string_lossy().into_owned()
+    }
+}
+
+/// Where the window lies in the picture `shrink` times smaller, which is `all`. It starts where a unit of the file starts,
+/// and is larger than the window by what the filters for colours see of its neighbours.
+fn region(window: Rect, shrink: u32, unit: u32, all: Rect) -> Rect {
+    const NEIGHBOURS: u32 = 2;
+    let unit = (unit / shrink).max(1);
+    let left = (window.x / shrink).saturating_sub(NEIGHBOURS) / unit * unit;
+    let right = (window.right().div_ceil(shrink) + NEIGHBOURS).min(all.width);
+    let top = window.y / shrink;
+    let bottom = window.bottom().div_ceil(shrink).min(all.height);
+    Rect { x: left, y: top, width: right - left, height: bottom - top }
+}
+
+/// The part of a picture of `width` x `height` pixels that a region of the smaller one shows.
+fn unscaled(region: Rect, shrink: u32, width: u32, height: u32) -> Rect {
+    let (x, y) = (region.x * shrink, region.y * shrink);
+    let right = (region.right() * shrink).min(width);
+    let bottom = (region.bottom() * shrink).min(height);
+    Rect { x, y, width: right - x, height: bottom - y }
+}
+
+fn failed(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ImageError {
+    ImageError::Decode(why.into())
+}
+
+#[cfg(test)]
+mod tests;
