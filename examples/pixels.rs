@@ -16,15 +16,16 @@
 use cpu_time::ProcessTime;
 use shardstream::codec::DType;
 use shardstream::collate::{Columns, ImageColumn, Scalar};
-use shardstream::image::Layout;
+use shardstream::image::{Layout, RandomCrop, RandomHorizontalFlip, RandomResizedCrop};
 use shardstream::prelude::*;
+use std::error::Error;
 use std::time::Instant;
 
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const DEVIATION: [f32; 3] = [0.229, 0.224, 0.225];
 
 /// Columns, and the size of batches.
-fn columns(task: &str) -> Result<(Columns, usize), String> {
+fn columns(task: &str) -> Result<(Columns, usize), Box<dyn Error>> {
     let image = |field, size| {
         let image = ImageColumn::new(field, size, size).layout(Layout::Chw).dtype(DType::F32);
         image.normalize(MEAN, DEVIATION)
@@ -32,38 +33,16 @@ fn columns(task: &str) -> Result<(Columns, usize), String> {
     let label = Scalar::<i64>::new("cls");
     Ok(match task {
         "imagenet" => {
-            let image = image("jpg", 224).then(
-                |f: &mut shardstream::image::Frame<'_>, rng: &mut shardstream::Rng| {
-                    let (w, h) = (f.width() as f64, f.height() as f64);
-                    let (mut cw, mut ch, mut ok) = (0., 0., false);
-                    for _ in 0..10 {
-                        let area = w * h * (0.08 + 0.92 * rng.unit());
-                        let ratio =
-                            ((0.75f64).ln() + rng.unit() * ((4.0f64 / 3.0).ln() - (0.75f64).ln())).exp();
-                        cw = (area * ratio).sqrt().round();
-                        ch = (area / ratio).sqrt().round();
-                        if cw > 0. && ch > 0. && cw <= w && ch <= h {
-                            ok = true;
-                            break;
-                        }
-                    }
-                    if !ok {
-                        cw = w.min(h);
-                        ch = cw;
-                    }
-                    let (x, y) = (rng.below((w - cw) as u64 + 1), rng.below((h - ch) as u64 + 1));
-                    f.crop(x as u32, y as u32, cw as u32, ch as u32)?;
-                    f.resize(224, 224, shardstream::image::Filter::Bilinear)?;
-                    if rng.below(2) == 1 {
-                        f.flip_horizontal();
-                    }
-                    Ok(())
-                },
-            );
+            let crop = RandomResizedCrop::new(224)?;
+            let image = image("jpg", 224).then(crop).then(RandomHorizontalFlip::new(0.5)?);
             (Columns::new().with("image", image).with("label", label), 64)
         }
-        "cifar" => (Columns::new().with("image", image("png", 32)).with("label", label), 128),
-        other => return Err(format!("{other} is none of imagenet, cifar, json, tokens")),
+        "cifar" => {
+            let crop = RandomCrop::new(32)?.padding(4);
+            let image = image("png", 32).then(crop).then(RandomHorizontalFlip::new(0.5)?);
+            (Columns::new().with("image", image).with("label", label), 128)
+        }
+        other => return Err(format!("{other} is none of imagenet, cifar, json, tokens").into()),
     })
 }
 
@@ -74,7 +53,7 @@ fn peak_megabytes() -> Option<f64> {
     Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let usage = "usage: pixels imagenet|cifar|json|tokens PATTERN [--threads N] [--passes N]";
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [task, pattern, options @ ..] = &arguments[..] else { return Err(usage.into()) };

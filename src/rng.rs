@@ -73,7 +73,10 @@ impl Rng {
     }
 
     /// A number of a range, each equally likely.
-    #[cfg_attr(not(feature = "image"), expect(dead_code, reason = "what draws numbers so is the transforms of pictures"))]
+    #[cfg_attr(
+        not(feature = "image"),
+        expect(dead_code, reason = "what draws numbers so is the transforms of pictures")
+    )]
     pub(crate) fn between(&mut self, range: &RangeInclusive<f64>) -> f64 {
         let (least, most) = (range.start(), range.end());
         (least + (most - least) * self.unit()).clamp(*least, *most)
@@ -83,7 +86,10 @@ impl Rng {
     ///
     /// That is `least * (most / least) ^ unit`, put together of square roots, as these are the same on every platform where
     /// logarithms are not.
-    #[cfg_attr(not(feature = "image"), expect(dead_code, reason = "what draws numbers so is the transforms of pictures"))]
+    #[cfg_attr(
+        not(feature = "image"),
+        expect(dead_code, reason = "what draws numbers so is the transforms of pictures")
+    )]
     pub(crate) fn log_between(&mut self, range: &RangeInclusive<f64>) -> f64 {
         let (least, most) = (range.start(), range.end());
         let (mut power, mut root) = (1.0, most / least);

@@ -102,6 +102,7 @@ fn read_jpeg(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
     let ask = jpeg::Ask { window: Rect::all(width, height), reduction: 1.0, channels };
     let mut pixels = Vec::new();
     jpeg::decode(file, &headers, ask, budget.limit, &mut jpeg::Scratch::default(), &mut pixels)?;
+    pixels.truncate(width as usize * height as usize * channels);
     Ok(Raw { width, height, channels, pixels, turn: headers.turn(file) })
 }
 

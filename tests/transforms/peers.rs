@@ -42,9 +42,8 @@ fn ours(image: &Image, name: &str, parameters: &Json) -> Image {
         let pixels = |at: usize| parameters[at].as_i64().unwrap();
         let side = |at: usize| pixels(at) as u32;
         let (name, amount) = (name.as_str(), parameters[0].as_f64().unwrap_or_default());
-        let affine = |frame: &mut Frame<'_>, matrix| {
-            functional::affine(frame, matrix, filter(&parameters[1]), [0; 3])
-        };
+        let affine =
+            |frame: &mut Frame<'_>, matrix| functional::affine(frame, matrix, filter(&parameters[1]), [0; 3]);
         match name {
             "adjust_brightness" => functional::adjust_brightness(frame, amount)?,
             "adjust_contrast" => functional::adjust_contrast(frame, amount)?,
@@ -137,7 +136,10 @@ fn results_are_those_of_torchvision() {
 /// Noise, and something smooth.
 fn pictures() -> Vec<Image> {
     let noise = noise(61 * 47 * 3);
-    let smooth: Vec<u8> = (0..64 * 48).flat_map(|at| [at % 64 * 4, at / 64 * 5, (at % 64 + at / 64) * 2]).map(|n| n as u8).collect();
+    let smooth: Vec<u8> = (0..64 * 48)
+        .flat_map(|at| [at % 64 * 4, at / 64 * 5, (at % 64 + at / 64) * 2])
+        .map(|n| n as u8)
+        .collect();
     vec![
         Image::new(ImageMode::Rgb8, 61, 47, noise.clone()).unwrap(),
         Image::new(ImageMode::Rgb8, 64, 48, smooth).unwrap(),
@@ -164,7 +166,8 @@ fn results_are_those_of_pillow() {
             }
         }
     }
-    for part in [[0, 0, 5, 4], [-3, 1, 5, 2], [2, -1, 9, 9], [-4, -4, 20, 20], [-9, 0, 3, 3], [70, 80, 2, 3]] {
+    for part in [[0, 0, 5, 4], [-3, 1, 5, 2], [2, -1, 9, 9], [-4, -4, 20, 20], [-9, 0, 3, 3], [70, 80, 2, 3]]
+    {
         cases.push(json!(["crop", part]));
     }
     let cases: Vec<Json> = (0..pictures.len())

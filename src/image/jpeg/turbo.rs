@@ -10,7 +10,7 @@ use super::{Ask, Headers};
 use crate::image::ImageError;
 use crate::image::convert::{cmyk, rechannel};
 use crate::image::decode::check;
-use crate::image::frame::{Raster, Rect};
+use crate::image::frame::{Raster, Rect, room};
 use std::ffi::{CStr, c_int, c_uint};
 use std::ptr::NonNull;
 use turbojpeg_sys as tj;
@@ -56,7 +56,8 @@ impl Handle {
     fn new() -> Result<Self, ImageError> {
         // SAFETY: takes nothing but a number.
         let instance = unsafe { tj::tj3Init(tj::TJINIT_TJINIT_DECOMPRESS as c_int) };
-        let handle = Handle(NonNull::new(instance).ok_or_else(|| failed("there is no memory for a decoder"))?);
+        let handle =
+            Handle(NonNull::new(instance).ok_or_else(|| failed("there is no memory for a decoder"))?);
         handle.set(tj::TJPARAM_TJPARAM_STOPONWARNING, 1)?;
         handle.set(tj::TJPARAM_TJPARAM_SCANLIMIT, SCANS)?;
         // Profiles of colours would be copied.
@@ -79,7 +80,9 @@ impl Handle {
         let width = of(self.get(tj::TJPARAM_TJPARAM_JPEGWIDTH));
         let height = of(self.get(tj::TJPARAM_TJPARAM_JPEGHEIGHT));
         if (width, height) != (headers.width.into(), headers.height.into()) || width == 0 || height == 0 {
-            return Err(failed("the JPEG file is of a kind that is not read, or contradicts itself on its size"));
+            return Err(failed(
+                "the JPEG file is of a kind that is not read, or contradicts itself on its size",
+            ));
         }
         let (format, channels) = match of(self.get(tj::TJPARAM_TJPARAM_COLORSPACE)) {
             tj::TJCS_TJCS_GRAY => (tj::TJPF_TJPF_GRAY, 1),
@@ -106,7 +109,8 @@ impl Handle {
         };
 
         let size = check(region.width, region.height, channels, limit)?;
-        to.resize(size, 0);
+        let pixels = size / channels;
+        let to = room(to, pixels * channels.max(ask.channels));
         // SAFETY: the instance is alive, and the file is as long as it says, and has not changed since its header was
         // read. `to` has room for the region of pixels of `format`, without gaps between the rows: the region is in
         // the picture at that scale, or is all of it.
@@ -117,9 +121,9 @@ impl Handle {
             return Err(self.error());
         }
         if channels == 4 {
-            cmyk(to);
+            cmyk(&mut to[..size]);
         }
-        rechannel(to, channels.min(3), ask.channels);
+        rechannel(to, pixels, channels.min(3), ask.channels);
         Ok(Raster { shrink, part: unscaled(region, shrink, width, height) })
     }
 

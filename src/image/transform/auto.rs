@@ -63,8 +63,13 @@ enum Distance {
 }
 
 /// That of RandAugment.
-pub(super) const NARROW: Space =
-    Space { shear: 0.3, translate: Distance::Share(150.0 / 331.0), rotate: 30.0, factor: 0.9, posterize: 4.0 };
+pub(super) const NARROW: Space = Space {
+    shear: 0.3,
+    translate: Distance::Share(150.0 / 331.0),
+    rotate: 30.0,
+    factor: 0.9,
+    posterize: 4.0,
+};
 /// That of TrivialAugmentWide.
 pub(super) const WIDE: Space =
     Space { shear: 0.99, translate: Distance::Pixels(32.0), rotate: 135.0, factor: 0.99, posterize: 6.0 };

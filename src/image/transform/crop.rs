@@ -158,9 +158,9 @@ impl Resize {
             Target::Shorter { side, .. } if longest > side => {
                 Ok(Resize { to: Target::Shorter { side, longest: Some(longest) }, ..self })
             }
-            Target::Shorter { side, .. } => {
-                Err(bad(format!("Resize with a longest side of {longest}: it is more than the shorter, {side}")))
-            }
+            Target::Shorter { side, .. } => Err(bad(format!(
+                "Resize with a longest side of {longest}: it is more than the shorter, {side}"
+            ))),
             Target::Exact(_) => Err(bad("Resize to an exact size has no longest side".into())),
         }
     }

@@ -1,11 +1,11 @@
 //! Parts of a picture that are taken away.
 
+use super::Transform;
 use super::crop::below;
 use super::options::{self, RATIOS};
-use super::Transform;
 use crate::Result;
-use crate::image::{Frame, functional};
 use crate::image::frame::Rect;
+use crate::image::{Frame, functional};
 use crate::rng::Rng;
 use rand::Rng as _;
 use std::ops::RangeInclusive;

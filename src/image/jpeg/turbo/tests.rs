@@ -119,11 +119,9 @@ fn check_window(file: &[u8], all: Rect, window: Rect, shrink: u32, channels: usi
     let (left, top) = (window.x / shrink, window.y / shrink);
     let (right, bottom) = (window.right().div_ceil(shrink), window.bottom().div_ceil(shrink));
     let (width, height) = (right - left, bottom - top);
-    let wanted =
-        cut(&whole, all.width.div_ceil(shrink), channels, Rect { x: left, y: top, width, height });
+    let wanted = cut(&whole, all.width.div_ceil(shrink), channels, Rect { x: left, y: top, width, height });
     let (x, y) = (left - raster.part.x / shrink, top - raster.part.y / shrink);
-    let found =
-        cut(&some, raster.part.width.div_ceil(shrink), channels, Rect { x, y, width, height });
+    let found = cut(&some, raster.part.width.div_ceil(shrink), channels, Rect { x, y, width, height });
     assert!(found == wanted, "{all:?} {window:?} {shrink}");
 }
 
