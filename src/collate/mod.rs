@@ -27,13 +27,18 @@
 //! # }
 //! ```
 
+mod array;
 mod batch;
 mod column;
+mod field;
 #[cfg(feature = "image")]
 mod image;
+mod number;
 mod rows;
 mod scalar;
+mod tokens;
 
+pub use array::ArrayColumn;
 pub use batch::TensorBatch;
 pub use column::{Cell, Column, Columns, Output, Shape};
 #[cfg(feature = "image")]
@@ -41,3 +46,4 @@ pub use image::ImageColumn;
 pub use rows::Row;
 pub(crate) use rows::{Collator, Seat, Seats};
 pub use scalar::Scalar;
+pub use tokens::Tokens;
