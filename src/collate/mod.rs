@@ -34,6 +34,8 @@ mod field;
 #[cfg(feature = "image")]
 mod image;
 mod number;
+mod packed;
+mod ragged;
 mod rows;
 mod scalar;
 mod tokens;
@@ -43,6 +45,8 @@ pub use batch::TensorBatch;
 pub use column::{Cell, Column, Columns, Output, Shape};
 #[cfg(feature = "image")]
 pub use image::ImageColumn;
+pub use packed::PackedTokens;
+pub use ragged::{Blob, Ragged, Text};
 pub use rows::Row;
 pub(crate) use rows::{Collator, Seat, Seats};
 pub use scalar::Scalar;
