@@ -1,6 +1,8 @@
 //! A batch as tensors.
 
+use crate::Rng;
 use crate::error::{Error, ErrorKind, Result};
+use crate::rng::Purpose;
 use crate::sample::Element;
 use crate::state::State;
 use crate::tensor::Tensor;
@@ -61,6 +63,15 @@ impl TensorBatch {
     #[must_use]
     pub fn state(&self) -> Option<&State> {
         self.state.as_ref()
+    }
+
+    /// The random numbers of this batch under `seed`, for what is done to a batch as a whole. For a [loader](crate::Loader)'s
+    /// batch they depend on the seed and on where the batch stands in the job: they are the same on every run and after a
+    /// restore, and others in each epoch and on each rank. Other batches all have the same ones: give each another seed.
+    #[must_use]
+    pub fn rng(&self, seed: u64) -> Rng {
+        let (epoch, index) = self.state.as_ref().map_or((0, 0), |state| (state.epoch(), state.place()));
+        Rng::keyed(Purpose::Batch, seed, epoch, index)
     }
 
     /// A tensor.

@@ -11,12 +11,15 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The place of a sample in a batch: a slot for each tensor of a fixed shape.
-pub(crate) type Seat = SmallVec<[BytesMut; 2]>;
+pub(crate) type Seat = SmallVec<[BytesMut; INLINE]>;
+
+/// A sample with so many tensors costs no allocation.
+const INLINE: usize = 4;
 
 /// A sample in its place in a batch to be. It says nothing before it is in a [`TensorBatch`].
 #[derive(Debug)]
 pub struct Row {
-    cells: SmallVec<[Cell; 2]>,
+    cells: SmallVec<[Cell; INLINE]>,
 }
 
 /// A copy in memory of its own.
@@ -81,7 +84,7 @@ impl Collator {
     pub(crate) fn row(&self, sample: &Sample, seed: u64, seat: Seat) -> Result<Row> {
         let mut slots = seat.into_iter();
         let columns = &self.0.columns;
-        let mut cells: SmallVec<[Cell; 2]> = SmallVec::with_capacity(columns.outputs.len());
+        let mut cells: SmallVec<[Cell; INLINE]> = SmallVec::with_capacity(columns.outputs.len());
         for (output, pool) in columns.outputs.iter().zip(&self.0.pools) {
             let content = match pool {
                 Some((size, _)) => Content::Slot(slots.next().unwrap_or_else(|| Pool::single(*size))),
