@@ -18,6 +18,9 @@ use turbojpeg_sys as tj;
 /// The passes that a progressive file may take: so many as the other decoder allows.
 const SCANS: c_int = 100;
 
+// The bindings are made for platforms where this holds (all but 64-bit Windows): elsewhere the calls would be wrong.
+const _: () = assert!(size_of::<tj::size_t>() == size_of::<usize>(), "turbojpeg is not for this platform");
+
 /// Decodes file after file.
 #[derive(Default)]
 pub(super) struct Decoder(Option<Handle>);
@@ -56,7 +59,8 @@ impl Handle {
     fn new() -> Result<Self, ImageError> {
         // SAFETY: takes nothing but a number.
         let instance = unsafe { tj::tj3Init(tj::TJINIT_TJINIT_DECOMPRESS as c_int) };
-        let handle = Handle(NonNull::new(instance).ok_or_else(|| failed("there is no memory for a decoder"))?);
+        let handle =
+            Handle(NonNull::new(instance).ok_or_else(|| failed("there is no memory for a decoder"))?);
         handle.set(tj::TJPARAM_TJPARAM_STOPONWARNING, 1)?;
         handle.set(tj::TJPARAM_TJPARAM_SCANLIMIT, SCANS)?;
         // Profiles of colours would be copied.
@@ -72,14 +76,17 @@ impl Handle {
         limit: usize,
         to: &mut Vec<u8>,
     ) -> Result<Raster, ImageError> {
+        let length = file.len() as tj::size_t;
         // SAFETY: the instance is alive, and the file is as long as it says.
-        let done = unsafe { tj::tj3DecompressHeader(self.0.as_ptr(), file.as_ptr(), file.len()) };
+        let done = unsafe { tj::tj3DecompressHeader(self.0.as_ptr(), file.as_ptr(), length) };
         self.checked(done)?;
         let of = |number: c_int| u32::try_from(number).unwrap_or_default();
         let width = of(self.get(tj::TJPARAM_TJPARAM_JPEGWIDTH));
         let height = of(self.get(tj::TJPARAM_TJPARAM_JPEGHEIGHT));
         if (width, height) != (headers.width.into(), headers.height.into()) || width == 0 || height == 0 {
-            return Err(failed("the JPEG file is of a kind that is not read, or contradicts itself on its size"));
+            return Err(failed(
+                "the JPEG file is of a kind that is not read, or contradicts itself on its size",
+            ));
         }
         let (format, channels) = match of(self.get(tj::TJPARAM_TJPARAM_COLORSPACE)) {
             tj::TJCS_TJCS_GRAY => (tj::TJPF_TJPF_GRAY, 1),
@@ -110,9 +117,8 @@ impl Handle {
         // SAFETY: the instance is alive, and the file is as long as it says, and has not changed since its header was
         // read. `to` has room for the region of pixels of `format`, without gaps between the rows: the region is in
         // the picture at that scale, or is all of it.
-        let done = unsafe {
-            tj::tj3Decompress8(self.0.as_ptr(), file.as_ptr(), file.len(), to.as_mut_ptr(), 0, format)
-        };
+        let done =
+            unsafe { tj::tj3Decompress8(self.0.as_ptr(), file.as_ptr(), length, to.as_mut_ptr(), 0, format) };
         if done != 0 && !(headers.is_one_stream() && self.is_surplus()) {
             return Err(self.error());
         }
