@@ -83,6 +83,7 @@
 
 pub mod adapters;
 pub mod codec;
+pub mod collate;
 pub mod dataset;
 pub mod error;
 #[cfg(feature = "image")]
@@ -96,6 +97,7 @@ pub mod shards;
 pub mod state;
 pub mod store;
 pub mod tar;
+pub mod tensor;
 pub mod topology;
 pub mod write;
 

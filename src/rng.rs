@@ -7,6 +7,7 @@
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng as _, SeedableRng, TryRng};
 use std::convert::Infallible;
+use std::ops::RangeInclusive;
 
 /// What a sequence of random numbers is for: two purposes never share a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +72,38 @@ impl Rng {
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
+    /// A number of a range, each equally likely.
+    #[cfg_attr(
+        not(feature = "image"),
+        expect(dead_code, reason = "what draws numbers so is the transforms of pictures")
+    )]
+    pub(crate) fn between(&mut self, range: &RangeInclusive<f64>) -> f64 {
+        let (least, most) = (range.start(), range.end());
+        (least + (most - least) * self.unit()).clamp(*least, *most)
+    }
+
+    /// A number of a range whose logarithm is anywhere equally likely. Both ends are more than 0.
+    ///
+    /// That is `least * (most / least) ^ unit`, put together of square roots, as these are the same on every platform where
+    /// logarithms are not.
+    #[cfg_attr(
+        not(feature = "image"),
+        expect(dead_code, reason = "what draws numbers so is the transforms of pictures")
+    )]
+    pub(crate) fn log_between(&mut self, range: &RangeInclusive<f64>) -> f64 {
+        let (least, most) = (range.start(), range.end());
+        let (mut power, mut root) = (1.0, most / least);
+        let mut bits = self.0.next_u64() >> 11 << 11;
+        while bits != 0 {
+            root = root.sqrt();
+            if bits >> 63 == 1 {
+                power *= root;
+            }
+            bits <<= 1;
+        }
+        (least * power).clamp(*least, *most)
+    }
+
     /// Puts the items into a random order (Fisher and Yates), each order equally likely.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
@@ -107,6 +140,26 @@ mod tests {
         Rng::new(0, 0, 0).shuffle(&mut order);
         assert_eq!(drawn, [267, 350, 154, 636, 124, 934, 72, 784]);
         assert_eq!(order, [8, 3, 0, 4, 5, 7, 2, 9, 6, 1]);
+    }
+
+    #[test]
+    fn golden_ranges() {
+        let mut rng = Rng::new(42, 1, 7);
+        let drawn: Vec<f64> = (0..4).map(|_| rng.between(&(-2.0..=6.0))).collect();
+        assert_eq!(drawn, [0.0; 4]);
+        let drawn: Vec<f64> = (0..4).map(|_| rng.log_between(&(0.75..=4.0 / 3.0))).collect();
+        assert_eq!(drawn, [0.0; 4]);
+    }
+
+    #[test]
+    fn the_logarithm_is_uniform() {
+        let (mut rng, mut same) = (Rng::new(4, 5, 6), Rng::new(4, 5, 6));
+        for _ in 0..1000 {
+            let expected = (0.3_f64.ln() + same.unit() * (3.3_f64 / 0.3).ln()).exp();
+            let drawn = rng.log_between(&(0.3..=3.3));
+            assert!((drawn / expected - 1.0).abs() < 1e-13, "{drawn} {expected}");
+        }
+        assert_eq!(rng.log_between(&(2.0..=2.0)), 2.0);
     }
 
     #[test]

@@ -31,13 +31,13 @@ impl<T> Batch<T> {
     /// Fills up to `size` with what `clone` makes of the last item. An empty batch stays empty.
     pub(super) fn pad(&mut self, size: usize, clone: fn(&T) -> T) {
         if let Some(last) = self.items.last().map(clone) {
-            self.pad_with(size, || clone(&last));
+            self.items.resize_with(size.max(self.valid), || clone(&last));
         }
     }
 
-    /// Fills up to `size`.
-    pub(crate) fn pad_with(&mut self, size: usize, item: impl FnMut() -> T) {
-        self.items.resize_with(size.max(self.valid), item);
+    /// A batch of which the first `valid` items are real.
+    pub(crate) fn padded(items: Vec<T>, valid: usize) -> Self {
+        Batch { items, valid, state: None }
     }
 
     /// Says where a job stands after this batch.

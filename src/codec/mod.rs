@@ -38,6 +38,8 @@ mod npz;
 mod registry;
 mod scalar;
 
+pub(crate) use scalar::{parse_int, parse_json};
+
 pub use crate::sample::{Array, ArrayError, DType, Element};
 pub use decoder::Decoder;
 pub use encoder::Encoder;

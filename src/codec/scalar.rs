@@ -55,7 +55,7 @@ pub(super) fn refuse(found: &Value, wanted: &str) -> BoxError {
 
 /// Reads a whole number by the rules of Python's `int()`: spaces around it, a sign, and single underscores between
 /// the digits.
-fn parse_int(bytes: &[u8]) -> Result<i64, BoxError> {
+pub(crate) fn parse_int(bytes: &[u8]) -> Result<i64, BoxError> {
     let error =
         || format!("{:?} is not a whole number", String::from_utf8_lossy(&bytes[..bytes.len().min(40)]));
     let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'\x0b';
@@ -71,7 +71,7 @@ fn parse_int(bytes: &[u8]) -> Result<i64, BoxError> {
     number.map_err(|_| format!("{text} does not fit a 64-bit number").into())
 }
 
-fn parse_json(bytes: &[u8]) -> Result<serde_json::Value, serde_json::Error> {
+pub(crate) fn parse_json(bytes: &[u8]) -> Result<serde_json::Value, serde_json::Error> {
     serde_json::from_slice(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes))
 }
 

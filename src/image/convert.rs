@@ -23,19 +23,15 @@ pub(super) fn convert(channels: usize, pixels: Vec<u8>, mode: ImageMode) -> Pixe
     }
 }
 
-/// Makes grey of colour, or colour of grey, in the memory that the pixels are in.
-pub(super) fn rechannel(pixels: &mut Vec<u8>, from: usize, to: usize) {
+/// Makes grey of colour, or colour of grey, of so many pixels at the beginning of the memory.
+pub(super) fn rechannel(pixels: &mut [u8], count: usize, from: usize, to: usize) {
     match (from, to) {
         (3, 1) => {
-            let count = pixels.len() / 3;
             for at in 0..count {
                 pixels[at] = luma([pixels[3 * at], pixels[3 * at + 1], pixels[3 * at + 2]]);
             }
-            pixels.truncate(count);
         }
         (1, 3) => {
-            let count = pixels.len();
-            pixels.resize(3 * count, 0);
             for at in (0..count).rev() {
                 let grey = pixels[at];
                 pixels[3 * at..][..3].fill(grey);
@@ -45,9 +41,9 @@ pub(super) fn rechannel(pixels: &mut Vec<u8>, from: usize, to: usize) {
     }
 }
 
-/// Makes colours of printing inks (as Adobe has them: 255 is no ink), in the memory that the pixels are in.
+/// Makes colours of printing inks (as Adobe has them: 255 is no ink), at the beginning of the memory that they are in.
 #[cfg(feature = "turbojpeg")]
-pub(super) fn cmyk(pixels: &mut Vec<u8>) {
+pub(super) fn cmyk(pixels: &mut [u8]) {
     let count = pixels.len() / 4;
     for at in 0..count {
         let [c, m, y, k] = std::array::from_fn(|ink| pixels[4 * at + ink]);
@@ -57,7 +53,6 @@ pub(super) fn cmyk(pixels: &mut Vec<u8>) {
             *to = k - (((product >> 8) + product) >> 8) as u8;
         }
     }
-    pixels.truncate(3 * count);
 }
 
 /// Scales numbers of 16 bits to 8 bits, to the nearest.
@@ -67,7 +62,7 @@ pub(super) fn narrow(wide: &[u8], number: fn([u8; 2]) -> u16) -> Vec<u8> {
 }
 
 /// The brightness by the weights of ITU-R 601, in Pillow's fixed-point arithmetic.
-fn luma([r, g, b]: [u8; 3]) -> u8 {
+pub(super) fn luma([r, g, b]: [u8; 3]) -> u8 {
     ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
 }
 
@@ -110,11 +105,11 @@ mod tests {
 
     #[test]
     fn channels_convert_in_place() {
-        let mut pixels = vec![1, 2, 3];
-        rechannel(&mut pixels, 1, 3);
+        let mut pixels = [1, 2, 3, 0, 0, 0, 0, 0, 0];
+        rechannel(&mut pixels, 3, 1, 3);
         assert_eq!(pixels, [1, 1, 1, 2, 2, 2, 3, 3, 3]);
-        rechannel(&mut pixels, 3, 1);
-        assert_eq!(pixels, [1, 2, 3]);
+        rechannel(&mut pixels, 3, 3, 1);
+        assert_eq!(pixels[..3], [1, 2, 3]);
     }
 
     #[test]

@@ -53,23 +53,28 @@ pub(super) fn caught<T>(decode: impl FnOnce() -> Result<T, ImageError>) -> Resul
         .unwrap_or_else(|_| Err(ImageError::Decode("the decoder panicked".into())))
 }
 
-/// The headers of a JPEG; of another format, its pixels in `to`. With the size of the picture, and how it is to be turned.
-pub(super) fn open(
-    file: &[u8],
-    opening: Opening,
-    to: &mut Vec<u8>,
-) -> Result<(Option<jpeg::Headers>, (u32, u32), Turn), ImageError> {
+/// What is known of a picture before its pixels are asked for.
+pub(super) struct Opened {
+    /// The headers of a JPEG; the pixels of other formats have been decoded.
+    pub(super) jpeg: Option<jpeg::Headers>,
+    /// Width and height as they are stored.
+    pub(super) size: (u32, u32),
+    pub(super) turn: Turn,
+}
+
+/// Reads the headers of a JPEG; of another format, the pixels, into `to`.
+pub(super) fn open(file: &[u8], opening: Opening, to: &mut Vec<u8>) -> Result<Opened, ImageError> {
     if let Ok(ImageFormat::Jpeg) = image::guess_format(file) {
         let headers = jpeg::Headers::open(file)?;
         let (size, turn) = ((u32::from(headers.width), u32::from(headers.height)), headers.turn(file));
-        return Ok((Some(headers), size, turn));
+        return Ok(Opened { jpeg: Some(headers), size, turn });
     }
     let raw = caught(|| read(file, Budget { mode: opening.mode, limit: opening.limit }))?;
     let size = (raw.width, raw.height);
     if let Pixels::U8(pixels) = convert(raw.channels, raw.pixels, opening.mode) {
         *to = pixels;
     }
-    Ok((None, size, raw.turn))
+    Ok(Opened { jpeg: None, size, turn: raw.turn })
 }
 
 fn read(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
@@ -97,6 +102,7 @@ fn read_jpeg(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
     let ask = jpeg::Ask { window: Rect::all(width, height), reduction: 1.0, channels };
     let mut pixels = Vec::new();
     jpeg::decode(file, &headers, ask, budget.limit, &mut jpeg::Scratch::default(), &mut pixels)?;
+    pixels.truncate(width as usize * height as usize * channels);
     Ok(Raw { width, height, channels, pixels, turn: headers.turn(file) })
 }
 

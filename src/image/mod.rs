@@ -17,11 +17,16 @@ mod convert;
 mod decode;
 mod encode;
 mod frame;
+pub mod functional;
 mod jpeg;
 mod transform;
 
 pub use frame::{Filter, Frame, Layout};
-pub use transform::{Transform, Transforms};
+pub(crate) use frame::{Opening, Scratch, Writer};
+pub use transform::{
+    CenterCrop, ColorJitter, RandAugment, RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip,
+    RandomResizedCrop, Resize, Size, Transform, Transforms, TrivialAugmentWide,
+};
 
 use crate::{Error, ErrorKind};
 use std::fmt;

@@ -5,9 +5,11 @@ use super::collect::{Collect, First, Progress};
 use super::deal::{Cuts, Deal};
 use super::event::Event;
 use super::lane::Lane;
+use super::make::Batched;
 use super::report::{Counter, Report};
 use super::{Loader, Map};
 use crate::adapters::{Background, BackgroundStream, Batch, IteratorExt, catch};
+use crate::collate::{Collator, Seat, Seats};
 use crate::dataset::Stop;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sample::Sample;
@@ -15,6 +17,7 @@ use crate::state::State;
 use futures::Stream;
 use std::fmt;
 use std::iter::{self, FusedIterator};
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
@@ -28,25 +31,27 @@ type Events<T> = Box<dyn Iterator<Item = Event<T>> + Send>;
 
 /// The batches of one epoch or of many, from [`Loader::epoch`], [`Loader::epochs`] or [`Loader::restore`].
 #[must_use = "batches are lazy: nothing is read unless they are asked for"]
-pub struct Batches<T> {
+pub struct Batches<T, B = Batch<T>> {
     stop: StopOnDrop,
-    batches: Running<T>,
+    batches: Running<B>,
     consumed: Consumed,
+    items: PhantomData<fn() -> T>,
 }
 
 /// The same batches as a [`Stream`]; see [`Batches::into_stream`].
 #[must_use = "streams do nothing unless they are polled"]
-pub struct BatchesStream<T> {
+pub struct BatchesStream<T, B = Batch<T>> {
     _stop: StopOnDrop,
-    batches: BackgroundStream<Batch<T>>,
+    batches: BackgroundStream<B>,
     consumed: Consumed,
+    items: PhantomData<fn() -> T>,
 }
 
-enum Running<T> {
+enum Running<B> {
     /// Ahead of the consumer.
-    Ahead(Background<Batch<T>>),
+    Ahead(Background<B>),
     /// When the consumer asks.
-    Here(Box<dyn Iterator<Item = Result<Batch<T>>> + Send>),
+    Here(Box<dyn Iterator<Item = Result<B>> + Send>),
 }
 
 /// Ends the reads, so that the threads that are about to be joined don't wait for the network. Fields are dropped in
@@ -79,15 +84,15 @@ impl Consumed {
         self.waiting.get_or_insert_with(Instant::now);
     }
 
-    fn note<T>(&mut self, item: Option<&Result<Batch<T>>>) {
+    fn note<B: Batched>(&mut self, item: Option<&Result<B>>) {
         if let Some(since) = self.waiting.take() {
             self.counter.waited(since);
         }
         match item {
             Some(Ok(batch)) => {
                 self.failed = false;
-                self.counter.batch(batch.len());
-                self.state = batch.state().unwrap_or(&self.state).clone();
+                self.counter.batch(batch.items());
+                self.state = batch.after().unwrap_or(&self.state).clone();
             }
             Some(Err(_)) => self.failed = true,
             None if !self.failed => self.state = self.state.clone().ended(),
@@ -96,10 +101,10 @@ impl Consumed {
     }
 }
 
-impl<T: Send + 'static> Batches<T> {
+impl<T: Send + 'static, B: Batched> Batches<T, B> {
     /// Reads `lanes`, from the place `from` of the job's sequence on, cut into batches as `cuts` says.
     pub(super) fn new(
-        loader: &Loader<T>,
+        loader: &Loader<T, B>,
         lanes: Vec<Lane<super::Source>>,
         stop: Stop,
         cuts: Cuts,
@@ -110,42 +115,47 @@ impl<T: Send + 'static> Batches<T> {
         let (threads, from) = (loader.items.threads, state.slots());
         let maps = loader.items.recipes.iter().map(|recipe| Map::clone(&recipe.map)).collect();
         let deal = (loader.reader(), loader.batch, from, cuts);
+        let collator = loader.make.collator.as_ref();
         let events = if threads > 0 {
-            events_ahead(lanes, deal, maps, threads, stop.clone())
+            events_ahead(lanes, deal, maps, collator, threads, stop.clone())
         } else {
-            events_here(lanes, deal, maps)
+            events_here(lanes, deal, maps, collator)
         };
-        let batches = Collect::new(events, loader.batch, loader.last, first, progress);
+        let make = loader.make.clone();
+        let batches = Collect::new(events, loader.batch, loader.last, first, make, progress);
         let batches = match threads {
             0 => Running::Here(Box::new(batches)),
             _ => Running::Ahead(batches.prefetch(loader.prefetch)),
         };
         let counter = loader.counter();
-        Batches { stop: StopOnDrop(stop), batches, consumed: Consumed::new(state, counter) }
+        let consumed = Consumed::new(state, counter);
+        Batches { stop: StopOnDrop(stop), batches, consumed, items: PhantomData }
     }
 
     /// Nothing but an error.
     pub(super) fn failed(error: Error, state: State) -> Self {
         let batches = Running::Here(Box::new(iter::once(Err(error))));
         let counter = Counter::new(iter::empty());
-        Batches { stop: StopOnDrop(Stop::default()), batches, consumed: Consumed::new(state, counter) }
+        let consumed = Consumed::new(state, counter);
+        Batches { stop: StopOnDrop(Stop::default()), batches, consumed, items: PhantomData }
     }
 
     /// The same batches as a stream, for any executor.
     ///
     /// Dropping it joins the threads, as dropping the iterator does: for that moment it blocks.
-    pub fn into_stream(self) -> BatchesStream<T> {
+    pub fn into_stream(self) -> BatchesStream<T, B> {
         let batches = match self.batches {
             Running::Ahead(batches) => batches,
             // An executor must not be blocked.
             Running::Here(batches) => batches.prefetch(1),
         };
-        BatchesStream { _stop: self.stop, batches: batches.into_stream(), consumed: self.consumed }
+        let (batches, consumed) = (batches.into_stream(), self.consumed);
+        BatchesStream { _stop: self.stop, batches, consumed, items: PhantomData }
     }
 }
 
 /// Where the loader stands: what was consumed, whatever is prepared ahead of that.
-impl<T> Batches<T> {
+impl<T, B> Batches<T, B> {
     /// The state after the last batch that was given out, as [`Batch::state`] of that batch; at first, that of the
     /// beginning. It takes no longer than a few allocations.
     #[must_use]
@@ -161,7 +171,7 @@ impl<T> Batches<T> {
     }
 }
 
-impl<T> BatchesStream<T> {
+impl<T, B> BatchesStream<T, B> {
     /// As [`Batches::state`].
     #[must_use]
     pub fn state(&self) -> State {
@@ -186,8 +196,13 @@ fn events_here<T: Send + 'static>(
     lanes: Vec<Lane<super::Source>>,
     dealing: Dealing,
     maps: Vec<Map<T>>,
+    collator: Option<&Collator>,
 ) -> Events<T> {
-    Box::new(deal(lanes, dealing).map(move |event| mapped(&maps, event)))
+    let mut seats = collator.map(Collator::seats);
+    Box::new(deal(lanes, dealing).map(move |event| {
+        let seat = seats.as_mut().and_then(|seats| seat(seats, &event));
+        mapped(&maps, event, &mut seat.into_iter())
+    }))
 }
 
 /// All up to the batches: the streams, each on its thread, and the threads that map.
@@ -195,37 +210,59 @@ fn events_ahead<T: Send + 'static>(
     lanes: Vec<Lane<super::Source>>,
     dealing: Dealing,
     maps: Vec<Map<T>>,
+    collator: Option<&Collator>,
     threads: usize,
     stop: Stop,
 ) -> Events<T> {
     // All are started before one is waited for: it may take long until a shuffle buffer is full.
-    let started = |source| unchunked(chunks(source).prefetch(CHUNKS_PER_STREAM).started());
+    let started = |source| unchunked(chunks(source, 0).prefetch(CHUNKS_PER_STREAM).started());
     let samples = iter::once_with(move || {
         let lanes = lanes.into_iter().map(|lane| lane.map_sources(started)).collect();
         deal(lanes, dealing)
     });
-    let chunks = chunks(samples.flatten()).par_map(threads, move |chunk: Chunk<Sample>| {
+    let mut seats = collator.map(Collator::seats);
+    let chunks = chunks(samples.flatten(), collator.map_or(0, Collator::row_size)).map(move |chunk| {
+        let chunk = chunk?;
+        // Here, where the samples still come in their order.
+        let seats: Vec<Seat> = match &mut seats {
+            Some(seats) => chunk.iter().filter_map(|event| seat(seats, event)).collect(),
+            None => Vec::new(),
+        };
+        Ok((chunk, seats))
+    });
+    let chunks = chunks.par_map(threads, move |(chunk, seats): (Chunk<Sample>, Vec<Seat>)| {
+        let mut seats = seats.into_iter();
         let map_event = |event| match (stop.is_stopped(), event) {
             // Nobody waits for it.
             (true, Event::Item(tag, _)) => Event::Item(tag, Err(ErrorKind::Stopped.into())),
-            (_, event) => mapped(&maps, event),
+            (_, event) => mapped(&maps, event, &mut seats),
         };
         Ok(chunk.into_iter().map(map_event).collect::<Chunk<T>>())
     });
     Box::new(unchunked(chunks.ahead(threads.saturating_mul(CHUNKS_PER_THREAD).max(1))))
 }
 
-/// Maps a sample; an error or a panic says which sample it was.
-pub(super) fn map_one<T>(map: &Map<T>, sample: Sample) -> Result<T> {
-    let place = sample.place();
-    catch(|| map(sample)).and_then(|item| item).map_err(|error| place.locate(error))
+/// The place of a sample in its batch of tensors.
+fn seat(seats: &mut Seats, event: &Event<Sample>) -> Option<Seat> {
+    match event {
+        Event::Item(_, Ok(_)) => return Some(seats.next_seat()),
+        Event::Cut(_) => seats.end_batch(),
+        Event::Item(_, Err(_)) | Event::Fault(_) | Event::Fatal(_) => {}
+    }
+    None
 }
 
-fn mapped<T>(maps: &[Map<T>], event: Event<Sample>) -> Event<T> {
+/// Maps a sample; an error or a panic says which sample it was.
+pub(super) fn map_one<T>(map: &Map<T>, sample: Sample, seat: Seat) -> Result<T> {
+    let place = sample.place();
+    catch(|| map(sample, seat)).and_then(|item| item).map_err(|error| place.locate(error))
+}
+
+fn mapped<T>(maps: &[Map<T>], event: Event<Sample>, seats: &mut impl Iterator<Item = Seat>) -> Event<T> {
     match event {
         Event::Item(tag, Ok(sample)) => {
             let item = match maps.get(tag.dataset) {
-                Some(map) => map_one(map, sample),
+                Some(map) => map_one(map, sample, seats.next().unwrap_or_default()),
                 None => Err(ErrorKind::Config("a dataset that is not in the mix".into()).into()),
             };
             Event::Item(tag, item)
@@ -237,8 +274,8 @@ fn mapped<T>(maps: &[Map<T>], event: Event<Sample>) -> Event<T> {
     }
 }
 
-impl<T> Iterator for Batches<T> {
-    type Item = Result<Batch<T>>;
+impl<T, B: Batched> Iterator for Batches<T, B> {
+    type Item = Result<B>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.consumed.wait();
@@ -251,10 +288,10 @@ impl<T> Iterator for Batches<T> {
     }
 }
 
-impl<T> FusedIterator for Batches<T> {}
+impl<T, B: Batched> FusedIterator for Batches<T, B> {}
 
-impl<T> Stream for BatchesStream<T> {
-    type Item = Result<Batch<T>>;
+impl<T, B: Batched> Stream for BatchesStream<T, B> {
+    type Item = Result<B>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.consumed.wait();
@@ -264,7 +301,7 @@ impl<T> Stream for BatchesStream<T> {
     }
 }
 
-impl<T> fmt::Debug for Batches<T> {
+impl<T, B> fmt::Debug for Batches<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Batches");
         if let Running::Ahead(batches) = &self.batches {
@@ -274,7 +311,7 @@ impl<T> fmt::Debug for Batches<T> {
     }
 }
 
-impl<T> fmt::Debug for BatchesStream<T> {
+impl<T, B> fmt::Debug for BatchesStream<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("BatchesStream").field(&self.batches).finish()
     }

@@ -2,8 +2,10 @@
 
 use super::Loader;
 use super::collect::Last;
+use super::make::Make;
 use crate::adapters::Partial;
 use crate::codec::Decoder;
+use crate::collate::Seat;
 use crate::dataset::Dataset;
 use crate::error::Result;
 use crate::sample::Sample;
@@ -11,8 +13,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::thread;
 
-/// What the threads make of each sample.
-pub(super) type Map<T> = Arc<dyn Fn(Sample) -> Result<T> + Send + Sync>;
+/// What the threads make of each sample, in its place of a batch of tensors. Items have none.
+pub(super) type Map<T> = Arc<dyn Fn(Sample, Seat) -> Result<T> + Send + Sync>;
 
 /// What is done with the samples of one dataset.
 pub(super) struct Recipe<T> {
@@ -36,7 +38,7 @@ pub struct LoaderBuilder<T> {
 impl LoaderBuilder<Sample> {
     pub(super) fn new(dataset: Dataset) -> Self {
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        let map = Arc::new(Ok);
+        let map = Arc::new(|sample, _| Ok(sample));
         let recipe = Recipe { dataset, shuffle: 0, shuffle_bytes: usize::MAX, map, weight: 1, repeats: 1 };
         LoaderBuilder { recipes: vec![recipe], threads }
     }
@@ -103,7 +105,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         let recipes = self.recipes.into_iter().map(|recipe| {
             let Recipe { dataset, shuffle, shuffle_bytes, map, weight, repeats } = recipe;
             let f = Arc::clone(&f);
-            let map: Map<U> = Arc::new(move |sample| f(map(sample)?));
+            let map: Map<U> = Arc::new(move |sample, seat| f(map(sample, seat)?));
             Recipe { dataset, shuffle, shuffle_bytes, map, weight, repeats }
         });
         LoaderBuilder { recipes: recipes.collect(), threads: self.threads }
@@ -112,7 +114,13 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// A loader that puts `size` items at a time into a batch.
     #[must_use]
     pub fn batch(self, size: usize) -> Loader<T> {
-        Loader { items: self, batch: size, last: Last::Partial(Partial::Keep), prefetch: 2 }
+        Loader {
+            items: self,
+            batch: size,
+            last: Last::Partial(Partial::Keep),
+            prefetch: 2,
+            make: Make::items(),
+        }
     }
 
     fn each(mut self, option: impl Fn(&mut Recipe<T>)) -> Self {

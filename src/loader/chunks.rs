@@ -13,8 +13,13 @@ const SAMPLES: usize = 128;
 /// Or at so many bytes: for large samples a hand-over costs nothing, and chunks of them would fill the memory.
 const BYTES: usize = 512 << 10;
 
+/// Or when what becomes of the samples takes so many bytes.
+const BYTES_OUT: usize = 4 << 20;
+
 /// Cuts `events` into chunks. A panic becomes the last item of the last one.
-pub(super) fn chunks<I>(events: I) -> impl Iterator<Item = Result<Chunk<Sample>>>
+///
+/// Each sample becomes `grown` bytes more on its way.
+pub(super) fn chunks<I>(events: I, grown: usize) -> impl Iterator<Item = Result<Chunk<Sample>>>
 where
     I: Iterator<Item = Event<Sample>>,
 {
@@ -22,14 +27,15 @@ where
     let mut capacity = 0;
     iter::from_fn(move || {
         // A chunk is mostly as long as the one before it.
-        let (mut chunk, mut bytes) = (Chunk::with_capacity(capacity), 0_usize);
+        let (mut chunk, mut bytes, mut more) = (Chunk::with_capacity(capacity), 0_usize, 0_usize);
         // One for the whole chunk: an event is large, and would be moved out of each.
         let filled = catch(|| {
             let Some(events) = events.as_mut() else { return };
-            while chunk.len() < SAMPLES && bytes < BYTES {
+            while chunk.len() < SAMPLES && bytes < BYTES && more < BYTES_OUT {
                 let Some(event) = events.next() else { break };
                 if let Event::Item(_, Ok(sample)) = &event {
                     bytes = bytes.saturating_add(sample.size());
+                    more = more.saturating_add(grown);
                 }
                 chunk.push(event);
             }
@@ -74,7 +80,8 @@ mod tests {
 
     #[test]
     fn a_chunk_is_bounded_in_samples_and_in_bytes() {
-        let sizes = |sizes: Vec<usize>| chunks(samples(sizes)).map(|c| c.unwrap().len()).collect::<Vec<_>>();
+        let sizes =
+            |sizes: Vec<usize>| chunks(samples(sizes), 0).map(|c| c.unwrap().len()).collect::<Vec<_>>();
         assert_eq!(sizes(vec![1; 2 * SAMPLES + 3]), [SAMPLES, SAMPLES, 3]);
         assert_eq!(sizes(vec![BYTES; 3]), [1, 1, 1]);
         assert_eq!(sizes(vec![BYTES / 2, BYTES / 2 + 1, 1]), [2, 1]);
@@ -84,7 +91,7 @@ mod tests {
     #[test]
     fn nothing_changes_its_place() {
         let items = || samples((0..100).map(|n| if n % 9 == 4 { 13 } else { n * 1000 }));
-        assert_eq!(shown(unchunked(chunks(items()))), shown(items()));
+        assert_eq!(shown(unchunked(chunks(items(), 0))), shown(items()));
     }
 
     #[test]
@@ -92,7 +99,7 @@ mod tests {
         let items = samples(20..).inspect(|event| {
             assert!(!matches!(event, Event::Item(_, Ok(sample)) if sample.key() == "23"), "on purpose");
         });
-        let found = shown(unchunked(chunks(items)));
+        let found = shown(unchunked(chunks(items, 0)));
         assert_eq!(found, ["20", "21", "22", "a pipeline thread panicked: on purpose"]);
     }
 }

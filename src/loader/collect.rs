@@ -1,7 +1,8 @@
 //! From events to batches, each with the state as of its last item.
 
 use super::event::{Event, Tag};
-use crate::adapters::{Batch, Partial};
+use super::make::Make;
+use crate::adapters::Partial;
 use crate::error::{ErrorKind, Result};
 use crate::state::{Header, State, StreamState};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ impl<T> Copy for Last<T> {}
 pub(super) type First<T> = Box<dyn FnMut() -> Option<Result<T>> + Send>;
 
 /// Collects batches.
-pub(super) struct Collect<I, T> {
+pub(super) struct Collect<I, T, B> {
     events: I,
     batch: usize,
     last: Last<T>,
@@ -36,20 +37,29 @@ pub(super) struct Collect<I, T> {
     spare: Option<T>,
     /// Where the first batch already may have to be.
     first: First<T>,
+    make: Make<T, B>,
     progress: Progress,
     ended: bool,
 }
 
-impl<I, T> Collect<I, T> {
-    pub(super) fn new(events: I, batch: usize, last: Last<T>, first: First<T>, progress: Progress) -> Self {
-        Collect { events, batch, last, items: Vec::new(), spare: None, first, progress, ended: false }
+impl<I, T, B> Collect<I, T, B> {
+    pub(super) fn new(
+        events: I,
+        batch: usize,
+        last: Last<T>,
+        first: First<T>,
+        make: Make<T, B>,
+        progress: Progress,
+    ) -> Self {
+        Collect { events, batch, last, items: Vec::new(), spare: None, first, make, progress, ended: false }
     }
 
     /// Makes a batch of what has been collected, which may be nothing: then all of it were errors.
-    fn cut(&mut self) -> Result<Batch<T>> {
-        let mut batch = Batch::from(std::mem::take(&mut self.items));
+    fn cut(&mut self) -> Result<B> {
+        let mut items = std::mem::take(&mut self.items);
+        let valid = items.len();
         if let Last::Pad(clone) = self.last {
-            if let Some(item) = batch.last() {
+            if let Some(item) = items.last() {
                 self.spare = Some(clone(item));
             } else if self.spare.is_none() {
                 self.spare = (self.first)().transpose()?;
@@ -58,15 +68,15 @@ impl<I, T> Collect<I, T> {
                 let what = "there is no sample to pad a batch with: use fewer ranks".into();
                 return Err(ErrorKind::Config(what).into());
             };
-            batch.pad_with(self.batch, || clone(spare));
+            items.resize_with(self.batch.max(valid), || clone(spare));
         }
         self.progress.batches += 1;
-        Ok(batch.at(self.progress.state()))
+        (self.make.batch)(items, valid, self.progress.state())
     }
 }
 
-impl<T, I: Iterator<Item = Event<T>>> Iterator for Collect<I, T> {
-    type Item = Result<Batch<T>>;
+impl<T, B, I: Iterator<Item = Event<T>>> Iterator for Collect<I, T, B> {
+    type Item = Result<B>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.ended {

@@ -16,6 +16,7 @@ mod collect;
 mod deal;
 mod event;
 mod lane;
+mod make;
 mod refill;
 mod report;
 mod run;
@@ -24,17 +25,21 @@ mod steps;
 
 pub use batches::{Batches, BatchesStream};
 pub use builder::LoaderBuilder;
+pub use make::Batched;
 pub use report::Report;
 
-use crate::adapters::Partial;
+use crate::adapters::{Batch, Partial};
+use crate::collate::{Columns, Row, Seat, TensorBatch};
 use crate::dataset::Dataset;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::sample::Sample;
 use crate::state::{Run, State, misfit};
-use builder::Map;
+use builder::{Map, Recipe};
 use collect::Last;
+use make::Make;
 use source::Source;
 use std::fmt;
+use std::sync::Arc;
 
 /// Reads, shuffles, maps and batches a dataset on threads, in an order that does not depend on them.
 ///
@@ -103,18 +108,49 @@ use std::fmt;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
-pub struct Loader<T> {
+pub struct Loader<T, B = Batch<T>> {
     items: LoaderBuilder<T>,
     batch: usize,
     last: Last<T>,
     prefetch: usize,
+    make: Make<T, B>,
 }
 
 impl Loader<Sample> {
     /// Begins a loader of `dataset`: [`LoaderBuilder::batch`] makes it one.
     pub fn builder(dataset: Dataset) -> LoaderBuilder<Sample> {
         LoaderBuilder::new(dataset)
+    }
+}
+
+impl Loader<Sample> {
+    /// Makes tensors of the batches: the threads that map write each sample straight into its slots of the batch's
+    /// [`columns`](Columns).
+    ///
+    /// A batch that is short for an error is copied once, so that its rows are adjacent. Batches that are dropped give their
+    /// memory to those that come; some `prefetch` and those in the making are under way at a time.
+    pub fn collate(self, columns: Columns) -> Loader<Row, TensorBatch> {
+        let make = Make::tensors(columns, self.batch);
+        let recipes = self.items.recipes.into_iter().map(|recipe| {
+            let Recipe { dataset, shuffle, shuffle_bytes, map, weight, repeats } = recipe;
+            let (collator, seed) = (make.collator.clone(), dataset.seed());
+            let map: Map<Row> = Arc::new(move |sample: Sample, seat| {
+                let origin = sample.origin();
+                let sample = map(sample, Seat::new())?.or_from(origin);
+                match &collator {
+                    Some(collator) => collator.row(&sample, seed, seat),
+                    None => Err(ErrorKind::Config("tensors without columns".into()).into()),
+                }
+            });
+            Recipe { dataset, shuffle, shuffle_bytes, map, weight, repeats }
+        });
+        let items = LoaderBuilder { recipes: recipes.collect(), threads: self.items.threads };
+        let last = match self.last {
+            Last::Partial(partial) => Last::Partial(partial),
+            Last::Pad(_) => Last::Pad(Row::clone),
+            Last::Repeat => Last::Repeat,
+        };
+        Loader { items, batch: self.batch, last, prefetch: self.prefetch, make }
     }
 }
 
@@ -156,7 +192,7 @@ impl<T: Send + 'static> Loader<T> {
 }
 
 /// Options. One that makes no sense, as batches of 0 items, is an error that comes out as the first and only batch.
-impl<T: Send + 'static> Loader<T> {
+impl<T: Send + 'static, B> Loader<T, B> {
     /// What becomes of the last batches of an epoch when they have empty places. Default: they are smaller, and one that
     /// would have no place with an item is left out.
     ///
@@ -198,9 +234,9 @@ impl<T: Send + 'static> Loader<T> {
 }
 
 /// Reading.
-impl<T: Send + 'static> Loader<T> {
+impl<T: Send + 'static, B: Batched> Loader<T, B> {
     /// The batches of one epoch. Nothing is read before the first one is asked for.
-    pub fn epoch(&self, epoch: u64) -> Batches<T> {
+    pub fn epoch(&self, epoch: u64) -> Batches<T, B> {
         self.begin(self.one_epoch(epoch))
     }
 
@@ -212,7 +248,7 @@ impl<T: Send + 'static> Loader<T> {
     ///
     /// A stream that has nothing but errors in an epoch, or no sample in a hundred of them, ends; when all have ended, so
     /// do the batches.
-    pub fn epochs(&self, first: u64) -> Batches<T> {
+    pub fn epochs(&self, first: u64) -> Batches<T, B> {
         self.begin(Run::EpochsFrom(first))
     }
 
@@ -226,7 +262,7 @@ impl<T: Send + 'static> Loader<T> {
     /// [`ErrorKind::State`](crate::ErrorKind::State) with the difference, when the state is of other shards, another seed
     /// or another pipeline, and what [`epoch`](Loader::epoch) would give as its first item. Shards that were open and
     /// have changed since are an error of the first batch, after which there is none.
-    pub fn restore(&self, state: &State) -> Result<Batches<T>> {
+    pub fn restore(&self, state: &State) -> Result<Batches<T, B>> {
         let run = match state.header().run {
             Run::Epoch(epoch) | Run::EpochRepeated(epoch) => self.one_epoch(epoch),
             run @ Run::EpochsFrom(_) => run,
@@ -242,7 +278,7 @@ impl<T: Send + 'static> Loader<T> {
     }
 }
 
-impl<T> Loader<T> {
+impl<T, B> Loader<T, B> {
     /// The datasets that are read.
     pub fn datasets(&self) -> impl ExactSizeIterator<Item = &Dataset> {
         self.items.recipes.iter().map(|recipe| &recipe.dataset)
@@ -259,9 +295,21 @@ impl<T> Loader<T> {
     }
 }
 
-impl<T> Clone for Loader<T> {
+impl<T, B> Clone for Loader<T, B> {
     fn clone(&self) -> Self {
-        Loader { items: self.items.clone(), batch: self.batch, last: self.last, prefetch: self.prefetch }
+        Loader { items: self.items.clone(), make: self.make.clone(), ..*self }
+    }
+}
+
+impl<T, B> fmt::Debug for Loader<T, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loader")
+            .field("items", &self.items)
+            .field("batch", &self.batch)
+            .field("last", &self.last)
+            .field("prefetch", &self.prefetch)
+            .field("collator", &self.make.collator)
+            .finish()
     }
 }
 

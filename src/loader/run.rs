@@ -6,16 +6,18 @@ use super::builder::Recipe;
 use super::collect::{First, Last, Progress};
 use super::deal::Cuts;
 use super::lane::{Lane, Turns};
+use super::make::Batched;
 use super::report::Counter;
 use super::source::{Epochs, Source, Stream};
 use super::steps::Lengths;
 use crate::adapters::Partial;
+use crate::collate::Seat;
 use crate::dataset::{Dataset, Stop};
 use crate::error::{ErrorKind, Result};
 use crate::state::{Digest, Header, Run, State, StreamState, misfit};
 use std::sync::Arc;
 
-impl<T: Send + 'static> Loader<T> {
+impl<T: Send + 'static, B: Batched> Loader<T, B> {
     pub(super) fn one_epoch(&self, epoch: u64) -> Run {
         match self.last {
             Last::Repeat => Run::EpochRepeated(epoch),
@@ -23,7 +25,7 @@ impl<T: Send + 'static> Loader<T> {
         }
     }
 
-    pub(super) fn begin(&self, run: Run) -> Batches<T> {
+    pub(super) fn begin(&self, run: Run) -> Batches<T, B> {
         let header = self.header(run);
         let state = State::new(Arc::new(header.clone()), 0, 0, Arc::default());
         let batches = self.check(run).and_then(|()| self.start(header, None));
@@ -55,13 +57,16 @@ impl<T: Send + 'static> Loader<T> {
         if self.prefetch == 0 {
             return config("0 batches ahead: threads need room for at least 1");
         }
+        if let Some(collator) = &self.make.collator {
+            collator.check()?;
+        }
         if matches!(run, Run::EpochRepeated(_)) && (recipes.len() > 1 || self.lengths().is_none()) {
             return config("`repeat` takes a single dataset, with an index, and not resampled");
         }
         Ok(())
     }
 
-    pub(super) fn start(&self, header: Header, state: Option<&State>) -> Result<Batches<T>> {
+    pub(super) fn start(&self, header: Header, state: Option<&State>) -> Result<Batches<T, B>> {
         let (stop, run) = (Stop::default(), header.run);
         let mine = self.streams().to_vec();
         let streams = self.begins(&mine, state)?;
@@ -119,7 +124,7 @@ impl<T: Send + 'static> Loader<T> {
             streams.iter().find_map(|stream| {
                 let reader = recipe.dataset.read(epoch, *stream).stopped_by(stop.clone(), usize::MAX);
                 let sample = reader.filter_map(Result::ok).next()?;
-                Some(map_one(&recipe.map, sample))
+                Some(map_one(&recipe.map, sample, Seat::new()))
             })
         })
     }
@@ -153,7 +158,7 @@ impl<T: Send + 'static> Loader<T> {
     }
 }
 
-impl<T> Loader<T> {
+impl<T, B> Loader<T, B> {
     fn first(&self) -> Option<&Dataset> {
         self.items.recipes.first().map(|recipe| &recipe.dataset)
     }

@@ -141,6 +141,14 @@ impl Sample {
         self.find(spec).map(|at| &self.fields[at].1)
     }
 
+    /// The value of a field, which must be there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingField`] when no alternative of `spec` is present.
+    pub fn field(&self, spec: &str) -> Result<&Value> {
+        self.get(spec).ok_or_else(|| self.missing(spec))
+    }
+
     /// Takes a field out, as the type that is asked for. After an error the sample is as it was.
     ///
     /// # Errors
@@ -214,6 +222,19 @@ impl Sample {
     /// What locates errors after the sample itself has been used up.
     pub(crate) fn place(&self) -> Place {
         Place { key: self.key.clone(), shard: Arc::clone(&self.shard) }
+    }
+
+    /// Where the sample comes from.
+    pub(crate) fn origin(&self) -> (Arc<str>, Position) {
+        (Arc::clone(&self.shard), self.position)
+    }
+
+    /// A sample that was made anew of another one has the random numbers of that.
+    pub(crate) fn or_from(mut self, (shard, position): (Arc<str>, Position)) -> Self {
+        if self.shard.is_empty() {
+            (self.shard, self.position) = (shard, position);
+        }
+        self
     }
 
     pub(crate) fn missing(&self, spec: &str) -> Error {

@@ -84,6 +84,11 @@ impl Python {
         self.run("decode.py", &[shard])
     }
 
+    /// What Pillow makes of pictures, as `transforms.py` is asked.
+    pub fn transforms(&self, request: &Path) -> Json {
+        self.run("transforms.py", &[request])
+    }
+
     /// Has `webdataset` and `tarfile` write shards of all sorts into a folder.
     pub fn write(&self, dir: &Path) {
         self.run("write.py", &[dir]);

@@ -35,12 +35,24 @@ pub enum Filter {
 /// The memory that frames work in, to be used again for the next one.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// The picture as it is.
+    /// The picture as it is, at the beginning of it.
     pixels: Vec<u8>,
     /// What it is drawn into next.
     spare: Vec<u8>,
     decoder: jpeg::Scratch,
     resampler: resample::Resampler,
+}
+
+impl Scratch {
+    /// Lets go of what a seldom, large picture took.
+    pub(crate) fn trim(&mut self) {
+        const MOST: usize = 64 << 20;
+        for memory in [&mut self.pixels, &mut self.spare] {
+            if memory.len() > MOST {
+                *memory = Vec::new();
+            }
+        }
+    }
 }
 
 /// What a frame is opened with.
@@ -86,7 +98,7 @@ impl<'a> Frame<'a> {
                 format: "a picture of a batch, which is l8 or rgb8",
             });
         }
-        let (jpeg, stored, turn) = decode::open(file, opening, &mut scratch.pixels)?;
+        let decode::Opened { jpeg, size: stored, turn } = decode::open(file, opening, &mut scratch.pixels)?;
         let turn = if opening.upright { turn } else { Turn::default() };
         let (width, height) = turn.size(stored);
         Ok(Frame { file, opening, jpeg, stored, turn, plan: Plan::new(width, height), scratch })
@@ -155,7 +167,8 @@ impl<'a> Frame<'a> {
     /// Those of decoding.
     pub fn pixels(&mut self) -> Result<&mut [u8], ImageError> {
         self.draw()?;
-        Ok(&mut self.scratch.pixels)
+        let size = self.check(self.width(), self.height())?;
+        Ok(room(&mut self.scratch.pixels, size))
     }
 
     /// Draws a new picture of `width` x `height` pixels. `draw` is given the pixels as they are, and memory for those of the
@@ -170,11 +183,12 @@ impl<'a> Frame<'a> {
         draw: impl FnOnce(&[u8], &mut [u8]),
     ) -> Result<(), ImageError> {
         self.draw()?;
+        let before = self.check(self.width(), self.height())?;
         let size = self.check(width, height)?;
         let Scratch { pixels, spare, .. } = &mut *self.scratch;
-        spare.resize(size, 0);
-        draw(pixels, spare);
+        draw(room(pixels, before), room(spare, size));
         std::mem::swap(pixels, spare);
+        self.stored = (width, height);
         self.plan = Plan::new(width, height);
         Ok(())
     }
@@ -203,7 +217,7 @@ impl<'a> Frame<'a> {
     }
 
     /// Draws the picture into a slot of a batch.
-    pub(crate) fn write(mut self, writer: &Writer, slot: &mut [u8]) -> Result<(), ImageError> {
+    pub(crate) fn write(&mut self, writer: &Writer, slot: &mut [u8]) -> Result<(), ImageError> {
         writer.check(self.width(), self.height(), slot)?;
         let (raster, plan, turn) = self.load()?;
         if !plan.is_done(raster) {
@@ -217,7 +231,8 @@ impl<'a> Frame<'a> {
         if turn != mirror {
             self.turn(plan, turn)?;
         }
-        writer.write(&self.scratch.pixels, turn == mirror, slot);
+        let size = self.check(self.width(), self.height())?;
+        writer.write(&self.scratch.pixels[..size], turn == mirror, slot);
         Ok(())
     }
 
@@ -239,8 +254,7 @@ impl<'a> Frame<'a> {
     fn resample(&mut self, raster: Raster, plan: Plan) -> Result<(), ImageError> {
         let size = self.check(plan.kept.width, plan.kept.height)?;
         let Scratch { pixels, spare, resampler, .. } = &mut *self.scratch;
-        spare.resize(size, 0);
-        resampler.draw(pixels, raster, plan, self.opening.mode, spare)?;
+        resampler.draw(pixels, raster, plan, self.opening.mode, room(spare, size))?;
         std::mem::swap(pixels, spare);
         Ok(())
     }
@@ -253,8 +267,7 @@ impl<'a> Frame<'a> {
         let bytes = self.check(size.0, size.1)?;
         let channels = self.channels();
         let Scratch { pixels, spare, .. } = &mut *self.scratch;
-        spare.resize(bytes, 0);
-        turn.draw(pixels, size, channels, spare);
+        turn.draw(pixels, size, channels, room(spare, bytes));
         std::mem::swap(pixels, spare);
         Ok(())
     }
@@ -278,6 +291,14 @@ impl Raster {
     fn size(self) -> (u32, u32) {
         (self.part.width.div_ceil(self.shrink), self.part.height.div_ceil(self.shrink))
     }
+}
+
+/// Memory for so many bytes, with anything in it. It does not become less, so that it need not be cleared again.
+pub(in crate::image) fn room(memory: &mut Vec<u8>, size: usize) -> &mut [u8] {
+    if memory.len() < size {
+        memory.resize(size, 0);
+    }
+    &mut memory[..size]
 }
 
 impl fmt::Debug for Frame<'_> {

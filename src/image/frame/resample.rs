@@ -22,6 +22,8 @@ impl Resampler {
     ) -> Result<(), ImageError> {
         let kind = if mode.channels() == 1 { PixelType::U8 } else { PixelType::U8x3 };
         let (width, height) = raster.size();
+        let size = width as usize * height as usize * mode.channels();
+        let from = from.get(..size).unwrap_or(from);
         let from = ImageRef::new(width, height, from, kind).map_err(failed)?;
         let mut to = Image::from_slice_u8(plan.kept.width, plan.kept.height, to, kind).map_err(failed)?;
 

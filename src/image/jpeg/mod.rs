@@ -80,7 +80,7 @@ pub(super) fn decode(
 /// Whether a file has an end marker that belongs to no segment, such as that of an embedded preview.
 fn ends(file: &[u8]) -> bool {
     let mut rest = file;
-    while let Some(at) = rest.iter().position(|byte| *byte == 0xff) {
+    while let Some(at) = memchr::memchr(0xff, rest) {
         rest = &rest[at + 1..];
         match rest {
             [0xd9, ..] => return true,

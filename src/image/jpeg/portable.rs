@@ -8,7 +8,7 @@ use super::{Ask, Headers};
 use crate::image::ImageError;
 use crate::image::convert::rechannel;
 use crate::image::decode::{check, decode_error};
-use crate::image::frame::{Raster, Rect};
+use crate::image::frame::{Raster, Rect, room};
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
@@ -50,8 +50,9 @@ pub(super) fn decode(
     // Both are numbers of 16 bits in the file.
     let (width, height) = (width as u32, height as u32);
     let size = check(width, height, channels, limit)?;
-    to.resize(size, 0);
-    decoder.decode_into(to).map_err(decode_error)?;
-    rechannel(to, channels, ask.channels);
+    let pixels = size / channels;
+    let to = room(to, pixels * channels.max(ask.channels));
+    decoder.decode_into(&mut to[..size]).map_err(decode_error)?;
+    rechannel(to, pixels, channels, ask.channels);
     Ok(Raster { shrink: 1, part: Rect::all(width, height) })
 }

@@ -10,7 +10,7 @@ use super::{Ask, Headers};
 use crate::image::ImageError;
 use crate::image::convert::{cmyk, rechannel};
 use crate::image::decode::check;
-use crate::image::frame::{Raster, Rect};
+use crate::image::frame::{Raster, Rect, room};
 use std::ffi::{CStr, c_int, c_uint};
 use std::ptr::NonNull;
 use turbojpeg_sys as tj;
@@ -113,7 +113,8 @@ impl Handle {
         };
 
         let size = check(region.width, region.height, channels, limit)?;
-        to.resize(size, 0);
+        let pixels = size / channels;
+        let to = room(to, pixels * channels.max(ask.channels));
         // SAFETY: the instance is alive, and the file is as long as it says, and has not changed since its header was
         // read. `to` has room for the region of pixels of `format`, without gaps between the rows: the region is in
         // the picture at that scale, or is all of it.
@@ -123,9 +124,9 @@ impl Handle {
             return Err(self.error());
         }
         if channels == 4 {
-            cmyk(to);
+            cmyk(&mut to[..size]);
         }
-        rechannel(to, channels.min(3), ask.channels);
+        rechannel(to, pixels, channels.min(3), ask.channels);
         Ok(Raster { shrink, part: unscaled(region, shrink, width, height) })
     }
 

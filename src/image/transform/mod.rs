@@ -1,5 +1,21 @@
 //! What is done to pictures between file and batch, under the names of torchvision.
 
+mod auto;
+mod color;
+mod crop;
+mod erase;
+mod flip;
+mod options;
+#[cfg(test)]
+mod statistics;
+
+pub use auto::{RandAugment, TrivialAugmentWide};
+pub use color::{ColorJitter, RandomGrayscale};
+pub use crop::{CenterCrop, RandomCrop, RandomResizedCrop, Resize};
+pub use erase::RandomErasing;
+pub use flip::RandomHorizontalFlip;
+pub use options::Size;
+
 use super::frame::{Frame, Opening, Scratch};
 use super::{Image, ImageMode};
 use crate::Result;

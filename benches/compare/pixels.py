@@ -1,0 +1,313 @@
+"""From shards to batches of pixels, documents and tokens: this crate and what others use, in interleaved rounds.
+
+    apt install g++ pkg-config libopencv-dev libturbojpeg0-dev ffmpeg     # for FFCV, which is built, and SPDL
+    pip install -r benches/compare/pixels-requirements.txt                # 8 GB with what torch brings
+    python benches/compare/pixels.py [--rounds 3] [--data DIRECTORY] [--plot FILE.svg]
+    python benches/compare/pixels.py --limits [--data DIRECTORY]          # what decoders reach alone
+
+The tasks, from local shards in the page cache, with 1 and 2 threads:
+
+    imagenet  JPEG of about 500 x 375 and 91 KB, RandomResizedCrop to 224, flip, normalised f32 in planes, batches of 64
+    cifar     32 x 32 PNG, padded by 4, RandomCrop to 32, flip, normalised f32 in planes, batches of 128
+    json      documents of 1 KB as bytes, batches of 256
+    tokens    arrays of 1,024 16-bit tokens, batches of 64
+
+Peers that are not installed are left out. A peer runs in a process of its own, and its imports, its compilation and its first
+epoch (or its first seconds) are not held against it; of this crate's programs the whole life is counted. CPU time and memory are
+those of a process and its children, pages that they share counted once.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pixels_data as data
+import pixels_peers as peers
+
+ROOT = Path(__file__).resolve().parents[2]
+# Name: the function, and its tasks.
+PEERS = {
+    "Python webdataset": (peers.webdataset, ["imagenet", "cifar", "json", "tokens"]),
+    "tf.data": (peers.tf_data, ["imagenet", "cifar", "json", "tokens"]),
+    "DALI": (peers.dali, ["imagenet", "cifar", "json", "tokens"]),
+    "FFCV": (peers.ffcv, ["imagenet"]),
+    "SPDL": (peers.spdl, ["imagenet", "cifar", "json", "tokens"]),
+    "datago": (peers.datago, ["imagenet", "cifar"]),
+}
+# Name: what cargo is told besides.
+OURS = {"shardstream": [], "shardstream, turbojpeg": ["--features", "turbojpeg"]}
+# How many times the shards are read: enough for the fastest to run for seconds. Peers stop after SECONDS if that is earlier.
+PASSES = {"imagenet": 4, "cifar": 4, "json": 20, "tokens": 40}
+SECONDS = 10
+WARMUP_SECONDS = 3
+
+
+def children(pid="self"):
+    """The processes that a process has started, and theirs, without servers that are no part of a peer."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        for child in (thread / "children").read_text().split():
+            if int(child) not in peers.SERVERS:
+                yield child
+                yield from children(child)
+
+
+def cpu_seconds():
+    """CPU seconds so far, those of living children included."""
+    seconds = time.process_time()
+    for child in children():
+        user, system = Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+        seconds += (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return seconds
+
+
+def peak_megabytes():
+    """What all processes hold now, shared pages once, and what each has held beyond that at its peak."""
+    field = lambda pid, file, name: int(Path(f"/proc/{pid}/{file}").read_text().split(f"\n{name}:")[1].split()[0])
+    kilobytes = 0
+    for pid in ["self", *children()]:
+        above = field(pid, "status", "VmHWM") - field(pid, "status", "VmRSS")
+        kilobytes += field(pid, "smaps_rollup", "Pss") + above
+    return kilobytes / 1024
+
+
+def check(batch, task):
+    """Ends the run if a batch is not what the task asks for."""
+    if task == "json":
+        assert len(batch) == peers.BATCH[task], f"{len(batch)} documents"
+        return
+    import numpy
+
+    array = numpy.asarray(batch)
+    assert array.shape == peers.SHAPE[task], f"{array.shape}"
+    if task == "tokens":
+        assert array.dtype == numpy.uint16 and 1000 < array.max() < data.VOCABULARY, f"{array.dtype} to {array.max()}"
+    else:
+        mean, deviation = array.mean(), array.std()
+        assert array.dtype == numpy.float32 and abs(mean) < 1 and 0.5 < deviation < 1.5, f"{array.dtype}, {mean} ± {deviation}"
+
+
+def run_peer(name, task, directory, threads, passes):
+    """Runs a peer in this process, and prints what it did."""
+    function, _ = PEERS[name]
+    batches = function(task, directory, threads)
+    try:
+        check(next(batches), task)
+    except ImportError as error:
+        print(json.dumps({"missing": str(error)}))
+        return
+    epoch = -(-data.samples(task) // peers.BATCH[task])
+    until = time.perf_counter() + WARMUP_SECONDS
+    for _ in range(epoch):
+        next(batches)
+        if time.perf_counter() > until:
+            break
+    cpu, wall = cpu_seconds(), time.perf_counter()
+    for count in range(1, passes * epoch + 1):
+        batch = next(batches)
+        if time.perf_counter() > wall + SECONDS:
+            break
+    wall, cpu, rss = time.perf_counter() - wall, cpu_seconds() - cpu, peak_megabytes()
+    check(batch, task)
+    found = {"samples": count * peers.BATCH[task], "wall_s": round(wall, 3), "cpu_s": round(cpu, 3), "rss_mb": round(rss)}
+    print(json.dumps(found), flush=True)
+    batches.close()
+    os._exit(0)  # Not all of them end their threads.
+
+
+def build(variant):
+    """Returns the path of the program that cargo makes, every variant in a target directory of its own."""
+    directory = ROOT / "target" / ("pixels-" + variant.replace(", ", "-"))
+    command = ["cargo", "build", "--release", "--message-format=json", "--example", "pixels", "--target-dir", str(directory)]
+    process = subprocess.run([*command, *OURS[variant]], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    return [path for message in map(json.loads, process.stdout.splitlines()) if (path := message.get("executable"))][-1]
+
+
+def readers():
+    """Functions that make the command for a task and a number of threads, by name; none where the task is not theirs."""
+
+    def ours(program):
+        return lambda task, threads: [
+            program, task, data.pattern(options.data, task), "--threads", str(threads), "--passes", str(PASSES[task])
+        ]
+
+    def peer(name, tasks):
+        return lambda task, threads: task in tasks and [
+            options.python, __file__, "--peer", name, "--task", task, "--threads", str(threads), "--data", options.data
+        ]
+
+    programs = dict(given.split("=", 1) for given in options.program)
+    found = {variant: ours(programs.get(variant) or build(variant)) for variant in options.variants}
+    return found | {name: peer(name, PEERS[name][1]) for name in options.peers}
+
+
+def measure(command, reader):
+    """Samples, wall seconds, CPU seconds and peak megabytes; none if the reader is not installed."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    lines = process.stdout.read().splitlines()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = status
+    if status != 0 or not lines:
+        sys.exit(f"{command} failed")
+    found = json.loads(lines[-1])
+    if "missing" in found:
+        return None
+    if reader in OURS:
+        found["cpu_s"] = usage.ru_utime + usage.ru_stime
+    return found["samples"], found["wall_s"], found["cpu_s"], found["rss_mb"]
+
+
+def warm(task):
+    """Brings the files of a task into the page cache."""
+    for path in Path(options.data).glob(f"{task}*"):
+        with open(path, "rb", buffering=0) as file:
+            while file.read(1 << 20):
+                pass
+
+
+def compare(commands):
+    """The medians of all rounds, by task, threads and reader: samples per second, CPU seconds per sample, peak megabytes; none for
+    what is not installed."""
+    runs = {}
+    for number in range(options.rounds):
+        for task in options.tasks:
+            warm(task)
+            for threads in options.threads:
+                for reader, make in commands.items():
+                    if not (command := make(task, threads)) or runs.get((task, threads, reader), []) is None:
+                        continue
+                    print(f"round {number + 1} of {options.rounds}: {task}, threads: {threads}, {reader}", file=sys.stderr)
+                    run = measure(command, reader)
+                    if run is None:
+                        runs[task, threads, reader] = None
+                        continue
+                    samples, wall, cpu, rss = run
+                    runs.setdefault((task, threads, reader), []).append((samples / wall, cpu / samples, rss))
+    return {key: run and [statistics.median(column) for column in zip(*run)] for key, run in runs.items()}
+
+
+def table(results):
+    lines = [
+        "| task | threads | reader | samples per CPU-second | CPU s per 1,000 | samples/s | peak RSS, MB | × best peer |",
+        "|---|--:|---|--:|--:|--:|--:|--:|",
+    ]
+    for (task, threads, reader), result in results.items():
+        if result is None:
+            lines.append(f"| {task} | {threads} | {reader} | not installed | | | | |")
+            continue
+        others = [run[1] for (a, b, name), run in results.items() if (a, b) == (task, threads) and name in PEERS and run]
+        rate, cpu, rss = result
+        ratio = f"{min(others) / cpu:.2f}" if others else ""
+        row = [task, str(threads), reader, f"{1 / cpu:,.0f}", f"{cpu * 1000:.4g}", f"{rate:,.0f}", f"{rss:,.0f}", ratio]
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def plot(results, file):
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.fonttype"] = "none"
+    from matplotlib import pyplot, ticker
+
+    threads = options.threads[0]
+    count = len(options.tasks)
+    figure, axes = pyplot.subplots(1, count, figsize=(3.2 * count, 2.6), layout="constrained", squeeze=False)
+    for axis, task in zip(axes[0], options.tasks):
+        rates = {name: 1 / run[1] for (a, b, name), run in results.items() if (a, b) == (task, threads) and run}
+        bars = axis.barh(list(rates), list(rates.values()), color=["#2a6f97" if name in OURS else "#b0b0b0" for name in rates])
+        axis.bar_label(bars, labels=[f" {rate:,.0f}" for rate in rates.values()], fontsize=8)
+        axis.set(xlim=(0, max(rates.values()) * 1.35), title=task)
+        axis.xaxis.set_major_locator(ticker.MaxNLocator(3))
+        axis.xaxis.set_major_formatter(ticker.EngFormatter())
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.invert_yaxis()
+    figure.supxlabel(f"samples per CPU-second, threads: {threads}", fontsize=9)
+    figure.savefig(file)
+
+
+def limits():
+    """What decoders reach that do nothing else, on one core: images per CPU-second."""
+    import io
+
+    contents = [sample["jpg"] for sample in data.read(options.data, "imagenet")]
+    print(f"{len(contents):,} pictures of {statistics.mean(map(len, contents)) / 1000:.1f} KB", end="\n\n")
+
+    def simplejpeg():
+        import simplejpeg
+
+        return simplejpeg.decode_jpeg
+
+    def pillow():
+        from PIL import Image
+
+        return lambda content: Image.open(io.BytesIO(content)).load()
+
+    def opencv():
+        import cv2
+        import numpy
+
+        cv2.setNumThreads(1)
+        return lambda content: cv2.imdecode(numpy.frombuffer(content, numpy.uint8), cv2.IMREAD_COLOR)
+
+    print("| full decode of JPEG, one core | images per CPU-second |\n|---|--:|")
+    for name, make in {"libjpeg-turbo (simplejpeg)": simplejpeg, "Pillow": pillow, "OpenCV": opencv}.items():
+        try:
+            decode = make()
+        except ImportError:
+            print(f"| {name} | not installed |")
+            continue
+        rates = []
+        for _ in range(options.rounds):
+            begun = time.process_time()
+            for content in contents:
+                decode(content)
+            rates.append(len(contents) / (time.process_time() - begun))
+        print(f"| {name} | {statistics.median(rates):,.0f} |")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--data", help="where the shards are kept (2 GB); a temporary directory unless given")
+    parser.add_argument("--plot", help="draw a bar chart of the first number of threads into this file")
+    parser.add_argument("--limits", action="store_true", help="measure decoders alone")
+    parser.add_argument("--tasks", nargs="*", choices=data.SHARDS, default=list(data.SHARDS))
+    parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS))
+    parser.add_argument("--variants", nargs="*", choices=OURS, default=list(OURS), help="of this crate")
+    parser.add_argument("--program", action="append", default=[], metavar="VARIANT=PATH", help="one that is built already")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter with the peers")
+    parser.add_argument("--write", metavar="DIRECTORY", help="write the shards and end")
+    parser.add_argument("--peer", choices=PEERS, help="run one peer on one task and end")
+    parser.add_argument("--task", choices=data.SHARDS, default="imagenet", help="for --peer")
+    parser.add_argument("--passes", type=int, help="for --peer")
+    return parser.parse_args()
+
+
+def main():
+    if options.write:
+        return data.write(options.write)
+    if options.peer:
+        passes = options.passes or PASSES[options.task]
+        return run_peer(options.peer, options.task, options.data, options.threads[0], passes)
+    with tempfile.TemporaryDirectory() as temporary:
+        options.data = os.path.abspath(options.data or temporary)
+        # In a process of its own, as it leaves a lot in memory.
+        subprocess.run([options.python, __file__, "--write", options.data], check=True)
+        if options.limits:
+            return limits()
+        results = compare(readers())
+    print(table(results))
+    if options.plot:
+        plot(results, options.plot)
+
+
+if __name__ == "__main__":
+    options = arguments()
+    main()

@@ -1,0 +1,75 @@
+//! What becomes of the time between a JPEG and a batch: decoding, the part that is wanted of it, its size, its numbers.
+//!
+//! Each line does what the one before it does, and one thing more.
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use shardstream::codec::DType;
+use shardstream::collate::{Columns, ImageColumn};
+use shardstream::image::{Filter, Frame, Layout};
+use shardstream::prelude::*;
+use shardstream::{Result, Rng};
+use std::hint::black_box;
+
+const WIDTH: u32 = 500;
+const HEIGHT: u32 = 375;
+/// So many pictures make a batch.
+const BATCH: usize = 16;
+
+/// About 90 KB, as photographs of this size have: shapes, and grain over them.
+fn jpeg() -> Vec<u8> {
+    let mut rng = Rng::new(7, 0, 0);
+    let mut pixels = Vec::new();
+    for (y, x) in (0..HEIGHT).flat_map(|y| (0..WIDTH).map(move |x| (f64::from(y), f64::from(x)))) {
+        let shape = (x / 40.0).sin() * (y / 30.0).cos() * 60.0
+            + if (x / 90.0).fract() > (y / 70.0).fract() { 40.0 } else { -20.0 };
+        for channel in 0..3 {
+            let grain = (rng.unit() - 0.5) * 26.0;
+            pixels.push((120.0 + shape + f64::from(channel) * 15.0 + grain).clamp(0.0, 255.0) as u8);
+        }
+    }
+    let image = Image::new(ImageMode::Rgb8, WIDTH, HEIGHT, pixels).expect("they fill it");
+    image.to_jpeg(90).expect("it can be encoded")
+}
+
+/// The part of the picture that RandomResizedCrop takes on the average.
+fn window(frame: &mut Frame<'_>, _: &mut Rng) -> Result<()> {
+    frame.crop(70, 50, 360, 270)?;
+    Ok(())
+}
+
+fn resized(frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
+    window(frame, rng)?;
+    frame.resize(224, 224, Filter::Bilinear)?;
+    frame.flip_horizontal();
+    Ok(())
+}
+
+fn image(c: &mut Criterion) {
+    let file = jpeg();
+    let samples: Vec<Sample> =
+        (0..BATCH).map(|n| Sample::new(n.to_string()).with("jpg", file.clone())).collect();
+    let whole = ImageColumn::new("jpg", WIDTH, HEIGHT);
+    let part = ImageColumn::new("jpg", 360, 270).then(window);
+    let small = || ImageColumn::new("jpg", 224, 224).then(resized);
+    let planar = small().layout(Layout::Chw);
+    let float =
+        small().layout(Layout::Chw).dtype(DType::F32).normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
+    let mut group = c.benchmark_group(format!("JPEG of {} KB", file.len() >> 10));
+    group.throughput(Throughput::Elements(BATCH as u64)).sample_size(20);
+    for (name, column) in [
+        ("1 decoded", whole),
+        ("2 a window of 360 x 270", part),
+        ("3 resized to 224", small()),
+        ("4 in planes", planar),
+        ("5 normalized f32", float),
+    ] {
+        let columns = Columns::new().with("image", column);
+        group.bench_function(name, |b| {
+            b.iter(|| columns.collate(black_box(samples.clone())).expect("it is sound"))
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, image);
+criterion_main!(benches);

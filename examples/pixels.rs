@@ -1,0 +1,94 @@
+//! From shards to batches that a device can take, and what that costs: CPU time, memory, samples per second.
+//!
+//! ```text
+//! cargo run --release --example pixels -- imagenet 'data/imagenet-{00..15}.tar' --threads 2 --passes 3
+//! ```
+//!
+//! | task | what is in the shards | what becomes of it |
+//! |---|---|---|
+//! | `imagenet` | `jpg`, `cls` | RandomResizedCrop 224, flip, normalised `f32`, NCHW, batches of 64 |
+//! | `cifar` | `png` of 32 x 32, `cls` | 4 pixels of padding, random crop, flip, normalised `f32`, NCHW, batches of 128 |
+//! | `json` | `json` | the bytes of the documents, one after the other, in batches of 64 |
+//! | `tokens` | `npy` of 1024 `uint16` | `i32[64, 1024]` |
+//!
+//! It prints a line of JSON. `benches/compare/pixels.py` runs it beside other loaders.
+
+use cpu_time::ProcessTime;
+use shardstream::codec::DType;
+use shardstream::collate::{Columns, ImageColumn, Scalar};
+use shardstream::image::{Layout, RandomCrop, RandomHorizontalFlip, RandomResizedCrop};
+use shardstream::prelude::*;
+use std::error::Error;
+use std::time::Instant;
+
+const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
+const DEVIATION: [f32; 3] = [0.229, 0.224, 0.225];
+
+/// Columns, and the size of batches.
+fn columns(task: &str) -> Result<(Columns, usize), Box<dyn Error>> {
+    let image = |field, size| {
+        let image = ImageColumn::new(field, size, size).layout(Layout::Chw).dtype(DType::F32);
+        image.normalize(MEAN, DEVIATION)
+    };
+    let label = Scalar::<i64>::new("cls");
+    Ok(match task {
+        "imagenet" => {
+            let crop = RandomResizedCrop::new(224)?;
+            let image = image("jpg", 224).then(crop).then(RandomHorizontalFlip::new(0.5)?);
+            (Columns::new().with("image", image).with("label", label), 64)
+        }
+        "cifar" => {
+            let crop = RandomCrop::new(32)?.padding(4);
+            let image = image("png", 32).then(crop).then(RandomHorizontalFlip::new(0.5)?);
+            (Columns::new().with("image", image).with("label", label), 128)
+        }
+        other => return Err(format!("{other} is none of imagenet, cifar, json, tokens").into()),
+    })
+}
+
+/// The peak of the memory that the process had, in megabytes, where the system tells.
+fn peak_megabytes() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let usage = "usage: pixels imagenet|cifar|json|tokens PATTERN [--threads N] [--passes N]";
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [task, pattern, options @ ..] = &arguments[..] else { return Err(usage.into()) };
+    let (mut threads, mut passes) = (1, 1);
+    for option in options.chunks(2) {
+        match option {
+            [name, value] if name == "--threads" => threads = value.parse()?,
+            [name, value] if name == "--passes" => passes = value.parse()?,
+            _ => return Err(usage.into()),
+        }
+    }
+    let (columns, batch) = columns(task)?;
+    let dataset = Dataset::builder(pattern.as_str()).shuffle_shards(true).build()?;
+    let loader = Loader::builder(dataset).threads(threads).batch(batch).collate(columns);
+
+    let (begun, cpu) = (Instant::now(), ProcessTime::now());
+    let (mut samples, mut bytes) = (0, 0);
+    for epoch in 0..passes {
+        for batch in loader.epoch(epoch) {
+            let batch = batch?;
+            samples += batch.len();
+            bytes += batch.iter().map(|(_, tensor)| tensor.size()).sum::<usize>();
+        }
+    }
+    let (wall, cpu) = (begun.elapsed().as_secs_f64(), cpu.elapsed().as_secs_f64());
+    let report = serde_json::json!({
+        "task": task,
+        "variant": if cfg!(feature = "turbojpeg") { "turbojpeg" } else { "default" },
+        "threads": threads,
+        "samples": samples,
+        "bytes": bytes,
+        "wall_s": wall,
+        "cpu_s": cpu,
+        "rss_mb": peak_megabytes(),
+    });
+    println!("{report}");
+    Ok(())
+}

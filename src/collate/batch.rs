@@ -1,0 +1,120 @@
+//! A batch as tensors.
+
+use crate::error::{ErrorKind, Result};
+use crate::state::State;
+use crate::tensor::Tensor;
+use std::fmt;
+use std::ops::Index;
+use std::sync::Arc;
+
+/// The tensors of one step by name, as [`Columns`](super::Columns) make them.
+///
+/// Where the batch is padded, only the first [`valid`](TensorBatch::valid) rows are samples, and the others are copies of
+/// the last one.
+pub struct TensorBatch {
+    names: Arc<[Arc<str>]>,
+    /// None where one was taken out.
+    tensors: Vec<Option<Tensor>>,
+    rows: usize,
+    valid: usize,
+    state: Option<State>,
+}
+
+impl TensorBatch {
+    pub(super) fn new(names: Arc<[Arc<str>]>, tensors: Vec<Tensor>, rows: usize, valid: usize) -> Self {
+        TensorBatch { names, tensors: tensors.into_iter().map(Some).collect(), rows, valid, state: None }
+    }
+
+    /// Says where a job stands after this batch.
+    pub(crate) fn at(self, state: State) -> Self {
+        TensorBatch { state: Some(state), ..self }
+    }
+
+    /// How many rows there are: the first axis of all tensors of a fixed shape.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether there is no row.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// How many rows are samples: all, unless the batch is padded.
+    #[must_use]
+    pub fn valid(&self) -> usize {
+        self.valid
+    }
+
+    /// For every row whether it is a sample.
+    #[must_use]
+    pub fn mask(&self) -> impl ExactSizeIterator<Item = bool> + use<> {
+        let valid = self.valid;
+        (0..self.rows).map(move |at| at < valid)
+    }
+
+    /// Where the job stands when this batch has been consumed; none for batches that are not a [loader](crate::Loader)'s.
+    #[must_use]
+    pub fn state(&self) -> Option<&State> {
+        self.state.as_ref()
+    }
+
+    /// A tensor.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingField`] when there is none of that name.
+    pub fn tensor(&self, name: &str) -> Result<&Tensor> {
+        self.find(name).and_then(|at| self.tensors[at].as_ref()).ok_or_else(|| self.missing(name))
+    }
+
+    /// A tensor to be changed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingField`] when there is none of that name.
+    pub fn tensor_mut(&mut self, name: &str) -> Result<&mut Tensor> {
+        let missing = self.missing(name);
+        self.find(name).and_then(|at| self.tensors[at].as_mut()).ok_or(missing)
+    }
+
+    /// Takes a tensor out.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingField`] when there is none of that name, or it was taken.
+    pub fn take(&mut self, name: &str) -> Result<Tensor> {
+        let missing = self.missing(name);
+        self.find(name).and_then(|at| self.tensors[at].take()).ok_or(missing)
+    }
+
+    /// All tensors with their names, in the order of the columns.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        self.names.iter().zip(&self.tensors).filter_map(|(name, tensor)| Some((&**name, tensor.as_ref()?)))
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|known| **known == *name)
+    }
+
+    fn missing(&self, name: &str) -> crate::Error {
+        let present: Vec<&str> = self.iter().map(|(name, _)| name).collect();
+        ErrorKind::MissingField { wanted: name.into(), present: present.join(", ") }.into()
+    }
+}
+
+/// # Panics
+/// When there is no such tensor; see [`TensorBatch::tensor`].
+impl Index<&str> for TensorBatch {
+    type Output = Tensor;
+
+    fn index(&self, name: &str) -> &Tensor {
+        self.tensor(name).unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+impl fmt::Debug for TensorBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TensorBatch({} of {} rows valid) ", self.valid, self.rows)?;
+        f.debug_map().entries(self.iter().map(|(name, tensor)| (name, tensor.to_string()))).finish()
+    }
+}

@@ -1,0 +1,227 @@
+//! What goes into which tensor.
+
+use super::batch::TensorBatch;
+use super::rows::Collator;
+use crate::error::{ErrorKind, Result};
+use crate::sample::array::byte_len;
+use crate::sample::{ArrayError, DType, Element, Sample};
+use bytemuck::{CheckedBitPattern, NoUninit};
+use bytes::{Bytes, BytesMut};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A tensor of a batch, as it is for one sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Output {
+    /// What stands behind the column's name: nothing for its main output, else `.lengths`, say.
+    pub suffix: &'static str,
+    /// The type of the numbers.
+    pub dtype: DType,
+    /// How many of them a sample has.
+    pub shape: Shape,
+}
+
+/// How many numbers a sample has in a tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Shape {
+    /// Always as many: the batch's tensor has this shape behind the axis of the samples. No axis is one number.
+    Fixed(Vec<usize>),
+    /// As many as it has. Those of all samples stand one after the other in the tensor; another one, with `.offsets` behind
+    /// its name, says where each begins: `int64[samples + 1]`, in numbers, from 0 to the length of the first tensor.
+    Ragged,
+}
+
+impl Output {
+    /// The main output of a column, of a fixed shape.
+    #[must_use]
+    pub fn fixed(dtype: DType, shape: impl Into<Vec<usize>>) -> Self {
+        Output { suffix: "", dtype, shape: Shape::Fixed(shape.into()) }
+    }
+
+    /// The main output of a column, of any length.
+    #[must_use]
+    pub fn ragged(dtype: DType) -> Self {
+        Output { suffix: "", dtype, shape: Shape::Ragged }
+    }
+
+    /// With something behind the column's name.
+    #[must_use]
+    pub fn named(self, suffix: &'static str) -> Self {
+        Output { suffix, ..self }
+    }
+
+    /// The bytes that a sample takes; none for a ragged one, or where no memory has room for them.
+    pub(super) fn size(&self) -> Option<usize> {
+        match &self.shape {
+            Shape::Fixed(shape) => byte_len(shape, self.dtype.size()),
+            Shape::Ragged => None,
+        }
+    }
+}
+
+/// The place of a sample in one tensor.
+#[derive(Debug)]
+pub struct Cell {
+    pub(super) dtype: DType,
+    pub(super) content: Content,
+}
+
+#[derive(Debug)]
+pub(super) enum Content {
+    /// Of a fixed size.
+    Slot(BytesMut),
+    /// Of any size.
+    Piece(Bytes),
+}
+
+impl Cell {
+    /// The bytes of a slot, aligned for the numbers. They hold what an earlier batch left in them: write all of them. Empty
+    /// where the output is ragged.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        match &mut self.content {
+            Content::Slot(slot) => slot,
+            Content::Piece(_) => &mut [],
+        }
+    }
+
+    /// The numbers of a slot. They hold what an earlier batch left in them: write all of them. Empty where the output is
+    /// ragged.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Array`] when the output is of another type.
+    pub fn numbers<T: Element + CheckedBitPattern + NoUninit>(&mut self) -> Result<&mut [T]> {
+        let other = ArrayError::Type { wanted: T::DTYPE, found: self.dtype };
+        if T::DTYPE != self.dtype {
+            return Err(other.into());
+        }
+        bytemuck::checked::try_cast_slice_mut(self.bytes()).map_err(|_| other.into())
+    }
+
+    /// Sets the content of a ragged output: whole numbers in the machine's byte order. It is copied when the batch is
+    /// complete. Nothing happens where the output has a fixed shape.
+    pub fn put(&mut self, numbers: impl Into<Bytes>) {
+        if let Content::Piece(piece) = &mut self.content {
+            *piece = numbers.into();
+        }
+    }
+}
+
+/// What makes a tensor of a batch, or several: what this module has, or a type of your own.
+///
+/// ```
+/// use shardstream::collate::{Cell, Column, Columns, Output};
+/// use shardstream::codec::DType;
+/// use shardstream::{Result, Sample};
+///
+/// /// How many bytes the fields of a sample take.
+/// struct Size;
+///
+/// impl Column for Size {
+///     fn outputs(&self) -> Vec<Output> {
+///         vec![Output::fixed(DType::U64, [])]
+///     }
+///
+///     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
+///         cells[0].numbers::<u64>()?.fill(sample.size() as u64);
+///         Ok(())
+///     }
+/// }
+///
+/// let columns = Columns::new().with("size", Size);
+/// let samples = [Sample::new("a").with("bin", b"123"), Sample::new("b").with("bin", b"")];
+/// let batch = columns.collate(samples)?;
+/// assert_eq!(batch["size"].as_slice::<u64>()?, [3, 0]);
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+pub trait Column: Send + Sync {
+    /// The tensors that it makes. It is asked once.
+    fn outputs(&self) -> Vec<Output>;
+
+    /// Writes the place of a sample in each of them. Random numbers come from [`sample.rng(seed)`](Sample::rng).
+    ///
+    /// # Errors
+    /// Whatever keeps the sample from being used: it comes out in the sample's turn, and the batch is one shorter.
+    fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()>;
+}
+
+/// The tensors of a batch by name, and what fills them.
+#[derive(Clone, Default)]
+pub struct Columns {
+    pub(super) columns: Vec<(Arc<dyn Column>, Range<usize>)>,
+    pub(super) outputs: Vec<Output>,
+    pub(super) names: Vec<Arc<str>>,
+    pub(super) seed: Option<u64>,
+}
+
+impl Columns {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Columns::default()
+    }
+
+    /// Adds a column under a name.
+    #[must_use]
+    pub fn with(mut self, name: &str, column: impl Column + 'static) -> Self {
+        let outputs = column.outputs();
+        let begin = self.outputs.len();
+        self.names.extend(outputs.iter().map(|output| Arc::from(format!("{name}{}", output.suffix))));
+        self.outputs.extend(outputs);
+        self.columns.push((Arc::new(column), begin..self.outputs.len()));
+        self
+    }
+
+    /// The seed of what is random in the columns. Default: that of the dataset.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Makes a batch of samples: for pipelines without a [loader](crate::Loader), on this thread.
+    ///
+    /// # Errors
+    /// The first of a sample, and [`ErrorKind::Config`] for columns that make no sense, such as two of one name.
+    pub fn collate(&self, samples: impl IntoIterator<Item = Sample>) -> Result<TensorBatch> {
+        self.check()?;
+        let samples: Vec<Sample> = samples.into_iter().collect();
+        let collator = Collator::new(self.clone(), samples.len());
+        let mut seats = collator.seats();
+        let row = |sample: &Sample| collator.row(sample, self.seed.unwrap_or(0), seats.next_seat());
+        let rows = samples.iter().map(row).collect::<Result<_>>()?;
+        collator.batch(rows, samples.len())
+    }
+
+    /// Whether the columns make sense.
+    pub(crate) fn check(&self) -> Result<()> {
+        let config = |what: String| Err(ErrorKind::Config(what).into());
+        for (at, (name, output)) in self.names.iter().zip(&self.outputs).enumerate() {
+            let offsets = |name: &str| format!("{name}.offsets");
+            let taken =
+                |other: &Arc<str>| other == name || **other == *offsets(name) || *offsets(other) == **name;
+            if self.names[..at].iter().any(taken) {
+                return config(format!("two tensors with the name {name:?}: name the columns differently"));
+            }
+            if output.shape != Shape::Ragged && output.size().is_none() {
+                return config(format!("the tensor {name:?} is larger than any memory"));
+            }
+        }
+        if self.columns.is_empty() {
+            return config("batches without columns: add at least one with `Columns::with`".into());
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Columns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |output: &Output| match &output.shape {
+            Shape::Fixed(shape) => format!("{}{shape:?}", output.dtype),
+            Shape::Ragged => format!("{}[..]", output.dtype),
+        };
+        f.debug_map().entries(self.names.iter().zip(self.outputs.iter().map(shown))).finish()
+    }
+}

@@ -1,0 +1,187 @@
+//! Pictures, from files to slots.
+
+use super::column::{Cell, Column, Output};
+use crate::error::{Error, ErrorKind, Result};
+use crate::image::{Frame, ImageMode, Layout, Opening, Scratch, Transform, Transforms, Writer};
+use crate::sample::{DType, Sample, Value};
+use std::cell::RefCell;
+
+/// A column of pictures: a field's file is decoded, transformed and written into its slot.
+///
+/// No more of a JPEG is decoded than the part that the transforms leave, and where it is resized to less than half of its
+/// size, at a scale of 1/2, 1/4 or 1/8 (with the feature `turbojpeg`). Transforms draw their random numbers from the seed,
+/// the epoch and the sample; all picture columns of a sample draw the same ones, so that a picture and its mask are cropped
+/// alike by the same transforms.
+///
+/// The default is `u8[height, width, 3]`, with numbers from 0 to 255.
+///
+/// ```
+/// use shardstream::codec::DType;
+/// use shardstream::collate::{Columns, ImageColumn};
+/// use shardstream::image::{Image, ImageMode, Layout};
+/// use shardstream::Sample;
+///
+/// let column = ImageColumn::new("jpg;png", 2, 1)
+///     .layout(Layout::Chw)
+///     .dtype(DType::F32)
+///     .normalize([0.5, 0.5, 0.5], [0.5, 0.5, 0.5]);
+/// let png = Image::new(ImageMode::Rgb8, 2, 1, vec![255, 255, 255, 0, 0, 0])?.to_png()?;
+/// let batch = Columns::new().with("image", column).collate([Sample::new("0001").with("png", png)])?;
+/// assert_eq!(batch["image"].shape(), [1, 3, 1, 2]);
+/// assert_eq!(batch["image"].as_slice::<f32>()?, [1., -1., 1., -1., 1., -1.]);
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct ImageColumn {
+    field: String,
+    size: (u32, u32),
+    transforms: Transforms,
+    layout: Layout,
+    dtype: DType,
+    normalize: Option<(Vec<f32>, Vec<f32>)>,
+    opening: Opening,
+    writer: Result<Writer, String>,
+}
+
+thread_local! {
+    /// What threads decode in.
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+impl ImageColumn {
+    /// Of a field (alternatives stand apart by semicolons), for pictures that are `width` x `height` pixels when the
+    /// transforms are done with them. One of another size is an error.
+    #[must_use]
+    pub fn new(field: &str, width: u32, height: u32) -> Self {
+        let opening = Opening { mode: ImageMode::Rgb8, upright: false, reducing_gap: 2.0, limit: 512 << 20 };
+        ImageColumn {
+            field: field.into(),
+            size: (width, height),
+            transforms: Transforms::new(),
+            layout: Layout::Hwc,
+            dtype: DType::U8,
+            normalize: None,
+            opening,
+            writer: Err(String::new()),
+        }
+        .ready()
+    }
+
+    /// Adds a transform after those that are there.
+    #[must_use]
+    pub fn then(mut self, transform: impl Transform + 'static) -> Self {
+        self.transforms = self.transforms.then(transform);
+        self
+    }
+
+    /// The order of the numbers. Default: [`Layout::Hwc`].
+    #[must_use]
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        self.ready()
+    }
+
+    /// The type of the numbers: `U8`, 0 to 255, or `F32`, `BF16` or `F16`, 0 to 1. Default: `U8`.
+    #[must_use]
+    pub fn dtype(mut self, dtype: DType) -> Self {
+        self.dtype = dtype;
+        self.ready()
+    }
+
+    /// Subtracts the mean of each channel and divides by its standard deviation, both of numbers from 0 to 1, as
+    /// torchvision's `Normalize` does: to the last bit of an `f32`, and rounded to the nearest for the shorter types.
+    /// Numbers of `u8` cannot be normalized.
+    #[must_use]
+    pub fn normalize(mut self, mean: impl Into<Vec<f32>>, deviation: impl Into<Vec<f32>>) -> Self {
+        self.normalize = Some((mean.into(), deviation.into()));
+        self.ready()
+    }
+
+    /// The kind of pixels that transforms work on, `Rgb8` or `L8`. Default: `Rgb8`.
+    #[must_use]
+    pub fn mode(mut self, mode: ImageMode) -> Self {
+        self.opening.mode = mode;
+        self.ready()
+    }
+
+    /// Turns pictures as EXIF says. Default: no, as torchvision and Pillow don't.
+    #[must_use]
+    pub fn upright(mut self, upright: bool) -> Self {
+        self.opening.upright = upright;
+        self
+    }
+
+    /// Where a JPEG is made smaller, it may be decoded at a half, a quarter or an eighth of its size as long as that is
+    /// at least so many times the size that is wanted, in both directions. At least 1, which is fastest; from about 3 on
+    /// nobody sees a difference. Default: 2, as in Pillow's `thumbnail`.
+    #[must_use]
+    pub fn reducing_gap(mut self, times: f64) -> Self {
+        self.opening.reducing_gap = times;
+        self
+    }
+
+    /// Refuses pictures that take more than so many bytes when they are decoded. Default: 512 MiB.
+    #[must_use]
+    pub fn max_size(mut self, bytes: usize) -> Self {
+        self.opening.limit = bytes;
+        self
+    }
+
+    fn ready(mut self) -> Self {
+        let (mode, dtype) = (self.opening.mode, self.dtype);
+        let statistics = self.normalize.as_ref().map(|(mean, deviation)| (&mean[..], &deviation[..]));
+        self.writer = match (mode, statistics) {
+            (ImageMode::L8 | ImageMode::Rgb8, Some(_)) if dtype == DType::U8 => {
+                Err("numbers of uint8 cannot be normalized: choose another `dtype`".into())
+            }
+            (ImageMode::L8 | ImageMode::Rgb8, Some((mean, deviation)))
+                if mean.len() != mode.channels() || deviation.len() != mode.channels() =>
+            {
+                let (mean, deviation, channels) = (mean.len(), deviation.len(), mode.channels());
+                Err(format!("{mean} means and {deviation} deviations for {channels} channels"))
+            }
+            (ImageMode::L8 | ImageMode::Rgb8, _) => {
+                Writer::new(self.size, mode, self.layout, dtype, statistics).ok_or_else(|| {
+                    format!("pictures of {dtype}: uint8, float32, bfloat16 and float16 can be had")
+                })
+            }
+            _ => Err(format!("pictures of the mode {mode} in a batch: l8 and rgb8 can be had")),
+        };
+        self
+    }
+}
+
+impl Column for ImageColumn {
+    fn outputs(&self) -> Vec<Output> {
+        let (width, height, channels) =
+            (self.size.0 as usize, self.size.1 as usize, self.opening.mode.channels());
+        let shape = match self.layout {
+            Layout::Hwc => [height, width, channels],
+            Layout::Chw => [channels, height, width],
+        };
+        vec![Output::fixed(self.dtype, shape)]
+    }
+
+    fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
+        let writer = self.writer.as_ref().map_err(|what| Error::from(ErrorKind::Config(what.clone())))?;
+        let file = match sample.field(&self.field)? {
+            Value::Bytes(file) => file,
+            other => {
+                let (wanted, found) = ("the raw bytes of a picture", other.type_name());
+                return Err(ErrorKind::WrongType { field: self.field.clone(), wanted, found }.into());
+            }
+        };
+        let decode = |error| Error::decode(self.field.as_str(), error);
+        SCRATCH.with(|scratch| {
+            // A transform that makes a batch of its own finds the memory in use.
+            let mut own = Scratch::default();
+            let mut shared = scratch.try_borrow_mut();
+            let scratch = shared.as_deref_mut().unwrap_or(&mut own);
+            let mut frame = Frame::open(file, self.opening, scratch).map_err(decode)?;
+            self.transforms.apply(&mut frame, &mut sample.rng(seed))?;
+            let written = cells.iter_mut().try_for_each(|cell| frame.write(writer, cell.bytes()));
+            scratch.trim();
+            written.map_err(decode)
+        })
+    }
+}

@@ -1,0 +1,43 @@
+//! From samples to batches of tensors.
+//!
+//! [`Columns`] say what of a sample goes into which tensor of a batch. Each [`Column`] writes its part of a sample straight
+//! into the sample's slot of the batch, on the thread that decodes it; no picture and no array stands in between, and the
+//! memory of batches is used again.
+//!
+//! ```
+//! use shardstream::prelude::*;
+//! use shardstream::collate::{Columns, Scalar};
+//!
+//! # fn main() -> shardstream::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let pattern = format!("{}/%06d.tar", dir.path().display());
+//! # let mut writer = ShardWriter::builder(&pattern).build()?;
+//! # for i in 0..20 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
+//! # writer.finish()?;
+//! # let shards = pattern.replace("%06d", "000000");
+//! let columns = Columns::new().with("label", Scalar::<i32>::new("cls"));
+//! let loader = Loader::builder(Dataset::builder(shards).build()?).batch(8).collate(columns).partial(Partial::Drop);
+//! for batch in loader.epoch(0) {
+//!     let batch = batch?;
+//!     assert_eq!(batch["label"].shape(), [8]);
+//!     let labels: &[i32] = batch["label"].as_slice()?;
+//!     assert!(labels.iter().all(|label| *label < 20));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod batch;
+mod column;
+#[cfg(feature = "image")]
+mod image;
+mod rows;
+mod scalar;
+
+pub use batch::TensorBatch;
+pub use column::{Cell, Column, Columns, Output, Shape};
+#[cfg(feature = "image")]
+pub use image::ImageColumn;
+pub use rows::Row;
+pub(crate) use rows::{Collator, Seat, Seats};
+pub use scalar::Scalar;

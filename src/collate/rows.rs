@@ -1,0 +1,213 @@
+//! Slots: what samples write into, before their batch is one.
+
+use super::batch::TensorBatch;
+use super::column::{Cell, Columns, Content, Shape};
+use crate::error::{ErrorKind, Result};
+use crate::sample::{DType, Sample};
+use crate::tensor::{Buffer, Pool, Tensor};
+use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::Arc;
+
+/// The place of a sample in a batch: a slot for each tensor of a fixed shape.
+pub(crate) type Seat = SmallVec<[BytesMut; 2]>;
+
+/// A sample in its place in a batch to be. It says nothing before it is in a [`TensorBatch`].
+#[derive(Debug)]
+pub struct Row {
+    cells: SmallVec<[Cell; 2]>,
+}
+
+/// A copy in memory of its own.
+impl Clone for Row {
+    fn clone(&self) -> Self {
+        let copy = |cell: &Cell| Cell {
+            dtype: cell.dtype,
+            content: match &cell.content {
+                Content::Slot(slot) => Content::Slot(slot.clone()),
+                Content::Piece(piece) => Content::Piece(piece.clone()),
+            },
+        };
+        Row { cells: self.cells.iter().map(copy).collect() }
+    }
+}
+
+/// Makes batches of samples; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Collator(Arc<Inner>);
+
+struct Inner {
+    columns: Columns,
+    names: Arc<[Arc<str>]>,
+    /// How many samples make a batch.
+    rows: usize,
+    /// For each output, the bytes of a sample and where the buffers of batches come from; none for ragged ones.
+    pools: Vec<Option<(usize, Arc<Pool>)>>,
+}
+
+impl Collator {
+    /// For batches of `rows` samples, of columns that were [checked](Columns::check).
+    pub(crate) fn new(columns: Columns, rows: usize) -> Self {
+        let pool = |size: usize| (size, Pool::new(size.saturating_mul(rows)));
+        let pools = columns.outputs.iter().map(|output| output.size().map(pool)).collect();
+        let mut names = Vec::new();
+        for (name, output) in columns.names.iter().zip(&columns.outputs) {
+            names.push(Arc::clone(name));
+            if output.shape == Shape::Ragged {
+                names.push(format!("{name}.offsets").into());
+            }
+        }
+        Collator(Arc::new(Inner { columns, names: names.into(), rows, pools }))
+    }
+
+    /// Whether the columns make sense, and a batch of them.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.0.columns.check()?;
+        let size = self.row_size().checked_mul(self.0.rows);
+        if size.is_none_or(|size| size > isize::MAX as usize / 2) {
+            let (rows, size) = (self.0.rows, self.row_size());
+            let what = format!("batches of {rows} samples of {size} bytes are larger than any memory");
+            return Err(ErrorKind::Config(what).into());
+        }
+        Ok(())
+    }
+
+    /// Begins to give out the places of batches.
+    pub(crate) fn seats(&self) -> Seats {
+        Seats { collator: self.clone(), rest: Seat::new(), left: 0 }
+    }
+
+    /// The bytes that a sample takes in tensors of a fixed shape.
+    pub(crate) fn row_size(&self) -> usize {
+        self.0.pools.iter().flatten().map(|(size, _)| *size).fold(0, usize::saturating_add)
+    }
+
+    /// Writes a sample into its place.
+    pub(crate) fn row(&self, sample: &Sample, seed: u64, seat: Seat) -> Result<Row> {
+        let mut slots = seat.into_iter();
+        let columns = &self.0.columns;
+        let mut cells: SmallVec<[Cell; 2]> = SmallVec::with_capacity(columns.outputs.len());
+        for (output, pool) in columns.outputs.iter().zip(&self.0.pools) {
+            let content = match pool {
+                Some((size, _)) => Content::Slot(slots.next().unwrap_or_else(|| Pool::single(*size))),
+                None => Content::Piece(Bytes::new()),
+            };
+            cells.push(Cell { dtype: output.dtype, content });
+        }
+        let seed = columns.seed.unwrap_or(seed);
+        for (column, range) in &columns.columns {
+            let cells = &mut cells[range.clone()];
+            column.write(sample, seed, cells).map_err(|error| sample.locate(error))?;
+        }
+        Ok(Row { cells })
+    }
+
+    /// Makes a batch of rows, of which the first `valid` are samples.
+    pub(crate) fn batch(&self, rows: Vec<Row>, valid: usize) -> Result<TensorBatch> {
+        let count = rows.len();
+        let mut columns: Vec<Vec<Content>> =
+            self.0.columns.outputs.iter().map(|_| Vec::with_capacity(count)).collect();
+        for row in rows {
+            for (column, cell) in columns.iter_mut().zip(row.cells) {
+                column.push(cell.content);
+            }
+        }
+        let mut tensors = Vec::with_capacity(self.0.names.len());
+        for ((column, output), pool) in columns.into_iter().zip(&self.0.columns.outputs).zip(&self.0.pools) {
+            match (pool, &output.shape) {
+                (Some((_, pool)), Shape::Fixed(shape)) => {
+                    let shape = std::iter::once(count).chain(shape.iter().copied()).collect();
+                    let buffer = Buffer::pooled(joined(column, pool), pool);
+                    tensors.push(Tensor::new(output.dtype, shape, buffer)?);
+                }
+                _ => tensors.extend(concatenated(column, output.dtype)?),
+            }
+        }
+        Ok(TensorBatch::new(Arc::clone(&self.0.names), tensors, count, valid))
+    }
+}
+
+/// The slots of a tensor as one piece of memory: without a copy as long as each begins where the last one ends.
+fn joined(cells: Vec<Content>, pool: &Pool) -> BytesMut {
+    let mut slots = cells.into_iter().filter_map(|content| match content {
+        Content::Slot(slot) => Some(slot),
+        Content::Piece(_) => None,
+    });
+    let Some(mut whole) = slots.next() else { return BytesMut::new() };
+    let copied = |parts: &mut dyn Iterator<Item = BytesMut>| {
+        let mut copy = pool.take();
+        copy.clear();
+        parts.for_each(|part| copy.extend_from_slice(&part));
+        copy
+    };
+    while let Some(slot) = slots.next() {
+        // What is joined must be of one buffer; `unsplit` would copy the rest to where it is not aligned.
+        if whole.as_ptr().addr() + whole.len() != slot.as_ptr().addr() || whole.capacity() != whole.len() {
+            // A sample failed in between, or this one is a copy that fills the batch up.
+            return copied(&mut [whole, slot].into_iter().chain(slots));
+        }
+        whole.unsplit(slot);
+    }
+    if Pool::is_aligned(&whole) { whole } else { copied(&mut std::iter::once(whole)) }
+}
+
+/// Pieces one after the other, and where each begins.
+fn concatenated(cells: Vec<Content>, dtype: DType) -> Result<[Tensor; 2]> {
+    let pieces = || {
+        cells.iter().map(|content| match content {
+            Content::Piece(piece) => &piece[..],
+            Content::Slot(_) => &[],
+        })
+    };
+    let item = dtype.size();
+    let mut offsets = Tensor::zeros(vec![cells.len() + 1], DType::I64)?;
+    let mut end = 0;
+    for (offset, piece) in offsets.as_mut_slice::<i64>()?[1..].iter_mut().zip(pieces()) {
+        end += piece.len();
+        *offset = (end / item) as i64;
+    }
+    let mut values = Tensor::zeros(vec![end / item], dtype)?;
+    let mut rest = values.as_bytes_mut();
+    for piece in pieces() {
+        let Some((to, after)) = rest.split_at_mut_checked(piece.len()) else { break };
+        to.copy_from_slice(piece);
+        rest = after;
+    }
+    Ok([values, offsets])
+}
+
+/// The places of batches in their order.
+pub(crate) struct Seats {
+    collator: Collator,
+    /// Of each tensor what has not been given out.
+    rest: Seat,
+    /// How many places that is.
+    left: usize,
+}
+
+impl Seats {
+    /// The next place.
+    pub(crate) fn next_seat(&mut self) -> Seat {
+        let inner = &self.collator.0;
+        if self.left == 0 {
+            self.rest = inner.pools.iter().flatten().map(|(_, pool)| pool.take()).collect();
+            self.left = inner.rows.max(1);
+        }
+        self.left -= 1;
+        let sizes = inner.pools.iter().flatten().map(|(size, _)| *size);
+        self.rest.iter_mut().zip(sizes).map(|(rest, size)| rest.split_to(size.min(rest.len()))).collect()
+    }
+
+    /// Ends a batch: the next place is the first of another one.
+    pub(crate) fn end_batch(&mut self) {
+        self.rest.clear();
+        self.left = 0;
+    }
+}
+
+impl fmt::Debug for Collator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Collator").field("columns", &self.0.columns).field("rows", &self.0.rows).finish()
+    }
+}

@@ -1,0 +1,198 @@
+//! One number for each sample.
+
+use super::column::{Cell, Column, Output};
+use crate::codec::{parse_int, parse_json};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sample::{Element, Sample, Value};
+use bytemuck::{CheckedBitPattern, NoUninit};
+use half::{bf16, f16};
+use std::marker::PhantomData;
+
+/// A column of one number for each sample, such as a class: integers of 8 to 64 bits, `f32`, `f64`, `f16` or `bf16`.
+///
+/// The field is a whole number, text or raw bytes with a number in it, or a JSON document. What does not fit the type is an
+/// error: a class of 300 never becomes an `u8` of 44.
+///
+/// ```
+/// use shardstream::Sample;
+/// use shardstream::collate::{Columns, Scalar};
+///
+/// let columns = Columns::new()
+///     .with("label", Scalar::<i32>::new("cls"))
+///     .with("age", Scalar::<f32>::new("json").at("/person/age"));
+/// let sample = Sample::new("0001").with("cls", b"7").with("json", br#"{"person": {"age": 32.5}}"#);
+/// let batch = columns.collate([sample])?;
+/// assert_eq!(batch["label"].as_slice::<i32>()?, [7]);
+/// assert_eq!(batch["age"].as_slice::<f32>()?, [32.5]);
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Scalar<T> {
+    field: String,
+    pointer: Option<String>,
+    number: PhantomData<fn() -> T>,
+}
+
+impl<T: Number> Scalar<T> {
+    /// Of a field; alternatives stand apart by semicolons.
+    #[must_use]
+    pub fn new(field: &str) -> Self {
+        Scalar { field: field.into(), pointer: None, number: PhantomData }
+    }
+
+    /// Of a place in a JSON document, as a pointer by RFC 6901: `/person/age`, `/boxes/0/x`.
+    #[must_use]
+    pub fn at(mut self, pointer: &str) -> Self {
+        self.pointer = Some(pointer.into());
+        self
+    }
+
+    fn read(&self, value: &Value) -> Result<T, String> {
+        match (value, &self.pointer) {
+            (Value::Json(json), _) => self.of_json(json),
+            (Value::Bytes(bytes), Some(_)) => self.of_json(&parse_json(bytes).map_err(|e| e.to_string())?),
+            (Value::Text(text), Some(_)) => {
+                self.of_json(&parse_json(text.as_bytes()).map_err(|error| error.to_string())?)
+            }
+            (Value::Bytes(bytes), None) => of_text(bytes),
+            (Value::Text(text), None) => of_text(text.as_bytes()),
+            (Value::Int(int), None) => T::of_int(*int).ok_or_else(|| misfit::<T>(int)),
+            (other, _) => Err(format!("{} is no number", other.type_name())),
+        }
+    }
+
+    fn of_json(&self, json: &serde_json::Value) -> Result<T, String> {
+        let pointer = self.pointer.as_deref().unwrap_or_default();
+        let found = json.pointer(pointer).ok_or_else(|| format!("the JSON document has no {pointer:?}"))?;
+        match found {
+            serde_json::Value::Number(number) => match number.as_i64() {
+                Some(int) => T::of_int(int),
+                None => number.as_f64().and_then(T::of_float),
+            }
+            .ok_or_else(|| misfit::<T>(number)),
+            serde_json::Value::Bool(truth) => T::of_int((*truth).into()).ok_or_else(|| misfit::<T>(truth)),
+            other => Err(format!("{other} is no number")),
+        }
+    }
+}
+
+fn of_text<T: Number>(text: &[u8]) -> Result<T, String> {
+    match parse_int(text) {
+        Ok(int) => T::of_int(int).ok_or_else(|| misfit::<T>(int)),
+        Err(error) => {
+            let float = std::str::from_utf8(text).ok().and_then(|text| text.trim().parse::<f64>().ok());
+            match float {
+                Some(float) => T::of_float(float).ok_or_else(|| misfit::<T>(float)),
+                None => Err(error.to_string()),
+            }
+        }
+    }
+}
+
+fn misfit<T: Element>(number: impl std::fmt::Display) -> String {
+    format!("{number} does not fit {}", T::DTYPE)
+}
+
+impl<T: Number> Column for Scalar<T> {
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::fixed(T::DTYPE, [])]
+    }
+
+    fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
+        let value = sample.field(&self.field)?;
+        let number = self.read(value).map_err(|what| Error::decode(self.field.as_str(), what))?;
+        match cells {
+            [cell] => cell.numbers::<T>()?.fill(number),
+            _ => return Err(ErrorKind::Config("a column with other cells than it asked for".into()).into()),
+        }
+        Ok(())
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A type of numbers that values can be converted to.
+pub trait Number: Element + CheckedBitPattern + NoUninit + sealed::Sealed + Send + Sync {
+    /// A whole number as this type, where it fits.
+    #[doc(hidden)]
+    fn of_int(int: i64) -> Option<Self>;
+    /// Another number as this type, where it has such.
+    #[doc(hidden)]
+    fn of_float(float: f64) -> Option<Self>;
+}
+
+macro_rules! ints {
+    ($($type:ty),*) => {$(
+        impl sealed::Sealed for $type {}
+        impl Number for $type {
+            fn of_int(int: i64) -> Option<Self> {
+                int.try_into().ok()
+            }
+
+            fn of_float(_: f64) -> Option<Self> {
+                None
+            }
+        }
+    )*};
+}
+
+macro_rules! floats {
+    ($($type:ty: $of:expr),*) => {$(
+        impl sealed::Sealed for $type {}
+        impl Number for $type {
+            fn of_int(int: i64) -> Option<Self> {
+                Self::of_float(int as f64)
+            }
+
+            fn of_float(float: f64) -> Option<Self> {
+                let number: $type = $of(float);
+                // What was finite must not become infinite.
+                (f64::from(number).is_finite() || !float.is_finite()).then_some(number)
+            }
+        }
+    )*};
+}
+
+ints!(i8, i16, i32, i64, u8, u16, u32, u64);
+floats!(f32: |x: f64| x as f32, f64: |x: f64| x, f16: f16::from_f64, bf16: bf16::from_f64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collate::Columns;
+
+    fn read<T: Number + PartialEq>(value: impl Into<Value>) -> Result<T, String> {
+        let column = Columns::new().with("x", Scalar::<T>::new("x"));
+        let batch =
+            column.collate([Sample::new("k").with("x", value)]).map_err(|error| format!("{error:#}"))?;
+        Ok(batch["x"].as_slice::<T>().unwrap()[0])
+    }
+
+    #[test]
+    fn numbers_of_all_sorts() {
+        assert_eq!(read::<i32>(7), Ok(7));
+        assert_eq!(read::<u8>(b" 255\n"), Ok(255));
+        assert_eq!(read::<f32>("0.25"), Ok(0.25));
+        assert_eq!(read::<f16>(3), Ok(f16::from_f32(3.0)));
+        assert_eq!(read::<i64>(Value::Json(serde_json::json!(true))), Ok(1));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error() {
+        for (found, wanted) in [
+            (read::<u8>(300).map(f64::from), "300 does not fit uint8"),
+            (read::<i32>("0.5").map(f64::from), "0.5 does not fit int32"),
+            (read::<f16>("1e6").map(f64::from), "1000000 does not fit float16"),
+            (read::<i32>("cat").map(f64::from), "\"cat\" is not a whole number"),
+            (read::<i32>(Value::Json(serde_json::json!([1]))).map(f64::from), "[1] is no number"),
+        ] {
+            let error = found.unwrap_err();
+            assert!(error.contains(wanted) && error.contains("\"x\""), "{error}");
+        }
+        let missing =
+            Columns::new().with("x", Scalar::<i32>::new("y")).collate([Sample::new("k")]).unwrap_err();
+        assert!(matches!(missing.kind(), ErrorKind::MissingField { .. }));
+    }
+}

@@ -1,0 +1,119 @@
+//! Pictures drawn at other places than where they stood.
+
+use crate::image::Filter;
+
+/// For each pixel of a new picture, where its centre was in the old one: `x = a X + b Y + c`, `y = d X + e Y + f`, where
+/// (0, 0) is the upper left corner of the upper left pixel.
+pub(in crate::image) type Matrix = [f64; 6];
+
+/// Each row is moved by `x` pixels to the left for each pixel that it is further down, each column by `y` pixels upwards.
+pub(in crate::image) fn shear(x: f64, y: f64) -> Matrix {
+    [1.0, x, 0.0, y, 1.0, 0.0]
+}
+
+/// The picture is moved to the right and down.
+pub(in crate::image) fn translate(x: f64, y: f64) -> Matrix {
+    [1.0, 0.0, -x, 0.0, 1.0, -y]
+}
+
+/// The picture is turned about its centre, against the clock.
+pub(in crate::image) fn rotate(degrees: f64, width: u32, height: u32) -> Matrix {
+    let (sin, cos) = degrees.to_radians().sin_cos();
+    let (x, y) = (f64::from(width) / 2.0, f64::from(height) / 2.0);
+    [cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y]
+}
+
+/// Draws a picture of the same size. What comes from outside of the old one is `fill`.
+pub(super) fn draw<const N: usize>(
+    from: &[u8],
+    (width, height): (usize, usize),
+    [a, b, c, d, e, f]: Matrix,
+    filter: Filter,
+    fill: [u8; N],
+    to: &mut [u8],
+) {
+    let from = Picture { pixels: from.as_chunks::<N>().0, width, height, fill };
+    for (row, to) in to.as_chunks_mut::<N>().0.chunks_exact_mut(width.max(1)).enumerate() {
+        let down = row as f64 + 0.5;
+        let (x, y) = (b * down + c, e * down + f);
+        let at = |column: usize| {
+            let across = column as f64 + 0.5;
+            (a * across + x, d * across + y)
+        };
+        if filter == Filter::Nearest {
+            for (column, to) in to.iter_mut().enumerate() {
+                let (x, y) = at(column);
+                *to = from.pixel(x.floor() as i64, y.floor() as i64);
+            }
+        } else {
+            for (column, to) in to.iter_mut().enumerate() {
+                let (x, y) = at(column);
+                *to = from.between(x - 0.5, y - 0.5);
+            }
+        }
+    }
+}
+
+struct Picture<'a, const N: usize> {
+    pixels: &'a [[u8; N]],
+    width: usize,
+    height: usize,
+    fill: [u8; N],
+}
+
+impl<const N: usize> Picture<'_, N> {
+    fn pixel(&self, x: i64, y: i64) -> [u8; N] {
+        let inside = (0..self.width as i64).contains(&x) && (0..self.height as i64).contains(&y);
+        if inside { self.pixels[y as usize * self.width + x as usize] } else { self.fill }
+    }
+
+    /// Between four pixels, by how near they are.
+    fn between(&self, x: f64, y: f64) -> [u8; N] {
+        let (left, top) = (x.floor(), y.floor());
+        let (right_part, lower_part) = ((x - left) as f32, (y - top) as f32);
+        let (left, top) = (left as i64, top as i64);
+        let (right, bottom) = (left.saturating_add(1), top.saturating_add(1));
+        let upper = (self.pixel(left, top), self.pixel(right, top));
+        let lower = (self.pixel(left, bottom), self.pixel(right, bottom));
+        let mix = |one: f32, other: f32, part: f32| one + (other - one) * part;
+        std::array::from_fn(|channel| {
+            let across = |(one, other): ([u8; N], [u8; N])| {
+                mix(f32::from(one[channel]), f32::from(other[channel]), right_part)
+            };
+            mix(across(upper), across(lower), lower_part).round_ties_even() as u8
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PICTURE: [u8; 6] = [1, 2, 3, 4, 5, 6];
+
+    fn drawn(matrix: Matrix, filter: Filter) -> [u8; 6] {
+        let mut to = [99; 6];
+        draw::<1>(&PICTURE, (3, 2), matrix, filter, [0], &mut to);
+        to
+    }
+
+    #[test]
+    fn whole_pixels() {
+        for filter in [Filter::Nearest, Filter::Bilinear] {
+            assert_eq!(drawn(translate(0.0, 0.0), filter), PICTURE);
+            assert_eq!(drawn(translate(1.0, 0.0), filter), [0, 1, 2, 0, 4, 5]);
+            assert_eq!(drawn(translate(-1.0, 1.0), filter), [0, 0, 0, 2, 3, 0]);
+            assert_eq!(drawn(rotate(180.0, 3, 2), filter), [6, 5, 4, 3, 2, 1]);
+        }
+    }
+
+    #[test]
+    fn odd_numbers_do_no_harm() {
+        for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300] {
+            for filter in [Filter::Nearest, Filter::Bilinear] {
+                drawn([number; 6], filter);
+                drawn(rotate(number, 3, 2), filter);
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Colours of pixels, changed where they stand.
+//!
+//! Most are tables of 256 numbers, which give what arithmetic would give for each pixel.
+
+use crate::image::convert::luma;
+
+type Table = [u8; 256];
+
+fn table(of: impl Fn(u8) -> u8) -> Table {
+    std::array::from_fn(|number| of(number as u8))
+}
+
+/// Puts `of(number)` for each number.
+fn replace(pixels: &mut [u8], of: impl Fn(u8) -> u8) {
+    let table = table(of);
+    pixels.iter_mut().for_each(|number| *number = table[usize::from(*number)]);
+}
+
+/// Between two numbers, or beyond the second: 0 gives `from`, 1 gives `to`. Rounded down and clipped, as Pillow and
+/// torchvision do.
+fn blend(from: f32, to: u8, factor: f32) -> u8 {
+    (from + factor * (f32::from(to) - from)) as u8
+}
+
+pub(super) fn brightness(pixels: &mut [u8], factor: f32) {
+    replace(pixels, |number| blend(0.0, number, factor));
+}
+
+pub(super) fn contrast(pixels: &mut [u8], channels: usize, factor: f32) {
+    let sum: u64 = match channels {
+        3 => pixels.as_chunks::<3>().0.iter().map(|pixel| u64::from(luma(*pixel))).sum(),
+        _ => pixels.iter().map(|grey| u64::from(*grey)).sum(),
+    };
+    let mean = (sum as f64 / (pixels.len() / channels.max(1)).max(1) as f64) as f32;
+    replace(pixels, |number| blend(mean, number, factor));
+}
+
+pub(super) fn saturation(pixels: &mut [u8], factor: f32) {
+    for pixel in pixels.as_chunks_mut::<3>().0 {
+        let grey = f32::from(luma(*pixel));
+        *pixel = pixel.map(|number| blend(grey, number, factor));
+    }
+}
+
+pub(super) fn grey(pixels: &mut [u8]) {
+    pixels.as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| *pixel = [luma(*pixel); 3]);
+}
+
+/// Turns the hue by so many turns: the largest and the smallest number of a pixel stay, the one between moves.
+pub(super) fn hue(pixels: &mut [u8], turns: f32) {
+    // Six sectors, and enough turns forward that nothing is negative.
+    let turned = 6.0 * (turns - turns.floor());
+    for pixel in pixels.as_chunks_mut::<3>().0 {
+        let [r, g, b] = pixel.map(f32::from);
+        let (most, least) = (r.max(g).max(b), r.min(g).min(b));
+        let range = most - least;
+        if range == 0.0 {
+            continue;
+        }
+        let hue = if most == r {
+            (g - b) / range
+        } else if most == g {
+            2.0 + (b - r) / range
+        } else {
+            4.0 + (r - g) / range
+        };
+        let hue = (hue + turned + 6.0) % 6.0;
+        let (sector, part) = (hue as u8, hue.fract());
+        let [falling, rising] =
+            [most - range * part, least + range * part].map(|number| (number * (255.999 / 255.0)) as u8);
+        let (most, least) = (most as u8, least as u8);
+        *pixel = match sector {
+            0 => [most, rising, least],
+            1 => [falling, most, least],
+            2 => [least, most, rising],
+            3 => [least, falling, most],
+            4 => [rising, least, most],
+            _ => [most, least, falling],
+        };
+    }
+}
+
+pub(super) fn posterize(pixels: &mut [u8], bits: u32) {
+    let mask = !0xff_u8.checked_shr(bits).unwrap_or(0);
+    pixels.iter_mut().for_each(|number| *number &= mask);
+}
+
+pub(super) fn solarize(pixels: &mut [u8], threshold: f64) {
+    replace(pixels, |number| if f64::from(number) >= threshold { !number } else { number });
+}
+
+pub(super) fn invert(pixels: &mut [u8]) {
+    pixels.iter_mut().for_each(|number| *number = !*number);
+}
+
+pub(super) fn autocontrast(pixels: &mut [u8], channels: usize) {
+    each_channel(pixels, channels, |counts| {
+        let least = counts.iter().position(|count| *count > 0).unwrap_or(0) as u8;
+        let most = counts.iter().rposition(|count| *count > 0).unwrap_or(0) as u8;
+        let range = u32::from(most - least);
+        if range == 0 {
+            return None;
+        }
+        Some(table(|number| (u32::from(number.clamp(least, most) - least) * 255 / range) as u8))
+    });
+}
+
+pub(super) fn equalize(pixels: &mut [u8], channels: usize) {
+    each_channel(pixels, channels, |counts| {
+        let all: u64 = counts.iter().sum();
+        let last = counts.iter().rfind(|count| **count > 0).copied().unwrap_or(0);
+        let step = (all - last) / 255;
+        if step == 0 {
+            return None;
+        }
+        let mut below = step / 2;
+        Some(counts.map(|count| {
+            let number = (below / step).min(255) as u8;
+            below += count;
+            number
+        }))
+    });
+}
+
+/// Replaces the numbers of each channel by a table, made of how often the channel has each number.
+fn each_channel(pixels: &mut [u8], channels: usize, table: impl Fn([u64; 256]) -> Option<Table>) {
+    match channels {
+        3 => channels_of::<3>(pixels, table),
+        _ => channels_of::<1>(pixels, table),
+    }
+}
+
+fn channels_of<const N: usize>(pixels: &mut [u8], table: impl Fn([u64; 256]) -> Option<Table>) {
+    let (pixels, _) = pixels.as_chunks_mut::<N>();
+    let mut counts = [[0; 256]; N];
+    for pixel in &*pixels {
+        for channel in 0..N {
+            counts[channel][usize::from(pixel[channel])] += 1;
+        }
+    }
+    let same: Table = self::table(|number| number);
+    let tables = counts.map(|counts| table(counts).unwrap_or(same));
+    for pixel in pixels {
+        for channel in 0..N {
+            pixel[channel] = tables[channel][usize::from(pixel[channel])];
+        }
+    }
+}
+
+/// Draws `from`, with a difference from its smoothed copy that is `factor` times what it was. Pixels at the border stay.
+pub(super) fn sharpness(from: &[u8], width: usize, channels: usize, factor: f32, to: &mut [u8]) {
+    to.copy_from_slice(from);
+    let stride = width * channels;
+    if width < 3 || from.len() < 3 * stride {
+        return;
+    }
+    let rows = from.chunks_exact(stride);
+    let above = rows.clone().zip(rows.clone().skip(1)).zip(rows.skip(2));
+    for (to, ((above, here), below)) in to.chunks_exact_mut(stride).skip(1).zip(above) {
+        for at in channels..stride - channels {
+            let sum: u32 = [above, here, below]
+                .iter()
+                .flat_map(|row| [row[at - channels], row[at], row[at + channels]])
+                .map(u32::from)
+                .sum();
+            let smooth = (2 * (sum + 4 * u32::from(here[at])) + 13) / 26; // a thirteenth, rounded
+            to[at] = blend(smooth as f32, here[at], factor);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hue_turns_through_the_primaries() {
+        let turned = |turns: f32| {
+            let mut pixel = [200, 20, 20];
+            hue(&mut pixel, turns);
+            pixel
+        };
+        assert_eq!(turned(0.0), [200, 20, 20]);
+        assert_eq!(turned(1.0), [200, 20, 20]);
+        assert_eq!(turned(1.0 / 3.0), [20, 200, 20]);
+        assert_eq!(turned(-1.0 / 3.0), [20, 20, 200]);
+        assert_eq!(turned(0.5), [20, 200, 200]);
+        let mut grey = [7, 7, 7];
+        hue(&mut grey, 0.3);
+        assert_eq!(grey, [7, 7, 7]);
+    }
+
+    #[test]
+    fn grey_pixels_have_no_saturation() {
+        for factor in [0.0, 0.3, 1.0, 1.7] {
+            for number in 0..=255 {
+                let mut pixel = [number; 3];
+                saturation(&mut pixel, factor);
+                assert_eq!(pixel, [number; 3]);
+            }
+        }
+    }
+
+    #[test]
+    fn odd_factors_do_no_harm() {
+        for factor in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -1.0, f32::MAX] {
+            let mut pixels = [0, 128, 255, 3, 2, 1];
+            brightness(&mut pixels, factor);
+            contrast(&mut pixels, 3, factor);
+            saturation(&mut pixels, factor);
+            hue(&mut pixels, factor);
+            sharpness(&[7; 27], 3, 3, factor, &mut [0; 27]);
+        }
+        posterize(&mut [255], 99);
+        contrast(&mut [], 3, 1.0);
+    }
+}

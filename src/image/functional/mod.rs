@@ -1,0 +1,274 @@
+//! What [transforms](crate::image::Transform) do to a picture, with nothing left to chance: for transforms of your own.
+//!
+//! The names are those of torchvision's `transforms.v2.functional`, and so are the results, in numbers from 0 to 255:
+//! those of colours differ by at most 1 from both of its ways (that of tensors of `uint8` and that of Pillow) for factors
+//! from 0 to 2, but for [`adjust_hue`], where Pillow rounds hue and saturation to 8 bits. Grey is made by Pillow's weights.
+//!
+//! On a grey picture, what would need colours does nothing, and a colour to fill with is made grey.
+//!
+//! ```
+//! use shardstream::Rng;
+//! use shardstream::image::{Frame, Image, ImageMode, Transforms, functional};
+//!
+//! // Every second picture a little brighter.
+//! let brighter = |frame: &mut Frame<'_>, rng: &mut Rng| {
+//!     if rng.below(2) == 1 {
+//!         functional::adjust_brightness(frame, 1.25)?;
+//!     }
+//!     Ok(())
+//! };
+//! let file = Image::new(ImageMode::L8, 2, 1, vec![40, 240])?.to_png()?;
+//! let mut rng = Rng::new(42, 0, 0);
+//! let image = Transforms::new().then(brighter).image(&file, ImageMode::L8, &mut rng)?;
+//! assert_eq!(image.as_u8(), Some(&[50, 255][..]));
+//! # Ok::<(), shardstream::Error>(())
+//! ```
+
+mod affine;
+mod color;
+
+pub(in crate::image) use affine::{shear, translate};
+
+use super::convert::luma;
+use super::{Filter, Frame, ImageError};
+
+/// Multiplies the numbers by `factor`: 0 gives black, 1 the same picture. As torchvision's `adjust_brightness`.
+///
+/// # Errors
+/// Those of [`Frame::pixels`].
+pub fn adjust_brightness(frame: &mut Frame<'_>, factor: f64) -> Result<(), ImageError> {
+    color::brightness(frame.pixels()?, factor as f32);
+    Ok(())
+}
+
+/// Multiplies the distances from the mean of the picture's grey by `factor`: 0 gives one grey, 1 the same picture. As
+/// torchvision's `adjust_contrast`.
+///
+/// # Errors
+/// Those of [`Frame::pixels`].
+pub fn adjust_contrast(frame: &mut Frame<'_>, factor: f64) -> Result<(), ImageError> {
+    let channels = frame.channels();
+    color::contrast(frame.pixels()?, channels, factor as f32);
+    Ok(())
+}
+
+/// Multiplies the distance of each pixel from its grey by `factor`: 0 gives a grey picture, 1 the same picture. As
+/// torchvision's `adjust_saturation`.
+///
+/// # Errors
+/// Those of [`Frame::pixels`].
+pub fn adjust_saturation(frame: &mut Frame<'_>, factor: f64) -> Result<(), ImageError> {
+    if frame.channels() == 3 {
+        color::saturation(frame.pixels()?, factor as f32);
+    }
+    Ok(())
+}
+
+/// Turns the hue by `turns` of a full turn, mostly -0.5 to 0.5. As torchvision's `adjust_hue` on tensors.
+///
+/// # Errors
+/// Those of [`Frame::pixels`].
+pub fn adjust_hue(frame: &mut Frame<'_>, turns: f64) -> Result<(), ImageError> {
+    if frame.channels() == 3 {
+        color::hue(frame.pixels()?, turns as f32);
+    }
+    Ok(())
+}
+
+/// Multiplies the distances from a smoothed picture by `factor`: 0 gives a blurred picture, 1 the same. Pixels at the
+/// border stay as they are. As torchvision's `adjust_sharpness`.
+///
+/// # Errors
+/// Those of [`Frame::pixels`].
+pub fn adjust_sharpness(frame: &mut Frame<'_>, factor: f64) -> Result<(), ImageError> {
+    let (width, height, channels) = (frame.width(), frame.height(), frame.channels());
+    frame.redraw(width, height, |from, to| {
+        color::sharpness(from, width as usize, channels, factor as f32, to);
+    })
+}
+
+/// Keeps the upper `bits` (0 to 8) of each number. As torchvision's `posterize`.
+///
+/// # Errors
+/// Those of [`Frame::pixels`].
+pub fn posterize(frame: &mut Frame<'_>, bits: u32) -> Result<(), ImageError> {
+    color::posterize(frame.pixels()?, bits);
+    Ok(())
+}
+
+/// Inverts the numbers that are `threshold` or more. As torchvision's `solarize`.
+///
+/// # Errors
+/// Those of [`Frame::pixels`].
+pub fn solarize(frame: &mut Frame<'_>, threshold: f64) -> Result<(), ImageError> {
+    color::solarize(frame.pixels()?, threshold);
+    Ok(())
+}
+
+/// Makes 255 less the number of each number. As torchvision's `invert`.
+///
+/// # Errors
+/// Those of [`Frame::pixels`].
+pub fn invert(frame: &mut Frame<'_>) -> Result<(), ImageError> {
+    color::invert(frame.pixels()?);
+    Ok(())
+}
+
+/// Stretches the numbers of each channel so that the smallest becomes 0 and the largest 255. As torchvision's
+/// `autocontrast`.
+///
+/// # Errors
+/// Those of [`Frame::pixels`].
+pub fn autocontrast(frame: &mut Frame<'_>) -> Result<(), ImageError> {
+    let channels = frame.channels();
+    color::autocontrast(frame.pixels()?, channels);
+    Ok(())
+}
+
+/// Makes the numbers of each channel about equally frequent. As torchvision's `equalize`.
+///
+/// # Errors
+/// Those of [`Frame::pixels`].
+pub fn equalize(frame: &mut Frame<'_>) -> Result<(), ImageError> {
+    let channels = frame.channels();
+    color::equalize(frame.pixels()?, channels);
+    Ok(())
+}
+
+/// Takes the colours away; the number of channels stays. As torchvision's `rgb_to_grayscale`.
+///
+/// # Errors
+/// Those of [`Frame::pixels`].
+pub fn rgb_to_grayscale(frame: &mut Frame<'_>) -> Result<(), ImageError> {
+    if frame.channels() == 3 {
+        color::grey(frame.pixels()?);
+    }
+    Ok(())
+}
+
+/// Turns the picture about its centre, against the clock; its size stays, and what comes from outside is `fill` (red, green,
+/// blue). As torchvision's `rotate`.
+///
+/// Another filter than [`Filter::Nearest`] works as [`Filter::Bilinear`].
+///
+/// # Errors
+/// Those of [`Frame::pixels`].
+pub fn rotate(frame: &mut Frame<'_>, degrees: f64, filter: Filter, fill: [u8; 3]) -> Result<(), ImageError> {
+    let matrix = affine::rotate(degrees, frame.width(), frame.height());
+    affine(frame, matrix, filter, fill)
+}
+
+/// Draws the picture so that the pixel whose centre is (X, Y) comes from (a X + b Y + c, d X + e Y + f), where `matrix` is
+/// `[a, b, c, d, e, f]`, and (0, 0) is the upper left corner of the picture; its size stays, and what comes from outside is
+/// `fill` (red, green, blue). As Pillow's `Image.transform` with `AFFINE`, through which torchvision's `affine` works.
+///
+/// Another filter than [`Filter::Nearest`] works as [`Filter::Bilinear`].
+///
+/// # Errors
+/// Those of [`Frame::pixels`].
+pub fn affine(
+    frame: &mut Frame<'_>,
+    matrix: [f64; 6],
+    filter: Filter,
+    fill: [u8; 3],
+) -> Result<(), ImageError> {
+    let (width, height, channels) = (frame.width(), frame.height(), frame.channels());
+    let size = (width as usize, height as usize);
+    frame.redraw(width, height, |from, to| match channels {
+        3 => affine::draw::<3>(from, size, matrix, filter, fill, to),
+        _ => affine::draw::<1>(from, size, matrix, filter, [luma(fill)], to),
+    })
+}
+
+/// Keeps the rectangle of `width` x `height` pixels whose upper left pixel is (`left`, `top`), which may lie outside of the
+/// picture: what does is `fill` (red, green, blue). As torchvision's `pad` and `crop`.
+///
+/// Of a JPEG, no more is decoded than the part of the picture that is left.
+///
+/// # Errors
+/// [`ImageError::Outside`] for a size of 0 pixels, and those of [`Frame::pixels`] where something has to be filled.
+pub fn crop(
+    frame: &mut Frame<'_>,
+    (left, top): (i64, i64),
+    (width, height): (u32, u32),
+    fill: [u8; 3],
+) -> Result<(), ImageError> {
+    let across = Overlap::new(left, width, frame.width());
+    let down = Overlap::new(top, height, frame.height());
+    let (keep_width, keep_height) = (across.length.max(1), down.length.max(1));
+    if (keep_width, keep_height) == (width, height) && across.length * down.length > 0 {
+        return frame.crop(across.from, down.from, width, height);
+    }
+    if width == 0 || height == 0 {
+        return frame.crop(0, 0, width, height);
+    }
+    // Also where nothing is left of it, the picture is decoded: a damaged one is not to become a good one of fill.
+    frame.crop(across.from, down.from, keep_width, keep_height)?;
+    let channels = frame.channels();
+    frame.redraw(width, height, |from, to| {
+        if channels == 3 {
+            to.as_chunks_mut::<3>().0.fill(fill);
+        } else {
+            to.fill(luma(fill));
+        }
+        let (stride, length) = (width as usize * channels, across.length as usize * channels);
+        let start = across.to as usize * channels;
+        let rows = to.chunks_exact_mut(stride).skip(down.to as usize).take(down.length as usize);
+        for (to, from) in rows.zip(from.chunks_exact(keep_width as usize * channels)) {
+            to[start..start + length].copy_from_slice(&from[..length]);
+        }
+    })
+}
+
+/// What a part of `length` pixels from `at` on has in common with a picture, along one axis.
+struct Overlap {
+    /// Where it begins in the picture.
+    from: u32,
+    /// Where it begins in the part.
+    to: u32,
+    length: u32,
+}
+
+impl Overlap {
+    fn new(at: i64, length: u32, picture: u32) -> Self {
+        let start = at.clamp(0, i64::from(picture));
+        let end = at.saturating_add(i64::from(length)).clamp(start, i64::from(picture));
+        // All of these lie between 0 and the lengths.
+        let overlap = (end - start) as u32;
+        let to = if overlap == 0 { 0 } else { (start - at) as u32 };
+        Overlap { from: (start as u32).min(picture.saturating_sub(1)), to, length: overlap }
+    }
+}
+
+/// Fills the rectangle of `width` x `height` pixels from (`left`, `top`) on with a colour (red, green, blue). What of it lies
+/// outside of the picture is left out. As torchvision's `erase`.
+///
+/// # Errors
+/// Those of [`Frame::pixels`].
+pub fn erase(
+    frame: &mut Frame<'_>,
+    (left, top): (u32, u32),
+    (width, height): (u32, u32),
+    color: [u8; 3],
+) -> Result<(), ImageError> {
+    let grey = [luma(color)];
+    let color = if frame.channels() == 3 { &color[..] } else { &grey[..] };
+    erase_with(frame, (left, top), (width, height), |row| {
+        row.chunks_exact_mut(color.len()).for_each(|pixel| pixel.copy_from_slice(color));
+    })
+}
+
+/// Gives the rows of a rectangle to `draw`, from the top.
+pub(in crate::image) fn erase_with(
+    frame: &mut Frame<'_>,
+    (left, top): (u32, u32),
+    (width, height): (u32, u32),
+    mut draw: impl FnMut(&mut [u8]),
+) -> Result<(), ImageError> {
+    let (all, channels) = (frame.width(), frame.channels());
+    let start = left.min(all) as usize * channels;
+    let end = left.saturating_add(width).min(all) as usize * channels;
+    let rows = frame.pixels()?.chunks_exact_mut((all as usize * channels).max(1));
+    rows.skip(top as usize).take(height as usize).for_each(|row| draw(&mut row[start..end]));
+    Ok(())
+}

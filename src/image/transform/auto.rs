@@ -1,0 +1,392 @@
+//! One or some of fourteen operations, by chance.
+
+use super::Transform;
+use super::options::bad;
+use crate::Result;
+use crate::image::{Filter, Frame, ImageError, functional};
+use crate::rng::Rng;
+
+/// An operation, under the name that it has in the papers and in torchvision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Op {
+    Identity,
+    ShearX,
+    ShearY,
+    TranslateX,
+    TranslateY,
+    Rotate,
+    Brightness,
+    Color,
+    Contrast,
+    Sharpness,
+    Posterize,
+    Solarize,
+    AutoContrast,
+    Equalize,
+}
+
+/// In the order in which torchvision has them.
+pub(super) const OPS: [Op; 14] = [
+    Op::Identity,
+    Op::ShearX,
+    Op::ShearY,
+    Op::TranslateX,
+    Op::TranslateY,
+    Op::Rotate,
+    Op::Brightness,
+    Op::Color,
+    Op::Contrast,
+    Op::Sharpness,
+    Op::Posterize,
+    Op::Solarize,
+    Op::AutoContrast,
+    Op::Equalize,
+];
+
+/// How far the operations go.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Space {
+    shear: f32,
+    translate: Distance,
+    rotate: f32,
+    /// More or less brightness, colour, contrast and sharpness.
+    factor: f32,
+    /// The bits that are taken away at most.
+    posterize: f32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Distance {
+    /// A share of the picture's side.
+    Share(f64),
+    Pixels(f32),
+}
+
+/// That of RandAugment.
+pub(super) const NARROW: Space = Space {
+    shear: 0.3,
+    translate: Distance::Share(150.0 / 331.0),
+    rotate: 30.0,
+    factor: 0.9,
+    posterize: 4.0,
+};
+/// That of TrivialAugmentWide.
+pub(super) const WIDE: Space =
+    Space { shear: 0.99, translate: Distance::Pixels(32.0), rotate: 135.0, factor: 0.99, posterize: 6.0 };
+
+impl Space {
+    /// The magnitude in bin `bin` of `bins`, and whether it may as well be the other way round; none where the operation has
+    /// no magnitude. In the arithmetic of torchvision, to the last bit: a threshold that is a little higher spares pixels.
+    pub(super) fn magnitude(
+        self,
+        op: Op,
+        (bin, bins): (u32, u32),
+        (width, height): (u32, u32),
+    ) -> Option<(f32, bool)> {
+        let translate = |side: u32| match self.translate {
+            Distance::Share(share) => (share * f64::from(side)) as f32,
+            Distance::Pixels(pixels) => pixels,
+        };
+        let most = match op {
+            Op::Identity | Op::AutoContrast | Op::Equalize => return None,
+            Op::Posterize => {
+                let bits = bin as f32 / (f64::from(bins - 1) / f64::from(self.posterize)) as f32;
+                return Some(((8.0 - bits).round_ties_even(), false));
+            }
+            Op::Solarize => return Some((linear(1.0, 0.0, bin, bins), false)),
+            Op::ShearX | Op::ShearY => self.shear,
+            Op::TranslateX => translate(width),
+            Op::TranslateY => translate(height),
+            Op::Rotate => self.rotate,
+            Op::Brightness | Op::Color | Op::Contrast | Op::Sharpness => self.factor,
+        };
+        Some((linear(0.0, most, bin, bins), true))
+    }
+}
+
+/// Number `bin` of `bins` that are equally far apart. `bins` is at least 2.
+fn linear(first: f32, last: f32, bin: u32, bins: u32) -> f32 {
+    let step = (last - first) / (bins - 1) as f32;
+    if bin < bins / 2 {
+        step.mul_add(bin as f32, first)
+    } else {
+        (-step).mul_add((bins - 1 - bin) as f32, last)
+    }
+}
+
+/// What fills in and how what is between pixels is found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Drawing {
+    filter: Filter,
+    fill: [u8; 3],
+}
+
+impl Default for Drawing {
+    fn default() -> Self {
+        Drawing { filter: Filter::Nearest, fill: [0; 3] }
+    }
+}
+
+impl Drawing {
+    fn filtered(self, filter: Filter) -> Result<Self> {
+        match filter {
+            Filter::Nearest | Filter::Bilinear => Ok(Drawing { filter, ..self }),
+            other => Err(bad(format!("augmenting with the filter {other:?}: it is Nearest or Bilinear"))),
+        }
+    }
+
+    fn apply(self, frame: &mut Frame<'_>, op: Op, magnitude: f32) -> Result<(), ImageError> {
+        let Drawing { filter, fill } = self;
+        let amount = f64::from(magnitude);
+        match op {
+            Op::Identity => Ok(()),
+            Op::ShearX => functional::affine(frame, functional::shear(amount, 0.0), filter, fill),
+            Op::ShearY => functional::affine(frame, functional::shear(0.0, amount), filter, fill),
+            Op::TranslateX => {
+                functional::affine(frame, functional::translate(amount.trunc(), 0.0), filter, fill)
+            }
+            Op::TranslateY => {
+                functional::affine(frame, functional::translate(0.0, amount.trunc()), filter, fill)
+            }
+            Op::Rotate => functional::rotate(frame, amount, filter, fill),
+            Op::Brightness => functional::adjust_brightness(frame, 1.0 + amount),
+            Op::Color => functional::adjust_saturation(frame, 1.0 + amount),
+            Op::Contrast => functional::adjust_contrast(frame, 1.0 + amount),
+            Op::Sharpness => functional::adjust_sharpness(frame, 1.0 + amount),
+            Op::Posterize => functional::posterize(frame, magnitude as u32),
+            Op::Solarize => functional::solarize(frame, 255.0 * amount),
+            Op::AutoContrast => functional::autocontrast(frame),
+            Op::Equalize => functional::equalize(frame),
+        }
+    }
+}
+
+/// Draws an operation; then its magnitude, where `bin` does so; then its sign, where it has one.
+fn draw(
+    space: Space,
+    bins: u32,
+    size: (u32, u32),
+    rng: &mut Rng,
+    bin: impl FnOnce(&mut Rng) -> u32,
+) -> (Op, f32) {
+    let op = OPS[rng.below(OPS.len() as u64) as usize];
+    // Whether there is a magnitude does not depend on which it is.
+    if space.magnitude(op, (0, bins), size).is_none() {
+        return (op, 0.0);
+    }
+    match space.magnitude(op, (bin(rng), bins), size) {
+        Some((magnitude, true)) if rng.below(2) == 1 => (op, -magnitude),
+        Some((magnitude, _)) => (op, magnitude),
+        None => (op, 0.0),
+    }
+}
+
+/// Some of fourteen operations, one after the other, all of one magnitude. As torchvision's `RandAugment`.
+///
+/// The operations, each as likely, and their magnitudes in the last of the bins: `Identity`; `ShearX`, `ShearY` (0.3 pixels
+/// for each pixel), `TranslateX`, `TranslateY` (150/331 of the picture's side), `Rotate` (30 degrees), `Brightness`,
+/// `Color`, `Contrast`, `Sharpness` (a factor of 1 more or less 0.9), these to either side; `Posterize` (4 bits are left),
+/// `Solarize` (everything is inverted), `AutoContrast`, `Equalize`. Bin 0 is no change, and those between are equally far
+/// apart.
+///
+/// Drawn for each operation are which it is, and then, where it goes to either side, to which.
+///
+/// ```
+/// use shardstream::image::{Filter, RandAugment, RandomResizedCrop, Transforms};
+///
+/// let augment = RandAugment::new(2, 9)?.filter(Filter::Bilinear)?.fill([124, 116, 104]);
+/// let training = Transforms::new().then(RandomResizedCrop::new(224)?).then(augment);
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct RandAugment {
+    num_ops: u32,
+    magnitude: u32,
+    bins: u32,
+    drawing: Drawing,
+}
+
+impl RandAugment {
+    /// `num_ops` operations of the magnitude in the bin `magnitude`, which is 0 to 30; torchvision's defaults are 2 and 9. With
+    /// [`Filter::Nearest`], and black for what comes from outside of the picture.
+    ///
+    /// # Errors
+    /// [`Config`](crate::ErrorKind::Config) for another magnitude.
+    pub fn new(num_ops: u32, magnitude: u32) -> Result<Self> {
+        RandAugment { num_ops, magnitude, bins: 31, drawing: Drawing::default() }.checked()
+    }
+
+    /// The magnitudes that there are: 31 unless told.
+    ///
+    /// # Errors
+    /// [`Config`](crate::ErrorKind::Config) for less than 2, and where the magnitude is none of them.
+    pub fn num_magnitude_bins(self, bins: u32) -> Result<Self> {
+        RandAugment { bins: at_least_two(bins)?, ..self }.checked()
+    }
+
+    fn checked(self) -> Result<Self> {
+        if self.magnitude < self.bins {
+            return Ok(self);
+        }
+        let (magnitude, last) = (self.magnitude, self.bins - 1);
+        Err(bad(format!("RandAugment with the magnitude {magnitude}: there are those from 0 to {last}")))
+    }
+
+    /// How what is sheared, moved and turned is drawn: [`Filter::Nearest`] or [`Filter::Bilinear`].
+    ///
+    /// # Errors
+    /// [`Config`](crate::ErrorKind::Config) for another filter.
+    pub fn filter(self, filter: Filter) -> Result<Self> {
+        Ok(RandAugment { drawing: self.drawing.filtered(filter)?, ..self })
+    }
+
+    /// What comes from outside of the picture: red, green, blue. Black unless told.
+    #[must_use]
+    pub fn fill(self, fill: [u8; 3]) -> Self {
+        RandAugment { drawing: Drawing { fill, ..self.drawing }, ..self }
+    }
+
+    pub(super) fn draw(&self, size: (u32, u32), rng: &mut Rng) -> (Op, f32) {
+        draw(NARROW, self.bins, size, rng, |_| self.magnitude)
+    }
+}
+
+fn at_least_two(bins: u32) -> Result<u32> {
+    if bins >= 2 { Ok(bins) } else { Err(bad(format!("{bins} bins of magnitudes: there are at least 2"))) }
+}
+
+impl Transform for RandAugment {
+    fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
+        for _ in 0..self.num_ops {
+            let (op, magnitude) = self.draw((frame.width(), frame.height()), rng);
+            self.drawing.apply(frame, op, magnitude)?;
+        }
+        Ok(())
+    }
+}
+
+/// One of fourteen operations, of any magnitude. As torchvision's `TrivialAugmentWide`.
+///
+/// The operations, each as likely, and their magnitudes in the last of the bins: `Identity`; `ShearX`, `ShearY` (0.99 pixels
+/// for each pixel), `TranslateX`, `TranslateY` (32 pixels), `Rotate` (135 degrees), `Brightness`, `Color`, `Contrast`,
+/// `Sharpness` (a factor of 1 more or less 0.99), these to either side; `Posterize` (2 bits are left), `Solarize`
+/// (everything is inverted), `AutoContrast`, `Equalize`. Bin 0 is no change, and those between are equally far apart.
+///
+/// Drawn are the operation; where it has a magnitude, its bin, each as likely; and where it goes to either side, to which.
+///
+/// ```
+/// use shardstream::image::{RandomResizedCrop, Transforms, TrivialAugmentWide};
+///
+/// let training = Transforms::new().then(RandomResizedCrop::new(224)?).then(TrivialAugmentWide::new());
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrivialAugmentWide {
+    bins: u32,
+    drawing: Drawing,
+}
+
+impl TrivialAugmentWide {
+    /// With 31 magnitudes, [`Filter::Nearest`], and black for what comes from outside of the picture.
+    #[must_use]
+    pub fn new() -> Self {
+        TrivialAugmentWide { bins: 31, drawing: Drawing::default() }
+    }
+
+    /// The magnitudes that there are.
+    ///
+    /// # Errors
+    /// [`Config`](crate::ErrorKind::Config) for less than 2.
+    pub fn num_magnitude_bins(self, bins: u32) -> Result<Self> {
+        Ok(TrivialAugmentWide { bins: at_least_two(bins)?, ..self })
+    }
+
+    /// How what is sheared, moved and turned is drawn: [`Filter::Nearest`] or [`Filter::Bilinear`].
+    ///
+    /// # Errors
+    /// [`Config`](crate::ErrorKind::Config) for another filter.
+    pub fn filter(self, filter: Filter) -> Result<Self> {
+        Ok(TrivialAugmentWide { drawing: self.drawing.filtered(filter)?, ..self })
+    }
+
+    /// What comes from outside of the picture: red, green, blue. Black unless told.
+    #[must_use]
+    pub fn fill(self, fill: [u8; 3]) -> Self {
+        TrivialAugmentWide { drawing: Drawing { fill, ..self.drawing }, ..self }
+    }
+
+    pub(super) fn draw(&self, size: (u32, u32), rng: &mut Rng) -> (Op, f32) {
+        let bins = self.bins;
+        draw(WIDE, bins, size, rng, |rng| rng.below(u64::from(bins)) as u32)
+    }
+}
+
+impl Default for TrivialAugmentWide {
+    fn default() -> Self {
+        TrivialAugmentWide::new()
+    }
+}
+
+impl Transform for TrivialAugmentWide {
+    fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
+        let (op, magnitude) = self.draw((frame.width(), frame.height()), rng);
+        Ok(self.drawing.apply(frame, op, magnitude)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value as Json;
+
+    #[test]
+    fn golden_draws() {
+        let mut rng = Rng::new(42, 0, 0);
+        let augment = RandAugment::new(2, 9).unwrap();
+        let drawn: Vec<(Op, f32)> = (0..6).map(|_| augment.draw((331, 100), &mut rng)).collect();
+        assert_eq!(drawn, []);
+        let augment = TrivialAugmentWide::new();
+        let drawn: Vec<(Op, f32)> = (0..6).map(|_| augment.draw((331, 100), &mut rng)).collect();
+        assert_eq!(drawn, []);
+    }
+
+    #[test]
+    fn magnitudes_are_those_of_torchvision_to_the_last_bit() {
+        let golden: Json =
+            serde_json::from_str(include_str!("../../../tests/data/transforms/magnitudes.json")).unwrap();
+        let mut count = 0;
+        for case in golden.as_array().unwrap() {
+            let number = |name: &str| case[name].as_u64().unwrap() as u32;
+            let space = if case["transform"] == "RandAugment" { NARROW } else { WIDE };
+            let (bins, size) = (number("bins"), (number("width"), number("height")));
+            let ops = case["ops"].as_array().unwrap();
+            assert_eq!(ops.len(), OPS.len());
+            for (op, theirs) in OPS.into_iter().zip(ops) {
+                assert_eq!(theirs["name"], format!("{op:?}"));
+                let ours: Vec<Option<(f32, bool)>> =
+                    (0..bins).map(|bin| space.magnitude(op, (bin, bins), size)).collect();
+                let signed = theirs["signed"].as_bool().unwrap();
+                match theirs["magnitudes"].as_array() {
+                    None => assert!(ours.iter().all(Option::is_none), "{op:?}"),
+                    Some(theirs) => {
+                        let theirs: Vec<_> =
+                            theirs.iter().map(|m| Some((m.as_f64().unwrap() as f32, signed))).collect();
+                        assert_eq!(ours, theirs, "{op:?} of {case}");
+                        count += theirs.len();
+                    }
+                }
+            }
+        }
+        assert!(count > 1000, "{count}");
+    }
+
+    #[test]
+    fn bad_options_are_refused() {
+        assert!(RandAugment::new(2, 31).is_err());
+        assert!(RandAugment::new(2, 30).unwrap().num_magnitude_bins(30).is_err());
+        assert!(RandAugment::new(2, 0).unwrap().num_magnitude_bins(1).is_err());
+        assert!(RandAugment::new(2, 9).unwrap().filter(Filter::Lanczos).is_err());
+        assert!(TrivialAugmentWide::new().num_magnitude_bins(0).is_err());
+        assert!(TrivialAugmentWide::new().filter(Filter::Bicubic).is_err());
+    }
+}

@@ -1,0 +1,169 @@
+//! Colours, changed by chance.
+
+use super::Transform;
+use super::options::{self, FACTORS};
+use crate::Result;
+use crate::image::{Frame, functional};
+use crate::rng::Rng;
+use std::ops::RangeInclusive;
+
+/// Changes brightness, contrast, saturation and hue, in a random order. As torchvision's `ColorJitter`.
+///
+/// Drawn are the order of the four, then the factors of those that are asked for, in the order in which they stand here, each
+/// uniform in its range.
+///
+/// ```
+/// use shardstream::image::ColorJitter;
+///
+/// let jitter = ColorJitter::new(0.4, 0.4, 0.4, 0.1)?;
+/// let darker = ColorJitter::new(0.0, 0.0, 0.0, 0.0)?.brightness(0.5..=1.0)?;
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct ColorJitter {
+    brightness: Option<RangeInclusive<f64>>,
+    contrast: Option<RangeInclusive<f64>>,
+    saturation: Option<RangeInclusive<f64>>,
+    hue: Option<RangeInclusive<f64>>,
+}
+
+/// What is done to the colours of a picture.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Step {
+    Brightness(f64),
+    Contrast(f64),
+    Saturation(f64),
+    Hue(f64),
+}
+
+impl ColorJitter {
+    /// The factors of brightness, contrast and saturation are from 1 less the number (but at least 0) to 1 more than the
+    /// number; the hue is turned by up to `hue` of a full turn to either side. 0 leaves one as it is.
+    ///
+    /// # Errors
+    /// [`Config`](crate::ErrorKind::Config) for numbers that are negative, and for a hue of more than 0.5.
+    pub fn new(brightness: f64, contrast: f64, saturation: f64, hue: f64) -> Result<Self> {
+        let factors = |name: &str, number: f64| match number {
+            0.0 => Ok(None),
+            _ => factor(name, (1.0 - number).max(0.0)..=1.0 + number),
+        };
+        let brightness = factors("brightness", brightness)?;
+        let contrast = factors("contrast", contrast)?;
+        let saturation = factors("saturation", saturation)?;
+        let jitter = ColorJitter { brightness, contrast, saturation, hue: None };
+        if hue == 0.0 { Ok(jitter) } else { jitter.hue(-hue..=hue) }
+    }
+
+    /// The factors of the brightness.
+    ///
+    /// # Errors
+    /// [`Config`](crate::ErrorKind::Config) for factors that are negative, or fall.
+    pub fn brightness(self, factors: RangeInclusive<f64>) -> Result<Self> {
+        Ok(ColorJitter { brightness: factor("brightness", factors)?, ..self })
+    }
+
+    /// The factors of the contrast.
+    ///
+    /// # Errors
+    /// [`Config`](crate::ErrorKind::Config) for factors that are negative, or fall.
+    pub fn contrast(self, factors: RangeInclusive<f64>) -> Result<Self> {
+        Ok(ColorJitter { contrast: factor("contrast", factors)?, ..self })
+    }
+
+    /// The factors of the saturation.
+    ///
+    /// # Errors
+    /// [`Config`](crate::ErrorKind::Config) for factors that are negative, or fall.
+    pub fn saturation(self, factors: RangeInclusive<f64>) -> Result<Self> {
+        Ok(ColorJitter { saturation: factor("saturation", factors)?, ..self })
+    }
+
+    /// By how many full turns the hue is turned.
+    ///
+    /// # Errors
+    /// [`Config`](crate::ErrorKind::Config) for a range that falls, or reaches beyond -0.5 or 0.5.
+    pub fn hue(self, turns: RangeInclusive<f64>) -> Result<Self> {
+        Ok(ColorJitter { hue: Some(options::range("the hue of ColorJitter", turns, -0.5..=0.5)?), ..self })
+    }
+
+    /// The four steps in their order; none for those that are not asked for.
+    pub(super) fn draw(&self, rng: &mut Rng) -> [Option<Step>; 4] {
+        let mut order = [0, 1, 2, 3];
+        rng.shuffle(&mut order);
+        let mut drawn = |range: &Option<RangeInclusive<f64>>| range.as_ref().map(|range| rng.between(range));
+        let steps = [
+            drawn(&self.brightness).map(Step::Brightness),
+            drawn(&self.contrast).map(Step::Contrast),
+            drawn(&self.saturation).map(Step::Saturation),
+            drawn(&self.hue).map(Step::Hue),
+        ];
+        order.map(|which: usize| steps[which])
+    }
+}
+
+fn factor(name: &str, factors: RangeInclusive<f64>) -> Result<Option<RangeInclusive<f64>>> {
+    Ok(Some(options::range(&format!("the {name} of ColorJitter"), factors, FACTORS)?))
+}
+
+impl Transform for ColorJitter {
+    fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
+        for step in self.draw(rng).into_iter().flatten() {
+            match step {
+                Step::Brightness(factor) => functional::adjust_brightness(frame, factor)?,
+                Step::Contrast(factor) => functional::adjust_contrast(frame, factor)?,
+                Step::Saturation(factor) => functional::adjust_saturation(frame, factor)?,
+                Step::Hue(turns) => functional::adjust_hue(frame, turns)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes the colours away, with a probability; the number of channels stays. As torchvision's `RandomGrayscale`.
+///
+/// Drawn is one number, uniform in 0 to 1, 1 excluded: if it is less than the probability, the picture becomes grey.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RandomGrayscale {
+    p: f64,
+}
+
+impl RandomGrayscale {
+    /// With the probability `p`; torchvision's default is 0.1.
+    ///
+    /// # Errors
+    /// [`Config`](crate::ErrorKind::Config) for a probability that is not from 0 to 1.
+    pub fn new(p: f64) -> Result<Self> {
+        Ok(RandomGrayscale { p: options::probability("RandomGrayscale", p)? })
+    }
+}
+
+impl Transform for RandomGrayscale {
+    fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
+        if rng.unit() < self.p {
+            functional::rgb_to_grayscale(frame)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_draws() {
+        let mut rng = Rng::new(42, 0, 0);
+        let jitter = ColorJitter::new(0.4, 0.0, 2.0, 0.5).unwrap();
+        let drawn: Vec<[Option<Step>; 4]> = (0..2).map(|_| jitter.draw(&mut rng)).collect();
+        assert_eq!(drawn, [[None; 4]; 2]);
+    }
+
+    #[test]
+    fn bad_numbers_are_refused() {
+        assert!(ColorJitter::new(-0.1, 0.0, 0.0, 0.0).is_err());
+        assert!(ColorJitter::new(0.0, f64::NAN, 0.0, 0.0).is_err());
+        assert!(ColorJitter::new(0.0, 0.0, f64::INFINITY, 0.0).is_err());
+        assert!(ColorJitter::new(0.0, 0.0, 0.0, 0.6).is_err());
+        assert!(ColorJitter::new(0.0, 0.0, 0.0, -0.1).is_err());
+    }
+}

@@ -1,0 +1,366 @@
+//! Parts of a picture, and its size.
+
+use super::Transform;
+use super::options::{self, FACTORS, RATIOS, Size, bad};
+use crate::image::frame::Rect;
+use crate::image::{Filter, Frame, functional};
+use crate::rng::Rng;
+use crate::{ErrorKind, Result};
+use std::ops::RangeInclusive;
+
+/// A random part of the picture, resized: how most networks for pictures are trained. As torchvision's `RandomResizedCrop`.
+///
+/// Up to ten times are drawn: the part's area, as a share of that of the picture, uniform in `scale`; its width divided by its
+/// height, in `ratio`, with a uniform logarithm; and if a part of these (sides rounded to whole pixels) has a pixel and
+/// fits into the picture, its top, then its left, uniform over all places. If none of the ten fits, the part is the
+/// whole picture, cut at its centre to the nearest ratio that is allowed.
+///
+/// ```
+/// use shardstream::image::{Filter, RandomHorizontalFlip, RandomResizedCrop, Transforms};
+///
+/// let training = Transforms::new()
+///     .then(RandomResizedCrop::new(224)?.scale(0.25..=1.0)?.filter(Filter::Bicubic))
+///     .then(RandomHorizontalFlip::new(0.5)?);
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct RandomResizedCrop {
+    size: Size,
+    scale: RangeInclusive<f64>,
+    ratio: RangeInclusive<f64>,
+    filter: Filter,
+}
+
+impl RandomResizedCrop {
+    /// To pictures of `size`, with a `scale` of 0.08 to 1, a `ratio` of 3/4 to 4/3, and [`Filter::Bilinear`].
+    ///
+    /// # Errors
+    /// [`Config`](ErrorKind::Config) for a size without pixels.
+    pub fn new(size: impl Into<Size>) -> Result<Self> {
+        let size = options::size("RandomResizedCrop", size)?;
+        Ok(RandomResizedCrop {
+            size,
+            scale: 0.08..=1.0,
+            ratio: 3.0 / 4.0..=4.0 / 3.0,
+            filter: Filter::default(),
+        })
+    }
+
+    /// The share of the picture's area.
+    ///
+    /// # Errors
+    /// [`Config`](ErrorKind::Config) for shares that are negative, or fall.
+    pub fn scale(self, scale: RangeInclusive<f64>) -> Result<Self> {
+        let scale = options::range("the scale of RandomResizedCrop", scale, FACTORS)?;
+        Ok(RandomResizedCrop { scale, ..self })
+    }
+
+    /// The width divided by the height.
+    ///
+    /// # Errors
+    /// [`Config`](ErrorKind::Config) for ratios that are not positive, or fall.
+    pub fn ratio(self, ratio: RangeInclusive<f64>) -> Result<Self> {
+        let ratio = options::range("the ratio of RandomResizedCrop", ratio, RATIOS)?;
+        Ok(RandomResizedCrop { ratio, ..self })
+    }
+
+    /// How the part is resized.
+    #[must_use]
+    pub fn filter(self, filter: Filter) -> Self {
+        RandomResizedCrop { filter, ..self }
+    }
+
+    pub(super) fn draw(&self, width: u32, height: u32, rng: &mut Rng) -> Rect {
+        let (across, down) = (f64::from(width), f64::from(height));
+        for _ in 0..10 {
+            let area = across * down * rng.between(&self.scale);
+            let ratio = rng.log_between(&self.ratio);
+            let wide = (area * ratio).sqrt().round_ties_even();
+            let high = (area / ratio).sqrt().round_ties_even();
+            if (1.0..=across).contains(&wide) && (1.0..=down).contains(&high) {
+                let (part_width, part_height) = (wide as u32, high as u32);
+                let y = below(height - part_height, rng);
+                let x = below(width - part_width, rng);
+                return Rect { x, y, width: part_width, height: part_height };
+            }
+        }
+        let (least, most) = (self.ratio.start(), self.ratio.end());
+        let side = |length: f64, all: u32| (length.round_ties_even() as u32).clamp(1, all);
+        let (part_width, part_height) = match across / down {
+            ratio if ratio < *least => (width, side(across / least, height)),
+            ratio if ratio > *most => (side(down * most, width), height),
+            _ => (width, height),
+        };
+        let (x, y) = ((width - part_width) / 2, (height - part_height) / 2);
+        Rect { x, y, width: part_width, height: part_height }
+    }
+}
+
+impl Transform for RandomResizedCrop {
+    fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
+        let part = self.draw(frame.width(), frame.height(), rng);
+        frame.crop(part.x, part.y, part.width, part.height)?;
+        Ok(frame.resize(self.size.width, self.size.height, self.filter)?)
+    }
+}
+
+/// A place for something that leaves so many pixels.
+pub(super) fn below(room: u32, rng: &mut Rng) -> u32 {
+    rng.below(u64::from(room) + 1) as u32
+}
+
+/// The whole picture in another size. As torchvision's `Resize`, with its smoothing (`antialias=True`).
+///
+/// ```
+/// use shardstream::image::{CenterCrop, Resize, Transforms};
+///
+/// let evaluation = Transforms::new().then(Resize::new(256)?).then(CenterCrop::new(224)?);
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resize {
+    to: Target,
+    filter: Filter,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Target {
+    Shorter { side: u32, longest: Option<u32> },
+    Exact(Size),
+}
+
+impl Resize {
+    /// The shorter side becomes `side` pixels, the longer one as many as keep the ratio, rounded down. With
+    /// [`Filter::Bilinear`].
+    ///
+    /// # Errors
+    /// [`Config`](ErrorKind::Config) for 0.
+    pub fn new(side: u32) -> Result<Self> {
+        let side = options::size("Resize", side)?.width;
+        Ok(Resize { to: Target::Shorter { side, longest: None }, filter: Filter::default() })
+    }
+
+    /// The picture becomes this size, whatever its ratio. With [`Filter::Bilinear`].
+    ///
+    /// # Errors
+    /// [`Config`](ErrorKind::Config) for a size without pixels.
+    pub fn exact(size: impl Into<Size>) -> Result<Self> {
+        Ok(Resize { to: Target::Exact(options::size("Resize", size)?), filter: Filter::default() })
+    }
+
+    /// Where the longer side would have more pixels than this, it becomes this, and the shorter one as many as keep the
+    /// ratio, rounded down, but at least 1.
+    ///
+    /// # Errors
+    /// [`Config`](ErrorKind::Config) unless it is more than the shorter side, and for an [`exact`](Resize::exact) size.
+    pub fn max_size(self, longest: u32) -> Result<Self> {
+        match self.to {
+            Target::Shorter { side, .. } if longest > side => {
+                Ok(Resize { to: Target::Shorter { side, longest: Some(longest) }, ..self })
+            }
+            Target::Shorter { side, .. } => Err(bad(format!(
+                "Resize with a longest side of {longest}: it is more than the shorter, {side}"
+            ))),
+            Target::Exact(_) => Err(bad("Resize to an exact size has no longest side".into())),
+        }
+    }
+
+    /// How the picture is resized.
+    #[must_use]
+    pub fn filter(self, filter: Filter) -> Self {
+        Resize { filter, ..self }
+    }
+
+    fn size(&self, width: u32, height: u32) -> Size {
+        let (side, longest) = match self.to {
+            Target::Exact(size) => return size,
+            Target::Shorter { side, longest } => (side, longest),
+        };
+        let (short, long) = (width.min(height).max(1), width.max(height));
+        let scaled = |times: u32, of: u32, by: u32| u64::from(times) * u64::from(of) / u64::from(by.max(1));
+        // What does not fit is refused as too large.
+        let mut new_long = u32::try_from(scaled(side, long, short)).unwrap_or(u32::MAX);
+        let mut new_short = side;
+        if let Some(longest) = longest
+            && new_long > longest
+        {
+            new_short = (scaled(longest, new_short, new_long) as u32).max(1);
+            new_long = longest;
+        }
+        if width <= height {
+            Size { width: new_short, height: new_long }
+        } else {
+            Size { width: new_long, height: new_short }
+        }
+    }
+}
+
+impl Transform for Resize {
+    fn apply(&self, frame: &mut Frame<'_>, _: &mut Rng) -> Result<()> {
+        let size = self.size(frame.width(), frame.height());
+        Ok(frame.resize(size.width, size.height, self.filter)?)
+    }
+}
+
+/// The middle of the picture; where it is smaller, it gets black borders. As torchvision's `CenterCrop`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CenterCrop {
+    size: Size,
+}
+
+impl CenterCrop {
+    /// To pictures of `size`.
+    ///
+    /// # Errors
+    /// [`Config`](ErrorKind::Config) for a size without pixels.
+    pub fn new(size: impl Into<Size>) -> Result<Self> {
+        Ok(CenterCrop { size: options::size("CenterCrop", size)? })
+    }
+}
+
+impl Transform for CenterCrop {
+    fn apply(&self, frame: &mut Frame<'_>, _: &mut Rng) -> Result<()> {
+        // What is cut off is halved to the nearest even number, what is added is halved down.
+        let start = |picture: u32, part: u32| match picture.checked_sub(part) {
+            Some(room) => (f64::from(room) / 2.0).round_ties_even() as i64,
+            None => -i64::from((part - picture) / 2),
+        };
+        let Size { width, height } = self.size;
+        let at = (start(frame.width(), width), start(frame.height(), height));
+        Ok(functional::crop(frame, at, (width, height), [0; 3])?)
+    }
+}
+
+/// A part of the picture at a random place, with a border added first where wanted. As torchvision's `RandomCrop`, with
+/// `padding_mode="constant"`.
+///
+/// Drawn are the top, then the left of the part, uniform over all places of the picture with its border.
+///
+/// ```
+/// use shardstream::image::{RandomCrop, RandomHorizontalFlip, Transforms};
+///
+/// let cifar = Transforms::new().then(RandomCrop::new(32)?.padding(4)).then(RandomHorizontalFlip::new(0.5)?);
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct RandomCrop {
+    size: Size,
+    padding: Size,
+    pad_if_needed: bool,
+    fill: [u8; 3],
+}
+
+impl RandomCrop {
+    /// To pictures of `size`, without a border.
+    ///
+    /// # Errors
+    /// [`Config`](ErrorKind::Config) for a size without pixels.
+    pub fn new(size: impl Into<Size>) -> Result<Self> {
+        let size = options::size("RandomCrop", size)?;
+        Ok(RandomCrop { size, padding: Size::from(0), pad_if_needed: false, fill: [0; 3] })
+    }
+
+    /// Adds a border of so many pixels: one number for all four, or one for above and below and one for left and right.
+    #[must_use]
+    pub fn padding(self, padding: impl Into<Size>) -> Self {
+        RandomCrop { padding: padding.into(), ..self }
+    }
+
+    /// Whether a picture that is too small gets a border on both sides, of as many pixels as it lacks. If not, it is an
+    /// error.
+    #[must_use]
+    pub fn pad_if_needed(self, pad_if_needed: bool) -> Self {
+        RandomCrop { pad_if_needed, ..self }
+    }
+
+    /// The colour of the border: red, green, blue. Black unless told.
+    #[must_use]
+    pub fn fill(self, fill: [u8; 3]) -> Self {
+        RandomCrop { fill, ..self }
+    }
+
+    /// Where the part begins along one axis, if there is a place for it.
+    fn start(&self, picture: u32, padding: u32, part: u32, rng: &mut Rng) -> Option<i64> {
+        let (mut before, mut all) = (i64::from(padding), i64::from(picture) + 2 * i64::from(padding));
+        let lacks = i64::from(part) - all;
+        if lacks > 0 && self.pad_if_needed {
+            before += lacks;
+            all += 2 * lacks;
+        }
+        let room = u64::try_from(all - i64::from(part)).ok()?;
+        Some(rng.below(room + 1) as i64 - before)
+    }
+
+    /// The left and the top of the part.
+    pub(super) fn draw(&self, width: u32, height: u32, rng: &mut Rng) -> Option<(i64, i64)> {
+        let top = self.start(height, self.padding.height, self.size.height, rng)?;
+        Some((self.start(width, self.padding.width, self.size.width, rng)?, top))
+    }
+}
+
+impl Transform for RandomCrop {
+    /// # Errors
+    /// [`Config`](ErrorKind::Config) for a picture that is too small.
+    fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
+        let Size { width, height } = self.size;
+        let at = self.draw(frame.width(), frame.height(), rng).ok_or_else(|| {
+            let (was, high) = (frame.width(), frame.height());
+            ErrorKind::Config(format!(
+                "RandomCrop to {width} x {height} pixels of a picture of {was} x {high}: it is too small; use \
+                 `pad_if_needed`, or resize it first"
+            ))
+        })?;
+        Ok(functional::crop(frame, at, (width, height), self.fill)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_torchvision() {
+        let size = |resize: &Resize, width, height| {
+            let size = resize.size(width, height);
+            (size.width, size.height)
+        };
+        let resize = Resize::new(256).unwrap();
+        assert_eq!(size(&resize, 500, 375), (341, 256));
+        assert_eq!(size(&resize, 375, 500), (256, 341));
+        assert_eq!(size(&resize, 7, 7), (256, 256));
+        assert_eq!(size(&resize, 1, u32::MAX), (256, u32::MAX));
+        let resize = resize.max_size(300).unwrap();
+        assert_eq!(size(&resize, 500, 375), (300, 225));
+        assert_eq!(size(&resize, 257, 256), (257, 256));
+        assert_eq!(size(&resize, 1, 100_000), (1, 300));
+        assert_eq!(size(&Resize::exact((3, 4)).unwrap(), 500, 375), (4, 3));
+        assert!(Resize::new(256).unwrap().max_size(256).is_err());
+        assert!(Resize::exact(256).unwrap().max_size(300).is_err());
+    }
+
+    #[test]
+    fn golden_draws() {
+        let mut rng = Rng::new(42, 0, 0);
+        let crop = RandomResizedCrop::new(224).unwrap();
+        let drawn: Vec<[u32; 4]> = (0..4)
+            .map(|_| crop.draw(500, 375, &mut rng))
+            .map(|part| [part.x, part.y, part.width, part.height])
+            .collect();
+        assert_eq!(drawn, [[0; 4]; 4]);
+        let crop = RandomCrop::new(32).unwrap().padding(4);
+        let drawn: Vec<(i64, i64)> = (0..4).filter_map(|_| crop.draw(32, 32, &mut rng)).collect();
+        assert_eq!(drawn, [(0, 0); 4]);
+    }
+
+    #[test]
+    fn what_never_fits_is_the_centre() {
+        let mut rng = Rng::new(1, 1, 1);
+        let crop = RandomResizedCrop::new(8).unwrap().scale(1.0..=1.0).unwrap();
+        let part = crop.draw(400, 100, &mut rng);
+        assert_eq!([part.x, part.y, part.width, part.height], [133, 0, 133, 100]);
+        let part = crop.draw(100, 400, &mut rng);
+        assert_eq!([part.x, part.y, part.width, part.height], [0, 133, 100, 133]);
+        let whole = crop.scale(2.0..=2.0).unwrap().draw(110, 100, &mut rng);
+        assert_eq!([whole.x, whole.y, whole.width, whole.height], [0, 0, 110, 100]);
+    }
+}

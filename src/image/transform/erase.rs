@@ -1,0 +1,138 @@
+//! Parts of a picture that are taken away.
+
+use super::Transform;
+use super::crop::below;
+use super::options::{self, RATIOS};
+use crate::Result;
+use crate::image::frame::Rect;
+use crate::image::{Frame, functional};
+use crate::rng::Rng;
+use rand::Rng as _;
+use std::ops::RangeInclusive;
+
+/// Erases a random rectangle, with a probability. As torchvision's `RandomErasing`, but on pixels from 0 to 255.
+///
+/// Drawn is one number, uniform in 0 to 1, 1 excluded: if it is less than the probability, up to ten times are drawn: the
+/// rectangle's area, as a share of that of the picture, uniform in `scale`; its height divided by its width, in `ratio`, with a
+/// uniform logarithm; and if such a rectangle (sides rounded to whole pixels) is less high and less wide than the picture,
+/// its top, then its left, uniform over all places. If none of the ten is, nothing is erased.
+///
+/// torchvision's is mostly used after `Normalize`, where its 0 is the mean of all pictures. Here numbers are normalised last, so
+/// that the same is to erase to the mean, as in the example: its numbers become 0, but for the rounding to whole numbers.
+///
+/// ```
+/// use shardstream::image::{RandomErasing, RandomResizedCrop, Transforms};
+///
+/// let mean = [0.485, 0.456, 0.406].map(|mean: f32| (mean * 255.0).round() as u8);
+/// let training = Transforms::new()
+///     .then(RandomResizedCrop::new(224)?)
+///     .then(RandomErasing::new(0.25)?.value(mean));
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct RandomErasing {
+    p: f64,
+    scale: RangeInclusive<f64>,
+    ratio: RangeInclusive<f64>,
+    value: Value,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Value {
+    Color([u8; 3]),
+    Random,
+}
+
+impl RandomErasing {
+    /// With the probability `p` (torchvision's default is 0.5), a `scale` of 0.02 to 0.33, a `ratio` of 0.3 to 3.3, to black.
+    ///
+    /// # Errors
+    /// [`Config`](crate::ErrorKind::Config) for a probability that is not from 0 to 1.
+    pub fn new(p: f64) -> Result<Self> {
+        let p = options::probability("RandomErasing", p)?;
+        Ok(RandomErasing { p, scale: 0.02..=0.33, ratio: 0.3..=3.3, value: Value::Color([0; 3]) })
+    }
+
+    /// The share of the picture's area.
+    ///
+    /// # Errors
+    /// [`Config`](crate::ErrorKind::Config) for shares that are not from 0 to 1, or fall.
+    pub fn scale(self, scale: RangeInclusive<f64>) -> Result<Self> {
+        Ok(RandomErasing { scale: options::range("the scale of RandomErasing", scale, 0.0..=1.0)?, ..self })
+    }
+
+    /// The height divided by the width.
+    ///
+    /// # Errors
+    /// [`Config`](crate::ErrorKind::Config) for ratios that are not positive, or fall.
+    pub fn ratio(self, ratio: RangeInclusive<f64>) -> Result<Self> {
+        Ok(RandomErasing { ratio: options::range("the ratio of RandomErasing", ratio, RATIOS)?, ..self })
+    }
+
+    /// The colour that takes the place of what was there: red, green, blue.
+    #[must_use]
+    pub fn value(self, color: [u8; 3]) -> Self {
+        RandomErasing { value: Value::Color(color), ..self }
+    }
+
+    /// Each number of the rectangle is drawn from 0 to 255, each as likely, row by row; torchvision's `value="random"` draws
+    /// them from a normal distribution, which is made for normalised numbers.
+    #[must_use]
+    pub fn random(self) -> Self {
+        RandomErasing { value: Value::Random, ..self }
+    }
+
+    pub(super) fn draw(&self, width: u32, height: u32, rng: &mut Rng) -> Option<Rect> {
+        if rng.unit() >= self.p {
+            return None;
+        }
+        let (across, down) = (f64::from(width), f64::from(height));
+        for _ in 0..10 {
+            let area = across * down * rng.between(&self.scale);
+            let ratio = rng.log_between(&self.ratio);
+            let high = (area * ratio).sqrt().round_ties_even();
+            let wide = (area / ratio).sqrt().round_ties_even();
+            if high < down && wide < across {
+                let (part_width, part_height) = (wide as u32, high as u32);
+                let y = below(height - part_height, rng);
+                let x = below(width - part_width, rng);
+                return Some(Rect { x, y, width: part_width, height: part_height });
+            }
+        }
+        None
+    }
+}
+
+impl Transform for RandomErasing {
+    fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
+        let Some(part) = self.draw(frame.width(), frame.height(), rng) else { return Ok(()) };
+        let (at, size) = ((part.x, part.y), (part.width, part.height));
+        match self.value {
+            Value::Color(color) => functional::erase(frame, at, size, color)?,
+            Value::Random => functional::erase_with(frame, at, size, |row| rng.fill_bytes(row))?,
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_draws() {
+        let mut rng = Rng::new(42, 0, 0);
+        let erasing = RandomErasing::new(0.7).unwrap();
+        let drawn: Vec<Option<[u32; 4]>> = (0..5)
+            .map(|_| erasing.draw(224, 160, &mut rng))
+            .map(|part| part.map(|part| [part.x, part.y, part.width, part.height]))
+            .collect();
+        assert_eq!(drawn, [None; 5]);
+    }
+
+    #[test]
+    fn a_tiny_picture_is_left_alone() {
+        let erasing = RandomErasing::new(1.0).unwrap().scale(0.9..=1.0).unwrap().ratio(1.0..=1.0).unwrap();
+        assert_eq!(erasing.draw(1, 1, &mut Rng::new(0, 0, 0)), None);
+    }
+}

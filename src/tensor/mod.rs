@@ -1,0 +1,196 @@
+//! Numbers for devices: tensors in aligned memory that is used again.
+//!
+//! A [`Tensor`] is a column of a batch: row-major, in the machine's byte order, at an address that is a multiple of 256. It
+//! becomes what trainers take without a copy: a slice of numbers ([`as_slice`](Tensor::as_slice)), bytes
+//! ([`into_bytes`](Tensor::into_bytes)). When the tensor is dropped, or whatever it has become, its memory is that of a
+//! batch to come.
+
+mod pool;
+
+pub(crate) use pool::{Buffer, Pool};
+
+use crate::sample::array::byte_len;
+use crate::sample::{ArrayError, DType, Element};
+use bytemuck::{CheckedBitPattern, NoUninit};
+use bytes::Bytes;
+use std::fmt;
+
+/// Numbers of one type with a shape.
+///
+/// ```
+/// use shardstream::tensor::Tensor;
+///
+/// let mut tensor = Tensor::zeros(vec![2, 3], shardstream::codec::DType::F32)?;
+/// tensor.as_mut_slice::<f32>()?[5] = 0.5;
+/// assert_eq!(tensor.as_slice::<f32>()?, [0., 0., 0., 0., 0., 0.5]);
+/// assert_eq!(tensor.to_string(), "float32[2, 3]");
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+pub struct Tensor {
+    dtype: DType,
+    shape: Vec<usize>,
+    buffer: Buffer,
+}
+
+impl Tensor {
+    /// Zeros.
+    ///
+    /// # Errors
+    /// [`ArrayError::Shape`] when no memory can have the size.
+    pub fn zeros(shape: Vec<usize>, dtype: DType) -> Result<Self, ArrayError> {
+        match byte_len(&shape, dtype.size()).filter(|size| *size < isize::MAX as usize / 2) {
+            Some(size) => Ok(Tensor { dtype, shape, buffer: Buffer::zeroed(size) }),
+            None => Err(ArrayError::Shape { shape, dtype, bytes: 0 }),
+        }
+    }
+
+    /// A tensor in memory that has its size.
+    pub(crate) fn new(dtype: DType, shape: Vec<usize>, buffer: Buffer) -> Result<Self, ArrayError> {
+        let bytes = buffer.as_ref().len();
+        if byte_len(&shape, dtype.size()) == Some(bytes) {
+            Ok(Tensor { dtype, shape, buffer })
+        } else {
+            Err(ArrayError::Shape { shape, dtype, bytes })
+        }
+    }
+
+    /// The type of the numbers.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The length of each axis; the first is that of the batch.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The numbers in row-major order.
+    ///
+    /// # Errors
+    /// [`ArrayError::Type`] when the tensor holds another type; nothing is converted.
+    pub fn as_slice<T: Element + CheckedBitPattern>(&self) -> Result<&[T], ArrayError> {
+        self.is::<T>()?;
+        // A byte of a `bool` that is neither 0 nor 1 is no `bool`.
+        bytemuck::checked::try_cast_slice(self.buffer.as_ref()).map_err(|_| self.other::<T>())
+    }
+
+    /// The numbers in row-major order, to be changed.
+    ///
+    /// # Errors
+    /// [`ArrayError::Type`] when the tensor holds another type; nothing is converted.
+    pub fn as_mut_slice<T: Element + CheckedBitPattern + NoUninit>(
+        &mut self,
+    ) -> Result<&mut [T], ArrayError> {
+        self.is::<T>()?;
+        let other = self.other::<T>();
+        bytemuck::checked::try_cast_slice_mut(self.buffer.as_mut()).map_err(|_| other)
+    }
+
+    /// The bytes of the numbers, in the machine's byte order.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.buffer.as_ref()
+    }
+
+    /// The same to be changed.
+    #[must_use]
+    pub fn as_bytes_mut(&mut self) -> &mut [u8] {
+        self.buffer.as_mut()
+    }
+
+    /// The bytes without a copy. The memory goes back to its pool when the last clone and slice of them is dropped.
+    #[must_use]
+    pub fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(self.buffer)
+    }
+
+    /// The bytes that the numbers take.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.buffer.as_ref().len()
+    }
+
+    fn is<T: Element>(&self) -> Result<(), ArrayError> {
+        if T::DTYPE == self.dtype { Ok(()) } else { Err(self.other::<T>()) }
+    }
+
+    fn other<T: Element>(&self) -> ArrayError {
+        ArrayError::Type { wanted: T::DTYPE, found: self.dtype }
+    }
+}
+
+/// A copy, in memory of its own.
+impl Clone for Tensor {
+    fn clone(&self) -> Self {
+        let mut buffer = Buffer::zeroed(self.size());
+        buffer.as_mut().copy_from_slice(self.as_bytes());
+        Tensor { dtype: self.dtype, shape: self.shape.clone(), buffer }
+    }
+}
+
+impl PartialEq for Tensor {
+    /// Whether type, shape and bytes are the same.
+    fn eq(&self, other: &Self) -> bool {
+        (self.dtype, &self.shape, self.as_bytes()) == (other.dtype, &other.shape, other.as_bytes())
+    }
+}
+
+impl fmt::Display for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.dtype, self.shape)
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::bf16;
+    use std::sync::Arc;
+
+    #[test]
+    fn numbers_are_those_of_the_type() {
+        let mut tensor = Tensor::zeros(vec![2], DType::BF16).unwrap();
+        tensor.as_mut_slice::<bf16>().unwrap()[1] = bf16::ONE;
+        assert_eq!(tensor.as_slice::<bf16>().unwrap(), [bf16::ZERO, bf16::ONE]);
+        assert_eq!(
+            tensor.as_slice::<i16>(),
+            Err(ArrayError::Type { wanted: DType::I16, found: DType::BF16 })
+        );
+        assert_eq!(tensor.clone(), tensor);
+        assert_eq!(tensor.into_bytes(), [0, 0, 0x80, 0x3f][..]);
+        let mut truth = Tensor::zeros(vec![1], DType::Bool).unwrap();
+        assert_eq!(truth.as_slice::<bool>().unwrap(), [false]);
+        truth.as_bytes_mut()[0] = 2;
+        assert!(truth.as_slice::<bool>().is_err());
+    }
+
+    #[test]
+    fn sizes_that_nobody_has() {
+        assert!(Tensor::zeros(vec![usize::MAX, 2], DType::U8).is_err());
+        assert!(Tensor::zeros(vec![usize::MAX / 2], DType::U8).is_err());
+        assert_eq!(Tensor::zeros(vec![3, 0], DType::F64).unwrap().size(), 0);
+        assert!(Tensor::new(DType::F32, vec![2], Buffer::zeroed(7)).is_err());
+    }
+
+    #[test]
+    fn bytes_give_the_memory_back() {
+        let pool = Pool::new(64);
+        let tensor =
+            |pool: &Arc<Pool>| Tensor::new(DType::U8, vec![64], Buffer::pooled(pool.take(), pool)).unwrap();
+        let bytes = tensor(&pool).into_bytes();
+        let (address, part) = (bytes.as_ptr(), bytes.slice(3..9));
+        drop(bytes);
+        assert_ne!(tensor(&pool).as_bytes().as_ptr(), address);
+        drop(part);
+        let again = [tensor(&pool), tensor(&pool)];
+        assert!(again.iter().any(|tensor| tensor.as_bytes().as_ptr() == address));
+    }
+}

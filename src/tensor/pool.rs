@@ -1,0 +1,150 @@
+//! Memory for batches: aligned, cut into slots, and used again.
+
+use bytes::BytesMut;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What DLPack asks of its producers, and more than any device's copy engine does.
+pub(crate) const ALIGNMENT: usize = 256;
+
+/// So many buffers are kept that nobody uses, or so many bytes of them: there are many batches of small samples on their way.
+const MOST_FREE: usize = 32;
+const MOST_FREE_BYTES: usize = 64 << 20;
+
+/// Buffers of one size. What comes back is given out again, with what it held last still in it.
+///
+/// `BytesMut` makes slots safe and free of copies: a buffer is split into parts that threads own and write side by side,
+/// and the parts that touch are joined again.
+pub(crate) struct Pool {
+    size: usize,
+    free: Mutex<Vec<BytesMut>>,
+}
+
+impl Pool {
+    /// For buffers of `size` bytes.
+    pub(crate) fn new(size: usize) -> Arc<Self> {
+        Arc::new(Pool { size, free: Mutex::default() })
+    }
+
+    /// A buffer of the pool's size.
+    pub(crate) fn take(&self) -> BytesMut {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        free.unwrap_or_else(|| aligned(self.size))
+    }
+
+    /// A buffer of no pool.
+    pub(crate) fn single(size: usize) -> BytesMut {
+        aligned(size)
+    }
+
+    /// Whether a buffer begins where any number may stand.
+    pub(crate) fn is_aligned(buffer: &BytesMut) -> bool {
+        buffer.as_ptr().addr().is_multiple_of(ALIGNMENT)
+    }
+
+    /// Takes a buffer back. One of another size, or of which a part is still in use, is let go.
+    fn give(&self, mut buffer: BytesMut) {
+        let missing = self.size.saturating_sub(buffer.len());
+        let whole = missing == 0 || buffer.try_reclaim(missing);
+        if whole && Pool::is_aligned(&buffer) {
+            buffer.resize(self.size, 0);
+            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            if free.len() < MOST_FREE || free.len().saturating_mul(self.size) < MOST_FREE_BYTES {
+                free.push(buffer);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pool({} bytes each)", self.size)
+    }
+}
+
+/// Zeros, where any number may stand.
+fn aligned(size: usize) -> BytesMut {
+    let mut buffer = BytesMut::zeroed(size + ALIGNMENT - 1);
+    let offset = buffer.as_ptr().addr().wrapping_neg() % ALIGNMENT;
+    drop(buffer.split_to(offset));
+    buffer.truncate(size);
+    buffer
+}
+
+/// A buffer that goes back to its pool.
+pub(crate) struct Buffer {
+    data: BytesMut,
+    pool: Option<Arc<Pool>>,
+}
+
+impl Buffer {
+    /// Zeros of no pool.
+    pub(crate) fn zeroed(size: usize) -> Self {
+        Buffer { data: aligned(size), pool: None }
+    }
+
+    /// What was taken from a pool, or a part of it from its beginning on.
+    pub(crate) fn pooled(data: BytesMut, pool: &Arc<Pool>) -> Self {
+        Buffer { data, pool: Some(Arc::clone(pool)) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(pool) = &self.pool {
+            pool.give(std::mem::take(&mut self.data));
+        }
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_joined_without_a_copy_and_the_memory_is_used_again() {
+        let pool = Pool::new(1000);
+        let mut rest = pool.take();
+        let begin = rest.as_ptr();
+        assert!(Pool::is_aligned(&rest));
+        let mut slots: Vec<BytesMut> = (0..10).map(|_| rest.split_to(100)).collect();
+        drop(rest);
+        for (at, slot) in slots.iter_mut().enumerate().rev() {
+            slot.fill(at as u8);
+        }
+        let mut slots = slots.into_iter();
+        let mut whole = slots.next().unwrap();
+        slots.by_ref().take(5).for_each(|slot| whole.unsplit(slot));
+        assert_eq!((whole.len(), whole.as_ptr()), (600, begin));
+        // Those that are left over go before the buffer does.
+        drop(slots);
+        drop(Buffer::pooled(whole, &pool));
+        let again = pool.take();
+        assert_eq!((again.len(), again.as_ptr()), (1000, begin));
+        assert_eq!(again[599], 5);
+    }
+
+    #[test]
+    fn what_is_still_in_use_does_not_come_back() {
+        let pool = Pool::new(100);
+        let mut whole = pool.take();
+        let begin = whole.as_ptr();
+        let rest = whole.split_off(50);
+        drop(Buffer::pooled(whole, &pool));
+        assert_ne!(pool.take().as_ptr(), begin);
+        drop(rest);
+        assert!(Pool::new(0).take().is_empty());
+    }
+}

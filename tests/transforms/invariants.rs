@@ -1,0 +1,132 @@
+//! Whatever the picture and the options: no panic, and the size that is promised.
+
+use super::{transformed, try_transformed};
+use proptest::prelude::*;
+use shardstream::Rng;
+use shardstream::image::*;
+use std::ops::RangeInclusive;
+
+fn picture() -> impl Strategy<Value = Image> {
+    (1..=64u32, 1..=64u32, any::<bool>(), any::<u64>()).prop_map(|(width, height, color, seed)| {
+        let mode = if color { ImageMode::Rgb8 } else { ImageMode::L8 };
+        let mut rng = Rng::new(seed, 0, 0);
+        // Few different numbers as well as many.
+        let most = 1 << (seed % 9);
+        let pixels: Vec<u8> =
+            (0..width * height * mode.channels() as u32).map(|_| rng.below(most) as u8).collect();
+        Image::new(mode, width, height, pixels).unwrap()
+    })
+}
+
+fn range(least: f64, most: f64) -> impl Strategy<Value = RangeInclusive<f64>> {
+    (least..=most, least..=most).prop_map(|(a, b)| a.min(b)..=a.max(b))
+}
+
+fn filter() -> impl Strategy<Value = Filter> {
+    prop::sample::select(vec![Filter::Nearest, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos])
+}
+
+fn size() -> impl Strategy<Value = (u32, u32)> {
+    (1..=80u32, 1..=80u32)
+}
+
+fn size_of(image: &Image) -> (u32, u32) {
+    (image.height(), image.width())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn parts(
+        image in picture(), seed: u64, to in size(), filter in filter(), padding in (0..9u32, 0..9u32),
+        scale in range(0.0, 2.0), ratio in range(0.01, 100.0), side in 1..80u32, more in 1..80u32,
+    ) {
+        let rng = &mut Rng::new(seed, 1, 2);
+        let was = size_of(&image);
+        let crop = RandomResizedCrop::new(to).unwrap().scale(scale).unwrap().ratio(ratio).unwrap().filter(filter);
+        prop_assert_eq!(size_of(&transformed(&image, crop, rng)), to);
+        prop_assert_eq!(size_of(&transformed(&image, CenterCrop::new(to).unwrap(), rng)), to);
+        let resize = Resize::exact(to).unwrap().filter(filter);
+        prop_assert_eq!(size_of(&transformed(&image, resize, rng)), to);
+        let resized = size_of(&transformed(&image, Resize::new(side).unwrap(), rng));
+        prop_assert_eq!(resized.0.min(resized.1), side);
+        prop_assert_eq!(resized.0 <= resized.1, was.0 <= was.1 || resized.0 == resized.1);
+        let resized = size_of(&transformed(&image, Resize::new(side).unwrap().max_size(side + more).unwrap(), rng));
+        prop_assert!(resized.0.max(resized.1) <= side + more && resized.0.min(resized.1) <= side);
+        let crop = RandomCrop::new(to).unwrap().padding(padding);
+        let fits = was.0 + 2 * padding.0 >= to.0 && was.1 + 2 * padding.1 >= to.1;
+        let cropped = try_transformed(&image, crop.clone(), rng);
+        prop_assert_eq!(cropped.is_ok(), fits);
+        prop_assert_eq!(size_of(&transformed(&image, crop.pad_if_needed(true), rng)), to);
+    }
+
+    #[test]
+    fn colours_and_places(
+        image in picture(), seed: u64, factors in range(0.0, 3.0), turns in range(-0.5, 0.5),
+        bins in 2..40u32, magnitude: u32, ops in 0..4u32, smooth: bool, fill: [u8; 3],
+        scale in range(0.0, 1.0), ratio in range(0.01, 100.0), noise: bool,
+    ) {
+        let rng = &mut Rng::new(seed, 3, 4);
+        let was = size_of(&image);
+        let filter = if smooth { Filter::Bilinear } else { Filter::Nearest };
+        let jitter = ColorJitter::new(0.0, 0.0, 0.0, 0.0)
+            .and_then(|jitter| jitter.brightness(factors.clone()))
+            .and_then(|jitter| jitter.contrast(factors.clone()))
+            .and_then(|jitter| jitter.saturation(factors))
+            .and_then(|jitter| jitter.hue(turns))
+            .unwrap();
+        let augment = RandAugment::new(ops, magnitude % bins.min(31))
+            .and_then(|augment| augment.num_magnitude_bins(bins))
+            .and_then(|augment| augment.filter(filter))
+            .unwrap()
+            .fill(fill);
+        let wide = TrivialAugmentWide::new()
+            .num_magnitude_bins(bins)
+            .and_then(|augment| augment.filter(filter))
+            .unwrap()
+            .fill(fill);
+        let erasing = RandomErasing::new(1.0)
+            .and_then(|erasing| erasing.scale(scale))
+            .and_then(|erasing| erasing.ratio(ratio))
+            .unwrap();
+        let erasing = if noise { erasing.random() } else { erasing.value(fill) };
+        let all = Transforms::new()
+            .then(RandomHorizontalFlip::new(0.5).unwrap())
+            .then(jitter)
+            .then(RandomGrayscale::new(0.5).unwrap())
+            .then(augment)
+            .then(wide)
+            .then(erasing);
+        let once = transformed(&image, all.clone(), &mut Rng::new(seed, 5, 6));
+        prop_assert_eq!(size_of(&once), was);
+        prop_assert_eq!(once.mode(), image.mode());
+        prop_assert_eq!(once, transformed(&image, all.clone(), &mut Rng::new(seed, 5, 6)), "the same numbers, the same picture");
+        transformed(&image, all, rng);
+    }
+}
+
+/// A number between 0 and 1 of each pixel's place, so that one can see where a pixel came from.
+#[test]
+fn a_padded_crop_keeps_what_is_inside() {
+    let pixels: Vec<u8> = (0..32 * 32).flat_map(|at| [1 + (at % 32) as u8, 1 + (at / 32) as u8, 9]).collect();
+    let image = Image::new(ImageMode::Rgb8, 32, 32, pixels).unwrap();
+    let rng = &mut Rng::new(7, 7, 7);
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..600 {
+        let crop = RandomCrop::new(32).unwrap().padding(4).fill([200, 100, 50]);
+        let cropped = transformed(&image, crop, rng);
+        let pixels = cropped.as_u8().unwrap().as_chunks::<3>().0;
+        // Where pixel (16, 16) came from says where all others did.
+        let (left, top) = (i32::from(pixels[16 * 32 + 16][0]) - 17, i32::from(pixels[16 * 32 + 16][1]) - 17);
+        seen.insert((left, top));
+        for (at, pixel) in pixels.iter().enumerate() {
+            let (x, y) = (at as i32 % 32 + left, at as i32 / 32 + top);
+            let inside = (0..32).contains(&x) && (0..32).contains(&y);
+            let expected = if inside { [x as u8 + 1, y as u8 + 1, 9] } else { [200, 100, 50] };
+            assert_eq!(*pixel, expected, "({x}, {y})");
+        }
+    }
+    assert_eq!(seen.len(), 81, "all places");
+    assert!(seen.iter().all(|(left, top)| left.abs() <= 4 && top.abs() <= 4));
+}
