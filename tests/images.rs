@@ -71,9 +71,24 @@ fn distance(image: &Image, wanted: &[u8]) -> (u8, f64) {
 }
 
 /// What a picture may be off from Pillow's: at most, and on average.
-fn tolerance(lossy: bool, steps: &[Step]) -> (u8, f64) {
-    let resized = steps.iter().any(|step| matches!(step, Step::Resize(..)));
-    (if lossy || resized { 255 } else { 0 }, 255.0)
+fn tolerance(name: &str, steps: &[Step]) -> (u8, f64) {
+    let filter =
+        steps.iter().find_map(|step| if let Step::Resize(.., filter) = step { Some(*filter) } else { None });
+    let turbo = cfg!(feature = "turbojpeg");
+    match (name.ends_with("jpg"), filter) {
+        (false, None | Some(Filter::Nearest)) => (0, 0.0),
+        // What overshoots is cut off between the passes over rows and columns, whose order is another one.
+        (false, Some(Filter::Bicubic | Filter::Lanczos)) if name == "bilevel.png" => (30, 5.0),
+        (false, Some(Filter::Bicubic | Filter::Lanczos)) if name == "deep.png" => (15, 0.5),
+        (false, Some(_)) => (1, 0.3),
+        // Pillow's decoder is the same one.
+        (true, None | Some(Filter::Nearest)) if turbo => (0, 0.0),
+        // At a part of its size, a JPEG is not quite what a filter would have made of it.
+        (true, Some(Filter::Bilinear)) if turbo => (20, 1.3),
+        (true, Some(_)) if turbo => (25, 1.6),
+        (true, None) => (10, 1.8),
+        (true, Some(_)) => (4, 0.6),
+    }
 }
 
 #[test]
@@ -92,10 +107,7 @@ fn pictures_are_those_of_pillow() {
             .unwrap_or_else(|error| panic!("{case}: {error:#}"));
         assert_eq!(serde_json::json!([image.width(), image.height()]), case["size"], "{case}");
         let (worst, mean) = distance(&image, &read("wanted"));
-        if std::env::var_os("SHOW").is_some() {
-            println!("{} {:?} {worst} {mean:.3}", text("file"), steps);
-        }
-        let (most, average) = tolerance(text("file").ends_with("jpg"), &steps);
+        let (most, average) = tolerance(text("file"), &steps);
         assert!(worst <= most && mean <= average, "{case}: off by up to {worst}, {mean} on average");
     }
 }
@@ -196,9 +208,9 @@ proptest! {
         let noted = transformed(file, ImageMode::Rgb8, steps.clone(), false).unwrap();
         let done = transformed(file, ImageMode::Rgb8, steps.clone(), true).unwrap();
         prop_assert_eq!((noted.width(), noted.height()), (done.width(), done.height()));
-        let (worst, mean) = distance(&noted, done.as_u8().unwrap());
-        let _ = (worst, mean, name);
-        if std::env::var_os("SHOW").is_some() { println!("{name} {steps:?} {worst} {mean}"); }
+        // Sums of fractions are in another order, or over fewer pixels.
+        let (worst, _) = distance(&noted, done.as_u8().unwrap());
+        prop_assert!(worst <= 2, "{name} {steps:?}: {worst}");
     }
 }
 

@@ -306,3 +306,6 @@ impl fmt::Debug for Frame<'_> {
         write!(f, "Frame({} x {} x {})", self.width(), self.height(), self.channels())
     }
 }
+
+#[cfg(test)]
+mod tests;

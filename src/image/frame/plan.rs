@@ -110,7 +110,8 @@ impl Plan {
 
     /// How many times smaller than the file the picture is after the resize, the smaller of both directions, at least 1.
     pub(super) fn reduction(self) -> f64 {
-        let Some(resize) = self.resize else { return 1.0 };
+        // The nearest pixel is one of the file, not one of a smaller picture.
+        let Some(resize) = self.resize.filter(|to| to.filter != Filter::Nearest) else { return 1.0 };
         let times = |from: u32, to: u32| f64::from(from) / f64::from(to.max(1));
         times(self.window.width, resize.width).min(times(self.window.height, resize.height)).max(1.0)
     }

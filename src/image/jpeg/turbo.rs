@@ -18,6 +18,9 @@ use turbojpeg_sys as tj;
 /// The passes that a progressive file may take: so many as the other decoder allows.
 const SCANS: c_int = 100;
 
+// The bindings are made for platforms where this holds (all but 64-bit Windows): elsewhere the calls would be wrong.
+const _: () = assert!(size_of::<tj::size_t>() == size_of::<usize>(), "turbojpeg is not for this platform");
+
 /// Decodes file after file.
 #[derive(Default)]
 pub(super) struct Decoder(Option<Handle>);
@@ -73,8 +76,9 @@ impl Handle {
         limit: usize,
         to: &mut Vec<u8>,
     ) -> Result<Raster, ImageError> {
+        let length = file.len() as tj::size_t;
         // SAFETY: the instance is alive, and the file is as long as it says.
-        let done = unsafe { tj::tj3DecompressHeader(self.0.as_ptr(), file.as_ptr(), file.len()) };
+        let done = unsafe { tj::tj3DecompressHeader(self.0.as_ptr(), file.as_ptr(), length) };
         self.checked(done)?;
         let of = |number: c_int| u32::try_from(number).unwrap_or_default();
         let width = of(self.get(tj::TJPARAM_TJPARAM_JPEGWIDTH));
@@ -114,9 +118,8 @@ impl Handle {
         // SAFETY: the instance is alive, and the file is as long as it says, and has not changed since its header was
         // read. `to` has room for the region of pixels of `format`, without gaps between the rows: the region is in
         // the picture at that scale, or is all of it.
-        let done = unsafe {
-            tj::tj3Decompress8(self.0.as_ptr(), file.as_ptr(), file.len(), to.as_mut_ptr(), 0, format)
-        };
+        let done =
+            unsafe { tj::tj3Decompress8(self.0.as_ptr(), file.as_ptr(), length, to.as_mut_ptr(), 0, format) };
         if done != 0 && !(headers.is_one_stream() && self.is_surplus()) {
             return Err(self.error());
         }

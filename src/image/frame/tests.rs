@@ -1,0 +1,50 @@
+use super::*;
+use crate::image::Image;
+use ::image::metadata::Orientation;
+
+const SIZE: (u32, u32) = (45, 29);
+
+/// A file with a slope across and one down, and what EXIF says of it.
+fn file(orientation: u8) -> Vec<u8> {
+    let (width, height) = SIZE;
+    let pixel = |x: u32, y: u32| [x * 5, y * 8, (x + y) * 3].map(|number| number as u8);
+    let pixels: Vec<u8> = (0..width * height).flat_map(|at| pixel(at % width, at / width)).collect();
+    let jpeg = Image::new(ImageMode::Rgb8, width, height, pixels).unwrap().to_jpeg(90).unwrap();
+    // TIFF of one number: 0x0112, the orientation.
+    let mut exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
+    exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
+    [&jpeg[..2], &exif, &jpeg[2..]].concat()
+}
+
+/// The picture with a part of it kept, and mirrored.
+fn drawn(file: &[u8], upright: bool, part: Option<Rect>) -> ((u32, u32), Vec<u8>) {
+    let opening = Opening { mode: ImageMode::Rgb8, upright, reducing_gap: 2.0, limit: 1 << 20 };
+    let mut scratch = Scratch::default();
+    let mut frame = Frame::open(file, opening, &mut scratch).unwrap();
+    if let Some(part) = part {
+        frame.crop(part.x, part.y, part.width, part.height).unwrap();
+        frame.flip_horizontal();
+    }
+    ((frame.width(), frame.height()), frame.pixels().unwrap().to_vec())
+}
+
+#[test]
+fn a_picture_is_turned_as_exif_says_when_that_is_wanted() {
+    let (_, lying) = drawn(&file(1), true, None);
+    for exif in 1..=8 {
+        let file = file(exif);
+        assert_eq!(drawn(&file, false, None), (SIZE, lying.clone()), "{exif}");
+        let turn = Turn::from(Orientation::from_exif(exif).unwrap());
+        let size = turn.size(SIZE);
+        let mut upright = vec![0; lying.len()];
+        turn.draw(&lying, SIZE, 3, &mut upright);
+        assert_eq!(drawn(&file, true, None), (size, upright.clone()), "{exif}");
+
+        // A part is that part of the turned picture.
+        let part = Rect { x: 3, y: 11, width: 20, height: 9 };
+        let row = |y: u32| (part.x..part.right()).rev().map(move |x| (y * size.0 + x) as usize * 3);
+        let wanted: Vec<u8> =
+            (part.y..part.bottom()).flat_map(row).flat_map(|at| upright[at..at + 3].to_vec()).collect();
+        assert_eq!(drawn(&file, true, Some(part)), ((20, 9), wanted), "{exif}");
+    }
+}
