@@ -175,7 +175,7 @@ impl<'a> Frame<'a> {
         spare.resize(size, 0);
         draw(pixels, spare);
         std::mem::swap(pixels, spare);
-        self.plan = Plan::new(width, height);
+        (self.stored, self.plan) = ((width, height), Plan::new(width, height));
         Ok(())
     }
 
