@@ -102,7 +102,10 @@ impl Tolerance {
         let others = pixels.chunks(channels).zip(theirs.chunks(channels)).filter(apart).count();
         let all = theirs.len() / channels;
         let most = pixels.iter().zip(theirs).map(|(a, b)| a.abs_diff(*b)).max();
-        if std::env::var("DBG").is_ok() && others > 0 { println!("{what}: {others} of {all} {most:?}"); return }
+        if std::env::var("DBG").is_ok() && others > 0 {
+            println!("{what}: {others} of {all} {most:?}");
+            return;
+        }
         assert!(
             others as f64 <= self.others * all as f64,
             "{what}: {others} of {all} pixels are apart, by up to {most:?}"
