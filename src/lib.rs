@@ -18,6 +18,7 @@
 //! | what is where in the shards | [`index`] | counts and offsets of samples, without reading them |
 //! | all of the above as one | [`dataset`] | the samples of this rank |
 //! | items | [`adapters`], [`codec`], [`image`] | shuffle, decode, map, batch, mix |
+//! | batches for a device | [`collate`], [`tensor`] | samples written into slots of aligned memory |
 //! | threads | [`loader`] | all of it, ahead of the trainer |
 //! | stop and go on | [`mod@state`] | where a job stands, on any number of ranks |
 //! | the other direction | [`mod@write`] | shards that read back as they are |
@@ -61,6 +62,9 @@
 //! # }
 //! ```
 //!
+//! Batches of tensors, decoded and augmented straight into memory that a device can take, are what
+//! [`Loader::collate`] makes.
+//!
 //! Without threads, the same stages are adapters on any iterator of results ([`IteratorExt`](adapters::IteratorExt))
 //! or stream ([`StreamExt`](adapters::StreamExt)); and on their own all of them are state machines without I/O.
 //!
@@ -76,7 +80,9 @@
 //! |---|---|---|
 //! | `gzip` | `.tar.gz` shards, `.gz` fields | yes |
 //! | `image` | JPEG, PNG, WebP and PNM images, in pure Rust | yes |
-//! | `npz` | `.npz` fields | |
+//! | `turbojpeg` | JPEG by libjpeg-turbo, no more of it than is wanted (builds C; needs cmake and nasm) | |
+//! | `npz`, `safetensors` | `.npz` fields; tensors of `.safetensors` fields | |
+//! | `ndarray`, `dlpack` | tensors as arrays of `ndarray`, and for other frameworks by DLPack, without a copy | |
 //! | `zstd` | `.tar.zst` shards (builds a C library) | |
 //! | `gcs`, `s3`, `azure`, `http` | these stores, with TLS | |
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -139,3 +145,7 @@ mod determinism {}
 #[cfg(all(doctest, feature = "image"))]
 #[doc = include_str!("../docs/network.md")]
 mod network {}
+
+#[cfg(all(doctest, feature = "image"))]
+#[doc = include_str!("../docs/batches.md")]
+mod batches {}

@@ -135,8 +135,8 @@ impl Loader<Sample> {
             let Recipe { dataset, shuffle, shuffle_bytes, map, weight, repeats } = recipe;
             let (collator, seed) = (make.collator.clone(), dataset.seed());
             let map: Map<Row> = Arc::new(move |sample: Sample, seat| {
-                let origin = sample.origin();
-                let sample = map(sample, Seat::new())?.or_from(origin);
+                let position = sample.position();
+                let sample = map(sample, Seat::new())?.or_at(position);
                 match &collator {
                     Some(collator) => collator.row(&sample, seed, seat),
                     None => Err(ErrorKind::Config("tensors without columns".into()).into()),

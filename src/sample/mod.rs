@@ -224,15 +224,10 @@ impl Sample {
         Place { key: self.key.clone(), shard: Arc::clone(&self.shard) }
     }
 
-    /// Where the sample comes from.
-    pub(crate) fn origin(&self) -> (Arc<str>, Position) {
-        (Arc::clone(&self.shard), self.position)
-    }
-
     /// A sample that was made anew of another one has the random numbers of that.
-    pub(crate) fn or_from(mut self, (shard, position): (Arc<str>, Position)) -> Self {
+    pub(crate) fn or_at(mut self, position: Position) -> Self {
         if self.shard.is_empty() {
-            (self.shard, self.position) = (shard, position);
+            self.position = position;
         }
         self
     }
