@@ -8,14 +8,14 @@
 //! |---|---|---|
 //! | `imagenet` | `jpg`, `cls` | RandomResizedCrop 224, flip, normalised `f32`, NCHW, batches of 64 |
 //! | `cifar` | `png` of 32 x 32, `cls` | 4 pixels of padding, random crop, flip, normalised `f32`, NCHW, batches of 128 |
-//! | `json` | `json` | the bytes of the documents, one after the other, in batches of 64 |
+//! | `json` | `json` | the bytes of the documents, one after the other, in batches of 256 |
 //! | `tokens` | `npy` of 1024 `uint16` | `i32[64, 1024]` |
 //!
 //! It prints a line of JSON. `benches/compare/pixels.py` runs it beside other loaders.
 
 use cpu_time::ProcessTime;
 use shardstream::codec::DType;
-use shardstream::collate::{Columns, ImageColumn, Scalar};
+use shardstream::collate::{Blob, Columns, ImageColumn, Scalar, Tokens};
 use shardstream::image::{Layout, RandomCrop, RandomHorizontalFlip, RandomResizedCrop};
 use shardstream::prelude::*;
 use std::error::Error;
@@ -42,6 +42,8 @@ fn columns(task: &str) -> Result<(Columns, usize), Box<dyn Error>> {
             let image = image("png", 32).then(crop).then(RandomHorizontalFlip::new(0.5)?);
             (Columns::new().with("image", image).with("label", label), 128)
         }
+        "json" => (Columns::new().with("json", Blob::new("json")), 256),
+        "tokens" => (Columns::new().with("tokens", Tokens::<i32>::new("npy", 1024)), 64),
         other => return Err(format!("{other} is none of imagenet, cifar, json, tokens").into()),
     })
 }

@@ -22,6 +22,8 @@ pub(crate) enum Purpose {
     Mix = 4,
     /// The shards that a stream draws with replacement.
     Resample = 5,
+    /// What is drawn for a batch as a whole.
+    Batch = 6,
 }
 
 /// A random number generator that gives the same numbers on every platform and in every release.
@@ -104,12 +106,73 @@ impl Rng {
         (least * power).clamp(*least, *most)
     }
 
+    /// A number from 0 to 1 of the beta distribution whose two parameters are both `alpha`, which is more than 0.
+    pub(crate) fn beta(&mut self, alpha: f64) -> f64 {
+        // Of two numbers of the gamma distribution, the part of the first one in their sum. Their logarithms, because for a
+        // small `alpha` both may be too close to 0.
+        let (first, second) = (self.log_gamma(alpha), self.log_gamma(alpha));
+        1.0 / (1.0 + exp((second - first).clamp(-700.0, 700.0)))
+    }
+
+    /// The logarithm of a number of the gamma distribution (Marsaglia and Tsang's method).
+    fn log_gamma(&mut self, shape: f64) -> f64 {
+        if shape < 1.0 {
+            return self.log_gamma(shape + 1.0) + ln(1.0 - self.unit()) / shape;
+        }
+        let d = shape - 1.0 / 3.0;
+        let c = 1.0 / (9.0 * d).sqrt();
+        loop {
+            let x = self.normal();
+            let v = 1.0 + c * x;
+            if v > 0.0 {
+                let v = v * v * v;
+                if ln(1.0 - self.unit()) < 0.5 * x * x + d * (1.0 - v + ln(v)) {
+                    return ln(d * v);
+                }
+            }
+        }
+    }
+
+    /// A number of the normal distribution with mean 0 and deviation 1 (Marsaglia's polar method).
+    pub(crate) fn normal(&mut self) -> f64 {
+        loop {
+            let (x, y) = (2.0 * self.unit() - 1.0, 2.0 * self.unit() - 1.0);
+            let square = x * x + y * y;
+            if square > 0.0 && square < 1.0 {
+                return x * (-2.0 * ln(square) / square).sqrt();
+            }
+        }
+    }
+
     /// Puts the items into a random order (Fisher and Yates), each order equally likely.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);
         }
     }
+}
+
+/// The logarithm of a number that is more than 0, by operations that are the same on every platform; that of the standard
+/// library is not.
+fn ln(x: f64) -> f64 {
+    let bits = x.to_bits();
+    // As a power of 2 and a number from 1 to 2, and then from √½ to √2.
+    let mut power = (bits >> 52) as i64 - 1023;
+    let mut rest = f64::from_bits(bits & (1 << 52) - 1 | 1023 << 52);
+    if rest > std::f64::consts::SQRT_2 {
+        (power, rest) = (power + 1, rest / 2.0);
+    }
+    let s = (rest - 1.0) / (rest + 1.0);
+    let series = (0..14).rev().fold(0.0, |sum, k| sum * s * s + 1.0 / f64::from(2 * k + 1));
+    power as f64 * std::f64::consts::LN_2 + 2.0 * s * series
+}
+
+/// The exponential function of a number from -700 to 700, the same on every platform.
+fn exp(x: f64) -> f64 {
+    let power = (x / std::f64::consts::LN_2).round();
+    let rest = x - power * std::f64::consts::LN_2;
+    let series = (1..20).rev().fold(1.0, |sum, k| 1.0 + sum * rest / f64::from(k));
+    series * f64::from_bits(((power as i64 + 1023) as u64) << 52)
 }
 
 impl TryRng for Rng {
@@ -186,5 +249,47 @@ mod tests {
         assert!(counts.iter().all(|&n| (9_500..10_500).contains(&n)), "{counts:?}");
         assert_eq!(rng.below(0), 0);
         assert_eq!(rng.below(1), 0);
+    }
+
+    #[test]
+    fn golden_distributions() {
+        let mut rng = Rng::new(42, 1, 7);
+        let drawn: Vec<f64> = [0.2, 1.0, 5.0].into_iter().map(|alpha| rng.beta(alpha)).collect();
+        assert_eq!(drawn, [0.9450236913782344, 0.06253096525174949, 0.37285629099234546]);
+        assert_eq!(rng.normal(), 0.0);
+    }
+
+    #[test]
+    fn logarithms_and_powers() {
+        for at in 1..2000 {
+            let x = f64::from(at) * 0.37;
+            for x in [x, 1.0 / x, x * 1e-200, x * 1e200] {
+                assert!((ln(x) - x.ln()).abs() <= 2e-15 * x.ln().abs().max(1.0), "{x}");
+            }
+            let x = (x - 370.0) * 0.9;
+            assert!((exp(x) / x.exp() - 1.0).abs() < 1e-12, "{x}");
+        }
+        assert_eq!((ln(1.0), exp(0.0)), (0.0, 1.0));
+    }
+
+    #[test]
+    fn beta_is_distributed_as_it_should_be() {
+        let arcsine = |x: f64| 2.0 / std::f64::consts::PI * x.sqrt().asin();
+        let distributions: [(f64, &dyn Fn(f64) -> f64); 4] =
+            [(0.5, &arcsine), (1.0, &|x| x), (2.0, &|x| x * x * (3.0 - 2.0 * x)), (0.01, &|_| 0.5)];
+        for (alpha, cumulative) in distributions {
+            let mut rng = Rng::new(1, 2, 3);
+            let count = 20_000;
+            let mut drawn: Vec<f64> = (0..count).map(|_| rng.beta(alpha)).collect();
+            assert!(drawn.iter().all(|x| (0.0..=1.0).contains(x)));
+            drawn.sort_by(f64::total_cmp);
+            let middle = if alpha == 0.01 { count / 2 - 300..count / 2 + 300 } else { 0..count };
+            let far =
+                middle.map(|at| (cumulative(drawn[at]) - (at as f64 + 0.5) / f64::from(count as u32)).abs());
+            // Kolmogorov and Smirnov: beyond it is one seed of a thousand.
+            let bound = if alpha == 0.01 { 0.016 } else { 1.95 / f64::from(count as u32).sqrt() };
+            let far = far.fold(0.0, f64::max);
+            assert!(far < bound, "{alpha}: {far}");
+        }
     }
 }

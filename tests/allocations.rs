@@ -1,6 +1,9 @@
 //! What a sample costs in allocations is a promise, so it is a tested number.
 
 use bytes::Bytes;
+use shardstream::Sample;
+use shardstream::codec::{Array, DType};
+use shardstream::collate::{ArrayColumn, Columns, Ragged, Scalar, Tokens};
 use shardstream::tar::{Event, SampleParser, Walker, read};
 
 /// `count` members of `size` bytes, two to a sample, each with the pax header that Python's `webdataset` writes.
@@ -54,4 +57,45 @@ fn compacting_costs_one_allocation() {
     let sample = samples[0].as_mut().unwrap();
     let count = allocations(|| sample.compact());
     assert!(count <= 2, "{count} allocations");
+}
+
+/// Samples of raw numbers, an npy file and a label.
+fn samples(count: u32) -> Vec<Sample> {
+    let npy = Array::from_vec(vec![2, 3], vec![0.5f32; 6]).unwrap().to_npy();
+    let raw = Bytes::from_static(&[7; 64]);
+    let sample = |at| {
+        Sample::new("key")
+            .with("cls", Bytes::from_static(b"7"))
+            .with("npy", npy.clone())
+            .with("bin", raw.slice(..at as usize % 64 / 8 * 8))
+    };
+    (0..count).map(sample).collect()
+}
+
+#[test]
+fn numbers_go_into_slots_without_an_allocation() {
+    let columns = [
+        ("scalar", Columns::new().with("x", Scalar::<i32>::new("cls"))),
+        ("npy", Columns::new().with("x", ArrayColumn::new("npy", DType::F32, [2, 3]))),
+        ("raw", Columns::new().with("x", Tokens::<i32>::new("bin", 64).raw(DType::U16))),
+        (
+            "four tensors",
+            Columns::new()
+                .with("a", Scalar::<i64>::new("cls"))
+                .with("b", ArrayColumn::new("npy", DType::F32, [2, 3]))
+                .with("c", Tokens::<i32>::new("bin", 64).raw(DType::U16)),
+        ),
+        ("ragged", Columns::new().with("x", Ragged::<u32>::new("bin").raw(DType::U32))),
+    ];
+    for (name, columns) in columns {
+        let mut counts = [256, 1024].map(|count| {
+            let samples = samples(count);
+            allocations(|| {
+                columns.collate(samples).unwrap();
+            })
+        });
+        counts.sort_unstable();
+        // Lists that grow cost a few.
+        assert!(counts[1] < counts[0] + 8, "{name}: {counts:?} allocations for 256 and 1024 samples");
+    }
 }

@@ -1,8 +1,8 @@
 //! The extension traits: one list of adapters, for iterators and for streams.
 
 use super::{
-    Background, Batch, Batched, Epochs, FromFields, MapItem, Rename, Select, Shuffle, Slice, Stage, Staged,
-    ToTuple, TryMap, Unbatched, parallel,
+    Background, Batch, Batched, Chunked, Epochs, FromFields, MapItem, Rename, Select, Shuffle, Slice, Stage,
+    Staged, ToTuple, TryMap, Unbatched, parallel,
 };
 use crate::codec::Decoder;
 use crate::{Result, Rng, Sample};
@@ -147,6 +147,20 @@ macro_rules! extension {
                 Self: $base<Item = Result<Batch<T>>>,
             {
                 self.stage(Unbatched::new())
+            }
+
+            /// Joins documents of tokens, and cuts them into rows of `length`, whatever document they are of.
+            ///
+            /// [`Staged::separator`] puts a token behind each document. What is left at the end and does not fill a row
+            /// is dropped, unless [`Staged::partial`] says otherwise. A row begins anywhere in a document, so that this
+            /// has no state to go on from: behind a [loader](crate::Loader), a stop loses what is waiting for its row.
+            /// [`PackedTokens`](crate::collate::PackedTokens) packs the documents of a batch and loses nothing.
+            fn chunked<T>(self, length: usize) -> Staged<Self, Chunked<T>>
+            where
+                Self: $base<Item = Result<Vec<T>>>,
+                T: Clone,
+            {
+                self.stage(Chunked::new(length))
             }
 
             /// Gives a range of the items: `slice(..1000)`, `slice(10..20)`.

@@ -13,6 +13,7 @@
 //! | [`rename`](IteratorExt::rename) | other names for fields |
 //! | [`to_tuple`](IteratorExt::to_tuple) | samples become tuples of Rust types |
 //! | [`batched`](IteratorExt::batched), [`unbatched`](IteratorExt::unbatched) | so many items at a time, and back |
+//! | [`chunked`](IteratorExt::chunked) | documents of tokens become rows of one length |
 //! | [`slice`](IteratorExt::slice) | a range of the items |
 //! | [`with_epoch`](IteratorExt::with_epoch) | epochs of a fixed length that go on where the last one stopped |
 //! | [`prefetch`](IteratorExt::prefetch) | everything before it runs ahead on a thread |
@@ -46,6 +47,7 @@
 
 mod batch;
 mod batched;
+mod chunked;
 mod decode;
 mod epochs;
 mod ext;
@@ -67,6 +69,7 @@ mod unbatched;
 
 pub use batch::Batch;
 pub use batched::{Batched, Partial};
+pub use chunked::Chunked;
 pub use epochs::{Epoch, Epochs};
 pub use ext::{IteratorExt, StreamExt};
 pub use map::{MapItem, TryMap};

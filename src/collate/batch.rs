@@ -1,8 +1,12 @@
 //! A batch as tensors.
 
-use crate::error::{ErrorKind, Result};
+use crate::Rng;
+use crate::error::{Error, ErrorKind, Result};
+use crate::rng::Purpose;
+use crate::sample::Element;
 use crate::state::State;
 use crate::tensor::Tensor;
+use bytemuck::CheckedBitPattern;
 use std::fmt;
 use std::ops::Index;
 use std::sync::Arc;
@@ -61,6 +65,15 @@ impl TensorBatch {
         self.state.as_ref()
     }
 
+    /// The random numbers of this batch under `seed`, for what is done to a batch as a whole. For a [loader](crate::Loader)'s
+    /// batch they depend on the seed and on where the batch stands in the job: they are the same on every run and after a
+    /// restore, and others in each epoch and on each rank. Other batches all have the same ones: give each another seed.
+    #[must_use]
+    pub fn rng(&self, seed: u64) -> Rng {
+        let (epoch, index) = self.state.as_ref().map_or((0, 0), |state| (state.epoch(), state.place()));
+        Rng::keyed(Purpose::Batch, seed, epoch, index)
+    }
+
     /// A tensor.
     ///
     /// # Errors
@@ -87,6 +100,48 @@ impl TensorBatch {
         self.find(name).and_then(|at| self.tensors[at].take()).ok_or(missing)
     }
 
+    /// Puts a tensor in the place of another one, or adds it behind the last, and returns the one that was there.
+    pub fn set(&mut self, name: &str, tensor: Tensor) -> Option<Tensor> {
+        match self.find(name) {
+            Some(at) => self.tensors[at].replace(tensor),
+            None => {
+                self.names = self.names.iter().cloned().chain([name.into()]).collect();
+                self.tensors.push(Some(tensor));
+                None
+            }
+        }
+    }
+
+    /// What each sample has in a tensor that has as many numbers of a sample as it has, such as those of
+    /// [`Ragged`](super::Ragged).
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingField`] when there is no such tensor or none of its offsets, [`ErrorKind::Array`] when it is of
+    /// another type.
+    pub fn pieces<T: Element + CheckedBitPattern + 'static>(
+        &self,
+        name: &str,
+    ) -> Result<impl ExactSizeIterator<Item = &[T]>> {
+        let numbers = self.tensor(name)?.as_slice::<T>()?;
+        let offsets = self.tensor(&format!("{name}.offsets"))?.as_slice::<i64>()?;
+        // Whoever changed the offsets gets less, and no panic.
+        let place = |at: &i64| usize::try_from(*at).unwrap_or(usize::MAX);
+        Ok(offsets
+            .windows(2)
+            .map(move |ends| numbers.get(place(&ends[0])..place(&ends[1])).unwrap_or_default()))
+    }
+
+    /// The texts of the samples, such as those of [`Text`](super::Text).
+    ///
+    /// # Errors
+    /// As [`pieces`](TensorBatch::pieces); and [`ErrorKind::Decode`] when one is not UTF-8, which that column does not make.
+    pub fn strings(&self, name: &str) -> Result<impl ExactSizeIterator<Item = &str>> {
+        for piece in self.pieces::<u8>(name)? {
+            std::str::from_utf8(piece).map_err(|error| Error::decode(name, error))?;
+        }
+        Ok(self.pieces::<u8>(name)?.map(|piece| std::str::from_utf8(piece).unwrap_or_default()))
+    }
+
     /// All tensors with their names, in the order of the columns.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         self.names.iter().zip(&self.tensors).filter_map(|(name, tensor)| Some((&**name, tensor.as_ref()?)))
@@ -96,7 +151,7 @@ impl TensorBatch {
         self.names.iter().position(|known| **known == *name)
     }
 
-    fn missing(&self, name: &str) -> crate::Error {
+    fn missing(&self, name: &str) -> Error {
         let present: Vec<&str> = self.iter().map(|(name, _)| name).collect();
         ErrorKind::MissingField { wanted: name.into(), present: present.join(", ") }.into()
     }

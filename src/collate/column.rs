@@ -5,9 +5,11 @@ use super::rows::Collator;
 use crate::error::{ErrorKind, Result};
 use crate::sample::array::byte_len;
 use crate::sample::{ArrayError, DType, Element, Sample};
+use crate::tensor::Tensor;
 use bytemuck::{CheckedBitPattern, NoUninit};
 use bytes::{Bytes, BytesMut};
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -145,14 +147,66 @@ pub trait Column: Send + Sync {
     /// # Errors
     /// Whatever keeps the sample from being used: it comes out in the sample's turn, and the batch is one shorter.
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()>;
+
+    /// The tensors of a batch, where [`finish`](Column::finish) makes others of those that samples were written to: what
+    /// stands behind the column's name for each. It is asked once.
+    fn finished(&self) -> Option<Vec<&'static str>> {
+        None
+    }
+
+    /// Makes the tensors of a batch of those that samples were written to, which come in the order of
+    /// [`outputs`](Column::outputs), ragged ones with their offsets behind them. The first `valid` samples are real; the
+    /// others pad the batch. It is called where [`finished`](Column::finished) says so.
+    ///
+    /// # Errors
+    /// Whatever keeps the batch from being used: it comes out in the batch's place.
+    fn finish(&self, tensors: Vec<Tensor>, valid: usize) -> Result<Vec<Tensor>> {
+        let _ = valid;
+        Ok(tensors)
+    }
+}
+
+/// A column among others.
+#[derive(Clone)]
+pub(super) struct Named {
+    pub(super) column: Arc<dyn Column>,
+    /// Which outputs are its.
+    pub(super) outputs: Range<usize>,
+    /// The names of its tensors, where it makes others of its outputs.
+    pub(super) finished: Option<Arc<[Arc<str>]>>,
+}
+
+/// The column of [`Columns::with_fn`].
+struct FnColumn<T, F> {
+    shape: Vec<usize>,
+    fill: F,
+    number: PhantomData<fn() -> T>,
+}
+
+impl<T, F> Column for FnColumn<T, F>
+where
+    T: Element + CheckedBitPattern + NoUninit,
+    F: Fn(&Sample, &mut [T]) -> Result<()> + Send + Sync,
+{
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::fixed(T::DTYPE, &self.shape[..])]
+    }
+
+    fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
+        cells.iter_mut().try_for_each(|cell| {
+            cell.bytes().fill(0);
+            (self.fill)(sample, cell.numbers()?)
+        })
+    }
 }
 
 /// The tensors of a batch by name, and what fills them.
 #[derive(Clone, Default)]
 pub struct Columns {
-    pub(super) columns: Vec<(Arc<dyn Column>, Range<usize>)>,
+    pub(super) columns: Vec<Named>,
     pub(super) outputs: Vec<Output>,
-    pub(super) names: Vec<Arc<str>>,
+    /// Of the outputs.
+    names: Vec<Arc<str>>,
     pub(super) seed: Option<u64>,
 }
 
@@ -168,10 +222,40 @@ impl Columns {
     pub fn with(mut self, name: &str, column: impl Column + 'static) -> Self {
         let outputs = column.outputs();
         let begin = self.outputs.len();
-        self.names.extend(outputs.iter().map(|output| Arc::from(format!("{name}{}", output.suffix))));
+        let full = |suffix: &&'static str| Arc::from(format!("{name}{suffix}"));
+        self.names.extend(outputs.iter().map(|output| full(&output.suffix)));
         self.outputs.extend(outputs);
-        self.columns.push((Arc::new(column), begin..self.outputs.len()));
+        let finished = column.finished().map(|suffixes| suffixes.iter().map(full).collect());
+        self.columns.push(Named { column: Arc::new(column), outputs: begin..self.outputs.len(), finished });
         self
+    }
+
+    /// Adds a tensor of a fixed shape that a function fills: for what no column of this module reads.
+    ///
+    /// The function gets the sample and its numbers in the tensor, which are 0.
+    ///
+    /// ```
+    /// use shardstream::Sample;
+    /// use shardstream::collate::Columns;
+    ///
+    /// let columns = Columns::new().with_fn("histogram", [256], |sample: &Sample, counts: &mut [u32]| {
+    ///     for byte in sample.field("bin")?.as_bytes().into_iter().flatten() {
+    ///         counts[usize::from(*byte)] += 1;
+    ///     }
+    ///     Ok(())
+    /// });
+    /// let batch = columns.collate([Sample::new("0001").with("bin", b"aba")])?;
+    /// assert_eq!(batch["histogram"].as_slice::<u32>()?[97..99], [2, 1]);
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_fn<T: Element + CheckedBitPattern + NoUninit + 'static>(
+        self,
+        name: &str,
+        shape: impl Into<Vec<usize>>,
+        fill: impl Fn(&Sample, &mut [T]) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(name, FnColumn { shape: shape.into(), fill, number: PhantomData })
     }
 
     /// The seed of what is random in the columns. Default: that of the dataset.
@@ -195,16 +279,36 @@ impl Columns {
         collator.batch(rows, samples.len())
     }
 
+    /// The names of a batch's tensors.
+    pub(super) fn tensors(&self) -> Vec<Arc<str>> {
+        let mut names = Vec::new();
+        for column in &self.columns {
+            if let Some(finished) = &column.finished {
+                names.extend(finished.iter().cloned());
+                continue;
+            }
+            for (name, output) in
+                self.names[column.outputs.clone()].iter().zip(&self.outputs[column.outputs.clone()])
+            {
+                names.push(Arc::clone(name));
+                if output.shape == Shape::Ragged {
+                    names.push(format!("{name}.offsets").into());
+                }
+            }
+        }
+        names
+    }
+
     /// Whether the columns make sense.
     pub(crate) fn check(&self) -> Result<()> {
         let config = |what: String| Err(ErrorKind::Config(what).into());
-        for (at, (name, output)) in self.names.iter().zip(&self.outputs).enumerate() {
-            let offsets = |name: &str| format!("{name}.offsets");
-            let taken =
-                |other: &Arc<str>| other == name || **other == *offsets(name) || *offsets(other) == **name;
-            if self.names[..at].iter().any(taken) {
+        let tensors = self.tensors();
+        for (at, name) in tensors.iter().enumerate() {
+            if tensors[..at].contains(name) {
                 return config(format!("two tensors with the name {name:?}: name the columns differently"));
             }
+        }
+        for (name, output) in self.names.iter().zip(&self.outputs) {
             if output.shape != Shape::Ragged && output.size().is_none() {
                 return config(format!("the tensor {name:?} is larger than any memory"));
             }

@@ -4,6 +4,19 @@
 //! into the sample's slot of the batch, on the thread that decodes it; no picture and no array stands in between, and the
 //! memory of batches is used again.
 //!
+//! | column | what it makes |
+//! |---|---|
+//! | [`Scalar`] | one number |
+//! | `ImageColumn` (feature `image`) | a picture, transformed |
+//! | [`ArrayColumn`] | an array of a fixed shape: npy, raw numbers, safetensors |
+//! | [`Tokens`] | a sequence of whole numbers, padded to a length |
+//! | [`PackedTokens`] | the sequences of a batch, packed into rows |
+//! | [`Ragged`], [`Text`], [`Blob`] | numbers, text and bytes of any length |
+//! | [`Columns::with_fn`] | what a function writes |
+//! | a [`Column`] of your own | anything |
+//!
+//! [`Mixup`] and `CutMix` mix the pictures and labels of a batch that is made.
+//!
 //! ```
 //! use shardstream::prelude::*;
 //! use shardstream::collate::{Columns, Scalar};
@@ -27,17 +40,33 @@
 //! # }
 //! ```
 
+mod array;
 mod batch;
 mod column;
 #[cfg(feature = "image")]
+mod cutmix;
+mod field;
+#[cfg(feature = "image")]
 mod image;
+mod mixup;
+mod number;
+mod packed;
+mod ragged;
 mod rows;
 mod scalar;
+mod tokens;
 
+pub use array::ArrayColumn;
 pub use batch::TensorBatch;
 pub use column::{Cell, Column, Columns, Output, Shape};
 #[cfg(feature = "image")]
+pub use cutmix::CutMix;
+#[cfg(feature = "image")]
 pub use image::ImageColumn;
+pub use mixup::Mixup;
+pub use packed::PackedTokens;
+pub use ragged::{Blob, Ragged, Text};
 pub use rows::Row;
 pub(crate) use rows::{Collator, Seat, Seats};
 pub use scalar::Scalar;
+pub use tokens::Tokens;

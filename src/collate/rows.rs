@@ -11,12 +11,15 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The place of a sample in a batch: a slot for each tensor of a fixed shape.
-pub(crate) type Seat = SmallVec<[BytesMut; 2]>;
+pub(crate) type Seat = SmallVec<[BytesMut; INLINE]>;
+
+/// A sample with so many tensors costs no allocation.
+const INLINE: usize = 4;
 
 /// A sample in its place in a batch to be. It says nothing before it is in a [`TensorBatch`].
 #[derive(Debug)]
 pub struct Row {
-    cells: SmallVec<[Cell; 2]>,
+    cells: SmallVec<[Cell; INLINE]>,
 }
 
 /// A copy in memory of its own.
@@ -51,14 +54,8 @@ impl Collator {
     pub(crate) fn new(columns: Columns, rows: usize) -> Self {
         let pool = |size: usize| (size, Pool::new(size.saturating_mul(rows)));
         let pools = columns.outputs.iter().map(|output| output.size().map(pool)).collect();
-        let mut names = Vec::new();
-        for (name, output) in columns.names.iter().zip(&columns.outputs) {
-            names.push(Arc::clone(name));
-            if output.shape == Shape::Ragged {
-                names.push(format!("{name}.offsets").into());
-            }
-        }
-        Collator(Arc::new(Inner { columns, names: names.into(), rows, pools }))
+        let names = columns.tensors().into();
+        Collator(Arc::new(Inner { columns, names, rows, pools }))
     }
 
     /// Whether the columns make sense, and a batch of them.
@@ -87,7 +84,7 @@ impl Collator {
     pub(crate) fn row(&self, sample: &Sample, seed: u64, seat: Seat) -> Result<Row> {
         let mut slots = seat.into_iter();
         let columns = &self.0.columns;
-        let mut cells: SmallVec<[Cell; 2]> = SmallVec::with_capacity(columns.outputs.len());
+        let mut cells: SmallVec<[Cell; INLINE]> = SmallVec::with_capacity(columns.outputs.len());
         for (output, pool) in columns.outputs.iter().zip(&self.0.pools) {
             let content = match pool {
                 Some((size, _)) => Content::Slot(slots.next().unwrap_or_else(|| Pool::single(*size))),
@@ -96,9 +93,9 @@ impl Collator {
             cells.push(Cell { dtype: output.dtype, content });
         }
         let seed = columns.seed.unwrap_or(seed);
-        for (column, range) in &columns.columns {
-            let cells = &mut cells[range.clone()];
-            column.write(sample, seed, cells).map_err(|error| sample.locate(error))?;
+        for named in &columns.columns {
+            let cells = &mut cells[named.outputs.clone()];
+            named.column.write(sample, seed, cells).map_err(|error| sample.locate(error))?;
         }
         Ok(Row { cells })
     }
@@ -114,14 +111,27 @@ impl Collator {
             }
         }
         let mut tensors = Vec::with_capacity(self.0.names.len());
-        for ((column, output), pool) in columns.into_iter().zip(&self.0.columns.outputs).zip(&self.0.pools) {
-            match (pool, &output.shape) {
-                (Some((_, pool)), Shape::Fixed(shape)) => {
-                    let shape = std::iter::once(count).chain(shape.iter().copied()).collect();
-                    let buffer = Buffer::pooled(joined(column, pool), pool);
-                    tensors.push(Tensor::new(output.dtype, shape, buffer)?);
+        let mut columns = columns.into_iter().zip(&self.0.columns.outputs).zip(&self.0.pools);
+        for named in &self.0.columns.columns {
+            let begin = tensors.len();
+            for ((column, output), pool) in columns.by_ref().take(named.outputs.len()) {
+                match (pool, &output.shape) {
+                    (Some((_, pool)), Shape::Fixed(shape)) => {
+                        let shape = std::iter::once(count).chain(shape.iter().copied()).collect();
+                        let buffer = Buffer::pooled(joined(column, pool), pool);
+                        tensors.push(Tensor::new(output.dtype, shape, buffer)?);
+                    }
+                    _ => tensors.extend(concatenated(column, output.dtype)?),
                 }
-                _ => tensors.extend(concatenated(column, output.dtype)?),
+            }
+            if let Some(names) = &named.finished {
+                let finished = named.column.finish(tensors.split_off(begin), valid)?;
+                if finished.len() != names.len() {
+                    let (made, announced) = (finished.len(), names.len());
+                    let what = format!("a column made {made} tensors of the {announced} that it announced");
+                    return Err(ErrorKind::Config(what).into());
+                }
+                tensors.extend(finished);
             }
         }
         Ok(TensorBatch::new(Arc::clone(&self.0.names), tensors, count, valid))

@@ -1,11 +1,10 @@
 //! One number for each sample.
 
 use super::column::{Cell, Column, Output};
+use super::number::{Number, misfit, of_json};
 use crate::codec::{parse_int, parse_json};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sample::{Element, Sample, Value};
-use bytemuck::{CheckedBitPattern, NoUninit};
-use half::{bf16, f16};
+use crate::sample::{Sample, Value};
 use std::marker::PhantomData;
 
 /// A column of one number for each sample, such as a class: integers of 8 to 64 bits, `f32`, `f64`, `f16` or `bf16`.
@@ -49,10 +48,10 @@ impl<T: Number> Scalar<T> {
 
     fn read(&self, value: &Value) -> Result<T, String> {
         match (value, &self.pointer) {
-            (Value::Json(json), _) => self.of_json(json),
-            (Value::Bytes(bytes), Some(_)) => self.of_json(&parse_json(bytes).map_err(|e| e.to_string())?),
+            (Value::Json(json), _) => self.in_json(json),
+            (Value::Bytes(bytes), Some(_)) => self.in_json(&parse_json(bytes).map_err(|e| e.to_string())?),
             (Value::Text(text), Some(_)) => {
-                self.of_json(&parse_json(text.as_bytes()).map_err(|error| error.to_string())?)
+                self.in_json(&parse_json(text.as_bytes()).map_err(|error| error.to_string())?)
             }
             (Value::Bytes(bytes), None) => of_text(bytes),
             (Value::Text(text), None) => of_text(text.as_bytes()),
@@ -61,18 +60,10 @@ impl<T: Number> Scalar<T> {
         }
     }
 
-    fn of_json(&self, json: &serde_json::Value) -> Result<T, String> {
+    fn in_json(&self, json: &serde_json::Value) -> Result<T, String> {
         let pointer = self.pointer.as_deref().unwrap_or_default();
         let found = json.pointer(pointer).ok_or_else(|| format!("the JSON document has no {pointer:?}"))?;
-        match found {
-            serde_json::Value::Number(number) => match number.as_i64() {
-                Some(int) => T::of_int(int),
-                None => number.as_f64().and_then(T::of_float),
-            }
-            .ok_or_else(|| misfit::<T>(number)),
-            serde_json::Value::Bool(truth) => T::of_int((*truth).into()).ok_or_else(|| misfit::<T>(truth)),
-            other => Err(format!("{other} is no number")),
-        }
+        of_json(found)
     }
 }
 
@@ -87,10 +78,6 @@ fn of_text<T: Number>(text: &[u8]) -> Result<T, String> {
             }
         }
     }
-}
-
-fn misfit<T: Element>(number: impl std::fmt::Display) -> String {
-    format!("{number} does not fit {}", T::DTYPE)
 }
 
 impl<T: Number> Column for Scalar<T> {
@@ -109,59 +96,11 @@ impl<T: Number> Column for Scalar<T> {
     }
 }
 
-mod sealed {
-    pub trait Sealed {}
-}
-
-/// A type of numbers that values can be converted to.
-pub trait Number: Element + CheckedBitPattern + NoUninit + sealed::Sealed + Send + Sync {
-    /// A whole number as this type, where it fits.
-    #[doc(hidden)]
-    fn of_int(int: i64) -> Option<Self>;
-    /// Another number as this type, where it has such.
-    #[doc(hidden)]
-    fn of_float(float: f64) -> Option<Self>;
-}
-
-macro_rules! ints {
-    ($($type:ty),*) => {$(
-        impl sealed::Sealed for $type {}
-        impl Number for $type {
-            fn of_int(int: i64) -> Option<Self> {
-                int.try_into().ok()
-            }
-
-            fn of_float(_: f64) -> Option<Self> {
-                None
-            }
-        }
-    )*};
-}
-
-macro_rules! floats {
-    ($($type:ty: $of:expr),*) => {$(
-        impl sealed::Sealed for $type {}
-        impl Number for $type {
-            fn of_int(int: i64) -> Option<Self> {
-                Self::of_float(int as f64)
-            }
-
-            fn of_float(float: f64) -> Option<Self> {
-                let number: $type = $of(float);
-                // What was finite must not become infinite.
-                (f64::from(number).is_finite() || !float.is_finite()).then_some(number)
-            }
-        }
-    )*};
-}
-
-ints!(i8, i16, i32, i64, u8, u16, u32, u64);
-floats!(f32: |x: f64| x as f32, f64: |x: f64| x, f16: f16::from_f64, bf16: bf16::from_f64);
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::collate::Columns;
+    use half::f16;
 
     fn read<T: Number + PartialEq>(value: impl Into<Value>) -> Result<T, String> {
         let column = Columns::new().with("x", Scalar::<T>::new("x"));

@@ -119,6 +119,18 @@ pub enum ArrayError {
         /// The type found.
         found: DType,
     },
+    /// The array is of another type or shape than was declared.
+    #[error("the array is {found}{found_shape:?}, and {wanted}{wanted_shape:?} is declared")]
+    Unlike {
+        /// The type that is declared.
+        wanted: DType,
+        /// The shape that is declared.
+        wanted_shape: Vec<usize>,
+        /// The type found.
+        found: DType,
+        /// The shape found.
+        found_shape: Vec<usize>,
+    },
 }
 
 impl From<ArrayError> for Error {

@@ -2,11 +2,18 @@
 //!
 //! A [`Tensor`] is a column of a batch: row-major, in the machine's byte order, at an address that is a multiple of 256. It
 //! becomes what trainers take without a copy: a slice of numbers ([`as_slice`](Tensor::as_slice)), bytes
-//! ([`into_bytes`](Tensor::into_bytes)). When the tensor is dropped, or whatever it has become, its memory is that of a
+//! ([`into_bytes`](Tensor::into_bytes)), an array of the crate `ndarray` (`view`, with the feature of that name), a tensor of
+//! another framework (`into_dlpack`, with the feature `dlpack`). When the tensor is dropped, or whatever it has become, its memory is that of a
 //! batch to come.
 
+#[cfg(feature = "dlpack")]
+mod dlpack;
+#[cfg(feature = "ndarray")]
+mod ndarray;
 mod pool;
 
+#[cfg(feature = "dlpack")]
+pub use dlpark;
 pub(crate) use pool::{Buffer, Pool};
 
 use crate::sample::array::byte_len;

@@ -39,7 +39,8 @@ def apply(image, name, parameters):
     if name == "posterize":
         return ImageOps.posterize(image, parameters[0]) if parameters[0] > 0 else None
     if name == "solarize":
-        return ImageOps.solarize(image, parameters[0])
+        # Tensors compare with a number of 32 bits.
+        return ImageOps.solarize(image, float(np.float32(parameters[0])))
     if name in ("invert", "autocontrast", "equalize"):
         return getattr(ImageOps, name)(image)
     if name == "rgb_to_grayscale":

@@ -124,7 +124,7 @@ fn a_padded_crop_keeps_what_is_inside() {
             let (x, y) = (at as i32 % 32 + left, at as i32 / 32 + top);
             let inside = (0..32).contains(&x) && (0..32).contains(&y);
             let expected = if inside { [x as u8 + 1, y as u8 + 1, 9] } else { [200, 100, 50] };
-            assert_eq!(*pixel, expected, "({x}, {y})");
+            assert_eq!(*pixel, expected, "({x}, {y}) from ({left}, {top})");
         }
     }
     assert_eq!(seen.len(), 81, "all places");

@@ -3,6 +3,7 @@
 use super::NpyError;
 use crate::sample::DType;
 use crate::sample::array::MAX_AXES;
+use smallvec::SmallVec;
 
 /// What the dictionary says about the data.
 #[derive(Debug, PartialEq)]
@@ -10,7 +11,7 @@ pub(super) struct Header {
     pub(super) dtype: DType,
     pub(super) big_endian: bool,
     pub(super) fortran: bool,
-    pub(super) shape: Vec<usize>,
+    pub(super) shape: SmallVec<[usize; 6]>,
 }
 
 impl Header {
@@ -74,13 +75,13 @@ struct Parser<'a> {
     at: usize,
 }
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
     fn header(mut self) -> Result<Header, NpyError> {
         let (mut dtype, mut fortran, mut shape) = (None, None, None);
         self.expect(b'{', "a dictionary should begin here")?;
         while !self.accept(b'}') {
             let start = self.at;
-            let known = match self.string()?.as_str() {
+            let known = match self.string()? {
                 "descr" => {
                     self.colon()?;
                     dtype.replace(self.descr()?).is_none()
@@ -122,11 +123,11 @@ impl Parser<'_> {
             // A structure: it may hold objects, but that cannot be seen without reading on.
             return Err(NpyError::Unsupported("structure".into()));
         }
-        parse_descr(&self.string()?)
+        parse_descr(self.string()?)
     }
 
-    fn shape(&mut self) -> Result<Vec<usize>, NpyError> {
-        let mut axes = Vec::new();
+    fn shape(&mut self) -> Result<SmallVec<[usize; 6]>, NpyError> {
+        let mut axes = SmallVec::new();
         self.expect(b'(', "a tuple should begin here")?;
         while !self.accept(b')') {
             if axes.len() == MAX_AXES {
@@ -170,7 +171,7 @@ impl Parser<'_> {
         Err(self.error("True or False should stand here"))
     }
 
-    fn string(&mut self) -> Result<String, NpyError> {
+    fn string(&mut self) -> Result<&'a str, NpyError> {
         self.skip_space();
         let quote = match self.text.get(self.at) {
             Some(quote @ (b'\'' | b'"')) => *quote,
@@ -180,7 +181,6 @@ impl Parser<'_> {
         let length = rest.iter().position(|&byte| byte == quote || byte == b'\\' || byte == b'\n');
         match length.map(|length| (rest[length], std::str::from_utf8(&rest[..length]))) {
             Some((end, Ok(string))) if end == quote => {
-                let string = string.to_owned();
                 self.at += string.len() + 2;
                 Ok(string)
             }
@@ -280,7 +280,7 @@ mod tests {
     fn shapes() {
         for (text, shape) in [("()", &[][..]), ("(3,)", &[3]), ("(3, 4)", &[3, 4]), ("(0, 4,)", &[0, 4])] {
             let text = format!("{{'descr': '|u1', 'fortran_order': True, 'shape': {text}}}");
-            assert_eq!(Header::parse(text.as_bytes()).unwrap().shape, shape);
+            assert_eq!(Header::parse(text.as_bytes()).unwrap().shape[..], *shape);
         }
         let of = |axes: usize| {
             let axes = "1, ".repeat(axes);

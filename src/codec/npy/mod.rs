@@ -5,10 +5,11 @@
 
 mod header;
 
-use crate::sample::Array;
 use crate::sample::array::byte_len;
+use crate::sample::{Array, DType};
 use bytes::Bytes;
 use header::{Header, descr};
+use smallvec::SmallVec;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// numpy refuses longer headers too.
@@ -59,12 +60,24 @@ pub enum NpyError {
     Pickle,
 }
 
-impl Array {
-    /// Reads an npy file. Little-endian data in C order is not copied; anything else is converted to it.
-    ///
-    /// # Errors
-    /// See [`NpyError`]. The data must be exactly as long as the header says.
-    pub fn from_npy(file: &Bytes) -> Result<Self, NpyError> {
+/// What an npy file holds, where it stands.
+#[derive(Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) dtype: DType,
+    pub(crate) big_endian: bool,
+    pub(crate) fortran: bool,
+    pub(crate) shape: SmallVec<[usize; 6]>,
+    pub(crate) data: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    /// Whether bytes begin as an npy file does.
+    pub(crate) fn begins(file: &[u8]) -> bool {
+        file.starts_with(MAGIC)
+    }
+
+    /// Reads the header, and nothing is copied.
+    pub(crate) fn new(file: &'a [u8]) -> Result<Self, NpyError> {
         let rest = file.strip_prefix(MAGIC).ok_or(NpyError::Magic)?;
         let (&[major, minor], rest) = rest.split_first_chunk().ok_or(NpyError::Truncated)?;
         let (length, rest) = match (major, minor) {
@@ -85,10 +98,23 @@ impl Array {
         let (header, data) = rest.split_at_checked(length).ok_or(NpyError::Truncated)?;
         let Header { dtype, big_endian, fortran, shape } = Header::parse(header)?;
 
-        let Some(expected) = byte_len(&shape, dtype.size()) else { return Err(NpyError::Shape(shape)) };
+        let Some(expected) = byte_len(&shape, dtype.size()) else {
+            return Err(NpyError::Shape(shape.into_vec()));
+        };
         if expected != data.len() {
             return Err(NpyError::Length { expected, found: data.len() });
         }
+        Ok(View { dtype, big_endian, fortran, shape, data })
+    }
+}
+
+impl Array {
+    /// Reads an npy file. Little-endian data in C order is not copied; anything else is converted to it.
+    ///
+    /// # Errors
+    /// See [`NpyError`]. The data must be exactly as long as the header says.
+    pub fn from_npy(file: &Bytes) -> Result<Self, NpyError> {
+        let View { dtype, big_endian, fortran, shape, data } = View::new(file)?;
         let mut data = file.slice_ref(data);
         if big_endian {
             let mut swapped = Vec::from(data);
@@ -98,7 +124,7 @@ impl Array {
         if fortran {
             data = row_major(&data, &shape, dtype.size()).into();
         }
-        Ok(Array::new(dtype, shape, data).expect("the length was checked"))
+        Ok(Array::new(dtype, shape.into_vec(), data).expect("the length was checked"))
     }
 
     /// Writes an npy file, byte for byte as `numpy.save` does.

@@ -188,8 +188,7 @@ impl<'a> Frame<'a> {
         let Scratch { pixels, spare, .. } = &mut *self.scratch;
         draw(room(pixels, before), room(spare, size));
         std::mem::swap(pixels, spare);
-        self.stored = (width, height);
-        self.plan = Plan::new(width, height);
+        (self.stored, self.plan) = ((width, height), Plan::new(width, height));
         Ok(())
     }
 

@@ -85,8 +85,8 @@ pub(super) fn posterize(pixels: &mut [u8], bits: u32) {
     pixels.iter_mut().for_each(|number| *number &= mask);
 }
 
-pub(super) fn solarize(pixels: &mut [u8], threshold: f64) {
-    replace(pixels, |number| if f64::from(number) >= threshold { !number } else { number });
+pub(super) fn solarize(pixels: &mut [u8], threshold: f32) {
+    replace(pixels, |number| if f32::from(number) >= threshold { !number } else { number });
 }
 
 pub(super) fn invert(pixels: &mut [u8]) {

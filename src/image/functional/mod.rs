@@ -101,7 +101,7 @@ pub fn posterize(frame: &mut Frame<'_>, bits: u32) -> Result<(), ImageError> {
 /// # Errors
 /// Those of [`Frame::pixels`].
 pub fn solarize(frame: &mut Frame<'_>, threshold: f64) -> Result<(), ImageError> {
-    color::solarize(frame.pixels()?, threshold);
+    color::solarize(frame.pixels()?, threshold as f32);
     Ok(())
 }
 

@@ -1,0 +1,189 @@
+//! Batches whose pictures have a part of another one.
+
+use super::batch::TensorBatch;
+use super::mixup::{check, mix_labels, one_hot, with_the_one_before};
+use crate::Rng;
+use crate::error::Result;
+use crate::image::Layout;
+use crate::sample::ArrayError;
+use std::ops::Range;
+
+/// Puts a part of the picture before it into each picture of a batch, and mixes their labels by its area (Yun et al.,
+/// *CutMix*, 2019), as torchvision's `v2.CutMix` does.
+///
+/// For the whole batch one number λ is drawn from Beta(`alpha`, `alpha`), and the centre of a box anywhere in the picture;
+/// its sides are √(1 − λ) of those of the picture, and it is cut where it reaches over the edge. Of each label so much stays
+/// as is left of the picture. Pictures may have any type of numbers. Labels, and rows that only pad the batch, are treated
+/// as by [`Mixup`](super::Mixup).
+///
+/// To have one of the two for each batch, choose by other random numbers than theirs: `batch.rng(1).below(2)`, where they
+/// have the seeds 2 and 3.
+///
+/// ```
+/// use shardstream::Sample;
+/// use shardstream::collate::{Columns, CutMix, Scalar};
+///
+/// let columns = Columns::new()
+///     .with_fn("image", [8, 8, 3], |sample: &Sample, pixels: &mut [u8]| Ok(pixels.fill(sample.key().len() as u8)))
+///     .with("label", Scalar::<i32>::new("cls"));
+/// let samples = [Sample::new("a").with("cls", 0), Sample::new("bb").with("cls", 1)];
+/// let mut batch = columns.collate(samples)?;
+/// let kept = CutMix::new(1.0, 2).apply(&mut batch, "image", "label", 42)?;
+/// let own = batch["image"].as_slice::<u8>()?[..192].iter().filter(|pixel| **pixel == 1).count();
+/// assert_eq!(own as f64 / 192., kept);
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct CutMix {
+    alpha: f64,
+    classes: usize,
+    layout: Layout,
+}
+
+impl CutMix {
+    /// With both parameters of the beta distribution, which must be more than 0, and the number of classes.
+    #[must_use]
+    pub fn new(alpha: f64, classes: usize) -> Self {
+        CutMix { alpha, classes, layout: Layout::Hwc }
+    }
+
+    /// The order of the numbers of a picture. Default: [`Layout::Hwc`], as that of
+    /// [`ImageColumn`](super::ImageColumn).
+    #[must_use]
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    /// Changes a batch, and returns how much of each picture stayed. The random numbers are those of
+    /// [`batch.rng(seed)`](TensorBatch::rng), the same on every run and after a restore.
+    ///
+    /// # Errors
+    /// As [`Mixup::apply`](super::Mixup::apply); and [`ArrayError::Shape`] for pictures that have no height, width and
+    /// channels.
+    pub fn apply(&self, batch: &mut TensorBatch, image: &str, label: &str, seed: u64) -> Result<f64> {
+        let mut rng = batch.rng(seed);
+        self.apply_with(batch, image, label, &mut rng)
+    }
+
+    /// [`apply`](CutMix::apply) with random numbers of your own.
+    ///
+    /// # Errors
+    /// As [`apply`](CutMix::apply).
+    pub fn apply_with(
+        &self,
+        batch: &mut TensorBatch,
+        image: &str,
+        label: &str,
+        rng: &mut Rng,
+    ) -> Result<f64> {
+        check(self.alpha)?;
+        let mut labels = one_hot(batch, label, self.classes)?;
+        let valid = batch.valid();
+        let images = batch.tensor_mut(image)?;
+        let &[rows, first, second, third] = images.shape() else {
+            let (shape, dtype, bytes) = (images.shape().to_vec(), images.dtype(), images.size());
+            return Err(ArrayError::Shape { shape, dtype, bytes }.into());
+        };
+        let item = images.dtype().size();
+        // A picture is planes of lines of pixels; with the channels last, it is one plane of larger pixels.
+        let (planes, height, width, pixel) = match self.layout {
+            Layout::Hwc => (1, first, second, third * item),
+            Layout::Chw => (first, second, third, item),
+        };
+        let (xs, ys) = draw(rng, self.alpha, width, height);
+        let kept = 1.0 - (xs.len() * ys.len()) as f64 / (width * height).max(1) as f64;
+        with_the_one_before(images.as_bytes_mut(), rows, valid, |this, before| {
+            for line in (0..planes).flat_map(|plane| ys.clone().map(move |y| plane * height + y)) {
+                let part = (line * width + xs.start) * pixel..(line * width + xs.end) * pixel;
+                this[part.clone()].copy_from_slice(&before[part]);
+            }
+        });
+        mix_labels(&mut labels, valid, kept)?;
+        batch.set(label, labels);
+        Ok(kept)
+    }
+}
+
+/// The columns and the lines of the box.
+fn draw(rng: &mut Rng, alpha: f64, width: usize, height: usize) -> (Range<usize>, Range<usize>) {
+    let half = 0.5 * (1.0 - rng.beta(alpha)).sqrt();
+    let mut side = |length: usize| {
+        let (centre, half) = (rng.below(length as u64) as usize, (half * length as f64) as usize);
+        centre.saturating_sub(half)..(centre + half).min(length)
+    };
+    let xs = side(width);
+    (xs, side(height))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collate::{Columns, Scalar};
+    use crate::sample::Sample;
+
+    #[test]
+    fn the_same_box_in_both_layouts() {
+        let (height, width, channels) = (7, 9, 3);
+        // Which picture, and which place in it.
+        let number = move |sample: &Sample, c: usize, y: usize, x: usize| {
+            (sample.key().len() * 1000 + (c * height + y) * width + x) as f32
+        };
+        let columns = Columns::new()
+            .with_fn("hwc", [height, width, channels], move |sample: &Sample, to: &mut [f32]| {
+                for (at, to) in to.iter_mut().enumerate() {
+                    *to = number(sample, at % channels, at / channels / width, at / channels % width);
+                }
+                Ok(())
+            })
+            .with_fn("chw", [channels, height, width], move |sample: &Sample, to: &mut [f32]| {
+                to.iter_mut().enumerate().for_each(|(at, to)| *to = number(sample, 0, 0, at));
+                Ok(())
+            })
+            .with("label", Scalar::<u8>::new("cls"))
+            .with("label2", Scalar::<i64>::new("cls"));
+        for seed in 0..50 {
+            let samples = ["a", "bb", "ccc"].map(|key| Sample::new(key).with("cls", key.len() as i64 - 1));
+            let mut batch = columns.collate(samples).unwrap();
+            let cutmix = CutMix::new(1.0, 3);
+            let kept = cutmix.apply(&mut batch, "hwc", "label", seed).unwrap();
+            let same = cutmix.clone().layout(Layout::Chw).apply(&mut batch, "chw", "label2", seed).unwrap();
+            assert_eq!(kept, same);
+            assert_eq!(batch["label"], batch["label2"]);
+            let (hwc, chw) =
+                (batch["hwc"].as_slice::<f32>().unwrap(), batch["chw"].as_slice::<f32>().unwrap());
+            let size = height * width * channels;
+            for (row, own) in [1.0, 2.0, 3.0].into_iter().enumerate() {
+                let (hwc, chw) = (&hwc[row * size..][..size], &chw[row * size..][..size]);
+                let mut transposed: Vec<f32> = hwc.to_vec();
+                transposed.sort_by_key(|n| *n as u32 % 1000);
+                assert_eq!(transposed, chw);
+                let stays = chw.iter().filter(|n| (**n / 1000.0).floor() == own).count();
+                assert!((stays as f64 / size as f64 - kept).abs() < 1e-12);
+                assert!((batch["label"].as_slice::<f32>().unwrap()[row * 4] - kept as f32).abs() < 1e-6);
+                // Nothing moves: places are what they were.
+                assert!(chw.iter().enumerate().all(|(at, n)| *n as usize % 1000 == at));
+            }
+        }
+        let mut batch = columns.collate([Sample::new("a").with("cls", 0)]).unwrap();
+        assert!(CutMix::new(1.0, 3).apply(&mut batch, "label", "label2", 0).is_err());
+    }
+
+    #[test]
+    fn boxes_are_as_large_as_they_should_be() {
+        let mut rng = Rng::new(1, 2, 3);
+        let mut area = 0.0;
+        for _ in 0..20_000 {
+            let (xs, ys) = draw(&mut rng, 1.0, 224, 224);
+            area += (xs.len() * ys.len()) as f64 / (224.0 * 224.0);
+        }
+        // The mean over a uniform side s² = 1 - λ of (s - s²/4)², the expected part of a box within the picture.
+        let wanted: f64 = (0..1000)
+            .map(|i| (f64::from(i) + 0.5) / 1000.0)
+            .map(|l| l.sqrt() - l / 4.0)
+            .map(|s| s * s / 1000.0)
+            .sum();
+        assert!((area / 20_000.0 - wanted).abs() < 0.01, "{} {wanted}", area / 20_000.0);
+        assert_eq!(draw(&mut rng, 1.0, 0, 0), (0..0, 0..0));
+    }
+}

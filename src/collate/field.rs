@@ -1,0 +1,270 @@
+//! Where the numbers of a field stand.
+
+use super::number::{Number, of_json};
+use crate::codec::{BoxError, NpyView, parse_json};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sample::{Array, DType, Sample, Value};
+use bytes::Bytes;
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::ops::Deref;
+
+/// A field that has an array or a list of numbers.
+#[derive(Debug, Clone)]
+pub(super) struct Field {
+    spec: String,
+    pub(super) form: Form,
+}
+
+/// How a field holds them.
+#[derive(Debug, Clone)]
+pub(super) enum Form {
+    /// An npy file or a JSON list: the first bytes tell.
+    Any,
+    /// Little-endian numbers and nothing else.
+    Raw(DType),
+    /// The tensor of that name.
+    Named(String),
+    /// A list at this place of a JSON document.
+    At(String),
+}
+
+/// What was found in a field.
+#[derive(Debug)]
+pub(super) enum Numbers<'a> {
+    Array(Found<'a>),
+    /// Of a JSON document.
+    List(Cow<'a, [serde_json::Value]>),
+}
+
+/// An array where it stands.
+#[derive(Debug)]
+pub(super) struct Found<'a> {
+    pub(super) dtype: DType,
+    pub(super) shape: SmallVec<[usize; 6]>,
+    /// Little-endian, in row-major order.
+    pub(super) data: Data<'a>,
+}
+
+/// Bytes of a field.
+#[derive(Debug)]
+pub(super) enum Data<'a> {
+    /// Those of a part of it.
+    Part(&'a [u8], &'a Bytes),
+    /// They had to be converted.
+    Own(Bytes),
+}
+
+impl Data<'_> {
+    /// The same without a copy.
+    pub(super) fn to_bytes(&self) -> Bytes {
+        match self {
+            Data::Part([], _) => Bytes::new(),
+            Data::Part(part, whole) => whole.slice_ref(part),
+            Data::Own(bytes) => bytes.clone(),
+        }
+    }
+}
+
+impl Deref for Data<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Data::Part(part, _) => part,
+            Data::Own(bytes) => bytes,
+        }
+    }
+}
+
+impl Field {
+    /// Alternatives stand apart by semicolons.
+    pub(super) fn new(spec: &str) -> Self {
+        Field { spec: spec.into(), form: Form::Any }
+    }
+
+    /// Finds the numbers of a sample, and does something with them.
+    pub(super) fn with<R>(
+        &self,
+        sample: &Sample,
+        work: impl FnOnce(Numbers<'_>) -> Result<R, BoxError>,
+    ) -> Result<R> {
+        let value = sample.field(&self.spec)?;
+        self.find(value).and_then(work).map_err(|error| Error::decode(self.spec.as_str(), error))
+    }
+
+    fn find<'a>(&'a self, value: &'a Value) -> Result<Numbers<'a>, BoxError> {
+        match (value, &self.form) {
+            (Value::Bytes(file), Form::Any) if NpyView::begins(file) => npy(file).map(Numbers::Array),
+            (Value::Bytes(file), Form::Raw(dtype)) => raw(file, *dtype).map(Numbers::Array),
+            (Value::Bytes(file), Form::Named(name)) => named(file, name).map(Numbers::Array),
+            (Value::Bytes(file), Form::At(pointer)) => list(parse_json(file)?, pointer),
+            (Value::Bytes(file), Form::Any) => match file.trim_ascii_start().first() {
+                Some(b'[') => list(parse_json(file)?, ""),
+                _ => {
+                    Err("it is neither an npy file nor a JSON list: say `raw` of numbers without a header"
+                        .into())
+                }
+            },
+            (Value::Text(text), Form::Any) => list(parse_json(text.as_bytes())?, ""),
+            (Value::Text(text), Form::At(pointer)) => list(parse_json(text.as_bytes())?, pointer),
+            (Value::Json(json), form) => {
+                let pointer = if let Form::At(pointer) = form { pointer } else { "" };
+                match json.pointer(pointer) {
+                    Some(serde_json::Value::Array(items)) => Ok(Numbers::List(Cow::Borrowed(items))),
+                    _ => Err(no_list(pointer)),
+                }
+            }
+            (Value::Array(array), Form::Any | Form::Raw(_)) => Ok(Numbers::Array(of(array))),
+            (Value::Arrays(arrays), Form::Named(name)) => match arrays.get(name) {
+                Some(array) => Ok(Numbers::Array(of(array))),
+                None => Err(no_tensor(name, arrays.keys().map(String::as_str))),
+            },
+            (other, _) => {
+                let (wanted, found) = ("an array of numbers in the form that is declared", other.type_name());
+                let field = self.spec.clone();
+                Err(Error::from(ErrorKind::WrongType { field, wanted, found }).into())
+            }
+        }
+    }
+}
+
+impl Numbers<'_> {
+    /// How many there are, in a sequence.
+    pub(super) fn len(&self) -> Result<usize, BoxError> {
+        match self {
+            Numbers::Array(found) => match found.shape[..] {
+                [length] => Ok(length),
+                _ => Err(format!("an array of the shape {:?} is no sequence", found.shape).into()),
+            },
+            Numbers::List(items) => Ok(items.len()),
+        }
+    }
+
+    /// As many of them as there is room for. The others are not looked at.
+    pub(super) fn read<T: Number>(&self, to: &mut [T]) -> Result<(), BoxError> {
+        match self {
+            Numbers::Array(found) => T::of_array(found.dtype, &found.data, to),
+            Numbers::List(items) => {
+                for (item, to) in items.iter().zip(to) {
+                    *to = of_json(item)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn of(array: &Array) -> Found<'_> {
+    let data = Data::Part(array.data(), array.data());
+    Found { dtype: array.dtype(), shape: array.shape().into(), data }
+}
+
+fn npy(file: &Bytes) -> Result<Found<'_>, BoxError> {
+    let NpyView { dtype, big_endian, fortran, shape, data } = NpyView::new(file)?;
+    let data = match big_endian || fortran {
+        false => Data::Part(data, file),
+        true => Data::Own(Array::from_npy(file)?.data().clone()),
+    };
+    Ok(Found { dtype, shape, data })
+}
+
+fn raw(data: &Bytes, dtype: DType) -> Result<Found<'_>, BoxError> {
+    if data.len() % dtype.size() != 0 {
+        return Err(format!("{} bytes are no whole number of {dtype}", data.len()).into());
+    }
+    Ok(Found {
+        dtype,
+        shape: [data.len() / dtype.size()].into_iter().collect(),
+        data: Data::Part(data, data),
+    })
+}
+
+fn list(mut json: serde_json::Value, pointer: &str) -> Result<Numbers<'static>, BoxError> {
+    match json.pointer_mut(pointer).map(serde_json::Value::take) {
+        Some(serde_json::Value::Array(items)) => Ok(Numbers::List(Cow::Owned(items))),
+        _ => Err(no_list(pointer)),
+    }
+}
+
+fn no_list(pointer: &str) -> BoxError {
+    format!("the JSON document has no list at {pointer:?}").into()
+}
+
+fn no_tensor<'a>(name: &str, present: impl Iterator<Item = &'a str>) -> BoxError {
+    let mut present: Vec<&str> = present.collect();
+    present.sort_unstable();
+    format!("it has no tensor {name:?}, but: {}", present.join(", ")).into()
+}
+
+/// Longer headers are not read: one of them would cost more than the data of a sample.
+#[cfg(feature = "safetensors")]
+const MAX_HEADER: u64 = 1 << 20;
+
+/// The tensor of a safetensors file.
+#[cfg(feature = "safetensors")]
+fn named<'a>(file: &'a Bytes, name: &str) -> Result<Found<'a>, BoxError> {
+    use safetensors::{Dtype, SafeTensorError, SafeTensors};
+    if let Some((size, _)) =
+        file.split_first_chunk().filter(|(size, _)| u64::from_le_bytes(**size) > MAX_HEADER)
+    {
+        let (what, size) = ("the header of a safetensors file", u64::from_le_bytes(*size));
+        return Err(Error::from(ErrorKind::TooLarge { what, size, limit: MAX_HEADER }).into());
+    }
+    let file_tensors = SafeTensors::deserialize(file)?;
+    let tensor = match file_tensors.tensor(name) {
+        Err(SafeTensorError::TensorNotFound(_)) => {
+            return Err(no_tensor(name, file_tensors.names().into_iter()));
+        }
+        tensor => tensor?,
+    };
+    let dtype = match tensor.dtype() {
+        Dtype::BOOL => DType::Bool,
+        Dtype::U8 => DType::U8,
+        Dtype::I8 => DType::I8,
+        Dtype::U16 => DType::U16,
+        Dtype::I16 => DType::I16,
+        Dtype::U32 => DType::U32,
+        Dtype::I32 => DType::I32,
+        Dtype::U64 => DType::U64,
+        Dtype::I64 => DType::I64,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::BF16,
+        Dtype::F32 => DType::F32,
+        Dtype::F64 => DType::F64,
+        other => return Err(format!("tensors of the type {other:?} are not supported").into()),
+    };
+    Ok(Found { dtype, shape: tensor.shape().into(), data: Data::Part(tensor.data(), file) })
+}
+
+#[cfg(not(feature = "safetensors"))]
+fn named<'a>(_: &'a Bytes, name: &str) -> Result<Found<'a>, BoxError> {
+    Err(format!("for the tensor {name:?} of a safetensors file the feature `safetensors` is needed; npz fields are to be decoded").into())
+}
+
+/// The options of where the numbers of a sequence stand, for all columns of them.
+macro_rules! sequence_options {
+    () => {
+        /// The field is raw bytes: little-endian numbers of that type and nothing else.
+        #[must_use]
+        pub fn raw(mut self, stored: $crate::sample::DType) -> Self {
+            self.field.form = $crate::collate::field::Form::Raw(stored);
+            self
+        }
+
+        /// The tensor of a safetensors file (feature `safetensors`), or of a decoded npz file, by its name.
+        #[must_use]
+        pub fn named(mut self, tensor: &str) -> Self {
+            self.field.form = $crate::collate::field::Form::Named(tensor.into());
+            self
+        }
+
+        /// A list in a JSON document, as a pointer by RFC 6901: `/tokens`, `/turns/0/ids`.
+        #[must_use]
+        pub fn at(mut self, pointer: &str) -> Self {
+            self.field.form = $crate::collate::field::Form::At(pointer.into());
+            self
+        }
+    };
+}
+pub(super) use sequence_options;

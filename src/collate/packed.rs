@@ -1,0 +1,288 @@
+//! Sequences of a batch, packed into rows of one length.
+
+use super::column::{Cell, Column, Output};
+use super::field::{Field, sequence_options};
+use super::number::Integer;
+use super::ragged::{native, put};
+use super::tokens::cut;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sample::{DType, Sample};
+use crate::tensor::{Buffer, Pool, Tensor};
+use std::sync::Arc;
+
+/// A column of sequences of whole numbers, such as tokens, that packs those of a batch into `rows` rows of `length`: less
+/// of a row is padding than with [`Tokens`](super::Tokens), and the shape is the same for every batch.
+///
+/// Its tensors are `[rows, length]`, whatever the number of samples:
+///
+/// - the numbers;
+/// - `.segments`, `int32`: 1 for those of the first sequence in a row, 2 for the second, and so on; 0 for padding. Attention
+///   is between numbers of the same one;
+/// - `.positions`, `int32`: from 0 in each sequence; 0 for padding.
+///
+/// The longest sequence is placed first, each into the first row with room for it (first fit decreasing), and of two that
+/// are equally long the one that comes first. It depends on nothing but the batch, so that a job goes on exactly after a
+/// stop. Samples that pad a batch are left out, and empty sequences take no segment.
+///
+/// Where `rows` are too few the batch is an error that says how many are needed, unless [`drop_rest`](Self::drop_rest) is
+/// called; and a sequence that is longer than a row is one of its sample, unless [`truncate`](Self::truncate) is. Numbers
+/// are read as [`Tokens`](super::Tokens) are.
+///
+/// ```
+/// use shardstream::Sample;
+/// use shardstream::collate::{Columns, PackedTokens};
+///
+/// let columns = Columns::new().with("text", PackedTokens::<i32>::new("json", 2, 5));
+/// let texts = ["[1, 2]", "[3, 4, 5, 6]", "[7, 8, 9]"];
+/// let batch = columns.collate(texts.map(|text| Sample::new("key").with("json", text)))?;
+/// assert_eq!(batch["text"].as_slice::<i32>()?, [3, 4, 5, 6, 0, 7, 8, 9, 1, 2]);
+/// assert_eq!(batch["text.segments"].as_slice::<i32>()?, [1, 1, 1, 1, 0, 1, 1, 1, 2, 2]);
+/// assert_eq!(batch["text.positions"].as_slice::<i32>()?, [0, 1, 2, 3, 0, 0, 1, 2, 0, 1]);
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct PackedTokens<T> {
+    field: Field,
+    rows: usize,
+    length: usize,
+    pad: T,
+    truncate: bool,
+    drop_rest: bool,
+    /// The memory of the numbers, and that of segments and positions.
+    pools: [Arc<Pool>; 2],
+}
+
+impl<T: Integer> PackedTokens<T> {
+    /// Of a field (alternatives stand apart by semicolons), for batches of `rows` rows.
+    #[must_use]
+    pub fn new(field: &str, rows: usize, length: usize) -> Self {
+        let pool = |dtype: DType| Pool::new(dtype.size().saturating_mul(rows).saturating_mul(length));
+        PackedTokens {
+            field: Field::new(field),
+            rows,
+            length,
+            pad: T::default(),
+            truncate: false,
+            drop_rest: false,
+            pools: [pool(T::DTYPE), pool(DType::I32)],
+        }
+    }
+
+    sequence_options!();
+
+    /// What stands behind the last sequence of a row. Default: 0.
+    #[must_use]
+    pub fn pad(mut self, value: T) -> Self {
+        self.pad = value;
+        self
+    }
+
+    /// Cuts sequences that are longer than a row off at the end. Default: they are errors.
+    #[must_use]
+    pub fn truncate(mut self) -> Self {
+        self.truncate = true;
+        self
+    }
+
+    /// Drops the sequences that the rows have no room for. A tensor `.dropped`, `int64[1]`, says how many.
+    #[must_use]
+    pub fn drop_rest(mut self) -> Self {
+        self.drop_rest = true;
+        self
+    }
+
+    fn tensor<U: Integer>(&self, pool: &Arc<Pool>, fill: U) -> Result<Tensor> {
+        let buffer = Buffer::pooled(pool.take(), pool);
+        let mut tensor = Tensor::new(U::DTYPE, vec![self.rows, self.length], buffer)?;
+        tensor.as_mut_slice::<U>()?.fill(fill);
+        Ok(tensor)
+    }
+}
+
+/// Which row each length goes to, and how many rows there are then. None where the length is 0.
+fn first_fit_decreasing(lengths: &[usize], room: usize) -> (Vec<Option<usize>>, usize) {
+    let mut order: Vec<usize> = (0..lengths.len()).filter(|at| lengths[*at] > 0).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(lengths[*at]));
+    let mut rows = vec![None; lengths.len()];
+    let mut left: Vec<usize> = Vec::new();
+    for at in order {
+        let row = left.iter().position(|left| *left >= lengths[at]).unwrap_or_else(|| {
+            left.push(room);
+            left.len() - 1
+        });
+        left[row] = left[row].saturating_sub(lengths[at]);
+        rows[at] = Some(row);
+    }
+    (rows, left.len())
+}
+
+impl<T: Integer> Column for PackedTokens<T> {
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::ragged(T::DTYPE)]
+    }
+
+    fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
+        let numbers = self
+            .field
+            .with(sample, |found| native::<T>(&found, cut(found.len()?, self.length, self.truncate)?))?;
+        put(cells, numbers);
+        Ok(())
+    }
+
+    fn finished(&self) -> Option<Vec<&'static str>> {
+        let mut suffixes = vec!["", ".segments", ".positions"];
+        if self.drop_rest {
+            suffixes.push(".dropped");
+        }
+        Some(suffixes)
+    }
+
+    fn finish(&self, tensors: Vec<Tensor>, valid: usize) -> Result<Vec<Tensor>> {
+        let [numbers, offsets] = &tensors[..] else {
+            return Err(ErrorKind::Config("a column with other tensors than it asked for".into()).into());
+        };
+        let numbers = numbers.as_slice::<T>()?;
+        let ends = offsets.as_slice::<i64>()?;
+        let sequences: Vec<&[T]> = ends
+            .windows(2)
+            .take(valid)
+            .map(|ends| numbers.get(ends[0] as usize..ends[1] as usize).unwrap_or_default())
+            .collect();
+        let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.len()).collect();
+        let (places, needed) = first_fit_decreasing(&lengths, self.length);
+        if needed > self.rows && !self.drop_rest {
+            return Err(self.too_few(needed, valid));
+        }
+
+        let [pool, int_pool] = &self.pools;
+        let mut packed = self.tensor(pool, self.pad)?;
+        let mut segments = self.tensor(int_pool, 0i32)?;
+        let mut positions = self.tensor(int_pool, 0i32)?;
+        let (to, segment_of) = (packed.as_mut_slice::<T>()?, segments.as_mut_slice::<i32>()?);
+        let position_of = positions.as_mut_slice::<i32>()?;
+        // Of each row how much is taken, and by how many.
+        let mut taken = vec![(0usize, 0i32); self.rows];
+        let mut dropped = 0i64;
+        // In the order in which they were placed.
+        let mut order: Vec<usize> = (0..lengths.len()).collect();
+        order.sort_by_key(|at| std::cmp::Reverse(lengths[*at]));
+        for at in order {
+            let Some(row) = places[at] else { continue };
+            let Some((used, segment)) = taken.get_mut(row) else {
+                dropped += 1;
+                continue;
+            };
+            let begin = row * self.length + *used;
+            let place = begin..begin + lengths[at];
+            *used += lengths[at];
+            *segment += 1;
+            to[place.clone()].copy_from_slice(sequences[at]);
+            segment_of[place.clone()].fill(*segment);
+            position_of[place].iter_mut().zip(0..).for_each(|(position, at)| *position = at);
+        }
+        let mut made = vec![packed, segments, positions];
+        if self.drop_rest {
+            let mut count = Tensor::zeros(vec![1], DType::I64)?;
+            count.as_mut_slice::<i64>()?.fill(dropped);
+            made.push(count);
+        }
+        Ok(made)
+    }
+}
+
+impl<T> PackedTokens<T> {
+    fn too_few(&self, needed: usize, samples: usize) -> Error {
+        let (rows, length) = (self.rows, self.length);
+        let what = format!(
+            "the {samples} sequences of a batch need {needed} rows of {length}, and there are {rows}: take more rows or \
+             fewer samples, or see `drop_rest`"
+        );
+        ErrorKind::Config(what).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collate::Columns;
+    use crate::collate::rows::Collator;
+    use proptest::prelude::*;
+
+    fn samples(sequences: &[Vec<u16>]) -> Vec<Sample> {
+        let raw =
+            |tokens: &Vec<u16>| tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<u8>>();
+        sequences.iter().map(|tokens| Sample::new("k").with("x", raw(tokens))).collect()
+    }
+
+    fn column(rows: usize, length: usize) -> PackedTokens<i32> {
+        PackedTokens::new("x", rows, length).raw(DType::U16).pad(-1)
+    }
+
+    /// The sequences that stand in the rows, with what the tensors say of them checked.
+    fn unpacked(batch: &crate::collate::TensorBatch, length: usize) -> Vec<Vec<u16>> {
+        let read =
+            |name: &str| batch[name].as_slice::<i32>().unwrap().chunks(length.max(1)).map(<[i32]>::to_vec);
+        let mut found = Vec::new();
+        for ((row, segments), positions) in read("x").zip(read("x.segments")).zip(read("x.positions")) {
+            let mut at = 0;
+            for segment in 1.. {
+                let count = segments[at..].iter().take_while(|s| **s == segment).count();
+                if count == 0 {
+                    break;
+                }
+                assert!(positions[at..at + count].iter().copied().eq(0..count as i32));
+                found.push(row[at..at + count].iter().map(|token| *token as u16).collect());
+                at += count;
+            }
+            assert!(row[at..].iter().all(|token| *token == -1) && segments[at..].iter().all(|s| *s == 0));
+            assert!(positions[at..].iter().all(|p| *p == 0));
+        }
+        found
+    }
+
+    #[test]
+    fn too_few_rows() {
+        let all = samples(&[vec![1; 3], vec![2; 3], vec![3; 2], vec![], vec![4; 3]]);
+        let error = Columns::new().with("x", column(1, 5)).collate(all.clone()).unwrap_err().to_string();
+        assert!(error.contains("the 5 sequences of a batch need 3 rows of 5, and there are 1"), "{error}");
+        let batch = Columns::new().with("x", column(1, 5).drop_rest()).collate(all.clone()).unwrap();
+        assert_eq!(batch["x"].as_slice::<i32>().unwrap(), [1, 1, 1, 3, 3]);
+        assert_eq!(batch["x.dropped"].as_slice::<i64>().unwrap(), [2]);
+        let long = Columns::new().with("x", column(9, 2)).collate(all.clone()).unwrap_err();
+        assert!(format!("{long:#}").contains("the sequence of 3 is longer than 2"), "{long:#}");
+        assert!(Columns::new().with("x", column(9, 2).truncate()).collate(all).is_ok());
+    }
+
+    #[test]
+    fn samples_that_pad_a_batch_are_left_out() {
+        let columns = Columns::new().with("x", column(2, 4));
+        let collator = Collator::new(columns, 3);
+        let mut seats = collator.seats();
+        let rows = samples(&[vec![1, 2], vec![3], vec![3]]);
+        let rows = rows.iter().map(|sample| collator.row(sample, 0, seats.next_seat()).unwrap()).collect();
+        let batch = collator.batch(rows, 2).unwrap();
+        assert_eq!(unpacked(&batch, 4), [vec![1, 2], vec![3]]);
+        let nothing = collator.batch(Vec::new(), 0).unwrap();
+        assert_eq!(nothing["x"].as_slice::<i32>().unwrap(), [-1; 8]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_sequence_comes_back(
+            sequences in prop::collection::vec(prop::collection::vec(any::<u16>(), 0..9), 0..20),
+            length in 8usize..20,
+        ) {
+            let rows = sequences.len();
+            let batch = Columns::new().with("x", column(rows, length)).collate(samples(&sequences)).unwrap();
+            let mut found = unpacked(&batch, length);
+            found.sort();
+            let mut wanted: Vec<_> = sequences.into_iter().filter(|tokens| !tokens.is_empty()).collect();
+            wanted.sort();
+            prop_assert_eq!(&found, &wanted);
+            // First fit leaves no two rows less than half full.
+            let used = batch["x.segments"].as_slice::<i32>().unwrap().chunks(length);
+            let sparse = used.map(|row| row.iter().filter(|s| **s > 0).count()).filter(|n| *n > 0 && 2 * n < length);
+            prop_assert!(sparse.count() <= 1);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! What has another length in every sample.
+
+use super::column::{Cell, Column, Output};
+use super::field::{Data, Field, Numbers, sequence_options};
+use super::number::Number;
+use crate::codec::{BoxError, parse_json};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sample::{DType, Sample, Value};
+use bytes::Bytes;
+use std::marker::PhantomData;
+
+/// A column of sequences of any length: all numbers of a batch one after the other, and with `.offsets` behind the column's
+/// name where those of each sample begin (`int64[samples + 1]`).
+///
+/// The field is an npy file, a decoded [`Array`](crate::Array) or a JSON list, unless another option is called. Whole
+/// numbers may be stored as any type of them, floats as no other than `T`; one that does not fit is an error.
+/// [`TensorBatch::pieces`](super::TensorBatch::pieces) gives the sequences back.
+///
+/// ```
+/// use shardstream::collate::{Columns, Ragged};
+/// use shardstream::{Sample, Value};
+///
+/// let columns = Columns::new().with("x", Ragged::<f32>::new("json"));
+/// let batch = columns.collate([
+///     Sample::new("0001").with("json", "[1, 2.5]"),
+///     Sample::new("0002").with("json", "[]"),
+///     Sample::new("0003").with("json", "[3]"),
+/// ])?;
+/// assert_eq!(batch["x"].as_slice::<f32>()?, [1., 2.5, 3.]);
+/// assert_eq!(batch["x.offsets"].as_slice::<i64>()?, [0, 2, 2, 3]);
+/// assert_eq!(batch.pieces::<f32>("x")?.last(), Some(&[3.][..]));
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Ragged<T> {
+    field: Field,
+    number: PhantomData<fn() -> T>,
+}
+
+impl<T: Number> Ragged<T> {
+    /// Of a field; alternatives stand apart by semicolons.
+    #[must_use]
+    pub fn new(field: &str) -> Self {
+        Ragged { field: Field::new(field), number: PhantomData }
+    }
+
+    sequence_options!();
+}
+
+/// Numbers as the bytes that they are.
+struct Converted<T>(Vec<T>);
+
+impl<T: Number> AsRef<[u8]> for Converted<T> {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
+    }
+}
+
+/// The first `length` numbers as the machine has them: without a copy where they are stored so.
+pub(super) fn native<T: Number>(numbers: &Numbers<'_>, length: usize) -> Result<Bytes, BoxError> {
+    match numbers {
+        Numbers::Array(found) if found.dtype == T::DTYPE && cfg!(target_endian = "little") => {
+            Ok(part(&found.data, length * found.dtype.size()))
+        }
+        _ => {
+            let mut converted = vec![T::default(); length];
+            numbers.read(&mut converted)?;
+            Ok(Bytes::from_owner(Converted(converted)))
+        }
+    }
+}
+
+/// The beginning of bytes.
+fn part(data: &Data<'_>, length: usize) -> Bytes {
+    let mut bytes = data.to_bytes();
+    bytes.truncate(length);
+    bytes
+}
+
+/// Sets the content of the only cell.
+pub(super) fn put(cells: &mut [Cell], content: Bytes) {
+    if let [cell] = cells {
+        cell.put(content);
+    }
+}
+
+impl<T: Number> Column for Ragged<T> {
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::ragged(T::DTYPE)]
+    }
+
+    fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
+        let numbers = self.field.with(sample, |found| native::<T>(&found, found.len()?))?;
+        put(cells, numbers);
+        Ok(())
+    }
+}
+
+/// A column of texts: the bytes of all texts of a batch, and `.offsets`, as [`Ragged`] has them.
+///
+/// The field is text or raw bytes. What is not UTF-8 is an error; [`TensorBatch::strings`](super::TensorBatch::strings)
+/// gives the texts back.
+///
+/// ```
+/// use shardstream::collate::{Columns, Text};
+/// use shardstream::Sample;
+///
+/// let columns = Columns::new().with("caption", Text::new("txt"));
+/// let batch = columns.collate([Sample::new("0001").with("txt", "été"), Sample::new("0002").with("txt", b"sun")])?;
+/// assert_eq!(batch["caption"].shape(), [8]);
+/// assert!(batch.strings("caption")?.eq(["été", "sun"]));
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Text {
+    spec: String,
+    pointer: Option<String>,
+}
+
+impl Text {
+    /// Of a field; alternatives stand apart by semicolons.
+    #[must_use]
+    pub fn new(field: &str) -> Self {
+        Text { spec: field.into(), pointer: None }
+    }
+
+    /// A string in a JSON document, as a pointer by RFC 6901: `/caption`, `/turns/0/text`.
+    #[must_use]
+    pub fn at(mut self, pointer: &str) -> Self {
+        self.pointer = Some(pointer.into());
+        self
+    }
+
+    fn read(&self, value: &Value) -> Result<Bytes, BoxError> {
+        match (value, &self.pointer) {
+            (Value::Text(text), None) => Ok(Bytes::copy_from_slice(text.as_bytes())),
+            (Value::Bytes(bytes), None) => {
+                std::str::from_utf8(bytes)?;
+                Ok(bytes.clone())
+            }
+            (Value::Text(text), Some(pointer)) => string(&parse_json(text.as_bytes())?, pointer),
+            (Value::Bytes(bytes), Some(pointer)) => string(&parse_json(bytes)?, pointer),
+            (Value::Json(json), pointer) => string(json, pointer.as_deref().unwrap_or_default()),
+            (other, _) => Err(format!("{} is no text", other.type_name()).into()),
+        }
+    }
+}
+
+fn string(json: &serde_json::Value, pointer: &str) -> Result<Bytes, BoxError> {
+    match json.pointer(pointer) {
+        Some(serde_json::Value::String(text)) => Ok(Bytes::copy_from_slice(text.as_bytes())),
+        _ => Err(format!("the JSON document has no string at {pointer:?}").into()),
+    }
+}
+
+impl Column for Text {
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::ragged(DType::U8)]
+    }
+
+    fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
+        let value = sample.field(&self.spec)?;
+        let text = self.read(value).map_err(|error| Error::decode(self.spec.as_str(), error))?;
+        put(cells, text);
+        Ok(())
+    }
+}
+
+/// A column of the raw bytes of a field, whatever they are: those of all samples of a batch (`uint8`), and `.offsets`, as
+/// [`Ragged`] has them. They are copied once, into the batch.
+///
+/// ```
+/// use shardstream::collate::{Blob, Columns};
+/// use shardstream::Sample;
+///
+/// let batch = Columns::new().with("file", Blob::new("jpg")).collate([Sample::new("a").with("jpg", b"\xff\xd8")])?;
+/// assert_eq!(batch.pieces::<u8>("file")?.next(), Some(&[0xff, 0xd8][..]));
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Blob {
+    spec: String,
+}
+
+impl Blob {
+    /// Of a field; alternatives stand apart by semicolons.
+    #[must_use]
+    pub fn new(field: &str) -> Self {
+        Blob { spec: field.into() }
+    }
+}
+
+impl Column for Blob {
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::ragged(DType::U8)]
+    }
+
+    fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
+        let bytes = match sample.field(&self.spec)? {
+            Value::Bytes(bytes) => bytes,
+            other => {
+                let (wanted, found) = ("raw bytes", other.type_name());
+                return Err(ErrorKind::WrongType { field: self.spec.clone(), wanted, found }.into());
+            }
+        };
+        put(cells, bytes.clone());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collate::Columns;
+    use crate::sample::Array;
+    use proptest::prelude::*;
+
+    #[test]
+    fn texts_and_errors() {
+        let collate = |column: Text, value: Value| {
+            let batch = Columns::new().with("x", column).collate([Sample::new("k").with("x", value)]);
+            batch.map(|batch| batch.strings("x").unwrap().collect::<String>())
+        };
+        let json = || Value::Json(serde_json::json!({"a": ["b", "é"]}));
+        assert_eq!(collate(Text::new("x").at("/a/1"), json()).unwrap(), "é");
+        assert_eq!(collate(Text::new("x").at("/a"), Value::from(br#"{"a": "b"}"#)).unwrap(), "b");
+        assert_eq!(collate(Text::new("x"), Value::from("")).unwrap(), "");
+        for (found, wanted) in [
+            (collate(Text::new("x"), Value::from(b"\xff")), "invalid utf-8"),
+            (collate(Text::new("x").at("/a"), json()), "no string at \"/a\""),
+            (collate(Text::new("x"), Value::from(7)), "a whole number is no text"),
+        ] {
+            let error = format!("{:#}", found.unwrap_err());
+            assert!(error.contains(wanted) && error.contains("sample k"), "{error}");
+        }
+        let blob = Columns::new().with("x", Blob::new("x"));
+        let error = blob.collate([Sample::new("k").with("x", "text")]).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::WrongType { .. }), "{error}");
+        // What a batch is not asked for in vain.
+        let batch =
+            blob.collate([Sample::new("k").with("x", b"\xc3"), Sample::new("l").with("x", b"\xa9")]).unwrap();
+        assert!(batch.strings("x").is_err());
+        assert!(batch.pieces::<u16>("x").is_err());
+        assert!(batch.pieces::<u8>("y").is_err());
+    }
+
+    #[test]
+    fn raw_bytes_are_not_copied_before_the_batch() {
+        let bytes = Bytes::from(vec![7; 100]);
+        let array = Array::from_vec(vec![3], vec![1i32, 2, 3]).unwrap();
+        let numbers = Field::new("x");
+        let sample = Sample::new("k").with("x", array.clone());
+        let found = numbers.with(&sample, |found| native::<i32>(&found, 2)).unwrap();
+        assert_eq!((found.as_ptr(), found.len()), (array.data().as_ptr(), 8));
+        let sample = Sample::new("k").with("x", bytes.clone());
+        assert_eq!(Text::new("x").read(sample.field("x").unwrap()).unwrap().as_ptr(), bytes.as_ptr());
+    }
+
+    proptest! {
+        #[test]
+        fn every_sequence_comes_back(sequences in prop::collection::vec(prop::collection::vec(any::<i16>(), 0..9), 0..9)) {
+            let samples = sequences.iter().enumerate().map(|(at, numbers)| {
+                let array = Array::from_vec(vec![numbers.len()], numbers.clone()).unwrap();
+                let sample = Sample::new(at.to_string());
+                if at % 2 == 0 { sample.with("x", array.to_npy()) } else { sample.with("x", array) }
+            });
+            let columns = Columns::new().with("x", Ragged::<i16>::new("x")).with("y", Ragged::<i64>::new("x"));
+            let batch = columns.collate(samples).unwrap();
+            prop_assert_eq!(batch["x.offsets"].shape(), [sequences.len() + 1]);
+            prop_assert!(batch.pieces::<i16>("x").unwrap().eq(sequences.iter().map(Vec::as_slice)));
+            let wide = sequences.iter().map(|numbers| numbers.iter().map(|n| i64::from(*n)).collect::<Vec<_>>());
+            prop_assert!(batch.pieces::<i64>("y").unwrap().map(<[i64]>::to_vec).eq(wide));
+        }
+    }
+}

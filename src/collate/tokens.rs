@@ -1,0 +1,188 @@
+//! Sequences of numbers, padded to one length.
+
+use super::column::{Cell, Column, Output};
+use super::field::{Field, sequence_options};
+use super::number::Integer;
+use crate::codec::BoxError;
+use crate::error::{ErrorKind, Result};
+use crate::sample::{DType, Sample};
+
+/// A column of sequences of whole numbers, such as tokens, padded to one length.
+///
+/// Its tensors are the numbers, `[samples, length]`, and with `.lengths` behind the column's name how many of them are
+/// the sample's (`int32`). With [`mask`](Tokens::mask) another one says so of each number.
+///
+/// The field is an npy file, a decoded [`Array`](crate::Array) or a JSON list, unless another option is called. Its numbers
+/// may be stored as any type of whole numbers. One that does not fit `T` is an error, and so is a sequence that is longer
+/// than `length`, unless [`truncate`](Tokens::truncate) is called. Raw bytes and npy files as numpy writes them cost no
+/// allocation.
+///
+/// ```
+/// use shardstream::codec::DType;
+/// use shardstream::collate::{Columns, Tokens};
+/// use shardstream::Sample;
+///
+/// let tokens = Tokens::<i32>::new("bin", 4).raw(DType::U16).pad(-1).mask();
+/// let batch = Columns::new().with("text", tokens).collate([
+///     Sample::new("0001").with("bin", b"\x05\x00\xff\xff\x07\x00"),
+///     Sample::new("0002").with("bin", b""),
+/// ])?;
+/// assert_eq!(batch["text"].as_slice::<i32>()?, [5, 65535, 7, -1, -1, -1, -1, -1]);
+/// assert_eq!(batch["text.lengths"].as_slice::<i32>()?, [3, 0]);
+/// assert_eq!(batch["text.mask"].as_slice::<bool>()?[..4], [true, true, true, false]);
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Tokens<T> {
+    field: Field,
+    length: usize,
+    pad: T,
+    mask: bool,
+    truncate: bool,
+}
+
+impl<T: Integer> Tokens<T> {
+    /// Of a field; alternatives stand apart by semicolons.
+    #[must_use]
+    pub fn new(field: &str, length: usize) -> Self {
+        Tokens { field: Field::new(field), length, pad: T::default(), mask: false, truncate: false }
+    }
+
+    sequence_options!();
+
+    /// What stands behind the end of a shorter sequence. Default: 0.
+    #[must_use]
+    pub fn pad(mut self, value: T) -> Self {
+        self.pad = value;
+        self
+    }
+
+    /// With a tensor `.mask`, `bool[samples, length]`: true where a number is the sample's.
+    #[must_use]
+    pub fn mask(mut self) -> Self {
+        self.mask = true;
+        self
+    }
+
+    /// Cuts longer sequences off at the end. Default: they are errors.
+    #[must_use]
+    pub fn truncate(mut self) -> Self {
+        self.truncate = true;
+        self
+    }
+}
+
+/// How much of a sequence of `found` numbers is taken where there is room for `room`.
+pub(super) fn cut(found: usize, room: usize, truncate: bool) -> Result<usize, BoxError> {
+    if found > room && !truncate {
+        return Err(format!("the sequence of {found} is longer than {room}: see `truncate`").into());
+    }
+    Ok(found.min(room))
+}
+
+impl<T: Integer> Column for Tokens<T> {
+    fn outputs(&self) -> Vec<Output> {
+        let mut outputs =
+            vec![Output::fixed(T::DTYPE, [self.length]), Output::fixed(DType::I32, []).named(".lengths")];
+        if self.mask {
+            outputs.push(Output::fixed(DType::Bool, [self.length]).named(".mask"));
+        }
+        outputs
+    }
+
+    fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
+        let [numbers, length, mask @ ..] = cells else {
+            return Err(ErrorKind::Config("a column with other cells than it asked for".into()).into());
+        };
+        let slot = numbers.numbers::<T>()?;
+        let taken = self.field.with(sample, |found| {
+            let taken = cut(found.len()?, slot.len(), self.truncate)?;
+            let (tokens, rest) = slot.split_at_mut(taken);
+            found.read(tokens)?;
+            rest.fill(self.pad);
+            i32::try_from(taken).map_err(BoxError::from)
+        })?;
+        length.numbers::<i32>()?.fill(taken);
+        for mask in mask {
+            let (real, rest) = mask.bytes().split_at_mut(taken as usize);
+            real.fill(1);
+            rest.fill(0);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collate::{Columns, TensorBatch};
+    use crate::sample::{Array, Value};
+    use proptest::prelude::*;
+
+    fn collate(column: Tokens<i32>, value: impl Into<Value>) -> Result<TensorBatch, String> {
+        let sample = Sample::new("k").with("x", value);
+        Columns::new().with("x", column).collate([sample]).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn the_same_from_every_form() {
+        let json = serde_json::json!({"ids": [1, 2, 70000]});
+        let array = Array::from_vec(vec![3], vec![1u32, 2, 70000]).unwrap();
+        let column = || Tokens::new("x", 4).pad(9);
+        for batch in [
+            collate(column(), array.to_npy()),
+            collate(column(), array.clone()),
+            collate(column().raw(DType::U32), array.data().clone()),
+            collate(column(), "[1, 2, 70000]"),
+            collate(column(), b" [1, 2, 70000]\n"),
+            collate(column().at("/ids"), serde_json::to_vec(&json).unwrap()),
+            collate(column().at("/ids"), json),
+        ] {
+            let batch = batch.unwrap();
+            assert_eq!(batch["x"].as_slice::<i32>().unwrap(), [1, 2, 70000, 9]);
+            assert_eq!(batch["x.lengths"].as_slice::<i32>().unwrap(), [3]);
+            assert!(batch.tensor("x.mask").is_err());
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error() {
+        let long = collate(Tokens::new("x", 2).truncate(), "[1, 2, 3]").unwrap();
+        assert_eq!(long["x"].as_slice::<i32>().unwrap(), [1, 2]);
+        let matrix = Array::from_vec(vec![1, 2], vec![1i32, 2]).unwrap();
+        for (found, wanted) in [
+            (collate(Tokens::new("x", 2), "[1, 2, 3]"), "the sequence of 3 is longer than 2"),
+            (collate(Tokens::new("x", 2), "[1, 2147483648]"), "2147483648 does not fit int32"),
+            (collate(Tokens::new("x", 2), "[1, 0.5]"), "0.5 does not fit int32"),
+            (collate(Tokens::new("x", 2), r#"["a"]"#), "is no number"),
+            (collate(Tokens::new("x", 2), "{}"), "no list at"),
+            (collate(Tokens::new("x", 2), matrix), "[1, 2] is no sequence"),
+        ] {
+            let error = found.unwrap_err();
+            assert!(error.contains(wanted) && error.contains("\"x\""), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn as_stacked_by_hand(
+            sequences in prop::collection::vec(prop::collection::vec(any::<u16>(), 0..12), 1..9),
+            length in 0usize..12,
+        ) {
+            let samples = sequences.iter().enumerate().map(|(at, tokens)| {
+                let raw: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+                Sample::new(at.to_string()).with("x", raw)
+            });
+            let column = Tokens::<i32>::new("x", length).raw(DType::U16).pad(-1).mask().truncate();
+            let batch = Columns::new().with("x", column).collate(samples).unwrap();
+            let cells = |f: &dyn Fn(Option<&u16>) -> i32| -> Vec<i32> {
+                sequences.iter().flat_map(|tokens| (0..length).map(|at| f(tokens.get(at)))).collect()
+            };
+            prop_assert_eq!(batch["x"].as_slice::<i32>().unwrap(), cells(&|token| token.map_or(-1, |t| (*t).into())));
+            let mask: Vec<i32> = batch["x.mask"].as_slice::<bool>().unwrap().iter().map(|m| (*m).into()).collect();
+            prop_assert_eq!(mask, cells(&|token| token.is_some().into()));
+            let lengths: Vec<i32> = sequences.iter().map(|tokens| tokens.len().min(length) as i32).collect();
+            prop_assert_eq!(batch["x.lengths"].as_slice::<i32>().unwrap(), lengths);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Tensors for other frameworks in the same process, by DLPack.
+
+use super::Tensor;
+use crate::sample::{ArrayError, DType};
+use dlpark::ffi::{DLDataType, DLDevice};
+use dlpark::metadata::Dynamic;
+use dlpark::{Managed, ManagedTensorBase};
+
+impl Tensor {
+    /// The tensor as one that whatever knows [DLPack](https://dmlc.github.io/dlpack) can take, without a copy: PyTorch, JAX,
+    /// numpy, CuPy. It is in the memory of the CPU, writable, and its deleter gives the memory back to its pool, on whatever
+    /// thread it is called.
+    ///
+    /// The crate [`dlpark`] has both forms of it, `dlpark::versioned::Dlpack` and, for consumers that don't know it yet,
+    /// `dlpark::legacy::Dlpack`; with its feature `pyo3` they become Python capsules.
+    ///
+    /// ```
+    /// use shardstream::codec::DType;
+    /// use shardstream::tensor::{Tensor, dlpark};
+    ///
+    /// let tensor = Tensor::zeros(vec![2, 3], DType::F32)?;
+    /// let dlpack: dlpark::versioned::Dlpack = tensor.into_dlpack()?;
+    /// assert_eq!(dlpack.validate()?.shape(), [2, 3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ArrayError::Shape`] when a length does not fit the numbers of DLPack, which are those of an `i64`.
+    pub fn into_dlpack<M: ManagedTensorBase>(self) -> Result<Managed<M>, ArrayError> {
+        let Tensor { dtype, shape, buffer } = self;
+        let mut owner = Box::new(buffer);
+        let (data, bytes) = (owner.as_mut().as_mut().as_mut_ptr(), owner.as_ref().as_ref().len());
+        let mut made = match Dynamic::compact(&shape[..]).initialize_as::<M>(owner) {
+            Ok(made) => made,
+            Err(_) => return Err(ArrayError::Shape { shape, dtype, bytes }),
+        };
+        made.set_data(data.cast()).set_device(DLDevice::CPU).set_dtype(data_type(dtype));
+        // SAFETY: `data` points to the buffer's bytes, which stay where they are until `owner` is dropped, and the deleter
+        // that `initialize_as` installed is what drops it. A tensor's buffer is as long as its type and shape say and begins
+        // where any number may stand; the strides are those of row-major order; nobody else can read or write it, so that
+        // the flags are right when there is none.
+        #[allow(unsafe_code, reason = "it is for the producer to promise that its tensor is one")]
+        Ok(unsafe { made.finish() })
+    }
+}
+
+fn data_type(dtype: DType) -> DLDataType {
+    match dtype {
+        DType::Bool => DLDataType::BOOL,
+        DType::I8 => DLDataType::I8,
+        DType::I16 => DLDataType::I16,
+        DType::I32 => DLDataType::I32,
+        DType::I64 => DLDataType::I64,
+        DType::U8 => DLDataType::U8,
+        DType::U16 => DLDataType::U16,
+        DType::U32 => DLDataType::U32,
+        DType::U64 => DLDataType::U64,
+        DType::F16 => DLDataType::F16,
+        DType::BF16 => DLDataType::BF16,
+        DType::F32 => DLDataType::F32,
+        DType::F64 => DLDataType::F64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::{Buffer, Pool};
+    use dlpark::{legacy, versioned};
+
+    #[test]
+    #[allow(unsafe_code, reason = "it is for the consumer to say that the tensor is one")]
+    fn what_goes_in_is_what_others_see() {
+        let mut tensor = Tensor::zeros(vec![2, 3], DType::I16).unwrap();
+        tensor.as_mut_slice::<i16>().unwrap().copy_from_slice(&[1, -2, 3, -4, 5, -6]);
+        let address = tensor.as_bytes().as_ptr();
+        let mut dlpack: versioned::Dlpack = tensor.into_dlpack().unwrap();
+        {
+            let seen = dlpack.validate_export().unwrap();
+            assert_eq!((seen.shape(), seen.strides()), (&[2, 3][..], Some(&[3, 1][..])));
+            assert_eq!(seen.data_ptr().cast(), address);
+            assert!(seen.is_compact().unwrap());
+            // SAFETY: the tensor was made above.
+            assert_eq!(unsafe { seen.cpu_slice::<i16>() }.unwrap(), [1, -2, 3, -4, 5, -6]);
+        }
+        // SAFETY: nobody else has it.
+        unsafe { dlpack.validate_mut().unwrap().cpu_slice_mut::<i16>().unwrap()[0] = 9 };
+        let through = versioned::Dlpack::into_raw(dlpack);
+        // SAFETY: it comes from `into_raw`.
+        let dlpack = unsafe { versioned::Dlpack::from_raw(through) }.unwrap();
+        // SAFETY: the tensor was made above.
+        assert_eq!(unsafe { dlpack.validate().unwrap().cpu_slice::<i16>() }.unwrap()[0], 9);
+    }
+
+    #[test]
+    fn the_memory_comes_back() {
+        let pool = Pool::new(64);
+        let tensor = || Tensor::new(DType::F32, vec![16], Buffer::pooled(pool.take(), &pool)).unwrap();
+        let dlpack: legacy::Dlpack = tensor().into_dlpack().unwrap();
+        let address = dlpack.validate().unwrap().data_ptr();
+        let other = tensor();
+        assert_ne!(other.as_bytes().as_ptr().cast(), address);
+        std::thread::spawn(move || drop(dlpack)).join().unwrap();
+        assert_eq!(tensor().as_bytes().as_ptr().cast(), address);
+    }
+
+    #[test]
+    fn odd_shapes() {
+        for shape in [vec![], vec![0], vec![3, 0, 2]] {
+            let dlpack: versioned::Dlpack =
+                Tensor::zeros(shape.clone(), DType::BF16).unwrap().into_dlpack().unwrap();
+            let wanted: Vec<i64> = shape.iter().map(|axis| *axis as i64).collect();
+            assert_eq!(dlpack.validate_export().unwrap().shape(), wanted);
+        }
+        let absurd = Tensor::zeros(vec![0, usize::MAX], DType::U8).unwrap();
+        assert!(absurd.into_dlpack::<dlpark::ffi::DLManagedTensor>().is_err());
+    }
+}
