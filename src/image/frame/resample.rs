@@ -6,6 +6,9 @@ use crate::image::{ImageError, ImageMode};
 use fast_image_resize::images::{CroppedImage, Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 
+/// In pixels: less than what lies between the places where filters can stand, which are fractions of sizes.
+const OFF: f64 = 1e-8;
+
 /// Resizes, and keeps the memory that it takes.
 #[derive(Default)]
 pub(super) struct Resampler(Resizer);
@@ -25,7 +28,8 @@ impl Resampler {
         let size = width as usize * height as usize * mode.channels();
         let from = from.get(..size).unwrap_or(from);
         let from = ImageRef::new(width, height, from, kind).map_err(failed)?;
-        let mut to = Image::from_slice_u8(plan.kept.width, plan.kept.height, to, kind).map_err(failed)?;
+        let kept = plan.kept;
+        let mut to = Image::from_slice_u8(kept.width, kept.height, to, kind).map_err(failed)?;
 
         // The filter must not see what lies outside of the window, as it would not had the window been cut out before.
         let shrink = f64::from(raster.shrink);
@@ -51,14 +55,21 @@ impl Resampler {
         let resized = plan.resize.map_or((plan.window.width, plan.window.height), |to| (to.width, to.height));
         let across = (right - left) / f64::from(resized.0);
         let down = (bottom - top) / f64::from(resized.1);
-        let x = left - view_left + f64::from(plan.kept.x) * across;
-        let y = top - view_top + f64::from(plan.kept.y) * down;
-        let wide = (f64::from(plan.kept.width) * across).min(view_width - x);
-        let high = (f64::from(plan.kept.height) * down).min(view_height - y);
-        let options = ResizeOptions::new()
-            .resize_alg(algorithm(plan.resize.map_or(Filter::Nearest, |to| to.filter)))
-            .crop(x, y, wide, high)
-            .use_alpha(false);
+        let x = left - view_left + f64::from(kept.x) * across;
+        let y = top - view_top + f64::from(kept.y) * down;
+        // The resizer takes the neighbours of the first and the last pixel for the outermost ones of all; but neighbours of
+        // no weight it leaves out, and on a whole pixel, all those of a cubic filter have none. So not quite on it.
+        let filter = plan.resize.map_or(Filter::Nearest, |to| to.filter);
+        let off = match filter {
+            Filter::Bicubic if kept.x > 0 => -OFF,
+            Filter::Bicubic if kept.right() < resized.0 => OFF,
+            _ => 0.0,
+        };
+        let x = x + off;
+        let wide = (f64::from(kept.width) * across).min(view_width - x);
+        let high = (f64::from(kept.height) * down).min(view_height - y);
+        let options =
+            ResizeOptions::new().resize_alg(algorithm(filter)).crop(x, y, wide, high).use_alpha(false);
         self.0.resize(&view, &mut to, &options).map_err(failed)
     }
 }
@@ -74,4 +85,40 @@ fn algorithm(filter: Filter) -> ResizeAlg {
 
 fn failed(error: impl std::error::Error + Send + Sync + 'static) -> ImageError {
     ImageError::Decode(error.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::{Rect, Resize};
+    use super::*;
+
+    #[test]
+    fn a_part_of_what_is_resized_is_that_part() {
+        let mut resampler = Resampler::default();
+        let mut draw = |from: &[u8], plan: Plan| {
+            let raster = Raster::whole((plan.window.width, plan.window.height));
+            let mut to = vec![0; (plan.kept.width * plan.kept.height) as usize];
+            resampler.draw(from, raster, plan, ImageMode::L8, &mut to).unwrap();
+            to
+        };
+        for filter in [Filter::Bilinear, Filter::Bicubic, Filter::Lanczos] {
+            for (width, resized) in (1..10).flat_map(|width| (1..28).map(move |resized| (width, resized))) {
+                // Rows that differ, so that none is taken for another one.
+                let from: Vec<u8> = (0..3 * width).map(|at| (at * 97 % 256) as u8).collect();
+                let resize = Resize { width: resized, height: 2, filter };
+                let Some(plan) = Plan::new(width, 3).resize(resize) else { continue };
+                let all = draw(&from, plan);
+                for (start, end) in
+                    (0..resized).flat_map(|start| (start + 1..=resized).map(move |end| (start, end)))
+                {
+                    let part = Rect { x: start, y: 0, width: end - start, height: 2 };
+                    let found = draw(&from, plan.crop(part).unwrap());
+                    let rows =
+                        all.chunks(resized as usize).flat_map(|row| &row[start as usize..end as usize]);
+                    let close = found.iter().zip(rows).all(|(a, b)| a.abs_diff(*b) <= 1);
+                    assert!(close, "{filter:?} {width} to {resized}, {start}..{end}");
+                }
+            }
+        }
+    }
 }

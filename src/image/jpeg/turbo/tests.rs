@@ -105,6 +105,8 @@ fn decoded(decoder: &mut Decoder, file: &[u8], ask: Ask) -> Result<(Raster, Vec<
     let mut pixels = vec![7; 5];
     let headers = Headers::read(file).ok_or(ImageError::Truncated)?;
     let raster = decoder.decode(file, &headers, ask, 1 << 24, &mut pixels)?;
+    let of = |length: u32| length.div_ceil(raster.shrink) as usize;
+    pixels.truncate(of(raster.part.width) * of(raster.part.height) * ask.channels);
     Ok((raster, pixels))
 }
 
