@@ -77,6 +77,9 @@
 //! | `gzip` | `.tar.gz` shards, `.gz` fields | yes |
 //! | `image` | JPEG, PNG, WebP and PNM images, in pure Rust | yes |
 //! | `npz` | `.npz` fields | |
+//! | `safetensors` | tensors of `.safetensors` fields in batches | |
+//! | `ndarray` | tensors as arrays of the crate `ndarray` | |
+//! | `dlpack` | tensors for other frameworks in the process | |
 //! | `zstd` | `.tar.zst` shards (builds a C library) | |
 //! | `gcs`, `s3`, `azure`, `http` | these stores, with TLS | |
 #![cfg_attr(docsrs, feature(doc_cfg))]
