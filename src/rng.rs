@@ -125,7 +125,7 @@ fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
     // As a power of 2 and a number from 1 to 2, and then from √½ to √2.
     let mut power = (bits >> 52) as i64 - 1023;
-    let mut rest = f64::from_bits(bits & (1 << 52) - 1 | 1023 << 52);
+    let mut rest = f64::from_bits((bits & ((1 << 52) - 1)) | (1023 << 52));
     if rest > std::f64::consts::SQRT_2 {
         (power, rest) = (power + 1, rest / 2.0);
     }

@@ -170,7 +170,7 @@ fn npy(file: &Bytes) -> Result<Found<'_>, BoxError> {
 }
 
 fn raw(data: &Bytes, dtype: DType) -> Result<Found<'_>, BoxError> {
-    if data.len() % dtype.size() != 0 {
+    if !data.len().is_multiple_of(dtype.size()) {
         return Err(format!("{} bytes are no whole number of {dtype}", data.len()).into());
     }
     Ok(Found {

@@ -191,12 +191,20 @@ mod tests {
 
     /// Rows of two numbers.
     fn batch(labels: &[i32]) -> TensorBatch {
+        let size = |sample: &Sample| sample.key().len() as u8;
         let columns = Columns::new()
-            .with_fn("f32", [2], |sample: &Sample, to: &mut [f32]| Ok(to.fill(sample.key().len() as f32)))
-            .with_fn("bf16", [2], |sample: &Sample, to: &mut [bf16]| {
-                Ok(to.fill(bf16::from_f32(sample.key().len() as f32)))
+            .with_fn("f32", [2], move |sample: &Sample, to: &mut [f32]| {
+                to.fill(size(sample).into());
+                Ok(())
             })
-            .with_fn("u8", [2], |sample: &Sample, to: &mut [u8]| Ok(to.fill(sample.key().len() as u8 * 10)))
+            .with_fn("bf16", [2], move |sample: &Sample, to: &mut [bf16]| {
+                to.fill(size(sample).into());
+                Ok(())
+            })
+            .with_fn("u8", [2], move |sample: &Sample, to: &mut [u8]| {
+                to.fill(size(sample) * 10);
+                Ok(())
+            })
             .with_fn("i64", [2], |_: &Sample, _: &mut [i64]| Ok(()))
             .with("label", Scalar::<i32>::new("cls"));
         let sample = |(at, label): (usize, &i32)| Sample::new("k".repeat(at + 1)).with("cls", *label);
