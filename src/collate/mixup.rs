@@ -26,10 +26,11 @@ use half::{bf16, f16};
 ///     .with("label", Scalar::<i32>::new("cls"));
 /// let samples = [Sample::new("a").with("cls", 0), Sample::new("bbb").with("cls", 2)];
 /// let mut batch = columns.collate(samples)?;
-/// let kept = Mixup::new(1.0, 3).apply(&mut batch, "image", "label", 42)? as f32;
+/// let kept = Mixup::new(1.0, 3).apply(&mut batch, "image", "label", 42)?;
+/// let (kept, other) = (kept as f32, (1. - kept) as f32);
 /// let pixels = batch["image"].as_slice::<f32>()?;
-/// assert!((pixels[0] - (kept * 1. + (1. - kept) * 3.)).abs() < 1e-6);
-/// assert_eq!(batch["label"].as_slice::<f32>()?, [kept, 0., 1. - kept, 1. - kept, 0., kept]);
+/// assert!((pixels[0] - (kept * 1. + other * 3.)).abs() < 1e-6);
+/// assert_eq!(batch["label"].as_slice::<f32>()?, [kept, 0., other, other, 0., kept]);
 /// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Debug, Clone)]
