@@ -107,6 +107,7 @@ mod tests {
     use super::*;
     use crate::collate::{Columns, TensorBatch};
     use crate::sample::{Array, Value};
+    use proptest::prelude::*;
 
     fn collate(column: ArrayColumn, value: impl Into<Value>) -> Result<TensorBatch, String> {
         let sample = Sample::new("k").with("x", value);
@@ -168,6 +169,30 @@ mod tests {
                 error.contains(wanted) && error.contains("\"x\"") && error.contains("sample k"),
                 "{error}"
             );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn as_stacked_by_hand(
+            shape in prop::collection::vec(0usize..5, 0..4),
+            dtype in prop::sample::select(vec![DType::U8, DType::F16, DType::I32, DType::F64]),
+            count in 1usize..6,
+            byte: u8,
+        ) {
+            let size = shape.iter().product::<usize>() * dtype.size();
+            let data = |at: usize| (0..size).map(|i| byte.wrapping_mul(i as u8) ^ at as u8).collect::<Vec<u8>>();
+            let samples = (0..count).map(|at| {
+                let array = Array::new(dtype, shape.clone(), data(at)).unwrap();
+                Sample::new("k").with("a", array.to_npy()).with("b", array).with("c", data(at))
+            });
+            let column = |field: &str| ArrayColumn::new(field, dtype, &shape[..]);
+            let columns = Columns::new().with("a", column("a")).with("b", column("b")).with("c", column("c").raw());
+            let batch = columns.collate(samples).unwrap();
+            for (_, tensor) in batch.iter() {
+                prop_assert_eq!(tensor.as_bytes(), (0..count).flat_map(data).collect::<Vec<u8>>());
+                prop_assert_eq!(&tensor.shape()[1..], &shape[..]);
+            }
         }
     }
 

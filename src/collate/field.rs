@@ -108,7 +108,7 @@ impl Field {
             },
             (Value::Text(text), Form::Any) => list(parse_json(text.as_bytes())?, ""),
             (Value::Text(text), Form::At(pointer)) => list(parse_json(text.as_bytes())?, pointer),
-            (Value::Json(json), form) => {
+            (Value::Json(json), form @ (Form::Any | Form::At(_))) => {
                 let pointer = if let Form::At(pointer) = form { pointer } else { "" };
                 match json.pointer(pointer) {
                     Some(serde_json::Value::Array(items)) => Ok(Numbers::List(Cow::Borrowed(items))),
@@ -170,7 +170,7 @@ fn npy(file: &Bytes) -> Result<Found<'_>, BoxError> {
 }
 
 fn raw(data: &Bytes, dtype: DType) -> Result<Found<'_>, BoxError> {
-    if data.len() % dtype.size() != 0 {
+    if !data.len().is_multiple_of(dtype.size()) {
         return Err(format!("{} bytes are no whole number of {dtype}", data.len()).into());
     }
     Ok(Found {

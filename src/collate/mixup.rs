@@ -26,10 +26,11 @@ use half::{bf16, f16};
 ///     .with("label", Scalar::<i32>::new("cls"));
 /// let samples = [Sample::new("a").with("cls", 0), Sample::new("bbb").with("cls", 2)];
 /// let mut batch = columns.collate(samples)?;
-/// let kept = Mixup::new(1.0, 3).apply(&mut batch, "image", "label", 42)? as f32;
+/// let kept = Mixup::new(1.0, 3).apply(&mut batch, "image", "label", 42)?;
+/// let (kept, other) = (kept as f32, (1. - kept) as f32);
 /// let pixels = batch["image"].as_slice::<f32>()?;
-/// assert!((pixels[0] - (kept * 1. + (1. - kept) * 3.)).abs() < 1e-6);
-/// assert_eq!(batch["label"].as_slice::<f32>()?, [kept, 0., 1. - kept, 1. - kept, 0., kept]);
+/// assert!((pixels[0] - (kept * 1. + other * 3.)).abs() < 1e-6);
+/// assert_eq!(batch["label"].as_slice::<f32>()?, [kept, 0., other, other, 0., kept]);
 /// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -191,12 +192,20 @@ mod tests {
 
     /// Rows of two numbers.
     fn batch(labels: &[i32]) -> TensorBatch {
+        let size = |sample: &Sample| sample.key().len() as u8;
         let columns = Columns::new()
-            .with_fn("f32", [2], |sample: &Sample, to: &mut [f32]| Ok(to.fill(sample.key().len() as f32)))
-            .with_fn("bf16", [2], |sample: &Sample, to: &mut [bf16]| {
-                Ok(to.fill(bf16::from_f32(sample.key().len() as f32)))
+            .with_fn("f32", [2], move |sample: &Sample, to: &mut [f32]| {
+                to.fill(size(sample).into());
+                Ok(())
             })
-            .with_fn("u8", [2], |sample: &Sample, to: &mut [u8]| Ok(to.fill(sample.key().len() as u8 * 10)))
+            .with_fn("bf16", [2], move |sample: &Sample, to: &mut [bf16]| {
+                to.fill(size(sample).into());
+                Ok(())
+            })
+            .with_fn("u8", [2], move |sample: &Sample, to: &mut [u8]| {
+                to.fill(size(sample) * 10);
+                Ok(())
+            })
             .with_fn("i64", [2], |_: &Sample, _: &mut [i64]| Ok(()))
             .with("label", Scalar::<i32>::new("cls"));
         let sample = |(at, label): (usize, &i32)| Sample::new("k".repeat(at + 1)).with("cls", *label);

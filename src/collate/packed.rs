@@ -6,6 +6,7 @@ use super::number::Integer;
 use super::ragged::{native, put};
 use super::tokens::cut;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sample::array::byte_len;
 use crate::sample::{DType, Sample};
 use crate::tensor::{Buffer, Pool, Tensor};
 use std::sync::Arc;
@@ -92,6 +93,11 @@ impl<T: Integer> PackedTokens<T> {
     }
 
     fn tensor<U: Integer>(&self, pool: &Arc<Pool>, fill: U) -> Result<Tensor> {
+        let (rows, length) = (self.rows, self.length);
+        if byte_len(&[rows, length], U::DTYPE.size()).is_none_or(|size| size > isize::MAX as usize / 2) {
+            let what = format!("{rows} rows of {length} tokens are larger than any memory");
+            return Err(ErrorKind::Config(what).into());
+        }
         let buffer = Buffer::pooled(pool.take(), pool);
         let mut tensor = Tensor::new(U::DTYPE, vec![self.rows, self.length], buffer)?;
         tensor.as_mut_slice::<U>()?.fill(fill);
@@ -161,7 +167,7 @@ impl<T: Integer> Column for PackedTokens<T> {
         let (to, segment_of) = (packed.as_mut_slice::<T>()?, segments.as_mut_slice::<i32>()?);
         let position_of = positions.as_mut_slice::<i32>()?;
         // Of each row how much is taken, and by how many.
-        let mut taken = vec![(0usize, 0i32); self.rows];
+        let mut taken = vec![(0usize, 0i32); self.rows.min(needed)];
         let mut dropped = 0i64;
         // In the order in which they were placed.
         let mut order: Vec<usize> = (0..lengths.len()).collect();
@@ -250,7 +256,10 @@ mod tests {
         assert_eq!(batch["x.dropped"].as_slice::<i64>().unwrap(), [2]);
         let long = Columns::new().with("x", column(9, 2)).collate(all.clone()).unwrap_err();
         assert!(format!("{long:#}").contains("the sequence of 3 is longer than 2"), "{long:#}");
-        assert!(Columns::new().with("x", column(9, 2).truncate()).collate(all).is_ok());
+        assert!(Columns::new().with("x", column(9, 2).truncate()).collate(all.clone()).is_ok());
+        assert!(Columns::new().with("x", column(usize::MAX, 3)).collate(all.clone()).is_err());
+        let nothing = Columns::new().with("x", column(usize::MAX, 0).truncate()).collate(all).unwrap();
+        assert_eq!(nothing["x"].size(), 0);
     }
 
     #[test]

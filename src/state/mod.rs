@@ -171,7 +171,7 @@ impl State {
     pub(crate) fn place(&self) -> u64 {
         // Where the numbers are larger than that, some of them are the same, and nothing breaks.
         let stream = self.streams.first().map_or(0, |first| first.stream as u64);
-        self.slots << 20 ^ stream
+        (self.slots << 20) ^ stream
     }
 
     pub(crate) fn stream(&self, dataset: usize, stream: usize) -> Option<&StreamState> {

@@ -1,0 +1,124 @@
+//! Columns behind a loader: what a batch holds does not depend on threads, and a job goes on where it stopped.
+
+use proptest::prelude::*;
+use shardstream::codec::{Array, DType};
+use shardstream::collate::{
+    ArrayColumn, Blob, Columns, Mixup, PackedTokens, Ragged, Scalar, TensorBatch, Text, Tokens,
+};
+use shardstream::prelude::*;
+use shardstream::{Error, State};
+
+/// Samples with as many tokens as their number, in shards of 10.
+fn shards(dir: &std::path::Path, count: u32) -> String {
+    let pattern = format!("{}/%06d.tar", dir.display());
+    let mut writer = ShardWriter::builder(&pattern).max_count(10).build().unwrap();
+    for at in 0..count {
+        let tokens: Vec<u8> = (0..at % 9).flat_map(|token| (token as u16 + 1).to_le_bytes()).collect();
+        let array = Array::from_vec(vec![2], vec![at as f32, 0.5]).unwrap();
+        let sample =
+            Sample::new(format!("{at:06}")).with("bin", tokens).with("npy", array).with("cls", at % 5);
+        writer.write(&sample.with("txt", format!("text {at}"))).unwrap();
+    }
+    let last = writer.finish().unwrap().len() - 1;
+    pattern.replace("%06d", &format!("{{000000..{last:06}}}"))
+}
+
+fn columns() -> Columns {
+    Columns::new()
+        .with("label", Scalar::<i32>::new("cls"))
+        .with("array", ArrayColumn::new("npy", DType::F32, [2]))
+        .with("tokens", Tokens::<i32>::new("bin", 8).raw(DType::U16))
+        .with("ragged", Ragged::<i64>::new("bin").raw(DType::U16))
+        .with("text", Text::new("txt"))
+        .with("file", Blob::new("npy"))
+        .with("packed", PackedTokens::<i32>::new("bin", 8, 8).raw(DType::U16))
+}
+
+fn loader(shards: &str, threads: usize) -> Loader<shardstream::collate::Row, TensorBatch> {
+    let dataset = Dataset::builder(shards).streams(2).shuffle_shards(true).seed(7).build().unwrap();
+    Loader::builder(dataset).shuffle(16).threads(threads).batch(8).collate(columns())
+}
+
+/// All tensors of a batch, with pictures and labels mixed.
+fn content(batch: Result<TensorBatch, Error>) -> (Vec<(String, Vec<u8>)>, State) {
+    let mut batch = batch.unwrap();
+    Mixup::new(0.3, 5).apply(&mut batch, "array", "label", 1).unwrap();
+    let tensors = batch.iter().map(|(name, tensor)| (name.to_owned(), tensor.as_bytes().to_vec())).collect();
+    (tensors, batch.state().unwrap().clone())
+}
+
+#[test]
+fn the_same_on_any_threads_and_after_a_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let shards = shards(dir.path(), 60);
+    let all: Vec<_> = loader(&shards, 0).epoch(1).map(content).collect();
+    assert_eq!(all.len(), 8);
+    let threaded: Vec<_> = loader(&shards, 3).epoch(1).map(content).collect();
+    assert_eq!(threaded, all);
+    for (at, (_, state)) in all.iter().enumerate() {
+        let rest: Vec<_> = loader(&shards, 2).restore(state).unwrap().map(content).collect();
+        assert_eq!(rest, all[at + 1..], "after {at} batches");
+    }
+}
+
+#[test]
+fn batches_have_random_numbers_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let shards = shards(dir.path(), 60);
+    let first = |epoch| loader(&shards, 0).epoch(epoch).map(|batch| batch.unwrap().rng(3).below(u64::MAX));
+    let mut drawn: Vec<u64> = first(0).chain(first(1)).collect();
+    drawn.sort_unstable();
+    drawn.dedup();
+    assert_eq!(drawn.len(), 16);
+}
+
+#[test]
+fn a_batch_that_cannot_be_packed_is_an_error_in_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let shards = shards(dir.path(), 60);
+    let dataset = Dataset::builder(shards).streams(1).build().unwrap();
+    let columns = Columns::new().with("x", PackedTokens::<i32>::new("bin", 4, 8).raw(DType::U16));
+    let loader = Loader::builder(dataset).batch(8).collate(columns);
+    let batches: Vec<_> = loader.epoch(0).collect();
+    assert_eq!(batches.len(), 8);
+    for error in batches.iter().filter_map(|batch| batch.as_ref().err()) {
+        assert!(error.to_string().contains("rows of 8, and there are 4"), "{error}");
+    }
+    let failed = batches.iter().filter(|batch| batch.is_err()).count();
+    assert!((1..8).contains(&failed), "{failed}");
+}
+
+#[test]
+fn padding_is_a_copy_of_the_last_sample() {
+    let dir = tempfile::tempdir().unwrap();
+    let shards = shards(dir.path(), 11);
+    let dataset = Dataset::builder(shards).streams(1).build().unwrap();
+    let loader = Loader::builder(dataset).batch(8).collate(columns()).pad();
+    let last = loader.epoch(0).last().unwrap().unwrap();
+    assert_eq!((last.len(), last.valid()), (8, 3));
+    assert!(
+        last.strings("text")
+            .unwrap()
+            .eq(["8", "9", "10", "10", "10", "10", "10", "10"].map(|at| format!("text {at}")))
+    );
+    assert_eq!(last["tokens.lengths"].as_slice::<i32>().unwrap(), [8, 0, 1, 1, 1, 1, 1, 1]);
+    // Those of 3 samples: 8, 0 and 1 tokens.
+    let segments = last["packed.segments"].as_slice::<i32>().unwrap();
+    assert_eq!(segments.iter().filter(|segment| **segment > 0).count(), 9);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_bytes_are_a_row_or_an_error(mut data in prop::collection::vec(any::<u8>(), 0..80), npy: bool) {
+        if npy {
+            data.splice(0..0, *b"\x93NUMPY\x01\x00");
+        }
+        let sample = || Sample::new("k").with("x", data.clone());
+        let _ = Columns::new().with("x", Tokens::<i32>::new("x", 4).truncate()).collate([sample()]);
+        let _ = Columns::new().with("x", ArrayColumn::new("x", DType::I16, [2])).collate([sample()]);
+        let _ = Columns::new().with("x", Ragged::<u8>::new("x").named("a")).collate([sample()]);
+        let _ = Columns::new().with("x", Ragged::<u8>::new("x").raw(DType::I64)).collate([sample()]);
+    }
+}
