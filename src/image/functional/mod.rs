@@ -153,12 +153,7 @@ pub fn rgb_to_grayscale(frame: &mut Frame<'_>) -> Result<(), ImageError> {
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].
-pub fn rotate(
-    frame: &mut Frame<'_>,
-    degrees: f64,
-    filter: Filter,
-    fill: [u8; 3],
-) -> Result<(), ImageError> {
+pub fn rotate(frame: &mut Frame<'_>, degrees: f64, filter: Filter, fill: [u8; 3]) -> Result<(), ImageError> {
     let matrix = affine::rotate(degrees, frame.width(), frame.height());
     affine(frame, matrix, filter, fill)
 }

@@ -63,8 +63,13 @@ enum Distance {
 }
 
 /// That of RandAugment.
-pub(super) const NARROW: Space =
-    Space { shear: 0.3, translate: Distance::Share(150.0 / 331.0), rotate: 30.0, factor: 0.9, posterize: 4.0 };
+pub(super) const NARROW: Space = Space {
+    shear: 0.3,
+    translate: Distance::Share(150.0 / 331.0),
+    rotate: 30.0,
+    factor: 0.9,
+    posterize: 4.0,
+};
 /// That of TrivialAugmentWide.
 pub(super) const WIDE: Space =
     Space { shear: 0.99, translate: Distance::Pixels(32.0), rotate: 135.0, factor: 0.99, posterize: 6.0 };
@@ -339,7 +344,17 @@ mod tests {
         let mut rng = Rng::new(42, 0, 0);
         let augment = RandAugment::new(2, 9).unwrap();
         let drawn: Vec<(Op, f32)> = (0..6).map(|_| augment.draw((331, 100), &mut rng)).collect();
-        assert_eq!(drawn, []);
+        assert_eq!(
+            drawn,
+            [
+                (Op::Posterize, 7.0),
+                (Op::Equalize, 0.0),
+                (Op::Posterize, 7.0),
+                (Op::Color, -0.26999998),
+                (Op::ShearY, -0.09),
+                (Op::TranslateX, -45.0)
+            ]
+        );
         let augment = TrivialAugmentWide::new();
         let drawn: Vec<(Op, f32)> = (0..6).map(|_| augment.draw((331, 100), &mut rng)).collect();
         assert_eq!(drawn, []);

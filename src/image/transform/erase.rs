@@ -1,11 +1,11 @@
 //! Parts of a picture that are taken away.
 
+use super::Transform;
 use super::crop::below;
 use super::options::{self, RATIOS};
-use super::Transform;
 use crate::Result;
-use crate::image::{Frame, functional};
 use crate::image::frame::Rect;
+use crate::image::{Frame, functional};
 use crate::rng::Rng;
 use rand::Rng as _;
 use std::ops::RangeInclusive;
@@ -127,7 +127,7 @@ mod tests {
             .map(|_| erasing.draw(224, 160, &mut rng))
             .map(|part| part.map(|part| [part.x, part.y, part.width, part.height]))
             .collect();
-        assert_eq!(drawn, [None; 5]);
+        assert_eq!(drawn, [None, None, None, Some([15, 43, 152, 76]), None]);
     }
 
     #[test]
