@@ -357,7 +357,17 @@ mod tests {
         );
         let augment = TrivialAugmentWide::new();
         let drawn: Vec<(Op, f32)> = (0..6).map(|_| augment.draw((331, 100), &mut rng)).collect();
-        assert_eq!(drawn, []);
+        assert_eq!(
+            drawn,
+            [
+                (Op::Brightness, 0.231),
+                (Op::Color, -0.495),
+                (Op::Posterize, 5.0),
+                (Op::Rotate, 76.5),
+                (Op::Posterize, 4.0),
+                (Op::Color, 0.495)
+            ]
+        );
     }
 
     #[test]

@@ -159,7 +159,7 @@ mod tests {
             drawn,
             [
                 [
-                    Some(Op::Brightness(1.0408622758461785)),
+                    Some(Step::Brightness(1.0408622758461785)),
                     None,
                     Some(Step::Saturation(2.9195230745433536)),
                     Some(Step::Hue(-0.28667577119552623))
@@ -167,7 +167,7 @@ mod tests {
                 [
                     Some(Step::Hue(-0.10096421070267425)),
                     None,
-                    Some(Op::Brightness(0.946452519669633)),
+                    Some(Step::Brightness(0.946452519669633)),
                     Some(Step::Saturation(0.7626730379441933))
                 ]
             ]
