@@ -209,9 +209,9 @@ mod tests {
     fn golden_ranges() {
         let mut rng = Rng::new(42, 1, 7);
         let drawn: Vec<f64> = (0..4).map(|_| rng.between(&(-2.0..=6.0))).collect();
-        assert_eq!(drawn, [0.0; 4]);
+        assert_eq!(drawn, [0.14261311204353433, 0.803388968182329, -0.7651201479557868, 3.0898068810947033]);
         let drawn: Vec<f64> = (0..4).map(|_| rng.log_between(&(0.75..=4.0 / 3.0))).collect();
-        assert_eq!(drawn, [0.0; 4]);
+        assert_eq!(drawn, [0.8057688467072894, 1.2842819294957053, 0.7818261559544746, 1.1779292983234788]);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The input pipeline: from tar shards to batches on the host.
 
-use crate::augment::{Draw, augment};
 use crate::progress::Task;
+use bytes::Bytes;
+use shardstream::collate::{Columns, ImageColumn, Row, TensorBatch};
+use shardstream::image::{RandomCrop, RandomHorizontalFlip};
 use shardstream::prelude::*;
-use shardstream::{Error, ErrorKind, Index, Result, State};
+use shardstream::{Error, Index, Result, State};
 use std::path::PathBuf;
 
 /// An error of the input pipeline, whichever that is.
@@ -53,8 +55,8 @@ impl Source for Sets {
 /// Some images with their labels.
 #[derive(Debug, Clone)]
 pub struct HostBatch {
-    /// N x height x width x RGB.
-    pub images: Vec<u8>,
+    /// N x height x width x RGB. The memory is that of a later batch when it has been dropped.
+    pub images: Bytes,
     /// N labels; -1 for padding.
     pub labels: Vec<i32>,
     /// How many at the start are samples; the rest is padding.
@@ -94,12 +96,12 @@ pub struct Options {
 /// So many shards are read at a time, where there are as many.
 const STREAMS: usize = 4;
 
-/// An image with its label, ready for a batch.
-type Item = (Vec<u8>, i32);
+/// How far an image is shifted at most, in pixels; what comes in from outside is black.
+const SHIFT: u32 = 4;
 
 /// One part of a data set, to be read epoch by epoch.
 #[derive(Debug, Clone)]
-pub struct Data(Loader<Item>);
+pub struct Data(Loader<Row, TensorBatch>);
 
 impl Data {
     /// Opens the shards of `split`: a pattern such as `gs://bucket/train-{000000..000009}.tar`, of samples with an
@@ -123,25 +125,24 @@ impl Data {
             task.done();
         }
         let dataset = dataset.build()?;
-        let decoder = Decoder::new().images(ImageMode::Rgb8).only(&["jpg", "jpeg", "png", "webp", "cls"]);
-        let Options { seed, size, classes, .. } = *options;
-        let mut builder = Loader::builder(dataset);
+        let Options { size, classes, .. } = *options;
+        let size = u32::try_from(size)?;
+        let mut images = ImageColumn::new("jpg;jpeg;png;webp", size, size);
+        if train {
+            images = images.then(RandomCrop::new(size)?.padding(SHIFT)).then(RandomHorizontalFlip::new(0.5)?);
+        }
+        let columns = Columns::new().with("image", images).with_fn("label", [], move |sample, slot: &mut [i32]| {
+            slot.fill(label(sample, classes)?);
+            Ok(())
+        });
+        let mut builder = Loader::builder(dataset).decode(Decoder::new().only(&["cls"]));
         if train {
             builder = builder.shuffle(options.shuffle);
         }
         if options.threads > 0 {
             builder = builder.threads(options.threads);
         }
-        let loader = builder
-            .map(move |sample| {
-                let draw = train.then(|| Draw::random(&mut sample.rng(seed)));
-                let mut sample = decoder.decode(sample)?;
-                let image: Image = sample.take("jpg;jpeg;png;webp")?;
-                let label = label(sample.take("cls")?, classes)?;
-                let pixels = pixels(image, size)?;
-                Ok((draw.map(|draw| augment(&pixels, size, draw)).unwrap_or(pixels), label))
-            })
-            .batch(options.batch);
+        let loader = builder.batch(options.batch).collate(columns);
         Ok(Data(if train { loader.partial(Partial::Drop) } else { loader.pad() }))
     }
 
@@ -164,39 +165,22 @@ impl Data {
     }
 }
 
-fn host(batch: Result<Batch<Item>>) -> Result<HostBatch, DataError> {
-    Ok(HostBatch::from(batch?))
+fn host(batch: Result<TensorBatch>) -> Result<HostBatch, DataError> {
+    let mut batch = batch?;
+    let mut labels = batch.tensor("label")?.as_slice::<i32>()?.to_vec();
+    labels[batch.valid()..].fill(-1);
+    let images = batch.take("image")?.into_bytes();
+    Ok(HostBatch { images, labels, valid: batch.valid(), state: batch.state().cloned() })
 }
 
-fn label(class: i64, classes: usize) -> Result<i32> {
-    i32::try_from(class)
+fn label(sample: &Sample, classes: usize) -> Result<i32> {
+    let Value::Int(class) = sample.field("cls")? else {
+        return Err(Error::step("the class is no whole number"));
+    };
+    i32::try_from(*class)
         .ok()
         .filter(|class| (0..classes as i32).contains(class))
         .ok_or_else(|| Error::step(format!("the class {class} is not one of the program's {classes}")))
-}
-
-/// The pixels of an image of the size that the program was exported for.
-fn pixels(image: Image, size: usize) -> Result<Vec<u8>> {
-    if (image.width() as usize, image.height() as usize) != (size, size) {
-        let (width, height) = (image.width(), image.height());
-        return Err(Error::step(format!(
-            "the image has {width}x{height} pixels, the program wants {size}x{size}"
-        )));
-    }
-    match image.into_pixels() {
-        Pixels::U8(pixels) => Ok(pixels),
-        _ => Err(ErrorKind::Config("the decoder was asked for pixels of bytes".into()).into()),
-    }
-}
-
-impl From<Batch<Item>> for HostBatch {
-    fn from(batch: Batch<Item>) -> Self {
-        let valid = batch.valid();
-        let state = batch.state().cloned();
-        let (images, mut labels): (Vec<Vec<u8>>, Vec<i32>) = batch.unzip();
-        labels[valid..].fill(-1);
-        HostBatch { images: images.concat(), labels, valid, state }
-    }
 }
 
 #[cfg(test)]
@@ -293,7 +277,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let train = &shards(dir.path()).train;
         for (options, message) in [
-            (Options { size: 64, ..options() }, "32x32"),
+            (Options { size: 64, ..options() }, "32 x 32"),
             (Options { classes: 3, ..options() }, "not one of"),
         ] {
             let data = Data::open(train, Split::Train, &options).unwrap();

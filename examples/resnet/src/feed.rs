@@ -91,7 +91,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn host(valid: usize) -> std::result::Result<HostBatch, DataError> {
-        Ok(HostBatch { images: vec![], labels: vec![], valid, state: None })
+        Ok(HostBatch { images: bytes::Bytes::new(), labels: vec![], valid, state: None })
     }
 
     #[test]

@@ -6,7 +6,6 @@
 //! the state of the data together, so that a training that was killed goes on as if it had not been.
 
 pub mod artifact;
-pub mod augment;
 pub mod checkpoint;
 pub mod data;
 pub mod error;

@@ -183,7 +183,7 @@ mod tests {
 
     fn batch(valid: usize) -> HostBatch {
         let labels = (0..64).map(|i| if i < valid { 3 } else { -1 }).collect();
-        HostBatch { images: vec![0; 64 * 32 * 32 * 3], labels, valid, state: None }
+        HostBatch { images: vec![0; 64 * 32 * 32 * 3].into(), labels, valid, state: None }
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn bad_batches_are_named() {
         let breaks: [fn(&mut HostBatch); 6] = [
-            |b| b.images.truncate(7),
+            |b| b.images = b.images.slice(..7),
             |b| b.labels.push(1),
             |b| b.valid = 65,
             |b| b.labels[0] = 10,

@@ -344,10 +344,30 @@ mod tests {
         let mut rng = Rng::new(42, 0, 0);
         let augment = RandAugment::new(2, 9).unwrap();
         let drawn: Vec<(Op, f32)> = (0..6).map(|_| augment.draw((331, 100), &mut rng)).collect();
-        assert_eq!(drawn, []);
+        assert_eq!(
+            drawn,
+            [
+                (Op::Posterize, 7.0),
+                (Op::Equalize, 0.0),
+                (Op::Posterize, 7.0),
+                (Op::Color, -0.26999998),
+                (Op::ShearY, -0.09),
+                (Op::TranslateX, -45.0)
+            ]
+        );
         let augment = TrivialAugmentWide::new();
         let drawn: Vec<(Op, f32)> = (0..6).map(|_| augment.draw((331, 100), &mut rng)).collect();
-        assert_eq!(drawn, []);
+        assert_eq!(
+            drawn,
+            [
+                (Op::Brightness, 0.231),
+                (Op::Color, -0.495),
+                (Op::Posterize, 5.0),
+                (Op::Rotate, 76.5),
+                (Op::Posterize, 4.0),
+                (Op::Color, 0.495)
+            ]
+        );
     }
 
     #[test]

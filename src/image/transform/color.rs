@@ -155,7 +155,23 @@ mod tests {
         let mut rng = Rng::new(42, 0, 0);
         let jitter = ColorJitter::new(0.4, 0.0, 2.0, 0.5).unwrap();
         let drawn: Vec<[Option<Step>; 4]> = (0..2).map(|_| jitter.draw(&mut rng)).collect();
-        assert_eq!(drawn, [[None; 4]; 2]);
+        assert_eq!(
+            drawn,
+            [
+                [
+                    Some(Step::Brightness(1.0408622758461785)),
+                    None,
+                    Some(Step::Saturation(2.9195230745433536)),
+                    Some(Step::Hue(-0.28667577119552623))
+                ],
+                [
+                    Some(Step::Hue(-0.10096421070267425)),
+                    None,
+                    Some(Step::Brightness(0.946452519669633)),
+                    Some(Step::Saturation(0.7626730379441933))
+                ]
+            ]
+        );
     }
 
     #[test]

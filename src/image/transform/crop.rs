@@ -346,10 +346,10 @@ mod tests {
             .map(|_| crop.draw(500, 375, &mut rng))
             .map(|part| [part.x, part.y, part.width, part.height])
             .collect();
-        assert_eq!(drawn, [[0; 4]; 4]);
+        assert_eq!(drawn, [[31, 31, 443, 335], [88, 25, 297, 350], [134, 64, 236, 250], [49, 27, 369, 314]]);
         let crop = RandomCrop::new(32).unwrap().padding(4);
         let drawn: Vec<(i64, i64)> = (0..4).filter_map(|_| crop.draw(32, 32, &mut rng)).collect();
-        assert_eq!(drawn, [(0, 0); 4]);
+        assert_eq!(drawn, [(-2, 0), (2, 2), (0, 0), (1, -2)]);
     }
 
     #[test]

@@ -127,7 +127,7 @@ mod tests {
             .map(|_| erasing.draw(224, 160, &mut rng))
             .map(|part| part.map(|part| [part.x, part.y, part.width, part.height]))
             .collect();
-        assert_eq!(drawn, [None; 5]);
+        assert_eq!(drawn, [None, None, None, Some([15, 43, 152, 76]), None]);
     }
 
     #[test]
