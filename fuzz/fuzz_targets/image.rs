@@ -11,10 +11,9 @@ fuzz_target!(|data: &[u8]| {
     let size = u32::from(size % 64) + 1;
     let filter = [Filter::Nearest, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos][usize::from(how % 4)];
     let apply = move |frame: &mut Frame<'_>, _: &mut Rng| {
-        // So that most of them lie inside.
-        let (x, y) = (u32::from(x) % frame.width(), u32::from(y) % frame.height());
-        let width = 1 + u32::from(width) % (frame.width() - x);
-        let height = 1 + u32::from(height) % (frame.height() - y);
+        let some = |number: u8, of: u32| u32::from(number).checked_rem(of).unwrap_or(0);
+        let (x, y) = (some(x, frame.width()), some(y, frame.height()));
+        let (width, height) = (1 + some(width, frame.width() - x), 1 + some(height, frame.height() - y));
         frame.crop(x, y, width, height)?;
         if how & 4 > 0 {
             frame.flip_horizontal();
