@@ -208,9 +208,10 @@ proptest! {
         let noted = transformed(file, ImageMode::Rgb8, steps.clone(), false).unwrap();
         let done = transformed(file, ImageMode::Rgb8, steps.clone(), true).unwrap();
         prop_assert_eq!((noted.width(), noted.height()), (done.width(), done.height()));
-        // Sums of fractions are in another order, or over fewer pixels.
+        // Sums of fractions are in another order, or over fewer pixels; and what is noted may come at a part of its size.
         let (worst, _) = distance(&noted, done.as_u8().unwrap());
-        prop_assert!(worst <= 2, "{name} {steps:?}: {worst}");
+        let most = if cfg!(feature = "turbojpeg") && name.ends_with("jpg") { 40 } else { 2 };
+        prop_assert!(worst <= most, "{name} {steps:?}: {worst}");
     }
 }
 

@@ -111,7 +111,9 @@ fn padding_is_never_counted() {
     // The head and the tail of a batch together are the batch.
     let mut tail = whole.clone();
     tail.labels.rotate_left(24);
-    tail.images.rotate_left(24 * 32 * 32 * 3);
+    let mut images = Vec::from(tail.images);
+    images.rotate_left(24 * 32 * 32 * 3);
+    tail.images = images.into();
     tail.labels[40..].fill(-1);
     tail.valid = 40;
     assert_eq!(counts[3] + correct(&tail), counts[8]);

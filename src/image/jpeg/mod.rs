@@ -10,6 +10,9 @@ use super::{ImageError, decode};
 use image::metadata::Orientation;
 pub(super) use layout::Layout as Headers;
 
+const EMPTY: &str =
+    "the JPEG file has no picture, or one of a kind that is not read: lossless, or of arithmetic coding";
+
 /// What is wanted of a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ask {
@@ -35,8 +38,8 @@ impl Headers {
         if !ends(file) {
             return Err(ImageError::Truncated);
         }
-        let headers =
-            Headers::read(file).ok_or_else(|| ImageError::Decode("the JPEG file has no picture".into()))?;
+        let headers = Headers::read(file).filter(|headers| headers.width > 0 && headers.height > 0);
+        let headers = headers.ok_or_else(|| ImageError::Decode(EMPTY.into()))?;
         match headers.fault() {
             Some(fault) if headers.is_portable() => Err(ImageError::Decode(fault.into())),
             _ => Ok(headers),

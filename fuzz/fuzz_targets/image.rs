@@ -1,0 +1,35 @@
+//! Any bytes are a picture or an error, and a picture has the size that was asked for.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use shardstream::Rng;
+use shardstream::image::{Filter, Frame, ImageMode, Transforms};
+
+// The first six bytes say what is kept of the picture, and what it becomes; the rest is the file.
+fuzz_target!(|data: &[u8]| {
+    let &[x, y, width, height, size, how, ref file @ ..] = data else { return };
+    let size = u32::from(size % 64) + 1;
+    let filter = [Filter::Nearest, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos][usize::from(how % 4)];
+    let apply = move |frame: &mut Frame<'_>, _: &mut Rng| {
+        let some = |number: u8, of: u32| u32::from(number).checked_rem(of).unwrap_or(0);
+        let (x, y) = (some(x, frame.width()), some(y, frame.height()));
+        let (width, height) = (1 + some(width, frame.width() - x), 1 + some(height, frame.height() - y));
+        frame.crop(x, y, width, height)?;
+        if how & 4 > 0 {
+            frame.flip_horizontal();
+        }
+        if how & 8 > 0 {
+            frame.resize(size, size / 2 + 1, filter)?;
+            frame.crop(size / 3, 0, size - size / 3, size / 2 + 1)?;
+        }
+        Ok(())
+    };
+    let mode = if how & 16 > 0 { ImageMode::L8 } else { ImageMode::Rgb8 };
+    let transforms = Transforms::new().then(apply);
+    if let Ok(image) = transforms.image(file, mode, &mut Rng::new(0, 0, 0)) {
+        assert!(image.width() > 0 && image.height() > 0);
+        if how & 8 > 0 {
+            assert_eq!((image.width(), image.height()), (size - size / 3, size / 2 + 1));
+        }
+    }
+});
