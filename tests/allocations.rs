@@ -1,9 +1,10 @@
 //! What a sample costs in allocations is a promise, so it is a tested number.
 
 use bytes::Bytes;
-use shardstream::Sample;
-use shardstream::codec::{Array, DType};
-use shardstream::collate::{ArrayColumn, Columns, Ragged, Scalar, Tokens};
+use shardstream::Topology;
+use shardstream::codec::DType;
+use shardstream::collate::{ArrayColumn, Blob, Columns, Ragged, Scalar, Tokens};
+use shardstream::prelude::*;
 use shardstream::tar::{Event, SampleParser, Walker, read};
 
 /// `count` members of `size` bytes, two to a sample, each with the pax header that Python's `webdataset` writes.
@@ -98,4 +99,55 @@ fn numbers_go_into_slots_without_an_allocation() {
         // Lists that grow cost a few.
         assert!(counts[1] < counts[0] + 8, "{name}: {counts:?} allocations for 256 and 1024 samples");
     }
+}
+
+/// Shards of a thousand samples on a disk.
+fn dataset(dir: &std::path::Path, field: &str, file: &[u8]) -> Dataset {
+    let pattern = format!("{}/%06d.tar", dir.display());
+    let mut writer = ShardWriter::builder(&pattern).max_count(250).build().unwrap();
+    for at in 0..1000 {
+        writer.write(&Sample::new(format!("{at:06}")).with(field, file.to_vec()).with("cls", at)).unwrap();
+    }
+    writer.finish().unwrap();
+    let shards = pattern.replace("%06d", "{000000..000003}");
+    Dataset::builder(shards).streams(2).shuffle_shards(true).topology(Topology::single()).build().unwrap()
+}
+
+#[test]
+fn memory_is_flat_over_a_hundred_thousand_samples() {
+    let dir = tempfile::tempdir().unwrap();
+    let columns = Columns::new().with("x", Blob::new("bin")).with("label", Scalar::<i32>::new("cls"));
+    // Without threads, as only those of this one are counted.
+    let loader = Loader::builder(dataset(dir.path(), "bin", &[1; 1000])).shuffle(100).threads(0).batch(100);
+    let mut batches = loader.collate(columns).epochs(0);
+    let mut read =
+        |count| batches.by_ref().take(count).for_each(|batch| assert_eq!(batch.unwrap().len(), 100));
+    read(100);
+    let (first, all) =
+        (allocation_counter::measure(|| read(100)), allocation_counter::measure(|| read(1000)));
+    assert!(all.bytes_max < first.bytes_max + (64 << 10), "{all:?} after {first:?}");
+    assert!(all.bytes_current < 64 << 10, "{all:?}");
+}
+
+#[cfg(feature = "image")]
+#[test]
+fn a_picture_costs_what_its_decoder_allocates() {
+    use shardstream::collate::ImageColumn;
+    use shardstream::image::{Image, ImageMode, RandomHorizontalFlip, RandomResizedCrop};
+
+    let mut rng = shardstream::Rng::new(1, 0, 0);
+    let pixels: Vec<u8> = (0..64 * 48 * 3).map(|_| rng.below(256) as u8).collect();
+    let file = Image::new(ImageMode::Rgb8, 64, 48, pixels).unwrap().to_jpeg(90).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let crop = RandomResizedCrop::new(32).unwrap();
+    let image = ImageColumn::new("jpg", 32, 32).then(crop).then(RandomHorizontalFlip::new(0.5).unwrap());
+    let columns = Columns::new().with("image", image.dtype(DType::F32));
+    let loader = Loader::builder(dataset(dir.path(), "jpg", &file)).threads(0).batch(100).collate(columns);
+    let mut batches = loader.epochs(0);
+    let mut read =
+        |count| batches.by_ref().take(count).for_each(|batch| assert_eq!(batch.unwrap().len(), 100));
+    read(10);
+    let count = allocation_counter::measure(|| read(10)).count_total;
+    // The decoder's tables and rows, and the resizer's coefficients; nothing for pixels.
+    assert!(count < 60 * 1000, "{count} allocations for 1000 pictures");
 }

@@ -131,10 +131,11 @@ impl Data {
         if train {
             images = images.then(RandomCrop::new(size)?.padding(SHIFT)).then(RandomHorizontalFlip::new(0.5)?);
         }
-        let columns = Columns::new().with("image", images).with_fn("label", [], move |sample, slot: &mut [i32]| {
-            slot.fill(label(sample, classes)?);
-            Ok(())
-        });
+        let columns =
+            Columns::new().with("image", images).with_fn("label", [], move |sample, slot: &mut [i32]| {
+                slot.fill(label(sample, classes)?);
+                Ok(())
+            });
         let mut builder = Loader::builder(dataset).decode(Decoder::new().only(&["cls"]));
         if train {
             builder = builder.shuffle(options.shuffle);
