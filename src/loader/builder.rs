@@ -16,6 +16,9 @@ use std::thread;
 /// What the threads make of each sample, in its place of a batch of tensors. Items have none.
 pub(super) type Map<T> = Arc<dyn Fn(Sample, Seat) -> Result<T> + Send + Sync>;
 
+/// One core in so many is left to the trainer.
+const CORES_FOR_TRAINER: usize = 8;
+
 /// What is done with the samples of one dataset.
 pub(super) struct Recipe<T> {
     pub(super) dataset: Dataset,
@@ -37,7 +40,8 @@ pub struct LoaderBuilder<T> {
 
 impl LoaderBuilder<Sample> {
     pub(super) fn new(dataset: Dataset) -> Self {
-        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let threads = cores - cores / CORES_FOR_TRAINER;
         let map = Arc::new(|sample, _| Ok(sample));
         let recipe = Recipe { dataset, shuffle: 0, shuffle_bytes: usize::MAX, map, weight: 1, repeats: 1 };
         LoaderBuilder { recipes: vec![recipe], threads }
@@ -86,7 +90,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         self.each(|recipe| recipe.repeats = epochs)
     }
 
-    /// The number of threads that map. Default: one for each core that the process may use. Each stream is read on a
+    /// The number of threads that map. Default: one for each core that the process may use, less one in eight, which are
+    /// left to the trainer. Each stream is read on a
     /// thread beside them, which mostly waits. With 0 there is no thread at all, and nothing happens ahead of
     /// [`next`](Iterator::next): for debugging, the batches are the same.
     pub fn threads(mut self, threads: usize) -> Self {
