@@ -33,7 +33,7 @@ impl Column for Numbers {
         row.bytes().fill(number as u8);
         let mut rng = sample.rng(seed);
         drawn.numbers::<u64>()?.fill_with(|| rng.below(u64::MAX));
-        key.put(sample.key().as_bytes().to_vec());
+        key.put(sample.key().as_bytes().to_vec())?;
         if self.fails && number % 5 == 3 {
             return Err(Error::step("on purpose"));
         }
@@ -214,4 +214,72 @@ fn samples_without_a_loader() {
     assert_eq!(keys(&batch), ["a-0", "a-1", "a-2"]);
     assert_eq!(batch["label"].as_slice::<i32>().unwrap(), [0, 1, 2]);
     assert!(columns(false).collate([]).unwrap().is_empty());
+}
+
+#[test]
+fn a_batch_without_rows_has_tensors_too() {
+    let failing =
+        Columns::new().with_fn("x", [2], |_: &Sample, _: &mut [f32]| Err(Error::step("on purpose")));
+    let dataset = dataset(&[2]).build().unwrap();
+    let loader = Loader::builder(dataset).threads(1).batch(1).collate(failing);
+    let batches: Vec<_> = loader.epoch(0).filter_map(Result::ok).collect();
+    assert_eq!(batches.len(), 2);
+    for batch in batches.into_iter().chain([columns(false).collate([]).unwrap()]) {
+        assert!(batch.is_empty());
+        for (_, tensor) in batch.iter().filter(|(_, tensor)| tensor.dtype() == DType::F32) {
+            assert_eq!(tensor.as_slice::<f32>().unwrap(), []);
+        }
+        assert!(batch.iter().all(|(_, tensor)| tensor.as_bytes().as_ptr().addr() % 256 == 0));
+    }
+}
+
+#[test]
+fn a_column_that_panics_when_the_batch_is_made_costs_the_batch() {
+    struct Panics;
+    impl Column for Panics {
+        fn outputs(&self) -> Vec<Output> {
+            vec![Output::fixed(DType::U8, [])]
+        }
+
+        fn write(&self, _: &Sample, _: u64, _: &mut [Cell]) -> Result<()> {
+            Ok(())
+        }
+
+        fn finished(&self) -> Option<Vec<&'static str>> {
+            Some(vec![""])
+        }
+
+        fn finish(
+            &self,
+            _: Vec<shardstream::tensor::Tensor>,
+            _: usize,
+        ) -> Result<Vec<shardstream::tensor::Tensor>> {
+            panic!("on purpose")
+        }
+    }
+    for threads in [0, 2] {
+        let dataset = dataset(&[6]).build().unwrap();
+        let loader = Loader::builder(dataset).threads(threads).batch(2);
+        let batches: Vec<_> = loader.collate(Columns::new().with("x", Panics)).epoch(0).collect();
+        assert_eq!(batches.len(), 3, "{threads} threads");
+        assert!(batches.iter().all(|batch| batch.as_ref().unwrap_err().to_string().contains("on purpose")));
+    }
+}
+
+#[test]
+fn what_a_column_puts_must_be_whole_and_in_its_place() {
+    struct Puts(Output);
+    impl Column for Puts {
+        fn outputs(&self) -> Vec<Output> {
+            vec![self.0.clone()]
+        }
+
+        fn write(&self, _: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
+            cells[0].put(vec![0; 6])
+        }
+    }
+    for output in [Output::ragged(DType::F32), Output::fixed(DType::U8, [6])] {
+        let error = Columns::new().with("x", Puts(output)).collate([Sample::new("this one")]).unwrap_err();
+        assert_eq!(error.location().key(), Some("this one"));
+    }
 }

@@ -51,6 +51,9 @@ impl Encoder {
             .with(PICKLE, |_| Err("shardstream writes no pickles".into()));
         #[cfg(feature = "npz")]
         let encoder = encoder.with("npz", |value| match value {
+            Value::Arrays(arrays) if arrays.values().any(|array| array.dtype() == super::DType::BF16) => {
+                Err("npz files have no bfloat16".into())
+            }
             Value::Arrays(arrays) => Ok(super::npz::write(arrays)?),
             other => Err(refuse(other, "named arrays")),
         });

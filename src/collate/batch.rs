@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The tensors of one step by name, as [`Columns`](super::Columns) make them.
 ///
 /// Where the batch is padded, only the first [`valid`](TensorBatch::valid) rows are samples, and the others are copies of
-/// the last one.
+/// the last one, or where there is none, of the first one of the epoch.
 pub struct TensorBatch {
     names: Arc<[Arc<str>]>,
     /// None where one was taken out.

@@ -99,15 +99,29 @@ impl Cell {
         if T::DTYPE != self.dtype {
             return Err(other.into());
         }
+        if self.dtype == DType::Bool {
+            // Whatever an earlier owner of the memory left in it need not be truth values.
+            self.bytes().fill(0);
+        }
         bytemuck::checked::try_cast_slice_mut(self.bytes()).map_err(|_| other.into())
     }
 
-    /// Sets the content of a ragged output: whole numbers in the machine's byte order. It is copied when the batch is
-    /// complete. Nothing happens where the output has a fixed shape.
-    pub fn put(&mut self, numbers: impl Into<Bytes>) {
-        if let Content::Piece(piece) = &mut self.content {
-            *piece = numbers.into();
+    /// Sets the content of a ragged output: numbers in the machine's byte order. It is copied when the batch is complete.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Array`] when the bytes end within a number, [`ErrorKind::Config`] when the output has a fixed shape.
+    pub fn put(&mut self, numbers: impl Into<Bytes>) -> Result<()> {
+        let Content::Piece(piece) = &mut self.content else {
+            let what = "a column that puts numbers of any length into a slot of a fixed shape";
+            return Err(ErrorKind::Config(what.into()).into());
+        };
+        let (numbers, dtype) = (numbers.into(), self.dtype);
+        if !numbers.len().is_multiple_of(dtype.size()) {
+            let (shape, bytes) = (vec![numbers.len() / dtype.size()], numbers.len());
+            return Err(ArrayError::Shape { shape, dtype, bytes }.into());
         }
+        *piece = numbers;
+        Ok(())
     }
 }
 
@@ -258,7 +272,8 @@ impl Columns {
         self.with(name, FnColumn { shape: shape.into(), fill, number: PhantomData })
     }
 
-    /// The seed of what is random in the columns. Default: that of the dataset.
+    /// The seed of what is random in the columns. Default: that of the dataset, and 0 without a
+    /// [loader](crate::Loader).
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -266,6 +281,8 @@ impl Columns {
     }
 
     /// Makes a batch of samples: for pipelines without a [loader](crate::Loader), on this thread.
+    ///
+    /// Samples that were made by hand all have the same random numbers, and the memory of batches is not used again.
     ///
     /// # Errors
     /// The first of a sample, and [`ErrorKind::Config`] for columns that make no sense, such as two of one name.

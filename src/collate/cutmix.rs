@@ -79,8 +79,9 @@ impl CutMix {
     ) -> Result<f64> {
         check(self.alpha)?;
         let mut labels = one_hot(batch, label, self.classes)?;
-        let valid = batch.valid();
+        let (all, valid) = (batch.len(), batch.valid());
         let images = batch.tensor_mut(image)?;
+        check_rows(images, all)?;
         let &[rows, first, second, third] = images.shape() else {
             let (shape, dtype, bytes) = (images.shape().to_vec(), images.dtype(), images.size());
             return Err(ArrayError::Shape { shape, dtype, bytes }.into());

@@ -194,6 +194,7 @@ fn no_list(pointer: &str) -> BoxError {
 fn no_tensor<'a>(name: &str, present: impl Iterator<Item = &'a str>) -> BoxError {
     let mut present: Vec<&str> = present.collect();
     present.sort_unstable();
+    present.truncate(12);
     format!("it has no tensor {name:?}, but: {}", present.join(", ")).into()
 }
 

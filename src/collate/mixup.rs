@@ -71,8 +71,9 @@ impl Mixup {
     ) -> Result<f64> {
         check(self.alpha)?;
         let mut labels = one_hot(batch, label, self.classes)?;
-        let (valid, kept) = (batch.valid(), rng.beta(self.alpha));
+        let (rows, valid, kept) = (batch.len(), batch.valid(), rng.beta(self.alpha));
         let images = batch.tensor_mut(image)?;
+        check_rows(images, rows)?;
         let (keep, other) = (kept as f32, (1.0 - kept) as f32);
         let mix = |a: f32, b: f32| b * other + a * keep;
         match images.dtype() {
@@ -140,6 +141,15 @@ fn set<T: Copy + TryInto<usize> + std::fmt::Display>(
         }
     }
     Ok(())
+}
+
+/// What has no row for each sample, as ragged numbers, cannot be mixed.
+pub(super) fn check_rows(images: &Tensor, rows: usize) -> Result<()> {
+    if images.shape().first() == Some(&rows) {
+        return Ok(());
+    }
+    let (shape, dtype, bytes) = (images.shape().to_vec(), images.dtype(), images.size());
+    Err(ArrayError::Shape { shape, dtype, bytes }.into())
 }
 
 fn no_class(label: impl std::fmt::Display, classes: usize) -> Error {

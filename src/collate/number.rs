@@ -37,7 +37,10 @@ pub(super) fn of_json<T: Number>(json: &serde_json::Value) -> Result<T, String> 
             },
         },
         serde_json::Value::Bool(truth) => T::of_int((*truth).into()),
-        other => return Err(format!("{other} is no number")),
+        other => {
+            let text: String = other.to_string().chars().take(40).collect();
+            return Err(format!("{text} is no number"));
+        }
     };
     number.ok_or_else(|| misfit::<T>(json))
 }

@@ -131,8 +131,7 @@ impl<T: Integer> Column for PackedTokens<T> {
         let numbers = self
             .field
             .with(sample, |found| native::<T>(&found, cut(found.len()?, self.length, self.truncate)?))?;
-        put(cells, numbers);
-        Ok(())
+        put(cells, numbers)
     }
 
     fn finished(&self) -> Option<Vec<&'static str>> {

@@ -78,10 +78,8 @@ fn part(data: &Data<'_>, length: usize) -> Bytes {
 }
 
 /// Sets the content of the only cell.
-pub(super) fn put(cells: &mut [Cell], content: Bytes) {
-    if let [cell] = cells {
-        cell.put(content);
-    }
+pub(super) fn put(cells: &mut [Cell], content: Bytes) -> Result<()> {
+    cells.iter_mut().try_for_each(|cell| cell.put(content.clone()))
 }
 
 impl<T: Number> Column for Ragged<T> {
@@ -91,8 +89,7 @@ impl<T: Number> Column for Ragged<T> {
 
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
         let numbers = self.field.with(sample, |found| native::<T>(&found, found.len()?))?;
-        put(cells, numbers);
-        Ok(())
+        put(cells, numbers)
     }
 }
 
@@ -161,8 +158,7 @@ impl Column for Text {
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
         let value = sample.field(&self.spec)?;
         let text = self.read(value).map_err(|error| Error::decode(self.spec.as_str(), error))?;
-        put(cells, text);
-        Ok(())
+        put(cells, text)
     }
 }
 
@@ -203,8 +199,7 @@ impl Column for Blob {
                 return Err(ErrorKind::WrongType { field: self.spec.clone(), wanted, found }.into());
             }
         };
-        put(cells, bytes.clone());
-        Ok(())
+        put(cells, bytes.clone())
     }
 }
 

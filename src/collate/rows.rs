@@ -62,7 +62,9 @@ impl Collator {
     pub(crate) fn check(&self) -> Result<()> {
         self.0.columns.check()?;
         let size = self.row_size().checked_mul(self.0.rows);
-        if size.is_none_or(|size| size > isize::MAX as usize / 2) {
+        // An allocation that fails later would end the process.
+        let fits = |size| Vec::<u8>::new().try_reserve_exact(size).is_ok();
+        if size.is_none_or(|size| size > isize::MAX as usize / 2 || !fits(size)) {
             let (rows, size) = (self.0.rows, self.row_size());
             let what = format!("batches of {rows} samples of {size} bytes are larger than any memory");
             return Err(ErrorKind::Config(what).into());
@@ -144,7 +146,8 @@ fn joined(cells: Vec<Content>, pool: &Pool) -> BytesMut {
         Content::Slot(slot) => Some(slot),
         Content::Piece(_) => None,
     });
-    let Some(mut whole) = slots.next() else { return BytesMut::new() };
+    // Of no rows; but it must be aligned for numbers, as any other.
+    let Some(mut whole) = slots.next() else { return Pool::single(0) };
     let copied = |parts: &mut dyn Iterator<Item = BytesMut>| {
         let mut copy = pool.take();
         copy.clear();

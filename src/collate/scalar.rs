@@ -71,8 +71,13 @@ fn of_text<T: Number>(text: &[u8]) -> Result<T, String> {
     match parse_int(text) {
         Ok(int) => T::of_int(int).ok_or_else(|| misfit::<T>(int)),
         Err(error) => {
-            let float = std::str::from_utf8(text).ok().and_then(|text| text.trim().parse::<f64>().ok());
-            match float {
+            let text = std::str::from_utf8(text).unwrap_or_default().trim();
+            if let (DType::U64, Ok(whole)) = (T::DTYPE, text.parse::<u64>()) {
+                return Ok(T::read(&whole.to_le_bytes()));
+            }
+            match text.parse::<f64>().ok() {
+                // More than any float has, unless it says that it is infinite.
+                Some(float) if float.is_infinite() && !text.contains(['n', 'N']) => Err(misfit::<T>(text)),
                 Some(float) => T::of_float(float).ok_or_else(|| misfit::<T>(float)),
                 None => Err(error.to_string()),
             }
@@ -114,6 +119,8 @@ mod tests {
         assert_eq!(read::<i32>(7), Ok(7));
         assert_eq!(read::<u8>(b" 255\n"), Ok(255));
         assert_eq!(read::<f32>("0.25"), Ok(0.25));
+        assert_eq!(read::<f32>("-inf"), Ok(f32::NEG_INFINITY));
+        assert_eq!(read::<u64>("18446744073709551615"), Ok(u64::MAX));
         assert_eq!(read::<f16>(3), Ok(f16::from_f32(3.0)));
         assert_eq!(read::<i64>(Value::Json(serde_json::json!(true))), Ok(1));
     }
@@ -124,6 +131,7 @@ mod tests {
             (read::<u8>(300).map(f64::from), "300 does not fit uint8"),
             (read::<i32>("0.5").map(f64::from), "0.5 does not fit int32"),
             (read::<f16>("1e6").map(f64::from), "1000000 does not fit float16"),
+            (read::<f64>("1e999"), "1e999 does not fit float64"),
             (read::<i32>("cat").map(f64::from), "\"cat\" is not a whole number"),
             (read::<i32>(Value::Json(serde_json::json!([1]))).map(f64::from), "[1] is no number"),
         ] {

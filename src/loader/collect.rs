@@ -2,7 +2,7 @@
 
 use super::event::{Event, Tag};
 use super::make::Make;
-use crate::adapters::Partial;
+use crate::adapters::{Partial, catch};
 use crate::error::{ErrorKind, Result};
 use crate::state::{Header, State, StreamState};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl<T> Clone for Last<T> {
 
 impl<T> Copy for Last<T> {}
 
-/// Reads an item of the epoch again: none where there is none.
+/// Reads the first item of the epoch again that can be made: none where there is none.
 pub(super) type First<T> = Box<dyn FnMut() -> Option<Result<T>> + Send>;
 
 /// Collects batches.
@@ -33,9 +33,9 @@ pub(super) struct Collect<I, T, B> {
     batch: usize,
     last: Last<T>,
     items: Vec<T>,
-    /// A clone of the last item, where a whole batch may have to be padded.
+    /// The first item of the epoch, where a batch had nothing else to be padded with: not the last item of the batch before,
+    /// which a job that goes on after a stop does not have.
     spare: Option<T>,
-    /// Where the first batch already may have to be.
     first: First<T>,
     make: Make<T, B>,
     progress: Progress,
@@ -59,19 +59,19 @@ impl<I, T, B> Collect<I, T, B> {
         let mut items = std::mem::take(&mut self.items);
         let valid = items.len();
         if let Last::Pad(clone) = self.last {
-            if let Some(item) = items.last() {
-                self.spare = Some(clone(item));
-            } else if self.spare.is_none() {
+            if valid == 0 && self.spare.is_none() {
                 self.spare = (self.first)().transpose()?;
             }
-            let Some(spare) = &self.spare else {
+            let Some(spare) = items.last().map(clone).or(self.spare.as_ref().map(clone)) else {
                 let what = "there is no sample to pad a batch with: use fewer ranks".into();
                 return Err(ErrorKind::Config(what).into());
             };
-            items.resize_with(self.batch.max(valid), || clone(spare));
+            items.resize_with(self.batch.max(valid), || clone(&spare));
         }
         self.progress.batches += 1;
-        (self.make.batch)(items, valid, self.progress.state())
+        let state = self.progress.state();
+        // Columns of the caller's own may have a say in it.
+        catch(|| (self.make.batch)(items, valid, state)).and_then(|batch| batch)
     }
 }
 

@@ -131,9 +131,11 @@ impl Loader<Sample> {
     /// memory to those that come; some `prefetch` and those in the making are under way at a time.
     pub fn collate(self, columns: Columns) -> Loader<Row, TensorBatch> {
         let make = Make::tensors(columns, self.batch);
-        let recipes = self.items.recipes.into_iter().map(|recipe| {
+        let recipes = self.items.recipes.into_iter().enumerate().map(|(number, recipe)| {
             let Recipe { dataset, shuffle, shuffle_bytes, map, weight, repeats } = recipe;
-            let (collator, seed) = (make.collator.clone(), dataset.seed());
+            // Datasets of the same seed must not be augmented alike.
+            let seed = dataset.seed() ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let collator = make.collator.clone();
             let map: Map<Row> = Arc::new(move |sample: Sample, seat| {
                 let position = sample.position();
                 let sample = map(sample, Seat::new())?.or_at(position);

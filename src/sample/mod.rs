@@ -105,7 +105,11 @@ impl Sample {
         self.position
     }
 
-    /// The random numbers of this sample under `seed`: they depend on the seed, the epoch and the sample alone, so
+    /// The random numbers of this sample under `seed`, always from the first one on: take another seed for what must not
+    /// depend on other draws, such as those of picture columns, which have that of the dataset. A sample that is made anew
+    /// by hand has lost them; draw before.
+    ///
+    /// These are the numbers under `seed`: they depend on the seed, the epoch and the sample alone, so
     /// that an augmentation does not change with the number of threads or ranks.
     #[must_use]
     pub fn rng(&self, seed: u64) -> Rng {

@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) const ALIGNMENT: usize = 256;
 
 /// So many buffers are kept that nobody uses, or so many bytes of them: there are many batches of small samples on their way.
-const MOST_FREE: usize = 32;
+const MOST_FREE: usize = 8;
 const MOST_FREE_BYTES: usize = 64 << 20;
+/// What a buffer takes beside its bytes.
+const OVERHEAD: usize = 512;
 
 /// Buffers of one size. What comes back is given out again, with what it held last still in it.
 ///
@@ -49,7 +51,7 @@ impl Pool {
         if whole && Pool::is_aligned(&buffer) {
             buffer.resize(self.size, 0);
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-            if free.len() < MOST_FREE || free.len().saturating_mul(self.size) < MOST_FREE_BYTES {
+            if free.len() < MOST_FREE || free.len().saturating_mul(self.size + OVERHEAD) < MOST_FREE_BYTES {
                 free.push(buffer);
             }
         }
