@@ -316,6 +316,16 @@ impl Error {
         ErrorKind::Decode { field: field.into(), source: source.into() }.into()
     }
 
+    /// An error of the type `E` that came out of a step is one of decoding `field`.
+    #[cfg(feature = "image")]
+    pub(crate) fn in_field<E: std::error::Error + 'static>(mut self, field: &str) -> Self {
+        self.0.kind = match self.0.kind {
+            ErrorKind::Step(source) if source.is::<E>() => ErrorKind::Decode { field: field.into(), source },
+            kind => kind,
+        };
+        self
+    }
+
     /// What went wrong.
     #[must_use]
     pub fn kind(&self) -> &ErrorKind {

@@ -1,7 +1,7 @@
 //! Batches whose pictures have a part of another one.
 
 use super::batch::TensorBatch;
-use super::mixup::{check, mix_labels, one_hot, with_the_one_before};
+use super::mixup::{check, check_rows, mix_labels, one_hot, with_the_one_before};
 use crate::Rng;
 use crate::error::Result;
 use crate::image::Layout;

@@ -2,16 +2,17 @@
 
 use super::column::{Cell, Column, Output};
 use crate::error::{Error, ErrorKind, Result};
-use crate::image::{Frame, ImageMode, Layout, Opening, Scratch, Transform, Transforms, Writer};
+use crate::image::{Frame, ImageError, ImageMode, Layout, Opening, Scratch, Transform, Transforms, Writer};
 use crate::sample::{DType, Sample, Value};
 use std::cell::RefCell;
 
 /// A column of pictures: a field's file is decoded, transformed and written into its slot.
 ///
-/// No more of a JPEG is decoded than the part that the transforms leave, and where it is resized to less than half of its
-/// size, at a scale of 1/2, 1/4 or 1/8 (with the feature `turbojpeg`). Transforms draw their random numbers from the seed,
-/// the epoch and the sample; all picture columns of a sample draw the same ones, so that a picture and its mask are cropped
-/// alike by the same transforms.
+/// No more of a JPEG is decoded than the part that the transforms leave, and where it is made much smaller, at a scale of
+/// 1/2, 1/4 or 1/8 (with the feature `turbojpeg`; see [`reducing_gap`](ImageColumn::reducing_gap)). Transforms draw their
+/// random numbers from the seed, the epoch and the sample, one after the other. All picture columns of a sample draw the
+/// same ones, so that a picture and its mask of the same size are cropped alike by the same transforms in the same order:
+/// what only one of them has, such as `ColorJitter`, must come last.
 ///
 /// The default is `u8[height, width, 3]`, with numbers from 0 to 255.
 ///
@@ -140,6 +141,12 @@ impl ImageColumn {
                 let (mean, deviation, channels) = (mean.len(), deviation.len(), mode.channels());
                 Err(format!("{mean} means and {deviation} deviations for {channels} channels"))
             }
+            (ImageMode::L8 | ImageMode::Rgb8, Some((mean, deviation)))
+                if !mean.iter().all(|mean| mean.is_finite())
+                    || !deviation.iter().all(|it| it.is_finite() && *it > 0.0) =>
+            {
+                Err(format!("means of {mean:?} and deviations of {deviation:?}: those must be more than 0"))
+            }
             (ImageMode::L8 | ImageMode::Rgb8, _) => {
                 Writer::new(self.size, mode, self.layout, dtype, statistics).ok_or_else(|| {
                     format!("pictures of {dtype}: uint8, float32, bfloat16 and float16 can be had")
@@ -163,7 +170,8 @@ impl Column for ImageColumn {
     }
 
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
-        let writer = self.writer.as_ref().map_err(|what| Error::from(ErrorKind::Config(what.clone())))?;
+        let bad = |what: &String| ErrorKind::Config(format!("pictures of {:?}: {what}", self.field));
+        let writer = self.writer.as_ref().map_err(|what| Error::from(bad(what)))?;
         let file = match sample.field(&self.field)? {
             Value::Bytes(file) => file,
             other => {
@@ -177,11 +185,17 @@ impl Column for ImageColumn {
             let mut own = Scratch::default();
             let mut shared = scratch.try_borrow_mut();
             let scratch = shared.as_deref_mut().unwrap_or(&mut own);
-            let mut frame = Frame::open(file, self.opening, scratch).map_err(decode)?;
-            self.transforms.apply(&mut frame, &mut sample.rng(seed))?;
-            let written = cells.iter_mut().try_for_each(|cell| frame.write(writer, cell.bytes()));
+            // Here, as whatever fails leaves this function early.
             scratch.trim();
-            written.map_err(decode)
+            let mut frame = Frame::open(file, self.opening, scratch).map_err(decode)?;
+            let rng = &mut sample.rng(seed);
+            self.transforms
+                .apply(&mut frame, rng)
+                .map_err(|error| error.in_field::<ImageError>(&self.field))?;
+            match cells {
+                [cell] => frame.write(writer, cell.bytes()).map_err(decode),
+                _ => Err(ErrorKind::Config("a column with other cells than it asked for".into()).into()),
+            }
         })
     }
 }

@@ -4,7 +4,7 @@ use super::column::{Cell, Column, Output};
 use super::number::{Number, misfit, of_json};
 use crate::codec::{parse_int, parse_json};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sample::{Sample, Value};
+use crate::sample::{DType, Sample, Value};
 use std::marker::PhantomData;
 
 /// A column of one number for each sample, such as a class: integers of 8 to 64 bits, `f32`, `f64`, `f16` or `bf16`.

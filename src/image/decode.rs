@@ -71,8 +71,11 @@ pub(super) fn open(file: &[u8], opening: Opening, to: &mut Vec<u8>) -> Result<Op
     }
     let raw = caught(|| read(file, Budget { mode: opening.mode, limit: opening.limit }))?;
     let size = (raw.width, raw.height);
-    if let Pixels::U8(pixels) = convert(raw.channels, raw.pixels, opening.mode) {
-        *to = pixels;
+    match convert(raw.channels, raw.pixels, opening.mode) {
+        Pixels::U8(pixels) => *to = pixels,
+        Pixels::F32(_) => {
+            return Err(ImageError::Mode { mode: opening.mode, format: "a picture of a batch" });
+        }
     }
     Ok(Opened { jpeg: None, size, turn: raw.turn })
 }

@@ -11,7 +11,11 @@
 //! and markers that contradict each other on the colours. They are errors.
 //!
 //! A truncated or damaged image is an error, never a partial picture. What no reader can see is damage to JPEG, WebP
-//! or PNM that leaves a well-formed file, since these formats have no checksums.
+//! or PNM that leaves a well-formed file, since these formats have no checksums. The data of a JPEG may also end before its
+//! pixels do and have an end marker all the same, as some tools make it: then the rest is not the picture's, as in Pillow.
+//! With the feature `turbojpeg` that is an error.
+//!
+//! That feature also reads the odd layouts.
 
 mod convert;
 mod decode;

@@ -47,11 +47,12 @@ impl Scratch {
     /// Lets go of what a seldom, large picture took.
     pub(crate) fn trim(&mut self) {
         const MOST: usize = 64 << 20;
-        for memory in [&mut self.pixels, &mut self.spare] {
-            if memory.len() > MOST {
+        for memory in [&mut self.pixels, &mut self.spare, self.decoder.memory()] {
+            if memory.capacity() > MOST {
                 *memory = Vec::new();
             }
         }
+        self.resampler.trim(MOST);
     }
 }
 
@@ -128,6 +129,10 @@ impl<'a> Frame<'a> {
     /// [`ImageError::Outside`] when it does not lie in the picture, or has no pixel.
     pub fn crop(&mut self, x: u32, y: u32, width: u32, height: u32) -> Result<(), ImageError> {
         let part = Rect { x, y, width, height };
+        if self.plan.resize.is_some_and(|to| to.filter == Filter::Nearest) {
+            // Which pixel is the nearest must not depend on how the part's place is computed.
+            self.draw()?;
+        }
         let size = (self.width(), self.height());
         self.plan = self.plan.crop(part).ok_or(ImageError::Outside { x, y, width, height, size })?;
         Ok(())

@@ -14,6 +14,13 @@ const OFF: f64 = 1e-8;
 pub(super) struct Resampler(Resizer);
 
 impl Resampler {
+    /// Lets go of memory beyond so many bytes.
+    pub(super) fn trim(&mut self, most: usize) {
+        if self.0.size_of_internal_buffers() > most {
+            self.0.reset_internal_buffers();
+        }
+    }
+
     /// Draws what `plan` keeps of a picture into `to`, which has its size. `from` are the pixels of `raster`.
     pub(super) fn draw(
         &mut self,

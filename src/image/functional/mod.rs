@@ -196,7 +196,7 @@ pub fn crop(
     let across = Overlap::new(left, width, frame.width());
     let down = Overlap::new(top, height, frame.height());
     let (keep_width, keep_height) = (across.length.max(1), down.length.max(1));
-    if (keep_width, keep_height) == (width, height) && across.length * down.length > 0 {
+    if (keep_width, keep_height) == (width, height) && across.length > 0 && down.length > 0 {
         return frame.crop(across.from, down.from, width, height);
     }
     if width == 0 || height == 0 {

@@ -16,6 +16,8 @@ pub(in crate::image) struct Layout {
     components: Vec<Component>,
     /// The components in the first scan.
     first_scan: usize,
+    /// Where the image data begins.
+    data_at: usize,
     jfif: bool,
     /// Whether the headers have a number that no decoder needs and libjpeg warns of.
     odd: bool,
@@ -23,6 +25,15 @@ pub(in crate::image) struct Layout {
     restarts: bool,
     /// The transform of colours that Adobe's segment names.
     adobe: Option<u8>,
+}
+
+/// What the image data ends with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The end marker of the file.
+    Proper,
+    /// Another marker.
+    Other,
 }
 
 #[derive(Debug, Clone)]
@@ -70,6 +81,7 @@ impl Layout {
                 0xee if content.starts_with(b"Adobe") => layout.adobe = content.get(11).copied(),
                 0xda => {
                     layout.first_scan = usize::from(*content.first()?);
+                    layout.data_at = file.len() - rest.len();
                     layout.odd |= layout.sequential && !content.ends_with(&[0, 63, 0]);
                     return Some(layout);
                 }
@@ -106,6 +118,22 @@ impl Layout {
     #[cfg(feature = "turbojpeg")]
     pub(super) fn is_odd(&self) -> bool {
         self.odd
+    }
+
+    /// What the image data of a file of one pass ends with; none where it has no end. Another marker than that of the file's
+    /// end is taken for the end of the pixels by decoders, without a word.
+    pub(super) fn end_of_data(&self, file: &[u8]) -> Option<End> {
+        let mut rest = file.get(self.data_at..)?;
+        while let Some(at) = memchr::memchr(0xff, rest) {
+            rest = &rest[at + 1..];
+            match rest.first()? {
+                0xd9 => return Some(End::Proper),
+                // An 0xff of the data, a fill byte, or a place to restart from.
+                0x00 | 0xff | 0xd0..=0xd7 => {}
+                _ => return Some(End::Other),
+            }
+        }
+        None
     }
 
     /// Whether all pixels come in one pass.

@@ -8,7 +8,10 @@ mod turbo;
 use super::frame::{Raster, Rect, Turn};
 use super::{ImageError, decode};
 use image::metadata::Orientation;
+use layout::End;
 pub(super) use layout::Layout as Headers;
+
+const MARKER: &str = "the JPEG file is damaged: a marker stands in the image data";
 
 const EMPTY: &str =
     "the JPEG file has no picture, or one of a kind that is not read: lossless, or of arithmetic coding";
@@ -32,14 +35,28 @@ pub(super) struct Scratch {
     turbo: turbo::Decoder,
 }
 
+impl Scratch {
+    /// The memory that grows with files.
+    pub(super) fn memory(&mut self) -> &mut Vec<u8> {
+        &mut self.portable
+    }
+}
+
 impl Headers {
     /// Reads what stands before the pixels, of a file that is whole and that the decoders read right.
     pub(super) fn open(file: &[u8]) -> Result<Self, ImageError> {
-        if !ends(file) {
-            return Err(ImageError::Truncated);
-        }
         let headers = Headers::read(file).filter(|headers| headers.width > 0 && headers.height > 0);
-        let headers = headers.ok_or_else(|| ImageError::Decode(EMPTY.into()))?;
+        let headers = match headers {
+            Some(headers) => headers,
+            None if ends(file) => return Err(ImageError::Decode(EMPTY.into())),
+            None => return Err(ImageError::Truncated),
+        };
+        match headers.is_one_pass().then(|| headers.end_of_data(file)) {
+            Some(Some(End::Proper)) => {}
+            Some(Some(End::Other)) => return Err(ImageError::Decode(MARKER.into())),
+            None if ends(file) => {}
+            Some(None) | None => return Err(ImageError::Truncated),
+        }
         match headers.fault() {
             Some(fault) if headers.is_portable() => Err(ImageError::Decode(fault.into())),
             _ => Ok(headers),

@@ -49,10 +49,75 @@ pub(super) fn decode(
     let (width, height) = decoder.dimensions().unwrap_or_default();
     // Both are numbers of 16 bits in the file.
     let (width, height) = (width as u32, height as u32);
-    let size = check(width, height, channels, limit)?;
-    let pixels = size / channels;
-    let to = room(to, pixels * channels.max(ask.channels));
+    if (width, height) != (headers.width.into(), rows.unwrap_or(headers.height).into()) {
+        return Err(ImageError::Decode("the JPEG file contradicts itself on its size".into()));
+    }
+    let size = check(width, height, channels.max(ask.channels), limit)?;
+    let pixels = width as usize * height as usize;
+    let to = room(to, size);
+    let size = pixels * channels;
+    // Whatever the decoder leaves out must not be of another picture.
+    to[..size].fill(0);
     decoder.decode_into(&mut to[..size]).map_err(decode_error)?;
     rechannel(to, pixels, channels, ask.channels);
     Ok(Raster { shrink: 1, part: Rect::all(width, height) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Rng;
+    use crate::image::{Image, ImageMode};
+
+    fn picture() -> Vec<u8> {
+        let mut rng = Rng::new(5, 0, 0);
+        let pixels: Vec<u8> = (0..64 * 48 * 3).map(|_| rng.below(256) as u8).collect();
+        Image::new(ImageMode::Rgb8, 64, 48, pixels).unwrap().to_jpeg(80).unwrap()
+    }
+
+    /// What comes of a file in memory that is full of something.
+    fn decoded(file: &[u8], bottom: u32, before: u8) -> Option<Vec<u8>> {
+        let headers = Headers::open(file).ok()?;
+        let window = Rect { x: 0, y: 0, width: 8, height: bottom };
+        let ask = Ask { window, reduction: 1.0, channels: 3 };
+        let mut to = vec![before; 1 << 20];
+        let raster =
+            crate::image::decode::caught(|| decode(file, &headers, ask, 1 << 20, &mut Vec::new(), &mut to))
+                .ok()?;
+        to.truncate(raster.part.width as usize * raster.part.height as usize * 3);
+        Some(to)
+    }
+
+    #[test]
+    fn damage_never_shows_what_was_in_the_memory_before() {
+        let file = picture();
+        let mut rng = Rng::new(6, 0, 0);
+        let mut pictures = 0;
+        for round in 0..2000 {
+            let mut damaged = file.clone();
+            for _ in 0..=round % 3 {
+                let at = 200 + rng.below(damaged.len() as u64 - 202) as usize;
+                damaged[at] = rng.below(256) as u8;
+                if round % 2 == 0 {
+                    // A marker, most often.
+                    (damaged[at], damaged[at + 1]) = (0xff, 0xc0 + rng.below(64) as u8);
+                }
+            }
+            for bottom in [16, 48] {
+                let (one, other) = (decoded(&damaged, bottom, 0), decoded(&damaged, bottom, 255));
+                pictures += u32::from(one.is_some());
+                assert!(one == other, "round {round}");
+            }
+        }
+        assert!(pictures > 100, "{pictures}");
+    }
+
+    #[test]
+    fn a_marker_in_the_image_data_is_an_error() {
+        let mut file = picture();
+        let middle = file.len() / 2;
+        assert!(Headers::open(&file).is_ok());
+        file[middle..middle + 4].copy_from_slice(&[0xff, 0xfe, 0, 2]);
+        assert!(matches!(Headers::open(&file), Err(ImageError::Decode(_))));
+    }
 }

@@ -3,7 +3,8 @@
 //! What lies above the window is only passed over, what lies beside it is not transformed, and what lies below it is not
 //! looked at. What comes is what a decode of the whole picture at that scale gives there, to the last bit.
 //!
-//! libjpeg warns of damage and goes on; here each warning is an error.
+//! libjpeg warns of damage and goes on; here each warning is an error, but for bytes that are left over behind the last pixel,
+//! which is what reading no further than the window leaves.
 #![allow(unsafe_code)]
 
 use super::{Ask, Headers};
@@ -95,7 +96,7 @@ impl Handle {
         };
         // Files of many passes are in memory as a whole.
         if !headers.is_one_pass() {
-            check(width, height, channels, limit)?;
+            check(width, height, channels.max(ask.channels), limit)?;
         }
 
         let shrink = [8, 4, 2].into_iter().find(|shrink| f64::from(*shrink) <= ask.reduction).unwrap_or(1);
@@ -112,9 +113,10 @@ impl Handle {
             all
         };
 
-        let size = check(region.width, region.height, channels, limit)?;
-        let pixels = size / channels;
-        let to = room(to, pixels * channels.max(ask.channels));
+        let size = check(region.width, region.height, channels.max(ask.channels), limit)?;
+        let pixels = region.width as usize * region.height as usize;
+        let to = room(to, size);
+        let size = pixels * channels;
         // SAFETY: the instance is alive, and the file is as long as it says, and has not changed since its header was
         // read. `to` has room for the region of pixels of `format`, without gaps between the rows: the region is in
         // the picture at that scale, or is all of it.
