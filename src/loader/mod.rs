@@ -62,7 +62,7 @@ use std::sync::Arc;
 ///
 /// An error comes out when it would be its turn, ahead of the samples that wait in the shuffle buffer of its stream or in
 /// the batch that is being filled, and iteration can go on after it. A panic of the map is the
-/// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) of that one sample.
+/// [`ErrorKind::Panicked`] of that one sample.
 ///
 /// # The sequence of a job
 ///
@@ -261,7 +261,7 @@ impl<T: Send + 'static, B: Batched> Loader<T, B> {
     /// [whole](State::merge).
     ///
     /// # Errors
-    /// [`ErrorKind::State`](crate::ErrorKind::State) with the difference, when the state is of other shards, another seed
+    /// [`ErrorKind::State`] with the difference, when the state is of other shards, another seed
     /// or another pipeline, and what [`epoch`](Loader::epoch) would give as its first item. Shards that were open and
     /// have changed since are an error of the first batch, after which there is none.
     pub fn restore(&self, state: &State) -> Result<Batches<T, B>> {

@@ -22,6 +22,7 @@ pub(super) struct Ask {
     /// The part of the picture.
     pub(super) window: Rect,
     /// How many times smaller it may come.
+    #[cfg_attr(not(feature = "turbojpeg"), expect(dead_code, reason = "the decoder in Rust has no scales"))]
     pub(super) reduction: f64,
     /// 1 for grey, 3 for colour.
     pub(super) channels: usize,
