@@ -208,8 +208,8 @@ impl<T: Send + 'static, B> Loader<T, B> {
         self
     }
 
-    /// Fills batches up with clones of their last item; [`Batch::valid`](crate::adapters::Batch::valid) says how many are
-    /// real. So does a batch that is short for an error.
+    /// Fills batches up with clones of their last item, or where they have none with the first of the epoch;
+    /// [`Batch::valid`](crate::adapters::Batch::valid) says how many are real. So does a batch that is short for an error.
     #[must_use]
     pub fn pad(mut self) -> Self
     where
