@@ -3,9 +3,9 @@
 use crate::progress::Task;
 use bytes::Bytes;
 use shardstream::collate::{Columns, ImageColumn, Row, TensorBatch};
-use shardstream::image::{RandomCrop, RandomHorizontalFlip};
+use shardstream::image::{Frame, RandomCrop, RandomHorizontalFlip};
 use shardstream::prelude::*;
-use shardstream::{Error, Index, Result, State};
+use shardstream::{Error, Index, Result, Rng, State};
 use std::path::PathBuf;
 
 /// An error of the input pipeline, whichever that is.
@@ -127,7 +127,15 @@ impl Data {
         let dataset = dataset.build()?;
         let Options { size, classes, .. } = *options;
         let size = u32::try_from(size)?;
-        let mut images = ImageColumn::new("jpg;jpeg;png;webp", size, size);
+        // A larger image would otherwise be cropped without a word.
+        let mut images = ImageColumn::new("jpg;jpeg;png;webp", size, size).then(
+            move |image: &mut Frame<'_>, _: &mut Rng| {
+                let (width, height) = (image.width(), image.height());
+                let what =
+                    || format!("the image has {width}x{height} pixels, the program wants {size}x{size}");
+                if (width, height) == (size, size) { Ok(()) } else { Err(Error::step(what())) }
+            },
+        );
         if train {
             images = images.then(RandomCrop::new(size)?.padding(SHIFT)).then(RandomHorizontalFlip::new(0.5)?);
         }
@@ -278,7 +286,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let train = &shards(dir.path()).train;
         for (options, message) in [
-            (Options { size: 64, ..options() }, "32 x 32"),
+            (Options { size: 64, ..options() }, "32x32"),
             (Options { classes: 3, ..options() }, "not one of"),
         ] {
             let data = Data::open(train, Split::Train, &options).unwrap();
