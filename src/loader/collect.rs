@@ -58,15 +58,17 @@ impl<I, T, B> Collect<I, T, B> {
     fn cut(&mut self) -> Result<B> {
         let mut items = std::mem::take(&mut self.items);
         let valid = items.len();
-        if let Last::Pad(clone) = self.last {
+        if let Last::Pad(clone) = self.last
+            && valid < self.batch
+        {
             if valid == 0 && self.spare.is_none() {
                 self.spare = (self.first)().transpose()?;
             }
-            let Some(spare) = items.last().map(clone).or(self.spare.as_ref().map(clone)) else {
+            let Some(spare) = items.last().or(self.spare.as_ref()).map(clone) else {
                 let what = "there is no sample to pad a batch with: use fewer ranks".into();
                 return Err(ErrorKind::Config(what).into());
             };
-            items.resize_with(self.batch.max(valid), || clone(&spare));
+            items.resize_with(self.batch, || clone(&spare));
         }
         self.progress.batches += 1;
         let state = self.progress.state();

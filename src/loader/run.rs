@@ -123,9 +123,8 @@ impl<T: Send + 'static, B: Batched> Loader<T, B> {
             let epoch = epoch.saturating_mul(recipe.repeats);
             streams.iter().find_map(|stream| {
                 let reader = recipe.dataset.read(epoch, *stream).stopped_by(stop.clone(), usize::MAX);
-                let items =
-                    reader.filter_map(Result::ok).map(|sample| map_one(&recipe.map, sample, Seat::new()));
-                items.into_iter().find(Result::is_ok)
+                let map = |sample| map_one(&recipe.map, sample, Seat::new());
+                reader.filter_map(Result::ok).map(map).find(Result::is_ok)
             })
         })
     }
