@@ -4,8 +4,7 @@ use crate::checkpoint::{Checkpoint, Saved, Saver};
 use crate::data::{HostBatches, Source, Split};
 use crate::error::{Error, Result};
 use crate::feed::Feed;
-use crate::model::{DeviceBatch, Model, StepResult, count};
-use crate::pjrt::Buffer;
+use crate::model::{DeviceBatch, EvalResult, Hyper, Model, StepResult};
 use crate::report::{Clock, Epoch, Progress, Running, Summary, Tally, rate, share};
 use crate::schedule::Schedule;
 use shardstream::State;
@@ -111,7 +110,7 @@ impl Training<'_> {
         let rate_at = |step: u64| {
             // A stream need not know its length: within the first epoch the rate then stays level.
             let part = expected.map_or(0.0, |n| (step as f64 / n as f64).min(1.0));
-            schedule.at(done + step, (epoch as f64 + part) / epochs as f64)
+            schedule.at(done + step, epoch as f64 + part, epochs as f64)
         };
         let time = Clock::from(running.time);
         let mut since_log = Clock::from(running.time_since_log);
@@ -127,7 +126,7 @@ impl Training<'_> {
                 )));
             }
             let lr = rate_at(steps);
-            in_flight.push_back(self.model.step(&batch, lr)?);
+            in_flight.push_back(self.model.step(&batch, Hyper { rate: lr, ..Hyper::default() })?);
             steps += 1;
             let log = log_steps > 0 && steps.is_multiple_of(log_steps);
             let save = self.saver.as_ref().is_some_and(|saver| saver.is_due(done + steps));
@@ -256,18 +255,20 @@ fn read(
 fn validate(model: &Model, feed: Feed<DeviceBatch>) -> Result<(u64, u64)> {
     let mut samples = 0;
     let mut correct = 0;
-    let mut in_flight: VecDeque<Buffer> = VecDeque::new();
+    let mut add = |result: EvalResult| -> Result<()> {
+        let (right, valid) = result.read()?;
+        samples += valid;
+        correct += right;
+        Ok(())
+    };
+    let mut in_flight: VecDeque<EvalResult> = VecDeque::new();
     for batch in feed {
-        let batch = batch?;
-        samples += batch.valid as u64;
-        in_flight.push_back(model.evaluate(&batch)?);
+        in_flight.push_back(model.evaluate(&batch?)?);
         if in_flight.len() > IN_FLIGHT {
-            correct += in_flight.pop_front().map_or(Ok(0), |b| count(&b))?;
+            in_flight.pop_front().map_or(Ok(()), &mut add)?;
         }
     }
-    for result in in_flight {
-        correct += count(&result)?;
-    }
+    in_flight.into_iter().try_for_each(add)?;
     if samples == 0 {
         return Err(Error::Empty("validation"));
     }
