@@ -5,6 +5,10 @@
 
 use std::io::Write;
 use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
+
+/// libtpu lets one process of a machine use it at a time.
+static ONE: Mutex<()> = Mutex::new(());
 
 /// The program with `--compile-only`, for these topologies.
 fn compile(artifact: &str, topologies: &str) -> Option<Output> {
@@ -13,6 +17,7 @@ fn compile(artifact: &str, topologies: &str) -> Option<Output> {
         let _ = writeln!(std::io::stderr(), "SKIPPED: SHARDSTREAM_TEST_LIBTPU names no libtpu.so");
         return None;
     };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut program = Command::new(env!("CARGO_BIN_EXE_resnet"));
     program.env("TPU_SKIP_MDS_QUERY", "1").arg("--plugin").arg(libtpu);
     Some(program.args(["--artifact", artifact, "--compile-only", topologies]).output().unwrap())
