@@ -2,18 +2,19 @@
 
     python export_resnet.py                   write the artifacts that are checked in
     python export_resnet.py --check           export again, compare with the ones checked in
-    python export_resnet.py --model resnet50 --size 224 --batch 128 --devices 8 \
-        --dtype bfloat16 --out mine/r50x8     write another one
+    python export_resnet.py --model resnet50 --size 64 --classes 200 --batch 128 --devices 8 \
+        --dtype bfloat16 --out mine/r50       write another one
 
 No accelerator is needed. For OUT it writes three portable StableHLO artifacts and a manifest:
 
     OUT.init.mlirbc   (i32 seed) -> state...
-    OUT.step.mlirbc   (state..., u8[N,H,W,3], i32[N], f32 learning rate) -> (state..., f32 loss, i32 correct)
-    OUT.eval.mlirbc   (state..., u8[N,H,W,3], i32[N]) -> i32 correct
+    OUT.step.mlirbc   (state..., u8[N,H,W,3], i32[N], f32[3] hyper) -> (state..., f32 loss, i32 correct)
+    OUT.eval.mlirbc   (state..., u8[N,H,W,3], i32[N]) -> (i32 correct, i32 valid)
     OUT.json          model, shapes, the state buffers by name, sha256 of the programs
 
-N is batch x devices. `step` donates the state, so it is updated in place. In `eval`, label -1 marks
-padding: it equals no class and so is never counted as correct.
+N is batch x devices: the images of all devices, whichever process drives them, and so are loss and counts.
+`hyper` is learning rate, weight decay, label smoothing. `step` donates the state, so it is updated in place.
+In `eval`, label -1 marks padding: it is not counted as valid, equals no class, and so is never correct.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -60,12 +62,31 @@ class Config:
     devices: int = 1
     dtype: str = "float32"  # of the activations; parameters are always float32
 
+    @property
+    def name(self):
+        """MODEL[-SIZE][-bf16][-xDEVICES]: what is not said is 32x32 pixels, float32, one device."""
+        parts = [self.model]
+        parts += [str(self.size)] if self.size != 32 else []
+        parts += ["bf16"] if self.dtype == "bfloat16" else []
+        parts += [f"x{self.devices}"] if self.devices > 1 else []
+        return "-".join(parts)
 
-CHECKED_IN = {
-    "resnet8": Config("resnet8", batch=64),
-    "resnet8x8": Config("resnet8", batch=8, devices=8),
-    "resnet18": Config("resnet18", batch=128),
-}
+
+BF16 = "bfloat16"
+# The trainer's `src/artifact.rs` lists the same names.
+CHECKED_IN = [
+    Config("resnet8", batch=64),
+    Config("resnet8", batch=8, devices=8),
+    Config("resnet8", batch=8, devices=8, dtype=BF16),
+    Config("resnet20", batch=128),
+    Config("resnet18", batch=128),
+    Config("resnet18", batch=128, devices=8, dtype=BF16),
+    Config("resnet50", batch=128, devices=8, dtype=BF16),
+    Config("resnet50", batch=128, devices=32, dtype=BF16),
+    Config("resnet50", size=224, classes=1000, batch=32),
+    Config("resnet50", size=224, classes=1000, batch=128, devices=8, dtype=BF16),
+    Config("resnet50", size=224, classes=1000, batch=128, devices=32, dtype=BF16),
+]
 
 MODELS = {
     "resnet8": dict(stages=(1, 1, 1), width=16),
@@ -125,9 +146,8 @@ def programs(cfg):
     """The three functions, jitted, with the shapes of their arguments; and the shapes of the state."""
     dtype = jnp.dtype(cfg.dtype)
     net = ResNet(**MODELS[cfg.model], classes=cfg.classes, dtype=dtype)
-    kernels = lambda params: jax.tree.map(lambda p: p.ndim > 1, params)  # noqa: E731
-    # No weight decay on biases and batch-norm parameters. The learning rate is applied in `step`.
-    tx = optax.chain(optax.add_decayed_weights(5e-4, mask=kernels), optax.trace(0.9, nesterov=True))
+    # Learning rate and weight decay are arguments of `step`, which applies them.
+    tx = optax.trace(0.9, nesterov=True)
 
     def init(seed):
         # He-normal kernels cut from one draw: a far smaller program than one generator per layer.
@@ -158,21 +178,25 @@ def programs(cfg):
     def normalise(x):
         return ((x.astype(jnp.float32) - jnp.array(MEAN)) / jnp.array(STD)).astype(dtype)
 
-    def step(state, x, y, lr):
+    def step(state, x, y, hyper):
+        lr, decay, smoothing = hyper
+
         def loss_fn(params):
             variables = {"params": params, "batch_stats": state["stats"]}
             logits, new = net.apply(variables, normalise(x), train=True, mutable=["batch_stats"])
-            loss = optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
-            return loss, (logits, new["batch_stats"])
+            target = optax.smooth_labels(jax.nn.one_hot(y, cfg.classes), smoothing)
+            return optax.softmax_cross_entropy(logits, target).mean(), (logits, new["batch_stats"])
 
         (loss, (logits, stats)), grads = jax.value_and_grad(loss_fn, has_aux=True)(state["params"])
-        updates, opt = tx.update(grads, state["opt"], state["params"])
+        # Biases and batch-norm parameters do not decay.
+        grads = jax.tree.map(lambda g, p: g + decay * p if p.ndim > 1 else g, grads, state["params"])
+        updates, opt = tx.update(grads, state["opt"])
         params = jax.tree.map(lambda p, u: p - lr * u, state["params"], updates)
         return {"params": params, "opt": opt, "stats": stats}, loss, correct(logits, y)
 
     def evaluate(state, x, y):
         variables = {"params": state["params"], "batch_stats": state["stats"]}
-        return correct(net.apply(variables, normalise(x), train=False), y)
+        return correct(net.apply(variables, normalise(x), train=False), y), (y >= 0).sum(dtype=jnp.int32)
 
     def correct(logits, y):
         return (logits.argmax(-1) == y).sum(dtype=jnp.int32)
@@ -194,7 +218,7 @@ def programs(cfg):
         eval_jit = partial(eval_jit, in_shardings=(whole, split, split), out_shardings=whole)
     return state, {
         "init": (jit(init), (scalar(jnp.int32),)),
-        "step": (step_jit(step), (state, x, y, scalar(jnp.float32))),
+        "step": (step_jit(step), (state, x, y, jax.ShapeDtypeStruct((3,), jnp.float32))),
         "eval": (eval_jit(evaluate), (state, x, y)),
     }
 
@@ -236,13 +260,32 @@ def check():
     """Export all that is checked in a second time; true if every byte is the same."""
     same = True
     with tempfile.TemporaryDirectory() as tmp:
-        for name, cfg in CHECKED_IN.items():
-            for path in export(cfg, Path(tmp) / name):
-                old = ARTIFACTS / path.name
-                if not old.exists() or old.read_bytes() != path.read_bytes():
-                    print(f"{path.name}: differs from the one checked in", file=sys.stderr)
-                    same = False
+        for path in export_all(Path(tmp)):
+            old = ARTIFACTS / path.name
+            if not old.exists() or old.read_bytes() != path.read_bytes():
+                print(f"{path.name}: differs from the one checked in", file=sys.stderr)
+                same = False
+    known = {cfg.name for cfg in CHECKED_IN}
+    for path in sorted(ARTIFACTS.iterdir()):
+        if path.name.split(".")[0] not in known:
+            print(f"{path.name}: is of no artifact of this script", file=sys.stderr)
+            same = False
     return same
+
+
+def export_all(folder):
+    """Write all that is checked in into a folder, and tell; returns the paths."""
+    written, start = [], time.monotonic()
+    for number, cfg in enumerate(CHECKED_IN, 1):
+        before = time.monotonic()
+        paths = export(cfg, folder / cfg.name)
+        size = sum(path.stat().st_size for path in paths)
+        took = time.monotonic() - before
+        print(f"{number:2} of {len(CHECKED_IN)}  {cfg.name:24} {size:7} bytes {took:5.1f} s", flush=True)
+        written += paths
+    size = sum(path.stat().st_size for path in written)
+    print(f"{len(CHECKED_IN)} artifacts, {size} bytes, {time.monotonic() - start:.1f} s")
+    return written
 
 
 def main():
@@ -254,17 +297,17 @@ def main():
     p.add_argument("--size", type=int, default=32, help="height and width of the images")
     p.add_argument("--batch", type=int, default=64, help="images per device")
     p.add_argument("--devices", type=int, default=1, choices=range(1, MAX_DEVICES + 1), metavar="N")
-    p.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    p.add_argument("--dtype", default="float32", choices=["float32", BF16])
     a = p.parse_args()
     if a.check:
-        sys.exit(0 if check() else 1)
-    if a.out:
-        todo = {a.out: Config(a.model, a.classes, a.size, a.batch, a.devices, a.dtype)}
-    else:
-        todo = {ARTIFACTS / name: cfg for name, cfg in CHECKED_IN.items()}
-    for out, cfg in todo.items():
-        for path in export(cfg, out):
+        same = check()
+        print("all the same" if same else "not the same")
+        sys.exit(0 if same else 1)
+    elif a.out:
+        for path in export(Config(a.model, a.classes, a.size, a.batch, a.devices, a.dtype), a.out):
             print(f"{path.name}: {path.stat().st_size} bytes")
+    else:
+        export_all(ARTIFACTS)
 
 
 if __name__ == "__main__":

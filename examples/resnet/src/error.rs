@@ -44,6 +44,23 @@ pub enum Error {
         /// Buffers of the state.
         got: usize,
     },
+    /// The program is for another number of devices.
+    #[error(
+        "the program {artifact} is for {wanted} device(s), and the job has {present} ({platform}; {local} of this \
+         process): {}", devices_advice(platform, *wanted, *present)
+    )]
+    Devices {
+        /// The artifact's name.
+        artifact: String,
+        /// Of the program.
+        wanted: usize,
+        /// Of all processes of the job.
+        present: usize,
+        /// Of this process.
+        local: usize,
+        /// As the plugin calls it.
+        platform: String,
+    },
     /// A batch that the program cannot take.
     #[error("bad batch: {0}")]
     Batch(String),
@@ -82,4 +99,35 @@ pub enum Error {
     /// The report could not be written.
     #[error("cannot write the report")]
     Output(#[from] io::Error),
+}
+
+fn devices_advice(platform: &str, wanted: usize, present: usize) -> String {
+    let other = format!("take an artifact for {present} device(s), or export one with --devices {present}");
+    match platform {
+        "cpu" => format!(
+            "the CPU plugin makes {wanted} of one machine with the option cpu_device_count={wanted}, and cannot join \
+             machines; or {other}"
+        ),
+        _ if present < wanted => {
+            format!("{other}; if the slice has more hosts, start the same command on each of them")
+        }
+        _ => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_number_of_devices_comes_with_advice() {
+        let message = |platform: &str, wanted, present| {
+            let (artifact, platform) = ("resnet8-x8".into(), platform.into());
+            Error::Devices { artifact, wanted, present, local: present, platform }.to_string()
+        };
+        assert!(message("cpu", 8, 1).contains("cpu_device_count=8"));
+        assert!(message("tpu", 8, 1).contains("on each of them"));
+        let fewer = message("tpu", 1, 8);
+        assert!(fewer.contains("--devices 8") && !fewer.contains("on each of them"), "{fewer}");
+    }
 }

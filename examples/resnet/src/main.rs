@@ -6,7 +6,7 @@ use resnet::checkpoint::{Checkpoints, Saver};
 use resnet::data::{self, Data, Sets, Split};
 use resnet::model::Model;
 use resnet::progress::Task;
-use resnet::schedule::Schedule;
+use resnet::schedule::{Decay, Schedule};
 use resnet::shards::{self, Counts, Shards};
 use resnet::train::{self, Options, Start};
 use resnet::{Error, Result, plugin, synthetic};
@@ -25,7 +25,7 @@ struct Args {
     /// Path of a PJRT plugin (a shared library)
     #[arg(long, value_name = "PATH")]
     plugin: Option<PathBuf>,
-    /// Exported network: resnet8, resnet8x8 (on 8 devices), resnet18, or a path without its endings
+    /// Exported network: resnet8, resnet8-x8 (on 8 devices), resnet50-224-bf16-x8 and so on, or a path without its endings
     #[arg(long, value_name = "NAME|PATH", default_value = "resnet8")]
     artifact: String,
     /// Training shards, as gs://bucket/train-{000000..000009}.tar; without it, synthetic images
@@ -68,10 +68,10 @@ struct Args {
     /// Go on from the newest checkpoint, or start if there is none
     #[arg(long, requires = "checkpoint")]
     resume: bool,
-    /// Compile for a TPU topology, for example v3:2x2, say how large the code is, and stop; needs libtpu
-    /// but no TPU
-    #[arg(long, value_name = "TOPOLOGY")]
-    compile_only: Option<String>,
+    /// Compile for TPU topologies, for example v3:2x2,v4:2x2x1, say how large the code is, and stop; needs libtpu but no
+    /// TPU
+    #[arg(long, value_name = "TOPOLOGY,...", value_delimiter = ',')]
+    compile_only: Vec<String>,
     /// Where the synthetic shards are put and indexes are kept; the user's cache directory unless set
     #[arg(long, value_name = "PATH")]
     work_dir: Option<PathBuf>,
@@ -79,10 +79,7 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let done = match &args.compile_only {
-        Some(topology) => compile_only(&args, topology),
-        None => train(&args),
-    };
+    let done = if args.compile_only.is_empty() { train(&args) } else { compile_only(&args) };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
@@ -120,7 +117,7 @@ fn train(args: &Args) -> Result<()> {
         epochs: args.epochs,
         steps: args.steps,
         log_steps: args.log_steps,
-        schedule: Schedule { peak: args.lr, warmup: args.warmup },
+        schedule: Schedule { peak: args.lr, warmup: args.warmup, decay: Decay::Cosine },
     };
     let sets = open(args, &artifact)?;
     let place = args.checkpoint.as_ref();
@@ -177,7 +174,7 @@ fn open(args: &Args, artifact: &Artifact) -> Result<Sets> {
     Ok(Sets { train, validation })
 }
 
-fn compile_only(args: &Args, topology: &str) -> Result<()> {
+fn compile_only(args: &Args) -> Result<()> {
     let artifact = Artifact::open(&args.artifact)?;
     let found = plugin::find_compiler(args.plugin.as_deref())?;
     if !plugin::tpu_present("/dev".as_ref()) && std::env::var_os("TPU_SKIP_MDS_QUERY").is_none() {
@@ -187,16 +184,18 @@ fn compile_only(args: &Args, topology: &str) -> Result<()> {
     }
     let plugin = found.load()?;
     let options = artifact.manifest.compile_options();
-    for (name, code) in [("step", &artifact.step), ("eval", &artifact.eval)] {
-        let start = Instant::now();
-        let bytes = plugin.compile_for(topology, code, &options)?;
-        writeln!(
-            std::io::stdout(),
-            "{} of {} for {topology}: {bytes} bytes of code, compiled in {:.1} s",
-            name,
-            artifact.name,
-            start.elapsed().as_secs_f64(),
-        )?;
+    for topology in &args.compile_only {
+        for (name, code) in [("step", &artifact.step), ("eval", &artifact.eval)] {
+            let start = Instant::now();
+            let bytes = plugin.compile_for(topology, code, &options)?;
+            writeln!(
+                std::io::stdout(),
+                "{} of {} for {topology}: {bytes} bytes of code, compiled in {:.1} s",
+                name,
+                artifact.name,
+                start.elapsed().as_secs_f64(),
+            )?;
+        }
     }
     Ok(())
 }

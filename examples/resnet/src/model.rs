@@ -6,18 +6,38 @@ use crate::error::{Error, Result};
 use crate::pjrt::{Buffer, Client, CompileOptions, Executable};
 use shardstream::State;
 
+/// What a step is taken with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hyper {
+    /// The learning rate.
+    pub rate: f32,
+    /// What is added to the gradient of each weight, as a multiple of the weight; biases and batch norm have none.
+    pub weight_decay: f32,
+    /// The share of the target that is spread evenly over the classes, 0 to 1.
+    pub label_smoothing: f32,
+}
+
+impl Default for Hyper {
+    fn default() -> Self {
+        Self { rate: 0.1, weight_decay: 5e-4, label_smoothing: 0.0 }
+    }
+}
+
 /// The compiled programs and the state of a training.
+///
+/// In a job of several processes each has the model on its own devices, takes its own part of each batch, and must step
+/// when the others do. Weights, loss and counts are the same in all: they are of the batch of the whole job.
 #[derive(Debug)]
 pub struct Model {
     client: Client,
     manifest: Manifest,
     step: Executable,
     eval: Executable,
-    /// One list per device.
+    /// One list per device of this process.
     state: Vec<Vec<Buffer>>,
 }
 
-/// A batch on the devices, split among them.
+/// A batch on the devices of this process, split among them.
 #[derive(Debug)]
 pub struct DeviceBatch {
     images: Vec<Buffer>,
@@ -37,29 +57,47 @@ pub struct StepResult {
 }
 
 impl StepResult {
-    /// Waits for the step; the loss, and how many samples were right before the update.
+    /// Waits for the step; the loss, and how many samples were right before the update, both over all devices of the job.
     pub fn read(&self) -> Result<(f32, u64)> {
         Ok((self.loss.scalar()?, count(&self.correct)?))
     }
 }
 
-/// Copies batches to the devices; for the feeder thread.
+/// How well the network does on a batch, still on the device.
+#[derive(Debug)]
+pub struct EvalResult {
+    correct: Buffer,
+    valid: Buffer,
+}
+
+impl EvalResult {
+    /// Waits for the evaluation; how many samples are right, and how many there are without padding, both over all
+    /// devices of the job.
+    pub fn read(&self) -> Result<(u64, u64)> {
+        Ok((count(&self.correct)?, count(&self.valid)?))
+    }
+}
+
+/// Copies batches to the devices of this process; for the feeder thread.
 #[derive(Debug, Clone)]
 pub struct Uploader {
     client: Client,
     manifest: Manifest,
+    devices: usize,
 }
 
 impl Uploader {
-    /// Checks a batch and starts its way to the devices.
+    /// Checks a batch and starts its way to the devices. The images are not copied on the host: their memory is kept
+    /// until the last device has its part.
     pub fn upload(&self, batch: &HostBatch) -> Result<DeviceBatch> {
         let m = &self.manifest;
-        check(batch, m)?;
-        let mut images = Vec::with_capacity(m.devices);
-        let mut labels = Vec::with_capacity(m.devices);
-        let parts = batch.images.chunks_exact(m.batch * m.image_bytes());
-        for (device, (i, l)) in parts.zip(batch.labels.chunks_exact(m.batch)).enumerate() {
-            images.push(self.client.upload(i, &m.image_dims(), device)?);
+        check(batch, m, self.devices)?;
+        let mut images = Vec::with_capacity(self.devices);
+        let mut labels = Vec::with_capacity(self.devices);
+        let bytes = m.batch * m.image_bytes();
+        for (device, l) in batch.labels.chunks_exact(m.batch).enumerate() {
+            let part = batch.images.slice(device * bytes..(device + 1) * bytes);
+            images.push(self.client.upload_bytes(part, &m.image_dims(), device)?);
             labels.push(self.client.upload(l, &m.label_dims(), device)?);
         }
         Ok(DeviceBatch { images, labels, valid: batch.valid, state: batch.state.clone() })
@@ -67,8 +105,8 @@ impl Uploader {
 }
 
 /// A device would not notice any of this: it would just learn from wrong numbers.
-fn check(batch: &HostBatch, m: &Manifest) -> Result<()> {
-    let n = m.global_batch();
+fn check(batch: &HostBatch, m: &Manifest, devices: usize) -> Result<()> {
+    let n = m.local_batch(devices);
     if batch.labels.len() != n || batch.images.len() != n * m.image_bytes() {
         return Err(Error::Batch(format!(
             "{} bytes of images and {} labels, needed are {} and {n}",
@@ -92,19 +130,33 @@ fn check(batch: &HostBatch, m: &Manifest) -> Result<()> {
 }
 
 impl Model {
-    /// Compiles the programs and draws the first state from a seed.
+    /// Compiles the programs for all devices of the job, and draws the first state from a seed.
     pub fn new(client: &Client, artifact: &Artifact, seed: i32) -> Result<Self> {
         let manifest = artifact.manifest.clone();
+        if client.devices() != manifest.devices {
+            return Err(Error::Devices {
+                artifact: artifact.name.clone(),
+                wanted: manifest.devices,
+                present: client.devices(),
+                local: client.local_devices(),
+                platform: client.platform()?,
+            });
+        }
         let spread = manifest.compile_options();
         // Each device draws for itself: the same seed, so the same state.
-        let alone = CompileOptions { replicas: manifest.devices, partitions: 1 };
-        let init = client.compile(&artifact.init, manifest.init_signature(), &alone)?;
+        let alone = CompileOptions { replicas: client.local_devices(), partitions: 1 };
+        let init = client.compile_local(&artifact.init, manifest.init_signature(), &alone)?;
         let step = client.compile(&artifact.step, manifest.step_signature(), &spread)?;
         let eval = client.compile(&artifact.eval, manifest.eval_signature(), &spread)?;
-        let seeds = on_each(client, manifest.devices, seed)?;
+        let seeds = on_each(client, &[seed], &[])?;
         let inputs: Vec<_> = seeds.iter().map(|s| vec![s]).collect();
         let state = init.run(seeds.iter().map(|_| vec![]).collect(), &inputs)?;
         Ok(Self { client: client.clone(), manifest, step, eval, state })
+    }
+
+    /// The number of devices of this process, which take its part of each batch.
+    pub fn local_devices(&self) -> usize {
+        self.step.local_devices()
     }
 
     /// What the network was exported for.
@@ -114,40 +166,39 @@ impl Model {
 
     /// What copies batches to the devices of this model.
     pub fn uploader(&self) -> Uploader {
-        Uploader { client: self.client.clone(), manifest: self.manifest.clone() }
+        let devices = self.local_devices();
+        Uploader { client: self.client.clone(), manifest: self.manifest.clone(), devices }
     }
 
     /// Starts one step of training. After an error the state is lost, and every further step fails.
-    pub fn step(&mut self, batch: &DeviceBatch, rate: f32) -> Result<StepResult> {
-        let rates = on_each(&self.client, self.manifest.devices, rate)?;
-        let images = batch.images.iter().zip(&batch.labels).zip(&rates);
-        let inputs: Vec<_> = images.map(|((i, l), r)| vec![i, l, r]).collect();
+    pub fn step(&mut self, batch: &DeviceBatch, hyper: Hyper) -> Result<StepResult> {
+        // In the order of the program's argument.
+        let hyper = [hyper.rate, hyper.weight_decay, hyper.label_smoothing];
+        let hyper = on_each(&self.client, &hyper, &[3])?;
+        let images = batch.images.iter().zip(&batch.labels).zip(&hyper);
+        let inputs: Vec<_> = images.map(|((i, l), h)| vec![i, l, h]).collect();
         let mut results = self.step.run(std::mem::take(&mut self.state), &inputs)?;
-        // Loss and count are the last two, and equal on all devices.
-        let mut last = None;
-        for list in &mut results {
-            last = list.pop().zip(list.pop());
-        }
+        let last = last_two(&mut results);
         self.state = results;
-        let (correct, loss) = last.ok_or_else(|| Error::Batch("the step gave no loss".into()))?;
+        let (loss, correct) = last.ok_or_else(|| Error::Batch("the step gave no loss".into()))?;
         Ok(StepResult { loss, correct })
     }
 
-    /// Starts to count the samples of a batch that the network gets right; see [`count`].
-    pub fn evaluate(&self, batch: &DeviceBatch) -> Result<Buffer> {
+    /// Starts to count the samples of a batch, and those that the network gets right.
+    pub fn evaluate(&self, batch: &DeviceBatch) -> Result<EvalResult> {
         let inputs: Vec<_> = batch.images.iter().zip(&batch.labels).map(|(i, l)| vec![i, l]).collect();
-        let mut results = self.eval.read(&self.state, &inputs)?;
-        let first = results.first_mut().and_then(Vec::pop);
-        first.ok_or_else(|| Error::Batch("the evaluation gave no count".into()))
+        let last = last_two(&mut self.eval.read(&self.state, &inputs)?);
+        let (correct, valid) = last.ok_or_else(|| Error::Batch("the evaluation gave no count".into()))?;
+        Ok(EvalResult { correct, valid })
     }
 
-    /// Copies the state of one device to the host, in the order of the manifest.
+    /// Copies the state of one device of this process to the host, in the order of the manifest. All have the same.
     pub fn state(&self, device: usize) -> Result<Vec<Vec<f32>>> {
         let buffers = self.state.get(device).map_or(&[][..], Vec::as_slice);
         Ok(buffers.iter().map(Buffer::to_host).collect::<crate::pjrt::Result<_>>()?)
     }
 
-    /// Puts a state on all devices, one list of values for each buffer of the manifest: bit for bit the one that
+    /// Puts a state on all devices of this process, one list of values for each buffer of the manifest: bit for bit the one that
     /// [`state`](Self::state) gave. After an error the model is as it was.
     pub fn restore(&mut self, state: &[Vec<f32>]) -> Result<()> {
         let buffers = &self.manifest.state;
@@ -158,19 +209,26 @@ impl Model {
             let uploads = state.iter().zip(buffers).map(|(v, b)| self.client.upload(v, &b.shape, device));
             uploads.collect::<crate::pjrt::Result<Vec<_>>>()
         };
-        self.state = (0..self.manifest.devices).map(on).collect::<crate::pjrt::Result<_>>()?;
+        self.state = (0..self.local_devices()).map(on).collect::<crate::pjrt::Result<_>>()?;
         Ok(())
     }
 }
 
 /// Waits for a count of samples.
-pub fn count(buffer: &Buffer) -> Result<u64> {
+fn count(buffer: &Buffer) -> Result<u64> {
     Ok(u64::try_from(buffer.scalar::<i32>()?).unwrap_or(0))
 }
 
-/// The same scalar on all devices.
-fn on_each<T: crate::pjrt::Element>(client: &Client, devices: usize, value: T) -> Result<Vec<Buffer>> {
-    Ok((0..devices).map(|d| client.upload(&[value], &[], d)).collect::<crate::pjrt::Result<_>>()?)
+/// Takes the last two results of each device; they are the same on all.
+fn last_two(results: &mut [Vec<Buffer>]) -> Option<(Buffer, Buffer)> {
+    let pairs = results.iter_mut().map(|list| list.pop().zip(list.pop()));
+    pairs.last().flatten().map(|(last, before)| (before, last))
+}
+
+/// The same array on all devices of this process.
+fn on_each<T: crate::pjrt::Element>(client: &Client, values: &[T], dims: &[i64]) -> Result<Vec<Buffer>> {
+    let uploads = (0..client.local_devices()).map(|device| client.upload(values, dims, device));
+    Ok(uploads.collect::<crate::pjrt::Result<_>>()?)
 }
 
 #[cfg(test)]
@@ -178,7 +236,7 @@ mod tests {
     use super::*;
 
     fn manifest() -> Manifest {
-        Artifact::open("resnet8x8").unwrap().manifest
+        Artifact::open("resnet8-x8").unwrap().manifest
     }
 
     fn batch(valid: usize) -> HostBatch {
@@ -189,8 +247,17 @@ mod tests {
     #[test]
     fn good_batches_pass() {
         for valid in [0, 1, 63, 64] {
-            check(&batch(valid), &manifest()).unwrap();
+            check(&batch(valid), &manifest(), 8).unwrap();
         }
+    }
+
+    #[test]
+    fn a_process_gets_the_part_of_its_devices() {
+        let mut half = batch(20);
+        assert!(matches!(check(&half, &manifest(), 4), Err(Error::Batch(_))));
+        half.images = half.images.slice(..32 * 32 * 32 * 3);
+        half.labels.truncate(32);
+        check(&half, &manifest(), 4).unwrap();
     }
 
     #[test]
@@ -206,7 +273,7 @@ mod tests {
         for (i, damage) in breaks.iter().enumerate() {
             let mut b = batch(60);
             damage(&mut b);
-            assert!(matches!(check(&b, &manifest()), Err(Error::Batch(_))), "{i}");
+            assert!(matches!(check(&b, &manifest(), 8), Err(Error::Batch(_))), "{i}");
         }
     }
 }

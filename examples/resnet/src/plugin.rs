@@ -1,6 +1,6 @@
 //! Finding the PJRT plugin of this machine.
 
-use crate::pjrt::{self, Plugin};
+use crate::pjrt::{self, Plugin, PluginOption};
 use crate::wheel::{self, Wheel};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -71,9 +71,9 @@ impl Found {
     }
 
     /// Options to open its devices with: the CPU plugin can divide the machine into any number of them.
-    pub fn client_options(&self, devices: usize) -> Vec<(&'static str, i64)> {
+    pub fn client_options(&self, devices: usize) -> Vec<PluginOption> {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-        if name.contains("cpu") { vec![("cpu_device_count", devices as i64)] } else { vec![] }
+        if name.contains("cpu") { vec![("cpu_device_count", devices as i64).into()] } else { vec![] }
     }
 }
 
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn only_the_cpu_plugin_is_told_how_many_devices() {
         let options = |path: &str| Found { path: path.into(), how: "" }.client_options(8);
-        assert_eq!(options("x/xla_cpu_pjrt.so"), [("cpu_device_count", 8)]);
+        assert_eq!(options("x/xla_cpu_pjrt.so"), [("cpu_device_count", 8).into()]);
         assert!(options("cpu/libtpu.so").is_empty());
     }
 }

@@ -6,7 +6,7 @@ use common::{client, model, options};
 use resnet::Error;
 use resnet::artifact::Artifact;
 use resnet::data::{DataError, HostBatch, HostBatches, Source, Split};
-use resnet::model::{Model, count};
+use resnet::model::{Hyper, Model};
 use resnet::pjrt::{self, CompileOptions, Plugin, Signature, Spec};
 use resnet::plugin;
 use resnet::report::Summary;
@@ -45,7 +45,7 @@ fn forty_steps_learn_four_batches() {
     let batches: Vec<_> = some(Split::Train, 4).iter().map(|b| upload.upload(b).unwrap()).collect();
     let mut losses = Vec::new();
     for i in 0..40 {
-        let result = model.step(&batches[i % 4], 0.1).unwrap();
+        let result = model.step(&batches[i % 4], Hyper::default()).unwrap();
         losses.push(result.read().unwrap().0);
     }
     let mean = |l: &[f32]| l.iter().sum::<f32>() / l.len() as f32;
@@ -76,11 +76,12 @@ fn the_same_seed_gives_the_same_network_and_another_one_another() {
 #[test]
 fn eight_devices_agree_with_each_other_and_with_one() {
     let (Some(eight), Some(one)) = (client(8), client(1)) else { return };
-    let mut spread = model(&eight, "resnet8x8");
+    let mut spread = model(&eight, "resnet8-x8");
     let mut alone = model(&one, "resnet8");
+    let hyper = Hyper { rate: 0.05, ..Hyper::default() };
     for batch in some(Split::Train, 3) {
-        let result = spread.step(&spread.uploader().upload(&batch).unwrap(), 0.05).unwrap();
-        let expected = alone.step(&alone.uploader().upload(&batch).unwrap(), 0.05).unwrap();
+        let result = spread.step(&spread.uploader().upload(&batch).unwrap(), hyper).unwrap();
+        let expected = alone.step(&alone.uploader().upload(&batch).unwrap(), hyper).unwrap();
         let (loss, correct) = result.read().unwrap();
         let (expected_loss, expected_correct) = expected.read().unwrap();
         assert!((loss - expected_loss).abs() < 1e-2, "{loss} {expected_loss}");
@@ -97,7 +98,11 @@ fn padding_is_never_counted() {
     let Some(client) = client(1) else { return };
     let model = model(&client, "resnet8");
     let upload = model.uploader();
-    let correct = |b: &HostBatch| count(&model.evaluate(&upload.upload(b).unwrap()).unwrap()).unwrap();
+    let correct = |b: &HostBatch| {
+        let (correct, valid) = model.evaluate(&upload.upload(b).unwrap()).unwrap().read().unwrap();
+        assert_eq!(valid, b.valid as u64);
+        correct
+    };
     let whole = &some(Split::Validation, 1)[0];
     let head = |n: usize| {
         let mut b = whole.clone();
@@ -215,9 +220,9 @@ fn a_lost_state_stays_an_error() {
     let there = model(&other, "resnet8");
     let batch = &some(Split::Train, 1)[0];
     let foreign = there.uploader().upload(batch).unwrap();
-    assert!(matches!(here.step(&foreign, 0.1), Err(Error::Pjrt(pjrt::Error::Mismatch { .. }))));
+    assert!(matches!(here.step(&foreign, Hyper::default()), Err(Error::Pjrt(pjrt::Error::Mismatch { .. }))));
     let own = here.uploader().upload(batch).unwrap();
-    assert!(matches!(here.step(&own, 0.1), Err(Error::Pjrt(pjrt::Error::Mismatch { .. }))));
+    assert!(matches!(here.step(&own, Hyper::default()), Err(Error::Pjrt(pjrt::Error::Mismatch { .. }))));
 }
 
 #[test]

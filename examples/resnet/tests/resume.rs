@@ -170,7 +170,7 @@ fn a_checkpoint_that_cannot_be_written_ends_the_training() {
 #[test]
 fn a_state_is_restored_on_all_devices_bit_for_bit() {
     let Some(client) = client(8) else { return };
-    let mut model = model(&client, "resnet8x8");
+    let mut model = model(&client, "resnet8-x8");
     let mut state = model.state(0).unwrap();
     let odd = [f32::NAN, -0.0, f32::INFINITY, f32::MIN_POSITIVE / 2.0, f32::from_bits(0x7fc0_1234)];
     for (at, buffer) in state.iter_mut().enumerate() {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::report::{Progress, Running, Tally};
-use crate::schedule::Schedule;
+use crate::schedule::{Decay, Schedule};
 use shardstream::State;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,12 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 fn options() -> Options {
-    Options { epochs: 3, steps: 0, log_steps: 2, schedule: Schedule { peak: 0.2, warmup: 30 } }
+    Options {
+        epochs: 3,
+        steps: 0,
+        log_steps: 2,
+        schedule: Schedule { peak: 0.2, warmup: 30, decay: Decay::Cosine },
+    }
 }
 
 /// Checkpoints of a network of two small buffers.
@@ -174,7 +179,7 @@ fn another_training_is_refused_by_what_differs() {
 #[test]
 fn another_schedule_is_told_and_taken() {
     let (_dir, mut place) = written(&[3]);
-    let schedule = Schedule { peak: 0.1, warmup: 30 };
+    let schedule = Schedule { peak: 0.1, warmup: 30, decay: Decay::Cosine };
     place.inputs = Inputs::new(&Options { epochs: 4, schedule, ..options() });
     let (begun, log) = begin(&place, true);
     assert!(begun.unwrap().is_some());

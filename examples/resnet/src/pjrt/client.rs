@@ -1,15 +1,17 @@
 //! The devices of a plugin.
 
 use super::abi::{given, program, slice, text};
-use super::buffer::{Buffer, Element, Handle, Spec};
 use super::error::{Error, Result};
-use super::event::Event;
 use super::executable::{Executable, Signature};
-use super::{CompileOptions, Plugin, sys};
+use super::{CompileOptions, Plugin, PluginOption, sys};
+use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// The devices that a plugin drives. Clones share them; the last one closes them.
+///
+/// Where a job has several processes, as on a TPU slice of several hosts, each of them sees the devices of all, and puts
+/// data on its own: the *local* ones. Both are numbered from 0, in the order of their ids.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
 
@@ -17,8 +19,20 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     plugin: Plugin,
     client: NonNull<sys::PJRT_Client>,
-    /// Those of this process, owned by the client.
-    devices: Vec<*mut sys::PJRT_Device>,
+    /// Of the whole job.
+    devices: Vec<Device>,
+    /// Those of this process.
+    local: Vec<Device>,
+}
+
+/// A device, owned by the client.
+#[derive(Debug, Clone, Copy)]
+struct Device {
+    device: *mut sys::PJRT_Device,
+    /// By which compile options name it.
+    id: i64,
+    /// That drives it.
+    process: i32,
 }
 
 // SAFETY: clients and devices may be used from any thread at once (the API's contract); the pointers are
@@ -36,30 +50,35 @@ impl Drop for Inner {
 }
 
 impl Client {
-    pub(super) fn create(plugin: Plugin, options: &[(&str, i64)]) -> Result<Self> {
-        let options: Vec<_> = options.iter().map(|(name, value)| named_int(name, *value)).collect();
+    pub(super) fn create(plugin: Plugin, options: &[PluginOption]) -> Result<Self> {
+        // Of two with one name the last counts.
+        let last = |(at, option): &(usize, &PluginOption)| {
+            options[at + 1..].iter().all(|later| later.name != option.name)
+        };
+        let options: Vec<_> = options.iter().enumerate().filter(last).map(|(_, o)| o.to_raw()).collect();
         let mut args =
             args!(PJRT_Client_Create_Args { create_options: options.as_ptr(), num_options: options.len() });
         // SAFETY: the options and their names live during the call, which copies them.
         unsafe { call!(plugin, PJRT_Client_Create, args) }?;
         // Owned from here on, so that an error below closes it.
         let client = given(args.client, "PJRT_Client_Create")?;
-        let mut inner = Inner { plugin, client, devices: vec![] };
-        let mut args = args!(PJRT_Client_AddressableDevices_Args { client: client.as_ptr() });
-        // SAFETY: the client is alive; the array belongs to it and is copied at once.
-        inner.devices = unsafe {
-            call!(plugin, PJRT_Client_AddressableDevices, args)?;
-            slice(args.addressable_devices, args.num_addressable_devices).to_vec()
-        };
-        if inner.devices.iter().any(|d| d.is_null()) {
-            return Err(Error::Nothing { call: "PJRT_Client_AddressableDevices" });
+        let mut inner = Inner { plugin, client, devices: vec![], local: vec![] };
+        let mut local = args!(PJRT_Client_AddressableDevices_Args { client: client.as_ptr() });
+        let mut all = args!(PJRT_Client_Devices_Args { client: client.as_ptr() });
+        // SAFETY: the client is alive; the arrays belong to it and are read at once.
+        unsafe {
+            call!(plugin, PJRT_Client_AddressableDevices, local)?;
+            let local = slice(local.addressable_devices, local.num_addressable_devices);
+            inner.local = by_id(plugin, local, "PJRT_Client_AddressableDevices")?;
+            call!(plugin, PJRT_Client_Devices, all)?;
+            inner.devices = by_id(plugin, slice(all.devices, all.num_devices), "PJRT_Client_Devices")?;
         }
         Ok(Self(Arc::new(inner)))
     }
 
     /// What the plugin calls its kind of device: "cpu", "tpu", "cuda" …
     pub fn platform(&self) -> Result<String> {
-        let mut args = args!(PJRT_Client_PlatformName_Args { client: self.0.client.as_ptr() });
+        let mut args = args!(PJRT_Client_PlatformName_Args { client: self.as_ptr() });
         // SAFETY: the client is alive, and so is its name.
         unsafe {
             call!(self.0.plugin, PJRT_Client_PlatformName, args)?;
@@ -67,27 +86,66 @@ impl Client {
         }
     }
 
-    /// The number of devices of this process.
+    /// The number of devices of the whole job.
     pub fn devices(&self) -> usize {
         self.0.devices.len()
     }
 
-    /// Compiles StableHLO (text, bytecode or portable artifact) for the first
-    /// [`devices()`](CompileOptions::devices) devices. Device `i` of the executable is device `i` of the
-    /// client.
+    /// The number of devices of this process.
+    pub fn local_devices(&self) -> usize {
+        self.0.local.len()
+    }
+
+    /// The number of processes that have devices.
+    pub fn processes(&self) -> usize {
+        self.0.devices.iter().map(|d| d.process).collect::<BTreeSet<_>>().len()
+    }
+
+    /// Which of the job's processes this is; 0 if there is but one.
+    pub fn process_index(&self) -> Result<usize> {
+        let mut args = args!(PJRT_Client_ProcessIndex_Args { client: self.as_ptr() });
+        // SAFETY: the client is alive.
+        unsafe { call!(self.0.plugin, PJRT_Client_ProcessIndex, args) }?;
+        Ok(usize::try_from(args.process_index).unwrap_or(0))
+    }
+
+    /// Compiles StableHLO (text, bytecode or portable artifact) for the first [`devices()`](CompileOptions::devices)
+    /// devices of the job; each of its processes must do so, and run the result at the same time. The executable runs
+    /// here on those of them that are of this process: its device `i` is local device `i` of the client.
     ///
     /// The C API cannot be asked for a program's parameters, so `signature` says them.
     pub fn compile(&self, code: &[u8], signature: Signature, options: &CompileOptions) -> Result<Executable> {
+        self.compile_on(&self.0.devices, code, signature, options)
+    }
+
+    /// As [`compile`](Self::compile), for the first devices of this process alone.
+    pub fn compile_local(
+        &self,
+        code: &[u8],
+        signature: Signature,
+        options: &CompileOptions,
+    ) -> Result<Executable> {
+        self.compile_on(&self.0.local, code, signature, options)
+    }
+
+    fn compile_on(
+        &self,
+        devices: &[Device],
+        code: &[u8],
+        signature: Signature,
+        options: &CompileOptions,
+    ) -> Result<Executable> {
         let wanted = options.devices();
-        if wanted == 0 || wanted > self.devices() {
-            let have = format!("1 to {}", self.devices());
+        if wanted == 0 || wanted > devices.len() {
+            let have = format!("1 to {}", devices.len());
             return Err(Error::mismatch("number of devices of the program", have, wanted));
         }
-        let ids = self.0.devices[..wanted].iter().map(|d| self.device_id(*d)).collect::<Result<Vec<_>>>()?;
-        let encoded = options.encode(&ids);
+        let devices = &devices[..wanted];
+        let here = devices.iter().filter(|d| self.0.local.iter().any(|l| l.id == d.id)).count();
+        let encoded = options.encode(&devices.iter().map(|d| d.id).collect::<Vec<_>>());
         let mut program = program(code);
         let mut args = args!(PJRT_Client_Compile_Args {
-            client: self.0.client.as_ptr(),
+            client: self.as_ptr(),
             program: program.as_mut_ptr(),
             compile_options: encoded.as_ptr().cast(),
             compile_options_size: encoded.len(),
@@ -95,37 +153,17 @@ impl Client {
         // SAFETY: the client is alive; program, code and options live during the call.
         unsafe { call!(self.0.plugin, PJRT_Client_Compile, args) }?;
         // SAFETY: a new executable, handed over.
-        unsafe { Executable::from_raw(self.clone(), args.executable, signature, wanted) }
+        unsafe { Executable::from_raw(self.clone(), args.executable, signature, here) }
     }
 
-    /// Copies a dense array, last dimension fastest, to a device. `data` may be reused on return.
-    pub fn upload<T: Element>(&self, data: &[T], dims: &[i64], device: usize) -> Result<Buffer> {
-        let spec = Spec::of::<T>(dims);
-        if spec.elements() != Some(data.len()) {
-            return Err(Error::mismatch("values to upload", spec, data.len()));
-        }
-        let Some(&target) = self.0.devices.get(device) else {
-            return Err(Error::mismatch("device", format!("one below {}", self.devices()), device));
-        };
-        let mut args = args!(PJRT_Client_BufferFromHostBuffer_Args {
-            client: self.0.client.as_ptr(),
-            data: data.as_ptr().cast(),
-            type_: T::TYPE.to_raw(),
-            dims: dims.as_ptr(),
-            num_dims: dims.len(),
-            host_buffer_semantics:
-                sys::PJRT_HostBufferSemantics::PJRT_HostBufferSemantics_kImmutableOnlyDuringCall,
-            device: target,
-        });
-        // SAFETY: client and device are alive; `data` has as many values of this type as the dimensions
-        // say, and the plugin keeps no reference to it after the call (ImmutableOnlyDuringCall).
-        unsafe {
-            call!(self.0.plugin, PJRT_Client_BufferFromHostBuffer, args)?;
-            let done = Event::from_raw(self.0.plugin, args.done_with_host_buffer);
-            let handle = Handle::from_raw(self, args.buffer, "PJRT_Client_BufferFromHostBuffer")?;
-            done.map_or(Ok(()), Event::wait)?;
-            Ok(Buffer::new(handle, spec.into(), device))
-        }
+    pub(super) fn as_ptr(&self) -> *mut sys::PJRT_Client {
+        self.0.client.as_ptr()
+    }
+
+    /// A device of this process.
+    pub(super) fn local_device(&self, device: usize) -> Result<*mut sys::PJRT_Device> {
+        let found = self.0.local.get(device).map(|d| d.device);
+        found.ok_or_else(|| Error::mismatch("device", format!("one below {}", self.local_devices()), device))
     }
 
     pub(super) fn plugin(&self) -> Plugin {
@@ -135,31 +173,34 @@ impl Client {
     pub(super) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
+}
 
-    /// The id of a device of this client, by which compile options name it.
-    fn device_id(&self, device: *mut sys::PJRT_Device) -> Result<i64> {
+/// Devices in the order of their ids.
+///
+/// # Safety
+///
+/// They are null or live devices of a client of this plugin.
+unsafe fn by_id(
+    plugin: Plugin,
+    devices: &[*mut sys::PJRT_Device],
+    call: &'static str,
+) -> Result<Vec<Device>> {
+    let describe = |device: &*mut sys::PJRT_Device| {
+        let device = given(*device, call)?.as_ptr();
         let mut of = args!(PJRT_Device_GetDescription_Args { device: device });
         // SAFETY: devices and their descriptions live as long as the client.
         unsafe {
-            call!(self.0.plugin, PJRT_Device_GetDescription, of)?;
-            let description = given(of.device_description, "PJRT_Device_GetDescription")?;
-            let mut id = args!(PJRT_DeviceDescription_Id_Args { device_description: description.as_ptr() });
-            call!(self.0.plugin, PJRT_DeviceDescription_Id, id)?;
-            Ok(id.id.into())
+            call!(plugin, PJRT_Device_GetDescription, of)?;
+            let description = given(of.device_description, "PJRT_Device_GetDescription")?.as_ptr();
+            let mut id = args!(PJRT_DeviceDescription_Id_Args { device_description: description });
+            call!(plugin, PJRT_DeviceDescription_Id, id)?;
+            let mut process =
+                args!(PJRT_DeviceDescription_ProcessIndex_Args { device_description: description });
+            call!(plugin, PJRT_DeviceDescription_ProcessIndex, process)?;
+            Ok(Device { device, id: id.id.into(), process: process.process_index })
         }
-    }
-}
-
-/// An integer option; `name` must outlive every use of the result.
-fn named_int(name: &str, value: i64) -> sys::PJRT_NamedValue {
-    let mut option = *args!(PJRT_NamedValue {
-        name: name.as_ptr().cast(),
-        name_size: name.len(),
-        type_: sys::PJRT_NamedValue_Type::PJRT_NamedValue_kInt64,
-        value_size: 1,
-    });
-    option.__bindgen_anon_1.int64_value = value;
-    // These stand in an array, whose stride is the size without padding.
-    option.struct_size = size_of::<sys::PJRT_NamedValue>();
-    option
+    };
+    let mut described = devices.iter().map(describe).collect::<Result<Vec<_>>>()?;
+    described.sort_by_key(|d| d.id);
+    Ok(described)
 }

@@ -2,12 +2,20 @@
 
 use super::error::Result;
 use super::{Plugin, sys};
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 /// An event of the plugin; destroyed when dropped.
 pub(super) struct Event {
     plugin: Plugin,
     event: NonNull<sys::PJRT_Event>,
+}
+
+/// What waits for an event.
+struct Kept<T> {
+    plugin: Plugin,
+    value: T,
 }
 
 impl Event {
@@ -25,6 +33,49 @@ impl Event {
         let mut args = args!(PJRT_Event_Await_Args { event: self.event.as_ptr() });
         // SAFETY: the event is alive until `self` is dropped.
         unsafe { call!(self.plugin, PJRT_Event_Await, args) }
+    }
+
+    /// Keeps a value until the event has happened, also if what it stands for fails, and drops it then: on a thread of
+    /// the plugin, or at once if it has happened already.
+    pub(super) fn keep<T: Send + 'static>(self, value: T) -> Result<()> {
+        let kept = Box::into_raw(Box::new(Kept { plugin: self.plugin, value }));
+        let mut args = args!(PJRT_Event_OnReady_Args {
+            event: self.event.as_ptr(),
+            callback: Some(let_go::<T>),
+            user_arg: kept.cast(),
+        });
+        // SAFETY: the event is alive during the call, after which it may be destroyed; the callback is made for this
+        // argument, which it owns, and is called once.
+        let Err(error) = (unsafe { call!(self.plugin, PJRT_Event_OnReady, args) }) else { return Ok(()) };
+        // SAFETY: the plugin has refused, and calls nothing: the box is still ours.
+        let kept = unsafe { Box::from_raw(kept) };
+        if self.wait().is_err() {
+            // It may be needed still: better lost than used twice.
+            std::mem::forget(kept);
+        }
+        Err(error)
+    }
+}
+
+/// Drops what was [kept](Event::keep).
+///
+/// # Safety
+///
+/// `kept` is a `Box<Kept<T>>`, and `error` null or an error of its plugin; both are handed over.
+unsafe extern "C" fn let_go<T>(error: *mut sys::PJRT_Error, kept: *mut c_void) {
+    let drop_all = || {
+        // SAFETY: the caller's promise.
+        let kept = unsafe { Box::from_raw(kept.cast::<Kept<T>>()) };
+        if let Some(error) = NonNull::new(error) {
+            // Who reads the array is told; here it is only freed.
+            // SAFETY: the caller's promise.
+            drop(unsafe { kept.plugin.take_error("PJRT_Event_OnReady", error) });
+        }
+        drop(kept.value);
+    };
+    // The caller is C++, through which no panic may pass.
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(drop_all)) {
+        std::mem::forget(panic);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Programs that are ready to run.
 
-use super::abi::given;
+use super::abi::{given, slice};
 use super::buffer::{Buffer, Handle, Spec};
 use super::client::Client;
 use super::error::{Error, Result};
@@ -23,6 +23,7 @@ pub struct Executable {
     client: Client,
     executable: NonNull<sys::PJRT_LoadedExecutable>,
     signature: Signature,
+    /// Of this process.
     devices: usize,
     outputs: usize,
     output_specs: OnceLock<Vec<Arc<Spec>>>,
@@ -46,8 +47,8 @@ impl Executable {
     ///
     /// # Safety
     ///
-    /// `executable` is a live executable of `client`, compiled for its first `devices` devices, that
-    /// nobody else destroys.
+    /// `executable` is a live executable of `client` that nobody else destroys, compiled for devices of which the
+    /// first `devices` local ones of the client are those of this process.
     pub(super) unsafe fn from_raw(
         client: Client,
         executable: *mut sys::PJRT_LoadedExecutable,
@@ -72,7 +73,30 @@ impl Executable {
             counted?;
             loaded.outputs = outputs.num_outputs;
         }
+        loaded.check_devices()?;
         Ok(loaded)
+    }
+
+    /// Argument `i` of a run goes to the device that the plugin has at place `i`: that must be local device `i`.
+    fn check_devices(&self) -> Result<()> {
+        let mut args =
+            args!(PJRT_LoadedExecutable_AddressableDevices_Args { executable: self.executable.as_ptr() });
+        // SAFETY: the executable is alive; the array belongs to it and is read at once.
+        let places = unsafe {
+            call!(self.client.plugin(), PJRT_LoadedExecutable_AddressableDevices, args)?;
+            slice(args.addressable_devices, args.num_addressable_devices)
+        };
+        let expected = (0..self.devices).map(|d| self.client.local_device(d)).collect::<Result<Vec<_>>>()?;
+        if expected.is_empty() || places != expected {
+            let got = format!("{} of them in another order", places.len());
+            return Err(Error::mismatch("devices of the program in this process", self.devices, got));
+        }
+        Ok(())
+    }
+
+    /// The number of devices of this process that it runs on.
+    pub fn local_devices(&self) -> usize {
+        self.devices
     }
 
     /// The number of results per device.
@@ -80,7 +104,7 @@ impl Executable {
         self.outputs
     }
 
-    /// Starts the program; both arguments and the results have one list per device.
+    /// Starts the program; both arguments and the results have one list per device of this process.
     ///
     /// `state` is taken: a program that was exported with donated arguments reuses their memory, after
     /// which they no longer exist. `inputs` are never donated. The results are returned at once and may be

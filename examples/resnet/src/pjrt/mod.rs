@@ -25,15 +25,18 @@ mod client;
 mod error;
 mod event;
 mod executable;
+mod named;
 mod options;
 mod plugin;
 #[allow(missing_docs, non_camel_case_types, non_snake_case, non_upper_case_globals, dead_code, clippy::all)]
 mod sys;
 mod topology;
+mod upload;
 
 pub use buffer::{Buffer, Element, ElementType, Spec};
 pub use client::Client;
 pub use error::{Code, Error, Result};
 pub use executable::{Executable, Signature};
+pub use named::{OptionValue, ParseOptionError, PluginOption};
 pub use options::CompileOptions;
 pub use plugin::Plugin;

@@ -3,6 +3,7 @@
 use super::abi::{CStruct, Padded, text};
 use super::client::Client;
 use super::error::{Code, Error, Result};
+use super::named::PluginOption;
 use super::sys;
 use std::mem::offset_of;
 use std::path::Path;
@@ -66,9 +67,8 @@ impl Plugin {
         unsafe { ((*v).major_version, (*v).minor_version) }
     }
 
-    /// Opens the plugin's devices. Options are named integers that the plugin knows, for example
-    /// `cpu_device_count` of the CPU plugin.
-    pub fn client(&self, options: &[(&str, i64)]) -> Result<Client> {
+    /// Opens the plugin's devices. Of two options with one name the last counts.
+    pub fn client(&self, options: &[PluginOption]) -> Result<Client> {
         Client::create(*self, options)
     }
 
@@ -120,7 +120,7 @@ impl Plugin {
     /// # Safety
     ///
     /// `error` comes from this plugin and is not used afterwards.
-    unsafe fn take_error(&self, call: &'static str, error: NonNull<sys::PJRT_Error>) -> Error {
+    pub(super) unsafe fn take_error(&self, call: &'static str, error: NonNull<sys::PJRT_Error>) -> Error {
         type Void<T> = unsafe extern "C" fn(*mut T);
         let mut code = args!(PJRT_Error_GetCode_Args { error: error.as_ptr() });
         let mut message = args!(PJRT_Error_Message_Args { error: error.as_ptr() });

@@ -293,6 +293,14 @@ pub struct PJRT_Client_PlatformName_Args {
 }
 pub type PJRT_Client_PlatformName =
     ::std::option::Option<unsafe extern "C" fn(args: *mut PJRT_Client_PlatformName_Args) -> *mut PJRT_Error>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PJRT_Client_ProcessIndex_Args {
+    pub struct_size: usize,
+    pub extension_start: *mut PJRT_Extension_Base,
+    pub client: *mut PJRT_Client,
+    pub process_index: ::std::os::raw::c_int,
+}
 pub type PJRT_Client_ProcessIndex =
     ::std::option::Option<unsafe extern "C" fn(args: *mut PJRT_Client_ProcessIndex_Args) -> *mut PJRT_Error>;
 pub type PJRT_Client_PlatformVersion = ::std::option::Option<
@@ -301,6 +309,15 @@ pub type PJRT_Client_PlatformVersion = ::std::option::Option<
 pub type PJRT_Client_TopologyDescription = ::std::option::Option<
     unsafe extern "C" fn(args: *mut PJRT_Client_TopologyDescription_Args) -> *mut PJRT_Error,
 >;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PJRT_Client_Devices_Args {
+    pub struct_size: usize,
+    pub extension_start: *mut PJRT_Extension_Base,
+    pub client: *mut PJRT_Client,
+    pub devices: *const *mut PJRT_Device,
+    pub num_devices: usize,
+}
 pub type PJRT_Client_Devices =
     ::std::option::Option<unsafe extern "C" fn(args: *mut PJRT_Client_Devices_Args) -> *mut PJRT_Error>;
 #[repr(C)]
@@ -557,6 +574,14 @@ pub struct PJRT_DeviceDescription_Id_Args {
 }
 pub type PJRT_DeviceDescription_Id =
     ::std::option::Option<unsafe extern "C" fn(args: *mut PJRT_DeviceDescription_Id_Args) -> *mut PJRT_Error>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PJRT_DeviceDescription_ProcessIndex_Args {
+    pub struct_size: usize,
+    pub extension_start: *mut PJRT_Extension_Base,
+    pub device_description: *mut PJRT_DeviceDescription,
+    pub process_index: ::std::os::raw::c_int,
+}
 pub type PJRT_DeviceDescription_ProcessIndex = ::std::option::Option<
     unsafe extern "C" fn(args: *mut PJRT_DeviceDescription_ProcessIndex_Args) -> *mut PJRT_Error,
 >;
@@ -665,6 +690,15 @@ pub type PJRT_Executable_NumReplicas = ::std::option::Option<
 pub type PJRT_Executable_NumPartitions = ::std::option::Option<
     unsafe extern "C" fn(args: *mut PJRT_Executable_NumPartitions_Args) -> *mut PJRT_Error,
 >;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PJRT_LoadedExecutable_AddressableDevices_Args {
+    pub struct_size: usize,
+    pub extension_start: *mut PJRT_Extension_Base,
+    pub executable: *mut PJRT_LoadedExecutable,
+    pub addressable_devices: *const *mut PJRT_Device,
+    pub num_addressable_devices: usize,
+}
 pub type PJRT_LoadedExecutable_AddressableDevices = ::std::option::Option<
     unsafe extern "C" fn(args: *mut PJRT_LoadedExecutable_AddressableDevices_Args) -> *mut PJRT_Error,
 >;
@@ -1125,14 +1159,12 @@ pub enum PJRT_Client_CreateBuffersForAsyncHostToDevice_Args {}
 pub enum PJRT_Client_CreateUninitializedBuffer_Args {}
 pub enum PJRT_Client_CreateViewOfDeviceBuffer_Args {}
 pub enum PJRT_Client_DefaultDeviceAssignment_Args {}
-pub enum PJRT_Client_Devices_Args {}
 pub enum PJRT_Client_DmaMap_Args {}
 pub enum PJRT_Client_DmaUnmap_Args {}
 pub enum PJRT_Client_FulfillAliasBuffer_Args {}
 pub enum PJRT_Client_LookupAddressableDevice_Args {}
 pub enum PJRT_Client_LookupDevice_Args {}
 pub enum PJRT_Client_PlatformVersion_Args {}
-pub enum PJRT_Client_ProcessIndex_Args {}
 pub enum PJRT_Client_TopologyDescription_Args {}
 pub enum PJRT_Client_UpdateGlobalProcessInfo_Args {}
 pub enum PJRT_CopyToDeviceStream_AddChunk_Args {}
@@ -1143,7 +1175,6 @@ pub enum PJRT_CopyToDeviceStream_TotalBytes_Args {}
 pub enum PJRT_DeviceDescription_Attributes_Args {}
 pub enum PJRT_DeviceDescription_DebugString_Args {}
 pub enum PJRT_DeviceDescription_Kind_Args {}
-pub enum PJRT_DeviceDescription_ProcessIndex_Args {}
 pub enum PJRT_DeviceDescription_ToString_Args {}
 pub enum PJRT_Device_AddressableMemories_Args {}
 pub enum PJRT_Device_DefaultMemory_Args {}
@@ -1167,7 +1198,6 @@ pub enum PJRT_ExecuteContext_Destroy_Args {}
 pub enum PJRT_KeyValueGetCallback_Args {}
 pub enum PJRT_KeyValuePutCallback_Args {}
 pub enum PJRT_KeyValueTryGetCallback_Args {}
-pub enum PJRT_LoadedExecutable_AddressableDevices_Args {}
 pub enum PJRT_LoadedExecutable_Delete_Args {}
 pub enum PJRT_LoadedExecutable_Fingerprint_Args {}
 pub enum PJRT_LoadedExecutable_GetDeviceAssignment_Args {}

@@ -6,7 +6,7 @@ use resnet::artifact::Artifact;
 use resnet::data::{Data, Options, Sets, Split};
 use resnet::model::Model;
 use resnet::pjrt::{Client, Plugin};
-use resnet::schedule::Schedule;
+use resnet::schedule::{Decay, Schedule};
 use resnet::shards::{self, Counts, Shards};
 use resnet::{plugin, train, wheel};
 use std::io::Write;
@@ -39,7 +39,7 @@ pub fn client(devices: i64) -> Option<Client> {
     static PLUGIN: OnceLock<Plugin> = OnceLock::new();
     let path = plugin()?;
     let plugin = PLUGIN.get_or_init(|| Plugin::load(path).expect("the plugin loads"));
-    Some(plugin.client(&[("cpu_device_count", devices)]).expect("it has devices"))
+    Some(plugin.client(&[("cpu_device_count", devices).into()]).expect("it has devices"))
 }
 
 pub fn model(client: &Client, name: &str) -> Model {
@@ -63,7 +63,8 @@ pub fn synthetic() -> &'static (Shards, Sets) {
 }
 
 pub fn options(epochs: u64, steps: u64, peak: f32) -> train::Options {
-    train::Options { epochs, steps, log_steps: 2, schedule: Schedule { peak, warmup: 2 } }
+    let schedule = Schedule { peak, warmup: 2, decay: Decay::Cosine };
+    train::Options { epochs, steps, log_steps: 2, schedule }
 }
 
 /// The lines of steps, each with its epoch, without the rates.

@@ -1,0 +1,85 @@
+//! From the host to a device.
+
+use super::buffer::{Buffer, Element, Handle, Spec};
+use super::error::{Error, Result};
+use super::event::Event;
+use super::{Client, sys};
+use bytes::Bytes;
+use std::ffi::c_void;
+
+/// What gives a device array.
+const CALL: &str = "PJRT_Client_BufferFromHostBuffer";
+
+impl Client {
+    /// Copies a dense array, last dimension fastest, to device `device` of this process. `data` may be reused on return.
+    pub fn upload<T: Element>(&self, data: &[T], dims: &[i64], device: usize) -> Result<Buffer> {
+        let spec = Spec::of::<T>(dims);
+        check(&spec, data.len())?;
+        let semantics = sys::PJRT_HostBufferSemantics::PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+        // SAFETY: `data` has as many values of this type as the dimensions say, and the plugin keeps no reference to
+        // it after the call (ImmutableOnlyDuringCall).
+        let (handle, done) = unsafe { self.start(data.as_ptr().cast(), &spec, device, semantics) }?;
+        done.map_or(Ok(()), Event::wait)?;
+        Ok(Buffer::new(handle?, spec.into(), device))
+    }
+
+    /// Starts to copy a dense array of bytes, last dimension fastest, to device `device` of this process, and returns at
+    /// once. No other copy is made on the host: `bytes` is kept, and let go as soon as the array is on the device or the
+    /// transfer has failed, by a thread of the plugin. Who reads the array waits for it, and learns there if it failed.
+    pub fn upload_bytes(&self, bytes: Bytes, dims: &[i64], device: usize) -> Result<Buffer> {
+        let spec = Spec::of::<u8>(dims);
+        check(&spec, bytes.len())?;
+        let semantics =
+            sys::PJRT_HostBufferSemantics::PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
+        // SAFETY: `bytes` has as many bytes as the dimensions say. Nobody can change them, moving the handle does not
+        // move them, and it is kept until the event says that the plugin needs them no more. A call that fails keeps
+        // no reference.
+        let (handle, done) = unsafe { self.start(bytes.as_ptr().cast(), &spec, device, semantics) }?;
+        match done {
+            Some(done) => done.keep(bytes)?,
+            None => {
+                // Nobody says when the transfer ends, so its source must stay.
+                std::mem::forget(bytes);
+                return Err(Error::Nothing { call: CALL });
+            }
+        }
+        Ok(Buffer::new(handle?, spec.into(), device))
+    }
+
+    /// Starts a transfer: the array, and the event after which `data` is not needed any more.
+    ///
+    /// # Safety
+    ///
+    /// `data` points to an array of this spec that stays, unchanged, for as long as `semantics` asks.
+    unsafe fn start(
+        &self,
+        data: *const c_void,
+        spec: &Spec,
+        device: usize,
+        semantics: sys::PJRT_HostBufferSemantics,
+    ) -> Result<(Result<Handle>, Option<Event>)> {
+        let mut args = args!(PJRT_Client_BufferFromHostBuffer_Args {
+            client: self.as_ptr(),
+            data: data,
+            type_: spec.element.to_raw(),
+            dims: spec.dims.as_ptr(),
+            num_dims: spec.dims.len(),
+            host_buffer_semantics: semantics,
+            device: self.local_device(device)?,
+        });
+        // SAFETY: client and device are alive, the dimensions live during the call, and for `data` there is the caller's
+        // promise. Array and event are handed over.
+        unsafe {
+            call!(self.plugin(), PJRT_Client_BufferFromHostBuffer, args)?;
+            let done = Event::from_raw(self.plugin(), args.done_with_host_buffer);
+            Ok((Handle::from_raw(self, args.buffer, CALL), done))
+        }
+    }
+}
+
+fn check(spec: &Spec, values: usize) -> Result<()> {
+    if spec.elements() == Some(values) {
+        return Ok(());
+    }
+    Err(Error::mismatch("values to upload", spec, values))
+}
