@@ -5,6 +5,7 @@
 //! to the devices ahead of the step, [`train`] steps, evaluates and reports, [`checkpoint`] saves the network and
 //! the state of the data together, so that a training that was killed goes on as if it had not been.
 
+pub mod args;
 pub mod artifact;
 pub mod checkpoint;
 pub mod data;
