@@ -123,7 +123,7 @@ mod tests {
     }
 
     fn all(folder: &Folder, epoch: u64) -> Vec<super::super::HostBatch> {
-        folder.batches(epoch).map(Result::unwrap).collect()
+        folder.batches(epoch).map(std::result::Result::unwrap).collect()
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
         let dir = folder();
         let opened = Folder::open(dir.path(), Split::Validation, &options()).unwrap();
         fs::remove_file(dir.path().join("class 3/13.PNG")).unwrap();
-        let error = opened.batches(0).find_map(Result::err).unwrap();
+        let error = opened.batches(0).find_map(std::result::Result::err).unwrap();
         assert!(error.to_string().contains("13.PNG"), "{error}");
     }
 }

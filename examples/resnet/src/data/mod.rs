@@ -264,7 +264,7 @@ mod tests {
     }
 
     fn all(data: &Data, epoch: u64) -> Vec<HostBatch> {
-        data.batches(epoch).map(Result::unwrap).collect()
+        data.batches(epoch).map(std::result::Result::unwrap).collect()
     }
 
     /// What is trained on.
@@ -295,7 +295,7 @@ mod tests {
         let rest = |state: &State| -> Vec<HostBatch> {
             let state: State = state.to_string().parse().unwrap();
             assert_eq!(state.epoch(), 1);
-            data.rest(&state).unwrap().map(Result::unwrap).collect()
+            data.rest(&state).unwrap().map(std::result::Result::unwrap).collect()
         };
         assert_eq!(contents(&rest(&data.start(1))), contents(&whole));
         for taken in [1, 4, whole.len()] {
@@ -399,7 +399,7 @@ mod tests {
         let pattern = dir.path().join("photo-%d.tar").display().to_string();
         let mut writer = ShardWriter::builder(&pattern).build().unwrap();
         for number in 0..8i64 {
-            let pixels = (0..200 * 120 * 3).map(|at| (at % 251) as u8).collect();
+            let pixels: Vec<u8> = (0..200 * 120 * 3).map(|at| (at % 251) as u8).collect();
             let image = Image::new(ImageMode::Rgb8, 200, 120, pixels).unwrap();
             writer.write(&Sample::new(number.to_string()).with("png", image).with("cls", number)).unwrap();
         }

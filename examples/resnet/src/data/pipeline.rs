@@ -27,10 +27,10 @@ pub(super) fn columns(split: Split, size: usize, classes: usize) -> Result<Colum
         // A larger image would otherwise be cropped without a word.
         images = images.then(move |image: &mut Frame<'_>, _: &mut Rng| {
             let (width, height) = (image.width(), image.height());
-            if (width, height) == (size, size) {
+            if (width, height) == (side, side) {
                 return Ok(());
             }
-            let what = format!("the image has {width}x{height} pixels, the program wants {size}x{size}");
+            let what = format!("the image has {width}x{height} pixels, the program wants {side}x{side}");
             Err(Error::step(what))
         });
     }
