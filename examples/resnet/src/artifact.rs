@@ -495,7 +495,7 @@ mod tests {
             message.contains("resnet50-bf16-x8 ") && message.contains("resnet50-224-bf16-x8 "),
             "{message}"
         );
-        assert!(!message.contains("x32"), "{message}");
+        assert!(!message.contains("bf16-x32"), "{message}");
     }
 
     #[test]

@@ -94,6 +94,110 @@ fn eight_devices_agree_with_each_other_and_with_one() {
 }
 
 #[test]
+fn bfloat16_on_eight_devices_stays_near_float32() {
+    let (Some(eight), Some(one)) = (client(8), client(1)) else { return };
+    let mut spread = model(&eight, "resnet8-bf16-x8");
+    let mut alone = model(&one, "resnet8");
+    let hyper = Hyper { rate: 0.05, ..Hyper::default() };
+    for batch in some(Split::Train, 3) {
+        let result = spread.step(&spread.uploader().upload(&batch).unwrap(), hyper).unwrap();
+        let expected = alone.step(&alone.uploader().upload(&batch).unwrap(), hyper).unwrap();
+        let (loss, expected) = (result.read().unwrap().0, expected.read().unwrap().0);
+        assert!((loss - expected).abs() < 0.1 && loss != expected, "{loss} {expected}");
+    }
+    let first = spread.state(0).unwrap();
+    for device in 1..8 {
+        assert_eq!(spread.state(device).unwrap(), first, "device {device}");
+    }
+}
+
+/// Loss and state after one step from the same beginning.
+fn one_step(model: &mut Model, hyper: Hyper) -> (f32, Vec<Vec<f32>>) {
+    let fresh = model.state(0).unwrap();
+    let batch = model.uploader().upload(&some(Split::Train, 1)[0]).unwrap();
+    let loss = model.step(&batch, hyper).unwrap().read().unwrap().0;
+    let state = model.state(0).unwrap();
+    model.restore(&fresh).unwrap();
+    (loss, state)
+}
+
+#[test]
+fn weights_decay_and_biases_do_not() {
+    let Some(client) = client(1) else { return };
+    let mut model = model(&client, "resnet8");
+    let fresh = model.state(0).unwrap();
+    let step = |model: &mut Model, weight_decay| {
+        one_step(model, Hyper { rate: 0.1, weight_decay, label_smoothing: 0.0 })
+    };
+    let (loss, plain) = step(&mut model, 0.0);
+    let (same, decayed) = step(&mut model, 0.5);
+    assert_eq!(loss, same, "of the network before the step");
+    let buffers = model.manifest().state.clone();
+    let mut kernels = 0;
+    for (i, buffer) in buffers.iter().enumerate() {
+        let kernel = buffer.shape.len() > 1;
+        if !(kernel && buffer.name.starts_with("params.")) {
+            // Nor do momentum and statistics, but the momentum of a kernel has it.
+            assert!(kernel || plain[i] == decayed[i], "{}", buffer.name);
+            continue;
+        }
+        kernels += 1;
+        for ((old, plain), decayed) in fresh[i].iter().zip(&plain[i]).zip(&decayed[i]) {
+            // In the first step, Nesterov momentum takes a gradient 1.9 times.
+            let expected = plain - 0.1 * 1.9 * 0.5 * old;
+            assert!((decayed - expected).abs() < 1e-4, "{}: {decayed}, not {expected}", buffer.name);
+        }
+    }
+    assert_eq!(kernels, 10);
+}
+
+#[test]
+fn smoothed_labels_mix_the_losses() {
+    let Some(client) = client(1) else { return };
+    let mut model = model(&client, "resnet8");
+    let mut loss =
+        |label_smoothing| one_step(&mut model, Hyper { rate: 0.1, weight_decay: 0.0, label_smoothing }).0;
+    let (hard, even, mixed) = (loss(0.0), loss(1.0), loss(0.2));
+    assert!((hard - even).abs() > 1e-3, "{hard} {even}");
+    assert!((mixed - (0.8 * hard + 0.2 * even)).abs() < 1e-4, "{mixed} of {hard} and {even}");
+}
+
+#[test]
+fn a_rate_of_zero_changes_no_weight() {
+    let Some(client) = client(1) else { return };
+    let mut model = model(&client, "resnet8");
+    let fresh = model.state(0).unwrap();
+    let after = one_step(&mut model, Hyper { rate: 0.0, weight_decay: 0.5, label_smoothing: 0.1 }).1;
+    for (i, buffer) in model.manifest().state.iter().enumerate() {
+        assert!(!buffer.name.starts_with("params.") || fresh[i] == after[i], "{}", buffer.name);
+    }
+}
+
+#[test]
+fn another_number_of_devices_is_an_error_with_advice() {
+    let (Some(two), Some(eight)) = (client(2), client(8)) else { return };
+    for (client, name) in [(&two, "resnet8-x8"), (&eight, "resnet8")] {
+        let e = Model::new(client, &Artifact::open(name).unwrap(), 1).unwrap_err();
+        assert!(matches!(e, Error::Devices { .. }), "{e}");
+        assert!(e.to_string().contains("cpu_device_count"), "{e}");
+    }
+}
+
+#[test]
+fn options_are_taken_by_name_and_type() {
+    let Some(_) = client(1) else { return };
+    let plugin = Plugin::load(plugin::cpu().unwrap().path).unwrap();
+    let open =
+        |options: &[&str]| plugin.client(&options.iter().map(|o| o.parse().unwrap()).collect::<Vec<_>>());
+    // The last of two counts.
+    let client = open(&["cpu_device_count=2", "cpu_device_count=3"]).unwrap();
+    assert_eq!((client.devices(), client.local_devices(), client.processes()), (3, 3, 1));
+    assert_eq!(client.process_index().unwrap(), 0);
+    refused(open(&["cpu_device_count=\"3\""]));
+    refused(open(&["no_such_option=true"]));
+}
+
+#[test]
 fn padding_is_never_counted() {
     let Some(client) = client(1) else { return };
     let model = model(&client, "resnet8");
@@ -240,6 +344,22 @@ fn a_training_reports_epochs_and_validation() {
     assert_eq!(log.matches("  step ").count(), 4, "{log}");
     assert_eq!(log.matches("validation accuracy").count(), 3, "{log}");
     assert!(log.contains("epoch 2 of 2: 320 samples in") && log.contains("average rate"), "{log}");
+}
+
+#[test]
+fn eight_devices_count_the_samples_of_all() {
+    let (Some(eight), Some(one)) = (client(8), client(1)) else { return };
+    let spread = model(&eight, "resnet8-x8");
+    let alone = model(&one, "resnet8");
+    let mut batch = some(Split::Validation, 1).remove(0);
+    // Three devices have samples, one of them three; the others have padding only.
+    batch.labels[19..].fill(-1);
+    batch.valid = 19;
+    let count =
+        |model: &Model| model.evaluate(&model.uploader().upload(&batch).unwrap()).unwrap().read().unwrap();
+    let (correct, valid) = count(&spread);
+    assert_eq!(valid, 19);
+    assert!(correct.abs_diff(count(&alone).0) <= 1 && count(&alone).1 == 19);
 }
 
 /// Batches for whoever asks first; none for the others.

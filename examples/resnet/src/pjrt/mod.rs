@@ -30,6 +30,8 @@ mod options;
 mod plugin;
 #[allow(missing_docs, non_camel_case_types, non_snake_case, non_upper_case_globals, dead_code, clippy::all)]
 mod sys;
+#[cfg(test)]
+mod tests;
 mod topology;
 mod upload;
 

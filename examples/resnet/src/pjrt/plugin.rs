@@ -148,7 +148,7 @@ impl Plugin {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
     }
 
     /// A plugin of the functions that `fill` sets and no others.
-    fn made_up(fill: impl FnOnce(&mut sys::PJRT_Api)) -> Plugin {
+    pub(in super::super) fn made_up(fill: impl FnOnce(&mut sys::PJRT_Api)) -> Plugin {
         // SAFETY: integers, pointers and `Option`s of function pointers may all be zero.
         let mut api: sys::PJRT_Api = unsafe { std::mem::zeroed() };
         api.struct_size = size_of::<sys::PJRT_Api>();

@@ -1,0 +1,56 @@
+//! The programs compiled for TPUs, of which none is needed.
+//!
+//! Google's compiler is `SHARDSTREAM_TEST_LIBTPU`, the path of `libtpu.so` of the Python package `libtpu` (600 MB). Without
+//! it the tests say that they are skipped.
+
+use std::io::Write;
+use std::process::{Command, Output};
+
+/// The program with `--compile-only`, for these topologies.
+fn compile(artifact: &str, topologies: &str) -> Option<Output> {
+    let Some(libtpu) = std::env::var_os("SHARDSTREAM_TEST_LIBTPU").filter(|path| !path.is_empty()) else {
+        // Not eprintln!, which the test harness swallows.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: SHARDSTREAM_TEST_LIBTPU names no libtpu.so");
+        return None;
+    };
+    let mut program = Command::new(env!("CARGO_BIN_EXE_resnet"));
+    program.env("TPU_SKIP_MDS_QUERY", "1").arg("--plugin").arg(libtpu);
+    Some(program.args(["--artifact", artifact, "--compile-only", topologies]).output().unwrap())
+}
+
+#[track_caller]
+fn compiles(artifact: &str, topologies: &str) {
+    let Some(output) = compile(artifact, topologies) else { return };
+    let (log, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{log}{errors}");
+    for topology in topologies.split(',') {
+        for program in ["step", "eval"] {
+            let said = log.lines().find(|l| l.contains(program) && l.contains(topology));
+            assert!(
+                said.is_some_and(|l| l.contains(artifact) && !l.contains(" 0 bytes")),
+                "{topology}: {log}"
+            );
+        }
+    }
+}
+
+#[test]
+fn eight_devices_of_three_generations() {
+    compiles("resnet8-x8", "v3:2x2,v5e:2x4,v6e:2x4");
+}
+
+#[test]
+fn bfloat16() {
+    compiles("resnet8-bf16-x8", "v3:2x2");
+}
+
+#[test]
+fn thirty_two_devices_of_four_hosts() {
+    compiles("resnet50-bf16-x32", "v3:4x4");
+}
+
+#[test]
+fn another_number_of_devices_is_refused() {
+    let Some(output) = compile("resnet8-x8", "v3:4x4,v99:1x1") else { return };
+    assert!(!output.status.success());
+}
