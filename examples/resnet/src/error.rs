@@ -53,3 +53,9 @@ pub enum Error {
     #[error("cannot write the report")]
     Output(#[from] std::io::Error),
 }
+
+/// The message of an error and of what caused it.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |e| e.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

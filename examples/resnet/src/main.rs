@@ -4,6 +4,7 @@ use clap::Parser;
 use resnet::artifact::Artifact;
 use resnet::checkpoint::{Checkpoints, Saver};
 use resnet::data::{self, Data, Sets, Split};
+use resnet::error::with_causes;
 use resnet::model::Model;
 use resnet::progress::Task;
 use resnet::schedule::Schedule;
@@ -90,11 +91,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |e| e.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn train(args: &Args) -> Result<()> {

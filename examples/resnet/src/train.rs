@@ -208,7 +208,8 @@ impl Training<'_> {
         let Some(saver) = self.saver.as_mut() else { return Ok(()) };
         let progress = Progress { epochs: self.epochs.clone(), running, time: self.time.elapsed() };
         // All devices have the same state.
-        let saved = saver.save(progress, data(), self.model.state(0)?)?;
+        let tensors = saver.wants_tensors().then(|| self.model.state(0)).transpose()?;
+        let saved = saver.save(progress, data(), tensors)?;
         self.tell(saved)
     }
 
