@@ -36,6 +36,9 @@ pub enum Error {
     /// A checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] crate::checkpoint::Error),
+    /// The log directory.
+    #[error(transparent)]
+    LogDir(#[from] crate::logdir::Error),
     /// A state that is not the network's.
     #[error("a state of {got} buffers, and the network has {expected}")]
     State {
@@ -130,4 +133,10 @@ mod tests {
         let fewer = message("tpu", 1, 8);
         assert!(fewer.contains("--devices 8") && !fewer.contains("on each of them"), "{fewer}");
     }
+}
+
+/// The message of an error and of what caused it.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |e| e.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -5,12 +5,14 @@ use resnet::args::Args;
 use resnet::artifact::Artifact;
 use resnet::checkpoint::{Checkpoints, Saver};
 use resnet::data::{Data, Folder, Sets, Source, Split};
+use resnet::error::with_causes;
+use resnet::logdir::LogDir;
 use resnet::model::{Model, Uploader};
 use resnet::network::{DryRun, Network};
 use resnet::pjrt::Client;
 use resnet::progress::Task;
 use resnet::shards::{self, Counts, Shards};
-use resnet::train::{self, Start};
+use resnet::train::{self, Keeping, Start};
 use resnet::{Error, Result, plugin, spawn, synthetic};
 use shardstream::Topology;
 use std::io::Write;
@@ -34,11 +36,6 @@ fn main() -> ExitCode {
     }
 }
 
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |e| e.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
 /// What all processes need is fetched and written before they start.
 fn start_processes(args: &Args, processes: usize) -> Result<()> {
     let found = plugin::find(args.plugin.as_deref())?;
@@ -48,13 +45,33 @@ fn start_processes(args: &Args, processes: usize) -> Result<()> {
     spawn::run(processes, found.is_tpu())
 }
 
+/// Trains, with a copy of what is said in the log directory.
 fn train(args: &Args) -> Result<()> {
     let topology = args.topology()?;
+    // Not println!, which panics when nobody reads any more.
+    let mut out = std::io::stdout();
+    let Some(url) = &args.log_dir else { return train_to(args, topology, None, &mut out) };
+    let dir = LogDir::new(url, topology.rank())?;
+    let mut log = dir.log(out)?;
+    let done = train_to(args, topology, Some(&dir), &mut log);
+    if let Err(error) = &done {
+        writeln!(log, "error: {}", with_causes(error))?;
+    }
+    // What cannot be written is no reason to throw a training away.
+    tell(log.finish());
+    done
+}
+
+fn tell(logged: resnet::logdir::Result<()>) {
+    if let Err(error) = logged {
+        eprintln!("warning: {}", with_causes(&error));
+    }
+}
+
+fn train_to(args: &Args, topology: Topology, dir: Option<&LogDir>, out: &mut dyn Write) -> Result<()> {
     let artifact = args.artifact()?;
     let (client, how) = open_devices(args, &artifact, &topology)?;
     let m = &artifact.manifest;
-    // Not println!, which panics when nobody reads any more.
-    let mut out = std::io::stdout();
     writeln!(
         out,
         "{} ({}): {} on {} of {} {} devices (plugin: {how}), {} images of {}x{} per step; {topology} has {} of the \
@@ -71,12 +88,12 @@ fn train(args: &Args) -> Result<()> {
         client.local_devices(),
     )?;
     let options = args.training(topology);
-    let dry = args.dry_step()?;
-    let source = open(args, &artifact, client.local_devices(), topology)?;
+    let source = open(args, &artifact, client.local_devices(), topology, out)?;
     let place = args.checkpoint.as_ref();
     let place = place.map(|url| Checkpoints::new(url, &artifact, args.seed, &options)).transpose()?;
-    let checkpoint = place.as_ref().map(|place| place.begin(args.resume, &mut out)).transpose()?.flatten();
-    let mut network: Box<dyn Network> = match dry {
+    let place = place.map(|place| place.keep(args.keep).topology(topology));
+    let checkpoint = place.as_ref().map(|place| place.begin(args.resume, out)).transpose()?.flatten();
+    let mut network: Box<dyn Network> = match args.dry_step()? {
         Some(step) => {
             writeln!(out, "DRY RUN: nothing is computed; a step takes {:.1} ms", step.as_secs_f64() * 1e3)?;
             let uploader = Uploader::new(&client, &artifact.manifest);
@@ -94,7 +111,14 @@ fn train(args: &Args) -> Result<()> {
     };
     let start = checkpoint.as_ref().map(Start::from).unwrap_or_default();
     let mut saver = place.map(|place| Saver::new(place, args.checkpoint_steps));
-    let summary = train::train(&mut *network, &options, &*source, start, saver.as_mut(), &mut out)?;
+    // The numbers are those of all processes; one of them draws the curves.
+    let events = dir.filter(|_| topology.rank() == 0).map(LogDir::events).transpose()?;
+    let keeping = Keeping { saver: saver.as_mut(), events: events.as_ref() };
+    let summary = train::train(&mut *network, &options, &*source, start, keeping, out);
+    if let Some(events) = events {
+        tell(events.finish());
+    }
+    let summary = summary?;
     if let Some(path) = &args.summary {
         let json = serde_json::to_vec_pretty(&summary).map_err(std::io::Error::from)?;
         std::fs::write(path, json)?;
@@ -117,9 +141,14 @@ fn open_devices(args: &Args, artifact: &Artifact, topology: &Topology) -> Result
 }
 
 /// The data for training and for validation.
-fn open(args: &Args, artifact: &Artifact, devices: usize, topology: Topology) -> Result<Box<dyn Source>> {
+fn open(
+    args: &Args,
+    artifact: &Artifact,
+    devices: usize,
+    topology: Topology,
+    out: &mut dyn Write,
+) -> Result<Box<dyn Source>> {
     let options = args.data(artifact, devices, topology);
-    let mut out = std::io::stdout();
     let source: Box<dyn Source> = match (&args.folder, &args.val_folder) {
         (Some(train), Some(validation)) => {
             writeln!(out, "training files    {}\nvalidation files  {}", train.display(), validation.display())?;

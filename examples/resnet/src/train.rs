@@ -4,6 +4,7 @@ use crate::checkpoint::{Checkpoint, Saved, Saver};
 use crate::data::{HostBatches, Source, Split};
 use crate::error::{Error, Result};
 use crate::log::Log;
+use crate::logdir::Events;
 use crate::model::{DeviceBatch, Hyper};
 use crate::network::{Later, Network};
 use crate::report::{Clock, Epoch, Progress, Running, Summary, Tally, percent, rate, share};
@@ -52,21 +53,31 @@ impl From<&Checkpoint> for Start {
     }
 }
 
-/// Trains `network` and writes the log to `out`; with a saver, checkpoints too. A training that starts from a checkpoint
-/// needs a model that was [restored](crate::model::Model::restore) from it.
+/// What a training leaves behind beside its log.
+#[derive(Debug, Default)]
+pub struct Keeping<'a> {
+    /// Checkpoints.
+    pub saver: Option<&'a mut Saver>,
+    /// Curves.
+    pub events: Option<&'a Events>,
+}
+
+/// Trains `network` and writes the log to `out`. A training that starts from a checkpoint needs a model that was
+/// [restored](crate::model::Model::restore) from it.
 pub fn train(
     network: &mut dyn Network,
     options: &Options,
     source: &dyn Source,
     start: Start,
-    saver: Option<&mut Saver>,
+    keeping: Keeping<'_>,
     out: &mut dyn Write,
 ) -> Result<Summary> {
     let Start { progress, mut data } = start;
     let Progress { epochs, mut running, time } = progress;
     let log = Log::new(out, &options.topology);
     let clock = Clock::from(time);
-    let mut training = Training { network, options, source, saver, log, epochs, time: clock };
+    let Keeping { saver, events } = keeping;
+    let mut training = Training { network, options, source, saver, events, log, epochs, time: clock };
     for epoch in training.epochs.len() as u64..options.epochs {
         let batches = match data.take() {
             Some(state) => source.rest(&state)?,
@@ -76,6 +87,12 @@ pub fn train(
         if training.network.learns() {
             training.validate(&mut report, epoch)?;
         }
+        let steps = training.epochs.iter().map(|e| e.steps).sum::<u64>() + report.steps;
+        training.curves(steps, &[
+            ("epoch/train_accuracy", report.train_accuracy),
+            ("epoch/validation_accuracy", report.validation_accuracy),
+            ("epoch/global_rate", report.rate()),
+        ]);
         training.epochs.push(report);
         training.save(Running::default(), || source.start(epoch + 1))?;
     }
@@ -104,6 +121,7 @@ struct Training<'a> {
     options: &'a Options,
     source: &'a dyn Source,
     saver: Option<&'a mut Saver>,
+    events: Option<&'a Events>,
     log: Log<'a>,
     /// Those that are done.
     epochs: Vec<Epoch>,
@@ -169,14 +187,20 @@ impl Training<'_> {
             if log {
                 let recent = std::mem::take(&mut running.since_log);
                 running.logged.merge(&recent);
+                let loss = recent.loss / recent.steps as f64;
+                let (now, ready) = (rate(recent.samples, since_log.elapsed()), feed.report().readiness());
                 self.log.line(format_args!(
-                    "  step {steps:>6}  loss {:.4}  lr {:.4}  rate {:.1}/s  global rate {:.1}/s  data ready {:.1} %",
-                    recent.loss / recent.steps as f64,
+                    "  step {steps:>6}  loss {loss:.4}  lr {:.4}  rate {now:.1}/s  global rate {:.1}/s  data ready {:.1} %",
                     hyper.rate,
-                    rate(recent.samples, since_log.elapsed()),
                     rate(running.logged.samples, time.elapsed()),
-                    100.0 * feed.report().readiness(),
+                    100.0 * ready,
                 ))?;
+                self.curves(done + steps, &[
+                    ("train/loss", loss),
+                    ("train/learning_rate", hyper.rate.into()),
+                    ("rate/samples_per_second", now),
+                    ("rate/data_readiness", ready),
+                ]);
                 since_log = Clock::from(Duration::ZERO);
             }
             if save {
@@ -225,6 +249,13 @@ impl Training<'_> {
             self.tell_digest(epoch, digest)?;
         }
         Ok(report)
+    }
+
+    /// One point of each of these curves.
+    fn curves(&self, step: u64, points: &[(&str, f64)]) {
+        if let Some(events) = self.events {
+            points.iter().for_each(|(tag, value)| events.scalar(tag, step, *value));
+        }
     }
 
     /// What proves that two trainings took the same samples in the same order; those of all ranks add up.
@@ -286,7 +317,8 @@ impl Training<'_> {
     fn save(&mut self, running: Running, data: impl FnOnce() -> Option<State>) -> Result<()> {
         let Some(saver) = self.saver.as_mut() else { return Ok(()) };
         let progress = Progress { epochs: self.epochs.clone(), running, time: self.time.elapsed() };
-        let saved = saver.save(progress, data(), self.network.state()?)?;
+        let tensors = saver.wants_tensors().then(|| self.network.state()).transpose()?;
+        let saved = saver.save(progress, data(), tensors)?;
         self.tell(saved)
     }
 

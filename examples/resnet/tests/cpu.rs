@@ -10,7 +10,7 @@ use resnet::model::{Hyper, Model};
 use resnet::pjrt::{self, CompileOptions, Plugin, Signature, Spec};
 use resnet::plugin;
 use resnet::report::Summary;
-use resnet::train::{self, Start};
+use resnet::train::{self, Keeping, Start};
 use shardstream::State;
 use std::cell::RefCell;
 use std::io::Write;
@@ -22,7 +22,7 @@ fn train(
     source: &dyn Source,
     out: &mut dyn Write,
 ) -> resnet::Result<Summary> {
-    train::train(model, options, source, Start::default(), None, out)
+    train::train(model, options, source, Start::default(), Keeping::default(), out)
 }
 
 fn synthetic() -> &'static dyn Source {
