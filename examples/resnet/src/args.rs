@@ -25,7 +25,13 @@ pub struct Args {
     #[arg(long, value_name = "URL", requires = "shards", help_heading = "Data")]
     pub val_shards: Option<String>,
     /// Single files DIR/CLASS/*.jpg in random order in place of shards: to compare with
-    #[arg(long, value_name = "DIR", requires = "val_folder", conflicts_with = "shards", help_heading = "Data")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        requires = "val_folder",
+        conflicts_with = "shards",
+        help_heading = "Data"
+    )]
     pub folder: Option<PathBuf>,
     /// Single files for validation
     #[arg(long, value_name = "DIR", requires = "folder", help_heading = "Data")]

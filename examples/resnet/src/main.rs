@@ -132,7 +132,8 @@ fn open_devices(args: &Args, artifact: &Artifact, topology: &Topology) -> Result
     let found = plugin::find(args.plugin.as_deref())?;
     let (devices, ranks) = (artifact.manifest.devices, topology.world_size());
     if !devices.is_multiple_of(ranks) {
-        let what = format!("{} is for {devices} devices, which {ranks} processes cannot share", artifact.name);
+        let what =
+            format!("{} is for {devices} devices, which {ranks} processes cannot share", artifact.name);
         return Err(Error::Usage(what));
     }
     let mut options = found.client_options(devices / ranks);
@@ -151,7 +152,12 @@ fn open(
     let options = args.data(artifact, devices, topology);
     let source: Box<dyn Source> = match (&args.folder, &args.val_folder) {
         (Some(train), Some(validation)) => {
-            writeln!(out, "training files    {}\nvalidation files  {}", train.display(), validation.display())?;
+            writeln!(
+                out,
+                "training files    {}\nvalidation files  {}",
+                train.display(),
+                validation.display()
+            )?;
             Box::new(Sets {
                 train: Folder::open(train, Split::Train, &options)?,
                 validation: Folder::open(validation, Split::Validation, &options)?,

@@ -53,7 +53,8 @@ pub fn synthetic(dir: &Path, counts: Counts) -> Result<Shards> {
         );
         fs::create_dir_all(dir).map_err(|source| Error::Folder { path: dir.into(), source })?;
         // A directory appears with all its shards or not at all; whoever is first wins.
-        let partial = tempfile::tempdir_in(dir).map_err(|source| Error::Folder { path: dir.into(), source })?;
+        let partial =
+            tempfile::tempdir_in(dir).map_err(|source| Error::Folder { path: dir.into(), source })?;
         let task = Task::count("writing shards", counts.train + counts.validation);
         for (part, range) in &parts {
             write(partial.path(), part, range.clone(), &task)?;
@@ -78,7 +79,8 @@ fn write(dir: &Path, part: &str, range: Range<u64>, task: &Task) -> Result<()> {
     for index in range {
         let label = synthetic::label(index);
         let pixels = synthetic::image(label, index, DATA_SEED);
-        let image = Image::new(ImageMode::Rgb8, SIZE as u32, SIZE as u32, pixels.to_vec()).map_err(shardstream::Error::from)?;
+        let image = Image::new(ImageMode::Rgb8, SIZE as u32, SIZE as u32, pixels.to_vec())
+            .map_err(shardstream::Error::from)?;
         writer.write(&Sample::new(format!("{index:06}")).with("png", image).with("cls", label as i64))?;
         task.add(1);
     }

@@ -88,11 +88,14 @@ pub fn train(
             training.validate(&mut report, epoch)?;
         }
         let steps = training.epochs.iter().map(|e| e.steps).sum::<u64>() + report.steps;
-        training.curves(steps, &[
-            ("epoch/train_accuracy", report.train_accuracy),
-            ("epoch/validation_accuracy", report.validation_accuracy),
-            ("epoch/global_rate", report.rate()),
-        ]);
+        training.curves(
+            steps,
+            &[
+                ("epoch/train_accuracy", report.train_accuracy),
+                ("epoch/validation_accuracy", report.validation_accuracy),
+                ("epoch/global_rate", report.rate()),
+            ],
+        );
         training.epochs.push(report);
         training.save(Running::default(), || source.start(epoch + 1))?;
     }
@@ -195,12 +198,15 @@ impl Training<'_> {
                     rate(running.logged.samples, time.elapsed()),
                     100.0 * ready,
                 ))?;
-                self.curves(done + steps, &[
-                    ("train/loss", loss),
-                    ("train/learning_rate", hyper.rate.into()),
-                    ("rate/samples_per_second", now),
-                    ("rate/data_readiness", ready),
-                ]);
+                self.curves(
+                    done + steps,
+                    &[
+                        ("train/loss", loss),
+                        ("train/learning_rate", hyper.rate.into()),
+                        ("rate/samples_per_second", now),
+                        ("rate/data_readiness", ready),
+                    ],
+                );
                 since_log = Clock::from(Duration::ZERO);
             }
             if save {

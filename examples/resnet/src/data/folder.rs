@@ -78,7 +78,8 @@ impl Folder {
         let made = batches.par_map(self.options.workers(), move |numbers| {
             let padding = std::iter::repeat_n(0, batch - numbers.len());
             let all = numbers.iter().copied().chain(padding);
-            let samples = all.map(|number| this.sample(epoch, number)).collect::<shardstream::Result<Vec<_>>>()?;
+            let samples =
+                all.map(|number| this.sample(epoch, number)).collect::<shardstream::Result<Vec<_>>>()?;
             Ok(host(this.columns.collate(samples)?, Some(numbers.len()))?)
         });
         Box::new(made)

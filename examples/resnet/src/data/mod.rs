@@ -208,10 +208,7 @@ impl Data {
     }
 
     /// The batches of one epoch, counted from 0. With the seed the epoch decides order and augmentation.
-    pub fn batches(
-        &self,
-        epoch: u64,
-    ) -> impl Iterator<Item = shardstream::Result<HostBatch>> + Send + use<> {
+    pub fn batches(&self, epoch: u64) -> impl Iterator<Item = shardstream::Result<HostBatch>> + Send + use<> {
         self.loader.epoch(epoch).map(|batch| host(batch?, None))
     }
 
