@@ -107,6 +107,11 @@ pub(super) fn stat(path: &Path) -> Result<ObjectVersion> {
     Ok(metadata.as_ref().map(version).unwrap_or_default())
 }
 
+/// Deletes the file at `path`.
+pub(super) fn delete(path: &Path) -> Result<()> {
+    fs::remove_file(path).map_err(located)
+}
+
 fn version(metadata: &Metadata) -> ObjectVersion {
     ObjectVersion { size: Some(metadata.len()), version: modified(metadata) }
 }

@@ -291,6 +291,22 @@ impl Store {
         create().map_err(|error| error.in_shard(location::redacted(url)))
     }
 
+    /// Deletes the object at `url`. Blocks. Where there is none, there is nothing to do.
+    ///
+    /// # Errors
+    ///
+    /// If the place cannot be reached, refuses it, or deletes nothing, as web servers do.
+    pub fn delete(&self, url: &str) -> Result<()> {
+        let deleted = self.place(url).and_then(|place| match place {
+            Place::Local(path) => local::delete(&path),
+            Place::Source(source) => runtime::run(source.delete(url)),
+        });
+        match deleted {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(()),
+            deleted => deleted.map_err(|error| error.in_shard(location::redacted(url))),
+        }
+    }
+
     /// [`create`](Store::create) of what is written as it is, which a name that says otherwise would make unreadable.
     pub(crate) fn create_plain(&self, url: &str) -> Result<Box<dyn ObjectWriter>> {
         match Compression::of(url) {

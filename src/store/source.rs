@@ -48,6 +48,14 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
         let error = unsupported("write to", url, "write to a local path or an object store");
         future::ready(Err(error)).boxed()
     }
+
+    /// Deletes an object. That there is none may be an [`ErrorKind::NotFound`], or no error.
+    ///
+    /// The default says that this source deletes nothing.
+    fn delete(&self, url: &str) -> BoxFuture<'static, Result<()>> {
+        let error = unsupported("delete", url, "use the tools of the place itself");
+        future::ready(Err(error)).boxed()
+    }
 }
 
 fn unsupported(action: &str, url: &str, hint: &str) -> Error {

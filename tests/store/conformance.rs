@@ -153,7 +153,7 @@ fn inside_executors(store: &Store, url: &str) {
     assert!(inside == expected);
 }
 
-/// Writing and listing under `base`, where nothing may be yet.
+/// Writing, listing and deleting under `base`, where nothing may be yet.
 pub(crate) fn writing(store: &Store, base: &str) {
     let url = |name: &str| format!("{base}/{name}");
     for name in NAMES {
@@ -188,6 +188,13 @@ pub(crate) fn writing(store: &Store, base: &str) {
     abandoned.flush().unwrap();
     drop(abandoned);
     assert_eq!(list(&url("large")), [(url("large/a.tar"), large.len() as u64)]);
+
+    for name in [&NAMES[..], &["large/a.tar", "deep2/x.tar", "never.tar"]].concat() {
+        store.delete(&url(name)).unwrap();
+        assert!(matches!(store.stat(&url(name)).unwrap_err().kind(), ErrorKind::NotFound(_)), "{name}");
+        store.delete(&url(name)).unwrap();
+    }
+    assert!(list(base).is_empty());
 }
 
 /// Listing and reading tell the same version, where they ask the same place for it.

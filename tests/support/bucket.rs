@@ -1,5 +1,5 @@
 //! A bucket in memory behind the part of the XML API of Google Cloud Storage (and S3) that the clients use: GET with
-//! ranges and If-Match, PUT, multipart uploads and listing, without authentication.
+//! ranges and If-Match, PUT, multipart uploads, DELETE and listing, without authentication.
 
 use super::server::{Reply, Request, Server};
 use std::collections::BTreeMap;
@@ -84,6 +84,10 @@ impl Bucket {
                 self.uploads.remove(upload);
                 Reply::new(204, "")
             }
+            ("DELETE", None) => match self.objects.remove(&key) {
+                Some(_) => Reply::new(204, ""),
+                None => Reply::new(404, "<Error><Code>NoSuchKey</Code></Error>"),
+            },
             _ => Reply::new(501, ""),
         }
     }
