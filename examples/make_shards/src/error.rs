@@ -90,10 +90,10 @@ pub enum Error {
     )]
     NoBatches(PathBuf),
     /// A batch of CIFAR-10.
-    #[error("{}, {name}: {what}", .source.display())]
+    #[error("{place}, {name}: {what}")]
     Batch {
         /// The archive or folder.
-        source: PathBuf,
+        place: PathBuf,
         /// The file in it.
         name: String,
         /// What is wrong with it.

@@ -72,7 +72,7 @@ pub struct Outcome {
 /// they were planned; those of the store. The shards that were written by then stay, and the next run goes on.
 pub fn make(store: &Store, options: &Options) -> Result<Outcome> {
     let Options { root, series, topology, .. } = options;
-    let (rank, world) = (topology.rank(), topology.world_size());
+    let world = topology.world_size();
     if options.overwrite && world > 1 {
         let what = "--overwrite is for a run of one rank: the shards of the other ranks would be removed too";
         return Err(Error::Usage(what.into()));
@@ -89,12 +89,11 @@ pub fn make(store: &Store, options: &Options) -> Result<Outcome> {
     begin(store, options, &plan.document)?;
     put(store, &series.classes(), &tree.classes)?;
 
-    let mine: Vec<&Shard> = plan.shards.iter().skip(rank).step_by(world).collect();
-    let task = Task::bytes("writing shards", mine.iter().map(|shard| shard.bytes).sum());
-    let maker = Maker { store, root, series, plan: &plan, task: &task };
+    let maker = Maker::new(store, options, &plan);
+    let mine: Vec<&Shard> = plan.part(*topology).collect();
     let done =
         mine.par_iter().with_max_len(1).map(|shard| maker.make(shard)).collect::<Result<Vec<Done>>>()?;
-    drop(task);
+    drop(maker);
     let index = match world {
         1 => {
             let index: Index = done.iter().map(|done| done.index.clone()).collect();
@@ -148,17 +147,29 @@ fn put(store: &Store, place: &str, document: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
-/// What all threads work with.
-struct Maker<'a> {
+/// Makes single shards of a plan.
+#[derive(Debug)]
+pub struct Maker<'a> {
     store: &'a Store,
     root: &'a Path,
     series: &'a Series,
     plan: &'a Plan<'a>,
-    task: &'a Task,
+    task: Task,
 }
 
-impl Maker<'_> {
-    fn make(&self, shard: &Shard) -> Result<Done> {
+impl<'a> Maker<'a> {
+    /// Makes those of this rank.
+    pub fn new(store: &'a Store, options: &'a Options, plan: &'a Plan<'a>) -> Self {
+        let bytes = plan.part(options.topology).map(|shard| shard.bytes).sum();
+        let task = Task::bytes("writing shards", bytes);
+        Maker { store, root: &options.root, series: &options.series, plan, task }
+    }
+
+    /// Writes a shard, unless it is there.
+    ///
+    /// # Errors
+    /// As for [`make`].
+    pub fn make(&self, shard: &Shard) -> Result<Done> {
         let url = self.series.shard(shard.number);
         let made = match self.store.stat(&url) {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Made::Written,

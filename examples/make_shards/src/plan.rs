@@ -5,8 +5,8 @@ use crate::series;
 use crate::tree::{ImageFile, Tree};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use shardstream::Rng;
 use shardstream::write::ArchiveSize;
+use shardstream::{Rng, Topology};
 use std::fmt::Write;
 use std::ops::Range;
 
@@ -163,6 +163,11 @@ impl<'a> Plan<'a> {
             bytes: size.bytes(),
         });
         shards
+    }
+
+    /// The shards of a rank.
+    pub fn part(&self, topology: Topology) -> impl Iterator<Item = &Shard> {
+        self.shards.iter().skip(topology.rank()).step_by(topology.world_size())
     }
 
     /// The sample of this number.

@@ -2,6 +2,7 @@
 
 use crate::progress::Task;
 use crate::{Error, Result};
+use rayon::iter::Either;
 use rayon::prelude::*;
 use std::fmt;
 use std::fs::{self, File};
@@ -88,9 +89,9 @@ impl Tree {
         let (task, ignored) = (Task::spinner("listing files"), AtomicU64::new(0));
         let listed = classes.par_iter().enumerate().map(|(number, class)| {
             let files = walk(root, class, &task, &ignored)?;
-            Ok(files.into_iter().map(|(path, field)| (number as u32, path, field)).collect())
+            Ok(files.into_iter().map(|(path, field)| (number as u32, path, field)).collect::<Vec<_>>())
         });
-        let listed: Vec<(u32, String, &str)> = listed.collect::<Result<Vec<Vec<_>>>>()?.concat();
+        let listed = listed.collect::<Result<Vec<_>>>()?.concat();
         drop(task);
         if listed.is_empty() {
             return Err(Error::NoImages(root.to_owned()));
@@ -101,11 +102,11 @@ impl Tree {
             let size = check(&full, field);
             task.add(1);
             match size {
-                Ok(size) => Ok(ImageFile { path, class, size, field }),
-                Err(fault) => Err(BadFile { path: full, fault }),
+                Ok(size) => Either::Left(ImageFile { path, class, size, field }),
+                Err(fault) => Either::Right(BadFile { path: full, fault }),
             }
         });
-        let (files, bad) = checked.partition_map(Into::into);
+        let (files, bad) = checked.partition_map(|checked| checked);
         Ok(Tree { classes, files, bad, ignored: ignored.into_inner() })
     }
 }

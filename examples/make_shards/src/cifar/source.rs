@@ -96,7 +96,7 @@ pub fn read(source: &Path) -> Result<Sets> {
         let mut images = Images::default();
         for name in names {
             let name = format!("{name}{suffix}");
-            let batch = |what: String| Error::Batch { source: source.to_owned(), name: name.clone(), what };
+            let batch = |what: String| Error::Batch { place: source.to_owned(), name: name.clone(), what };
             let bytes = files.get(&name).ok_or_else(|| batch("it is missing".into()))?;
             let added = match suffix {
                 BINARY => binary(bytes, &mut images),
