@@ -59,7 +59,8 @@ fn archive(folder: &Path, compress: bool) -> PathBuf {
 fn check(sets: &Sets) {
     let batches = batches();
     let same = |images: &Images, records: &[Vec<u8>]| {
-        let records: Vec<&[u8]> = records.iter().flat_map(|batch| batch.chunks(1 + PIXELS * CHANNELS)).collect();
+        let records: Vec<&[u8]> =
+            records.iter().flat_map(|batch| batch.chunks(1 + PIXELS * CHANNELS)).collect();
         assert_eq!(images.len(), records.len());
         for (number, record) in records.iter().enumerate() {
             let (pixels, label) = images.get(number);
@@ -125,7 +126,11 @@ fn what_is_wrong_is_named() {
     let path = folder.join("data_batch_3.bin");
     let good = fs::read(&path).unwrap();
     let fault = || cifar::read(&folder).unwrap_err().to_string();
-    for (content, what) in [(&good[..good.len() - 1], "not records of 3073"), (b"", "0 bytes"), (&[10; 3073], "label of image 7")] {
+    for (content, what) in [
+        (&good[..good.len() - 1], "not records of 3073"),
+        (b"", "0 bytes"),
+        (&[10; 3073], "label of image 7"),
+    ] {
         fs::write(&path, content).unwrap();
         assert!(fault().contains("data_batch_3.bin") && fault().contains(what), "{}", fault());
     }
@@ -163,7 +168,9 @@ fn shards_read_back_as_the_images() {
     let images = cifar::read(&binary_folder(dir.path())).unwrap().train;
     let store = Store::default();
     for (format, shuffle_seed) in [(Format::Png, None), (Format::Ppm, Some(5))] {
-        let series = Series::new(&format!("{}/{}/cifar-train-%06d.tar", dir.path().display(), format.field())).unwrap();
+        let series =
+            Series::new(&format!("{}/{}/cifar-train-%06d.tar", dir.path().display(), format.field()))
+                .unwrap();
         let options = Options { repeat: 3, per_shard: 7, format, shuffle_seed, overwrite: false };
         let shards = cifar::write(&store, &series, &images, &options).unwrap();
         assert_eq!(shards.iter().map(|shard| shard.samples).collect::<Vec<_>>(), [7, 7, 7, 7, 7, 7, 3]);
@@ -177,8 +184,10 @@ fn shards_read_back_as_the_images() {
                 (pixels, label.into())
             })
             .collect();
-        let mut passes: Vec<Vec<(Vec<u8>, i64)>> =
-            samples.chunks(15).map(|pass| pass.iter().map(|(_, image, label)| (image.clone(), *label)).collect()).collect();
+        let mut passes: Vec<Vec<(Vec<u8>, i64)>> = samples
+            .chunks(15)
+            .map(|pass| pass.iter().map(|(_, image, label)| (image.clone(), *label)).collect())
+            .collect();
         match shuffle_seed {
             None => assert!(passes.iter().all(|pass| *pass == expected), "the order of the source"),
             Some(_) => {
@@ -197,20 +206,25 @@ fn old_shards_do_not_stay_among_new_ones() {
     let source = binary_folder(dir.path());
     let run = |more: &[&str]| {
         let mut program = Command::new(env!("CARGO_BIN_EXE_make_cifar_shards"));
-        let output = program.arg(&source).arg(dir.path().join("out")).args(["--per-shard", "4"]).args(more).output();
+        let output =
+            program.arg(&source).arg(dir.path().join("out")).args(["--per-shard", "4"]).args(more).output();
         let output = output.unwrap();
         let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
         (output.status.success(), text)
     };
     let count = |set: &str| {
-        let names = fs::read_dir(dir.path().join("out").join(set)).unwrap().map(|entry| entry.unwrap().file_name());
+        let names =
+            fs::read_dir(dir.path().join("out").join(set)).unwrap().map(|entry| entry.unwrap().file_name());
         names.filter(|name| name.to_str().unwrap().ends_with(".tar")).count()
     };
     let (good, text) = run(&["--repeat-train", "2"]);
     assert!(good && text.contains("8 shards, 30 samples") && text.contains("2 shards, 6 samples"), "{text}");
     assert_eq!((count("train"), count("val")), (8, 2));
     let (good, text) = run(&[]);
-    assert!(!good && text.contains("8 shards of this series are there already") && text.contains("--overwrite"), "{text}");
+    assert!(
+        !good && text.contains("8 shards of this series are there already") && text.contains("--overwrite"),
+        "{text}"
+    );
     assert!(run(&["--overwrite"]).0);
     assert_eq!((count("train"), count("val")), (4, 2));
 }

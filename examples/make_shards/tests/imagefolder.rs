@@ -259,23 +259,24 @@ fn files_must_stay_as_they_were_planned() {
     let options = options(dir.path(), "out");
     let tree = Tree::read(&options.root).unwrap();
     let plan = Plan::new(&tree, options.limits);
-    let maker = make_shards::imagenet::Maker::new(&Store::default(), &options, &plan);
-    let last = plan.shards.last().unwrap();
-    let path = options.root.join(&plan.sample(last.samples.start).file.path);
+    let store = Store::default();
+    let maker = make_shards::imagenet::Maker::new(&store, &options, &plan);
+    let shard = &plan.shards[0];
+    let path = options.root.join(&plan.sample(shard.samples.end - 1).file.path);
     let content = fs::read(&path).unwrap();
     fs::write(&path, [&content[..], b"more"].concat()).unwrap();
-    let error = maker.make(last).unwrap_err();
+    let error = maker.make(shard).unwrap_err();
     let now_has = content.len() as u64 + 4;
     assert!(
         matches!(&error, Error::Changed { path: at, now, .. } if *at == path && *now == now_has),
         "{error}"
     );
     fs::remove_file(&path).unwrap();
-    let error = maker.make(last).unwrap_err();
+    let error = maker.make(shard).unwrap_err();
     assert!(matches!(&error, Error::Vanished { path: at } if *at == path), "{error}");
     assert!(shards(&dir.path().join("out")).is_empty(), "no part of the shard is there");
     fs::write(&path, content).unwrap();
-    assert_eq!(maker.make(last).unwrap().made, Made::Written);
+    assert_eq!(maker.make(shard).unwrap().made, Made::Written);
 }
 
 /// The program itself, in a bucket, killed after its first shards.

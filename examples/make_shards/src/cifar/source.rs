@@ -92,7 +92,7 @@ pub fn read(source: &Path) -> Result<Sets> {
     if files.is_empty() {
         return Err(Error::NoBatches(source.to_owned()));
     }
-    let set = |names: &[&str]| {
+    let set = |names: &[&str]| -> Result<Images> {
         let mut images = Images::default();
         for name in names {
             let name = format!("{name}{suffix}");
