@@ -20,6 +20,7 @@
 //! | items | [`adapters`], [`codec`], [`image`] | shuffle, decode, map, batch, mix |
 //! | batches for a device | [`collate`], [`tensor`] | samples written into slots of aligned memory |
 //! | threads | [`loader`] | all of it, ahead of the trainer |
+//! | batches on devices | [`feed`] | uploads ahead of the step, and whether they were in time |
 //! | stop and go on | [`mod@state`] | where a job stands, on any number of ranks |
 //! | the other direction | [`mod@write`] | shards that read back as they are |
 //!
@@ -92,6 +93,7 @@ pub mod codec;
 pub mod collate;
 pub mod dataset;
 pub mod error;
+pub mod feed;
 #[cfg(feature = "image")]
 pub mod image;
 pub mod index;
@@ -109,6 +111,7 @@ pub mod write;
 
 pub use dataset::Dataset;
 pub use error::{Error, ErrorKind, Location, Result};
+pub use feed::Feed;
 pub use index::Index;
 pub use loader::Loader;
 pub use rng::Rng;

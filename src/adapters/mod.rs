@@ -61,7 +61,7 @@ mod shuffle;
 mod slice;
 mod stage;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod to_tuple;

@@ -9,12 +9,12 @@ use std::task::{Context, Poll};
 /// What came out, in a form that can be compared.
 pub(super) type Shown<T> = Vec<std::result::Result<T, String>>;
 
-pub(super) fn oks(range: Range<i32>) -> Vec<Result<i32>> {
+pub(crate) fn oks(range: Range<i32>) -> Vec<Result<i32>> {
     range.map(Ok).collect()
 }
 
 /// An error that shows as `message`.
-pub(super) fn fault<T>(message: &'static str) -> Result<T> {
+pub(crate) fn fault<T>(message: &'static str) -> Result<T> {
     Err(crate::ErrorKind::UnsupportedCompression(message.into()).into())
 }
 
@@ -22,11 +22,11 @@ fn shown<T>(item: Result<T>) -> std::result::Result<T, String> {
     item.map_err(|error: Error| error.to_string())
 }
 
-pub(super) fn show<T>(items: impl Iterator<Item = Result<T>>) -> Shown<T> {
+pub(crate) fn show<T>(items: impl Iterator<Item = Result<T>>) -> Shown<T> {
     items.map(shown).collect()
 }
 
-pub(super) fn show_stream<T>(items: impl Stream<Item = Result<T>>) -> Shown<T> {
+pub(crate) fn show_stream<T>(items: impl Stream<Item = Result<T>>) -> Shown<T> {
     use futures::StreamExt as _;
     futures::executor::block_on(items.map(shown).collect())
 }
@@ -39,7 +39,7 @@ pub(super) struct Hesitant<T> {
 }
 
 impl<T> Hesitant<T> {
-    pub(super) fn new(items: Vec<Result<T>>) -> Self {
+    pub(crate) fn new(items: Vec<Result<T>>) -> Self {
         Hesitant { items: items.into_iter(), polls: 0 }
     }
 }

@@ -131,6 +131,14 @@ pub enum ArrayError {
         /// The shape found.
         found_shape: Vec<usize>,
     },
+    /// Rows that cannot be dealt out equally.
+    #[error("{rows} rows cannot be cut into {parts} equal parts")]
+    Parts {
+        /// The length of the first axis.
+        rows: usize,
+        /// How many parts were wanted.
+        parts: usize,
+    },
 }
 
 impl From<ArrayError> for Error {

@@ -67,6 +67,21 @@ impl Sample {
         Sample { key: key.into(), fields: Vec::new(), shard: Arc::from(""), position: Position::default() }
     }
 
+    /// Numbers a sample that was made by hand, so that its [random numbers](Sample::rng) are its own: for sources other
+    /// than shards.
+    ///
+    /// ```
+    /// # use shardstream::Sample;
+    /// let draw = |epoch, number| Sample::new("a").numbered(epoch, number).rng(42).below(1000);
+    /// assert_eq!(draw(0, 7), draw(0, 7));
+    /// assert_ne!([draw(0, 7), draw(1, 7)], [draw(0, 8), draw(1, 8)]);
+    /// ```
+    #[must_use]
+    pub fn numbered(mut self, epoch: u64, number: u64) -> Self {
+        self.position = Position { epoch, shard: 0, sample: number };
+        self
+    }
+
     /// Adds a field, or replaces it.
     #[must_use]
     pub fn with(mut self, name: impl Into<ByteString>, value: impl Into<Value>) -> Self {

@@ -111,6 +111,20 @@ fn version(metadata: &Metadata) -> ObjectVersion {
     ObjectVersion { size: Some(metadata.len()), version: modified(metadata) }
 }
 
+/// Deletes the file at `path`. Of a link, the link.
+pub(super) fn delete(path: &Path) -> Result<()> {
+    fs::remove_file(path).map_err(located)?;
+    settle(path);
+    Ok(())
+}
+
+/// Makes durable that a name is there or gone, where directories can be synchronised; elsewhere the system sees to it.
+fn settle(path: &Path) {
+    if let Ok(directory) = File::open(directory(path)) {
+        let _ = directory.sync_all();
+    }
+}
+
 impl Iterator for FileChunks {
     type Item = Result<Bytes>;
 
@@ -270,10 +284,7 @@ impl ObjectWriter for LocalWriter {
         drop(file);
         fs::rename(&partial.0, &target).map_err(located)?;
         std::mem::forget(partial);
-        // The rename itself is made durable where directories can be synchronised; elsewhere the system sees to it.
-        if let Ok(directory) = File::open(directory(&target)) {
-            let _ = directory.sync_all();
-        }
+        settle(&target);
         Ok(info(url, &metadata))
     }
 }

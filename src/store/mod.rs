@@ -302,6 +302,27 @@ impl Store {
         }
     }
 
+    /// Deletes the object at `url`. Blocks.
+    ///
+    /// What is not there is deleted already: some stores cannot tell, and a request that is repeated after a fault would
+    /// find its own work done. A file is deleted by its name, so that a link is deleted and not what it leads to.
+    /// Directories stay, also empty ones.
+    ///
+    /// # Errors
+    ///
+    /// If the place cannot be reached, does not allow it or, as web servers, knows no such thing
+    /// ([`ErrorKind::Unsupported`]); and for local directories.
+    pub fn delete(&self, url: &str) -> Result<()> {
+        let delete = || match self.place(url)? {
+            Place::Local(path) => local::delete(&path),
+            Place::Source(source) => runtime::run(source.delete(url)),
+        };
+        match delete() {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(()),
+            result => result.map_err(|error| error.in_shard(location::redacted(url))),
+        }
+    }
+
     /// The source that the caller gave for this URL.
     fn registered(&self, url: &str) -> Option<&(String, Arc<dyn Source>)> {
         let serves = |base: &str| {

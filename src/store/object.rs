@@ -142,6 +142,11 @@ impl Source for ObjectSource {
         }
         .boxed()
     }
+
+    fn delete(&self, url: &str) -> BoxFuture<'static, Result<()>> {
+        let (store, path) = (self.0.client(), self.0.path(url));
+        async move { store.delete(&path?).await.map_err(failed) }.boxed()
+    }
 }
 
 async fn get(client: &dyn ObjectStore, path: &Path, asked: &GetOptions) -> Result<GetResponse, Refusal> {

@@ -48,6 +48,14 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
         let error = unsupported("write to", url, "write to a local path or an object store");
         future::ready(Err(error)).boxed()
     }
+
+    /// Deletes an object. That there is none is no fault, and may be told by [`ErrorKind::NotFound`] or not at all.
+    ///
+    /// The default says that this source cannot delete.
+    fn delete(&self, url: &str) -> BoxFuture<'static, Result<()>> {
+        let error = unsupported("delete", url, "delete local files or what lies in an object store");
+        future::ready(Err(error)).boxed()
+    }
 }
 
 fn unsupported(action: &str, url: &str, hint: &str) -> Error {

@@ -113,6 +113,21 @@ impl Tensor {
         Bytes::from_owner(self.buffer)
     }
 
+    /// The bytes of `parts` runs of rows, one for each device of a host, without a copy. The memory goes back to its pool
+    /// when the last clone and slice of all of them is dropped.
+    ///
+    /// # Errors
+    /// [`ArrayError::Parts`] unless the first axis can be cut into so many parts of equal length.
+    pub fn into_rows(self, parts: usize) -> Result<Vec<Bytes>, ArrayError> {
+        let rows = self.shape.first().copied().unwrap_or(0);
+        if parts == 0 || !rows.is_multiple_of(parts) {
+            return Err(ArrayError::Parts { rows, parts });
+        }
+        let bytes = self.into_bytes();
+        let part = bytes.len() / parts;
+        Ok((0..parts).map(|at| bytes.slice(at * part..(at + 1) * part)).collect())
+    }
+
     /// The bytes that the numbers take.
     #[must_use]
     pub fn size(&self) -> usize {
@@ -185,6 +200,24 @@ mod tests {
         assert!(Tensor::zeros(vec![usize::MAX / 2], DType::U8).is_err());
         assert_eq!(Tensor::zeros(vec![3, 0], DType::F64).unwrap().size(), 0);
         assert!(Tensor::new(DType::F32, vec![2], Buffer::zeroed(7)).is_err());
+    }
+
+    #[test]
+    fn rows_are_parts_of_the_same_memory() {
+        let pool = Pool::new(24);
+        let mut tensor = Tensor::new(DType::I32, vec![3, 2], Buffer::pooled(pool.take(), &pool)).unwrap();
+        tensor.as_mut_slice::<i32>().unwrap().copy_from_slice(&[0, 1, 2, 3, 4, 5]);
+        let (begin, copy) = (tensor.as_bytes().as_ptr(), tensor.clone());
+        for parts in [0, 2, 4] {
+            assert_eq!(copy.clone().into_rows(parts), Err(ArrayError::Parts { rows: 3, parts }));
+        }
+        let parts = tensor.into_rows(3).unwrap();
+        assert_eq!(parts[0].as_ptr(), begin);
+        assert_eq!(parts.concat(), copy.as_bytes());
+        drop(parts);
+        assert_eq!(pool.take().as_ptr(), begin);
+        let none = Tensor::zeros(vec![0, 4], DType::U8).unwrap().into_rows(8).unwrap();
+        assert_eq!(none.concat().len() + none.len(), 8);
     }
 
     #[test]

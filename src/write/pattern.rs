@@ -2,19 +2,31 @@
 
 use crate::error::{ErrorKind, Result};
 
-/// A pattern with exactly one number: `%d`, or `%06d` for six digits at least, with leading zeros. `%%` is a percent
-/// sign.
-#[derive(Debug, Clone)]
-pub(super) struct ShardPattern {
+/// The names of a series of shards: a pattern with exactly one number, `%d`, or `%06d` for six digits at least, with
+/// leading zeros. `%%` is a percent sign.
+///
+/// ```
+/// use shardstream::write::ShardPattern;
+///
+/// let pattern = ShardPattern::new("gs://bucket/train-%06d.tar")?;
+/// assert_eq!(pattern.name(7), "gs://bucket/train-000007.tar");
+/// assert_eq!(pattern.number("gs://bucket/train-000007.tar"), Some(7));
+/// assert_eq!(pattern.number("gs://bucket/train-7.tar"), None);
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardPattern {
     before: String,
     width: usize,
     after: String,
 }
 
 impl ShardPattern {
+    /// Reads a pattern.
+    ///
     /// # Errors
     /// [`ErrorKind::Pattern`] when there is not exactly one number, or something else after a percent sign.
-    pub(super) fn new(pattern: &str) -> Result<Self> {
+    pub fn new(pattern: &str) -> Result<Self> {
         let fault = |position: usize, message: &str| {
             Err(ErrorKind::Pattern { pattern: pattern.into(), position, message: message.into() }.into())
         };
@@ -46,8 +58,16 @@ impl ShardPattern {
     }
 
     /// The name of the shard of this number.
-    pub(super) fn name(&self, number: u64) -> String {
+    #[must_use]
+    pub fn name(&self, number: u64) -> String {
         format!("{}{number:0width$}{}", self.before, self.after, width = self.width)
+    }
+
+    /// The number of the shard of this name; `None` for a name that no shard of the series has.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<u64> {
+        let number = name.strip_prefix(&*self.before)?.strip_suffix(&*self.after)?.parse().ok()?;
+        (self.name(number) == name).then_some(number)
     }
 }
 
@@ -77,8 +97,28 @@ mod tests {
             ("%020d", u64::MAX, "18446744073709551615"),
             ("é-%02d-é", 1, "é-01-é"),
         ] {
-            assert_eq!(ShardPattern::new(pattern).unwrap().name(number), name);
+            let pattern = ShardPattern::new(pattern).unwrap();
+            assert_eq!(pattern.name(number), name);
+            assert_eq!(pattern.number(name), Some(number));
         }
+    }
+
+    #[test]
+    fn names_of_other_series() {
+        let pattern = ShardPattern::new("d/a-%03d.tar").unwrap();
+        for name in [
+            "",
+            "d/a-.tar",
+            "d/a-01.tar",
+            "d/a-0001.tar",
+            "d/a-+01.tar",
+            "d/a--01.tar",
+            "d/a-001.tar.gz",
+            "a-001.tar",
+        ] {
+            assert_eq!(pattern.number(name), None, "{name}");
+        }
+        assert_eq!(pattern.number("d/a-99999999999999999999.tar"), None);
     }
 
     #[test]

@@ -186,7 +186,8 @@ impl<W: Write> fmt::Debug for TarWriter<W> {
 /// The length of an archive of `members` bytes of members: with the end-of-archive marker of two blocks of zeros,
 /// padded to whole records.
 pub(super) fn whole_archive(members: u64) -> u64 {
-    (members + 2 * BLOCK as u64).next_multiple_of(RECORD)
+    let longest = u64::MAX - u64::MAX % RECORD;
+    members.saturating_add(2 * BLOCK as u64).checked_next_multiple_of(RECORD).unwrap_or(longest)
 }
 
 fn unwritable(why: &str) -> Error {

@@ -190,6 +190,30 @@ pub(crate) fn writing(store: &Store, base: &str) {
     assert_eq!(list(&url("large")), [(url("large/a.tar"), large.len() as u64)]);
 }
 
+/// Deleting under `base`, where nothing may be yet.
+pub(crate) fn deleting(store: &Store, base: &str) {
+    let url = |name: &str| format!("{base}/{name}");
+    let names = || -> Vec<_> { store.list(base).unwrap().into_iter().map(|info| info.url).collect() };
+    let mut left: Vec<_> = NAMES.iter().map(|name| url(name)).collect();
+    left.sort();
+    left.iter().for_each(|url| write(store, url, b"content"));
+    while let Some(gone) = left.pop() {
+        store.delete(&gone).unwrap();
+        let error = store.stat(&gone).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::NotFound(_)), "{error:?}");
+        assert_eq!(names(), left, "nothing but {gone}");
+        store.delete(&gone).expect("what is gone is deleted");
+    }
+    write(store, &url("again.tar"), b"new");
+    write(store, &url("again.tar.gz"), b"as it is");
+    store.delete(&url("again.tar.gz")).unwrap();
+    store.delete(&url("again")).unwrap();
+    store.delete(&url("nowhere/at/all.tar")).unwrap();
+    assert_eq!(read(store, &url("again.tar")).unwrap(), "new");
+    assert_eq!(names(), [url("again.tar")]);
+    store.delete(&url("again.tar")).unwrap();
+}
+
 /// Listing and reading tell the same version, where they ask the same place for it.
 fn listed_as_read(store: &Store, base: &str) {
     for info in store.list(base).unwrap() {
@@ -207,6 +231,7 @@ fn local_paths() {
     let url = |name: &str| format!("{base}/reading/{name}");
     reading(&store, &url, &|name, content| write(&store, &url(name), content));
     writing(&store, &format!("{base}/writing"));
+    deleting(&store, &format!("{base}/deleting"));
     let error = store.list(&format!("{base}/nowhere")).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NotFound(_)), "{error:?}");
     assert!(matches!(store.stat(base).unwrap_err().kind(), ErrorKind::Io(_)));
@@ -226,12 +251,55 @@ fn file_urls() {
 }
 
 #[test]
+fn only_files_are_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::default();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    std::fs::create_dir(path("d")).unwrap();
+    let error = store.delete(&path("d")).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Io(_) | ErrorKind::Denied(_)), "{error:?}");
+    assert_eq!(error.location().shard(), Some(path("d").as_str()));
+    write(&store, &path("d/kept.tar"), b"kept");
+    let file = url::Url::from_file_path(path("f.tar")).unwrap().to_string();
+    write(&store, &file, b"x");
+    store.delete(&file).unwrap();
+    assert!(!directory.path().join("f.tar").exists());
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(path("d/kept.tar"), path("link.tar")).unwrap();
+        store.delete(&path("link.tar")).unwrap();
+        assert!(store.stat(&path("link.tar")).is_err());
+    }
+    assert_eq!(store.open(&path("d/kept.tar")).unwrap().read_all().unwrap(), "kept");
+}
+
+/// A source that can only read says so.
+#[test]
+fn what_cannot_be_deleted_is_told() {
+    let store = crate::support::shelf::Shelf::of(&[1]).store();
+    let url = crate::support::shelf::url(0);
+    let error = store.delete(&url).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
+    assert!(error.to_string().contains("cannot delete shelf:// URLs"), "{error}");
+    assert_eq!(error.location().shard(), Some(url.as_str()));
+    assert!(store.stat(&url).is_ok());
+    #[cfg(feature = "http")]
+    assert!(matches!(
+        Store::default().delete("https://server/x").unwrap_err().kind(),
+        ErrorKind::Unsupported(_)
+    ));
+    let error = Store::default().delete("nowhere://bucket/x").unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::UnsupportedScheme { .. }), "{error:?}");
+}
+
+#[test]
 fn memory() {
     let memory = Arc::new(InMemory::new());
     let store = small_ranges().with_object_store("mem://", memory.clone()).build();
     let url = |name: &str| format!("mem://reading/{name}");
     reading(&store, &url, &|name, content| write(&store, &url(name), content));
     writing(&Store::builder().with_object_store("mem://", memory).build(), "mem://writing");
+    deleting(&store, "mem://deleting");
     assert!(store.list("mem://nowhere").unwrap().is_empty());
     listed_as_read(&store, "mem://reading");
 }

@@ -4,7 +4,7 @@
 //! A server that is not installed skips its test with a line on standard error, unless
 //! `SHARDSTREAM_REQUIRE_SERVERS=1`.
 
-use crate::conformance::{reading, small_ranges, write, writing};
+use crate::conformance::{deleting, reading, small_ranges, write, writing};
 use shardstream::store::Store;
 use std::process::Command;
 
@@ -19,11 +19,29 @@ fn suite() {
     let url = |name: &str| format!("{base}/reading/{name}");
     reading(&store, &url, &|name, content| write(&store, &url(name), content));
     writing(&Store::default(), &format!("{base}/writing"));
+    deleting(&store, &format!("{base}/deleting"));
+}
+
+/// Runs in a child process: deletes what the server of [`deletions_are_tried_again`] has.
+#[test]
+#[ignore = "run by another test, in an environment of its making"]
+fn deletions() {
+    let base = std::env::var(BASE).unwrap();
+    let store = Store::default();
+    store.delete(&format!("{base}/busy")).unwrap();
+    let denied = format!("{base}/denied");
+    let error = store.delete(&denied).unwrap_err();
+    assert!(matches!(error.kind(), shardstream::ErrorKind::Denied(_)), "{error:?}");
+    assert_eq!(error.location().shard(), Some(denied.as_str()));
 }
 
 fn run_suite(base: &str, environment: &[(&str, &str)]) {
+    run("emulators::suite", base, environment);
+}
+
+fn run(test: &str, base: &str, environment: &[(&str, &str)]) {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "emulators::suite", "--nocapture"])
+        .args(["--ignored", "--exact", test, "--nocapture"])
         .env(BASE, base)
         .envs(environment.iter().copied())
         .output()
@@ -48,6 +66,23 @@ fn gcs() {
         let mut reads = requests.iter().filter(|request| request.method == "GET");
         assert!(reads.all(|request| request.header("authorization").is_none()));
     }
+}
+
+/// The second try finds the object gone, as it does when the answer to the first is lost.
+#[test]
+#[cfg(feature = "gcs")]
+fn deletions_are_tried_again() {
+    use crate::support::server::{Reply, Server};
+    let server = Server::start(|request| match (request.path(), request.number) {
+        ("/bucket/denied", _) => Reply::new(403, ""),
+        (_, 0) => Reply::new(503, "busy"),
+        _ => Reply::new(404, "<Error><Code>NoSuchKey</Code></Error>"),
+    });
+    run("emulators::deletions", "gs://bucket", &[("STORAGE_EMULATOR_HOST", &server.url(""))]);
+    let asked: Vec<_> =
+        server.requests().into_iter().map(|request| (request.method, request.target)).collect();
+    let delete = |name: &str| ("DELETE".to_owned(), format!("/bucket/{name}"));
+    assert_eq!(asked, [delete("busy"), delete("busy"), delete("denied")]);
 }
 
 #[cfg(any(feature = "s3", feature = "azure"))]

@@ -1,5 +1,5 @@
 //! A bucket in memory behind the part of the XML API of Google Cloud Storage (and S3) that the clients use: GET with
-//! ranges and If-Match, PUT, multipart uploads and listing, without authentication.
+//! ranges and If-Match, PUT, DELETE, multipart uploads and listing, without authentication.
 
 use super::server::{Reply, Request, Server};
 use std::collections::BTreeMap;
@@ -16,8 +16,13 @@ struct Bucket {
 
 /// Serves any bucket name from the same objects; listings have pages of two.
 pub(crate) fn start() -> Server {
+    start_with(|_| None)
+}
+
+/// The same, but where `fault` has an answer, that is given, and nothing happens in the bucket.
+pub(crate) fn start_with(fault: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> Server {
     let bucket = Arc::new(Mutex::new(Bucket::default()));
-    Server::start(move |request| bucket.lock().unwrap().answer(request))
+    Server::start(move |request| fault(request).unwrap_or_else(|| bucket.lock().unwrap().answer(request)))
 }
 
 fn etag(content: &[u8]) -> String {
@@ -84,6 +89,10 @@ impl Bucket {
                 self.uploads.remove(upload);
                 Reply::new(204, "")
             }
+            ("DELETE", None) => match self.objects.remove(&key) {
+                Some(_) => Reply::new(204, ""),
+                None => Reply::new(404, "<Error><Code>NoSuchKey</Code></Error>"),
+            },
             _ => Reply::new(501, ""),
         }
     }

@@ -1,6 +1,7 @@
 //! What can end a training.
 
-use crate::data::DataError;
+use std::io;
+use std::path::PathBuf;
 
 /// Result of the trainer.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -20,10 +21,24 @@ pub enum Error {
     Artifact(#[from] crate::artifact::Error),
     /// The input pipeline.
     #[error("the data failed")]
-    Data(#[source] DataError),
+    Data(#[from] shardstream::Error),
+    /// A folder of images, or one for shards.
+    #[error("cannot use the folder {path}")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Single files in random order have no state.
+    #[error("images from a folder cannot be gone on with: there is no state of them; make shards of them")]
+    NoState,
     /// A checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] crate::checkpoint::Error),
+    /// The log directory.
+    #[error(transparent)]
+    LogDir(#[from] crate::logdir::Error),
     /// A state that is not the network's.
     #[error("a state of {got} buffers, and the network has {expected}")]
     State {
@@ -52,9 +67,6 @@ pub enum Error {
     /// A batch that the program cannot take.
     #[error("bad batch: {0}")]
     Batch(String),
-    /// The thread that feeds the devices panicked; its message is on the standard error.
-    #[error("the feeder thread panicked")]
-    FeederPanicked,
     /// The loss is not a number any more.
     #[error("the loss became {loss} at step {step}: try a lower learning rate")]
     Diverged {
@@ -66,9 +78,30 @@ pub enum Error {
     /// An epoch without a single full batch.
     #[error("the {0} data gave no batch")]
     Empty(&'static str),
+    /// The accuracy would not be that of the validation data.
+    #[error("{samples} samples were evaluated, and the validation data has {there}")]
+    Validation {
+        /// How many were evaluated.
+        samples: u64,
+        /// How many there are.
+        there: u64,
+    },
+    /// One of several processes has failed; it has said itself why.
+    #[error("process {rank} of {processes} ended with {status}, and the others were ended with it")]
+    Process {
+        /// Which one.
+        rank: usize,
+        /// How many there were.
+        processes: usize,
+        /// How it ended.
+        status: String,
+    },
+    /// Options that do not go together.
+    #[error("{0}")]
+    Usage(String),
     /// The report could not be written.
     #[error("cannot write the report")]
-    Output(#[from] std::io::Error),
+    Output(#[from] io::Error),
 }
 
 fn devices_advice(platform: &str, wanted: usize, present: usize) -> String {
@@ -100,4 +133,10 @@ mod tests {
         let fewer = message("tpu", 1, 8);
         assert!(fewer.contains("--devices 8") && !fewer.contains("on each of them"), "{fewer}");
     }
+}
+
+/// The message of an error and of what caused it.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |e| e.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -1,85 +1,32 @@
-//! The command line.
+//! The program: what the command line says, opened and put together.
 
 use clap::Parser;
+use resnet::args::Args;
 use resnet::artifact::Artifact;
 use resnet::checkpoint::{Checkpoints, Saver};
-use resnet::data::{self, Data, Sets, Split};
-use resnet::model::Model;
+use resnet::data::{Data, Folder, Sets, Source, Split};
+use resnet::error::with_causes;
+use resnet::logdir::LogDir;
+use resnet::model::{Model, Uploader};
+use resnet::network::{DryRun, Network};
+use resnet::pjrt::Client;
 use resnet::progress::Task;
-use resnet::schedule::{Decay, Schedule};
 use resnet::shards::{self, Counts, Shards};
-use resnet::train::{self, Options, Start};
-use resnet::{Error, Result, plugin, synthetic};
+use resnet::train::{self, Keeping, Start};
+use resnet::{Error, Result, plugin, spawn, synthetic};
+use shardstream::Topology;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Train a ResNet on TPU, GPU or CPU.
-///
-/// Without arguments it trains ResNet-8 on built-in synthetic images, on a TPU if there is one, else on the
-/// CPU, whose plugin is downloaded the first time (64 MB).
-#[derive(Debug, Parser)]
-#[command(version)]
-struct Args {
-    /// Path of a PJRT plugin (a shared library)
-    #[arg(long, value_name = "PATH")]
-    plugin: Option<PathBuf>,
-    /// Exported network: resnet8, resnet8-x8 (on 8 devices), resnet50-224-bf16-x8 and so on, or a path without its endings
-    #[arg(long, value_name = "NAME|PATH", default_value = "resnet8")]
-    artifact: String,
-    /// Training shards, as gs://bucket/train-{000000..000009}.tar; without it, synthetic images
-    #[arg(long, value_name = "URL", requires = "val_shards")]
-    shards: Option<String>,
-    /// Validation shards
-    #[arg(long, value_name = "URL", requires = "shards")]
-    val_shards: Option<String>,
-    /// Passes over the training data
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
-    epochs: u64,
-    /// The most steps per epoch; 0: all
-    #[arg(long, default_value_t = 0)]
-    steps: u64,
-    /// Steps between lines of the log; 0: none
-    #[arg(long, default_value_t = 10)]
-    log_steps: u64,
-    /// Of the first weights, the order and the augmentation
-    #[arg(long, default_value_t = 1)]
-    seed: i32,
-    /// Highest learning rate; it falls to zero until the end of the last epoch, in the first only if --steps says
-    /// how long that is
-    #[arg(long, default_value_t = 0.2)]
-    lr: f32,
-    /// Steps until the learning rate is at its highest
-    #[arg(long, default_value_t = 30)]
-    warmup: u64,
-    /// Threads that decode; 0: as many as there are cores
-    #[arg(long, default_value_t = 0)]
-    threads: usize,
-    /// Samples in the shuffle buffer of each of up to 4 streams
-    #[arg(long, default_value_t = 512)]
-    shuffle: usize,
-    /// Where the training is saved, network and state of the data together: a directory, or gs://bucket/prefix
-    #[arg(long, value_name = "URL")]
-    checkpoint: Option<String>,
-    /// Steps between checkpoints; 0: only at the end of each epoch
-    #[arg(long, default_value_t = 0, requires = "checkpoint")]
-    checkpoint_steps: u64,
-    /// Go on from the newest checkpoint, or start if there is none
-    #[arg(long, requires = "checkpoint")]
-    resume: bool,
-    /// Compile for TPU topologies, for example v3:2x2,v4:2x2x1, say how large the code is, and stop; needs libtpu but no
-    /// TPU
-    #[arg(long, value_name = "TOPOLOGY,...", value_delimiter = ',')]
-    compile_only: Vec<String>,
-    /// Where the synthetic shards are put and indexes are kept; the user's cache directory unless set
-    #[arg(long, value_name = "PATH")]
-    work_dir: Option<PathBuf>,
-}
-
 fn main() -> ExitCode {
     let args = Args::parse();
-    let done = if args.compile_only.is_empty() { train(&args) } else { compile_only(&args) };
+    spawn::follow_parent();
+    let done = match args.spawn {
+        _ if !args.compile_only.is_empty() => compile_only(&args),
+        Some(processes) if !spawn::is_spawned() => start_processes(&args, processes),
+        _ => train(&args),
+    };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
@@ -89,93 +36,168 @@ fn main() -> ExitCode {
     }
 }
 
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |e| e.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+/// What all processes need is fetched and written before they start.
+fn start_processes(args: &Args, processes: usize) -> Result<()> {
+    let found = plugin::find(args.plugin.as_deref())?;
+    if args.shards.is_none() && args.folder.is_none() {
+        shards::synthetic(&args.work_dir()?, Counts::default())?;
+    }
+    spawn::run(processes, found.is_tpu())
 }
 
+/// Trains, with a copy of what is said in the log directory.
 fn train(args: &Args) -> Result<()> {
-    let artifact = Artifact::open(&args.artifact)?;
-    let found = plugin::find(args.plugin.as_deref())?;
-    let client = found.load()?.client(&found.client_options(artifact.manifest.devices))?;
-    let m = &artifact.manifest;
+    let topology = args.topology()?;
     // Not println!, which panics when nobody reads any more.
     let mut out = std::io::stdout();
+    let Some(url) = &args.log_dir else { return train_to(args, topology, None, &mut out) };
+    let dir = LogDir::new(url, topology.rank())?;
+    let mut log = dir.log(out)?;
+    let done = train_to(args, topology, Some(&dir), &mut log);
+    if let Err(error) = &done {
+        writeln!(log, "error: {}", with_causes(error))?;
+    }
+    // What cannot be written is no reason to throw a training away.
+    tell(log.finish());
+    done
+}
+
+fn tell(logged: resnet::logdir::Result<()>) {
+    if let Err(error) = logged {
+        eprintln!("warning: {}", with_causes(&error));
+    }
+}
+
+fn train_to(args: &Args, topology: Topology, dir: Option<&LogDir>, out: &mut dyn Write) -> Result<()> {
+    let artifact = args.artifact()?;
+    let (client, how) = open_devices(args, &artifact, &topology)?;
+    let m = &artifact.manifest;
     writeln!(
         out,
-        "{} on {} of {} {} devices (plugin: {}), {} images of {}x{} per step",
+        "{} ({}): {} on {} of {} {} devices (plugin: {how}), {} images of {}x{} per step; {topology} has {} of the \
+         devices",
+        artifact.name,
+        m.dtype,
         m.model,
         m.devices,
         client.devices(),
         client.platform()?,
-        found.how,
         m.global_batch(),
         m.size,
         m.size,
+        client.local_devices(),
     )?;
-    let options = Options {
-        epochs: args.epochs,
-        steps: args.steps,
-        log_steps: args.log_steps,
-        schedule: Schedule { peak: args.lr, warmup: args.warmup, decay: Decay::Cosine },
-    };
-    let sets = open(args, &artifact)?;
+    let options = args.training(topology);
+    let source = open(args, &artifact, client.local_devices(), topology, out)?;
     let place = args.checkpoint.as_ref();
     let place = place.map(|url| Checkpoints::new(url, &artifact, args.seed, &options)).transpose()?;
-    let checkpoint = place.as_ref().map(|place| place.begin(args.resume, &mut out)).transpose()?.flatten();
-    let task = Task::spinner("compiling");
-    let mut model = Model::new(&client, &artifact, args.seed)?;
-    task.done();
-    if let Some(checkpoint) = &checkpoint {
-        model.restore(&checkpoint.tensors)?;
-    }
+    let place = place.map(|place| place.keep(args.keep).topology(topology));
+    let checkpoint = place.as_ref().map(|place| place.begin(args.resume, out)).transpose()?.flatten();
+    let mut network: Box<dyn Network> = match args.dry_step()? {
+        Some(step) => {
+            writeln!(out, "DRY RUN: nothing is computed; a step takes {:.1} ms", step.as_secs_f64() * 1e3)?;
+            let uploader = Uploader::new(&client, &artifact.manifest);
+            Box::new(DryRun::new(artifact.manifest.clone(), uploader, client.local_devices(), step))
+        }
+        None => {
+            let task = Task::spinner("compiling");
+            let mut model = Model::new(&client, &artifact, args.seed)?;
+            task.done();
+            if let Some(checkpoint) = &checkpoint {
+                model.restore(&checkpoint.tensors)?;
+            }
+            Box::new(model)
+        }
+    };
     let start = checkpoint.as_ref().map(Start::from).unwrap_or_default();
     let mut saver = place.map(|place| Saver::new(place, args.checkpoint_steps));
-    train::train(&mut model, &options, &sets, start, saver.as_mut(), &mut out)?;
+    // The numbers are those of all processes; one of them draws the curves.
+    let events = dir.filter(|_| topology.rank() == 0).map(LogDir::events).transpose()?;
+    let keeping = Keeping { saver: saver.as_mut(), events: events.as_ref() };
+    let summary = train::train(&mut *network, &options, &*source, start, keeping, out);
+    if let Some(events) = events {
+        tell(events.finish());
+    }
+    let summary = summary?;
+    if let Some(path) = &args.summary {
+        let json = serde_json::to_vec_pretty(&summary).map_err(std::io::Error::from)?;
+        std::fs::write(path, json)?;
+    }
     Ok(())
 }
 
+/// The devices, and how their plugin was found. The CPU plugin makes as many as are wanted; it knows nothing of other
+/// processes.
+fn open_devices(args: &Args, artifact: &Artifact, topology: &Topology) -> Result<(Client, &'static str)> {
+    let found = plugin::find(args.plugin.as_deref())?;
+    let (devices, ranks) = (artifact.manifest.devices, topology.world_size());
+    if !devices.is_multiple_of(ranks) {
+        let what =
+            format!("{} is for {devices} devices, which {ranks} processes cannot share", artifact.name);
+        return Err(Error::Usage(what));
+    }
+    let mut options = found.client_options(devices / ranks);
+    options.extend(args.plugin_options.iter().cloned());
+    Ok((found.load()?.client(&options)?, found.how))
+}
+
 /// The data for training and for validation.
-fn open(args: &Args, artifact: &Artifact) -> Result<Sets> {
-    let m = &artifact.manifest;
-    let work_dir = args.work_dir.clone().map_or_else(plugin::cache_dir, Ok);
-    let index_cache = work_dir.as_ref().ok().map(|dir| dir.join("index"));
-    let shards = match (&args.shards, &args.val_shards) {
-        (Some(train), Some(validation)) => Shards { train: train.clone(), validation: validation.clone() },
-        _ if (m.size, m.classes) != (synthetic::SIZE, synthetic::CLASSES.len()) => {
-            let message = format!(
-                "the built-in images are {0}x{0} of {1} classes, and the program wants {2}x{2} of {3}: \
-                 give it --shards and --val-shards",
-                synthetic::SIZE,
-                synthetic::CLASSES.len(),
-                m.size,
-                m.classes
-            );
-            return Err(Error::Data(message.into()));
+fn open(
+    args: &Args,
+    artifact: &Artifact,
+    devices: usize,
+    topology: Topology,
+    out: &mut dyn Write,
+) -> Result<Box<dyn Source>> {
+    let options = args.data(artifact, devices, topology);
+    let source: Box<dyn Source> = match (&args.folder, &args.val_folder) {
+        (Some(train), Some(validation)) => {
+            writeln!(
+                out,
+                "training files    {}\nvalidation files  {}",
+                train.display(),
+                validation.display()
+            )?;
+            Box::new(Sets {
+                train: Folder::open(train, Split::Train, &options)?,
+                validation: Folder::open(validation, Split::Validation, &options)?,
+            })
         }
-        _ => shards::synthetic(&work_dir?, Counts::default()).map_err(Error::Data)?,
+        _ => {
+            let shards = the_shards(args, artifact)?;
+            writeln!(out, "training shards   {}\nvalidation shards {}", shards.train, shards.validation)?;
+            Box::new(Sets {
+                train: Data::open(&shards.train, Split::Train, &options)?,
+                validation: Data::open(&shards.validation, Split::Validation, &options)?,
+            })
+        }
     };
-    let mut out = std::io::stdout();
-    writeln!(out, "training shards   {}\nvalidation shards {}", shards.train, shards.validation)?;
-    let options = data::Options {
-        seed: args.seed as u64,
-        batch: m.global_batch(),
-        size: m.size,
-        classes: m.classes,
-        threads: args.threads,
-        shuffle: args.shuffle,
-        index_cache,
-    };
-    let open = |shards: &str, split| Data::open(shards, split, &options).map_err(Error::Data);
-    let train = open(&shards.train, Split::Train)?;
-    let validation = open(&shards.validation, Split::Validation)?;
     // An hour of training should not end at a slip in the name of the validation shards.
-    validation.batches(0).next().ok_or(Error::Empty("validation"))?.map_err(Error::Data)?;
-    Ok(Sets { train, validation })
+    let first = source.batches(Split::Validation, 0)?.next();
+    first.ok_or(Error::Empty("validation"))?.map_err(Error::Data)?;
+    Ok(source)
+}
+
+/// The shards that were given, or the built-in ones.
+fn the_shards(args: &Args, artifact: &Artifact) -> Result<Shards> {
+    if let (Some(train), Some(validation)) = (&args.shards, &args.val_shards) {
+        return Ok(Shards { train: train.clone(), validation: validation.clone() });
+    }
+    let (m, classes) = (&artifact.manifest, synthetic::CLASSES.len());
+    if (m.size, m.classes) != (synthetic::SIZE, classes) {
+        return Err(Error::Usage(format!(
+            "the built-in images are {0}x{0} of {classes} classes, and the program wants {1}x{1} of {2}: give it --shards \
+             and --val-shards",
+            synthetic::SIZE,
+            m.size,
+            m.classes
+        )));
+    }
+    shards::synthetic(&args.work_dir()?, Counts::default())
 }
 
 fn compile_only(args: &Args) -> Result<()> {
-    let artifact = Artifact::open(&args.artifact)?;
+    let artifact = args.artifact()?;
     let found = plugin::find_compiler(args.plugin.as_deref())?;
     if !plugin::tpu_present("/dev".as_ref()) && std::env::var_os("TPU_SKIP_MDS_QUERY").is_none() {
         // Off a TPU VM libtpu would ask the cloud's metadata server for minutes.
@@ -198,20 +220,4 @@ fn compile_only(args: &Args) -> Result<()> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arguments_are_consistent() {
-        use clap::CommandFactory;
-        Args::command().debug_assert();
-        assert!(Args::try_parse_from(["resnet", "--shards", "x.tar"]).is_err());
-        assert!(Args::try_parse_from(["resnet", "--epochs", "0"]).is_err());
-        for without_place in [&["--resume"][..], &["--checkpoint-steps", "5"]] {
-            assert!(Args::try_parse_from(["resnet"].iter().chain(without_place)).is_err());
-        }
-    }
 }

@@ -87,6 +87,11 @@ pub struct Uploader {
 }
 
 impl Uploader {
+    /// For all devices of this process.
+    pub fn new(client: &Client, manifest: &Manifest) -> Self {
+        Self { client: client.clone(), manifest: manifest.clone(), devices: client.local_devices() }
+    }
+
     /// Checks a batch and starts its way to the devices. The images are not copied on the host: their memory is kept
     /// until the last device has its part.
     pub fn upload(&self, batch: &HostBatch) -> Result<DeviceBatch> {
@@ -166,8 +171,7 @@ impl Model {
 
     /// What copies batches to the devices of this model.
     pub fn uploader(&self) -> Uploader {
-        let devices = self.local_devices();
-        Uploader { client: self.client.clone(), manifest: self.manifest.clone(), devices }
+        Uploader::new(&self.client, &self.manifest)
     }
 
     /// Starts one step of training. After an error the state is lost, and every further step fails.

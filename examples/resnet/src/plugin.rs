@@ -70,10 +70,18 @@ impl Found {
         })
     }
 
+    /// Whether it drives TPUs.
+    pub fn is_tpu(&self) -> bool {
+        self.name().contains("tpu")
+    }
+
+    fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().to_lowercase()
+    }
+
     /// Options to open its devices with: the CPU plugin can divide the machine into any number of them.
     pub fn client_options(&self, devices: usize) -> Vec<PluginOption> {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-        if name.contains("cpu") { vec![("cpu_device_count", devices as i64).into()] } else { vec![] }
+        if self.name().contains("cpu") { vec![("cpu_device_count", devices as i64).into()] } else { vec![] }
     }
 }
 

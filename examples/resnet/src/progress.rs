@@ -3,6 +3,9 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
+const STEPS: &str = "{msg} {bar:30} {pos}/{len} {per_sec}, {eta} left";
+const STEPS_WITHOUT_END: &str = "{msg} {pos} {per_sec}";
+
 /// Something that takes a while. The line stays when it is done, and goes away when it is dropped before.
 #[derive(Debug)]
 pub struct Task {
@@ -30,6 +33,19 @@ impl Task {
         let bar = ProgressBar::new(total);
         bar.set_style(style("{spinner} {msg} {bar:30} {bytes}/{total_bytes}"));
         Self::start(bar, what)
+    }
+
+    /// Steps of something that writes lines of its own: a bar, or nothing where there is no terminal.
+    pub fn steps(what: &str, total: Option<u64>) -> Self {
+        let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
+        bar.set_style(style(if total.is_some() { STEPS } else { STEPS_WITHOUT_END }));
+        bar.set_message(what.to_owned());
+        Self { bar, what: what.into() }
+    }
+
+    /// Writes lines where the bar is.
+    pub fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.bar.suspend(write)
     }
 
     fn start(bar: ProgressBar, what: &str) -> Self {
@@ -80,6 +96,8 @@ mod tests {
             "{spinner} {msg} {elapsed}",
             "{spinner} {msg} {bar:30} {bytes}/{total_bytes}",
             "{spinner} {msg} {bar:30} {pos}/{len}",
+            STEPS,
+            STEPS_WITHOUT_END,
         ] {
             assert!(ProgressStyle::with_template(template).is_ok());
         }

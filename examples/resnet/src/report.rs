@@ -2,7 +2,6 @@
 //! resumed training goes on with the same sums.
 
 use crate::error::{Error, Result};
-use crate::model::StepResult;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -15,8 +14,12 @@ pub struct Epoch {
     pub samples: u64,
     /// Duration of the training part.
     pub time: Duration,
-    /// How much of it the loop waited for a batch.
+    /// How much of it was until the first batch; of a resumed epoch, since it was resumed.
+    pub first_batch: Duration,
+    /// How much of it the loop waited for a batch, the first one included.
     pub data_wait: Duration,
+    /// The share of the steps whose batch was waiting, 0 to 1; of a resumed epoch, since it was resumed.
+    pub readiness: f64,
     /// Mean loss.
     pub loss: f64,
     /// Share of the training samples that were right, each before the step that learnt from it.
@@ -35,7 +38,7 @@ impl Epoch {
 }
 
 /// A whole training.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Summary {
     /// In order.
     pub epochs: Vec<Epoch>,
@@ -117,14 +120,12 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Waits for a step and adds it.
-    pub fn add(&mut self, result: Option<StepResult>, step: u64, samples: usize) -> Result<()> {
-        let Some(result) = result else { return Ok(()) };
-        let (loss, correct) = result.read()?;
+    /// Adds a step of so many samples.
+    pub fn add(&mut self, loss: f32, correct: u64, step: u64, samples: u64) -> Result<()> {
         if !loss.is_finite() {
             return Err(Error::Diverged { step, loss });
         }
-        self.merge(&Self { steps: 1, samples: samples as u64, correct, loss: loss.into() });
+        self.merge(&Self { steps: 1, samples, correct, loss: loss.into() });
         Ok(())
     }
 
@@ -161,6 +162,11 @@ pub fn rate(samples: u64, time: Duration) -> f64 {
     share(samples as f64, time.as_secs_f64())
 }
 
+/// As percentage; nothing of nothing is 0.
+pub fn percent(part: f64, whole: f64) -> f64 {
+    100.0 * share(part, whole)
+}
+
 /// Nothing of nothing is 0.
 pub fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
@@ -175,7 +181,9 @@ pub(crate) mod tests {
             steps: 1,
             samples,
             time: Duration::from_secs(seconds),
+            first_batch: Duration::ZERO,
             data_wait: Duration::ZERO,
+            readiness: 1.0,
             loss: 1.0,
             train_accuracy: 0.0,
             validation_samples: 10,

@@ -1,6 +1,6 @@
 //! The built-in images as PNG shards, written through the library's own writer.
 
-use crate::data::DataError;
+use crate::error::{Error, Result};
 use crate::progress::Task;
 use crate::synthetic::{self, SIZE};
 use shardstream::prelude::*;
@@ -39,7 +39,7 @@ const DATA_SEED: u64 = 1;
 const VERSION: u32 = 1;
 
 /// The shards of the synthetic images below `dir`, written if they are not there yet.
-pub fn synthetic(dir: &Path, counts: Counts) -> Result<Shards, DataError> {
+pub fn synthetic(dir: &Path, counts: Counts) -> Result<Shards> {
     let name = format!("synthetic-v{VERSION}-{}-{}", counts.train, counts.validation);
     let home = dir.join(&name);
     // Validation images come after those of the training, so that none is in both.
@@ -51,19 +51,19 @@ pub fn synthetic(dir: &Path, counts: Counts) -> Result<Shards, DataError> {
             synthetic::CLASSES.join(", "),
             home.display()
         );
-        fs::create_dir_all(dir)
-            .map_err(|e| format!("cannot make the directory {} for the shards: {e}", dir.display()))?;
+        fs::create_dir_all(dir).map_err(|source| Error::Folder { path: dir.into(), source })?;
         // A directory appears with all its shards or not at all; whoever is first wins.
-        let partial = tempfile::tempdir_in(dir)?;
+        let partial =
+            tempfile::tempdir_in(dir).map_err(|source| Error::Folder { path: dir.into(), source })?;
         let task = Task::count("writing shards", counts.train + counts.validation);
         for (part, range) in &parts {
             write(partial.path(), part, range.clone(), &task)?;
         }
         task.done();
-        if let Err(error) = fs::rename(partial.path(), &home)
+        if let Err(source) = fs::rename(partial.path(), &home)
             && !home.exists()
         {
-            return Err(error.into());
+            return Err(Error::Folder { path: home, source });
         }
     }
     let [train, validation] = parts.map(|(part, range)| {
@@ -73,13 +73,14 @@ pub fn synthetic(dir: &Path, counts: Counts) -> Result<Shards, DataError> {
     Ok(Shards { train, validation })
 }
 
-fn write(dir: &Path, part: &str, range: Range<u64>, task: &Task) -> Result<(), DataError> {
+fn write(dir: &Path, part: &str, range: Range<u64>, task: &Task) -> Result<()> {
     let pattern = format!("{}/{part}-%06d.tar", dir.display());
     let mut writer = ShardWriter::builder(pattern).max_count(PER_SHARD).build()?;
     for index in range {
         let label = synthetic::label(index);
         let pixels = synthetic::image(label, index, DATA_SEED);
-        let image = Image::new(ImageMode::Rgb8, SIZE as u32, SIZE as u32, pixels.to_vec())?;
+        let image = Image::new(ImageMode::Rgb8, SIZE as u32, SIZE as u32, pixels.to_vec())
+            .map_err(shardstream::Error::from)?;
         writer.write(&Sample::new(format!("{index:06}")).with("png", image).with("cls", label as i64))?;
         task.add(1);
     }

@@ -1,13 +1,16 @@
-//! The training loop and its report.
+//! The training loop.
 
 use crate::checkpoint::{Checkpoint, Saved, Saver};
 use crate::data::{HostBatches, Source, Split};
 use crate::error::{Error, Result};
-use crate::feed::Feed;
-use crate::model::{DeviceBatch, EvalResult, Hyper, Model, StepResult};
-use crate::report::{Clock, Epoch, Progress, Running, Summary, Tally, rate, share};
+use crate::log::Log;
+use crate::logdir::Events;
+use crate::model::{DeviceBatch, Hyper};
+use crate::network::{Later, Network};
+use crate::report::{Clock, Epoch, Progress, Running, Summary, Tally, percent, rate, share};
 use crate::schedule::Schedule;
-use shardstream::State;
+use shardstream::feed::Feed;
+use shardstream::{Digest, State, Topology};
 use std::collections::VecDeque;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -27,6 +30,14 @@ pub struct Options {
     pub log_steps: u64,
     /// The learning rate.
     pub schedule: Schedule,
+    /// Of the weights.
+    pub weight_decay: f32,
+    /// Of the targets.
+    pub label_smoothing: f32,
+    /// Batches that wait on the devices.
+    pub depth: usize,
+    /// Which process of the job this is.
+    pub topology: Topology,
 }
 
 /// Where a training begins; by default, at the beginning.
@@ -42,36 +53,64 @@ impl From<&Checkpoint> for Start {
     }
 }
 
-/// Trains `model` and writes the log to `out`; with a saver, checkpoints too. A training that starts from a checkpoint
-/// needs a model that was [restored](Model::restore) from it.
+/// What a training leaves behind beside its log.
+#[derive(Debug, Default)]
+pub struct Keeping<'a> {
+    /// Checkpoints.
+    pub saver: Option<&'a mut Saver>,
+    /// Curves.
+    pub events: Option<&'a Events>,
+}
+
+/// Trains `network` and writes the log to `out`. A training that starts from a checkpoint needs a model that was
+/// [restored](crate::model::Model::restore) from it.
 pub fn train(
-    model: &mut Model,
+    network: &mut dyn Network,
     options: &Options,
     source: &dyn Source,
     start: Start,
-    saver: Option<&mut Saver>,
+    keeping: Keeping<'_>,
     out: &mut dyn Write,
 ) -> Result<Summary> {
     let Start { progress, mut data } = start;
     let Progress { epochs, mut running, time } = progress;
-    let mut training = Training { model, options, saver, out, epochs, time: Clock::from(time) };
+    let log = Log::new(out, &options.topology);
+    let clock = Clock::from(time);
+    let Keeping { saver, events } = keeping;
+    let mut training = Training { network, options, source, saver, events, log, epochs, time: clock };
     for epoch in training.epochs.len() as u64..options.epochs {
         let batches = match data.take() {
-            Some(state) => source.rest(&state),
-            None => source.batches(Split::Train, epoch),
+            Some(state) => source.rest(&state)?,
+            None => source.batches(Split::Train, epoch)?,
         };
-        let mut report = training.epoch(batches.map_err(Error::Data)?, std::mem::take(&mut running))?;
-        training.validate(&mut report, source.batches(Split::Validation, epoch).map_err(Error::Data)?)?;
+        let mut report = training.epoch(batches, std::mem::take(&mut running))?;
+        if training.network.learns() {
+            training.validate(&mut report, epoch)?;
+        }
+        let steps = training.epochs.iter().map(|e| e.steps).sum::<u64>() + report.steps;
+        training.curves(
+            steps,
+            &[
+                ("epoch/train_accuracy", report.train_accuracy),
+                ("epoch/validation_accuracy", report.validation_accuracy),
+                ("epoch/global_rate", report.rate()),
+            ],
+        );
         training.epochs.push(report);
         training.save(Running::default(), || source.start(epoch + 1))?;
     }
     training.finish()
 }
 
-/// How many steps the next epoch has, as far as one can know: as many as the last one; before the first, at
-/// most as many as allowed (0: all).
-fn expected_steps(limit: u64, last: Option<&Epoch>) -> Option<u64> {
-    last.map(|epoch| epoch.steps).or((limit > 0).then_some(limit))
+/// How many steps the next epoch has: as many as the data has or the last one had, as far as one can know, and at most as
+/// many as allowed (0: all).
+fn expected_steps(limit: u64, known: Option<u64>, last: Option<&Epoch>) -> Option<u64> {
+    let there = known.or(last.map(|epoch| epoch.steps));
+    let allowed = (limit > 0).then_some(limit);
+    match (there, allowed) {
+        (Some(there), Some(allowed)) => Some(there.min(allowed)),
+        (there, allowed) => there.or(allowed),
+    }
 }
 
 /// How many batches are still to be trained on in an epoch, where `limit` is the most (0: all).
@@ -79,34 +118,43 @@ fn remaining(limit: u64, done: u64) -> usize {
     if limit == 0 { usize::MAX } else { usize::try_from(limit.saturating_sub(done)).unwrap_or(usize::MAX) }
 }
 
-/// Starts to upload the first `limit` batches.
-fn feed(model: &Model, batches: HostBatches, limit: usize) -> Result<Feed<DeviceBatch>> {
-    let uploader = model.uploader();
-    Feed::start(batches.take(limit), move |batch| uploader.upload(&batch))
-}
-
 /// A training under way.
 struct Training<'a> {
-    model: &'a mut Model,
+    network: &'a mut dyn Network,
     options: &'a Options,
+    source: &'a dyn Source,
     saver: Option<&'a mut Saver>,
-    out: &'a mut dyn Write,
+    events: Option<&'a Events>,
+    log: Log<'a>,
     /// Those that are done.
     epochs: Vec<Epoch>,
     time: Clock,
 }
 
+/// Steps that were launched and not read, with their numbers.
+type InFlight = VecDeque<(u64, Later<(f32, u64)>)>;
+
 impl Training<'_> {
+    /// Brings the first `limit` batches to the devices, ahead of the steps.
+    fn feed(&self, batches: HostBatches, limit: usize) -> Feed<Result<DeviceBatch>> {
+        let uploader = self.network.uploader();
+        Feed::new(batches.take(limit), move |batch| Ok(uploader.upload(&batch))).depth(self.options.depth)
+    }
+
     /// Trains for one epoch, or for what it has left after `running`.
     fn epoch(&mut self, batches: HostBatches, mut running: Running) -> Result<Epoch> {
-        let Options { epochs, steps: limit, log_steps, schedule } = *self.options;
+        let Options { epochs, steps: limit, log_steps, schedule, topology, .. } = *self.options;
         let epoch = self.epochs.len() as u64;
         let done: u64 = self.epochs.iter().map(|e| e.steps).sum();
-        let expected = expected_steps(limit, self.epochs.last());
-        let batch_size = self.model.manifest().global_batch();
+        let known = self.source.steps(Split::Train);
+        let expected = expected_steps(limit, known, self.epochs.last());
+        let manifest = self.network.manifest();
+        let (samples, local) =
+            (manifest.global_batch() as u64, manifest.local_batch(self.network.local_devices()));
         let mut steps = running.steps();
-        let mut feed = feed(self.model, batches, remaining(limit, steps))?;
-        writeln!(self.out, "epoch {} of {epochs}: training", epoch + 1)?;
+        let mut feed = self.feed(batches, remaining(limit, steps));
+        self.log.line(format_args!("epoch {} of {epochs}: training", epoch + 1))?;
+        self.log.begin(&format!("epoch {}", epoch + 1), expected.map(|all| all.saturating_sub(steps)));
         let rate_at = |step: u64| {
             // A stream need not know its length: within the first epoch the rate then stays level.
             let part = expected.map_or(0.0, |n| (step as f64 / n as f64).min(1.0));
@@ -115,90 +163,159 @@ impl Training<'_> {
         let time = Clock::from(running.time);
         let mut since_log = Clock::from(running.time_since_log);
         let waited = running.data_wait;
-        let mut in_flight: VecDeque<StepResult> = VecDeque::new();
+        let mut digest = None;
+        let mut in_flight = InFlight::new();
         while let Some(batch) = feed.next() {
-            let mut batch = batch?;
-            if batch.valid != batch_size {
+            let mut batch = batch.map_err(Error::Data)??;
+            if batch.valid != local {
                 // Padding would count as samples in the loss and in the batch statistics.
                 return Err(Error::Batch(format!(
-                    "{} samples of {batch_size}: training takes only full batches",
+                    "{} samples of {local}: training takes only full batches",
                     batch.valid
                 )));
             }
-            let lr = rate_at(steps);
-            in_flight.push_back(self.model.step(&batch, Hyper { rate: lr, ..Hyper::default() })?);
+            digest = batch.state.as_ref().map(State::digest).or(digest);
+            let hyper = Hyper {
+                rate: rate_at(steps),
+                weight_decay: self.options.weight_decay,
+                label_smoothing: self.options.label_smoothing,
+            };
             steps += 1;
+            in_flight.push_back((steps, self.network.step(&batch, hyper)?));
             let log = log_steps > 0 && steps.is_multiple_of(log_steps);
             let save = self.saver.as_ref().is_some_and(|saver| saver.is_due(done + steps));
             let keep = if log || save { 0 } else { IN_FLIGHT };
-            read(&mut in_flight, keep, steps, &mut running.since_log, batch_size)?;
+            read(&mut in_flight, keep, &mut running.since_log, samples)?;
+            self.log.step();
             if log {
                 let recent = std::mem::take(&mut running.since_log);
                 running.logged.merge(&recent);
-                writeln!(
-                    self.out,
-                    "  step {steps:>6}  loss {:.4}  lr {lr:.4}  rate {:.1}/s  global rate {:.1}/s",
-                    recent.loss / recent.steps as f64,
-                    rate(recent.samples, since_log.elapsed()),
+                let loss = recent.loss / recent.steps as f64;
+                let (now, ready) = (rate(recent.samples, since_log.elapsed()), feed.report().readiness());
+                self.log.line(format_args!(
+                    "  step {steps:>6}  loss {loss:.4}  lr {:.4}  rate {now:.1}/s  global rate {:.1}/s  data ready {:.1} %",
+                    hyper.rate,
                     rate(running.logged.samples, time.elapsed()),
-                )?;
+                    100.0 * ready,
+                ))?;
+                self.curves(
+                    done + steps,
+                    &[
+                        ("train/loss", loss),
+                        ("train/learning_rate", hyper.rate.into()),
+                        ("rate/samples_per_second", now),
+                        ("rate/data_readiness", ready),
+                    ],
+                );
                 since_log = Clock::from(Duration::ZERO);
             }
             if save {
                 running.time = time.elapsed();
                 running.time_since_log = since_log.elapsed();
-                running.data_wait = waited + feed.waited();
+                running.data_wait = waited + waited_for(&feed);
                 self.save(running.clone(), || batch.state.take())?;
             }
             let saved = self.saver.as_mut().map_or(Ok(None), |saver| saver.poll())?;
             self.tell(saved)?;
         }
-        read(&mut in_flight, 0, steps, &mut running.since_log, batch_size)?;
+        read(&mut in_flight, 0, &mut running.since_log, samples)?;
+        self.log.done();
         let mut total = running.logged;
         total.merge(&running.since_log);
         if total.steps == 0 {
             return Err(Error::Empty("training"));
         }
+        let fed = feed.report();
         let report = Epoch {
             steps,
             samples: total.samples,
             time: time.elapsed(),
-            data_wait: waited + feed.waited(),
+            first_batch: fed.first,
+            data_wait: waited + waited_for(&feed),
+            readiness: fed.readiness(),
             loss: total.loss / total.steps as f64,
             train_accuracy: share(total.correct as f64, total.samples as f64),
             validation_samples: 0,
             validation_accuracy: 0.0,
         };
-        writeln!(
-            self.out,
-            "epoch {} of {epochs}: {} samples in {:.1} s, {:.1} samples/s, data wait {:.1} %, \
-             loss {:.4}, train accuracy {:.2} %",
+        self.log.line(format_args!(
+            "epoch {} of {epochs}: {} samples in {:.1} s, {:.1} samples/s (reduced global rate over {} {}), data wait \
+             {:.1} %, {fed}, loss {:.4}, train accuracy {:.2} %",
             epoch + 1,
             report.samples,
             report.time.as_secs_f64(),
             report.rate(),
-            100.0 * share(report.data_wait.as_secs_f64(), report.time.as_secs_f64()),
+            topology.world_size(),
+            if topology.world_size() == 1 { "process" } else { "processes" },
+            percent(report.data_wait.as_secs_f64(), report.time.as_secs_f64()),
             report.loss,
             100.0 * report.train_accuracy,
-        )?;
+        ))?;
+        if let Some(digest) = digest {
+            self.tell_digest(epoch, digest)?;
+        }
         Ok(report)
     }
 
-    /// Measures the accuracy after an epoch.
-    fn validate(&mut self, report: &mut Epoch, batches: HostBatches) -> Result<()> {
+    /// One point of each of these curves.
+    fn curves(&self, step: u64, points: &[(&str, f64)]) {
+        if let Some(events) = self.events {
+            points.iter().for_each(|(tag, value)| events.scalar(tag, step, *value));
+        }
+    }
+
+    /// What proves that two trainings took the same samples in the same order; those of all ranks add up.
+    fn tell_digest(&mut self, epoch: u64, digest: Digest) -> Result<()> {
+        self.log.line(format_args!("epoch {}: digest of the order {digest}", epoch + 1))
+    }
+
+    /// Measures the accuracy after an epoch, over each sample of the validation data once.
+    fn validate(&mut self, report: &mut Epoch, epoch: u64) -> Result<()> {
         let before = Instant::now();
-        let (samples, correct) = validate(self.model, feed(self.model, batches, usize::MAX)?)?;
+        let batches = self.source.batches(Split::Validation, epoch)?;
+        let feed = self.feed(batches, usize::MAX);
+        self.log.begin("validation", self.source.steps(Split::Validation));
+        let (samples, correct) = self.evaluate(feed)?;
+        self.log.done();
+        if let Some(there) = self.source.samples(Split::Validation)
+            && samples != there
+        {
+            return Err(Error::Validation { samples, there });
+        }
         report.validation_samples = samples;
         report.validation_accuracy = share(correct as f64, samples as f64);
-        writeln!(
-            self.out,
+        self.log.line(format_args!(
             "epoch {} of {}: validation accuracy {:.2} % ({correct} of {samples}) in {:.1} s",
             self.epochs.len() + 1,
             self.options.epochs,
             100.0 * report.validation_accuracy,
             before.elapsed().as_secs_f64(),
-        )?;
-        Ok(())
+        ))
+    }
+
+    /// How many samples there are, and how many the network gets right.
+    fn evaluate(&self, feed: Feed<Result<DeviceBatch>>) -> Result<(u64, u64)> {
+        let (mut samples, mut correct) = (0, 0);
+        let mut in_flight: VecDeque<Later<(u64, u64)>> = VecDeque::new();
+        let mut read = |in_flight: &mut VecDeque<Later<(u64, u64)>>, keep| -> Result<()> {
+            while in_flight.len() > keep {
+                let Some(result) = in_flight.pop_front() else { break };
+                let (right, valid) = result()?;
+                samples += valid;
+                correct += right;
+            }
+            Ok(())
+        };
+        for batch in feed {
+            in_flight.push_back(self.network.evaluate(&batch.map_err(Error::Data)??)?);
+            read(&mut in_flight, IN_FLIGHT)?;
+            self.log.step();
+        }
+        read(&mut in_flight, 0)?;
+        if samples == 0 {
+            return Err(Error::Empty("validation"));
+        }
+        Ok((samples, correct))
     }
 
     /// Saves the training with `running` as its epoch in progress. Copies the weights, which waits for the last step;
@@ -206,16 +323,16 @@ impl Training<'_> {
     fn save(&mut self, running: Running, data: impl FnOnce() -> Option<State>) -> Result<()> {
         let Some(saver) = self.saver.as_mut() else { return Ok(()) };
         let progress = Progress { epochs: self.epochs.clone(), running, time: self.time.elapsed() };
-        // All devices have the same state.
-        let saved = saver.save(progress, data(), self.model.state(0)?)?;
+        let tensors = saver.wants_tensors().then(|| self.network.state()).transpose()?;
+        let saved = saver.save(progress, data(), tensors)?;
         self.tell(saved)
     }
 
     fn tell(&mut self, saved: Option<Saved>) -> Result<()> {
-        if let Some(saved) = saved {
-            writeln!(self.out, "{saved}")?;
+        match saved {
+            Some(saved) => self.log.line(format_args!("{saved}")),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Waits for the last checkpoint, and sums up.
@@ -224,55 +341,31 @@ impl Training<'_> {
         self.tell(saved)?;
         let summary = Summary { epochs: self.epochs, time: self.time.elapsed() };
         if let Some((accuracy, epoch)) = summary.best() {
-            writeln!(
-                self.out,
+            self.log.line(format_args!(
                 "trained {:.1} s: best validation accuracy {:.2} % (epoch {epoch}), average rate {:.1} samples/s",
                 summary.time.as_secs_f64(),
                 100.0 * accuracy,
                 summary.rate(),
-            )?;
+            ))?;
         }
         Ok(summary)
     }
 }
 
-/// Waits for all but the last `keep` results of the steps up to number `steps`, and adds them up.
-fn read(
-    in_flight: &mut VecDeque<StepResult>,
-    keep: usize,
-    steps: u64,
-    tally: &mut Tally,
-    batch_size: usize,
-) -> Result<()> {
-    while in_flight.len() > keep {
-        let step = steps - in_flight.len() as u64 + 1;
-        tally.add(in_flight.pop_front(), step, batch_size)?;
-    }
-    Ok(())
+/// How long the loop waited for batches, the first one included.
+fn waited_for<B>(feed: &Feed<B>) -> Duration {
+    let report = feed.report();
+    report.first + report.waited
 }
 
-/// How many samples there are, and how many the network gets right.
-fn validate(model: &Model, feed: Feed<DeviceBatch>) -> Result<(u64, u64)> {
-    let mut samples = 0;
-    let mut correct = 0;
-    let mut add = |result: EvalResult| -> Result<()> {
-        let (right, valid) = result.read()?;
-        samples += valid;
-        correct += right;
-        Ok(())
-    };
-    let mut in_flight: VecDeque<EvalResult> = VecDeque::new();
-    for batch in feed {
-        in_flight.push_back(model.evaluate(&batch?)?);
-        if in_flight.len() > IN_FLIGHT {
-            in_flight.pop_front().map_or(Ok(()), &mut add)?;
-        }
+/// Waits for all but the last `keep` results, and adds them up. A step is over `samples` samples.
+fn read(in_flight: &mut InFlight, keep: usize, tally: &mut Tally, samples: u64) -> Result<()> {
+    while in_flight.len() > keep {
+        let Some((step, result)) = in_flight.pop_front() else { break };
+        let (loss, correct) = result()?;
+        tally.add(loss, correct, step, samples)?;
     }
-    in_flight.into_iter().try_for_each(add)?;
-    if samples == 0 {
-        return Err(Error::Empty("validation"));
-    }
-    Ok((samples, correct))
+    Ok(())
 }
 
 #[cfg(test)]
@@ -283,11 +376,13 @@ mod tests {
     #[test]
     fn an_epoch_is_expected_to_be_as_long_as_the_last_one() {
         let last = Epoch { steps: 16, ..epoch(0.5, 100, 1) };
-        assert_eq!(expected_steps(0, None), None);
-        assert_eq!(expected_steps(8, None), Some(8));
-        assert_eq!(expected_steps(0, Some(&last)), Some(16));
+        assert_eq!(expected_steps(0, None, None), None);
+        assert_eq!(expected_steps(8, None, None), Some(8));
+        assert_eq!(expected_steps(0, None, Some(&last)), Some(16));
+        assert_eq!(expected_steps(8, Some(20), Some(&last)), Some(8));
         // More steps were allowed than there is data: the rate must still fall to zero.
-        assert_eq!(expected_steps(1000, Some(&last)), Some(16));
+        assert_eq!(expected_steps(1000, None, Some(&last)), Some(16));
+        assert_eq!(expected_steps(1000, Some(20), None), Some(20));
     }
 
     #[test]

@@ -5,12 +5,12 @@ mod common;
 use common::{client, model, options};
 use resnet::Error;
 use resnet::artifact::Artifact;
-use resnet::data::{DataError, HostBatch, HostBatches, Source, Split};
+use resnet::data::{HostBatch, HostBatches, Source, Split};
 use resnet::model::{Hyper, Model};
 use resnet::pjrt::{self, CompileOptions, Plugin, Signature, Spec};
 use resnet::plugin;
 use resnet::report::Summary;
-use resnet::train::{self, Start};
+use resnet::train::{self, Keeping, Start};
 use shardstream::State;
 use std::cell::RefCell;
 use std::io::Write;
@@ -22,7 +22,7 @@ fn train(
     source: &dyn Source,
     out: &mut dyn Write,
 ) -> resnet::Result<Summary> {
-    train::train(model, options, source, Start::default(), None, out)
+    train::train(model, options, source, Start::default(), Keeping::default(), out)
 }
 
 fn synthetic() -> &'static dyn Source {
@@ -363,19 +363,27 @@ fn eight_devices_count_the_samples_of_all() {
 }
 
 /// Batches for whoever asks first; none for the others.
-struct Once(RefCell<Vec<Result<HostBatch, DataError>>>);
+struct Once(RefCell<Vec<shardstream::Result<HostBatch>>>);
 
 impl Source for Once {
-    fn batches(&self, _: Split, _: u64) -> Result<HostBatches, DataError> {
+    fn batches(&self, _: Split, _: u64) -> resnet::Result<HostBatches> {
         Ok(Box::new(self.0.take().into_iter()))
+    }
+
+    fn steps(&self, _: Split) -> Option<u64> {
+        None
+    }
+
+    fn samples(&self, _: Split) -> Option<u64> {
+        None
     }
 
     fn start(&self, _: u64) -> Option<State> {
         None
     }
 
-    fn rest(&self, _: &State) -> Result<HostBatches, DataError> {
-        Err("not in this test".into())
+    fn rest(&self, _: &State) -> resnet::Result<HostBatches> {
+        Err(Error::NoState)
     }
 }
 
@@ -384,7 +392,7 @@ fn what_is_wrong_with_the_data_ends_the_training() {
     let Some(client) = client(1) else { return };
     let mut model = model(&client, "resnet8");
     let options = options(1, 0, 0.1);
-    let mut run = |first: Vec<Result<HostBatch, DataError>>| {
+    let mut run = |first: Vec<shardstream::Result<HostBatch>>| {
         let source = Once(RefCell::new(first));
         train(&mut model, &options, &source, &mut std::io::sink()).unwrap_err()
     };
@@ -396,7 +404,7 @@ fn what_is_wrong_with_the_data_ends_the_training() {
     let mut unknown_class = good.clone();
     unknown_class.labels[0] = 10;
     assert!(matches!(run(vec![Ok(unknown_class)]), Error::Batch(_)));
-    assert!(matches!(run(vec![Ok(good.clone()), Err("gone".into())]), Error::Data(_)));
+    assert!(matches!(run(vec![Ok(good.clone()), Err(shardstream::Error::step("gone"))]), Error::Data(_)));
     assert!(matches!(run(vec![]), Error::Empty("training")));
     // Good training data, no validation data.
     assert!(matches!(run(vec![Ok(good)]), Error::Empty("validation")));

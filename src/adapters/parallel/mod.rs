@@ -79,6 +79,15 @@ impl<T> Background<T> {
         self
     }
 
+    /// Whether the next item, or the end, is known already: then asking for it does not wait.
+    pub(crate) fn is_waiting(&self) -> bool {
+        match &self.state {
+            State::New(_) => false,
+            State::Running(crew) => crew.is_waiting(),
+            State::Ended => true,
+        }
+    }
+
     /// The threads, started if they were not, or nothing after the end.
     fn crew(&mut self) -> Result<Option<&mut Crew<T>>> {
         if let State::New(_) = self.state
@@ -118,6 +127,13 @@ impl<T> Iterator for Background<T> {
 }
 
 impl<T> FusedIterator for Background<T> {}
+
+impl<T> BackgroundStream<T> {
+    /// As [`Background::is_waiting`].
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.0.is_waiting()
+    }
+}
 
 impl<T> Stream for BackgroundStream<T> {
     type Item = Result<T>;
@@ -201,6 +217,11 @@ impl<T: Send + 'static> Crew<T> {
 }
 
 impl<T> Crew<T> {
+    /// Whether there is something at the front of the queue. A place that a thread is still at work on counts too.
+    fn is_waiting(&self) -> bool {
+        self.front.is_some() || !self.queue.is_empty()
+    }
+
     fn next(&mut self) -> Option<Result<T>> {
         let slot = self.front.take().or_else(|| self.queue.recv_blocking().ok())?;
         Some(match slot {

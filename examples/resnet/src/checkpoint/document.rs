@@ -8,9 +8,10 @@ use crate::train::Options;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use shardstream::{Array, ErrorKind, Sample, State, Value};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Changes with the meaning of what is written.
-pub(super) const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 2;
 const KEY: &str = "checkpoint";
 const META: &str = "meta.json";
 const DATA: &str = "data.json";
@@ -20,23 +21,24 @@ const DIGEST: &str = "sha256.txt";
 /// A training at one step.
 #[derive(Debug, Clone)]
 pub struct Checkpoint {
-    /// Sums and times.
+    /// Sums and times, of the whole job.
     pub progress: Progress,
-    /// Of the training data, after the last batch that was trained on.
+    /// Of the training data, after the last batch that was trained on: what is written is of the streams of one rank, what
+    /// is read is of all.
     pub data: State,
-    /// The values of the buffers of the manifest, in its order.
+    /// The values of the buffers of the manifest, in its order. Only the first rank writes them.
     pub tensors: Vec<Vec<f32>>,
 }
 
-/// What must be the same for one training to go on with the checkpoint of another. What the data must have in common,
-/// its own state knows.
+/// What must be the same for one training to go on with the checkpoint of another. It is of the whole job, however many
+/// processes share it. What the data must have in common, its own state knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     model: String,
     /// The sha256 of the step.
     program: String,
     devices: usize,
-    /// Images per device and step.
+    /// Images per step, over all devices.
     batch: usize,
     size: usize,
     classes: usize,
@@ -46,27 +48,44 @@ pub struct Identity {
 impl Identity {
     /// Of a network and a seed.
     pub fn new(manifest: &Manifest, seed: i32) -> Self {
-        let Manifest { model, devices, batch, size, classes, .. } = manifest.clone();
-        Self { model, program: manifest.digest().into(), devices, batch, size, classes, seed }
+        let Manifest { model, devices, size, classes, .. } = manifest.clone();
+        let (program, batch) = (manifest.digest().into(), manifest.global_batch());
+        Self { model, program, devices, batch, size, classes, seed }
+    }
+
+    /// Whether `other` may go on with it. Another number of devices means another program for the same network.
+    fn allows(&self, other: &Self) -> bool {
+        let Self { program, devices, .. } = other;
+        *self == *other
+            || self.devices != *devices
+                && Self { program: program.clone(), devices: *devices, ..self.clone() } == *other
     }
 }
 
-/// What the learning rate depends on. It may change, and the log says so.
+/// The options that the steps to come depend on. They may change, and the log says so.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Inputs {
     /// Passes over the data.
     pub epochs: u64,
-    steps: u64,
-    /// As people write it.
-    lr: String,
-    warmup: u64,
+    /// By their names, as people write them.
+    #[serde(flatten)]
+    others: BTreeMap<String, String>,
 }
 
 impl Inputs {
     /// Of these options.
     pub fn new(options: &Options) -> Self {
-        let Options { epochs, steps, schedule, .. } = options.clone();
-        Self { epochs, steps, lr: schedule.peak.to_string(), warmup: schedule.warmup }
+        let Options { epochs, steps, schedule, weight_decay, label_smoothing, .. } = options.clone();
+        let inputs = Self { epochs, others: BTreeMap::new() };
+        let inputs = inputs.with("steps", steps).with("lr", schedule.peak).with("warmup", schedule.warmup);
+        let inputs = inputs.with("decay", schedule.decay).with("weight decay", weight_decay);
+        inputs.with("label smoothing", label_smoothing)
+    }
+
+    /// And of one more.
+    pub fn with(mut self, name: &str, value: impl ToString) -> Self {
+        self.others.insert(name.into(), value.to_string());
+        self
     }
 }
 
@@ -77,6 +96,8 @@ struct Meta {
     step: u64,
     /// The one in progress, counted from 0.
     epoch: u64,
+    /// Processes, each of which has written the state of its own data.
+    ranks: usize,
     identity: Identity,
     inputs: Inputs,
     progress: Progress,
@@ -126,6 +147,7 @@ fn shape(buffer: &StateBuffer) -> Vec<usize> {
 
 pub(super) fn encode(
     checkpoint: Checkpoint,
+    ranks: usize,
     identity: &Identity,
     inputs: &Inputs,
     buffers: &[StateBuffer],
@@ -135,6 +157,7 @@ pub(super) fn encode(
         version: VERSION,
         step: progress.steps(),
         epoch: progress.epochs.len() as u64,
+        ranks,
         identity: identity.clone(),
         inputs: inputs.clone(),
         progress,
@@ -173,14 +196,23 @@ pub(super) fn digest(sample: &Sample) -> String {
     hex(&hash.finalize())
 }
 
-/// The checkpoint in what was read from `url`, and what has changed since of `inputs`.
+/// What the first rank has written.
+pub(super) struct First {
+    /// With the data of this rank alone.
+    pub(super) checkpoint: Checkpoint,
+    pub(super) ranks: usize,
+    /// What has changed since of what may.
+    pub(super) changed: Vec<String>,
+}
+
+/// The checkpoint in what was read from `url`.
 pub(super) fn decode(
     samples: Vec<Sample>,
     url: &str,
     identity: &Identity,
     inputs: &Inputs,
     buffers: &[StateBuffer],
-) -> Result<(Checkpoint, Vec<String>)> {
+) -> Result<First> {
     let damaged = |reason: String| Error::Damaged { url: url.into(), reason };
     let [sample] = <[Sample; 1]>::try_from(samples)
         .map_err(|samples| damaged(format!("{} samples in it, not one", samples.len())))?;
@@ -195,22 +227,27 @@ pub(super) fn decode(
         return Err(Error::Version { url: url.into(), version });
     }
     let meta: Meta = serde_json::from_slice(meta).map_err(in_meta)?;
-    let differences = differences(&meta.identity, identity);
-    if !differences.is_empty() {
-        return Err(Error::Other { url: url.into(), differences });
+    let mut changed = differences(&meta.identity, identity);
+    if !meta.identity.allows(identity) {
+        return Err(Error::Other { url: url.into(), differences: changed });
     }
+    changed.extend(differences(&meta.inputs, inputs));
     let text = String::from_utf8_lossy(content(&sample, DATA).map_err(damaged)?);
     let data: State = text.parse().map_err(|e| damaged(format!("{DATA}: {e}")))?;
-    let progress = meta.progress;
-    let (fed, learnt) =
-        ((data.epoch(), data.samples()), (progress.epochs.len() as u64, progress.running.samples()));
-    if fed != learnt {
-        let at = |(epoch, samples)| format!("sample {samples} of epoch {epoch}");
-        return Err(damaged(format!("its data is at {}, and its network at {}", at(fed), at(learnt))));
-    }
     let tensors = buffers.iter().map(|b| tensor(&sample, b)).collect::<std::result::Result<_, _>>();
-    let tensors = tensors.map_err(damaged)?;
-    Ok((Checkpoint { progress, data, tensors }, self::differences(&meta.inputs, inputs)))
+    let checkpoint = Checkpoint { progress: meta.progress, data, tensors: tensors.map_err(damaged)? };
+    Ok(First { checkpoint, ranks: meta.ranks, changed })
+}
+
+impl Checkpoint {
+    /// Where network and data are, if those are not one place.
+    pub(super) fn split(&self) -> Option<String> {
+        let Self { progress, data, .. } = self;
+        let (fed, learnt) =
+            ((data.epoch(), data.samples()), (progress.epochs.len() as u64, progress.running.samples()));
+        let at = |(epoch, samples)| format!("sample {samples} of epoch {epoch}");
+        (fed != learnt).then(|| format!("its data is at {}, and its network at {}", at(fed), at(learnt)))
+    }
 }
 
 fn content<'a>(sample: &'a Sample, field: &str) -> std::result::Result<&'a [u8], String> {
@@ -234,12 +271,12 @@ fn differences<T: Serialize>(theirs: &T, ours: &T) -> Vec<String> {
         Ok(serde_json::Value::Object(fields)) => fields,
         _ => serde_json::Map::new(),
     };
-    let ours = fields(ours);
-    let differing = fields(theirs).into_iter().filter(|(name, value)| ours.get(name) != Some(value));
+    let (theirs, ours) = (fields(theirs), fields(ours));
+    let names: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
+    let shown = |value: Option<&serde_json::Value>| value.map_or("not there".into(), ToString::to_string);
+    let differing = names.into_iter().map(|name| (name, theirs.get(name), ours.get(name)));
     differing
-        .map(|(name, value)| {
-            let now = ours.get(&name).unwrap_or(&serde_json::Value::Null);
-            format!("{name} was {value} and is now {now}")
-        })
+        .filter(|(_, theirs, ours)| theirs != ours)
+        .map(|(name, theirs, ours)| format!("{name} was {} and is now {}", shown(theirs), shown(ours)))
         .collect()
 }

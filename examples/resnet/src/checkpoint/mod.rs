@@ -2,17 +2,22 @@
 //! cannot come from different steps.
 
 mod document;
+mod listing;
+mod part;
 mod saver;
 
 pub use document::{Checkpoint, Identity, Inputs};
 pub use saver::{Saved, Saver};
 
 use crate::artifact::{Artifact, StateBuffer};
+use crate::report::{Progress, Summary};
 use crate::train::Options;
-use shardstream::ErrorKind;
+use listing::{Listing, Name};
+use part::{Part, Refused};
 use shardstream::prelude::*;
 use shardstream::tar::{SampleParser, read};
 use shardstream::write::TarWriter;
+use shardstream::{ErrorKind, State};
 use std::io::{self, BufWriter, Write};
 use std::time::Instant;
 
@@ -70,7 +75,15 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// It was written by a newer program.
+    /// A rank died before it had written its part.
+    #[error("the checkpoint {url} is incomplete: {missing} is missing")]
+    Incomplete {
+        /// The object of the first rank.
+        url: String,
+        /// That of another.
+        missing: String,
+    },
+    /// It was written by another program.
     #[error("the checkpoint {url} is of version {version}, and this program knows {}", document::VERSION)]
     Version {
         /// The object.
@@ -100,7 +113,13 @@ pub enum Error {
 /// The result of saving and loading.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The checkpoints of one training: objects `checkpoint-00000120.tar`, by step, in a directory or bucket.
+/// The checkpoints of one training, in a directory or bucket.
+///
+/// Of a training of one process a checkpoint is one object, `checkpoint-00000120.tar`, by step. Several processes, of
+/// which each has the state of its own data alone, write one object each: the first one
+/// `checkpoint-00000120.rank-00000-of-00008.tar`, with the network, the others
+/// `checkpoint-00000120.rank-00003-of-00008.json`. It is complete when all are there. Each process reads all of them, so
+/// that any number of processes can go on.
 #[derive(Debug, Clone)]
 pub struct Checkpoints {
     store: Store,
@@ -109,6 +128,8 @@ pub struct Checkpoints {
     identity: Identity,
     inputs: Inputs,
     buffers: Vec<StateBuffer>,
+    keep: usize,
+    topology: Topology,
 }
 
 impl Checkpoints {
@@ -129,79 +150,173 @@ impl Checkpoints {
             identity: Identity::new(&artifact.manifest, seed),
             inputs: Inputs::new(options),
             buffers: artifact.manifest.state.clone(),
+            keep: 0,
+            topology: Topology::single(),
         })
+    }
+
+    /// Keeps the last `keep` complete ones (0: all) and that of the best epoch; older ones are deleted when a new one has
+    /// been written. While other ranks still write the newest there may be one more.
+    pub fn keep(self, keep: usize) -> Self {
+        Self { keep, ..self }
+    }
+
+    /// As one of several processes.
+    pub fn topology(self, topology: Topology) -> Self {
+        Self { topology, ..self }
+    }
+
+    /// Says of one more option that the steps to come depend on, and that may change, what it is.
+    pub fn input(self, name: &str, value: impl ToString) -> Self {
+        Self { inputs: self.inputs.with(name, value), ..self }
     }
 
     /// Where a training starts: from the newest checkpoint, if that is wanted and there is one, and else from nothing.
     ///
-    /// A checkpoint that cannot be used is an error, never passed over: what the training would then repeat, and with
-    /// which weights, is for people to decide.
+    /// Incomplete ones are passed over, and the log says so. Any other checkpoint that cannot be used is an error, never
+    /// passed over: what the training would then repeat, and with which weights, is for people to decide.
     pub fn begin(&self, resume: bool, out: &mut dyn Write) -> crate::Result<Option<Checkpoint>> {
-        let Some(url) = self.newest()? else {
-            if resume {
-                writeln!(out, "no checkpoint in {}: starting from the beginning", self.url)?;
-            }
-            return Ok(None);
-        };
-        if !resume {
-            return Err(Error::Exists { newest: url }.into());
+        let listing = self.listing()?;
+        let (newest, incomplete) = listing.newest();
+        for incomplete in incomplete {
+            writeln!(out, "passed over in {}: {incomplete}", self.url)?;
         }
-        let (checkpoint, changed) = self.load(&url)?;
+        match newest {
+            None if resume => writeln!(out, "no checkpoint in {}: starting from the beginning", self.url)?,
+            None => {}
+            Some(newest) if !resume => return Err(Error::Exists { newest: newest.into() }.into()),
+            Some(newest) => return self.begin_at(newest, out).map(Some),
+        }
+        Ok(None)
+    }
+
+    /// Starts a training from the checkpoint at `url` (of the first rank, if there are several), wherever it lies.
+    pub fn begin_at(&self, url: &str, out: &mut dyn Write) -> crate::Result<Checkpoint> {
+        let (checkpoint, changed) = self.load(url)?;
         for change in changed {
             writeln!(out, "changed since the checkpoint: {change}")?;
         }
         writeln!(out, "resumed from {url}: {}", checkpoint.place(self.inputs.epochs))?;
-        Ok(Some(checkpoint))
+        Ok(checkpoint)
     }
 
-    /// The URL of the one with most steps.
+    /// The URL of the complete one with most steps.
     pub fn newest(&self) -> Result<Option<String>> {
+        Ok(self.listing()?.newest().0.map(Into::into))
+    }
+
+    fn listing(&self) -> Result<Listing> {
         let objects = match self.store.list(&self.url) {
             // The directory is made with the first checkpoint.
             Err(e) if matches!(e.kind(), ErrorKind::NotFound(_)) => vec![],
             listed => listed.map_err(|source| Error::List { url: self.url.clone(), source })?,
         };
-        let number = |url: &str| number(url.strip_prefix(&self.url)?.strip_prefix(std::path::is_separator)?);
-        let numbered = objects.into_iter().filter_map(|object| Some((number(&object.url)?, object.url)));
-        Ok(numbered.max().map(|(_, url)| url))
+        Ok(Listing::new(&self.url, objects.into_iter().map(|object| object.url)))
     }
 
-    /// Reads a checkpoint; with what has changed since of the options that a training may change.
+    /// Reads a checkpoint, with the parts of all ranks; and what has changed since of the options that a training may
+    /// change.
     pub fn load(&self, url: &str) -> Result<(Checkpoint, Vec<String>)> {
+        let damaged = |reason| Error::Damaged { url: url.into(), reason };
         let samples = self.samples(url).map_err(|source| Error::Read { url: url.into(), source })?;
-        document::decode(samples, url, &self.identity, &self.inputs, &self.buffers)
+        let first = document::decode(samples, url, &self.identity, &self.inputs, &self.buffers)?;
+        let document::First { mut checkpoint, ranks, changed } = first;
+        let step = checkpoint.progress.steps();
+        let mut states = vec![checkpoint.data.clone()];
+        for rank in 1..ranks {
+            let part = listing::part(url, rank, ranks)
+                .ok_or_else(|| damaged(format!("it is of {ranks} ranks, and its name does not say so")))?;
+            states.push(self.part(url, &part, (step, rank, ranks))?);
+        }
+        checkpoint.data = State::merge(states).map_err(|e| damaged(format!("its data: {e}")))?;
+        match checkpoint.split() {
+            Some(reason) => Err(damaged(reason)),
+            None => Ok((checkpoint, changed)),
+        }
     }
 
     fn samples(&self, url: &str) -> shardstream::Result<Vec<Sample>> {
         read(self.store.open(url)?, SampleParser::new(url)).collect()
     }
 
-    /// Writes a checkpoint, which appears whole or not at all. Blocks.
+    /// The data of another rank than the first, `of` the checkpoint at `first`.
+    fn part(&self, first: &str, url: &str, of: (u64, usize, usize)) -> Result<State> {
+        let bytes = match self.store.open(url).and_then(|body| body.read_all()) {
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound(_)) => {
+                return Err(Error::Incomplete { url: first.into(), missing: url.into() });
+            }
+            read => read.map_err(|source| Error::Read { url: url.into(), source })?,
+        };
+        let damaged = |reason| Error::Damaged { url: url.into(), reason };
+        let Part { step, rank, ranks, data } = Part::decode(&bytes).map_err(|refused| match refused {
+            Refused::Damaged(reason) => damaged(reason),
+            Refused::Version(version) => Error::Version { url: url.into(), version },
+        })?;
+        if (step, rank, ranks) != of {
+            return Err(damaged(format!("it is of step {step} and rank {rank} of {ranks}")));
+        }
+        Ok(data)
+    }
+
+    /// Writes what this rank has to write of a checkpoint, an object that appears whole or not at all, and deletes old
+    /// checkpoints. Blocks.
     pub fn write(&self, checkpoint: Checkpoint) -> Result<Saved> {
         let start = Instant::now();
-        let url = format!("{}/{}", self.url, name(checkpoint.progress.steps()));
+        let (rank, ranks) = (self.topology.rank(), self.topology.world_size());
+        let step = checkpoint.progress.steps();
+        let best = best(&checkpoint.progress);
+        let url = format!("{}/{}", self.url, Name { step, rank, ranks });
         let what = checkpoint.title();
-        let write = || {
-            let sample = document::encode(checkpoint, &self.identity, &self.inputs, &self.buffers)?;
-            let mut tar = TarWriter::new(BufWriter::new(self.store.create(&url)?));
-            tar.write(&sample)?;
-            let object = tar.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
-            Ok(object.finish()?.size)
+        let bytes = match rank {
+            0 => self.write_first(checkpoint, &url),
+            _ => self.write_part(Part { step, rank, ranks, data: checkpoint.data }, &url),
         };
-        let bytes = write().map_err(|source| Error::Write { url: url.clone(), source })?;
-        Ok(Saved { what, bytes, time: start.elapsed(), url })
+        let bytes = bytes.map_err(|source| Error::Write { url: url.clone(), source })?;
+        let time = start.elapsed();
+        let failed = if rank == 0 { self.clean(step, best) } else { vec![] };
+        Ok(Saved { what, bytes, time, url, failed })
+    }
+
+    fn write_first(&self, checkpoint: Checkpoint, url: &str) -> shardstream::Result<u64> {
+        let Self { identity, inputs, buffers, .. } = self;
+        let sample = document::encode(checkpoint, self.topology.world_size(), identity, inputs, buffers)?;
+        let mut tar = TarWriter::new(BufWriter::new(self.store.create(url)?));
+        tar.write(&sample)?;
+        let object = tar.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
+        Ok(object.finish()?.size)
+    }
+
+    fn write_part(&self, part: Part, url: &str) -> shardstream::Result<u64> {
+        let mut object = self.store.create(url)?;
+        object.write_all(&part.encode()?)?;
+        Ok(object.finish()?.size)
+    }
+
+    /// Deletes what is no longer wanted when the checkpoint at `step` has been written. Returns what could not be done:
+    /// space that is lost is no reason to stop.
+    fn clean(&self, step: u64, best: Option<u64>) -> Vec<String> {
+        let listing = match self.listing() {
+            Ok(listing) => listing,
+            Err(e) => {
+                return vec![format!("cannot look for old checkpoints: {}", crate::error::with_causes(&e))];
+            }
+        };
+        self.delete(&listing.obsolete(step, self.topology.world_size(), self.keep, best))
+    }
+
+    fn delete(&self, urls: &[&str]) -> Vec<String> {
+        let deleted = urls.iter().map(|url| (url, self.store.delete(url)));
+        deleted
+            .filter_map(|(url, result)| Some(format!("cannot delete the old {url}: {:#}", result.err()?)))
+            .collect()
     }
 }
 
-/// The name sorts by step.
-fn name(step: u64) -> String {
-    format!("checkpoint-{step:08}.tar")
-}
-
-/// The step of a name.
-fn number(of: &str) -> Option<u64> {
-    let step = of.strip_prefix("checkpoint-")?.strip_suffix(".tar")?.parse().ok()?;
-    (name(step) == of).then_some(step)
+/// The step at the end of the epoch of the best validation accuracy.
+fn best(progress: &Progress) -> Option<u64> {
+    let Progress { epochs, time, .. } = progress.clone();
+    let (_, best) = Summary { epochs, time }.best()?;
+    Some(progress.epochs[..best].iter().map(|epoch| epoch.steps).sum())
 }
 
 #[cfg(test)]

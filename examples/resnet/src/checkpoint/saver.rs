@@ -14,12 +14,15 @@ pub struct Saved {
     pub(super) bytes: u64,
     pub(super) time: Duration,
     pub(super) url: String,
+    /// What could not be done about old ones.
+    pub(super) failed: Vec<String>,
 }
 
 impl fmt::Display for Saved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (megabytes, seconds) = (self.bytes as f64 / 1e6, self.time.as_secs_f64());
-        write!(f, "checkpoint at {}: {megabytes:.1} MB in {seconds:.2} s -> {}", self.what, self.url)
+        write!(f, "checkpoint at {}: {megabytes:.1} MB in {seconds:.2} s -> {}", self.what, self.url)?;
+        self.failed.iter().try_for_each(|failed| write!(f, "\n{failed}"))
     }
 }
 
@@ -42,15 +45,22 @@ impl Saver {
         self.every > 0 && step.is_multiple_of(self.every)
     }
 
-    /// Starts to write, when the one before is written, which is returned.
+    /// Whether the network is to be saved by this process: the first one does it for all.
+    pub fn wants_tensors(&self) -> bool {
+        self.place.topology.rank() == 0
+    }
+
+    /// Starts to write, when the one before is written, which is returned. What is not [wanted](Saver::wants_tensors)
+    /// need not be given.
     pub fn save(
         &mut self,
         progress: Progress,
         data: Option<State>,
-        tensors: Vec<Vec<f32>>,
+        tensors: Option<Vec<Vec<f32>>>,
     ) -> Result<Option<Saved>> {
         let before = self.finish()?;
-        let checkpoint = Checkpoint { progress, data: data.ok_or(Error::NoState)?, tensors };
+        let (data, tensors) = (data.ok_or(Error::NoState)?, tensors.unwrap_or_default());
+        let checkpoint = Checkpoint { progress, data, tensors };
         let place = self.place.clone();
         let write = move || place.write(checkpoint);
         self.writing = Some(std::thread::Builder::new().name("checkpoint".into()).spawn(write)?);

@@ -1,5 +1,7 @@
 //! The few compile options that we set, as a protocol buffer.
 
+use crate::protobuf::Message;
+
 /// Over how many devices a program runs, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompileOptions {
@@ -41,7 +43,7 @@ impl CompileOptions {
         }
         let mut options = Message::default();
         options.message(3, &build); // executable_build_options
-        options.0
+        options.into_bytes()
     }
 
     /// `xla.DeviceAssignmentProto`: for each partition ("computation") the devices of its replicas.
@@ -57,31 +59,6 @@ impl CompileOptions {
             assignment.message(3, &computation); // computation_devices
         }
         assignment
-    }
-}
-
-/// A protocol buffer message under construction.
-#[derive(Default)]
-struct Message(Vec<u8>);
-
-impl Message {
-    fn varint(&mut self, mut value: u64) {
-        while value > 127 {
-            self.0.push(value as u8 | 128);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
-    }
-
-    fn int(&mut self, field: u64, value: i64) {
-        self.varint(field << 3);
-        self.varint(value as u64); // negative numbers take all ten bytes
-    }
-
-    fn message(&mut self, field: u64, value: &Message) {
-        self.varint(field << 3 | 2);
-        self.varint(value.0.len() as u64);
-        self.0.extend_from_slice(&value.0);
     }
 }
 
@@ -111,15 +88,8 @@ mod tests {
     #[test]
     fn devices_are_dealt_partitions_first() {
         let options = CompileOptions { replicas: 2, partitions: 2 };
-        let assignment = options.assignment(&[10, 11, 12, 13]).0;
+        let assignment = options.assignment(&[10, 11, 12, 13]).into_bytes();
         assert_eq!(assignment, [8, 2, 16, 2, 0x1a, 4, 8, 10, 8, 12, 0x1a, 4, 8, 11, 8, 13]);
         assert_eq!(options.devices(), 4);
-    }
-
-    #[test]
-    fn long_lengths_and_numbers() {
-        let mut m = Message::default();
-        m.varint(300);
-        assert_eq!(m.0, [0xac, 2]);
     }
 }

@@ -9,6 +9,7 @@ use resnet::pjrt::{Client, Plugin};
 use resnet::schedule::{Decay, Schedule};
 use resnet::shards::{self, Counts, Shards};
 use resnet::{plugin, train, wheel};
+use shardstream::Topology;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -47,13 +48,23 @@ pub fn model(client: &Client, name: &str) -> Model {
 }
 
 /// 640 + 100 of the built-in images, in shards that are written on first use: 10 steps of 64 per epoch.
-pub fn synthetic() -> &'static (Shards, Sets) {
-    static DATA: OnceLock<(tempfile::TempDir, (Shards, Sets))> = OnceLock::new();
+pub fn synthetic() -> &'static (Shards, Sets<Data>) {
+    static DATA: OnceLock<(tempfile::TempDir, (Shards, Sets<Data>))> = OnceLock::new();
     let (_, data) = DATA.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
         let shards = shards::synthetic(dir.path(), Counts { train: 640, validation: 100 }).unwrap();
-        let (threads, shuffle, index_cache) = (2, 256, None);
-        let options = Options { seed: 1, batch: 64, size: 32, classes: 10, threads, shuffle, index_cache };
+        let options = Options {
+            seed: 1,
+            batch: 64,
+            size: 32,
+            classes: 10,
+            workers: 2,
+            shuffle: 256,
+            streams: 0,
+            prefetch: 2,
+            topology: Topology::single(),
+            index_cache: None,
+        };
         let open = |shards: &str, split| Data::open(shards, split, &options).unwrap();
         let train = open(&shards.train, Split::Train);
         let validation = open(&shards.validation, Split::Validation);
@@ -64,7 +75,16 @@ pub fn synthetic() -> &'static (Shards, Sets) {
 
 pub fn options(epochs: u64, steps: u64, peak: f32) -> train::Options {
     let schedule = Schedule { peak, warmup: 2, decay: Decay::Cosine };
-    train::Options { epochs, steps, log_steps: 2, schedule }
+    train::Options {
+        epochs,
+        steps,
+        log_steps: 2,
+        schedule,
+        weight_decay: 5e-4,
+        label_smoothing: 0.0,
+        depth: 2,
+        topology: Topology::single(),
+    }
 }
 
 /// The lines of steps, each with its epoch, without the rates.

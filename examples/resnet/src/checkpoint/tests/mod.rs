@@ -1,7 +1,9 @@
+mod keeping;
+mod ranks;
+
 use super::*;
-use crate::report::{Progress, Running, Tally};
+use crate::report::{Running, Tally};
 use crate::schedule::{Decay, Schedule};
-use shardstream::State;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -13,6 +15,10 @@ fn options() -> Options {
         steps: 0,
         log_steps: 2,
         schedule: Schedule { peak: 0.2, warmup: 30, decay: Decay::Cosine },
+        weight_decay: 5e-4,
+        label_smoothing: 0.0,
+        depth: 2,
+        topology: Topology::single(),
     }
 }
 
@@ -41,19 +47,27 @@ fn checkpoint(step: u64) -> Checkpoint {
 
 /// The state after so many batches of 64 samples.
 fn state(epoch: u64, batches: u64) -> State {
-    static LOADER: OnceLock<(tempfile::TempDir, Loader<Sample>)> = OnceLock::new();
-    let (_, loader) = LOADER.get_or_init(|| {
+    state_of(0, 1, epoch, batches)
+}
+
+/// That of one rank, after so many batches of 64 samples over all ranks.
+fn state_of(rank: usize, ranks: usize, epoch: u64, batches: u64) -> State {
+    static DIR: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let dir = DIR.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
-        let url = dir.path().join("data.tar");
-        let mut tar = TarWriter::new(fs::File::create(&url).unwrap());
-        for key in 0..64 * 20 {
-            tar.write(&Sample::new(key.to_string()).with("txt", "x")).unwrap();
+        for shard in 0..8 {
+            let mut tar = TarWriter::new(fs::File::create(dir.path().join(format!("{shard}.tar"))).unwrap());
+            for key in 0..160 {
+                tar.write(&Sample::new(key.to_string()).with("txt", "x")).unwrap();
+            }
+            tar.finish().unwrap();
         }
-        tar.finish().unwrap();
-        let dataset = Dataset::builder(url.to_str().unwrap()).build().unwrap();
-        (dir, Loader::builder(dataset).batch(64))
+        dir
     });
-    let mut of = loader.epoch(epoch);
+    let shards = dir.path().join("{0..7}.tar");
+    let dataset = Dataset::builder(shards.to_str().unwrap()).streams(8);
+    let dataset = dataset.topology(Topology::new(rank, ranks).unwrap()).build().unwrap();
+    let mut of = Loader::builder(dataset).threads(1).batch(64 / ranks).epoch(epoch);
     of.by_ref().take(batches as usize).for_each(|batch| drop(batch.unwrap()));
     of.state()
 }
@@ -177,6 +191,22 @@ fn another_training_is_refused_by_what_differs() {
 }
 
 #[test]
+fn other_devices_may_go_on_with_the_same_batch() {
+    let (_dir, mut place) = written(&[3]);
+    let mut artifact = Artifact::open("resnet8").unwrap();
+    artifact.manifest.devices = 2;
+    artifact.manifest.batch /= 2;
+    place.identity = Identity::new(&artifact.manifest, 1);
+    let (begun, log) = begin(&place, true);
+    assert!(begun.unwrap().is_some());
+    assert!(log.contains("changed since the checkpoint: devices was 1 and is now 2\n"), "{log}");
+    artifact.manifest.batch += 1;
+    place.identity = Identity::new(&artifact.manifest, 1);
+    let e = refused(&place, true).to_string();
+    assert!(e.contains("batch was 64 and is now 66"), "{e}");
+}
+
+#[test]
 fn another_schedule_is_told_and_taken() {
     let (_dir, mut place) = written(&[3]);
     let schedule = Schedule { peak: 0.1, warmup: 30, decay: Decay::Cosine };
@@ -185,6 +215,8 @@ fn another_schedule_is_told_and_taken() {
     assert!(begun.unwrap().is_some());
     assert!(log.contains("changed since the checkpoint: epochs was 3 and is now 4\n"), "{log}");
     assert!(log.contains(r#"lr was "0.2" and is now "0.1""#) && !log.contains("warmup"), "{log}");
+    let (_, log) = begin(&place.input("weight decay", 0.0001), true);
+    assert!(log.contains(r#"weight decay was not there and is now "0.0001""#), "{log}");
 }
 
 #[test]
@@ -223,9 +255,11 @@ fn data_and_network_of_different_steps_are_refused() {
 }
 
 #[test]
-fn a_version_of_the_future_is_refused_as_that() {
-    let e = forged(|sample| sample.with("meta.json", br#"{"version":2,"new":true}"#));
-    assert!(matches!(e, Error::Version { version: 2, .. }), "{e}");
+fn another_version_is_refused_as_that() {
+    for other in [1, 3] {
+        let e = forged(|sample| sample.with("meta.json", format!(r#"{{"version":{other}}}"#).as_bytes()));
+        assert!(matches!(e, Error::Version { version, .. } if version == other), "{e}");
+    }
 }
 
 #[test]
@@ -306,14 +340,14 @@ fn a_saver_writes_one_at_a_time_and_gives_each_back_once() {
     assert!(!Saver::new(place.clone(), 0).is_due(5));
     let mut save = |step| {
         let Checkpoint { progress, data, tensors } = checkpoint(step);
-        saver.save(progress, Some(data), tensors).unwrap()
+        saver.save(progress, Some(data), Some(tensors)).unwrap()
     };
     assert_eq!(save(5), None);
     assert_eq!(save(10).unwrap().what, "step 5 (epoch 1, step 5 of it)");
     assert_eq!(saver.finish().unwrap().unwrap().what, "step 10 (epoch 1, step 10 of it)");
     assert_eq!(saver.finish().unwrap(), None);
     assert_eq!(saver.poll().unwrap(), None);
-    let no_state = saver.save(Progress::default(), None, vec![]);
+    let no_state = saver.save(Progress::default(), None, None);
     assert!(matches!(no_state, Err(Error::NoState)));
 }
 
@@ -321,7 +355,7 @@ fn a_saver_writes_one_at_a_time_and_gives_each_back_once() {
 fn what_a_saver_has_begun_is_written_even_if_it_is_dropped() {
     let (_dir, place) = written(&[]);
     let Checkpoint { progress, data, tensors } = checkpoint(5);
-    Saver::new(place.clone(), 5).save(progress, Some(data), tensors).unwrap();
+    Saver::new(place.clone(), 5).save(progress, Some(data), Some(tensors)).unwrap();
     assert!(place.newest().unwrap().is_some());
 }
 
@@ -330,6 +364,6 @@ fn an_error_of_writing_comes_out() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut saver = Saver::new(checkpoints(file.path().to_str().unwrap(), 1), 5);
     let Checkpoint { progress, data, tensors } = checkpoint(5);
-    saver.save(progress, Some(data), tensors).unwrap();
+    saver.save(progress, Some(data), Some(tensors)).unwrap();
     assert!(matches!(saver.finish(), Err(Error::Write { .. })));
 }

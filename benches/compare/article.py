@@ -1,0 +1,318 @@
+"""The three configurations of the article, and the sweep that it promises: the trainer of examples/resnet on the same samples
+
+    A  as single files on the local disk, in random order
+    B  as shards on the local disk
+    C  as shards on a server that speaks as Google Cloud Storage does: nginx, over the loopback and over shaped links
+
+in interleaved rounds.
+
+    pip install pillow matplotlib
+    apt install nginx-light
+    python benches/compare/article.py configurations [--shaped DIRECTORY] [--rounds 3] [--data DIRECTORY]
+    python benches/compare/article.py sweep [--shaped DIRECTORY] [--plot FILE.svg]
+
+`--shaped` is as in network.py. Steps are those of a dry run, which takes the time of a step and computes nothing (0 ms: as fast as
+the data comes), or real ones of ResNet-8 on the CPU. With root, A and B are also read from a disk whose page cache was dropped.
+Rates are of the second epoch, its start included; memory is the peak of the process; CPU time that of all of it.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+from io import BytesIO
+from pathlib import Path
+
+import network
+
+ROOT = network.ROOT
+PROGRAM = ROOT / "target/release/resnet"
+ARTIFACTS = ROOT / "examples/resnet/artifacts"
+NO_LINK = "local"
+# Name: samples, samples per shard, classes, the program whose batch is taken, its images per step, milliseconds of a step.
+# 84 ms for 1,024: a host of the article's v3-32 (48,718 samples/s over four). 35 ms for 32: an A100 of MLPerf Storage (920 images/s).
+TASKS = {
+    "cifar": (40_960, 2_000, 10, "resnet50-bf16-x8", 1024, 84),
+    "imagenet": (3_200, 128, 1000, "resnet50-224", 32, 35),
+}
+VALIDATION = 256
+
+
+def picture(task, numbers):
+    """A file of noise with some detail, as large as such files are: 2.2 KB, or about 100 KB."""
+    from PIL import Image
+
+    blob = BytesIO()
+    if task == "cifar":
+        coarse = Image.frombytes("RGB", (11, 11), numbers.randbytes(363)).resize((32, 32), Image.BICUBIC)
+        coarse.quantize(128).convert("RGB").save(blob, "PNG")
+        return "png", blob.getvalue()
+    coarse = Image.frombytes("RGB", (190, 143), numbers.randbytes(190 * 143 * 3)).resize((500, 375), Image.BICUBIC)
+    coarse.save(blob, "JPEG", quality=90)
+    return "jpg", blob.getvalue()
+
+
+def write(data):
+    """Writes what is not there yet: the same files as shards in the bucket, and as folders of classes."""
+    for task, (count, per_shard, classes, *_) in TASKS.items():
+        if Path(data, task).exists():
+            continue
+        partial, bucket = Path(data, f"{task}.part"), Path(data, "bucket")
+        bucket.mkdir(parents=True, exist_ok=True)
+        numbers = random.Random(task)
+        # Drawing each picture anew would take an hour; what is the same in two files is decoded as often.
+        drawn = [picture(task, numbers) for _ in range(min(count, 2_000))]
+        for part, samples in {"train": count, "val": VALIDATION}.items():
+            files = [(f"{at:07}", at % classes, *drawn[at % len(drawn)]) for at in range(samples)]
+            numbers.shuffle(files)
+            for key, label, extension, content in files:
+                path = partial / part / f"{label:04}" / f"{key}.{extension}"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            sizes = [per_shard] if part == "val" else SWEPT[task]["per shard"]
+            for size in sizes:
+                write_shards(bucket, f"{task}-{part}-{size}", files, size)
+        partial.rename(Path(data, task))
+
+
+def write_shards(bucket, name, files, per_shard):
+    for number, first in enumerate(range(0, len(files), per_shard)):
+        with tarfile.open(bucket / f"{name}-{number:04}.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
+            for key, label, extension, content in files[first : first + per_shard]:
+                for field, value in {"cls": b"%d" % label, extension: content}.items():
+                    member = tarfile.TarInfo(f"{key}.{field}")
+                    member.size = len(value)
+                    archive.addfile(member, BytesIO(value))
+
+
+def pattern(base, task, part, per_shard):
+    count = VALIDATION if part == "val" else TASKS[task][0]
+    last = -(-count // per_shard) - 1
+    return f"{base}/{task}-{part}-{per_shard}-{{0000..{last:04}}}.tar"
+
+
+# What the sweep goes over, for each task; the first of each but the shards is the one that the others are swept with.
+SWEPT = {
+    "cifar": {"per shard": [2_000, 100, 500, 10_000], "batch": [1024, 128, 256], "workers": [2, 1, 4]},
+    "imagenet": {"per shard": [128, 16, 640], "batch": [32, 128, 256], "workers": [2, 1, 4]},
+}
+
+
+def sharded(base, task, per_shard=None):
+    per_shard = per_shard or TASKS[task][1]
+    return ["--shards", pattern(base, task, "train", per_shard), "--val-shards", pattern(base, task, "val", TASKS[task][1])]
+
+
+def folder(data, task):
+    return ["--folder", f"{data}/{task}/train", "--val-folder", f"{data}/{task}/val"]
+
+
+def program_of(task, batch, directory):
+    """The path of the task's program with another batch, which only a dry run can use."""
+    name, own = TASKS[task][3:5]
+    manifest = json.loads((ARTIFACTS / f"{name}.json").read_text())
+    if batch == own:
+        return name
+    manifest["batch"], manifest["devices"] = batch, 1
+    path = Path(directory, f"{name}-{batch}")
+    for ending in ("init", "step", "eval"):
+        shutil.copy(ARTIFACTS / f"{name}.{ending}.mlirbc", f"{path}.{ending}.mlirbc")
+    Path(f"{path}.json").write_text(json.dumps(manifest))
+    return str(path)
+
+
+def drop_caches():
+    """Whether what is on the disk is read from it again."""
+    os.sync()
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+        return True
+    except OSError:
+        return False
+
+
+def measure(arguments, prefix=(), host=None, epochs=2):
+    """A run: samples per second in the last epoch, seconds to the first batch, readiness, CPU seconds per 1000 samples, MB."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as summary:
+        command = [*prefix, str(PROGRAM), *arguments, "--summary", summary.name, "--epochs", str(epochs), "--log-steps", "0"]
+        command += ["--work-dir", options.temporary]
+        environment = os.environ | ({"STORAGE_EMULATOR_HOST": f"http://{host}"} if host else {})
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
+        errors = process.stderr.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = status
+        if status != 0:
+            sys.exit(f"FAILED: {' '.join(command)}\n{errors.decode()}")
+        report = json.load(open(summary.name))
+    seconds = lambda duration: duration["secs"] + duration["nanos"] / 1e9
+    done = report["epochs"]
+    samples = sum(epoch["samples"] for epoch in done)
+    last = done[-1]
+    ready = last["readiness"]
+    cpu = (usage.ru_utime + usage.ru_stime) / samples * 1000
+    return last["samples"] / seconds(last["time"]), seconds(done[0]["first_batch"]), ready, cpu, usage.ru_maxrss / 1024
+
+
+def medians(runs):
+    return {key: [statistics.median(column) for column in zip(*values)] for key, values in runs.items()}
+
+
+def places(link, task):
+    """Each configuration: its arguments, how it is started, the host of its server, and whether it has a disk to be cold."""
+    found = {"A: single files": (folder(options.data, task), [], None, True)}
+    found["B: shards, local"] = (sharded(f"{options.data}/bucket", task), [], None, True)
+    for name in options.links:
+        host, prefix = link.choose(name)
+        found[f"C: shards, server, {name}"] = (sharded("gs://bucket", task), prefix, host, False)
+    return found
+
+
+def configurations(link):
+    runs = {}
+    for round_number in range(options.rounds):
+        for task in options.tasks:
+            step = TASKS[task][5]
+            modes = {"as fast as data comes": ["--dry-run"], f"step of {step} ms": [f"--dry-run={step}"]}
+            artifact = ["--artifact", TASKS[task][3]]
+            modes = {mode: [*artifact, *arguments] for mode, arguments in modes.items()}
+            if task == "cifar":
+                modes["ResNet-8 on the CPU"] = ["--artifact", "resnet8"] + ["--steps", "60"]
+            for mode, arguments in modes.items():
+                for name, (source, prefix, host, has_disk) in places(link, task).items():
+                    if host:
+                        host, prefix = link.choose(name.split("server, ")[1])
+                    colds = [False] + ([True] if has_disk and "dry" in arguments[-1] and drop_caches() else [])
+                    for cold in colds:
+                        if cold:
+                            drop_caches()
+                        # What is read cold is read once.
+                        run = measure([*source, *arguments], prefix, host, epochs=1 if cold else 2)
+                        label = name + (", cold" if cold else "")
+                        runs.setdefault((task, mode, label), []).append(run)
+                        print(f"round {round_number + 1}: {task}, {mode}, {label}: {run[0]:,.0f}/s", file=sys.stderr)
+    return medians(runs)
+
+
+def show(results):
+    lines = [
+        "| samples | steps | data from | samples/s | of A | of B | data ready | first batch, s | CPU s per 1000 | peak RSS, MB |",
+        "|---|---|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for (task, mode, label), (rate, first, ready, cpu, rss) in results.items():
+        cold = ", cold" if label.endswith("cold") else ""
+        a = results.get((task, mode, f"A: single files{cold}"), [rate])[0]
+        b = results.get((task, mode, f"B: shards, local{cold}"), [rate])[0]
+        row = [task, mode, label, f"{rate:,.0f}", f"{rate / a:.3f}", f"{rate / b:.3f}", f"{100 * ready:.1f} %"]
+        lines.append("| " + " | ".join([*row, f"{first:.2f}", f"{cpu:.2f}", f"{rss:,.0f}"]) + " |")
+    return "\n".join(lines)
+
+
+def sweep(link):
+    runs = {}
+    for round_number in range(options.rounds):
+        for task in options.tasks:
+            swept = SWEPT[task]
+            base = {name: values[0] for name, values in swept.items()}
+            points = {tuple({**base, name: value}.items()) for name, values in swept.items() for value in values}
+            for name in [NO_LINK, *options.links]:
+                for point in sorted(points):
+                    point = dict(point)
+                    host, prefix = (None, []) if name == NO_LINK else link.choose(name)
+                    where = "gs://bucket" if host else f"{options.data}/bucket"
+                    arguments = ["--artifact", program_of(task, point["batch"], options.temporary), "--dry-run"]
+                    arguments += ["--workers", str(point["workers"]), *sharded(where, task, point["per shard"])]
+                    run = measure(arguments, prefix, host)
+                    # Readiness is of a step that takes as long as the one of a real device would for the batch.
+                    step = TASKS[task][5] * point["batch"] / TASKS[task][4]
+                    timed = measure([f"--dry-run={step}" if a == "--dry-run" else a for a in arguments], prefix, host)
+                    runs.setdefault((task, name, *point.values()), []).append((*run[:2], timed[2], *run[3:]))
+                    print(f"round {round_number + 1}: {task}, {name}, {point}: {run[0]:,.0f}/s", file=sys.stderr)
+    return medians(runs)
+
+
+def show_sweep(results):
+    lines = [
+        "| samples | from | per shard | shards | batch | workers | samples/s | data ready at a realistic step | first batch, s "
+        "| CPU s per 1000 | peak RSS, MB |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for (task, name, per_shard, batch, workers), (rate, first, ready, cpu, rss) in sorted(results.items()):
+        shards = -(-TASKS[task][0] // per_shard)
+        row = [task, name, f"{per_shard:,}", f"{shards:,}", f"{batch:,}", f"{workers}", f"{rate:,.0f}", f"{100 * ready:.1f} %"]
+        lines.append("| " + " | ".join([*row, f"{first:.2f}", f"{cpu:.2f}", f"{rss:,.0f}"]) + " |")
+    return "\n".join(lines)
+
+
+def plot(results, path):
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "shardstream"
+    from matplotlib import pyplot
+
+    axes_of = ["per shard", "batch", "workers"]
+    tasks = [task for task in TASKS if any(key[0] == task for key in results)]
+    figure, axes = pyplot.subplots(len(tasks), 3, figsize=(11, 3.2 * len(tasks)), squeeze=False)
+    for row, task in enumerate(tasks):
+        base = [values[0] for values in SWEPT[task].values()]
+        for column, axis in enumerate(axes_of):
+            for name in [NO_LINK, *options.links]:
+                points = []
+                for key, run in results.items():
+                    others = [key[2 + at] == base[at] for at in range(3) if at != column]
+                    if key[:2] == (task, name) and all(others):
+                        points.append((key[2 + column], run[0]))
+                axes[row][column].plot(*zip(*sorted(points)), marker="o", label=name)
+            axes[row][column].set(xlabel=axis, ylabel="samples/s" if column == 0 else None, title=task, xscale="log", ylim=(0, None))
+            axes[row][column].set_xticks(sorted(SWEPT[task][axis]), [f"{value:,}" for value in sorted(SWEPT[task][axis])])
+            axes[row][column].minorticks_off()
+    axes[0][0].legend(fontsize="small")
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["configurations", "sweep"])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--data", help="where the samples are kept (1.5 GB); a temporary directory unless given")
+    parser.add_argument("--shaped", help="the directory of up.sh and down.sh")
+    parser.add_argument("--links", nargs="*", choices=network.LINKS, help="all that can be made unless given")
+    parser.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--plot", help="a picture of the sweep")
+    return parser.parse_args()
+
+
+def main():
+    if not options.shaped:
+        options.links = ["loopback"]
+    options.links = list(network.LINKS) if options.links is None else options.links
+    shutil.which("nginx") or sys.exit("nginx is not installed")
+    build = ["cargo", "build", "--release", "-p", "resnet", "--features", "gcs"]
+    subprocess.run(build, cwd=ROOT, check=True)
+    with tempfile.TemporaryDirectory() as directory:
+        options.temporary = directory
+        options.data = os.path.abspath(options.data or directory)
+        write(options.data)
+        # nginx may be another user, who must get there.
+        os.chmod(directory, 0o755)
+        network.options = options
+        link = network.Link(directory, options.shaped)
+        try:
+            results = configurations(link) if options.what == "configurations" else sweep(link)
+        finally:
+            link.close()
+    print(show(results) if options.what == "configurations" else show_sweep(results))
+    if options.plot and options.what == "sweep":
+        plot(results, options.plot)
+
+
+if __name__ == "__main__":
+    options = arguments()
+    main()

@@ -1,0 +1,93 @@
+//! The command line of `make_cifar_shards`.
+
+use clap::Parser;
+use make_shards::Result;
+use make_shards::cifar::{self, Format, Options};
+use make_shards::progress::Task;
+use make_shards::series::Series;
+use make_shards::summary::Summary;
+use shardstream::store::Store;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Make shards of CIFAR-10 as it is downloaded: DEST/train/cifar-train-%06d.tar and DEST/val/cifar-val-%06d.tar.
+///
+/// A sample has an image (png or ppm) and the number of its class (cls). The index of each set stands beside its shards.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Args {
+    /// cifar-10-binary.tar.gz or cifar-10-python.tar.gz, or the folder that is in it
+    source: PathBuf,
+    /// A directory, or gs://bucket/prefix
+    dest: String,
+    /// How often each training image comes
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    repeat_train: u64,
+    /// How often each validation image comes
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    repeat_val: u64,
+    /// Samples in a shard
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+    per_shard: u64,
+    /// How images are stored
+    #[arg(long, value_enum, default_value_t = Format::Png)]
+    format: Format,
+    /// Shuffle, each repetition in another order; without it the order is that of the source
+    #[arg(long, value_name = "SEED")]
+    shuffle_seed: Option<u64>,
+    /// Remove the shards of these names that are there
+    #[arg(long)]
+    overwrite: bool,
+    /// How many threads encode images; 0: as many as there are cores
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    make_shards::exit(make_shards::on_threads(args.threads, || run(&args)))
+}
+
+fn run(args: &Args) -> Result<()> {
+    let store = Store::default();
+    let reading = Task::spinner("reading the source");
+    let sets = cifar::read(&args.source)?;
+    drop(reading);
+    let dest = args.dest.trim_end_matches('/').replace('%', "%%");
+    let mut out = std::io::stdout();
+    for (set, images, repeat) in
+        [("train", &sets.train, args.repeat_train), ("val", &sets.test, args.repeat_val)]
+    {
+        let start = Instant::now();
+        let series = Series::new(&format!("{dest}/{set}/cifar-{set}-%06d.tar"))?;
+        let options = Options {
+            repeat,
+            per_shard: args.per_shard,
+            format: args.format,
+            shuffle_seed: args.shuffle_seed,
+            overwrite: args.overwrite,
+        };
+        let shards = cifar::write(&store, &series, images, &options)?;
+        let summary = Summary { shards: shards.iter().map(|shard| (shard.samples, shard.bytes)).collect() };
+        writeln!(out, "{}", series.pattern())?;
+        writeln!(out, "{summary}index              {}", series.index())?;
+        writeln!(out, "{}", summary.line(&summary, start.elapsed()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_consistent() {
+        use clap::CommandFactory;
+        Args::command().debug_assert();
+        for bad in ["--repeat-train=0", "--per-shard=0", "--format=gif"] {
+            assert!(Args::try_parse_from(["tool", "source", "dest", bad]).is_err(), "{bad}");
+        }
+    }
+}

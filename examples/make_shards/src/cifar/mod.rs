@@ -1,0 +1,100 @@
+//! CIFAR-10 as it is downloaded, in either form, and shards of it.
+
+pub mod pickle;
+mod source;
+
+pub use source::{CHANNELS, CLASSES, Images, PIXELS, SIZE, Sets, read};
+
+use crate::progress::Task;
+use crate::series::{self, Series};
+use crate::{Error, Result};
+use rayon::prelude::*;
+use shardstream::prelude::*;
+use shardstream::write::ShardInfo;
+use shardstream::{Index, Rng};
+
+/// How images are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Compressed without loss: some 2.2 KB.
+    Png,
+    /// Raw: 3.1 KB, and nothing to decode.
+    Ppm,
+}
+
+impl Format {
+    /// The name of the field.
+    pub fn field(self) -> &'static str {
+        match self {
+            Format::Png => "png",
+            Format::Ppm => "ppm",
+        }
+    }
+}
+
+/// What is made of one of the two sets.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How often each image comes.
+    pub repeat: u64,
+    /// Samples in a shard.
+    pub per_shard: u64,
+    /// How images are stored.
+    pub format: Format,
+    /// Of the order, which is another one in each repetition; none keeps that of the source.
+    pub shuffle_seed: Option<u64>,
+    /// Shards that are there already are removed.
+    pub overwrite: bool,
+}
+
+/// Writes the shards of a set, and their index beside them.
+///
+/// # Errors
+/// [`Error::Taken`] if shards of the series are there already, and those of writing.
+pub fn write(store: &Store, series: &Series, images: &Images, options: &Options) -> Result<Vec<ShardInfo>> {
+    let there = series.existing(store)?;
+    match there.first() {
+        Some(first) if !options.overwrite => {
+            return Err(Error::Taken { count: there.len(), first: first.clone() });
+        }
+        _ => series.clear(store, &there)?,
+    }
+    let encode = Task::count(&format!("encoding {}", series.name()), images.len() as u64);
+    let files: Vec<(Vec<u8>, u8)> = (0..images.len())
+        .into_par_iter()
+        .map(|number| {
+            let (pixels, label) = images.get(number);
+            let image = Image::new(ImageMode::Rgb8, SIZE as u32, SIZE as u32, pixels)?;
+            let file = match options.format {
+                Format::Png => image.to_png()?,
+                Format::Ppm => image.to_ppm()?,
+            };
+            encode.add(1);
+            Ok((file, label))
+        })
+        .collect::<Result<_>>()?;
+    drop(encode);
+
+    let task = Task::count(&format!("writing {}", series.name()), images.len() as u64 * options.repeat);
+    let mut writer = ShardWriter::builder(series.pattern())
+        .store(store.clone())
+        .max_count(options.per_shard)
+        .max_bytes(u64::MAX)
+        .build()?;
+    let mut order: Vec<usize> = (0..files.len()).collect();
+    for repetition in 0..options.repeat {
+        if let Some(seed) = options.shuffle_seed {
+            Rng::new(seed, repetition, 0).shuffle(&mut order);
+        }
+        for (number, at) in order.iter().enumerate() {
+            let (file, label) = &files[*at];
+            let key = series::key(repetition * files.len() as u64 + number as u64);
+            let sample = Sample::new(key).with(options.format.field(), file.clone());
+            writer.write(&sample.with("cls", i64::from(*label)))?;
+            task.add(1);
+        }
+    }
+    let shards = writer.finish()?;
+    shards.iter().collect::<Index>().save(store, &series.index())?;
+    Ok(shards)
+}

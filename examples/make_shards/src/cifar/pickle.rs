@@ -1,0 +1,503 @@
+//! A reader of the pickles in which CIFAR-10 comes: values, and nothing that runs.
+//!
+//! A pickle is a program for a small machine with a stack. Python's machine calls whatever function a pickle names; this
+//! one knows what five of them would make, which is all that an array of numpy needs, and refuses every other name. What
+//! it makes are numbers, strings, lists, tuples, dictionaries and arrays of bytes, in memory that is no multiple of the
+//! file's.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+/// The most values in one pickle: a batch of CIFAR-10 has some 20 000.
+const MAX_VALUES: usize = 1 << 20;
+/// The most dimensions of an array.
+const MAX_DIMENSIONS: usize = 8;
+
+/// Why a pickle is not read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It ends too early.
+    #[error("the pickle ends in the middle")]
+    Truncated,
+    /// An operation that is not needed for plain values and arrays.
+    #[error("byte {at} is the operation {opcode:#04x}, which plain values and arrays do without")]
+    Opcode {
+        /// The operation.
+        opcode: u8,
+        /// Where it stands.
+        at: usize,
+    },
+    /// A name that is not one of numpy's for making an array. Nothing was called.
+    #[error("it names {module}.{name}, which is no part of an array, and is not called")]
+    Global {
+        /// The Python module.
+        module: String,
+        /// What in it.
+        name: String,
+    },
+    /// It contradicts itself.
+    #[error("bad pickle at byte {at}: {what}")]
+    Malformed {
+        /// The operation at fault.
+        at: usize,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// It makes more than any batch of images has.
+    #[error("the pickle makes too much at byte {at}")]
+    TooLarge {
+        /// The operation at fault.
+        at: usize,
+    },
+}
+
+type Id = u32;
+
+#[derive(Debug)]
+enum Node<'a> {
+    None,
+    Bool(bool),
+    Int(i64),
+    Bytes(Cow<'a, [u8]>),
+    Text(&'a str),
+    List(Vec<Id>),
+    Tuple(Vec<Id>),
+    Dict(Vec<(Id, Id)>),
+    Function(Function),
+    /// The one type of arrays: bytes.
+    Type,
+    /// Of bytes, and without any before it is built.
+    Array(Option<Array>),
+}
+
+#[derive(Debug)]
+struct Array {
+    shape: Vec<usize>,
+    data: Id,
+}
+
+/// The names that are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Function {
+    Reconstruct,
+    Ndarray,
+    Dtype,
+    FromBuffer,
+    Encode,
+}
+
+impl Function {
+    fn named(module: &str, name: &str) -> Option<Self> {
+        Some(match (module, name) {
+            ("numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct") => Self::Reconstruct,
+            ("numpy.core.numeric" | "numpy._core.numeric", "_frombuffer") => Self::FromBuffer,
+            ("numpy", "ndarray") => Self::Ndarray,
+            ("numpy", "dtype") => Self::Dtype,
+            ("_codecs", "encode") => Self::Encode,
+            _ => return None,
+        })
+    }
+}
+
+/// What was in a pickle.
+#[derive(Debug)]
+pub struct Pickle<'a> {
+    nodes: Vec<Node<'a>>,
+    root: Id,
+}
+
+/// A value in a pickle.
+#[derive(Debug, Clone, Copy)]
+pub struct Value<'p>(&'p Pickle<'p>, Id);
+
+impl<'a> Pickle<'a> {
+    /// Reads a pickle of any protocol from 2 to 5. What follows its end is not looked at.
+    ///
+    /// # Errors
+    /// See [`Error`]: for what is damaged, and for what holds more than plain values and arrays of bytes.
+    pub fn read(input: &'a [u8]) -> Result<Self, Error> {
+        let mut machine = Machine {
+            input,
+            at: 0,
+            operation: 0,
+            nodes: Vec::new(),
+            stack: Vec::new(),
+            marks: Vec::new(),
+            memo: HashMap::new(),
+            encoded: 0,
+        };
+        let root = machine.run()?;
+        Ok(Pickle { nodes: machine.nodes, root })
+    }
+
+    /// The value that was pickled.
+    pub fn root(&self) -> Value<'_> {
+        Value(self, self.root)
+    }
+}
+
+impl<'p> Value<'p> {
+    fn node(self) -> &'p Node<'p> {
+        &self.0.nodes[self.1 as usize]
+    }
+
+    /// The entry of a dictionary, whose keys may be strings of Python 2 or 3.
+    pub fn get(self, key: &str) -> Option<Value<'p>> {
+        let Node::Dict(entries) = self.node() else { return None };
+        let named = |id: Id| match Value(self.0, id).node() {
+            Node::Bytes(bytes) => **bytes == *key.as_bytes(),
+            Node::Text(text) => *text == key,
+            _ => false,
+        };
+        // As in Python, a later entry replaces an earlier one.
+        entries.iter().rev().find(|(found, _)| named(*found)).map(|(_, value)| Value(self.0, *value))
+    }
+
+    /// The numbers of a list of integers.
+    pub fn integers(self) -> Option<Vec<i64>> {
+        let Node::List(items) = self.node() else { return None };
+        let integer = |id: &Id| match Value(self.0, *id).node() {
+            Node::Int(number) => Some(*number),
+            _ => None,
+        };
+        items.iter().map(integer).collect()
+    }
+
+    /// The shape and the bytes of an array of bytes, row by row.
+    pub fn array(self) -> Option<(&'p [usize], &'p [u8])> {
+        let Node::Array(Some(array)) = self.node() else { return None };
+        let Node::Bytes(bytes) = Value(self.0, array.data).node() else { return None };
+        Some((&array.shape, bytes))
+    }
+}
+
+struct Machine<'a> {
+    input: &'a [u8],
+    at: usize,
+    /// Where the current operation stands.
+    operation: usize,
+    nodes: Vec<Node<'a>>,
+    stack: Vec<Id>,
+    marks: Vec<usize>,
+    memo: HashMap<u32, Id>,
+    /// Bytes that were made and do not stand in the input.
+    encoded: usize,
+}
+
+impl<'a> Machine<'a> {
+    fn run(&mut self) -> Result<Id, Error> {
+        loop {
+            self.operation = self.at;
+            match self.byte()? {
+                b'.' => return self.pop(),
+                0x80 => match self.byte()? {
+                    2..=5 => {}
+                    _ => return Err(self.malformed("a protocol other than 2 to 5")),
+                },
+                // The length of a frame helps those who read from a file.
+                0x95 => drop(self.number::<8>()?),
+                b'(' => self.marks.push(self.stack.len()),
+                b'N' => self.push(Node::None)?,
+                0x88 => self.push(Node::Bool(true))?,
+                0x89 => self.push(Node::Bool(false))?,
+                b'K' => {
+                    let number = self.byte()?;
+                    self.push(Node::Int(number.into()))?;
+                }
+                b'M' => {
+                    let number = self.number::<2>()?;
+                    self.push(Node::Int(number as i64))?;
+                }
+                b'J' => {
+                    let number = self.number::<4>()? as u32 as i32;
+                    self.push(Node::Int(number.into()))?;
+                }
+                0x8a => self.long()?,
+                b'U' | b'C' => self.bytes::<1>()?,
+                b'T' | b'B' => self.bytes::<4>()?,
+                0x8e | 0x96 => self.bytes::<8>()?,
+                0x8c => self.text::<1>()?,
+                b'X' => self.text::<4>()?,
+                0x8d => self.text::<8>()?,
+                b']' => self.push(Node::List(Vec::new()))?,
+                b'}' => self.push(Node::Dict(Vec::new()))?,
+                b')' => self.push(Node::Tuple(Vec::new()))?,
+                opcode @ 0x85..=0x87 => self.tuple_of(usize::from(opcode - 0x84))?,
+                b't' => {
+                    let items = self.since_mark()?;
+                    self.push(Node::Tuple(items))?;
+                }
+                b'a' => {
+                    let item = self.pop()?;
+                    self.extend(vec![item])?;
+                }
+                b'e' => {
+                    let items = self.since_mark()?;
+                    self.extend(items)?;
+                }
+                b's' => {
+                    let (value, key) = (self.pop()?, self.pop()?);
+                    self.insert(&[key, value])?;
+                }
+                b'u' => {
+                    let items = self.since_mark()?;
+                    self.insert(&items)?;
+                }
+                b'q' => {
+                    let place = self.number::<1>()?;
+                    self.remember(place as u32)?;
+                }
+                b'r' => {
+                    let place = self.number::<4>()?;
+                    self.remember(place as u32)?;
+                }
+                0x94 => self.remember(self.memo.len() as u32)?,
+                b'h' => {
+                    let place = self.number::<1>()?;
+                    self.recall(place as u32)?;
+                }
+                b'j' => {
+                    let place = self.number::<4>()?;
+                    self.recall(place as u32)?;
+                }
+                b'c' => {
+                    let (module, name) = (self.line()?, self.line()?);
+                    self.global(module, name)?;
+                }
+                0x93 => {
+                    let (name, module) = (self.pop()?, self.pop()?);
+                    match (self.node(module), self.node(name)) {
+                        (Node::Text(module), Node::Text(name)) => self.global(module, name)?,
+                        _ => return Err(self.malformed("a name that is no string")),
+                    }
+                }
+                b'R' => self.reduce()?,
+                b'b' => self.build()?,
+                opcode => return Err(Error::Opcode { opcode, at: self.operation }),
+            }
+        }
+    }
+
+    fn malformed(&self, what: &'static str) -> Error {
+        Error::Malformed { at: self.operation, what }
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Error> {
+        let rest = &self.input[self.at..];
+        let taken = rest.get(..length).ok_or(Error::Truncated)?;
+        self.at += length;
+        Ok(taken)
+    }
+
+    fn byte(&mut self) -> Result<u8, Error> {
+        Ok(self.take(1)?[0])
+    }
+
+    /// A number of so many bytes, the lowest first.
+    fn number<const BYTES: usize>(&mut self) -> Result<u64, Error> {
+        let bytes = self.take(BYTES)?;
+        Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
+    fn counted<const BYTES: usize>(&mut self) -> Result<&'a [u8], Error> {
+        let length = self.number::<BYTES>()?;
+        self.take(usize::try_from(length).map_err(|_| Error::Truncated)?)
+    }
+
+    fn line(&mut self) -> Result<&'a str, Error> {
+        let rest = &self.input[self.at..];
+        let length = rest.iter().position(|byte| *byte == b'\n').ok_or(Error::Truncated)?;
+        let line = self.take(length + 1)?;
+        std::str::from_utf8(&line[..length]).map_err(|_| self.malformed("a name that is not UTF-8"))
+    }
+
+    fn long(&mut self) -> Result<(), Error> {
+        let bytes = self.counted::<1>()?;
+        if bytes.len() > 8 {
+            return Err(self.malformed("an integer of more than 64 bits"));
+        }
+        let negative = bytes.last().is_some_and(|byte| *byte >= 0x80);
+        let mut whole = [if negative { 0xff } else { 0 }; 8];
+        whole[..bytes.len()].copy_from_slice(bytes);
+        self.push(Node::Int(i64::from_le_bytes(whole)))
+    }
+
+    fn bytes<const BYTES: usize>(&mut self) -> Result<(), Error> {
+        let bytes = self.counted::<BYTES>()?;
+        self.push(Node::Bytes(Cow::Borrowed(bytes)))
+    }
+
+    fn text<const BYTES: usize>(&mut self) -> Result<(), Error> {
+        let bytes = self.counted::<BYTES>()?;
+        let text = std::str::from_utf8(bytes).map_err(|_| self.malformed("a string that is not UTF-8"))?;
+        self.push(Node::Text(text))
+    }
+
+    fn node(&self, id: Id) -> &Node<'a> {
+        &self.nodes[id as usize]
+    }
+
+    fn push(&mut self, node: Node<'a>) -> Result<(), Error> {
+        if self.nodes.len() >= MAX_VALUES {
+            return Err(Error::TooLarge { at: self.operation });
+        }
+        self.stack.push(self.nodes.len() as Id);
+        self.nodes.push(node);
+        Ok(())
+    }
+
+    fn pop(&mut self) -> Result<Id, Error> {
+        let bottom = self.marks.last().copied().unwrap_or(0);
+        match self.stack.len() > bottom {
+            true => self.stack.pop().ok_or(Error::Truncated),
+            false => Err(self.malformed("the stack is empty")),
+        }
+    }
+
+    /// The value on top of the stack, which stays there.
+    fn top(&self) -> Result<Id, Error> {
+        let bottom = self.marks.last().copied().unwrap_or(0);
+        let above = self.stack.get(bottom..).and_then(<[Id]>::last);
+        above.copied().ok_or_else(|| self.malformed("the stack is empty"))
+    }
+
+    fn since_mark(&mut self) -> Result<Vec<Id>, Error> {
+        match self.marks.pop() {
+            Some(mark) => Ok(self.stack.split_off(mark)),
+            None => Err(self.malformed("there is no mark")),
+        }
+    }
+
+    fn tuple_of(&mut self, count: usize) -> Result<(), Error> {
+        let mut items = (0..count).map(|_| self.pop()).collect::<Result<Vec<Id>, Error>>()?;
+        items.reverse();
+        self.push(Node::Tuple(items))
+    }
+
+    fn extend(&mut self, items: Vec<Id>) -> Result<(), Error> {
+        let list = self.top()?;
+        match &mut self.nodes[list as usize] {
+            Node::List(list) => list.extend(items),
+            _ => return Err(self.malformed("only a list can be appended to")),
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, items: &[Id]) -> Result<(), Error> {
+        let dict = self.top()?;
+        let (pairs, rest) = items.as_chunks::<2>();
+        match &mut self.nodes[dict as usize] {
+            Node::Dict(entries) if rest.is_empty() => {
+                entries.extend(pairs.iter().map(|[key, value]| (*key, *value)))
+            }
+            _ => return Err(self.malformed("only a dictionary takes pairs")),
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, place: u32) -> Result<(), Error> {
+        let value = self.top()?;
+        self.memo.insert(place, value);
+        Ok(())
+    }
+
+    fn recall(&mut self, place: u32) -> Result<(), Error> {
+        let value = self.memo.get(&place).copied();
+        self.stack.push(value.ok_or_else(|| self.malformed("nothing was remembered under this number"))?);
+        Ok(())
+    }
+
+    fn global(&mut self, module: &str, name: &str) -> Result<(), Error> {
+        match Function::named(module, name) {
+            Some(function) => self.push(Node::Function(function)),
+            None => Err(Error::Global { module: module.into(), name: name.into() }),
+        }
+    }
+
+    /// What a known function makes of its arguments.
+    fn reduce(&mut self) -> Result<(), Error> {
+        let (arguments, function) = (self.pop()?, self.pop()?);
+        let (Node::Tuple(arguments), Node::Function(function)) = (self.node(arguments), self.node(function))
+        else {
+            return Err(self.malformed("only functions can be called, with a tuple of arguments"));
+        };
+        let nodes: Vec<&Node<'a>> = arguments.iter().map(|id| self.node(*id)).collect();
+        let made = match (function, &nodes[..]) {
+            (Function::Reconstruct, [Node::Function(Function::Ndarray), ..]) => Node::Array(None),
+            (Function::Dtype, [kind, ..]) => match kind {
+                Node::Text("u1" | "|u1" | "uint8") => Node::Type,
+                Node::Bytes(kind) if matches!(&**kind, b"u1" | b"|u1" | b"uint8") => Node::Type,
+                _ => return Err(self.malformed("an array of another type than u1")),
+            },
+            (Function::FromBuffer, [_, Node::Type, shape, order]) => {
+                let by_rows = match order {
+                    Node::Text(order) => *order == "C",
+                    Node::Bytes(order) => **order == *b"C",
+                    _ => false,
+                };
+                if !by_rows {
+                    return Err(self.malformed("an array that does not stand row by row"));
+                }
+                Node::Array(Some(self.array(shape, arguments[0])?))
+            }
+            (Function::Encode, [Node::Text(text), Node::Text("latin1" | "latin-1")]) => {
+                let bytes = text.chars().map(u8::try_from).collect::<Result<Vec<u8>, _>>();
+                let bytes = bytes.map_err(|_| self.malformed("a string that is not Latin-1"))?;
+                // Once for each string that stands in the input is enough.
+                self.encoded += bytes.len();
+                if self.encoded > self.input.len() {
+                    return Err(Error::TooLarge { at: self.operation });
+                }
+                Node::Bytes(Cow::Owned(bytes))
+            }
+            _ => {
+                return Err(
+                    self.malformed("a function of numpy with other arguments than it has for an array")
+                );
+            }
+        };
+        self.push(made)
+    }
+
+    /// Gives an array, or its type, what belongs to it.
+    fn build(&mut self) -> Result<(), Error> {
+        let (state, object) = (self.pop()?, self.top()?);
+        let Node::Tuple(state) = self.node(state) else {
+            return Err(self.malformed("a state that is no tuple"));
+        };
+        match self.node(object) {
+            // Its byte order and alignment, which bytes do not have.
+            Node::Type => Ok(()),
+            Node::Array(_) => {
+                let [version, shape, kind, by_columns, data] = state[..] else {
+                    return Err(self.malformed("an array whose state has not five parts"));
+                };
+                match [version, kind, by_columns].map(|id| self.node(id)) {
+                    [Node::Int(1), Node::Type, Node::Bool(false) | Node::Int(0)] => {}
+                    _ => return Err(self.malformed("an array of another version, type or order")),
+                }
+                let array = self.array(self.node(shape), data)?;
+                self.nodes[object as usize] = Node::Array(Some(array));
+                Ok(())
+            }
+            _ => Err(self.malformed("a value that has no state")),
+        }
+    }
+
+    fn array(&self, shape: &Node<'a>, data: Id) -> Result<Array, Error> {
+        let Node::Tuple(shape) = shape else { return Err(self.malformed("a shape that is no tuple")) };
+        let length = |id: &Id| match self.node(*id) {
+            Node::Int(length) => usize::try_from(*length).ok(),
+            _ => None,
+        };
+        let shape: Option<Vec<usize>> = shape.iter().take(MAX_DIMENSIONS + 1).map(length).collect();
+        let shape = shape.filter(|shape| shape.len() <= MAX_DIMENSIONS);
+        let shape = shape.ok_or_else(|| self.malformed("a shape of other than a few whole numbers"))?;
+        let expected = shape.iter().try_fold(1_usize, |product, length| product.checked_mul(*length));
+        match self.node(data) {
+            Node::Bytes(bytes) if Some(bytes.len()) == expected => Ok(Array { shape, data }),
+            _ => Err(self.malformed("an array whose bytes are not as many as its shape says")),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Progress: a bar with rate and time left where there is a terminal, plain lines elsewhere.
+//!
+//! A copy of what the trainer in `examples/resnet` has, with rates: a crate for the two would be longer than this.
+
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often a line is written where there is no terminal.
+const EVERY: Duration = Duration::from_secs(10);
+
+const SPINNER: &str = "{spinner} {msg}: {pos}, {elapsed}";
+const COUNT: &str = "{spinner} {msg} {bar:30} {pos}/{len}, {per_sec:0}, {eta} left";
+const BYTES: &str = "{spinner} {msg} {bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left";
+
+/// Something that takes a while, with several threads at work. Its bar goes away when it is dropped.
+#[derive(Debug)]
+pub struct Task {
+    bar: ProgressBar,
+    what: String,
+    bytes: bool,
+    /// When the last plain line was written.
+    line: Mutex<Instant>,
+}
+
+impl Task {
+    /// Without a known end.
+    pub fn spinner(what: &str) -> Self {
+        Self::start(ProgressBar::no_length(), SPINNER, what, false)
+    }
+
+    /// With a known number of things.
+    pub fn count(what: &str, total: u64) -> Self {
+        Self::start(ProgressBar::new(total), COUNT, what, false)
+    }
+
+    /// With a known number of bytes.
+    pub fn bytes(what: &str, total: u64) -> Self {
+        Self::start(ProgressBar::new(total), BYTES, what, true)
+    }
+
+    fn start(bar: ProgressBar, template: &str, what: &str, bytes: bool) -> Self {
+        // A bad template would be a slip in this file; the default style is no reason to stop.
+        bar.set_style(
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
+        bar.set_message(what.to_owned());
+        bar.enable_steady_tick(Duration::from_millis(200));
+        if bar.is_hidden() {
+            eprintln!("{what} ...");
+        }
+        Self { bar, what: what.into(), bytes, line: Mutex::new(Instant::now()) }
+    }
+
+    /// So many more are done.
+    pub fn add(&self, more: u64) {
+        self.bar.inc(more);
+        if !self.bar.is_hidden() {
+            return;
+        }
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        if line.elapsed() >= EVERY {
+            *line = Instant::now();
+            eprintln!(
+                "{}",
+                plain(&self.what, self.bytes, self.bar.position(), self.bar.length(), self.bar.elapsed())
+            );
+        }
+    }
+
+    /// A line that stays, above the bar.
+    pub fn say(&self, line: &str) {
+        match self.bar.is_hidden() {
+            true => eprintln!("{line}"),
+            false => self.bar.println(line),
+        }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// How far it is, in one line.
+fn plain(what: &str, bytes: bool, done: u64, total: Option<u64>, elapsed: Duration) -> String {
+    let shown = |number: u64| if bytes { HumanBytes(number).to_string() } else { number.to_string() };
+    let rate = done as f64 / elapsed.as_secs_f64().max(1e-3);
+    let of = match total {
+        Some(total) => {
+            let left = total.saturating_sub(done) as f64 / rate.max(1e-3);
+            format!(" of {}, {left:.0} s left", shown(total))
+        }
+        None => String::new(),
+    };
+    format!("{what}: {}{of}, {}/s", shown(done), shown(rate as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_are_valid() {
+        for template in [SPINNER, COUNT, BYTES] {
+            assert!(ProgressStyle::with_template(template).is_ok());
+        }
+    }
+
+    #[test]
+    fn plain_lines() {
+        let second = Duration::from_secs(1);
+        assert_eq!(
+            plain("writing", true, 1 << 20, Some(3 << 20), second),
+            "writing: 1.00 MiB of 3.00 MiB, 2 s left, 1.00 MiB/s"
+        );
+        assert_eq!(plain("listing", false, 50, None, second), "listing: 50, 50/s");
+        assert_eq!(plain("listing", false, 0, Some(0), Duration::ZERO), "listing: 0 of 0, 0 s left, 0/s");
+    }
+}

@@ -1,0 +1,152 @@
+//! Where a series of shards lies, and the documents beside it.
+
+use crate::{Error, Result};
+use shardstream::ErrorKind;
+use shardstream::store::Store;
+use shardstream::write::ShardPattern;
+
+/// The key of a sample: its number in the series, so that names of files need not be keys.
+pub fn key(number: u64) -> String {
+    format!("{number:09}")
+}
+
+/// A series of shards in one directory, and its documents: for `out/train-%06d.tar`, the index is
+/// `out/train.index.json`, the plan `out/train.plan.json` and the classes are in `out/train.classes.json`.
+#[derive(Debug, Clone)]
+pub struct Series {
+    text: String,
+    pattern: ShardPattern,
+    /// With a slash at its end; empty for the working directory.
+    directory: String,
+    name: String,
+}
+
+impl Series {
+    /// A series of the names of a pattern such as `gs://bucket/train-%06d.tar`.
+    ///
+    /// # Errors
+    /// Those of [`ShardPattern`], and [`Error::Usage`] for compressed shards, whose size nobody can predict, and for a
+    /// number that is not in the last part of the name.
+    pub fn new(pattern: &str) -> Result<Self> {
+        let text = pattern.strip_prefix("./").unwrap_or(pattern).to_owned();
+        let pattern = ShardPattern::new(&text)?;
+        let usage = |what: &str| Error::Usage(format!("{text}: {what}"));
+        let (first, second) = (pattern.name(0), pattern.name(1));
+        let (directory, file) = first.split_at(first.rfind('/').map_or(0, |slash| slash + 1));
+        let Some(stem) = file.strip_suffix(".tar") else {
+            return Err(usage("the names of shards end in .tar; images are compressed already"));
+        };
+        if !second.starts_with(directory) {
+            return Err(usage("the number of the shard belongs in the name of the file, not of a folder"));
+        }
+        let same = stem
+            .bytes()
+            .zip(second[directory.len()..].bytes())
+            .take_while(|(one, other)| one == other)
+            .count();
+        // The numbers differ in their last digit; those before it are zeros.
+        let name = stem[..same].trim_end_matches('0').trim_end_matches(['-', '_', '.']);
+        let name = if name.is_empty() { "shards" } else { name };
+        let (directory, name) = (directory.to_owned(), name.to_owned());
+        Ok(Series { text, pattern, directory, name })
+    }
+
+    /// The pattern.
+    pub fn pattern(&self) -> &str {
+        &self.text
+    }
+
+    /// What stands before the number in the names of the files.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where the shard of this number is.
+    pub fn shard(&self, number: u64) -> String {
+        self.pattern.name(number)
+    }
+
+    /// Where the index of all shards is.
+    pub fn index(&self) -> String {
+        self.beside("index")
+    }
+
+    /// Where the plan is.
+    pub fn plan(&self) -> String {
+        self.beside("plan")
+    }
+
+    /// Where the names of the classes are.
+    pub fn classes(&self) -> String {
+        self.beside("classes")
+    }
+
+    fn beside(&self, what: &str) -> String {
+        format!("{}{}.{what}.json", self.directory, self.name)
+    }
+
+    /// The shards that are there, whoever wrote them.
+    ///
+    /// # Errors
+    /// Those of listing.
+    pub fn existing(&self, store: &Store) -> Result<Vec<String>> {
+        let directory = if self.directory.is_empty() { "." } else { &self.directory };
+        let listed = match store.list(directory) {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Vec::new(),
+            listed => listed?,
+        };
+        let urls = listed.into_iter().map(|info| info.url);
+        let urls = urls.map(|url| url.strip_prefix("./").map(str::to_owned).unwrap_or(url));
+        Ok(urls.filter(|url| self.pattern.number(url).is_some()).collect())
+    }
+
+    /// Removes these shards and the documents, the plan last: what is broken off can be begun again.
+    ///
+    /// # Errors
+    /// Those of deleting.
+    pub fn clear(&self, store: &Store, shards: &[String]) -> Result<()> {
+        shards.iter().chain(&[self.index(), self.plan()]).try_for_each(|url| Ok(store.delete(url)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn names() {
+        for (pattern, index, shard) in [
+            ("train-%06d.tar", "train.index.json", "train-000007.tar"),
+            ("./a/train-%06d.tar", "a/train.index.json", "a/train-000007.tar"),
+            ("gs://b/d.1/v2_x_%d.tar", "gs://b/d.1/v2_x.index.json", "gs://b/d.1/v2_x_7.tar"),
+            ("/%03d.tar", "/shards.index.json", "/007.tar"),
+            ("100%%/%03d-v.tar", "100%/shards.index.json", "100%/007-v.tar"),
+        ] {
+            let series = Series::new(pattern).unwrap();
+            assert_eq!((series.index().as_str(), series.shard(7).as_str()), (index, shard));
+        }
+        for pattern in ["a.tar", "a-%d.tar.gz", "a-%d", "a/%d/b.tar"] {
+            assert!(Series::new(pattern).is_err(), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn only_the_shards_of_the_series_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let series = Series::new(&format!("{}/a-%03d.tar", dir.path().display())).unwrap();
+        let store = Store::default();
+        assert!(Series::new("nowhere/at/all-%d.tar").unwrap().existing(&store).unwrap().is_empty());
+        fs::create_dir(dir.path().join("deep")).unwrap();
+        let others = ["a-000.tar.gz", "a-0000.tar", "ba-000.tar", "deep/a-000.tar", "a-x.tar"];
+        for name in others.iter().chain(&["a-000.tar", "a-017.tar", "a.index.json", "a.plan.json"]) {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        let shards = series.existing(&store).unwrap();
+        assert_eq!(shards, [series.shard(0), series.shard(17)]);
+        series.clear(&store, &shards).unwrap();
+        assert!(series.existing(&store).unwrap().is_empty());
+        assert!(others.iter().all(|name| dir.path().join(name).exists()));
+        assert!(!dir.path().join("a.plan.json").exists());
+    }
+}

@@ -1,0 +1,98 @@
+//! What was made, as a table.
+
+use indicatif::{HumanBytes, HumanCount};
+use std::fmt;
+use std::time::Duration;
+
+/// Fewer shards than this leave little to shuffle and to read side by side.
+const FEW: usize = 8;
+/// Ranks that trainings are run on.
+const WORLDS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+
+/// How large the shards of a series are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// The samples and bytes of each shard.
+    pub shards: Vec<(u64, u64)>,
+}
+
+impl Summary {
+    fn samples(&self) -> u64 {
+        self.shards.iter().map(|(samples, _)| samples).sum()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.shards.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// What was done in so much time, in one line: `samples` and `bytes` of it were written, and the others were there.
+    #[must_use]
+    pub fn line(&self, written: &Summary, elapsed: Duration) -> String {
+        let seconds = elapsed.as_secs_f64().max(1e-3);
+        format!(
+            "{} shards, {} samples, {}; {} shards of {} written in {seconds:.1} s ({}/s, {} samples/s)",
+            self.shards.len(),
+            HumanCount(self.samples()),
+            HumanBytes(self.bytes()),
+            written.shards.len(),
+            HumanBytes(written.bytes()),
+            HumanBytes((written.bytes() as f64 / seconds) as u64),
+            HumanCount((written.samples() as f64 / seconds) as u64),
+        )
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shards = self.shards.len();
+        let range = |of: fn(&(u64, u64)) -> u64| {
+            let numbers = || self.shards.iter().map(of);
+            (numbers().min().unwrap_or(0), numbers().max().unwrap_or(0))
+        };
+        let ((fewest, most), (smallest, largest)) = (range(|shard| shard.0), range(|shard| shard.1));
+        writeln!(f, "shards             {}", HumanCount(shards as u64))?;
+        writeln!(f, "samples            {}", HumanCount(self.samples()))?;
+        writeln!(f, "bytes              {}", HumanBytes(self.bytes()))?;
+        writeln!(f, "samples per shard  {} to {}", HumanCount(fewest), HumanCount(most))?;
+        writeln!(f, "bytes per shard    {} to {}", HumanBytes(smallest), HumanBytes(largest))?;
+        let per_rank = |world: usize| match (shards / world, shards.div_ceil(world)) {
+            (least, most) if least == most => format!("{least} on {world}"),
+            (least, most) => format!("{least} to {most} on {world}"),
+        };
+        let worlds: Vec<String> =
+            WORLDS.into_iter().filter(|world| *world <= shards.max(1)).map(per_rank).collect();
+        writeln!(f, "shards per rank    {} ranks; more ranks need the index", worlds.join(", "))?;
+        if shards < FEW {
+            writeln!(
+                f,
+                "warning: {shards} shards leave little to shuffle and to read side by side: make smaller ones"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_matters() {
+        let few = Summary { shards: vec![(3, 10_240), (2, 20_480)] };
+        let text = few.to_string();
+        assert!(
+            text.contains("2 to 3\n") && text.contains("2 on 1, 1 on 2 ranks") && text.contains("warning"),
+            "{text}"
+        );
+        let many = Summary { shards: vec![(1000, 1 << 20); 20] };
+        let text = many.to_string();
+        assert!(text.contains("20,000") && text.contains("2 to 3 on 8, 1 to 2 on 16 ranks;"), "{text}");
+        assert!(!text.contains("warning"));
+        let line = many.line(&few, Duration::from_secs(1));
+        assert_eq!(
+            line,
+            "20 shards, 20,000 samples, 20.00 MiB; 2 shards of 30.00 KiB written in 1.0 s (30.00 KiB/s, 5 samples/s)"
+        );
+        assert!(Summary::default().to_string().contains("0 to 0"));
+    }
+}

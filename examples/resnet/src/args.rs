@@ -1,0 +1,292 @@
+//! The command line.
+
+use crate::artifact::{Artifact, DType, Wanted};
+use crate::data;
+use crate::error::{Error, Result};
+use crate::pjrt::PluginOption;
+use crate::schedule::{Decay, Schedule};
+use crate::train::Options;
+use clap::Parser;
+use shardstream::Topology;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Train a ResNet from tar shards on TPU, GPU or CPU.
+///
+/// Without arguments it trains ResNet-8 on built-in synthetic images, on a TPU if there is one, else on the
+/// CPU, whose plugin is downloaded the first time (64 MB).
+#[derive(Debug, Clone, Parser)]
+#[command(version)]
+pub struct Args {
+    /// Training shards, as gs://bucket/train-{000000..000639}.tar; without it, synthetic images
+    #[arg(long, value_name = "URL", requires = "val_shards", help_heading = "Data")]
+    pub shards: Option<String>,
+    /// Validation shards
+    #[arg(long, value_name = "URL", requires = "shards", help_heading = "Data")]
+    pub val_shards: Option<String>,
+    /// Single files DIR/CLASS/*.jpg in random order in place of shards: to compare with
+    #[arg(
+        long,
+        value_name = "DIR",
+        requires = "val_folder",
+        conflicts_with = "shards",
+        help_heading = "Data"
+    )]
+    pub folder: Option<PathBuf>,
+    /// Single files for validation
+    #[arg(long, value_name = "DIR", requires = "folder", help_heading = "Data")]
+    pub val_folder: Option<PathBuf>,
+    /// Threads that decode; 0: about as many as there are cores
+    #[arg(long, visible_alias = "threads", default_value_t = 0, help_heading = "Data")]
+    pub workers: usize,
+    /// Samples in the shuffle buffer of each stream
+    #[arg(long, default_value_t = 512, help_heading = "Data")]
+    pub shuffle: usize,
+    /// Logical streams of all processes together, of which the order depends; 0: 8, or the next multiple of the
+    /// processes that 8 divides. Say it where the number of processes may change
+    #[arg(long, default_value_t = 0, help_heading = "Data")]
+    pub streams: usize,
+    /// Batches that are prepared ahead on the host
+    #[arg(long, value_name = "BATCHES", default_value_t = 2, value_parser = at_least_one, help_heading = "Data")]
+    pub prefetch: usize,
+    /// Batches that wait on the devices
+    #[arg(long, value_name = "BATCHES", default_value_t = 2, value_parser = at_least_one, help_heading = "Data")]
+    pub depth: usize,
+    /// Where the synthetic shards are put and indexes are kept; the user's cache directory unless set
+    #[arg(long, value_name = "PATH", help_heading = "Data")]
+    pub work_dir: Option<PathBuf>,
+
+    /// Exported program, by name (resnet8, resnet50-224-bf16-x8 …) or path without its endings; without it, the
+    /// built-in one that the other options of this group tell, and resnet8 if there are none
+    #[arg(long, value_name = "NAME|PATH", help_heading = "Network")]
+    pub artifact: Option<String>,
+    /// Network: resnet8, resnet18, resnet20, resnet50
+    #[arg(long, conflicts_with = "artifact", help_heading = "Network")]
+    pub model: Option<String>,
+    /// Height and width of the images: 32, 224
+    #[arg(long, value_name = "PIXELS", conflicts_with = "artifact", help_heading = "Network")]
+    pub image_size: Option<usize>,
+    /// f32 or bf16
+    #[arg(long, conflicts_with = "artifact", help_heading = "Network")]
+    pub dtype: Option<DType>,
+    /// Images for each device and step
+    #[arg(long, value_name = "IMAGES", conflicts_with = "artifact", help_heading = "Network")]
+    pub batch_size: Option<usize>,
+    /// Devices of all processes together
+    #[arg(long, conflicts_with = "artifact", help_heading = "Network")]
+    pub devices: Option<usize>,
+    /// Path of a PJRT plugin (a shared library)
+    #[arg(long, value_name = "PATH", help_heading = "Network")]
+    pub plugin: Option<PathBuf>,
+    /// An option that the plugin opens its devices with; may be given several times
+    #[arg(long = "plugin-option", value_name = "NAME=VALUE", help_heading = "Network")]
+    pub plugin_options: Vec<PluginOption>,
+    /// Compile for TPU topologies, for example v3:2x2,v5e:2x4, say how large the code is, and stop; needs libtpu but no
+    /// TPU
+    #[arg(long, value_name = "TOPOLOGY,...", value_delimiter = ',', help_heading = "Network")]
+    pub compile_only: Vec<String>,
+
+    /// Passes over the training data
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..), help_heading = "Training")]
+    pub epochs: u64,
+    /// The most steps per epoch; 0: all
+    #[arg(long, default_value_t = 0, help_heading = "Training")]
+    pub steps: u64,
+    /// Of the first weights, the order and the augmentation
+    #[arg(long, default_value_t = 1, help_heading = "Training")]
+    pub seed: i32,
+    /// Highest learning rate
+    #[arg(long, default_value_t = 0.2, help_heading = "Training")]
+    pub lr: f32,
+    /// Steps until the learning rate is at its highest
+    #[arg(long, value_name = "STEPS", default_value_t = 30, help_heading = "Training")]
+    pub warmup: u64,
+    /// How the learning rate falls: cosine (to zero at the end of the last epoch), constant, step:EPOCHS:DIVISOR,
+    /// exponential:EPOCHS:DIVISOR
+    #[arg(long, default_value_t = Decay::Cosine, help_heading = "Training")]
+    pub decay: Decay,
+    /// Of the weights, not of biases and batch norm
+    #[arg(long, default_value_t = 5e-4, help_heading = "Training")]
+    pub weight_decay: f32,
+    /// The share of the target that is spread over all classes
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Training")]
+    pub label_smoothing: f32,
+
+    /// Steps between lines of the log; 0: none
+    #[arg(long, default_value_t = 10, help_heading = "Log and checkpoints")]
+    pub log_steps: u64,
+    /// TensorBoard events and a copy of the log: a directory, or gs://bucket/prefix
+    #[arg(long, value_name = "URL", help_heading = "Log and checkpoints")]
+    pub log_dir: Option<String>,
+    /// The numbers of the summary as JSON
+    #[arg(long, value_name = "FILE", help_heading = "Log and checkpoints")]
+    pub summary: Option<PathBuf>,
+    /// Where the training is saved, network and state of the data together: a directory, or gs://bucket/prefix
+    #[arg(long, value_name = "URL", help_heading = "Log and checkpoints")]
+    pub checkpoint: Option<String>,
+    /// Steps between checkpoints; 0: only at the end of each epoch
+    #[arg(long, default_value_t = 0, requires = "checkpoint", help_heading = "Log and checkpoints")]
+    pub checkpoint_steps: u64,
+    /// How many checkpoints are kept beside that of the best epoch; 0: all
+    #[arg(
+        long,
+        value_name = "CHECKPOINTS",
+        default_value_t = 0,
+        requires = "checkpoint",
+        help_heading = "Log and checkpoints"
+    )]
+    pub keep: usize,
+    /// Go on from the newest checkpoint, or start if there is none
+    #[arg(long, requires = "checkpoint", help_heading = "Log and checkpoints")]
+    pub resume: bool,
+
+    /// Start so many processes on this host, each with its part of the devices
+    #[arg(long, value_name = "PROCESSES", value_parser = at_least_one, help_heading = "Processes")]
+    pub spawn: Option<usize>,
+    /// Which process this is, from 0; without it, what the launcher has put into the environment
+    #[arg(long, requires = "world_size", help_heading = "Processes")]
+    pub rank: Option<usize>,
+    /// How many processes there are
+    #[arg(long, requires = "rank", conflicts_with = "spawn", help_heading = "Processes")]
+    pub world_size: Option<usize>,
+    /// Feed the devices and compute nothing: every step takes so many milliseconds. Shows whether the data is fast
+    /// enough for such a step
+    #[arg(
+        long,
+        value_name = "MS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "0",
+        conflicts_with = "checkpoint",
+        help_heading = "Processes"
+    )]
+    pub dry_run: Option<f64>,
+}
+
+fn at_least_one(text: &str) -> std::result::Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("at least 1 is needed".into()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
+impl Args {
+    /// Who this process is.
+    pub fn topology(&self) -> Result<Topology> {
+        Ok(match (self.rank, self.world_size) {
+            (Some(rank), Some(ranks)) => Topology::new(rank, ranks)?,
+            _ => Topology::detect()?,
+        })
+    }
+
+    /// The program that is run.
+    pub fn artifact(&self) -> Result<Artifact> {
+        let wanted = Wanted {
+            model: self.model.clone(),
+            size: self.image_size,
+            dtype: self.dtype,
+            batch: self.batch_size,
+            devices: self.devices,
+        };
+        Ok(match &self.artifact {
+            Some(name) => Artifact::open(name)?,
+            None if wanted == Wanted::default() => Artifact::open("resnet8")?,
+            None => Artifact::choose(&wanted)?,
+        })
+    }
+
+    /// How to train.
+    pub fn training(&self, topology: Topology) -> Options {
+        Options {
+            epochs: self.epochs,
+            steps: self.steps,
+            log_steps: self.log_steps,
+            schedule: Schedule { peak: self.lr, warmup: self.warmup, decay: self.decay },
+            weight_decay: self.weight_decay,
+            label_smoothing: self.label_smoothing,
+            depth: self.depth,
+            topology,
+        }
+    }
+
+    /// How to read, for a process with so many devices.
+    pub fn data(&self, artifact: &Artifact, devices: usize, topology: Topology) -> data::Options {
+        let m = &artifact.manifest;
+        data::Options {
+            seed: self.seed as u64,
+            batch: m.local_batch(devices),
+            size: m.size,
+            classes: m.classes,
+            workers: self.workers,
+            shuffle: self.shuffle,
+            streams: self.streams,
+            prefetch: self.prefetch,
+            topology,
+            index_cache: self.work_dir().ok().map(|dir| dir.join("index")),
+        }
+    }
+
+    /// Where things are kept from one run to the next.
+    pub fn work_dir(&self) -> Result<PathBuf> {
+        Ok(self.work_dir.clone().map_or_else(crate::plugin::cache_dir, Ok)?)
+    }
+
+    /// How long a step of a dry run takes; none when it is not one.
+    pub fn dry_step(&self) -> Result<Option<Duration>> {
+        let duration = |ms: f64| {
+            Duration::try_from_secs_f64(ms / 1000.0)
+                .map_err(|_| Error::Usage(format!("--dry-run={ms}: no time that a step can take")))
+        };
+        self.dry_run.map(duration).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> std::result::Result<Args, clap::Error> {
+        Args::try_parse_from(["resnet"].iter().chain(arguments))
+    }
+
+    #[test]
+    fn arguments_are_consistent() {
+        use clap::CommandFactory;
+        Args::command().debug_assert();
+        for wrong in [
+            &["--shards", "x.tar"][..],
+            &["--folder", "x"],
+            &["--epochs", "0"],
+            &["--depth", "0"],
+            &["--resume"],
+            &["--checkpoint-steps", "5"],
+            &["--keep", "5"],
+            &["--rank", "1"],
+            &["--artifact", "resnet8", "--model", "resnet8"],
+            &["--spawn", "2", "--rank", "0", "--world-size", "2"],
+            &["--dry-run", "--checkpoint", "x"],
+            &["--decay", "sudden"],
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_program_is_told_by_what_it_is() {
+        let name = |arguments: &[&str]| parse(arguments).unwrap().artifact().unwrap().name;
+        assert_eq!(name(&[]), "resnet8");
+        assert_eq!(name(&["--model", "resnet8", "--devices", "8", "--dtype", "f32"]), "resnet8-x8");
+        let article = ["--model", "resnet50", "--image-size", "32", "--batch-size", "128", "--devices", "8"];
+        assert_eq!(name(&article), "resnet50-bf16-x8");
+    }
+
+    #[test]
+    fn a_dry_step_has_a_time() {
+        let step = |arguments: &[&str]| parse(arguments).unwrap().dry_step();
+        assert_eq!(step(&[]).unwrap(), None);
+        assert_eq!(step(&["--dry-run"]).unwrap(), Some(Duration::ZERO));
+        assert_eq!(step(&["--dry-run=84.5"]).unwrap(), Some(Duration::from_micros(84_500)));
+        assert!(step(&["--dry-run=-1"]).is_err());
+    }
+}

@@ -1,0 +1,132 @@
+//! The objects of checkpoints by their names alone: which belong together, which is the newest, which are old.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One object of a checkpoint. Of one process there is `checkpoint-00000120.tar`. Of several, the name says how many, so
+/// that a listing shows whether all are there: `checkpoint-00000120.rank-00000-of-00008.tar` and, for the other ranks,
+/// `checkpoint-00000120.rank-00003-of-00008.json`. Names sort by step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name {
+    pub(super) step: u64,
+    pub(super) ranks: usize,
+    pub(super) rank: usize,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { step, .. } = self;
+        write!(f, "checkpoint-{step:08}{}", self.suffix())
+    }
+}
+
+impl Name {
+    /// What follows the step.
+    fn suffix(&self) -> String {
+        let Self { ranks, rank, .. } = self;
+        match rank {
+            0 if *ranks == 1 => ".tar".into(),
+            0 => format!(".rank-{rank:05}-of-{ranks:05}.tar"),
+            _ => format!(".rank-{rank:05}-of-{ranks:05}.json"),
+        }
+    }
+
+    /// The object of this name, if it is one of a checkpoint.
+    fn parse(text: &str) -> Option<Self> {
+        let (step, rest) = text.strip_prefix("checkpoint-")?.split_once('.')?;
+        let (rank, ranks) = match rest.strip_prefix("rank-") {
+            Some(rest) => rest.split_once('.')?.0.split_once("-of-")?,
+            None => ("0", "1"),
+        };
+        let name = Self { step: step.parse().ok()?, ranks: ranks.parse().ok()?, rank: rank.parse().ok()? };
+        // Neither fewer nor more zeros, nor another ending.
+        (name.rank < name.ranks && name.to_string() == text).then_some(name)
+    }
+}
+
+/// The URL of the part of `rank` of the checkpoint of `ranks` at `url`; `None` if its name is not that of such a one.
+pub(super) fn part(url: &str, rank: usize, ranks: usize) -> Option<String> {
+    let suffix = |rank| Name { step: 0, ranks, rank }.suffix();
+    Some(format!("{}{}", url.strip_suffix(&suffix(0))?, suffix(rank)))
+}
+
+/// A checkpoint that a rank has not written its part of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Incomplete {
+    pub(super) step: u64,
+    /// The object that is missing.
+    pub(super) missing: Name,
+}
+
+impl fmt::Display for Incomplete {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { step, missing } = self;
+        let Name { rank, ranks, .. } = missing;
+        write!(
+            f,
+            "the checkpoint at step {step} is incomplete: that of rank {rank} of {ranks}, {missing}, is missing"
+        )
+    }
+}
+
+/// URLs by rank.
+type Parts = BTreeMap<usize, String>;
+
+/// What there is, by step and number of ranks.
+#[derive(Debug, Default)]
+pub(super) struct Listing(BTreeMap<(u64, usize), Parts>);
+
+impl Listing {
+    /// Of the objects in the place `base`, or deeper.
+    pub(super) fn new(base: &str, urls: impl IntoIterator<Item = String>) -> Self {
+        let mut found = Self::default();
+        for url in urls {
+            let name = url.strip_prefix(base).and_then(|rest| rest.strip_prefix(std::path::is_separator));
+            if let Some(name) = name.and_then(Name::parse) {
+                found.0.entry((name.step, name.ranks)).or_default().insert(name.rank, url);
+            }
+        }
+        found
+    }
+
+    fn missing(ranks: usize, parts: &Parts) -> Option<usize> {
+        (0..ranks).find(|rank| !parts.contains_key(rank))
+    }
+
+    /// The first object of the complete one with most steps, and the incomplete ones with as many steps or more.
+    pub(super) fn newest(&self) -> (Option<&str>, Vec<Incomplete>) {
+        let mut passed_over = Vec::new();
+        for (&(step, ranks), parts) in self.0.iter().rev() {
+            match Self::missing(ranks, parts) {
+                None => return (parts.get(&0).map(String::as_str), passed_over),
+                Some(rank) => passed_over.push(Incomplete { step, missing: Name { step, ranks, rank } }),
+            }
+        }
+        (None, passed_over)
+    }
+
+    /// What may be deleted when `ranks` processes have written the checkpoint at `step`, in this order, where the last
+    /// `keep` complete ones stay (0: all), and the one at the step `best`.
+    ///
+    /// Nothing of later steps is touched: it is of a training that went further. An incomplete one goes when there is a
+    /// complete one of a later step: ranks write in order, so nobody is still writing it.
+    pub(super) fn obsolete(&self, step: u64, ranks: usize, keep: usize, best: Option<u64>) -> Vec<&str> {
+        let complete = |ranks: usize, parts: &Parts| Self::missing(ranks, parts).is_none();
+        let upto = || self.0.range(..=(step, usize::MAX)).map(|(&(step, ranks), parts)| (step, ranks, parts));
+        let mut steps: Vec<u64> =
+            upto().filter(|&(_, ranks, parts)| complete(ranks, parts)).map(|(step, ..)| step).collect();
+        steps.dedup();
+        let Some(&newest) = steps.last() else { return vec![] };
+        let last = &steps[steps.len().saturating_sub(keep)..];
+        let written = self.0.get(&(step, ranks)).is_some_and(|parts| complete(ranks, parts));
+        let is_old = |&(at, of, parts): &(u64, usize, &Parts)| match keep {
+            // Another number of ranks has written it anew.
+            _ if at == step => written && of != ranks,
+            0 => false,
+            _ if at >= newest => false,
+            _ => !(complete(of, parts) && (last.contains(&at) || best == Some(at))),
+        };
+        // Of each the tar first: without it the rest is no checkpoint.
+        upto().filter(is_old).flat_map(|(.., parts)| parts.values().map(String::as_str)).collect()
+    }
+}

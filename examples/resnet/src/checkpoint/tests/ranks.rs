@@ -1,0 +1,229 @@
+//! Checkpoints that several processes write together.
+
+use super::*;
+
+fn place(url: &str, rank: usize, ranks: usize) -> Checkpoints {
+    checkpoints(url, 1).topology(Topology::new(rank, ranks).unwrap())
+}
+
+/// Writes the part of one rank.
+fn write(url: &str, rank: usize, ranks: usize, step: u64) -> Saved {
+    let mut checkpoint = checkpoint(step);
+    checkpoint.data = state_of(rank, ranks, 0, step);
+    if rank > 0 {
+        checkpoint.tensors.clear();
+    }
+    place(url, rank, ranks).write(checkpoint).unwrap()
+}
+
+/// A place with the checkpoints of so many ranks at these steps.
+fn written_by(ranks: usize, steps: &[u64]) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let url = dir.path().join("run").to_str().unwrap().to_owned();
+    for step in steps {
+        // The first rank is not always the first.
+        (0..ranks).rev().for_each(|rank| drop(write(&url, rank, ranks, *step)));
+    }
+    (dir, url)
+}
+
+fn names(url: &str) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(url).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn any_number_of_ranks_goes_on_with_the_state_of_all() {
+    for ranks in [2, 4, 8] {
+        let (_dir, url) = written_by(ranks, &[5]);
+        for (rank, now) in [(0, 1), (1, 2), (0, ranks), (ranks - 1, ranks), (15, 16)] {
+            let (begun, log) = begin(&place(&url, rank, now), true);
+            let begun = begun.unwrap().unwrap();
+            assert!(same(&begun, &checkpoint(5)), "{ranks} -> {now}: {log}");
+            assert!(log.contains("320 samples of the epoch are done"), "{log}");
+        }
+    }
+}
+
+#[test]
+fn names_say_what_belongs_together() {
+    let (_dir, url) = written_by(3, &[5]);
+    assert_eq!(
+        names(&url),
+        [
+            "checkpoint-00000005.rank-00000-of-00003.tar",
+            "checkpoint-00000005.rank-00001-of-00003.json",
+            "checkpoint-00000005.rank-00002-of-00003.json"
+        ]
+    );
+    let saved = write(&url, 2, 3, 6).to_string();
+    assert!(saved.ends_with("run/checkpoint-00000006.rank-00002-of-00003.json"), "{saved}");
+}
+
+#[test]
+fn incomplete_ones_are_passed_over_and_told() {
+    let (_dir, url) = written_by(4, &[2, 5, 7]);
+    fs::remove_file(format!("{url}/checkpoint-00000007.rank-00000-of-00004.tar")).unwrap();
+    fs::remove_file(format!("{url}/checkpoint-00000005.rank-00002-of-00004.json")).unwrap();
+    let (begun, log) = begin(&place(&url, 0, 1), true);
+    assert!(same(&begun.unwrap().unwrap(), &checkpoint(2)));
+    let told: Vec<_> = log.lines().collect();
+    for (line, what) in told.iter().zip([
+        "the checkpoint at step 7 is incomplete: that of rank 0 of 4, checkpoint-00000007.rank-00000-of-00004.tar, is missing",
+        "the checkpoint at step 5 is incomplete: that of rank 2 of 4, checkpoint-00000005.rank-00002-of-00004.json, is missing",
+        "checkpoint-00000002.rank-00000-of-00004.tar: epoch 1, step 2;",
+    ]) {
+        assert!(line.contains(what), "{log}");
+    }
+    assert_eq!(told.len(), 3);
+    // Named by itself it is an error.
+    let first = format!("{url}/checkpoint-00000005.rank-00000-of-00004.tar");
+    let e = place(&url, 0, 4).load(&first).unwrap_err();
+    assert!(
+        matches!(&e, Error::Incomplete { missing, .. } if missing.ends_with("rank-00002-of-00004.json")),
+        "{e}"
+    );
+    // One that is not there at all is none of several.
+    let (_dir, url) = written_by(2, &[3]);
+    fs::remove_file(format!("{url}/checkpoint-00000003.rank-00001-of-00002.json")).unwrap();
+    let (begun, log) = begin(&place(&url, 1, 2), true);
+    assert!(
+        begun.unwrap().is_none() && log.contains("passed over") && log.contains("no checkpoint in"),
+        "{log}"
+    );
+}
+
+#[test]
+fn damaged_parts_are_errors_that_name_them() {
+    let (_dir, url) = written_by(2, &[3]);
+    let other = written_by(2, &[4]);
+    let part = format!("{url}/checkpoint-00000003.rank-00001-of-00002.json");
+    let whole = fs::read(&part).unwrap();
+    let later = fs::read(format!("{}/checkpoint-00000004.rank-00001-of-00002.json", other.1)).unwrap();
+    let text = String::from_utf8(whole.clone()).unwrap();
+    let changed = text.replacen("\"taken\":", "\"taken\": ", 1).replacen("192", "193", 1);
+    for bytes in [b"".to_vec(), b"{}".to_vec(), whole[..whole.len() / 2].to_vec(), later, changed.into()] {
+        fs::write(&part, bytes).unwrap();
+        let e = refused(&place(&url, 0, 1), true);
+        assert!(matches!(e, Error::Damaged { .. }), "{e}");
+        assert!(
+            e.to_string().contains("rank-00001-of-00002.json") && e.to_string().contains("remove it"),
+            "{e}"
+        );
+    }
+    fs::write(&part, text.replacen("\"version\":2", "\"version\":3", 1)).unwrap();
+    assert!(matches!(refused(&place(&url, 0, 1), true), Error::Version { version: 3, .. }));
+    fs::write(&part, &whole).unwrap();
+    assert!(begin(&place(&url, 0, 1), true).0.is_ok());
+}
+
+#[test]
+fn no_flipped_byte_of_a_part_changes_what_is_resumed() {
+    let (_dir, url) = written_by(2, &[3]);
+    let part = format!("{url}/checkpoint-00000003.rank-00001-of-00002.json");
+    let place = place(&url, 0, 1);
+    let (newest, whole) = (place.newest().unwrap().unwrap(), fs::read(&part).unwrap());
+    for at in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x04;
+        fs::write(&part, bytes).unwrap();
+        if let Ok((read, _)) = place.load(&newest) {
+            assert!(same(&read, &checkpoint(3)), "byte {at}");
+        }
+    }
+}
+
+#[test]
+fn parts_of_different_steps_or_jobs_are_refused() {
+    let (_dir, url) = written_by(2, &[3]);
+    // As if an earlier attempt had left it: right in itself.
+    let part = |data| Part { step: 3, rank: 1, ranks: 2, data }.encode().unwrap();
+    for (data, what) in [
+        (state_of(1, 2, 0, 4), "take them at the same step"),
+        (state_of(1, 2, 1, 3), "not of the same job"),
+        (state_of(0, 2, 0, 3), "in two states"),
+        (state_of(3, 4, 0, 3), "a rank is missing"),
+    ] {
+        fs::write(format!("{url}/checkpoint-00000003.rank-00001-of-00002.json"), part(data)).unwrap();
+        let e = refused(&place(&url, 0, 2), true);
+        assert!(matches!(&e, Error::Damaged { reason, .. } if reason.contains(what)), "{what}: {e}");
+    }
+    // A checkpoint of several ranks under the name of one.
+    let first = format!("{url}/checkpoint-00000003.rank-00000-of-00002.tar");
+    fs::rename(first, format!("{url}/checkpoint-00000003.tar")).unwrap();
+    let e = refused(&place(&url, 0, 2), true);
+    assert!(e.to_string().contains("it is of 2 ranks, and its name does not say so"), "{e}");
+}
+
+#[test]
+fn the_data_of_one_rank_is_not_that_of_all() {
+    let (_dir, place) = written(&[]);
+    let mut half = checkpoint(3);
+    half.data = state_of(0, 2, 0, 3);
+    place.write(half).unwrap();
+    let e = refused(&place, true);
+    assert!(e.to_string().contains("a rank is missing"), "{e}");
+}
+
+#[test]
+fn only_the_first_rank_needs_the_network() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = dir.path().join("run").to_str().unwrap().to_owned();
+    let save = |rank, tensors: Option<Vec<Vec<f32>>>| {
+        let mut saver = Saver::new(place(&url, rank, 2), 1);
+        assert_eq!(saver.wants_tensors(), rank == 0);
+        let progress = checkpoint(3).progress;
+        saver.save(progress, Some(state_of(rank, 2, 0, 3)), tensors).unwrap();
+        saver.finish()
+    };
+    assert!(save(1, None).is_ok());
+    assert!(matches!(save(0, None), Err(Error::Write { .. })));
+    save(0, Some(checkpoint(3).tensors)).unwrap();
+    assert!(same(&begin(&place(&url, 0, 1), true).0.unwrap().unwrap(), &checkpoint(3)));
+}
+
+#[test]
+fn a_checkpoint_elsewhere_is_taken_by_its_url() {
+    let (_dir, url) = written_by(2, &[3]);
+    let dir = tempfile::tempdir().unwrap();
+    let here = place(dir.path().to_str().unwrap(), 1, 4);
+    let mut log = Vec::new();
+    let first = format!("{url}/checkpoint-00000003.rank-00000-of-00002.tar");
+    let begun = here.begin_at(&first, &mut log).unwrap();
+    assert!(same(&begun, &checkpoint(3)));
+    assert!(String::from_utf8(log).unwrap().starts_with(&format!("resumed from {first}: epoch 1, step 3;")));
+}
+
+/// Whatever was written, deleted or not when the machines went down: the last one that was complete can be loaded.
+#[test]
+fn killed_at_any_point_the_newest_can_be_loaded() {
+    let ranks = 3;
+    // Every order in which the ranks of the last one may have got ready.
+    for done in 0..1 << ranks {
+        let (_dir, url) = written_by(ranks, &[2]);
+        (0..ranks).filter(|rank| done >> rank & 1 == 1).for_each(|rank| drop(write(&url, rank, ranks, 4)));
+        let expected = if done + 1 == 1 << ranks { 4 } else { 2 };
+        let (begun, log) = begin(&place(&url, 0, 1), true);
+        assert!(same(&begun.unwrap().unwrap(), &checkpoint(expected)), "{done:b}: {log}");
+        assert_eq!(log.contains("passed over"), !(done == 0 || expected == 4), "{log}");
+    }
+    // And every point in the deletion of old ones, each in its order.
+    let listing = |url: &str| Listing::new(url, names(url).into_iter().map(|name| format!("{url}/{name}")));
+    for deleted in 0..=2 * ranks {
+        let (_dir, url) = written_by(ranks, &[1, 2, 4]);
+        let found = listing(&url);
+        let obsolete = found.obsolete(4, ranks, 1, None);
+        assert_eq!(obsolete.len(), 2 * ranks);
+        obsolete[..deleted].iter().for_each(|url| fs::remove_file(url).unwrap());
+        assert!(same(&begin(&place(&url, 0, 1), true).0.unwrap().unwrap(), &checkpoint(4)));
+        // The newest is damaged, and somebody removes it: what is left of the others is not taken for one.
+        names(&url).iter().filter(|name| name.contains("-00000004")).for_each(|name| {
+            fs::remove_file(format!("{url}/{name}")).unwrap();
+        });
+        let left = begin(&place(&url, 0, 1), true).0.unwrap();
+        let expected = (deleted < 2 * ranks).then_some(2).filter(|_| deleted <= ranks);
+        assert_eq!(left.map(|c| c.progress.steps()), expected, "{deleted}");
+    }
+}

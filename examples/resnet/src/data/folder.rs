@@ -1,0 +1,182 @@
+//! Single files in random order: what sharded data is measured against.
+//!
+//! The samples of an epoch are the files of `FOLDER/CLASS/`, permuted as a whole; each is opened, read and closed when its
+//! turn comes. Over a network, or from a disk that seeks, that is the slow way, and there is no state to go on from.
+
+use super::{HostBatches, Options, Split, host, pipeline};
+use crate::error::{Error, Result};
+use shardstream::adapters::IteratorExt;
+use shardstream::collate::Columns;
+use shardstream::{ErrorKind, Rng, Sample};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fs, io};
+
+/// Images in folders that are named after their classes.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    files: Arc<[File]>,
+    columns: Columns,
+    split: Split,
+    options: Options,
+}
+
+#[derive(Debug)]
+struct File {
+    path: PathBuf,
+    /// The name of its field.
+    extension: String,
+    class: i64,
+}
+
+impl Folder {
+    /// Lists the images of `root`. Classes are numbered in the order of their names.
+    pub fn open(root: &Path, split: Split, options: &Options) -> Result<Self> {
+        let failed = |path: &Path, source| Error::Folder { path: path.into(), source };
+        let mut files = Vec::new();
+        let folders = sorted(root).map_err(|e| failed(root, e))?.into_iter().filter(|path| path.is_dir());
+        for (class, folder) in folders.enumerate() {
+            let images = sorted(&folder).map_err(|e| failed(&folder, e))?.into_iter();
+            files.extend(images.filter_map(|path| {
+                let extension = path.extension()?.to_str()?.to_lowercase();
+                let known = pipeline::IMAGE.split(';').any(|field| field == extension);
+                known.then_some(File { path, extension, class: class as i64 })
+            }));
+        }
+        if files.is_empty() {
+            return Err(failed(root, io::Error::other("no images in folders of classes")));
+        }
+        let columns = pipeline::columns(split, options.size, options.classes)?.seed(options.seed);
+        Ok(Self { files: files.into(), columns, split, options: options.clone() })
+    }
+
+    /// How many batches an epoch has on each rank.
+    pub fn steps(&self) -> u64 {
+        let (files, global) = (self.files.len(), self.options.batch * self.options.topology.world_size());
+        let steps = if self.split == Split::Train { files / global } else { files.div_ceil(global) };
+        steps as u64
+    }
+
+    /// The number of images.
+    pub fn samples(&self) -> u64 {
+        self.files.len() as u64
+    }
+
+    /// The batches of one epoch: full ones for training, padded ones for validation.
+    pub fn batches(&self, epoch: u64) -> HostBatches {
+        let mut order: Vec<usize> = (0..self.files.len()).collect();
+        if self.split == Split::Train {
+            Rng::new(self.options.seed, epoch, 0).shuffle(&mut order);
+        }
+        let (rank, ranks) = (self.options.topology.rank(), self.options.topology.world_size());
+        let (batch, this) = (self.options.batch, self.clone());
+        let batches = (0..self.steps() as usize).map(move |step| {
+            let places = (step * batch..(step + 1) * batch).map(|place| place * ranks + rank);
+            Ok(places.filter_map(|place| order.get(place).copied()).collect::<Vec<usize>>())
+        });
+        // Padding is a copy of the first image.
+        let made = batches.par_map(self.options.workers(), move |numbers| {
+            let padding = std::iter::repeat_n(0, batch - numbers.len());
+            let all = numbers.iter().copied().chain(padding);
+            let samples =
+                all.map(|number| this.sample(epoch, number)).collect::<shardstream::Result<Vec<_>>>()?;
+            Ok(host(this.columns.collate(samples)?, Some(numbers.len()))?)
+        });
+        Box::new(made)
+    }
+
+    fn sample(&self, epoch: u64, number: usize) -> shardstream::Result<Sample> {
+        let File { path, extension, class } = &self.files[number];
+        let name = path.display().to_string();
+        let image = fs::read(path).map_err(|e| shardstream::Error::from(ErrorKind::Io(e)).with_key(&name))?;
+        let sample = Sample::new(name).with(extension.as_str(), image).with(pipeline::CLASS, *class);
+        Ok(sample.numbered(epoch, number as u64))
+    }
+}
+
+/// What is in a folder, in an order that does not depend on the file system.
+fn sorted(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::tests::options;
+    use shardstream::Topology;
+    use shardstream::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// 100 images of one colour each; the colour tells the class.
+    fn folder() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..100u8 {
+            let class = dir.path().join(format!("class {}", number % 10));
+            fs::create_dir_all(&class).unwrap();
+            let image = Image::new(ImageMode::Rgb8, 32, 32, vec![number; 32 * 32 * 3]).unwrap();
+            let sample = Sample::new("x").with("png", image);
+            let png = Encoder::new().encode("png", sample.get("png").unwrap()).unwrap();
+            fs::write(class.join(format!("{number}.PNG")), png).unwrap();
+        }
+        dir
+    }
+
+    fn all(folder: &Folder, epoch: u64) -> Vec<super::super::HostBatch> {
+        folder.batches(epoch).map(std::result::Result::unwrap).collect()
+    }
+
+    #[test]
+    fn each_image_once_padded_and_with_its_class() {
+        let dir = folder();
+        let folder = Folder::open(dir.path(), Split::Validation, &options()).unwrap();
+        let batches = all(&folder, 0);
+        assert_eq!(batches.iter().map(|b| b.valid).collect::<Vec<_>>(), [96, 4]);
+        assert_eq!((folder.steps(), folder.samples()), (2, 100));
+        let mut seen = BTreeMap::new();
+        for batch in &batches {
+            let images = batch.images.chunks(32 * 32 * 3);
+            for (image, label) in images.zip(&batch.labels).take(batch.valid) {
+                assert_eq!(*label, i32::from(image[0] % 10));
+                *seen.entry(image[0]).or_insert(0) += 1;
+            }
+            assert!(batch.labels[batch.valid..].iter().all(|label| *label == -1));
+        }
+        assert_eq!(seen.into_values().collect::<Vec<_>>(), [1; 100]);
+    }
+
+    #[test]
+    fn ranks_share_an_epoch_that_is_another_one_each_time() {
+        let dir = folder();
+        let open = |rank, ranks| {
+            let topology = Topology::new(rank, ranks).unwrap();
+            let options = Options { batch: 24 / ranks, topology, ..options() };
+            Folder::open(dir.path(), Split::Train, &options).unwrap()
+        };
+        let labels = |folder: &Folder, epoch| -> Vec<Vec<i32>> {
+            all(folder, epoch).into_iter().map(|b| b.labels).collect()
+        };
+        let one = labels(&open(0, 1), 0);
+        assert_eq!(one.len(), 4);
+        assert_eq!(labels(&open(0, 1), 0), one);
+        assert_ne!(labels(&open(0, 1), 1), one);
+        let two = [labels(&open(0, 2), 0), labels(&open(1, 2), 0)];
+        for (step, whole) in one.iter().enumerate() {
+            let dealt: Vec<i32> = (0..24).map(|place| two[place % 2][step][place / 2]).collect();
+            assert_eq!(dealt, *whole);
+        }
+    }
+
+    #[test]
+    fn no_images_and_files_that_are_gone_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Folder::open(dir.path(), Split::Train, &options()).unwrap_err();
+        assert!(matches!(error, Error::Folder { .. }), "{error}");
+        let dir = folder();
+        let opened = Folder::open(dir.path(), Split::Validation, &options()).unwrap();
+        fs::remove_file(dir.path().join("class 3/13.PNG")).unwrap();
+        let error = opened.batches(0).find_map(std::result::Result::err).unwrap();
+        assert!(error.to_string().contains("13.PNG"), "{error}");
+    }
+}

@@ -1,0 +1,60 @@
+//! What is done to the images: the same for all sources of them.
+
+use super::Split;
+use shardstream::collate::{Columns, ImageColumn};
+use shardstream::image::{CenterCrop, Frame, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Resize};
+use shardstream::{Error, Result, Rng, Sample, Value};
+
+/// The fields that may hold the image.
+pub(super) const IMAGE: &str = "jpg;jpeg;png;webp;ppm";
+/// The field of the class.
+pub(super) const CLASS: &str = "cls";
+
+/// Images from this size on are cut out of photographs; smaller ones are taken as they are.
+const PHOTOGRAPHS: u32 = 64;
+/// How far a small image is shifted at most, in pixels; what comes in from outside is black.
+const SHIFT: u32 = 4;
+
+/// Bytes of `size` x `size` pixels and a class below `classes` for every sample.
+///
+/// Large ones as everybody trains on ImageNet: a random part of the image and a flip in training, 7/8 of its middle in
+/// validation. Small ones as on CIFAR-10: a shift and a flip in training, nothing in validation.
+pub(super) fn columns(split: Split, size: usize, classes: usize) -> Result<Columns> {
+    let train = split == Split::Train;
+    let side = u32::try_from(size).map_err(|_| Error::step(format!("no image has {size} pixels a side")))?;
+    let mut images = ImageColumn::new(IMAGE, side, side);
+    if side < PHOTOGRAPHS {
+        // A larger image would otherwise be cropped without a word.
+        images = images.then(move |image: &mut Frame<'_>, _: &mut Rng| {
+            let (width, height) = (image.width(), image.height());
+            if (width, height) == (side, side) {
+                return Ok(());
+            }
+            let what = format!("the image has {width}x{height} pixels, the program wants {side}x{side}");
+            Err(Error::step(what))
+        });
+    }
+    images = match (train, side < PHOTOGRAPHS) {
+        (true, true) => images.then(RandomCrop::new(side)?.padding(SHIFT)),
+        (true, false) => images.then(RandomResizedCrop::new(side)?),
+        (false, true) => images,
+        (false, false) => images.then(Resize::new(side * 8 / 7)?).then(CenterCrop::new(side)?),
+    };
+    if train {
+        images = images.then(RandomHorizontalFlip::new(0.5)?);
+    }
+    Ok(Columns::new().with("image", images).with_fn("label", [], move |sample, slot: &mut [i32]| {
+        slot.fill(label(sample, classes)?);
+        Ok(())
+    }))
+}
+
+fn label(sample: &Sample, classes: usize) -> Result<i32> {
+    let Value::Int(class) = sample.field(CLASS)? else {
+        return Err(Error::step("the class is no whole number"));
+    };
+    i32::try_from(*class)
+        .ok()
+        .filter(|class| (0..classes as i32).contains(class))
+        .ok_or_else(|| Error::step(format!("the class {class} is not one of the program's {classes}")))
+}

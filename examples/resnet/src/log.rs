@@ -1,0 +1,75 @@
+//! The lines that a training writes.
+
+use crate::error::Result;
+use crate::progress::Task;
+use shardstream::Topology;
+use std::fmt::Arguments;
+use std::io::Write;
+
+/// Writes lines, in a job of several processes each with its rank before it, above the progress bar if there is one.
+pub struct Log<'a> {
+    out: &'a mut dyn Write,
+    prefix: String,
+    bar: Option<Task>,
+}
+
+impl<'a> Log<'a> {
+    /// Of the process of this rank.
+    pub fn new(out: &'a mut dyn Write, topology: &Topology) -> Self {
+        let prefix = match topology.world_size() {
+            1 => String::new(),
+            ranks => format!("[{}/{ranks}] ", topology.rank()),
+        };
+        Self { out, prefix, bar: None }
+    }
+
+    /// Writes a line.
+    pub fn line(&mut self, line: Arguments<'_>) -> Result<()> {
+        let (out, prefix) = (&mut self.out, &self.prefix);
+        let mut write = || {
+            // In one go, so that lines of several processes do not mix.
+            out.write_all(format!("{prefix}{line}\n").as_bytes())?;
+            out.flush()
+        };
+        match &self.bar {
+            Some(bar) => bar.suspend(write)?,
+            None => write()?,
+        }
+        Ok(())
+    }
+
+    /// Shows a bar of so many steps until [`done`](Self::done); nothing where there is no terminal.
+    pub fn begin(&mut self, what: &str, steps: Option<u64>) {
+        self.bar = Some(Task::steps(what, steps));
+    }
+
+    /// One more step.
+    pub fn step(&self) {
+        if let Some(bar) = &self.bar {
+            bar.add(1);
+        }
+    }
+
+    /// The bar goes away.
+    pub fn done(&mut self) {
+        self.bar = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_told_where_there_are_several() {
+        let mut out = Vec::new();
+        let mut log = Log::new(&mut out, &Topology::new(3, 8).unwrap());
+        log.begin("epoch 1", Some(10));
+        log.step();
+        log.line(format_args!("step {}", 1)).unwrap();
+        log.done();
+        drop(log);
+        Log::new(&mut out, &Topology::single()).line(format_args!("alone")).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "[3/8] step 1\nalone\n");
+    }
+}

@@ -1,0 +1,84 @@
+//! How large an archive will be.
+
+use super::header::{BLOCK, push_headers};
+use super::options::TarOptions;
+use super::tar::whole_archive;
+
+/// How large an archive will be, told from the names and sizes of its members alone: to cut a dataset into shards before
+/// a byte of it is read, and to see afterwards whether a shard is all there.
+///
+/// ```
+/// use shardstream::{Sample, write::{ArchiveSize, TarWriter}};
+///
+/// let mut size = ArchiveSize::new();
+/// size.add("0001", "cls", 1);
+/// size.add("0001", "jpg", 12_345);
+///
+/// let mut writer = TarWriter::new(Vec::new());
+/// writer.write(&Sample::new("0001").with("cls", 7).with("jpg", vec![0; 12_345]))?;
+/// assert_eq!(writer.finish()?.len() as u64, size.bytes());
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArchiveSize {
+    members: u64,
+}
+
+impl ArchiveSize {
+    /// An archive without a member.
+    #[must_use]
+    pub fn new() -> Self {
+        ArchiveSize { members: 0 }
+    }
+
+    /// Adds the member `KEY.FIELD` with `bytes` bytes of content. Whether a reader would take such a name is not looked
+    /// at.
+    pub fn add(&mut self, key: &str, field: &str, bytes: u64) {
+        let mut head = Vec::with_capacity(BLOCK);
+        push_headers(&mut head, &format!("{key}.{field}"), bytes, &TarOptions::new());
+        let body = bytes.checked_next_multiple_of(BLOCK as u64).unwrap_or(u64::MAX);
+        self.members = self.members.saturating_add(head.len() as u64).saturating_add(body);
+    }
+
+    /// The bytes of the whole archive, with all headers, padding and its end, before compression.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        whole_archive(self.members)
+    }
+}
+
+impl Default for ArchiveSize {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Sample;
+    use crate::write::TarWriter;
+
+    #[test]
+    fn is_that_of_the_archive() {
+        let long = format!("{}2", "d/".repeat(70));
+        let mut writer = TarWriter::new(Vec::new());
+        let mut size = ArchiveSize::default();
+        assert_eq!(size.bytes(), 10_240);
+        for (key, field, bytes) in
+            [("0", "jpg", 0), ("1", "seg.png", 1), ("猫", "cls", 512), (&*long, "bin", 40_961)]
+        {
+            size.add(key, field, bytes);
+            writer.write(&Sample::new(key).with(field, vec![0; bytes as usize])).unwrap();
+        }
+        assert_eq!(writer.finish().unwrap().len() as u64, size.bytes());
+    }
+
+    #[test]
+    fn beyond_all_measure() {
+        let mut size = ArchiveSize::new();
+        size.add("a", "bin", u64::MAX);
+        size.add("b", "bin", u64::MAX);
+        assert_eq!(size.bytes(), u64::MAX - u64::MAX % 10_240);
+    }
+}
