@@ -188,7 +188,7 @@ fn tensorboard(dir: &Path) -> Option<serde_json::Value> {
         let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
         return None;
     };
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tensorboard.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/read_events.py");
     let output = Command::new(python).arg(script).arg(dir).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(serde_json::from_slice(&output.stdout).unwrap())
