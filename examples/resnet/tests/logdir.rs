@@ -256,7 +256,7 @@ mod faults {
     fn store(server: &Server) -> Store {
         let client = GoogleCloudStorageBuilder::new()
             .with_bucket_name("bucket")
-            .with_base_url(server.url(""))
+            .with_base_url(&server.url(""))
             .with_skip_signature(true)
             .with_bearer_token("test")
             .with_client_options(ClientOptions::new().with_allow_http(true))
