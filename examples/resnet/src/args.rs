@@ -1,7 +1,7 @@
 //! The command line.
 
 use crate::artifact::{Artifact, DType, Wanted};
-use crate::data;
+use crate::data::{self, Sets};
 use crate::error::{Error, Result};
 use crate::pjrt::PluginOption;
 use crate::schedule::{Decay, Schedule};
@@ -24,6 +24,12 @@ pub struct Args {
     /// Validation shards
     #[arg(long, value_name = "URL", requires = "shards", help_heading = "Data")]
     pub val_shards: Option<String>,
+    /// The index of the training shards, as make_imagenet_shards writes it; without it they are read for it once
+    #[arg(long, value_name = "URL", requires = "shards", help_heading = "Data")]
+    pub index: Option<String>,
+    /// The index of the validation shards
+    #[arg(long, value_name = "URL", requires = "shards", help_heading = "Data")]
+    pub val_index: Option<String>,
     /// Single files DIR/CLASS/*.jpg in random order in place of shards: to compare with
     #[arg(
         long,
@@ -223,6 +229,7 @@ impl Args {
             streams: self.streams,
             prefetch: self.prefetch,
             topology,
+            indexes: Sets { train: self.index.clone(), validation: self.val_index.clone() },
             index_cache: self.work_dir().ok().map(|dir| dir.join("index")),
         }
     }

@@ -138,7 +138,16 @@ fn open_devices(args: &Args, artifact: &Artifact, topology: &Topology) -> Result
     }
     let mut options = found.client_options(devices / ranks);
     options.extend(args.plugin_options.iter().cloned());
-    Ok((found.load()?.client(&options)?, found.how))
+    let client = found.load()?.client(&options)?;
+    let (all, local) = (client.devices(), client.local_devices());
+    if all != local && local * ranks != all {
+        // Each would read what is another's, and the losses would look well.
+        return Err(Error::Usage(format!(
+            "the job has {all} devices, of which {local} are here, and {topology} says that there are {ranks} process(es): \
+             tell each its --rank and --world-size, or set SHARDSTREAM_RANK and SHARDSTREAM_WORLD_SIZE"
+        )));
+    }
+    Ok((client, found.how))
 }
 
 /// The data for training and for validation.

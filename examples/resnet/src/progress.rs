@@ -13,6 +13,17 @@ pub struct Task {
     what: String,
 }
 
+/// What has been done of a [`Task`], told from wherever it is done.
+#[derive(Debug, Clone)]
+pub struct Counter(ProgressBar);
+
+impl Counter {
+    /// So many more are done.
+    pub fn add(&self, more: u64) {
+        self.0.inc(more);
+    }
+}
+
 impl Task {
     /// Without a known length.
     pub fn spinner(what: &str) -> Self {
@@ -60,6 +71,11 @@ impl Task {
     /// So many more are done.
     pub fn add(&self, more: u64) {
         self.bar.inc(more);
+    }
+
+    /// The same for other threads.
+    pub fn counter(&self) -> Counter {
+        Counter(self.bar.clone())
     }
 
     /// All is done.

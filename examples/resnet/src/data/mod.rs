@@ -35,7 +35,7 @@ pub trait Source {
 }
 
 /// Both parts of a data set.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Sets<T> {
     /// What is trained on.
     pub train: T,
@@ -140,7 +140,9 @@ pub struct Options {
     pub prefetch: usize,
     /// Which process of the job this is.
     pub topology: Topology,
-    /// A directory where the indexes of shards are kept, so that the next start need not read their headers.
+    /// Where the indexes of the shards are, as whoever made the shards has written them.
+    pub indexes: Sets<Option<String>>,
+    /// A directory where indexes that had to be made are kept, so that the next start need not read the shards for them.
     pub index_cache: Option<PathBuf>,
 }
 
@@ -178,15 +180,10 @@ impl Data {
         let shards = ShardList::expand(shards)?;
         // With it all streams are of one length, whatever the shards are: so all ranks take the same number of steps, and
         // a restored one reads no shard from its beginning.
-        let task = Task::spinner("indexing the shards");
-        let index = Index::builder();
-        let index = match &options.index_cache {
-            Some(directory) => index.cache(directory),
-            None => index,
+        let index = match options.indexes.of(split) {
+            Some(url) => Index::load(&Store::default(), url)?,
+            None => made_index(&shards, options)?,
         };
-        let index = index.build(&shards)?;
-        task.done();
-        let samples = index.samples();
         let streams = if train { options.streams() } else { options.topology.world_size() };
         let dataset = Dataset::builder(shards)
             .seed(options.seed)
@@ -195,6 +192,8 @@ impl Data {
             .topology(options.topology)
             .index(index)
             .build()?;
+        // Of all ranks.
+        let samples = dataset.plan().counts().map_or(0, |counts| counts.iter().sum());
         let columns = pipeline::columns(split, options.size, options.classes)?;
         let mut builder = Loader::builder(dataset).decode(Decoder::new().only(&[pipeline::CLASS]));
         if train {
@@ -224,6 +223,20 @@ impl Data {
     ) -> Result<impl Iterator<Item = shardstream::Result<HostBatch>> + Send + use<>> {
         Ok(self.loader.restore(state)?.map(|batch| host(batch?, None)))
     }
+}
+
+/// Reads the shards for their index, unless it is kept.
+fn made_index(shards: &ShardList, options: &Options) -> Result<Index> {
+    let task = Task::count("indexing the shards", shards.len() as u64);
+    let shown = task.counter();
+    let builder = Index::builder().on_shard(move |_| shown.add(1));
+    let builder = match &options.index_cache {
+        Some(directory) => builder.cache(directory),
+        None => builder,
+    };
+    let index = builder.build(shards)?;
+    task.done();
+    Ok(index)
 }
 
 /// A batch of tensors as the trainer takes it; the first `valid` rows of it are samples, or as many as it says itself.
@@ -256,6 +269,7 @@ mod tests {
             streams: 0,
             prefetch: 2,
             topology: Topology::single(),
+            indexes: Sets::default(),
             index_cache: None,
         }
     }
@@ -382,6 +396,20 @@ mod tests {
         for ranks in [1, 3, 8] {
             assert_eq!(digests(&shards.validation, Split::Validation, ranks).1, 100, "{ranks}");
         }
+    }
+
+    #[test]
+    fn an_index_that_is_there_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let train = shards(dir.path()).train;
+        let index = Index::builder().build(&ShardList::expand(&train).unwrap()).unwrap();
+        let url = Path::new(&train).with_file_name("train.index.json").display().to_string();
+        index.save(&Store::default(), &url).unwrap();
+        let indexes = Sets { train: Some(url), validation: None };
+        let data = Data::open(&train, Split::Train, &Options { indexes, ..options() }).unwrap();
+        let made = Data::open(&train, Split::Train, &options()).unwrap();
+        assert_eq!(contents(&all(&data, 0)), contents(&all(&made, 0)));
+        assert_eq!(data.samples, 1100);
     }
 
     #[test]

@@ -63,6 +63,7 @@ pub fn synthetic() -> &'static (Shards, Sets<Data>) {
             streams: 0,
             prefetch: 2,
             topology: Topology::single(),
+            indexes: Sets::default(),
             index_cache: None,
         };
         let open = |shards: &str, split| Data::open(shards, split, &options).unwrap();
