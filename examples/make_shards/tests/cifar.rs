@@ -99,7 +99,8 @@ fn python_folder(dir: &Path, protocol: u32) -> Option<PathBuf> {
     };
     assert!(std::env::var("SHARDSTREAM_REQUIRE_PYTHON").as_deref() != Ok("1"), "{python}: {problem}");
     // Not eprintln!, which the test harness swallows.
-    let _ = writeln!(std::io::stderr(), "SKIPPED: needs Python with numpy, but {python}: {problem}");
+    let mut terminal = std::io::stderr();
+    writeln!(terminal, "SKIPPED: needs Python with numpy, but {python}: {problem}").unwrap();
     None
 }
 

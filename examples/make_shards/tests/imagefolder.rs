@@ -302,12 +302,16 @@ fn a_killed_program_goes_on_in_a_bucket() {
         ]);
         program
     };
+    // Keys are percent-encoded on the wire.
+    let key = |request: &server::Request| {
+        percent_encoding::percent_decode_str(request.path()).decode_utf8().unwrap().into_owned()
+    };
     let stored = || {
         let requests = server.requests();
-        requests.into_iter().filter(|request| request.method == "PUT" && request.path().ends_with(".tar"))
+        requests.into_iter().filter(|request| request.method == "PUT" && key(request).ends_with(".tar"))
     };
     let mut first = program().args(["--threads", "1"]).spawn().unwrap();
-    while stored().count() < 3 {
+    while stored().count() < 3 && first.try_wait().unwrap().is_none() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     first.kill().unwrap();
@@ -321,7 +325,7 @@ fn a_killed_program_goes_on_in_a_bucket() {
     assert!(stored().count() - before < expected.len(), "what was there is kept");
     let mut there: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     for request in stored() {
-        there.insert(request.path().rsplit('/').next().unwrap().to_owned(), request.body);
+        there.insert(key(&request).rsplit('/').next().unwrap().to_owned(), request.body);
     }
     assert_eq!(there, expected);
 
