@@ -124,7 +124,7 @@ fn batches(args: &Args) -> Result<Batches, DataError> {
 /// Puts batches into slabs, and says where they are when the trainer asks.
 fn feed(args: &Args) -> Result<(), DataError> {
     let mut batches = batches(args)?;
-    let first = batches.next().ok_or("there is not even one full batch")??;
+    let first = batches.next().ok_or("there is not even one full batch left")??;
     let (ring, paths) = Ring::new(&args.slab_dir, usize::from(args.slabs), &first, args.poison)?;
     let files = paths.iter().map(|path| path.to_path_buf()).collect();
     say(io::stdout(), &Answer::Slabs { files, size: ring.size() })?;

@@ -169,7 +169,7 @@ fn what_was_saved_goes_on_where_it_was() {
     let place = place.to_str().unwrap();
     let epochs = ["--epochs", "2"];
     let Some((whole, _)) = train(USUAL, &epochs) else { return };
-    for steps in [4, 10, 13] {
+    for steps in [4, 10] {
         let (before, last) =
             train(USUAL, &[&epochs[..], &["--steps", &steps.to_string(), "--save", place]].concat()).unwrap();
         assert_eq!((&before[..], &*last), (&whole[..steps], &*format!("{steps} steps, stopped")));
