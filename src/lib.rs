@@ -152,3 +152,7 @@ mod network {}
 #[cfg(all(doctest, feature = "image"))]
 #[doc = include_str!("../docs/batches.md")]
 mod batches {}
+
+#[cfg(all(doctest, feature = "image"))]
+#[doc = include_str!("../docs/trainers.md")]
+mod trainers {}

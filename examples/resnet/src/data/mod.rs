@@ -333,7 +333,7 @@ mod tests {
             (open(&train, Options { seed: 6, ..options() }), "seed"),
             (open(&validation, options()), "shard"),
         ] {
-            let error = other.rest(&state).err().unwrap().to_string();
+            let error = crate::error::with_causes(&other.rest(&state).err().unwrap());
             assert!(error.contains(what), "{error}");
         }
         assert!(open(&train, Options { workers: 1, ..options() }).rest(&state).is_ok());
@@ -354,7 +354,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let train = &shards(dir.path()).train;
         for (options, message) in [
-            (Options { size: 64, ..options() }, "32x32"),
+            (Options { size: 48, ..options() }, "32x32"),
             (Options { classes: 3, ..options() }, "not one of"),
         ] {
             let data = Data::open(train, Split::Train, &options).unwrap();

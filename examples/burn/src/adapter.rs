@@ -1,0 +1,117 @@
+//! burn's `DataLoader` over a loader of shardstream.
+//!
+//! Whatever trains from a `DataLoader`, burn's own `Learner` for one, can train from shards with it. The order, the ranks and
+//! the threads are those of the loader; burn's own shuffling, batching and worker threads are not needed.
+
+use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
+use burn::data::dataset::DatasetError;
+use burn::tensor::Device;
+use shardstream::collate::{Row, TensorBatch};
+use shardstream::feed::{Feed, FeedReport};
+use shardstream::{Loader, Result};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Makes what a step takes of a batch, on a device. It is called on the thread of a [`Feed`], ahead of the step.
+pub type Upload<O> = Arc<dyn Fn(TensorBatch, &Device) -> Result<O> + Send + Sync>;
+
+/// The batches of one epoch after the other: each call of `iter` is the next one.
+pub struct ShardLoader<O> {
+    loader: Loader<Row, TensorBatch>,
+    batch: usize,
+    upload: Upload<O>,
+    device: Device,
+    epoch: Arc<AtomicU64>,
+    report: Arc<Mutex<FeedReport>>,
+}
+
+impl<O: Send + 'static> ShardLoader<O> {
+    /// Reads the epochs of `loader` from 0 on, in batches of `batch` rows.
+    ///
+    /// burn wants to know how many items there are: give the dataset an index, or the progress is one without an end.
+    pub fn new(
+        loader: Loader<Row, TensorBatch>,
+        batch: usize,
+        device: Device,
+        upload: impl Fn(TensorBatch, &Device) -> Result<O> + Send + Sync + 'static,
+    ) -> Self {
+        let (epoch, report) = Default::default();
+        ShardLoader { loader, batch, upload: Arc::new(upload), device, epoch, report }
+    }
+
+    /// Whether the batches of all epochs so far were there in time.
+    pub fn report(&self) -> FeedReport {
+        *self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<O: Send + 'static> DataLoader<O> for ShardLoader<O> {
+    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
+        let batches = self.loader.epoch(self.epoch.fetch_add(1, Ordering::Relaxed));
+        let (upload, device) = (Arc::clone(&self.upload), self.device.clone());
+        let feed = Feed::new(batches, move |batch| upload(batch, &device));
+        Box::new(Epoch { loader: self, feed, taken: 0 })
+    }
+
+    fn num_items(&self) -> usize {
+        let steps = self.loader.steps().and_then(|steps| usize::try_from(steps).ok());
+        steps.map_or(usize::MAX, |steps| steps.saturating_mul(self.batch))
+    }
+
+    fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<O>> {
+        Arc::new(ShardLoader { device: device.clone(), ..self.same() })
+    }
+
+    /// Shards are divided by rank, where the dataset is built, and not by the numbers of items.
+    ///
+    /// # Panics
+    /// Unless it is all of it: a part would be other samples than burn believes.
+    fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<O>> {
+        let all = start == 0 && end >= self.num_items();
+        assert!(all, "a ShardLoader is not cut: give each process its Topology when the Dataset is built");
+        Arc::new(self.same())
+    }
+}
+
+impl<O> ShardLoader<O> {
+    /// One that counts the same epochs.
+    fn same(&self) -> Self {
+        ShardLoader {
+            loader: self.loader.clone(),
+            batch: self.batch,
+            upload: Arc::clone(&self.upload),
+            device: self.device.clone(),
+            epoch: Arc::clone(&self.epoch),
+            report: Arc::clone(&self.report),
+        }
+    }
+}
+
+struct Epoch<'a, O: Send + 'static> {
+    loader: &'a ShardLoader<O>,
+    feed: Feed<O>,
+    taken: usize,
+}
+
+impl<O: Send + 'static> Iterator for Epoch<'_, O> {
+    type Item = Result<O, DatasetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.feed.next()?;
+        self.taken += 1;
+        Some(batch.map_err(DatasetError::new))
+    }
+}
+
+impl<O: Send + 'static> DataLoaderIterator<O> for Epoch<'_, O> {
+    fn progress(&self) -> Progress {
+        let unit = Some("items".to_owned());
+        Progress::new(self.taken * self.loader.batch, self.loader.num_items(), unit)
+    }
+}
+
+impl<O: Send + 'static> Drop for Epoch<'_, O> {
+    fn drop(&mut self) {
+        *self.loader.report.lock().unwrap_or_else(PoisonError::into_inner) += self.feed.report();
+    }
+}

@@ -1,0 +1,54 @@
+//! The input pipeline: from tar shards to burn's tensors.
+
+use burn::tensor::{AllocationProperty, Bytes, DType, Device, Int, Tensor, TensorData};
+use shardstream::collate::{Columns, ImageColumn, Row, Scalar, TensorBatch};
+use shardstream::image::{Layout, RandomCrop, RandomHorizontalFlip};
+use shardstream::prelude::*;
+use shardstream::{Index, Result};
+
+/// Height and width of the images.
+const SIZE: u32 = 32;
+
+/// What a step takes.
+#[derive(Debug, Clone)]
+pub struct Images {
+    /// N x RGB x height x width, about from -1 to 1.
+    pub pixels: Tensor<4>,
+    /// N classes.
+    pub labels: Tensor<1, Int>,
+}
+
+/// Shuffled and augmented batches of shards with images and classes: full ones, and as many in each epoch.
+///
+/// # Errors
+/// When the shards cannot be read.
+pub fn loader(shards: &str, batch: usize, seed: u64) -> Result<Loader<Row, TensorBatch>> {
+    let shards = Dataset::builder(shards).build()?.shards().clone();
+    let index = Index::builder().build(&shards)?;
+    let dataset = Dataset::builder(shards).index(index).streams(4).shuffle_shards(true).seed(seed).build()?;
+    let image = ImageColumn::new("jpg;jpeg;png;webp", SIZE, SIZE)
+        .then(RandomCrop::new(SIZE)?.padding(4))
+        .then(RandomHorizontalFlip::new(0.5)?)
+        .layout(Layout::Chw)
+        .normalize([0.5; 3], [0.5; 3]);
+    let columns = Columns::new().with("image", image).with("label", Scalar::<i32>::new("cls"));
+    Ok(Loader::builder(dataset).shuffle(256).batch(batch).collate(columns).partial(Partial::Drop))
+}
+
+/// Makes burn's tensors of a batch. On the CPU they are the loader's memory, which is used again when they are dropped.
+///
+/// # Errors
+/// When the batch has other columns.
+pub fn upload(mut batch: TensorBatch, device: &Device) -> Result<Images> {
+    let pixels = data(batch.take("image")?, DType::F32);
+    let labels = data(batch.take("label")?, DType::I32);
+    Ok(Images {
+        pixels: Tensor::from_data(pixels, device),
+        labels: Tensor::from_data(labels, (device, DType::I32)),
+    })
+}
+
+fn data(tensor: shardstream::tensor::Tensor, dtype: DType) -> TensorData {
+    let shape = tensor.shape().to_vec();
+    TensorData::from_bytes(Bytes::from_shared(tensor.into_bytes(), AllocationProperty::Other), shape, dtype)
+}

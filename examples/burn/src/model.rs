@@ -1,0 +1,78 @@
+//! A small ResNet: three residual blocks.
+
+use burn::module::Module;
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, PaddingConfig2d};
+use burn::tensor::activation::relu;
+use burn::tensor::{Device, Tensor};
+
+/// A convolution of 3x3 or 1x1, and the normalisation after it.
+#[derive(Module, Debug)]
+struct Conv {
+    conv: Conv2d,
+    norm: BatchNorm,
+}
+
+impl Conv {
+    fn new(channels: [usize; 2], kernel: usize, stride: usize, device: &Device) -> Self {
+        let pad = kernel / 2;
+        let conv = Conv2dConfig::new(channels, [kernel, kernel])
+            .with_stride([stride, stride])
+            .with_padding(PaddingConfig2d::Explicit(pad, pad, pad, pad))
+            .with_bias(false);
+        Conv { conv: conv.init(device), norm: BatchNormConfig::new(channels[1]).init(device) }
+    }
+
+    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        self.norm.forward(self.conv.forward(x))
+    }
+}
+
+/// Two convolutions, around which the input goes.
+#[derive(Module, Debug)]
+struct Block {
+    first: Conv,
+    second: Conv,
+    shortcut: Conv,
+}
+
+impl Block {
+    fn new(channels: [usize; 2], device: &Device) -> Self {
+        Block {
+            first: Conv::new(channels, 3, 2, device),
+            second: Conv::new([channels[1]; 2], 3, 1, device),
+            shortcut: Conv::new(channels, 1, 2, device),
+        }
+    }
+
+    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let around = self.shortcut.forward(x.clone());
+        relu(self.second.forward(relu(self.first.forward(x))) + around)
+    }
+}
+
+/// The network, with eight layers in a row.
+#[derive(Module, Debug)]
+pub struct ResNet {
+    stem: Conv,
+    blocks: Vec<Block>,
+    head: Linear,
+}
+
+impl ResNet {
+    /// With random weights.
+    pub fn new(classes: usize, device: &Device) -> Self {
+        ResNet {
+            stem: Conv::new([3, 16], 3, 1, device),
+            blocks: [[16, 16], [16, 32], [32, 64]].map(|channels| Block::new(channels, device)).into(),
+            head: LinearConfig::new(64, classes).init(device),
+        }
+    }
+
+    /// N x classes of N x RGB x height x width.
+    pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
+        let x = relu(self.stem.forward(images));
+        let x = self.blocks.iter().fold(x, |x, block| block.forward(x));
+        self.head.forward(x.mean_dim(3).mean_dim(2).flatten(1, 3))
+    }
+}

@@ -1,0 +1,109 @@
+//! Trains a small network in candle from tar shards.
+
+use candle_core::{D, DType, Device, Module, Tensor};
+use candle_nn::{AdamW, Conv2d, Conv2dConfig, Linear, Optimizer, VarBuilder, VarMap, conv2d, linear, loss};
+use shardstream::collate::{Columns, ImageColumn, Row, Scalar, TensorBatch};
+use shardstream::feed::FeedReport;
+use shardstream::image::{Layout, RandomCrop, RandomHorizontalFlip};
+use shardstream::prelude::*;
+use shardstream::{Error, Feed, Index};
+
+/// Height and width of the images.
+const SIZE: u32 = 32;
+
+/// Shuffled and augmented batches of shards with images and classes: full ones, and as many in each epoch.
+///
+/// # Errors
+/// When the shards cannot be read.
+pub fn loader(shards: &str, batch: usize, seed: u64) -> shardstream::Result<Loader<Row, TensorBatch>> {
+    let shards = Dataset::builder(shards).build()?.shards().clone();
+    let index = Index::builder().build(&shards)?;
+    let dataset = Dataset::builder(shards).index(index).streams(4).shuffle_shards(true).seed(seed).build()?;
+    let image = ImageColumn::new("jpg;jpeg;png;webp", SIZE, SIZE)
+        .then(RandomCrop::new(SIZE)?.padding(4))
+        .then(RandomHorizontalFlip::new(0.5)?)
+        .layout(Layout::Chw)
+        .normalize([0.5; 3], [0.5; 3]);
+    let columns = Columns::new().with("image", image).with("label", Scalar::<u32>::new("cls"));
+    Ok(Loader::builder(dataset).shuffle(256).batch(batch).collate(columns).partial(Partial::Drop))
+}
+
+/// Makes candle's tensors of a batch: images N x RGB x height x width, and N classes. candle's memory is its own, so that
+/// this copies.
+///
+/// # Errors
+/// When the batch has other columns.
+pub fn upload(batch: &TensorBatch, device: &Device) -> shardstream::Result<(Tensor, Tensor)> {
+    let (image, label) = (batch.tensor("image")?, batch.tensor("label")?);
+    let images = Tensor::from_slice(image.as_slice::<f32>()?, image.shape(), device).map_err(Error::step)?;
+    let labels = Tensor::from_slice(label.as_slice::<u32>()?, label.shape(), device).map_err(Error::step)?;
+    Ok((images, labels))
+}
+
+/// Three convolutions, the mean over the image, and a linear layer.
+struct Network {
+    convolutions: Vec<Conv2d>,
+    head: Linear,
+}
+
+impl Network {
+    fn new(classes: usize, vars: VarBuilder) -> candle_core::Result<Self> {
+        let half = Conv2dConfig { padding: 1, stride: 2, ..Default::default() };
+        let channels = [(3, 16), (16, 32), (32, 64)];
+        let convolutions = channels.iter().enumerate();
+        let convolutions =
+            convolutions.map(|(i, &(from, to))| conv2d(from, to, 3, half, vars.pp(format!("conv{i}"))));
+        Ok(Network {
+            convolutions: convolutions.collect::<Result<_, _>>()?,
+            head: linear(64, classes, vars.pp("head"))?,
+        })
+    }
+
+    fn forward(&self, images: &Tensor) -> candle_core::Result<Tensor> {
+        let mut x = images.clone();
+        for convolution in &self.convolutions {
+            x = convolution.forward(&x)?.relu()?;
+        }
+        self.head.forward(&x.mean((2, 3))?)
+    }
+}
+
+/// What a step says.
+#[derive(Debug, Clone, Copy)]
+pub struct Step {
+    /// The mean cross entropy of the batch.
+    pub loss: f32,
+    /// How many of the batch were right, from 0 to 1.
+    pub accuracy: f32,
+}
+
+/// Trains for some epochs, and says after each step how it went; at the end, whether the batches were there in time.
+///
+/// # Errors
+/// The first one of the data or of the network.
+pub fn train(
+    loader: &Loader<Row, TensorBatch>,
+    classes: usize,
+    epochs: u64,
+    mut log: impl FnMut(u64, Step),
+) -> Result<FeedReport, Box<dyn std::error::Error + Send + Sync>> {
+    let device = Device::Cpu;
+    let vars = VarMap::new();
+    let network = Network::new(classes, VarBuilder::from_varmap(&vars, DType::F32, &device))?;
+    let mut optimizer = AdamW::new_lr(vars.all_vars(), 3e-3)?;
+    let mut report = FeedReport::default();
+    for epoch in 0..epochs {
+        let device = device.clone();
+        let mut feed = Feed::new(loader.epoch(epoch), move |batch| upload(&batch, &device));
+        for batch in feed.by_ref() {
+            let (images, labels) = batch?;
+            let logits = network.forward(&images)?;
+            let loss = loss::cross_entropy(&logits, &labels)?;
+            optimizer.backward_step(&loss)?;
+            let right = logits.argmax(D::Minus1)?.eq(&labels)?.to_dtype(DType::F32)?.mean_all()?;
+            log(epoch, Step { loss: loss.to_scalar()?, accuracy: right.to_scalar()? });
+        }
+        report += feed.report();
+    }
+    Ok(report)
+}

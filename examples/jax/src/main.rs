@@ -1,0 +1,176 @@
+//! Reads tar shards and puts batches into shared memory, for the JAX trainer that started it: see the README.
+
+mod ring;
+mod wire;
+
+use clap::Parser;
+use resnet::data::DataError;
+use resnet::shards::{self, Counts};
+use ring::Ring;
+use shardstream::collate::{Columns, ImageColumn, Scalar, TensorBatch};
+use shardstream::image::{RandomCrop, RandomHorizontalFlip};
+use shardstream::prelude::*;
+use shardstream::{Feed, Index, State};
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+use wire::{Announced, Answer, Request, listen, say};
+
+/// Put batches of images from tar shards into shared memory. `train.py` starts this, and talks to it.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Shards of square images (jpg, png, webp) and classes (cls); without it, synthetic images
+    #[arg(long, value_name = "URL")]
+    shards: Option<String>,
+    /// Height and width of the images
+    #[arg(long, default_value_t = 32)]
+    size: u32,
+    /// Images in a batch of this process
+    #[arg(long, default_value_t = 64)]
+    batch: usize,
+    /// Passes over the data
+    #[arg(long, default_value_t = 1)]
+    epochs: u64,
+    /// Of order and augmentation
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Streams that the data are read in, on all processes together: a multiple of these
+    #[arg(long, default_value_t = 8)]
+    streams: usize,
+    /// Samples in the shuffle buffer of each stream
+    #[arg(long, default_value_t = 256)]
+    shuffle: usize,
+    /// Number of this process among those of the job
+    #[arg(long, default_value_t = 0)]
+    rank: usize,
+    /// Processes of the job
+    #[arg(long, default_value_t = 1)]
+    ranks: usize,
+    /// Batches that shared memory holds at a time
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..))]
+    slabs: u16,
+    /// Where the slabs are
+    #[arg(long, value_name = "DIRECTORY", default_value_os_t = ring::shared_memory())]
+    slab_dir: PathBuf,
+    /// Go on after the batch that this state came with
+    #[arg(long, value_name = "FILE")]
+    resume_state: Option<PathBuf>,
+    /// Overwrite each slab as soon as it comes back, to find a trainer that reads on
+    #[arg(long)]
+    poison: bool,
+    /// Where the synthetic shards are put
+    #[arg(long, value_name = "DIRECTORY", default_value_os_t = std::env::temp_dir().join("shardstream-synthetic"))]
+    work_dir: PathBuf,
+}
+
+type Requests = async_channel::Receiver<shardstream::Result<Request>>;
+type Batches = Box<dyn Iterator<Item = shardstream::Result<TensorBatch>> + Send>;
+
+fn main() -> ExitCode {
+    match feed(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            let message = with_causes(&*e);
+            // Nobody may be left to read either.
+            let _ = say(io::stdout(), &Answer::Error(message.clone()));
+            let _ = writeln!(io::stderr(), "jax_feed: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn with_causes(error: &dyn Error) -> String {
+    let causes = std::iter::successors(Some(error), |e| (*e).source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// The batches of all epochs, or those that a state leaves.
+fn batches(args: &Args) -> Result<Batches, DataError> {
+    let pattern = match &args.shards {
+        Some(pattern) => pattern.clone(),
+        None => shards::synthetic(&args.work_dir, Counts::default())?.train,
+    };
+    let shards = Dataset::builder(pattern).build()?.shards().clone();
+    let dataset = Dataset::builder(shards.clone())
+        .topology(Topology::new(args.rank, args.ranks)?)
+        .streams(args.streams)
+        .shuffle_shards(true)
+        .seed(args.seed)
+        // With it all ranks get the same number of full batches, and a state is restored without reading shards again.
+        .index(Index::builder().build(&shards)?)
+        .build()?;
+    let image = ImageColumn::new("jpg;jpeg;png;webp", args.size, args.size)
+        .then(RandomCrop::new(args.size)?.padding(4))
+        .then(RandomHorizontalFlip::new(0.5)?);
+    let columns = Columns::new().with("image", image).with("label", Scalar::<i32>::new("cls"));
+    let loader = Loader::builder(dataset)
+        .shuffle(args.shuffle)
+        .batch(args.batch)
+        .collate(columns)
+        .partial(Partial::Drop);
+    let (epoch, rest) = match &args.resume_state {
+        Some(file) => {
+            let read = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+            let state: State = read.parse()?;
+            (state.epoch(), loader.restore(&state)?)
+        }
+        None => (0, loader.epoch(0)),
+    };
+    Ok(Box::new(rest.chain((epoch + 1..args.epochs).flat_map(move |epoch| loader.epoch(epoch)))))
+}
+
+/// Puts batches into slabs, and says where they are when the trainer asks.
+fn feed(args: &Args) -> Result<(), DataError> {
+    let mut batches = batches(args)?;
+    let first = batches.next().ok_or("there is not even one full batch left")??;
+    let (ring, paths) = Ring::new(&args.slab_dir, usize::from(args.slabs), &first, args.poison)?;
+    let files = paths.iter().map(|path| path.to_path_buf()).collect();
+    say(io::stdout(), &Answer::Slabs { files, size: ring.size() })?;
+
+    // What the trainer says is heard at any time: a slab that comes back is filled while the trainer computes.
+    let (send, requests) = async_channel::unbounded();
+    let listener = ring.clone();
+    thread::spawn(move || {
+        for request in listen(io::stdin().lock()) {
+            let request = match request {
+                Ok(Request::Free(slab)) => listener.take_back(slab).err().map(Err),
+                other => Some(other),
+            };
+            if request.is_some_and(|request| send.try_send(request).is_err()) {
+                break;
+            }
+        }
+        // The trainer is gone, and nothing comes back any more.
+        listener.close();
+    });
+    match requests.recv_blocking() {
+        Ok(Ok(Request::Mapped)) => drop(paths),
+        Ok(Err(e)) => return Err(e.into()),
+        _ => return Err("the trainer is gone before it mapped the slabs".into()),
+    }
+
+    let putter = ring.clone();
+    let mut feed = Feed::new(std::iter::once(Ok(first)).chain(batches), move |batch| putter.put(&batch))
+        .depth(usize::from(args.slabs));
+    let done = answer(&mut feed, &requests);
+    // The thread of the feed may wait for a slab.
+    ring.close();
+    done
+}
+
+/// Answers each [`Request::Next`] with a batch, until there are none.
+fn answer(feed: &mut Feed<Announced>, requests: &Requests) -> Result<(), DataError> {
+    while let Ok(request) = requests.recv_blocking() {
+        match request? {
+            Request::Next => match feed.next().transpose()? {
+                Some(batch) => say(io::stdout(), &Answer::Batch(batch))?,
+                None => return Ok(say(io::stdout(), &Answer::End { report: feed.report().to_string() })?),
+            },
+            Request::Stop => return Ok(()),
+            other => return Err(format!("{other:?} out of turn").into()),
+        }
+    }
+    Err("the trainer is gone in the middle of the data".into())
+}
