@@ -4,9 +4,10 @@ mod ranks;
 use super::*;
 use crate::report::{Running, Tally};
 use crate::schedule::Schedule;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 fn options() -> Options {
@@ -43,6 +44,17 @@ fn state(epoch: u64, batches: u64) -> State {
 
 /// That of one rank, after so many batches of 64 samples over all ranks.
 fn state_of(rank: usize, ranks: usize, epoch: u64, batches: u64) -> State {
+    static STATES: Mutex<BTreeMap<(usize, usize, u64, u64), State>> = Mutex::new(BTreeMap::new());
+    let of = (rank, ranks, epoch, batches);
+    if let Some(state) = STATES.lock().unwrap().get(&of) {
+        return state.clone();
+    }
+    let state = loaded(rank, ranks, epoch, batches);
+    STATES.lock().unwrap().insert(of, state.clone());
+    state
+}
+
+fn loaded(rank: usize, ranks: usize, epoch: u64, batches: u64) -> State {
     static DIR: OnceLock<tempfile::TempDir> = OnceLock::new();
     let dir = DIR.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
