@@ -137,12 +137,12 @@ fn the_text_goes_to_both_places() {
     let logdir = LogDir::new(&format!("{}/", dir.path().display()), 3).unwrap();
     let mut out = Vec::new();
     let mut log = logdir.log(&mut out).unwrap();
-    write!(log, "a {}", "b").unwrap();
+    write!(log, "a {}", 7).unwrap();
     writeln!(log, " c\nd").unwrap();
     log.flush().unwrap();
     write!(log, "the end").unwrap();
     log.finish().unwrap();
-    assert_eq!(out, b"a b c\nd\nthe end");
+    assert_eq!(out, b"a 7 c\nd\nthe end");
     assert_eq!(fs::read(dir.path().join("log-rank-00003.txt")).unwrap(), out);
 }
 
