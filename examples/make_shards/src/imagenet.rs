@@ -68,8 +68,8 @@ pub struct Outcome {
 ///
 /// # Errors
 /// What is wrong with the files, before anything is written; [`Error::OtherPlan`], [`Error::NoPlan`] and
-/// [`Error::Taken`] where something else is there; [`Error::Vanished`] and [`Error::Changed`] for files that do not stay as
-/// they were planned; those of the store. The shards that were written by then stay, and the next run goes on.
+/// [`Error::Taken`] where something else is there; [`Error::Vanished`] and [`Error::Changed`] for files that do not stay
+/// as they were planned; those of the store. The shards that were written by then stay, and the next run goes on.
 pub fn make(store: &Store, options: &Options) -> Result<Outcome> {
     let Options { root, series, topology, .. } = options;
     let world = topology.world_size();

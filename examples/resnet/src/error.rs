@@ -118,6 +118,12 @@ fn devices_advice(platform: &str, wanted: usize, present: usize) -> String {
     }
 }
 
+/// The message of an error and of what caused it.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |e| e.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,10 +139,4 @@ mod tests {
         let fewer = message("tpu", 1, 8);
         assert!(fewer.contains("--devices 8") && !fewer.contains("on each of them"), "{fewer}");
     }
-}
-
-/// The message of an error and of what caused it.
-pub fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |e| e.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

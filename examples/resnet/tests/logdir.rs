@@ -188,7 +188,7 @@ fn tensorboard(dir: &Path) -> Option<serde_json::Value> {
         let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
         return None;
     };
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tensorboard.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/read_events.py");
     let output = Command::new(python).arg(script).arg(dir).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(serde_json::from_slice(&output.stdout).unwrap())
@@ -256,7 +256,7 @@ mod faults {
     fn store(server: &Server) -> Store {
         let client = GoogleCloudStorageBuilder::new()
             .with_bucket_name("bucket")
-            .with_base_url(server.url(""))
+            .with_base_url(&server.url(""))
             .with_skip_signature(true)
             .with_bearer_token("test")
             .with_client_options(ClientOptions::new().with_allow_http(true))

@@ -6,10 +6,10 @@ use common::{client, losses, model, options, synthetic};
 use resnet::Error;
 use resnet::artifact::Artifact;
 use resnet::checkpoint::{self, Checkpoints, Saver};
-use resnet::data::{DataError, HostBatches, Sets, Source, Split};
+use resnet::data::{Data, HostBatches, Sets, Source, Split};
 use resnet::model::Model;
 use resnet::report::Summary;
-use resnet::train::{Options, Start, train};
+use resnet::train::{Keeping, Options, Start, train};
 use shardstream::State;
 use std::path::Path;
 
@@ -21,24 +21,32 @@ struct Failing {
     after: usize,
 }
 
-fn sets() -> &'static Sets {
+fn sets() -> &'static Sets<Data> {
     &synthetic().1
 }
 
 impl Source for Failing {
-    fn batches(&self, split: Split, epoch: u64) -> Result<HostBatches, DataError> {
+    fn batches(&self, split: Split, epoch: u64) -> resnet::Result<HostBatches> {
         let batches = sets().batches(split, epoch)?;
         if (split, epoch) != (self.split, self.epoch) {
             return Ok(batches);
         }
-        Ok(Box::new(batches.take(self.after).chain([Err("killed".into())])))
+        Ok(Box::new(batches.take(self.after).chain([Err(shardstream::Error::step("killed"))])))
+    }
+
+    fn steps(&self, split: Split) -> Option<u64> {
+        sets().steps(split)
+    }
+
+    fn samples(&self, split: Split) -> Option<u64> {
+        sets().samples(split)
     }
 
     fn start(&self, epoch: u64) -> Option<State> {
         sets().start(epoch)
     }
 
-    fn rest(&self, state: &State) -> Result<HostBatches, DataError> {
+    fn rest(&self, state: &State) -> resnet::Result<HostBatches> {
         sets().rest(state)
     }
 }
@@ -71,6 +79,10 @@ fn place(dir: &Path, options: &Options) -> Checkpoints {
     Checkpoints::new(dir.to_str().unwrap(), &Artifact::open("resnet8").unwrap(), 1, options).unwrap()
 }
 
+fn saving(saver: &mut Saver) -> Keeping<'_> {
+    Keeping { saver: Some(saver), events: None }
+}
+
 /// Goes on from the newest checkpoint in `dir`.
 fn resume(model: &mut Model, dir: &Path, options: &Options, every: u64) -> (String, Outcome) {
     let mut log = Vec::new();
@@ -79,7 +91,7 @@ fn resume(model: &mut Model, dir: &Path, options: &Options, every: u64) -> (Stri
     model.restore(&checkpoint.tensors).unwrap();
     let mut saver = Saver::new(place, every);
     let summary =
-        train(model, options, sets(), Start::from(&checkpoint), Some(&mut saver), &mut log).unwrap();
+        train(model, options, sets(), Start::from(&checkpoint), saving(&mut saver), &mut log).unwrap();
     let outcome = outcome(&log, &summary, model);
     (String::from_utf8(log).unwrap(), outcome)
 }
@@ -91,7 +103,8 @@ fn killed_anywhere_it_ends_as_if_it_had_not_been() {
     let mut model = model(&client, "resnet8");
     let fresh = model.state(0).unwrap();
     let mut log = Vec::new();
-    let summary = train(&mut model, &options, sets(), Start::default(), None, &mut log).unwrap();
+    let summary =
+        train(&mut model, &options, sets(), Start::default(), Keeping::default(), &mut log).unwrap();
     let undisturbed = outcome(&log, &summary, &model);
     assert_eq!((undisturbed.losses.len(), summary.epochs.len()), (10, 2));
 
@@ -117,7 +130,7 @@ fn killed_anywhere_it_ends_as_if_it_had_not_been() {
         let mut log = Vec::new();
         let mut saver = Saver::new(place(dir.path(), &options), every);
         let source = Failing { split, epoch, after };
-        let killed = train(&mut model, &options, &source, Start::default(), Some(&mut saver), &mut log);
+        let killed = train(&mut model, &options, &source, Start::default(), saving(&mut saver), &mut log);
         assert!(matches!(killed, Err(Error::Data(_))), "{killed:?}");
         drop(saver);
         let before = losses(std::str::from_utf8(&log).unwrap());
@@ -147,7 +160,7 @@ fn a_limit_of_steps_holds_for_a_resumed_epoch_too() {
     let mut saver = Saver::new(place(dir.path(), &options), 4);
     let source = Failing { split: Split::Train, epoch: 0, after: 5 };
     let mut log = Vec::new();
-    train(&mut model, &options, &source, Start::default(), Some(&mut saver), &mut log).unwrap_err();
+    train(&mut model, &options, &source, Start::default(), saving(&mut saver), &mut log).unwrap_err();
     drop(saver);
     let (log, end) = resume(&mut model, dir.path(), &options, 4);
     assert_eq!(end.epochs.iter().map(|e| (e.0, e.1)).collect::<Vec<_>>(), [(6, 384); 2], "{log}");
@@ -163,7 +176,7 @@ fn a_checkpoint_that_cannot_be_written_ends_the_training() {
     let mut model = model(&client, "resnet8");
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut saver = Saver::new(place(file.path(), &options), 1);
-    let e = train(&mut model, &options, sets(), Start::default(), Some(&mut saver), &mut std::io::sink());
+    let e = train(&mut model, &options, sets(), Start::default(), saving(&mut saver), &mut std::io::sink());
     assert!(matches!(e, Err(Error::Checkpoint(checkpoint::Error::Write { .. }))), "{e:?}");
 }
 

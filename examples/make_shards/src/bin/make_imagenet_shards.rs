@@ -15,9 +15,9 @@ use std::time::Instant;
 
 /// Make shards of a folder of images with one folder for each class: ROOT/CLASS/*.{jpg,jpeg,png,webp}.
 ///
-/// A sample has the bytes of the file and the number of its class (cls), which is the place of the folder's name among all
-/// of them, sorted. Beside the shards stand their index, the names of the classes, and the plan, by which the same command
-/// goes on where it was broken off.
+/// A sample has the bytes of the file and the number of its class (cls), which is the place of the folder's name among
+/// all of them, sorted. Beside the shards stand their index, the names of the classes, and the plan, by which the same
+/// command goes on where it was broken off.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {

@@ -180,7 +180,7 @@ struct Machine<'a> {
     nodes: Vec<Node<'a>>,
     stack: Vec<Id>,
     marks: Vec<usize>,
-    memo: HashMap<u32, Id>,
+    memo: HashMap<u64, Id>,
     /// Bytes that were made and do not stand in the input.
     encoded: usize,
 }
@@ -201,14 +201,8 @@ impl<'a> Machine<'a> {
                 b'N' => self.push(Node::None)?,
                 0x88 => self.push(Node::Bool(true))?,
                 0x89 => self.push(Node::Bool(false))?,
-                b'K' => {
-                    let number = self.byte()?;
-                    self.push(Node::Int(number.into()))?;
-                }
-                b'M' => {
-                    let number = self.number::<2>()?;
-                    self.push(Node::Int(number as i64))?;
-                }
+                b'K' => self.unsigned::<1>()?,
+                b'M' => self.unsigned::<2>()?,
                 b'J' => {
                     let number = self.number::<4>()? as u32 as i32;
                     self.push(Node::Int(number.into()))?;
@@ -244,23 +238,11 @@ impl<'a> Machine<'a> {
                     let items = self.since_mark()?;
                     self.insert(&items)?;
                 }
-                b'q' => {
-                    let place = self.number::<1>()?;
-                    self.remember(place as u32)?;
-                }
-                b'r' => {
-                    let place = self.number::<4>()?;
-                    self.remember(place as u32)?;
-                }
-                0x94 => self.remember(self.memo.len() as u32)?,
-                b'h' => {
-                    let place = self.number::<1>()?;
-                    self.recall(place as u32)?;
-                }
-                b'j' => {
-                    let place = self.number::<4>()?;
-                    self.recall(place as u32)?;
-                }
+                b'q' => self.remember::<1>()?,
+                b'r' => self.remember::<4>()?,
+                0x94 => self.remember_at(self.memo.len() as u64)?,
+                b'h' => self.recall::<1>()?,
+                b'j' => self.recall::<4>()?,
                 b'c' => {
                     let (module, name) = (self.line()?, self.line()?);
                     self.global(module, name)?;
@@ -310,6 +292,12 @@ impl<'a> Machine<'a> {
         let length = rest.iter().position(|byte| *byte == b'\n').ok_or(Error::Truncated)?;
         let line = self.take(length + 1)?;
         std::str::from_utf8(&line[..length]).map_err(|_| self.malformed("a name that is not UTF-8"))
+    }
+
+    /// At most 32 bits.
+    fn unsigned<const BYTES: usize>(&mut self) -> Result<(), Error> {
+        let number = self.number::<BYTES>()?;
+        self.push(Node::Int(number as i64))
     }
 
     fn long(&mut self) -> Result<(), Error> {
@@ -396,13 +384,19 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn remember(&mut self, place: u32) -> Result<(), Error> {
+    fn remember<const BYTES: usize>(&mut self) -> Result<(), Error> {
+        let place = self.number::<BYTES>()?;
+        self.remember_at(place)
+    }
+
+    fn remember_at(&mut self, place: u64) -> Result<(), Error> {
         let value = self.top()?;
         self.memo.insert(place, value);
         Ok(())
     }
 
-    fn recall(&mut self, place: u32) -> Result<(), Error> {
+    fn recall<const BYTES: usize>(&mut self) -> Result<(), Error> {
+        let place = self.number::<BYTES>()?;
         let value = self.memo.get(&place).copied();
         self.stack.push(value.ok_or_else(|| self.malformed("nothing was remembered under this number"))?);
         Ok(())

@@ -121,7 +121,7 @@ fn from_folder(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
         for name in TRAIN.iter().chain(&TEST).flat_map(|name| [format!("{name}{BINARY}"), (*name).to_owned()])
         {
             let path = folder.join(inner).join(&name);
-            let read = File::open(&path).and_then(|file| bounded(file));
+            let read = File::open(&path).and_then(bounded);
             match read {
                 Ok(bytes) => drop(files.insert(name, bytes)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
