@@ -177,7 +177,7 @@ fn another_number_of_devices_is_an_error_with_advice() {
 }
 
 #[test]
-fn options_are_taken_by_name_and_type() {
+fn options_are_taken_by_name() {
     let Some(_) = client(1) else { return };
     let plugin = Plugin::load(plugin::cpu().unwrap().path).unwrap();
     let open =
@@ -186,8 +186,6 @@ fn options_are_taken_by_name_and_type() {
     let client = open(&["cpu_device_count=2", "cpu_device_count=3"]).unwrap();
     assert_eq!((client.devices(), client.local_devices(), client.processes()), (3, 3, 1));
     assert_eq!(client.process_index().unwrap(), 0);
-    refused(open(&["cpu_device_count=\"3\""]));
-    refused(open(&["no_such_option=true"]));
 }
 
 #[test]
