@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Both compute in float32, but in another order, as their versions of XLA differ; a network that learns makes the
-/// difference larger from step to step. Of losses of 0.5 to 2.5.
-const TOLERANCE: f32 = 0.005;
+/// difference larger from step to step. Of losses of about 2; 0.0042 was the most that was seen.
+const TOLERANCE: f32 = 0.01;
 
 const SEED: i32 = 7;
 
@@ -86,16 +86,21 @@ fn compare(name: &str) {
     assert_eq!(batches.len(), 20);
     let Some(ours) = exported(&artifact, &batches) else { return };
     let theirs = jax(python, &artifact, &batches);
-    assert_eq!(ours.len(), theirs.len());
-    let mut largest = 0f32;
-    for (step, ((loss, correct), (expected, expected_correct))) in ours.iter().zip(&theirs).enumerate() {
-        let apart = (loss - expected).abs();
-        largest = largest.max(apart);
-        assert!(apart < TOLERANCE, "step {step}: {loss}, and with JAX {expected}");
-        assert!(correct.abs_diff(*expected_correct) <= 1, "step {step}: {correct} and {expected_correct}");
+    let (apart, largest) = differences(&ours, &theirs);
+    println!("{name}: losses {} to {}, apart by {apart:?}", ours[0].0, ours[19].0);
+    assert!(largest < TOLERANCE, "{apart:?}");
+    for (step, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+        assert!(ours.1.abs_diff(theirs.1) <= 1, "step {step}: {} and {} are right", ours.1, theirs.1);
     }
     assert!(ours[19].0 < 0.8 * ours[0].0, "it learns: {ours:?}");
-    println!("{name}: losses {} to {}, apart by {largest} at most", ours[0].0, ours[19].0);
+}
+
+/// Of the losses, by step, and the largest.
+fn differences(ours: &[(f32, u64)], theirs: &[(f32, u64)]) -> (Vec<f32>, f32) {
+    assert_eq!(ours.len(), theirs.len());
+    let apart: Vec<f32> = ours.iter().zip(theirs).map(|(a, b)| (a.0 - b.0).abs()).collect();
+    let largest = apart.iter().copied().fold(0.0, f32::max);
+    (apart, largest)
 }
 
 #[test]

@@ -12,7 +12,8 @@ use std::str::FromStr;
 pub struct PluginOption {
     /// As the plugin knows it.
     pub name: String,
-    /// Of the type that the plugin expects, or it refuses to open.
+    /// Of the type that the plugin expects: given another one, a plugin may refuse to open, or end the process, as the
+    /// CPU plugin does.
     pub value: OptionValue,
 }
 

@@ -1,0 +1,144 @@
+//! Finding the program that fits.
+
+use super::{Artifact, DType, Error, Manifest, all};
+use std::fmt;
+
+/// What a program should have been exported for; what is `None` is left open.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The network.
+    pub model: Option<String>,
+    /// Height and width of the images.
+    pub size: Option<usize>,
+    /// The type of the activations.
+    pub dtype: Option<DType>,
+    /// Images per device and step.
+    pub batch: Option<usize>,
+    /// Devices of the whole job.
+    pub devices: Option<usize>,
+}
+
+impl Wanted {
+    const MODEL: &str = "resnet8";
+    const SIZE: usize = 32;
+
+    /// Whether a program is one of those.
+    pub(super) fn fits(&self, m: &Manifest) -> bool {
+        fn is<T: PartialEq>(wanted: &Option<T>, got: T) -> bool {
+            wanted.as_ref().is_none_or(|wanted| *wanted == got)
+        }
+        self.model.as_ref().is_none_or(|model| *model == m.model)
+            && is(&self.size, m.size)
+            && is(&self.dtype, m.dtype)
+            && is(&self.batch, m.batch)
+            && is(&self.devices, m.devices)
+    }
+
+    /// The same with what is left open as plain as can be: 32x32 pixels, float32, one device.
+    fn plain(&self) -> Self {
+        Self {
+            model: Some(self.model.clone().unwrap_or(Self::MODEL.into())),
+            size: Some(self.size.unwrap_or(Self::SIZE)),
+            dtype: Some(self.dtype.unwrap_or_default()),
+            batch: self.batch,
+            devices: Some(self.devices.unwrap_or(1)),
+        }
+    }
+
+    /// The command that exports it, from the top of the repository.
+    pub(super) fn export(&self) -> String {
+        let size = self.size.unwrap_or(Self::SIZE);
+        let model = self.model.as_deref().unwrap_or(Self::MODEL);
+        format!(
+            "python3 examples/resnet/export/export_resnet.py --model {model} --size {size} --classes {} --batch {} \
+             --devices {} --dtype {} --out mine/{model}",
+            if size < 128 { 10 } else { 1000 },
+            self.batch.unwrap_or(64),
+            self.devices.unwrap_or(1),
+            self.dtype.unwrap_or_default(),
+        )
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.model.as_deref().unwrap_or("any network"))?;
+        self.dtype.map_or(Ok(()), |dtype| write!(f, " in {dtype}"))?;
+        self.size.map_or(Ok(()), |size| write!(f, ", {size}x{size}"))?;
+        self.batch.map_or(Ok(()), |batch| write!(f, ", {batch} images on each device"))?;
+        self.devices.map_or(Ok(()), |devices| write!(f, ", {devices} device(s)"))
+    }
+}
+
+impl Artifact {
+    /// The built-in artifact that is as wanted. Of several it is the plain one: what is left open is then ResNet-8,
+    /// 32x32 pixels, float32, one device. An error if there is none, or several and no plain one.
+    pub fn choose(wanted: &Wanted) -> Result<Self, Error> {
+        let all = all();
+        let fitting = |wanted: &Wanted| -> Vec<&str> {
+            all.iter().filter(|(_, m)| wanted.fits(m)).map(|(name, _)| *name).collect()
+        };
+        match (&fitting(wanted)[..], &fitting(&wanted.plain())[..]) {
+            ([name], _) | (_, [name]) => Self::open(name),
+            ([], _) => Err(Error::NoMatch { wanted: Box::new(wanted.clone()) }),
+            _ => Err(Error::Ambiguous { wanted: Box::new(wanted.clone()) }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(model: Option<&str>, size: Option<usize>, devices: Option<usize>) -> Wanted {
+        Wanted { model: model.map(Into::into), size, devices, ..Wanted::default() }
+    }
+
+    #[test]
+    fn the_fitting_one_is_chosen() {
+        for (wanted, name) in [
+            (wanted(None, None, None), "resnet8"),
+            (wanted(Some("resnet8"), None, None), "resnet8"),
+            (wanted(Some("resnet8"), None, Some(8)), "resnet8-x8"),
+            (wanted(Some("resnet18"), None, Some(8)), "resnet18-bf16-x8"),
+            (wanted(Some("resnet50"), Some(224), None), "resnet50-224"),
+            (wanted(Some("resnet50"), Some(224), Some(8)), "resnet50-224-bf16-x8"),
+            (wanted(Some("resnet50"), Some(32), Some(32)), "resnet50-bf16-x32"),
+            (wanted(None, Some(224), Some(32)), "resnet50-224-bf16-x32"),
+            (
+                Wanted { dtype: Some(DType::Bfloat16), ..wanted(Some("resnet8"), None, None) },
+                "resnet8-bf16-x8",
+            ),
+            (Wanted { batch: Some(32), ..Wanted::default() }, "resnet50-224"),
+        ] {
+            assert_eq!(Artifact::choose(&wanted).unwrap().name, name, "{wanted}");
+        }
+    }
+
+    #[test]
+    fn without_a_fitting_one_the_error_says_what_there_is_and_how_to_have_it() {
+        let wanted = Wanted { batch: Some(16), ..wanted(Some("resnet50"), Some(64), Some(4)) };
+        let e = Artifact::choose(&wanted).unwrap_err();
+        assert!(matches!(e, Error::NoMatch { .. }), "{e}");
+        let message = e.to_string();
+        for part in [
+            "resnet50, 64x64, 16 images on each device, 4 device(s)",
+            "\n  resnet18 ",
+            "--model resnet50 --size 64 --classes 10 --batch 16 --devices 4 --dtype float32 --out mine/resnet50",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn of_several_none_is_chosen_by_chance() {
+        let e = Artifact::choose(&wanted(Some("resnet50"), None, Some(8))).unwrap_err();
+        assert!(matches!(e, Error::Ambiguous { .. }), "{e}");
+        let message = e.to_string();
+        assert!(
+            message.contains("resnet50-bf16-x8 ") && message.contains("resnet50-224-bf16-x8 "),
+            "{message}"
+        );
+        assert!(!message.contains("bf16-x32"), "{message}");
+    }
+}
