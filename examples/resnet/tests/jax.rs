@@ -88,9 +88,11 @@ fn compare(name: &str) {
     let theirs = jax(python, &artifact, &batches);
     let (apart, largest) = differences(&ours, &theirs);
     println!("{name}: losses {} to {}, apart by {apart:?}", ours[0].0, ours[19].0);
+    assert!(apart[..5].iter().all(|apart| *apart < TOLERANCE / 20.0), "before they grow: {apart:?}");
     assert!(largest < TOLERANCE, "{apart:?}");
+    // Of 64; some are near ties.
     for (step, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
-        assert!(ours.1.abs_diff(theirs.1) <= 1, "step {step}: {} and {} are right", ours.1, theirs.1);
+        assert!(ours.1.abs_diff(theirs.1) <= 3, "step {step}: {} and {} are right", ours.1, theirs.1);
     }
     assert!(ours[19].0 < 0.8 * ours[0].0, "it learns: {ours:?}");
 }
