@@ -182,7 +182,7 @@ def configurations(link):
             artifact = ["--artifact", TASKS[task][3]]
             modes = {mode: [*artifact, *arguments] for mode, arguments in modes.items()}
             if task == "cifar":
-                modes["ResNet-8 on the CPU"] = ["--artifact", "resnet8"] + ["--steps", "60"]
+                modes["ResNet-8 on the CPU"] = ["--artifact", "resnet8", "--steps", "40"]
             for mode, arguments in modes.items():
                 for name, (source, prefix, host, has_disk) in places(link, task).items():
                     if host:

@@ -123,6 +123,8 @@ fn environment(rank: usize, processes: usize, tpu: bool) -> Vec<(&'static str, S
             ("TPU_PROCESS_PORT", (TPU_PORT + rank).to_string()),
             ("TPU_VISIBLE_CHIPS", rank.to_string()),
             ("CLOUD_TPU_TASK_ID", rank.to_string()),
+            // libtpu takes one process of a machine unless it is told; these have a chip each.
+            ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1".into()),
         ]);
     }
     set

@@ -238,9 +238,12 @@ impl Training<'_> {
             validation_samples: 0,
             validation_accuracy: 0.0,
         };
+        let learnt =
+            format!(", loss {:.4}, train accuracy {:.2} %", report.loss, 100.0 * report.train_accuracy);
+        let learnt = if self.network.learns() { &learnt } else { "" };
         self.log.line(format_args!(
             "epoch {} of {epochs}: {} samples in {:.1} s, {:.1} samples/s (reduced global rate over {} {}), data wait \
-             {:.1} %, {fed}, loss {:.4}, train accuracy {:.2} %",
+             {:.1} %, {fed}{learnt}",
             epoch + 1,
             report.samples,
             report.time.as_secs_f64(),
@@ -248,8 +251,6 @@ impl Training<'_> {
             topology.world_size(),
             if topology.world_size() == 1 { "process" } else { "processes" },
             percent(report.data_wait.as_secs_f64(), report.time.as_secs_f64()),
-            report.loss,
-            100.0 * report.train_accuracy,
         ))?;
         if let Some(digest) = digest {
             self.tell_digest(epoch, digest)?;
@@ -340,7 +341,7 @@ impl Training<'_> {
         let saved = self.saver.as_mut().map_or(Ok(None), |saver| saver.finish())?;
         self.tell(saved)?;
         let summary = Summary { epochs: self.epochs, time: self.time.elapsed() };
-        if let Some((accuracy, epoch)) = summary.best() {
+        if let (Some((accuracy, epoch)), true) = (summary.best(), self.network.learns()) {
             self.log.line(format_args!(
                 "trained {:.1} s: best validation accuracy {:.2} % (epoch {epoch}), average rate {:.1} samples/s",
                 summary.time.as_secs_f64(),

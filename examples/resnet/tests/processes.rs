@@ -65,7 +65,7 @@ fn processes_that_the_plugin_cannot_join_are_refused_and_all_end() {
     let output = program.output().unwrap();
     assert!(!output.status.success());
     let errors = String::from_utf8(output.stderr).unwrap();
-    assert!(errors.contains("resnet8-x8") && errors.contains("8 devices"), "{errors}");
+    assert!(errors.contains("resnet8-x8") && errors.contains("for 8 device(s)"), "{errors}");
     assert!(errors.contains("of 4 ended with") && errors.contains("the others were ended"), "{errors}");
     let three = self::program(&["--spawn", "3", "--dry-run"]).unwrap().output().unwrap();
     let errors = String::from_utf8(three.stderr).unwrap();
