@@ -13,7 +13,8 @@ in interleaved rounds.
 
 `--shaped` is as in network.py. Steps are those of a dry run, which takes the time of a step and computes nothing (0 ms: as fast as
 the data comes), or real ones of ResNet-8 on the CPU. With root, A and B are also read from a disk whose page cache was dropped.
-Rates are of the second epoch, its start included; memory is the peak of the process; CPU time that of all of it.
+Rates are of the second epoch, its start included, or of a single one that is eight times as long where steps take their time (of
+the folder, the same once); memory is the peak of the process; CPU time that of all of it.
 """
 
 import argparse
@@ -91,6 +92,10 @@ def write_shards(bucket, name, files, per_shard):
                     archive.addfile(member, BytesIO(value))
 
 
+# An epoch of the article takes minutes; one of a few seconds would be its start alone.
+LONG = 8
+
+
 def pattern(base, task, part, per_shard):
     count = VALIDATION if part == "val" else TASKS[task][0]
     last = -(-count // per_shard) - 1
@@ -104,9 +109,10 @@ SWEPT = {
 }
 
 
-def sharded(base, task, per_shard=None):
+def sharded(base, task, per_shard=None, times=1):
     per_shard = per_shard or TASKS[task][1]
-    return ["--shards", pattern(base, task, "train", per_shard), "--val-shards", pattern(base, task, "val", TASKS[task][1])]
+    train = "::".join([pattern(base, task, "train", per_shard)] * times)
+    return ["--shards", train, "--val-shards", pattern(base, task, "val", TASKS[task][1])]
 
 
 def folder(data, task):
@@ -163,13 +169,12 @@ def medians(runs):
     return {key: [statistics.median(column) for column in zip(*values)] for key, values in runs.items()}
 
 
-def places(link, task):
-    """Each configuration: its arguments, how it is started, the host of its server, and whether it has a disk to be cold."""
-    found = {"A: single files": (folder(options.data, task), [], None, True)}
-    found["B: shards, local"] = (sharded(f"{options.data}/bucket", task), [], None, True)
+def places(task, times):
+    """Each configuration: its arguments, and the link to its server."""
+    found = {"A: single files": (folder(options.data, task), None)}
+    found["B: shards, local"] = (sharded(f"{options.data}/bucket", task, times=times), None)
     for name in options.links:
-        host, prefix = link.choose(name)
-        found[f"C: shards, server, {name}"] = (sharded("gs://bucket", task), prefix, host, False)
+        found[f"C: shards, server, {name}"] = (sharded("gs://bucket", task, times=times), name)
     return found
 
 
@@ -184,15 +189,14 @@ def configurations(link):
             if task == "cifar":
                 modes["ResNet-8 on the CPU"] = ["--artifact", "resnet8", "--steps", "40"]
             for mode, arguments in modes.items():
-                for name, (source, prefix, host, has_disk) in places(link, task).items():
-                    if host:
-                        host, prefix = link.choose(name.split("server, ")[1])
-                    colds = [False] + ([True] if has_disk and "dry" in arguments[-1] and drop_caches() else [])
-                    for cold in colds:
-                        if cold:
-                            drop_caches()
+                timed = mode.startswith("step")
+                for name, (source, over) in places(task, LONG if timed else 1).items():
+                    host, prefix = link.choose(over) if over else (None, [])
+                    for cold in [False, True] if arguments[-1] == "--dry-run" and not over else [False]:
+                        if cold and not drop_caches():
+                            continue
                         # What is read cold is read once.
-                        run = measure([*source, *arguments], prefix, host, epochs=1 if cold else 2)
+                        run = measure([*source, *arguments], prefix, host, epochs=1 if cold or timed else 2)
                         label = name + (", cold" if cold else "")
                         runs.setdefault((task, mode, label), []).append(run)
                         print(f"round {round_number + 1}: {task}, {mode}, {label}: {run[0]:,.0f}/s", file=sys.stderr)

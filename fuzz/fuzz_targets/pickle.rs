@@ -1,0 +1,19 @@
+//! Any bytes are a pickle of plain values or an error, whoever asks it for what.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use make_shards::cifar::pickle::Pickle;
+
+fuzz_target!(|data: &[u8]| {
+    if let Ok(pickle) = Pickle::read(data) {
+        let root = pickle.root();
+        for key in ["data", "labels", ""] {
+            if let Some(value) = root.get(key) {
+                if let Some((shape, bytes)) = value.array() {
+                    assert_eq!(shape.iter().product::<usize>(), bytes.len());
+                }
+                let _ = value.integers();
+            }
+        }
+    }
+});
