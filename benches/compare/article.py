@@ -13,8 +13,8 @@ in interleaved rounds.
 
 `--shaped` is as in network.py. Steps are those of a dry run, which takes the time of a step and computes nothing (0 ms: as fast as
 the data comes), or real ones of ResNet-8 on the CPU. With root, A and B are also read from a disk whose page cache was dropped.
-Rates are of the second epoch, its start included, or of a single one that is eight times as long where steps take their time (of
-the folder, the same once); memory is the peak of the process; CPU time that of all of it.
+Rates are of the second epoch with its start, or of the only one where steps take their time or files are read cold; a long epoch
+names the same shards several times. Memory is the peak of the process; CPU time that of all of it.
 """
 
 import argparse
@@ -37,12 +37,14 @@ PROGRAM = ROOT / "target/release/resnet"
 ARTIFACTS = ROOT / "examples/resnet/artifacts"
 NO_LINK = "local"
 # Name: samples, samples per shard, classes, the program whose batch is taken, its images per step, milliseconds of a step.
-# 84 ms for 1,024: a host of the article's v3-32 (48,718 samples/s over four). 35 ms for 32: an A100 of MLPerf Storage (920 images/s).
+# 84 ms for 1,024: a host of the article's v3-32 (48,718 samples/s over four). 80 ms for 32: 400 images/s, for which two cores can
+# still decode.
 TASKS = {
     "cifar": (40_960, 2_000, 10, "resnet50-bf16-x8", 1024, 84),
-    "imagenet": (3_200, 128, 1000, "resnet50-224", 32, 35),
+    "imagenet": (3_200, 128, 1000, "resnet50-224", 32, 80),
 }
 VALIDATION = 256
+MODES = ["as fast", "step", "ResNet-8"]
 
 
 def picture(task, numbers):
@@ -92,8 +94,8 @@ def write_shards(bucket, name, files, per_shard):
                     archive.addfile(member, BytesIO(value))
 
 
-# An epoch of the article takes minutes; one of a few seconds would be its start alone.
-LONG = 8
+# An epoch of the article takes minutes; of one of a few seconds the start would be a good part. Shards can be named again.
+LONG = {"cifar": 8, "imagenet": 4}
 
 
 def pattern(base, task, part, per_shard):
@@ -169,13 +171,28 @@ def medians(runs):
     return {key: [statistics.median(column) for column in zip(*values)] for key, values in runs.items()}
 
 
-def places(task, times):
-    """Each configuration: its arguments, and the link to its server."""
-    found = {"A: single files": (folder(options.data, task), None)}
-    found["B: shards, local"] = (sharded(f"{options.data}/bucket", task, times=times), None)
+def places(task, timed):
+    """What is measured: a name, arguments, the link to the server, and whether what is on the disk is read from it again."""
+    bucket = f"{options.data}/bucket"
+    found = [
+        ("A: single files", folder(options.data, task), None, False),
+        ("A: single files, cold", folder(options.data, task), None, True),
+        ("B: shards, local", sharded(bucket, task), None, False),
+        ("B: shards, local, cold", sharded(bucket, task), None, True),
+    ]
+    times = LONG[task] if timed else 1
+    if timed:
+        found.append(("B: shards, local, long epoch", sharded(bucket, task, times=times), None, False))
     for name in options.links:
-        found[f"C: shards, server, {name}"] = (sharded("gs://bucket", task, times=times), name)
+        label = f"C: shards, server, {name}" + (", long epoch" if timed else "")
+        found.append((label, sharded("gs://bucket", task, times=times), name, False))
     return found
+
+
+def warm(task):
+    """Brings the files and shards into the page cache."""
+    for path in [*Path(options.data, task).rglob("*.*"), *Path(options.data, "bucket").glob(f"{task}-*")]:
+        path.read_bytes()
 
 
 def configurations(link):
@@ -184,23 +201,28 @@ def configurations(link):
         for task in options.tasks:
             step = TASKS[task][5]
             modes = {"as fast as data comes": ["--dry-run"], f"step of {step} ms": [f"--dry-run={step}"]}
-            artifact = ["--artifact", TASKS[task][3]]
-            modes = {mode: [*artifact, *arguments] for mode, arguments in modes.items()}
+            modes = {mode: ["--artifact", TASKS[task][3], *arguments] for mode, arguments in modes.items()}
             if task == "cifar":
                 modes["ResNet-8 on the CPU"] = ["--artifact", "resnet8", "--steps", "40"]
             for mode, arguments in modes.items():
+                if not any(mode.startswith(wanted) for wanted in options.modes):
+                    continue
                 timed = mode.startswith("step")
-                for name, (source, over) in places(task, LONG if timed else 1).items():
+                warm(task)
+                for name, source, over, cold in places(task, timed):
                     host, prefix = link.choose(over) if over else (None, [])
-                    for cold in [False, True] if arguments[-1] == "--dry-run" and not over else [False]:
-                        if cold and not drop_caches():
-                            continue
-                        # What is read cold is read once.
-                        run = measure([*source, *arguments], prefix, host, epochs=1 if cold or timed else 2)
-                        label = name + (", cold" if cold else "")
-                        runs.setdefault((task, mode, label), []).append(run)
-                        print(f"round {round_number + 1}: {task}, {mode}, {label}: {run[0]:,.0f}/s", file=sys.stderr)
+                    if cold and (mode.startswith("ResNet") or not drop_caches()):
+                        continue
+                    run = measure([*source, *arguments], prefix, host, epochs=1 if cold or timed else 2)
+                    if cold:
+                        warm(task)
+                    runs.setdefault((task, mode, name), []).append(run)
+                    print(f"round {round_number + 1}: {task}, {mode}, {name}: {run[0]:,.0f}/s", file=sys.stderr)
     return medians(runs)
+
+
+def share(part, whole):
+    return f"{part / whole:.3f}" if whole == whole else ""
 
 
 def show(results):
@@ -209,10 +231,10 @@ def show(results):
         "|---|---|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for (task, mode, label), (rate, first, ready, cpu, rss) in results.items():
-        cold = ", cold" if label.endswith("cold") else ""
-        a = results.get((task, mode, f"A: single files{cold}"), [rate])[0]
-        b = results.get((task, mode, f"B: shards, local{cold}"), [rate])[0]
-        row = [task, mode, label, f"{rate:,.0f}", f"{rate / a:.3f}", f"{rate / b:.3f}", f"{100 * ready:.1f} %"]
+        kind = next((kind for kind in (", cold", ", long epoch") if label.endswith(kind)), "")
+        rate_of = lambda name: (results.get((task, mode, name + kind)) or [float("nan")])[0]
+        a, b = rate_of("A: single files"), rate_of("B: shards, local")
+        row = [task, mode, label, f"{rate:,.0f}", share(rate, a), share(rate, b), f"{100 * ready:.1f} %"]
         lines.append("| " + " | ".join([*row, f"{first:.2f}", f"{cpu:.2f}", f"{rss:,.0f}"]) + " |")
     return "\n".join(lines)
 
@@ -289,6 +311,7 @@ def arguments():
     parser.add_argument("--shaped", help="the directory of up.sh and down.sh")
     parser.add_argument("--links", nargs="*", choices=network.LINKS, help="all that can be made unless given")
     parser.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--modes", nargs="*", choices=MODES, default=MODES, help="of the configurations")
     parser.add_argument("--plot", help="a picture of the sweep")
     return parser.parse_args()
 
