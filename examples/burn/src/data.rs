@@ -1,6 +1,7 @@
 //! The input pipeline: from tar shards to burn's tensors.
 
 use burn::tensor::{AllocationProperty, Bytes, DType, Device, Int, Tensor, TensorData};
+use shardstream::codec::DType as Numbers;
 use shardstream::collate::{Columns, ImageColumn, Row, Scalar, TensorBatch};
 use shardstream::image::{Layout, RandomCrop, RandomHorizontalFlip};
 use shardstream::prelude::*;
@@ -30,6 +31,7 @@ pub fn loader(shards: &str, batch: usize, seed: u64) -> Result<Loader<Row, Tenso
         .then(RandomCrop::new(SIZE)?.padding(4))
         .then(RandomHorizontalFlip::new(0.5)?)
         .layout(Layout::Chw)
+        .dtype(Numbers::F32)
         .normalize([0.5; 3], [0.5; 3]);
     let columns = Columns::new().with("image", image).with("label", Scalar::<i32>::new("cls"));
     Ok(Loader::builder(dataset).shuffle(256).batch(batch).collate(columns).partial(Partial::Drop))

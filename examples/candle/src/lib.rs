@@ -2,6 +2,7 @@
 
 use candle_core::{D, DType, Device, Module, Tensor};
 use candle_nn::{AdamW, Conv2d, Conv2dConfig, Linear, Optimizer, VarBuilder, VarMap, conv2d, linear, loss};
+use shardstream::codec::DType as Numbers;
 use shardstream::collate::{Columns, ImageColumn, Row, Scalar, TensorBatch};
 use shardstream::feed::FeedReport;
 use shardstream::image::{Layout, RandomCrop, RandomHorizontalFlip};
@@ -23,6 +24,7 @@ pub fn loader(shards: &str, batch: usize, seed: u64) -> shardstream::Result<Load
         .then(RandomCrop::new(SIZE)?.padding(4))
         .then(RandomHorizontalFlip::new(0.5)?)
         .layout(Layout::Chw)
+        .dtype(Numbers::F32)
         .normalize([0.5; 3], [0.5; 3]);
     let columns = Columns::new().with("image", image).with("label", Scalar::<u32>::new("cls"));
     Ok(Loader::builder(dataset).shuffle(256).batch(batch).collate(columns).partial(Partial::Drop))
