@@ -4,7 +4,6 @@ mod ring;
 mod wire;
 
 use clap::Parser;
-use resnet::data::DataError;
 use resnet::shards::{self, Counts};
 use ring::Ring;
 use shardstream::collate::{Columns, ImageColumn, Scalar, TensorBatch};
@@ -86,8 +85,11 @@ fn with_causes(error: &dyn Error) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
+/// Whatever ends the program; its message is all that is wanted.
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
 /// The batches of all epochs, or those that a state leaves.
-fn batches(args: &Args) -> Result<Batches, DataError> {
+fn batches(args: &Args) -> Result<Batches, AnyError> {
     let pattern = match &args.shards {
         Some(pattern) => pattern.clone(),
         None => shards::synthetic(&args.work_dir, Counts::default())?.train,
@@ -122,7 +124,7 @@ fn batches(args: &Args) -> Result<Batches, DataError> {
 }
 
 /// Puts batches into slabs, and says where they are when the trainer asks.
-fn feed(args: &Args) -> Result<(), DataError> {
+fn feed(args: &Args) -> Result<(), AnyError> {
     let mut batches = batches(args)?;
     let first = batches.next().ok_or("there is not even one full batch left")??;
     let (ring, paths) = Ring::new(&args.slab_dir, usize::from(args.slabs), &first, args.poison)?;
@@ -161,7 +163,7 @@ fn feed(args: &Args) -> Result<(), DataError> {
 }
 
 /// Answers each [`Request::Next`] with a batch, until there are none.
-fn answer(feed: &mut Feed<Announced>, requests: &Requests) -> Result<(), DataError> {
+fn answer(feed: &mut Feed<Announced>, requests: &Requests) -> Result<(), AnyError> {
     while let Ok(request) = requests.recv_blocking() {
         match request? {
             Request::Next => match feed.next().transpose()? {
