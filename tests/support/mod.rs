@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)] // Each test program takes in all of it, and uses a part.
 
 pub mod bucket;
+pub mod child;
 pub mod names;
 pub mod python;
 pub mod server;

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! python3 -m venv venv && venv/bin/pip install webdataset==1.0.2 wids==0.1.11 numpy pillow msgpack
-//! SHARDSTREAM_TEST_PYTHON=venv/bin/python SHARDSTREAM_REQUIRE_PYTHON=1 cargo test --test differential
+//! SHARDSTREAM_TEST_PYTHON=venv/bin/python SHARDSTREAM_REQUIRE_PYTHON=1 cargo test --test suite differential
 //! ```
 
 use super::Content;

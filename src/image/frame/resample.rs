@@ -3,8 +3,9 @@
 use super::plan::Plan;
 use super::{Filter, Raster};
 use crate::image::{ImageError, ImageMode};
-use fast_image_resize::images::{CroppedImage, Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
+use fast_image_resize::pixels::{U8, U8x3};
+use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
 
 /// In pixels: less than what lies between the places where filters can stand, which are fractions of sizes.
 const OFF: f64 = 1e-8;
@@ -30,13 +31,27 @@ impl Resampler {
         mode: ImageMode,
         to: &mut [u8],
     ) -> Result<(), ImageError> {
-        let kind = if mode.channels() == 1 { PixelType::U8 } else { PixelType::U8x3 };
+        match mode.channels() {
+            1 => self.draw_pixels::<U8>(from, raster, plan, to),
+            _ => self.draw_pixels::<U8x3>(from, raster, plan, to),
+        }
+    }
+
+    /// Calls the resizer with one type of view, and only for the pixels that a frame has. `Resizer::resize`, which
+    /// chooses among 13 types of pixels at run time, would compile all of them into this crate.
+    fn draw_pixels<P: PixelTrait>(
+        &mut self,
+        from: &[u8],
+        raster: Raster,
+        plan: Plan,
+        to: &mut [u8],
+    ) -> Result<(), ImageError> {
         let (width, height) = raster.size();
-        let size = width as usize * height as usize * mode.channels();
+        let size = width as usize * height as usize * P::size();
         let from = from.get(..size).unwrap_or(from);
-        let from = ImageRef::new(width, height, from, kind).map_err(failed)?;
+        let from = TypedImageRef::<P>::from_buffer(width, height, from).map_err(failed)?;
         let kept = plan.kept;
-        let mut to = Image::from_slice_u8(kept.width, kept.height, to, kind).map_err(failed)?;
+        let mut to = TypedImage::<P>::from_buffer(kept.width, kept.height, to).map_err(failed)?;
 
         // The filter must not see what lies outside of the window, as it would not had the window been cut out before.
         let shrink = f64::from(raster.shrink);
@@ -49,8 +64,8 @@ impl Resampler {
         let view_right = right.ceil().min(f64::from(width));
         let view_bottom = bottom.ceil().min(f64::from(height));
         let (view_width, view_height) = (view_right - view_left, view_bottom - view_top);
-        let view = CroppedImage::new(
-            &from,
+        let view = TypedCroppedImage::new(
+            from,
             view_left as u32,
             view_top as u32,
             view_width as u32,
@@ -77,7 +92,7 @@ impl Resampler {
         let high = (f64::from(kept.height) * down).min(view_height - y);
         let options =
             ResizeOptions::new().resize_alg(algorithm(filter)).crop(x, y, wide, high).use_alpha(false);
-        self.0.resize(&view, &mut to, &options).map_err(failed)
+        self.0.resize_typed(&view, &mut to, &options).map_err(failed)
     }
 }
 

@@ -1,0 +1,408 @@
+//! The programs, the devices and the training loop, with the CPU plugin.
+
+use crate::common::{client, model, options};
+use resnet::Error;
+use resnet::artifact::Artifact;
+use resnet::data::{HostBatch, HostBatches, Source, Split};
+use resnet::model::{Hyper, Model};
+use resnet::pjrt::{self, CompileOptions, Plugin, Signature, Spec};
+use resnet::plugin;
+use resnet::report::Summary;
+use resnet::train::{self, Keeping, Start};
+use shardstream::State;
+use std::cell::RefCell;
+use std::io::Write;
+
+/// A training from its beginning, without checkpoints.
+fn train(
+    model: &mut Model,
+    options: &train::Options,
+    source: &dyn Source,
+    out: &mut dyn Write,
+) -> resnet::Result<Summary> {
+    train::train(model, options, source, Start::default(), Keeping::default(), out)
+}
+
+fn synthetic() -> &'static dyn Source {
+    &crate::common::synthetic().1
+}
+
+fn some(split: Split, n: usize) -> Vec<HostBatch> {
+    synthetic().batches(split, 0).unwrap().take(n).map(Result::unwrap).collect()
+}
+
+fn image_spec() -> Spec {
+    Spec::of::<u8>(&[64, 32, 32, 3])
+}
+
+#[test]
+fn forty_steps_learn_four_batches() {
+    let Some(client) = client(1) else { return };
+    let mut model = model(&client, "resnet8");
+    let upload = model.uploader();
+    let batches: Vec<_> = some(Split::Train, 4).iter().map(|b| upload.upload(b).unwrap()).collect();
+    let mut losses = Vec::new();
+    for i in 0..40 {
+        let result = model.step(&batches[i % 4], Hyper::default()).unwrap();
+        losses.push(result.read().unwrap().0);
+    }
+    let mean = |l: &[f32]| l.iter().sum::<f32>() / l.len() as f32;
+    let (first, last) = (mean(&losses[..4]), mean(&losses[36..]));
+    assert!(first > 2.0, "an untrained network knows nothing: {first}");
+    assert!(last < 0.5 * first, "{first} to {last}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_network_and_another_one_another() {
+    let Some(client) = client(1) else { return };
+    let Artifact { manifest, init, .. } = Artifact::open("resnet8").unwrap();
+    let init = client.compile(&init, manifest.init_signature(), &CompileOptions::default()).unwrap();
+    let state = |seed: i32| -> Vec<Vec<f32>> {
+        let seed = client.upload(&[seed], &[], 0).unwrap();
+        let state = init.run(vec![vec![]], &[vec![&seed]]).unwrap();
+        state[0].iter().map(|b| b.to_host().unwrap()).collect()
+    };
+    let one = state(1);
+    assert_eq!(one, state(1));
+    assert_ne!(one, state(2));
+    for (values, buffer) in one.iter().zip(&manifest.state) {
+        let elements = buffer.shape.iter().product::<i64>();
+        assert_eq!(values.len() as i64, elements, "{}", buffer.name);
+    }
+}
+
+#[test]
+fn eight_devices_agree_with_each_other_and_with_one() {
+    let (Some(eight), Some(one)) = (client(8), client(1)) else { return };
+    let mut spread = model(&eight, "resnet8-x8");
+    let mut alone = model(&one, "resnet8");
+    let hyper = Hyper { rate: 0.05, ..Hyper::default() };
+    for batch in some(Split::Train, 3) {
+        let result = spread.step(&spread.uploader().upload(&batch).unwrap(), hyper).unwrap();
+        let expected = alone.step(&alone.uploader().upload(&batch).unwrap(), hyper).unwrap();
+        let (loss, correct) = result.read().unwrap();
+        let (expected_loss, expected_correct) = expected.read().unwrap();
+        assert!((loss - expected_loss).abs() < 1e-2, "{loss} {expected_loss}");
+        assert!(correct.abs_diff(expected_correct) <= 1);
+    }
+    let first = spread.state(0).unwrap();
+    for device in 1..8 {
+        assert_eq!(spread.state(device).unwrap(), first, "device {device}");
+    }
+}
+
+#[test]
+fn bfloat16_on_eight_devices_stays_near_float32() {
+    let (Some(eight), Some(one)) = (client(8), client(1)) else { return };
+    let mut spread = model(&eight, "resnet8-bf16-x8");
+    let mut alone = model(&one, "resnet8");
+    let hyper = Hyper { rate: 0.05, ..Hyper::default() };
+    for batch in some(Split::Train, 3) {
+        let result = spread.step(&spread.uploader().upload(&batch).unwrap(), hyper).unwrap();
+        let expected = alone.step(&alone.uploader().upload(&batch).unwrap(), hyper).unwrap();
+        let (loss, expected) = (result.read().unwrap().0, expected.read().unwrap().0);
+        assert!((loss - expected).abs() < 0.1 && loss != expected, "{loss} {expected}");
+    }
+    let first = spread.state(0).unwrap();
+    for device in 1..8 {
+        assert_eq!(spread.state(device).unwrap(), first, "device {device}");
+    }
+}
+
+/// Loss and state after one step from the same beginning.
+fn one_step(model: &mut Model, hyper: Hyper) -> (f32, Vec<Vec<f32>>) {
+    let fresh = model.state(0).unwrap();
+    let batch = model.uploader().upload(&some(Split::Train, 1)[0]).unwrap();
+    let loss = model.step(&batch, hyper).unwrap().read().unwrap().0;
+    let state = model.state(0).unwrap();
+    model.restore(&fresh).unwrap();
+    (loss, state)
+}
+
+#[test]
+fn weights_decay_and_biases_do_not() {
+    let Some(client) = client(1) else { return };
+    let mut model = model(&client, "resnet8");
+    let fresh = model.state(0).unwrap();
+    let step = |model: &mut Model, weight_decay| {
+        one_step(model, Hyper { rate: 0.1, weight_decay, label_smoothing: 0.0 })
+    };
+    let (loss, plain) = step(&mut model, 0.0);
+    let (same, decayed) = step(&mut model, 0.5);
+    assert_eq!(loss, same, "of the network before the step");
+    let buffers = model.manifest().state.clone();
+    let mut kernels = 0;
+    for (i, buffer) in buffers.iter().enumerate() {
+        let kernel = buffer.shape.len() > 1;
+        if !(kernel && buffer.name.starts_with("params.")) {
+            // Nor do momentum and statistics, but the momentum of a kernel has it.
+            assert!(kernel || plain[i] == decayed[i], "{}", buffer.name);
+            continue;
+        }
+        kernels += 1;
+        for ((old, plain), decayed) in fresh[i].iter().zip(&plain[i]).zip(&decayed[i]) {
+            // In the first step, Nesterov momentum takes a gradient 1.9 times.
+            let expected = plain - 0.1 * 1.9 * 0.5 * old;
+            assert!((decayed - expected).abs() < 1e-4, "{}: {decayed}, not {expected}", buffer.name);
+        }
+    }
+    assert_eq!(kernels, 10);
+    let still = one_step(&mut model, Hyper { rate: 0.0, weight_decay: 0.5, label_smoothing: 0.1 }).1;
+    for (i, buffer) in buffers.iter().enumerate() {
+        assert!(!buffer.name.starts_with("params.") || fresh[i] == still[i], "{}", buffer.name);
+    }
+}
+
+#[test]
+fn smoothed_labels_mix_the_losses() {
+    let Some(client) = client(1) else { return };
+    let mut model = model(&client, "resnet8");
+    let mut loss =
+        |label_smoothing| one_step(&mut model, Hyper { rate: 0.1, weight_decay: 0.0, label_smoothing }).0;
+    let (hard, even, mixed) = (loss(0.0), loss(1.0), loss(0.2));
+    assert!((hard - even).abs() > 1e-3, "{hard} {even}");
+    assert!((mixed - (0.8 * hard + 0.2 * even)).abs() < 1e-4, "{mixed} of {hard} and {even}");
+}
+
+#[test]
+fn another_number_of_devices_is_an_error_with_advice() {
+    let (Some(two), Some(eight)) = (client(2), client(8)) else { return };
+    for (client, name) in [(&two, "resnet8-x8"), (&eight, "resnet8")] {
+        let e = Model::new(client, &Artifact::open(name).unwrap(), 1).unwrap_err();
+        assert!(matches!(e, Error::Devices { .. }), "{e}");
+        assert!(e.to_string().contains("cpu_device_count"), "{e}");
+    }
+}
+
+#[test]
+fn options_are_taken_by_name() {
+    let Some(_) = client(1) else { return };
+    let plugin = Plugin::load(plugin::cpu().unwrap().path).unwrap();
+    let open =
+        |options: &[&str]| plugin.client(&options.iter().map(|o| o.parse().unwrap()).collect::<Vec<_>>());
+    // The last of two counts.
+    let client = open(&["cpu_device_count=2", "cpu_device_count=3"]).unwrap();
+    assert_eq!((client.devices(), client.local_devices(), client.processes()), (3, 3, 1));
+    assert_eq!(client.process_index().unwrap(), 0);
+}
+
+#[test]
+fn padding_is_never_counted() {
+    let Some(client) = client(1) else { return };
+    let model = model(&client, "resnet8");
+    let upload = model.uploader();
+    let correct = |b: &HostBatch| {
+        let (correct, valid) = model.evaluate(&upload.upload(b).unwrap()).unwrap().read().unwrap();
+        assert_eq!(valid, b.valid as u64);
+        correct
+    };
+    let whole = &some(Split::Validation, 1)[0];
+    let head = |n: usize| {
+        let mut b = whole.clone();
+        b.labels[n..].fill(-1);
+        b.valid = n;
+        b
+    };
+    assert_eq!(correct(&head(0)), 0);
+    let counts: Vec<u64> = (0..=64).step_by(8).map(|n| correct(&head(n))).collect();
+    assert!(counts.windows(2).all(|w| (0..=8).contains(&(w[1] - w[0]))), "{counts:?}");
+    // The head and the tail of a batch together are the batch.
+    let mut tail = whole.clone();
+    tail.labels.rotate_left(24);
+    let mut images = Vec::from(tail.images);
+    images.rotate_left(24 * 32 * 32 * 3);
+    tail.images = images.into();
+    tail.labels[40..].fill(-1);
+    tail.valid = 40;
+    assert_eq!(counts[3] + correct(&tail), counts[8]);
+    assert_eq!(counts[8], correct(whole));
+    assert!(counts[8] > 0, "of 64 samples some are right by chance");
+}
+
+#[test]
+fn arrays_come_back_as_they_went_up() {
+    let Some(client) = client(2) else { return };
+    let values: Vec<i32> = (0..2 * 3 * 4 * 5).collect();
+    let buffer = client.upload(&values, &[2, 3, 4, 5], 1).unwrap();
+    assert_eq!(buffer.to_host::<i32>().unwrap(), values);
+    assert_eq!(buffer.device(), 1);
+    let empty = client.upload::<f32>(&[], &[3, 0], 0).unwrap();
+    assert!(empty.to_host::<f32>().unwrap().is_empty());
+    assert_eq!(client.upload(&[2.5f32], &[], 0).unwrap().scalar::<f32>().unwrap(), 2.5);
+}
+
+#[track_caller]
+fn mismatch<T: std::fmt::Debug>(result: pjrt::Result<T>) {
+    let e = result.unwrap_err();
+    assert!(matches!(e, pjrt::Error::Mismatch { .. }), "{e}");
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: pjrt::Result<T>) {
+    let e = result.unwrap_err();
+    assert!(matches!(&e, pjrt::Error::Call { message, .. } if !message.is_empty()), "{e}");
+}
+
+#[test]
+fn what_does_not_fit_is_an_error() {
+    let (Some(client), Some(other)) = (client(2), client(1)) else { return };
+    mismatch(client.upload(&[1u8, 2], &[3], 0));
+    mismatch(client.upload(&[1u8, 2], &[-2], 0));
+    mismatch(client.upload(&[1u8, 2], &[2], 2));
+    let pair = client.upload(&[1u8, 2], &[2], 0).unwrap();
+    mismatch(pair.to_host::<i32>());
+    mismatch(pair.scalar::<u8>());
+
+    let artifact = Artifact::open("resnet8").unwrap();
+    let takes_seed = artifact.manifest.init_signature();
+    let options = CompileOptions::default();
+    for replicas in [0, 3] {
+        let options = CompileOptions { replicas, partitions: 1 };
+        mismatch(client.compile(&artifact.init, takes_seed.clone(), &options));
+    }
+    let init = client.compile(&artifact.init, takes_seed, &options).unwrap();
+    assert_eq!(init.outputs(), artifact.manifest.state.len());
+    let seed = client.upload(&[1i32], &[], 0).unwrap();
+    let elsewhere = client.upload(&[1i32], &[], 1).unwrap();
+    let foreign = other.upload(&[1i32], &[], 0).unwrap();
+    mismatch(init.run(vec![], &[vec![&seed]]));
+    mismatch(init.run(vec![vec![]], &[]));
+    mismatch(init.run(vec![vec![]], &[vec![]]));
+    mismatch(init.run(vec![vec![]], &[vec![&seed, &seed]]));
+    mismatch(init.run(vec![vec![]], &[vec![&pair]]));
+    mismatch(init.run(vec![vec![]], &[vec![&elsewhere]]));
+    mismatch(init.run(vec![vec![]], &[vec![&foreign]]));
+    // After all these the right one still runs, and twice.
+    for _ in 0..2 {
+        assert_eq!(init.run(vec![vec![]], &[vec![&seed]]).unwrap()[0].len(), init.outputs());
+    }
+}
+
+#[test]
+fn what_the_plugin_refuses_is_an_error() {
+    let Some(client) = client(1) else { return };
+    let artifact = Artifact::open("resnet8").unwrap();
+    let options = CompileOptions::default();
+    refused(client.compile(b"this is not a program", Signature::default(), &options));
+    refused(client.compile(&[], Signature::default(), &options));
+    let cut = &artifact.init[..artifact.init.len() / 2];
+    refused(client.compile(cut, artifact.manifest.init_signature(), &options));
+    // A signature that is not the program's: the last line of defence is the plugin's.
+    let wrong = Signature { state: vec![], inputs: vec![image_spec()] };
+    let init = client.compile(&artifact.init, wrong, &options).unwrap();
+    let image = client.upload(&[0u8; 64 * 32 * 32 * 3], &image_spec().dims, 0).unwrap();
+    refused(init.run(vec![vec![]], &[vec![&image]]));
+    let too_few = client.compile(&artifact.init, Signature::default(), &options).unwrap();
+    refused(too_few.run(vec![vec![]], &[vec![]]));
+}
+
+#[test]
+fn an_unknown_option_or_topology_is_an_error_not_a_crash() {
+    let Some(_) = client(1) else { return };
+    let plugin = Plugin::load(plugin::cpu().unwrap().path).unwrap();
+    let init = Artifact::open("resnet8").unwrap().init;
+    assert!(plugin.compile_for("v99:1x1", &init, &CompileOptions::default()).is_err());
+    let (major, minor) = plugin.version();
+    assert!(major == 0 && minor > 0);
+}
+
+#[test]
+fn a_lost_state_stays_an_error() {
+    let (Some(client), Some(other)) = (client(1), client(1)) else { return };
+    let mut here = model(&client, "resnet8");
+    let there = model(&other, "resnet8");
+    let batch = &some(Split::Train, 1)[0];
+    let foreign = there.uploader().upload(batch).unwrap();
+    assert!(matches!(here.step(&foreign, Hyper::default()), Err(Error::Pjrt(pjrt::Error::Mismatch { .. }))));
+    let own = here.uploader().upload(batch).unwrap();
+    assert!(matches!(here.step(&own, Hyper::default()), Err(Error::Pjrt(pjrt::Error::Mismatch { .. }))));
+}
+
+#[test]
+fn a_training_reports_epochs_and_validation() {
+    let Some(client) = client(1) else { return };
+    let mut model = model(&client, "resnet8");
+    let mut log = Vec::new();
+    let summary = train(&mut model, &options(2, 5, 0.1), synthetic(), &mut log).unwrap();
+    assert_eq!(summary.epochs.len(), 2);
+    for epoch in &summary.epochs {
+        assert_eq!((epoch.steps, epoch.samples, epoch.validation_samples), (5, 320, 100));
+        assert!(epoch.data_wait <= epoch.time && epoch.rate() > 0.0);
+    }
+    let log = String::from_utf8(log).unwrap();
+    assert_eq!(log.matches("  step ").count(), 4, "{log}");
+    assert_eq!(log.matches("validation accuracy").count(), 3, "{log}");
+    assert!(log.contains("epoch 2 of 2: 320 samples in") && log.contains("average rate"), "{log}");
+}
+
+#[test]
+fn eight_devices_count_the_samples_of_all() {
+    let (Some(eight), Some(one)) = (client(8), client(1)) else { return };
+    let spread = model(&eight, "resnet8-x8");
+    let alone = model(&one, "resnet8");
+    let mut batch = some(Split::Validation, 1).remove(0);
+    // Three devices have samples, one of them three; the others have padding only.
+    batch.labels[19..].fill(-1);
+    batch.valid = 19;
+    let count =
+        |model: &Model| model.evaluate(&model.uploader().upload(&batch).unwrap()).unwrap().read().unwrap();
+    let (correct, valid) = count(&spread);
+    assert_eq!(valid, 19);
+    assert!(correct.abs_diff(count(&alone).0) <= 1 && count(&alone).1 == 19);
+}
+
+/// Batches for whoever asks first; none for the others.
+struct Once(RefCell<Vec<shardstream::Result<HostBatch>>>);
+
+impl Source for Once {
+    fn batches(&self, _: Split, _: u64) -> resnet::Result<HostBatches> {
+        Ok(Box::new(self.0.take().into_iter()))
+    }
+
+    fn steps(&self, _: Split) -> Option<u64> {
+        None
+    }
+
+    fn samples(&self, _: Split) -> Option<u64> {
+        None
+    }
+
+    fn start(&self, _: u64) -> Option<State> {
+        None
+    }
+
+    fn rest(&self, _: &State) -> resnet::Result<HostBatches> {
+        Err(Error::NoState)
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_data_ends_the_training() {
+    let Some(client) = client(1) else { return };
+    let mut model = model(&client, "resnet8");
+    let options = options(1, 0, 0.1);
+    let mut run = |first: Vec<shardstream::Result<HostBatch>>| {
+        let source = Once(RefCell::new(first));
+        train(&mut model, &options, &source, &mut std::io::sink()).unwrap_err()
+    };
+    let good = some(Split::Train, 1).remove(0);
+    let mut padded = good.clone();
+    padded.labels[63] = -1;
+    padded.valid = 63;
+    assert!(matches!(run(vec![Ok(good.clone()), Ok(padded)]), Error::Batch(_)));
+    let mut unknown_class = good.clone();
+    unknown_class.labels[0] = 10;
+    assert!(matches!(run(vec![Ok(unknown_class)]), Error::Batch(_)));
+    assert!(matches!(run(vec![Ok(good.clone()), Err(shardstream::Error::step("gone"))]), Error::Data(_)));
+    assert!(matches!(run(vec![]), Error::Empty("training")));
+    // Good training data, no validation data.
+    assert!(matches!(run(vec![Ok(good)]), Error::Empty("validation")));
+}
+
+#[test]
+fn a_rate_that_is_far_too_high_is_told() {
+    let Some(client) = client(1) else { return };
+    let mut model = model(&client, "resnet8");
+    let e = train(&mut model, &options(1, 20, 1e30), synthetic(), &mut std::io::sink()).unwrap_err();
+    assert!(matches!(e, Error::Diverged { .. }), "{e}");
+}

@@ -1,0 +1,114 @@
+//! The trainer beside JAX: the same batches, seed and hyperparameters, and so the same losses.
+//!
+//! The interpreter is `SHARDSTREAM_TEST_JAX`, with the packages of `export/requirements.txt`. Without it the tests say
+//! that they are skipped; with `SHARDSTREAM_REQUIRE_JAX=1` they fail.
+
+use crate::common::{client, synthetic};
+use resnet::artifact::Artifact;
+use resnet::data::{HostBatch, Source, Split};
+use resnet::model::{Hyper, Model};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Both compute in float32, but in another order, as their versions of XLA differ; a network that learns makes the
+/// difference larger from step to step. Of losses of about 2; 0.0042 was the most that was seen.
+const TOLERANCE: f32 = 0.01;
+
+const SEED: i32 = 7;
+
+fn python() -> Option<PathBuf> {
+    let found = std::env::var_os("SHARDSTREAM_TEST_JAX").filter(|path| !path.is_empty()).map(PathBuf::from);
+    if found.is_none() {
+        let required = std::env::var("SHARDSTREAM_REQUIRE_JAX").is_ok_and(|value| value == "1");
+        assert!(!required, "SHARDSTREAM_TEST_JAX names no Python with JAX");
+        // Not eprintln!, which the test harness swallows.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: SHARDSTREAM_TEST_JAX names no Python with JAX");
+    }
+    found
+}
+
+/// 20 real batches, of two epochs.
+fn batches() -> Vec<HostBatch> {
+    let source = &synthetic().1;
+    let epochs = (0..2).flat_map(|epoch| source.batches(Split::Train, epoch).unwrap());
+    epochs.map(Result::unwrap).collect()
+}
+
+/// All three change from step to step.
+fn hyper(step: usize) -> Hyper {
+    let part = step as f32 / 20.0;
+    Hyper { rate: 0.02 + 0.05 * part, weight_decay: 1e-2 * (1.0 - part), label_smoothing: 0.2 * part }
+}
+
+/// What the exported programs say of each step.
+fn exported(artifact: &Artifact, batches: &[HostBatch]) -> Option<Vec<(f32, u64)>> {
+    let client = client(artifact.manifest.devices as i64)?;
+    let mut model = Model::new(&client, artifact, SEED).unwrap();
+    let upload = model.uploader();
+    let mut step = |(i, batch)| model.step(&upload.upload(batch).unwrap(), hyper(i)).unwrap().read().unwrap();
+    Some(batches.iter().enumerate().map(&mut step).collect())
+}
+
+/// What JAX says of them.
+fn jax(python: PathBuf, artifact: &Artifact, batches: &[HostBatch]) -> Vec<(f32, u64)> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: Vec<u8>| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    let images = batches.iter().flat_map(|b| b.images.to_vec()).collect();
+    let labels = batches.iter().flat_map(|b| &b.labels).flat_map(|label| label.to_le_bytes()).collect();
+    let hyper = (0..batches.len()).map(hyper).map(|h| [h.rate, h.weight_decay, h.label_smoothing]);
+    let request = serde_json::json!({
+        "model": artifact.manifest.model,
+        "batch": artifact.manifest.batch,
+        "devices": artifact.manifest.devices,
+        "seed": SEED,
+        "hyper": hyper.collect::<Vec<_>>(),
+        "images": file("images", images),
+        "labels": file("labels", labels),
+    });
+    let request = file("request.json", request.to_string().into());
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/export/train_jax.py");
+    let output = Command::new(python).arg("-B").arg(script).arg(request).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn compare(name: &str) {
+    let Some(python) = python() else { return };
+    let artifact = Artifact::open(name).unwrap();
+    let batches = batches();
+    assert_eq!(batches.len(), 20);
+    let Some(ours) = exported(&artifact, &batches) else { return };
+    let theirs = jax(python, &artifact, &batches);
+    let (apart, largest) = differences(&ours, &theirs);
+    println!("{name}: losses {} to {}, apart by {apart:?}", ours[0].0, ours[19].0);
+    assert!(apart[..5].iter().all(|apart| *apart < TOLERANCE / 20.0), "before they grow: {apart:?}");
+    assert!(largest < TOLERANCE, "{apart:?}");
+    // Of 64; some are near ties.
+    for (step, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+        assert!(ours.1.abs_diff(theirs.1) <= 3, "step {step}: {} and {} are right", ours.1, theirs.1);
+    }
+    assert!(ours[19].0 < 0.8 * ours[0].0, "it learns: {ours:?}");
+}
+
+/// Of the losses, by step, and the largest.
+fn differences(ours: &[(f32, u64)], theirs: &[(f32, u64)]) -> (Vec<f32>, f32) {
+    assert_eq!(ours.len(), theirs.len());
+    let apart: Vec<f32> = ours.iter().zip(theirs).map(|(a, b)| (a.0 - b.0).abs()).collect();
+    let largest = apart.iter().copied().fold(0.0, f32::max);
+    (apart, largest)
+}
+
+#[test]
+fn losses_are_those_of_jax() {
+    compare("resnet8");
+}
+
+#[test]
+fn losses_of_eight_devices_are_those_of_jax() {
+    compare("resnet8-x8");
+}

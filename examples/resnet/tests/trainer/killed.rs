@@ -1,0 +1,104 @@
+//! The program itself, killed in the middle of an epoch and started again with the same arguments.
+
+use crate::common::{losses, plugin, synthetic};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// A training of 3 epochs of 10 steps.
+fn program(arguments: &[&str]) -> Option<Command> {
+    let plugin = plugin()?;
+    static WORK: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let work = WORK.get_or_init(|| tempfile::tempdir().unwrap());
+    let shards = &synthetic().0;
+    let mut program = Command::new(env!("CARGO_BIN_EXE_resnet"));
+    program.arg("--plugin").arg(plugin).arg("--work-dir").arg(work.path());
+    program.args(["--shards", &shards.train, "--val-shards", &shards.validation]);
+    program.args(["--epochs", "3", "--log-steps", "1", "--threads", "2", "--shuffle", "100"]).args(arguments);
+    Some(program)
+}
+
+/// The log of a program that ends well.
+fn log(mut program: Command) -> String {
+    let output = program.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What a training logs that nobody disturbs, and that saves nothing.
+fn undisturbed() -> Option<&'static str> {
+    static LOG: OnceLock<Option<String>> = OnceLock::new();
+    LOG.get_or_init(|| program(&[]).map(log)).as_deref()
+}
+
+/// The last words on the accuracy, of each epoch and of all, without times.
+fn accuracies(log: &str) -> Vec<&str> {
+    let parts = log.lines().filter_map(|line| line.split_once("validation accuracy "));
+    parts.map(|(_, rest)| rest.split(['i', ',']).next().unwrap()).collect()
+}
+
+/// Kills a training in its second epoch, and goes on with another process.
+fn kill_and_resume(url: &str, environment: &[(&str, &str)]) {
+    let Some(undisturbed) = undisturbed() else { return };
+    let arguments = ["--checkpoint", url, "--checkpoint-steps", "3", "--resume"];
+    let start = || {
+        let mut program = program(&arguments).unwrap();
+        program.envs(environment.iter().copied());
+        program
+    };
+    let mut first = start().stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(first.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut before = Vec::new();
+    for line in lines.by_ref() {
+        let in_second = line.starts_with("checkpoint at step 12 ");
+        before.push(line);
+        if in_second {
+            // SIGKILL: the program does not get to tidy up.
+            first.kill().unwrap();
+            break;
+        }
+    }
+    before.extend(lines);
+    assert!(!first.wait().unwrap().success(), "it was killed");
+    let before = before.join("\n");
+    assert!(before.contains("no checkpoint in") && !before.contains("trained"), "{before}");
+
+    let after = log(start());
+    let resumed = after.lines().find(|line| line.starts_with("resumed from ")).expect("it resumes");
+    // Some more steps may have been taken, and saved, until the kill arrived.
+    assert!(
+        resumed.contains(": epoch 2, step ") && resumed.contains("the next batch is number"),
+        "{resumed}"
+    );
+    let (all, before, rest) = (losses(undisturbed), losses(&before), losses(&after));
+    assert_eq!(all.len(), 30);
+    let from = all.len() - rest.len();
+    assert_eq!(before, all[..before.len()], "until it was killed");
+    assert_eq!(rest, all[from..], "after it was resumed");
+    assert!((12..=before.len()).contains(&from), "no step is missing: {resumed}");
+    assert_eq!(accuracies(&after), accuracies(undisturbed)[1..]);
+
+    // Done is done; and a new training does not begin beside an old one.
+    assert!(log(start()).contains("checkpoint-00000030.tar: all 3 epochs are done"));
+    let mut anew = program(&["--checkpoint", url]).unwrap();
+    let refused = anew.envs(environment.iter().copied()).output().unwrap();
+    assert!(!refused.status.success());
+    let message = String::from_utf8(refused.stderr).unwrap();
+    assert!(message.contains("checkpoint-00000030.tar is there already: --resume"), "{message}");
+}
+
+#[test]
+fn resumes_from_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    kill_and_resume(dir.path().join("run").to_str().unwrap(), &[]);
+}
+
+#[cfg(feature = "gcs")]
+#[test]
+fn resumes_from_a_bucket() {
+    let server = crate::bucket::start();
+    kill_and_resume("gs://bucket/run", &[("STORAGE_EMULATOR_HOST", &server.url(""))]);
+    let requests = server.requests();
+    let stored = |r: &&server::Request| r.method == "PUT" && r.path().starts_with("/bucket/run");
+    assert!(requests.iter().filter(stored).count() >= 10, "every third step of 30 and more");
+}

@@ -1,0 +1,21 @@
+//! The tests of the trainer, with the CPU plugin, with JAX, and without either.
+
+mod common;
+mod cpu;
+mod jax;
+mod killed;
+mod logdir;
+mod processes;
+mod resume;
+mod tpu;
+mod upload;
+
+// The server that the library's own tests use.
+#[cfg(feature = "gcs")]
+#[allow(dead_code)]
+#[path = "../../../../tests/support/bucket.rs"]
+mod bucket;
+#[cfg(feature = "gcs")]
+#[allow(dead_code)]
+#[path = "../../../../tests/support/server.rs"]
+mod server;

@@ -1,0 +1,161 @@
+//! What a sample costs in allocations is a promise, so it is a tested number.
+
+use crate::alone;
+use bytes::Bytes;
+use shardstream::Topology;
+use shardstream::codec::DType;
+use shardstream::collate::{ArrayColumn, Blob, Columns, Ragged, Scalar, Tokens};
+use shardstream::prelude::*;
+use shardstream::tar::{Event, SampleParser, Walker, read};
+
+/// `count` members of `size` bytes, two to a sample, each with the pax header that Python's `webdataset` writes.
+fn archive(count: usize, size: usize, pax: bool) -> Bytes {
+    let mut archive = tar::Builder::new(Vec::new());
+    for at in 0..count {
+        if pax {
+            archive.append_pax_extensions([("mtime", &b"1700000000.25"[..])]).unwrap();
+        }
+        let mut header = tar::Header::new_ustar();
+        header.set_size(size as u64);
+        let name = format!("{:08}.{}", at / 2, ["cls", "jpg"][at % 2]);
+        archive.append_data(&mut header, name, &vec![1; size][..]).unwrap();
+    }
+    archive.into_inner().unwrap().into()
+}
+
+fn allocations(work: impl FnOnce()) -> u64 {
+    allocation_counter::measure(work).count_total
+}
+
+#[test]
+fn walking_allocates_nothing_per_member() {
+    let _alone = alone();
+    for pax in [false, true] {
+        let archive = archive(1000, 1000, pax);
+        let count = allocations(|| {
+            let mut walker = Walker::new();
+            walker.push(archive);
+            walker.finish();
+            while walker.next().unwrap() != Event::End {}
+        });
+        assert!(count <= 2, "{count} allocations for 1000 members (pax: {pax})");
+    }
+}
+
+#[test]
+fn a_sample_costs_one_allocation() {
+    let _alone = alone();
+    let archive = archive(2000, 1000, true);
+    let count = allocations(|| {
+        let samples = read([Ok(archive)].into_iter(), SampleParser::new("s.tar"));
+        assert_eq!(samples.map(|sample| sample.unwrap().len()).sum::<usize>(), 2000);
+    });
+    // One list of fields per sample; the rest is the table of keys as it grows.
+    assert!(count <= 1000 + 30, "{count} allocations for 1000 samples");
+}
+
+#[test]
+fn compacting_costs_one_allocation() {
+    let _alone = alone();
+    let archive = archive(2, 1000, false);
+    let mut samples: Vec<_> = read([Ok(archive)].into_iter(), SampleParser::new("s.tar")).collect();
+    let sample = samples[0].as_mut().unwrap();
+    let count = allocations(|| sample.compact());
+    assert!(count <= 2, "{count} allocations");
+}
+
+/// Samples of raw numbers, an npy file and a label.
+fn samples(count: u32) -> Vec<Sample> {
+    let npy = Array::from_vec(vec![2, 3], vec![0.5f32; 6]).unwrap().to_npy();
+    let raw = Bytes::from_static(&[7; 64]);
+    let sample = |at| {
+        Sample::new("key")
+            .with("cls", Bytes::from_static(b"7"))
+            .with("npy", npy.clone())
+            .with("bin", raw.slice(..at as usize % 64 / 8 * 8))
+    };
+    (0..count).map(sample).collect()
+}
+
+#[test]
+fn numbers_go_into_slots_without_an_allocation() {
+    let _alone = alone();
+    let columns = [
+        ("scalar", Columns::new().with("x", Scalar::<i32>::new("cls"))),
+        ("npy", Columns::new().with("x", ArrayColumn::new("npy", DType::F32, [2, 3]))),
+        ("raw", Columns::new().with("x", Tokens::<i32>::new("bin", 64).raw(DType::U16))),
+        (
+            "four tensors",
+            Columns::new()
+                .with("a", Scalar::<i64>::new("cls"))
+                .with("b", ArrayColumn::new("npy", DType::F32, [2, 3]))
+                .with("c", Tokens::<i32>::new("bin", 64).raw(DType::U16)),
+        ),
+        ("ragged", Columns::new().with("x", Ragged::<u32>::new("bin").raw(DType::U32))),
+    ];
+    for (name, columns) in columns {
+        let mut counts = [256, 1024].map(|count| {
+            let samples = samples(count);
+            allocations(|| {
+                columns.collate(samples).unwrap();
+            })
+        });
+        counts.sort_unstable();
+        // Lists that grow cost a few.
+        assert!(counts[1] < counts[0] + 8, "{name}: {counts:?} allocations for 256 and 1024 samples");
+    }
+}
+
+/// Shards of a thousand samples on a disk.
+fn dataset(dir: &std::path::Path, field: &str, file: &[u8]) -> Dataset {
+    let pattern = format!("{}/%06d.tar", dir.display());
+    let mut writer = ShardWriter::builder(&pattern).max_count(250).build().unwrap();
+    for at in 0..1000 {
+        writer.write(&Sample::new(format!("{at:06}")).with(field, file.to_vec()).with("cls", at)).unwrap();
+    }
+    writer.finish().unwrap();
+    let shards = pattern.replace("%06d", "{000000..000003}");
+    Dataset::builder(shards).streams(2).shuffle_shards(true).topology(Topology::single()).build().unwrap()
+}
+
+#[test]
+fn memory_is_flat_over_a_hundred_thousand_samples() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let columns = Columns::new().with("x", Blob::new("bin")).with("label", Scalar::<i32>::new("cls"));
+    // Without threads, as only those of this one are counted.
+    let loader = Loader::builder(dataset(dir.path(), "bin", &[1; 1000])).shuffle(100).threads(0).batch(100);
+    let mut batches = loader.collate(columns).epochs(0);
+    let mut read =
+        |count| batches.by_ref().take(count).for_each(|batch| assert_eq!(batch.unwrap().len(), 100));
+    read(100);
+    let (first, all) =
+        (allocation_counter::measure(|| read(100)), allocation_counter::measure(|| read(1000)));
+    // Of 100 MB that were read; a buffer or two may be on its way at either moment.
+    assert!(all.bytes_max < first.bytes_max + (2 << 20), "{all:?} after {first:?}");
+    assert!(all.bytes_current < 2 << 20, "{all:?}");
+}
+
+#[cfg(feature = "image")]
+#[test]
+fn a_picture_costs_what_its_decoder_allocates() {
+    let _alone = alone();
+    use shardstream::collate::ImageColumn;
+    use shardstream::image::{Image, ImageMode, RandomHorizontalFlip, RandomResizedCrop};
+
+    let mut rng = shardstream::Rng::new(1, 0, 0);
+    let pixels: Vec<u8> = (0..64 * 48 * 3).map(|_| rng.below(256) as u8).collect();
+    let file = Image::new(ImageMode::Rgb8, 64, 48, pixels).unwrap().to_jpeg(90).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let crop = RandomResizedCrop::new(32).unwrap();
+    let image = ImageColumn::new("jpg", 32, 32).then(crop).then(RandomHorizontalFlip::new(0.5).unwrap());
+    let columns = Columns::new().with("image", image.dtype(DType::F32));
+    let loader = Loader::builder(dataset(dir.path(), "jpg", &file)).threads(0).batch(100).collate(columns);
+    let mut batches = loader.epochs(0);
+    let mut read =
+        |count| batches.by_ref().take(count).for_each(|batch| assert_eq!(batch.unwrap().len(), 100));
+    read(10);
+    let count = allocation_counter::measure(|| read(10)).count_total;
+    // The decoder's tables and rows, and the resizer's coefficients; nothing for pixels.
+    assert!(count < 90 * 1000, "{count} allocations for 1000 pictures");
+}

@@ -1,0 +1,15 @@
+//! Tests that count what their whole process has: its threads, its allocations. One runs at a time.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod allocations;
+mod threads;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Held by the test that runs.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}

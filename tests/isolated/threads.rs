@@ -1,0 +1,264 @@
+//! What a loader does with its threads: it stops and joins them at any moment, and they never run far ahead.
+
+use crate::alone;
+use crate::support::archive;
+use crate::support::shards::dataset;
+use bytes::Bytes;
+use futures::future::{self, BoxFuture, FutureExt};
+use futures::stream::{self, StreamExt};
+use shardstream::loader::Batches;
+use shardstream::prelude::*;
+use shardstream::store::{GetOptions, GetResponse, Source};
+use shardstream::{Error, Result};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock, mpsc};
+use std::thread;
+use std::time::Duration;
+
+/// Small samples go from thread to thread so many at a time.
+const CHUNK: usize = 128;
+
+/// Fails when `test` hangs, rather than hanging too.
+fn watched(test: impl FnOnce() + Send + 'static) {
+    let _alone = alone();
+    let (done, waiting) = mpsc::channel();
+    let test = thread::spawn(move || {
+        test();
+        let _ = done.send(());
+    });
+    match waiting.recv_timeout(Duration::from_secs(120)) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("this hangs"),
+        _ => test.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+    }
+}
+
+/// The threads of loaders in this process. The threads for I/O live as long as the process.
+#[cfg(target_os = "linux")]
+fn threads() -> Vec<String> {
+    let names = std::fs::read_dir("/proc/self/task").unwrap().filter_map(|task| {
+        let name = std::fs::read_to_string(task.unwrap().path().join("comm")).ok()?;
+        Some(name.trim().to_owned())
+    });
+    names.filter(|name| name.starts_with("shardstream-") && name != "shardstream-io").collect()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn threads() -> Vec<String> {
+    Vec::new()
+}
+
+/// Fails unless all threads have ended, also those that the system is still putting away.
+fn assert_no_threads() {
+    for _ in 0..500 {
+        if threads().is_empty() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("left over: {:?}", threads());
+}
+
+/// What an object of a [`Custom`] source is.
+#[derive(Debug, Clone, Copy)]
+enum Behaviour {
+    /// No answer comes, ever.
+    Silent,
+    /// So many samples come, and then nothing more, but not the end.
+    StallsAfter(usize),
+    /// There is always one more sample.
+    Endless,
+}
+
+#[derive(Debug)]
+struct Custom {
+    behaviour: Behaviour,
+    /// How many samples have been handed out.
+    given: Arc<AtomicUsize>,
+}
+
+impl Source for Custom {
+    fn get(&self, _: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        let given = Arc::clone(&self.given);
+        let samples = stream::iter(0..).map(move |i| {
+            given.fetch_add(1, Ordering::SeqCst);
+            let mut bytes = archive(&[Sample::new(format!("{i:06}")).with("cls", i)]);
+            bytes.truncate(bytes.len() - 1024); // without the end marker
+            Ok(Bytes::from(bytes))
+        });
+        let body = match self.behaviour {
+            Behaviour::Silent => return future::pending().boxed(),
+            Behaviour::StallsAfter(count) => {
+                // Holds the counter to the end, as the samples do.
+                let held = Arc::clone(&self.given);
+                let stall = stream::pending().inspect(move |_| drop(Arc::clone(&held)));
+                samples.take(count).chain(stall).boxed()
+            }
+            Behaviour::Endless => samples.boxed(),
+        };
+        future::ready(Ok(GetResponse::new(body))).boxed()
+    }
+}
+
+/// A dataset of two streams of such objects, and how many samples they have handed out.
+fn custom(behaviour: Behaviour) -> (Dataset, Arc<AtomicUsize>) {
+    let given = Arc::new(AtomicUsize::new(0));
+    let source = Custom { behaviour, given: Arc::clone(&given) };
+    let store = Store::builder().with_source("test://", Arc::new(source)).build();
+    let dataset = Dataset::builder("test://a/{0..1}.tar").store(store).topology(Topology::single());
+    (dataset.streams(2).build().unwrap(), given)
+}
+
+/// Drops the batches of a loader at several moments, on both faces.
+fn drop_at_any_point(dataset: &Dataset, batches: &[usize]) {
+    let alive = Arc::new(());
+    let start = || -> Batches<Sample> {
+        let captured = Arc::clone(&alive);
+        let items = Loader::builder(dataset.clone()).shuffle(3).threads(3).map(move |sample| {
+            let _ = &captured;
+            Ok(sample)
+        });
+        items.batch(4).prefetch(2).epoch(0)
+    };
+    let ended = |moment: &str| {
+        assert_eq!(Arc::strong_count(&alive), 1, "{moment}: what the threads held is dropped");
+        assert_no_threads();
+    };
+    drop(start());
+    drop(start().into_stream());
+    ended("never started");
+    for &count in batches {
+        assert_eq!(start().take(count).map(Result::unwrap).count(), count);
+        ended("some batches");
+        let taken = start().into_stream().take(count).map(Result::unwrap).count();
+        assert_eq!(futures::executor::block_on(taken), count);
+        ended("some batches of the stream");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async { assert_eq!(start().into_stream().take(count).count().await, count) });
+        ended("some batches of the stream in tokio");
+    }
+    // A stream that waits for a batch that does not come, or is about to.
+    let mut stream = start().into_stream();
+    let _ = stream.next().now_or_never();
+    thread::sleep(Duration::from_millis(20));
+    drop(stream);
+    ended("while polled");
+}
+
+#[test]
+fn dropping_ends_all_threads() {
+    watched(|| {
+        drop_at_any_point(&dataset(&[30, 2, 0, 40, 25]).streams(5).build().unwrap(), &[0, 1, 2, 10, 25]);
+        drop_at_any_point(&custom(Behaviour::Endless).0, &[0, 1, 7, 50]);
+    });
+}
+
+#[test]
+fn dropping_ends_reads_that_wait_for_ever() {
+    watched(|| {
+        drop_at_any_point(&custom(Behaviour::Silent).0, &[0]);
+        // Of a stream that stalls one sample is held back until its end is seen, and the shuffle and the chunk in hand
+        // hold some.
+        drop_at_any_point(&custom(Behaviour::StallsAfter(3 * CHUNK)).0, &[0, 1, 2]);
+    });
+}
+
+#[test]
+fn a_blocked_consumer_wakes_when_the_batches_end() {
+    watched(|| {
+        let given = dataset(&[40, 40]).streams(2).build().unwrap();
+        let loader = Loader::builder(given).threads(2).batch(9);
+        let reader = thread::spawn(move || loader.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
+        assert_eq!(reader.join().unwrap(), 80);
+        assert_no_threads();
+    });
+}
+
+#[test]
+fn dropping_waits_for_no_more_than_the_calls_under_way() {
+    watched(|| {
+        let (dataset, given) = custom(Behaviour::StallsAfter(2 * CHUNK));
+        let (begun, begins) = mpsc::channel();
+        let gate = Arc::new(RwLock::new(()));
+        let closed = gate.write().unwrap();
+        let passed = Arc::clone(&gate);
+        let items = Loader::builder(dataset).threads(2).map(move |sample| {
+            let _ = begun.send(());
+            drop(passed.read().unwrap());
+            Ok(sample)
+        });
+        let mut stream = items.batch(10 * CHUNK).epoch(0).into_stream();
+        assert!(stream.next().now_or_never().is_none());
+        for _ in 0..2 {
+            begins.recv().unwrap();
+        }
+        let dropping = thread::spawn(move || drop(stream));
+        // The readers have been stopped when nobody but the source and this test has the counter.
+        while Arc::strong_count(&given) > 2 {
+            thread::yield_now();
+        }
+        drop(closed);
+        dropping.join().unwrap();
+        assert_eq!(begins.iter().count(), 0, "samples were mapped for nobody");
+    });
+}
+
+/// Waits until a counter stands still.
+fn settled(counter: &AtomicUsize) -> usize {
+    let mut seen = counter.load(Ordering::SeqCst);
+    loop {
+        thread::sleep(Duration::from_millis(200));
+        match counter.load(Ordering::SeqCst) {
+            now if now == seen => return now,
+            now => seen = now,
+        }
+    }
+}
+
+#[test]
+fn a_consumer_that_rests_stops_the_readers() {
+    const STREAMS: usize = 2;
+    const THREADS: usize = 3;
+    watched(|| {
+        for (shuffle, batch, prefetch) in [(0, 4, 1), (100, 4, 2), (0, 50, 4)] {
+            let (dataset, given) = custom(Behaviour::Endless);
+            let mapped = Arc::new(AtomicUsize::new(0));
+            let counter = Arc::clone(&mapped);
+            let items = Loader::builder(dataset).shuffle(shuffle).threads(THREADS).map(move |sample| {
+                counter.fetch_add(1, Ordering::SeqCst);
+                Ok(sample)
+            });
+            let mut batches = items.batch(batch).prefetch(prefetch).epoch(0);
+            assert_eq!(settled(&given), 0, "nothing is read ahead of the first call");
+            for asked in 1..=3 {
+                batches.next().unwrap().unwrap();
+                // The batches given out, those ahead, and the one in hand.
+                let batched = (asked + prefetch + 1) * batch;
+                // Chunks: the one that is being batched, those ahead, one in the hand of each thread.
+                let in_map = batched + (1 + 2 * THREADS + THREADS) * CHUNK;
+                // Of each stream: the chunk in turn, two ahead, the one in hand; the shuffle buffer; and chunks of
+                // bytes on their way from the source, of one sample each.
+                let in_streams = in_map + STREAMS * (4 * CHUNK + shuffle + 32);
+                let (given, mapped) = (settled(&given), mapped.load(Ordering::SeqCst));
+                assert!((asked * batch..=in_map).contains(&mapped), "{mapped} mapped, at most {in_map}");
+                assert!((mapped..=in_streams).contains(&given), "{given} read, at most {in_streams}");
+            }
+            drop(batches);
+            assert_no_threads();
+        }
+    });
+}
+
+#[test]
+fn epochs_leave_no_threads() {
+    watched(|| {
+        let dataset = dataset(&[10, 10]).streams(2).build().unwrap();
+        let items = Loader::builder(dataset).threads(2);
+        let mut epochs = items.clone().batch(6).epochs(0);
+        assert_eq!(epochs.by_ref().take(30).map(Result::unwrap).count(), 30);
+        drop(epochs);
+        assert_no_threads();
+        let failing = items.map(|_| Err::<(), _>(Error::step("no"))).batch(6);
+        assert!(failing.epoch(0).next().unwrap().is_err());
+        assert_no_threads();
+    });
+}

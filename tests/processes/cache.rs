@@ -1,0 +1,190 @@
+//! Several processes with one cache: one fetches, all read, and some are killed.
+//!
+//! A reader is this program again, with nothing but the ignored test `reader` to run.
+
+use crate::support::child::child;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use shardstream::Result;
+use shardstream::store::{Cache, GetOptions, GetResponse, Source, Store};
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+const URL: &str = "desk://d/0.tar";
+const DIRECTORY: &str = "SHARDSTREAM_TEST_DIRECTORY";
+const RANGE: u64 = 100_000;
+const LENGTH: usize = 950_000;
+
+/// One object for all processes, in a file. Requests are written down in another, and while there is a third, nothing
+/// comes of the object from its middle on.
+#[derive(Debug)]
+struct Desk(PathBuf);
+
+impl Source for Desk {
+    fn get(&self, _: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        let directory = self.0.clone();
+        Box::pin(async move {
+            let range = options.range.unwrap_or(0..u64::MAX);
+            let mut log = OpenOptions::new().create(true).append(true).open(directory.join("log"))?;
+            log.write_all(format!("{range:?}\n").as_bytes())?;
+            let content = Bytes::from(fs::read(directory.join("object"))?);
+            let length = content.len() as u64;
+            let range = range.start.min(length)..range.end.min(length);
+            let (held, end) = (directory.join("held"), range.end);
+            let body = futures::stream::unfold(range.start, move |at| {
+                let (held, content) = (held.clone(), content.clone());
+                async move {
+                    while at < end && at >= LENGTH as u64 / 2 && held.exists() {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                    let next = end.min(at + 10_000);
+                    (at < end).then(|| (Ok(content.slice(at as usize..next as usize)), next))
+                }
+            });
+            let response = GetResponse::new(body.boxed()).with_size(length);
+            Ok(response.with_range(range).with_version("v1"))
+        })
+    }
+}
+
+fn store(directory: &Path) -> (Store, Cache) {
+    let cache = Cache::builder(directory.join("cache")).build().unwrap();
+    let desk = Arc::new(Desk(directory.to_owned()));
+    let store = Store::builder().range_size(RANGE).with_source("desk", desk).cache(cache.clone()).build();
+    (store, cache)
+}
+
+/// One process: it says when it has begun, and checks what it reads.
+#[test]
+#[ignore = "a part of the other tests, which start it"]
+fn reader() {
+    let Ok(directory) = std::env::var(DIRECTORY) else { return };
+    let (store, cache) = store(Path::new(&directory));
+    let mut body = store.open(URL).unwrap();
+    let mut found = body.next().unwrap().unwrap().to_vec();
+    println!("\nbegun");
+    for chunk in body {
+        found.extend_from_slice(&chunk.unwrap());
+    }
+    assert!(found == crate::support::noise(LENGTH));
+    cache.flush();
+    assert_eq!(cache.warning(), None);
+}
+
+/// A process that reads; it does not outlive the test.
+struct Reader(Child, Lines<BufReader<ChildStdout>>);
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Reader {
+    fn start(directory: &Path) -> Self {
+        let mut child =
+            child(module_path!(), "reader").env(DIRECTORY, directory).stdout(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap()).lines();
+        Reader(child, said)
+    }
+
+    fn begun(&mut self) {
+        assert!(self.1.any(|line| line.unwrap() == "begun"), "it has come to its end");
+    }
+
+    fn end(mut self) {
+        self.1.by_ref().for_each(drop);
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("object"), crate::support::noise(LENGTH)).unwrap();
+        fs::write(directory.path().join("held"), "").unwrap();
+        Place(directory)
+    }
+
+    fn start(&self) -> Reader {
+        Reader::start(self.0.path())
+    }
+
+    fn release(&self) {
+        fs::remove_file(self.0.path().join("held")).unwrap();
+    }
+
+    /// How often each range was asked for, but for those that ask for the version alone.
+    fn requests(&self) -> usize {
+        let log = fs::read_to_string(self.0.path().join("log")).unwrap();
+        log.lines().filter(|line| *line != "0..1").count()
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let files = fs::read_dir(self.0.path().join("cache")).unwrap();
+        files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some()).collect()
+    }
+
+    /// All is as if nothing had happened.
+    fn assert_sound(&self) {
+        let files = self.files();
+        assert!(files.len() == 1 && files[0].extension().is_some_and(|kind| kind == "shard"), "{files:?}");
+        let (before, (store, cache)) = (self.requests(), store(self.0.path()));
+        assert!(store.open(URL).unwrap().read_all().unwrap() == crate::support::noise(LENGTH));
+        assert_eq!((self.requests(), cache.warning()), (before, None));
+    }
+}
+
+#[test]
+fn processes_that_read_at_once_fetch_once() {
+    let place = Place::new();
+    let mut readers: Vec<_> = (0..5).map(|_| place.start()).collect();
+    readers.iter_mut().for_each(Reader::begun);
+    place.release();
+    readers.into_iter().for_each(Reader::end);
+    assert_eq!(place.requests(), LENGTH.div_ceil(RANGE as usize));
+    place.assert_sound();
+}
+
+#[test]
+fn a_process_that_is_killed_leaves_nothing_that_is_read() {
+    let place = Place::new();
+    let mut reader = place.start();
+    reader.begun();
+    drop(reader);
+    let left = place.files();
+    assert!(left.len() == 1 && left[0].extension().is_some_and(|kind| kind == "partial"), "{left:?}");
+    place.release();
+    place.start().end();
+    place.assert_sound();
+
+    // Nor does it if nobody wants the object again.
+    let place = Place::new();
+    let mut reader = place.start();
+    reader.begun();
+    drop(reader);
+    store(place.0.path());
+    assert_eq!(place.files(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn another_process_goes_on_for_one_that_is_killed() {
+    let place = Place::new();
+    let mut first = place.start();
+    first.begun();
+    let mut others = [place.start(), place.start(), place.start()];
+    others.iter_mut().for_each(Reader::begun);
+    drop(first);
+    place.release();
+    others.into_iter().for_each(Reader::end);
+    assert!(place.requests() <= 2 * LENGTH.div_ceil(RANGE as usize), "{}", place.requests());
+    place.assert_sound();
+}

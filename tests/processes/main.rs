@@ -1,0 +1,9 @@
+//! Tests of several processes, which are killed or watched.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod cache;
+mod ranks;
+#[cfg(any(feature = "http", feature = "gcs"))]
+mod soak;

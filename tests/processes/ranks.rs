@@ -1,0 +1,285 @@
+//! A job of several processes on one store: some are killed in the middle of an epoch, and others, more or fewer, go on
+//! from the last step that all of them had saved. What was trained on then is what one process alone would have seen.
+//!
+//! A rank is this program again, with nothing but the ignored test `rank` to run.
+
+use crate::support::child::child;
+use crate::support::shards::{key, sorted};
+use serde::{Deserialize, Serialize};
+use shardstream::State;
+use shardstream::loader::Batches;
+use shardstream::prelude::*;
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write, stdin};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+/// Of all numbers of ranks.
+const STREAMS: usize = 12;
+/// So many samples are a step of all ranks together.
+const GLOBAL_BATCH: usize = 24;
+const SAVE_EVERY: u64 = 2;
+const EPOCH: u64 = 3;
+/// The samples of each shard.
+const SIZES: [usize; 30] = [
+    17, 3, 28, 11, 40, 9, 22, 1, 35, 14, 6, 19, 31, 8, 25, 12, 0, 27, 5, 38, 16, 21, 10, 33, 7, 13, 29, 4,
+    18, 24,
+];
+
+/// What a rank is told, beside its number in `RANK` and `WORLD_SIZE`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Orders {
+    shards: PathBuf,
+    /// Where it leaves its states and its log.
+    desk: PathBuf,
+    /// The step that it goes on after, and the state that was saved then.
+    after: u64,
+    state: Option<PathBuf>,
+    /// The last step; without one, the end of the epoch.
+    last: Option<u64>,
+    /// Before this step it waits to be killed.
+    wait_before: Option<u64>,
+}
+
+const ORDERS: &str = "SHARDSTREAM_TEST_ORDERS";
+
+/// What becomes of a sample: which it is, and what was drawn for it.
+fn loader(shards: &Path, topology: Topology) -> Loader<String> {
+    let pattern = format!("{}/{{00..{:02}}}.tar", shards.display(), SIZES.len() - 1);
+    let dataset = Dataset::builder(pattern).streams(STREAMS).shuffle_shards(true).seed(42);
+    let dataset = dataset.topology(topology).build().unwrap();
+    let item = |sample: Sample| {
+        Ok(format!("{}/{}/{}", sample.position().epoch, sample.key(), sample.rng(42).below(1000)))
+    };
+    Loader::builder(dataset).shuffle(10).threads(2).map(item).batch(GLOBAL_BATCH / topology.world_size())
+}
+
+fn begin(loader: &Loader<String>, last: Option<u64>) -> Batches<String> {
+    if last.is_some() { loader.epochs(EPOCH) } else { loader.epoch(EPOCH) }
+}
+
+/// One process of the job.
+#[test]
+#[ignore = "a part of the other tests, which start it"]
+fn rank() {
+    let Ok(orders) = std::env::var(ORDERS) else { return };
+    let orders: Orders = serde_json::from_str(&orders).unwrap();
+    let topology = Topology::detect().unwrap();
+    let loader = loader(&orders.shards, topology);
+    let mut batches = match &orders.state {
+        None => begin(&loader, orders.last),
+        Some(path) => loader.restore(&read_state(path)).unwrap(),
+    };
+    let rank = topology.rank();
+    let log = OpenOptions::new().create(true).append(true).open(orders.desk.join(format!("log-{rank}")));
+    let mut log = log.unwrap();
+    for step in orders.after + 1.. {
+        if orders.wait_before == Some(step) {
+            // It is killed while it saves something.
+            File::create(orders.desk.join(format!("half-{rank}"))).unwrap().write_all(b"{\"shard").unwrap();
+            println!("\nwaiting");
+            let _ = stdin().read(&mut [0]);
+            panic!("nobody killed this rank");
+        }
+        let batch = if orders.last == Some(step - 1) { None } else { batches.next() };
+        let Some(batch) = batch else { break };
+        let batch = batch.unwrap();
+        if step % SAVE_EVERY == 0 {
+            save(&orders.desk, &format!("state-{step}-{rank}.json"), batch.state().unwrap());
+        }
+        log.write_all(format!("{step} {}\n", batch.into_items().join(" ")).as_bytes()).unwrap();
+    }
+    save(&orders.desk, &format!("end-{rank}.json"), &batches.state());
+}
+
+/// A state is there whole or not at all.
+fn save(desk: &Path, name: &str, state: &State) {
+    let half = desk.join(format!("half-{name}"));
+    fs::write(&half, state.to_string()).unwrap();
+    fs::rename(half, desk.join(name)).unwrap();
+}
+
+fn read_state(path: &Path) -> State {
+    fs::read_to_string(path).unwrap().parse().unwrap()
+}
+
+/// A rank that runs; it does not outlive the test.
+struct Rank(Child);
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Rank {
+    fn start(rank: usize, world_size: usize, orders: &Orders) -> Self {
+        let child = child(module_path!(), "rank")
+            // The launcher of the tests, if there is one, launches no ranks of this job.
+            .env_clear()
+            .env("RANK", rank.to_string())
+            .env("WORLD_SIZE", world_size.to_string())
+            .env(ORDERS, serde_json::to_string(orders).unwrap())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        Rank(child.unwrap())
+    }
+
+    /// Kills it as soon as it waits for that, or lets it come to its end.
+    fn end(mut self, killed: bool) {
+        let mut said = BufReader::new(self.0.stdout.take().unwrap()).lines();
+        if killed {
+            assert!(said.any(|line| line.unwrap() == "waiting"), "it has come to its end");
+            self.0.kill().unwrap();
+        } else {
+            said.for_each(drop);
+        }
+        assert_ne!(self.0.wait().unwrap().success(), killed);
+    }
+}
+
+/// A job over the time of several launches.
+struct Job {
+    dir: tempfile::TempDir,
+    last: Option<u64>,
+    launches: usize,
+    /// The last step that counts, and the states of all ranks after it.
+    after: u64,
+    states: Vec<PathBuf>,
+    /// What each rank took in each step that counts.
+    taken: BTreeMap<u64, Vec<Vec<String>>>,
+}
+
+impl Job {
+    fn new(last: Option<u64>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for (shard, size) in SIZES.into_iter().enumerate() {
+            let samples: Vec<Sample> =
+                (0..size).map(|n| Sample::new(key(shard, n)).with("cls", n as i64)).collect();
+            fs::write(dir.path().join(format!("{shard:02}.tar")), crate::support::archive(&samples)).unwrap();
+        }
+        Job { dir, last, launches: 0, after: 0, states: Vec::new(), taken: BTreeMap::new() }
+    }
+
+    /// All ranks go on from one state, that of all ranks before.
+    fn merged(&mut self) -> &mut Self {
+        if !self.states.is_empty() {
+            let whole = State::merge(self.states.iter().map(|path| read_state(path))).unwrap();
+            save(self.dir.path(), "whole.json", &whole);
+            self.states = vec![self.dir.path().join("whole.json")];
+        }
+        self
+    }
+
+    /// Launches a rank for each of `kills`, which says before which step it is killed. Returns the last step that counts.
+    fn launch(&mut self, kills: &[Option<u64>]) -> u64 {
+        let desk = self.dir.path().join(format!("launch-{}", self.launches));
+        fs::create_dir(&desk).unwrap();
+        self.launches += 1;
+        let start = |(rank, wait_before): (usize, &Option<u64>)| {
+            let state = self.states.get(rank).or(self.states.first()).cloned();
+            let (shards, desk) = (self.dir.path().into(), desk.clone());
+            let orders =
+                Orders { shards, desk, after: self.after, state, last: self.last, wait_before: *wait_before };
+            Rank::start(rank, kills.len(), &orders)
+        };
+        let ranks: Vec<Rank> = kills.iter().enumerate().map(start).collect();
+        ranks.into_iter().zip(kills).for_each(|(rank, kill)| rank.end(kill.is_some()));
+
+        let logs: Vec<_> = (0..kills.len()).map(|rank| log(&desk.join(format!("log-{rank}")))).collect();
+        // One that has come to its end has no more to say at any later step.
+        let at = |step: u64, rank: usize| {
+            let end = desk.join(format!("end-{rank}.json"));
+            let ended = end.exists() && logs[rank].keys().all(|took| *took <= step);
+            let saved = desk.join(format!("state-{step}-{rank}.json"));
+            if ended { Some(end) } else { Some(saved).filter(|saved| saved.exists()) }
+        };
+        let all = |step: u64| (0..kills.len()).map(|rank| at(step, rank)).collect::<Option<Vec<_>>>();
+        let longest = logs.iter().flat_map(BTreeMap::keys).max().copied().unwrap_or_default();
+        let (step, states) = (0..=longest).rev().find_map(|step| Some((step, all(step)?))).unwrap();
+        for (rank, log) in logs.into_iter().enumerate() {
+            for (took, items) in log.into_iter().filter(|(took, _)| *took <= step) {
+                self.taken.entry(took).or_insert_with(|| vec![Vec::new(); kills.len()])[rank] = items;
+            }
+        }
+        (self.after, self.states) = (step, states);
+        step
+    }
+}
+
+fn log(path: &Path) -> BTreeMap<u64, Vec<String>> {
+    let line = |line: &str| {
+        let (step, items) = line.split_once(' ').unwrap();
+        (step.parse().unwrap(), items.split(' ').map(String::from).collect())
+    };
+    fs::read_to_string(path).unwrap_or_default().lines().map(line).collect()
+}
+
+impl Job {
+    /// Fails unless the job took what one process alone takes.
+    fn assert_undisturbed(&self) {
+        let mut batches = begin(&loader(self.dir.path(), Topology::single()), self.last);
+        let steps = self.last.map_or(usize::MAX, |last| last as usize);
+        let alone: Vec<Vec<String>> =
+            batches.by_ref().take(steps).map(|batch| batch.unwrap().into_items()).collect();
+        assert_eq!(self.taken.len(), alone.len());
+        for ((step, ranks), alone) in self.taken.iter().zip(&alone) {
+            let mut items = ranks.concat();
+            if items.len() == GLOBAL_BATCH {
+                items =
+                    (0..GLOBAL_BATCH).map(|at| ranks[at % ranks.len()][at / ranks.len()].clone()).collect();
+                assert_eq!(&items, alone, "step {step}");
+            } else {
+                assert_eq!(sorted(items), sorted(alone.clone()), "step {step}");
+            }
+        }
+        let whole = State::merge(self.states.iter().map(|path| read_state(path))).unwrap();
+        assert_eq!(whole.digest(), batches.state().digest());
+        assert_eq!(whole.samples(), alone.concat().len() as u64);
+        if self.last.is_none() {
+            let key = |item: &String| item.split('/').nth(1).unwrap().to_owned();
+            let keys: Vec<String> = self.taken.values().flatten().flatten().map(key).collect();
+            assert_eq!(sorted(keys), crate::support::shards::all_keys(&SIZES));
+        }
+    }
+}
+
+#[test]
+fn an_epoch_goes_on_with_other_numbers_of_ranks() {
+    let mut job = Job::new(None);
+    assert_eq!(job.launch(&[None, None, Some(4), None]), 2, "the others came to their ends");
+    assert_eq!(job.merged().launch(&[Some(8), Some(7)]), 6);
+    assert_eq!(job.merged().launch(&[Some(11), None, Some(15)]), 10);
+    assert_eq!(job.merged().launch(&[Some(13)]), 12);
+    assert_eq!(job.merged().launch(&[None, Some(28), None, None]), 26);
+    assert!(
+        job.states.iter().any(|path| path.ends_with("end-2.json")),
+        "a rank that has come to its end has a say"
+    );
+    job.merged().launch(&[None; 3]);
+    job.assert_undisturbed();
+}
+
+#[test]
+fn epochs_without_an_end_go_on_with_other_numbers_of_ranks() {
+    let mut job = Job::new(Some(60));
+    assert_eq!(job.launch(&[Some(4), None, None, Some(9)]), 2);
+    assert_eq!(job.merged().launch(&[None, Some(32)]), 30, "in the next epoch");
+    assert_eq!(job.merged().launch(&[Some(45), Some(44), Some(43)]), 42);
+    assert_eq!(job.merged().launch(&[None]), 60);
+    job.assert_undisturbed();
+}
+
+#[test]
+fn the_same_number_of_ranks_needs_no_merging() {
+    for last in [None, Some(30)] {
+        let mut job = Job::new(last);
+        assert_eq!(job.launch(&[None, Some(6), None]), 4);
+        assert_eq!(job.launch(&[Some(19), Some(18), Some(17)]), 16);
+        job.launch(&[None; 3]);
+        job.assert_undisturbed();
+    }
+}

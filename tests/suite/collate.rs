@@ -1,0 +1,283 @@
+//! What batches of tensors promise: the same bytes whatever the threads, ranks and stops, in memory that is used again.
+
+use crate::support::shards::{dataset, memory, write};
+use shardstream::codec::DType;
+use shardstream::collate::{Cell, Column, Columns, Output, Row, Scalar, TensorBatch};
+use shardstream::loader::Batches;
+use shardstream::prelude::*;
+use shardstream::{Error, ErrorKind, Result, Topology};
+use std::collections::HashSet;
+
+const SIZES: [usize; 8] = [7, 20, 3, 33, 16, 1, 40, 5];
+const SAMPLES: usize = 125;
+
+/// The number of the sample in all of its row of 300 bytes, and numbers drawn for it; some samples fail.
+struct Numbers {
+    fails: bool,
+}
+
+impl Column for Numbers {
+    fn outputs(&self) -> Vec<Output> {
+        vec![
+            Output::fixed(DType::U8, [100, 3]),
+            Output::fixed(DType::U64, [2]).named(".drawn"),
+            Output::ragged(DType::U8).named(".key"),
+        ]
+    }
+
+    fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
+        let [row, drawn, key] = cells else { panic!("three were asked for") };
+        let number = sample.position().sample;
+        row.bytes().fill(number as u8);
+        let mut rng = sample.rng(seed);
+        drawn.numbers::<u64>()?.fill_with(|| rng.below(u64::MAX));
+        key.put(sample.key().as_bytes().to_vec())?;
+        if self.fails && number % 5 == 3 {
+            return Err(Error::step("on purpose"));
+        }
+        if self.fails && number % 11 == 7 {
+            panic!("on purpose");
+        }
+        Ok(())
+    }
+}
+
+fn columns(fails: bool) -> Columns {
+    Columns::new().with("n", Numbers { fails }).with("label", Scalar::<i32>::new("cls"))
+}
+
+/// What a batch holds, whatever the memory.
+fn content(batch: &TensorBatch) -> Vec<(String, String, Vec<u8>)> {
+    let of = |(name, tensor): (&str, &shardstream::tensor::Tensor)| {
+        (name.to_owned(), tensor.to_string(), tensor.as_bytes().to_vec())
+    };
+    batch.iter().map(of).collect()
+}
+
+/// The keys of the rows.
+fn keys(batch: &TensorBatch) -> Vec<String> {
+    let (keys, offsets) = (batch["n.key"].as_bytes(), batch["n.key.offsets"].as_slice::<i64>().unwrap());
+    let key = |at: &[i64]| String::from_utf8(keys[at[0] as usize..at[1] as usize].to_vec()).unwrap();
+    offsets.windows(2).map(key).collect()
+}
+
+type Found = Vec<Result<Vec<(String, String, Vec<u8>)>, String>>;
+
+fn all(batches: Batches<Row, TensorBatch>) -> Found {
+    let checked = |batch: TensorBatch| {
+        assert!(batch.iter().all(|(_, tensor)| tensor.as_bytes().as_ptr().addr() % 256 == 0));
+        let (numbers, keys) = (batch["n"].as_bytes(), keys(&batch));
+        for (row, key) in numbers.chunks(300).zip(&keys) {
+            let number: u8 = key.split('-').nth(1).unwrap().parse().unwrap();
+            assert!(row.iter().all(|byte| *byte == number), "{key}");
+        }
+        content(&batch)
+    };
+    batches.map(|batch| batch.map(checked).map_err(|error| format!("{error:#}"))).collect()
+}
+
+fn loader(threads: usize, columns: Columns) -> Loader<Row, TensorBatch> {
+    let dataset = dataset(&SIZES).streams(4).shuffle_shards(true).seed(42).build().unwrap();
+    Loader::builder(dataset).shuffle(10).threads(threads).batch(8).collate(columns)
+}
+
+#[test]
+fn threads_and_faces_change_nothing() {
+    for fails in [false, true] {
+        let expected = all(loader(0, columns(fails)).epoch(1));
+        let rows: usize = expected.iter().flatten().map(|batch| batch[0].2.len() / 300).sum();
+        let errors = expected.iter().filter(|batch| batch.is_err()).count();
+        assert_eq!(rows + errors, SAMPLES);
+        assert_eq!(errors > 20, fails);
+        for threads in [1, 2, 5] {
+            assert_eq!(all(loader(threads, columns(fails)).epoch(1)), expected, "{threads} threads");
+        }
+        let stream = futures::executor::block_on_stream(loader(2, columns(fails)).epoch(1).into_stream());
+        let streamed: Found =
+            stream.map(|b| b.map(|b| content(&b)).map_err(|error| format!("{error:#}"))).collect();
+        assert_eq!(streamed, expected);
+    }
+}
+
+#[test]
+fn errors_say_which_sample_and_shard() {
+    let error = loader(2, columns(true)).epoch(0).find_map(Result::err).unwrap();
+    let text = format!("{error:#}");
+    assert!(text.contains("on purpose") && text.contains("sample 0") && text.contains("mem://"), "{text}");
+}
+
+#[test]
+fn a_padded_batch_has_copies_of_the_last_row() {
+    let padded = loader(2, columns(true)).pad();
+    let mut short = 0;
+    for batch in padded.epoch(0).filter_map(Result::ok) {
+        assert_eq!((batch.len(), batch["n"].shape()), (8, &[8, 100, 3][..]));
+        assert_eq!(batch.mask().filter(|real| *real).count(), batch.valid());
+        short += usize::from(batch.valid() < 8);
+        let keys = keys(&batch);
+        let last = batch.valid().max(1) - 1;
+        let rows: Vec<&[u8]> = batch["n.drawn"].as_bytes().chunks(16).collect();
+        for at in batch.valid()..8 {
+            if batch.valid() > 0 {
+                assert_eq!((&keys[at], rows[at]), (&keys[last], rows[last]));
+            }
+        }
+    }
+    assert!(short > 3);
+}
+
+#[test]
+fn the_rest_after_any_batch_is_the_same() {
+    let loader = loader(2, columns(true)).pad();
+    let mut batches = loader.epochs(0);
+    for _ in 0..12 {
+        batches.next().unwrap().ok();
+    }
+    let state = batches.state();
+    let rest: Vec<_> = batches.filter_map(Result::ok).take(20).map(|batch| content(&batch)).collect();
+    let restored = loader.restore(&state.to_string().parse().unwrap()).unwrap();
+    let again: Vec<_> = restored.filter_map(Result::ok).take(20).map(|batch| content(&batch)).collect();
+    assert_eq!(again, rest);
+}
+
+#[test]
+fn ranks_together_have_the_rows_of_one() {
+    let store = memory();
+    let shards = write(&store, &[16; 8]);
+    let rows = |rank, ranks, batch| {
+        let topology = Topology::new(rank, ranks).unwrap();
+        let dataset =
+            Dataset::builder(shards.clone()).store(store.clone()).topology(topology).streams(4).seed(1);
+        let loader = Loader::builder(dataset.build().unwrap()).batch(batch).collate(columns(false));
+        let batches: Vec<_> = loader.epoch(0).map(|batch| content(&batch.unwrap())).collect();
+        batches
+    };
+    let one = rows(0, 1, 16);
+    let two = [rows(0, 2, 8), rows(1, 2, 8)];
+    for (step, batch) in one.iter().enumerate() {
+        let drawn = |batch: &[(String, String, Vec<u8>)]| -> HashSet<Vec<u8>> {
+            batch[1].2.chunks(16).map(<[u8]>::to_vec).collect()
+        };
+        let together: HashSet<_> = two.iter().flat_map(|rank| drawn(&rank[step])).collect();
+        assert_eq!(together, drawn(batch), "step {step}");
+    }
+}
+
+#[test]
+fn memory_is_used_again() {
+    let mut addresses = HashSet::new();
+    let mut batches = 0;
+    for batch in loader(2, columns(false)).epochs(0).take(2000) {
+        batches += 1;
+        addresses.insert(batch.unwrap()["n"].as_bytes().as_ptr().addr());
+    }
+    assert_eq!(batches, 2000);
+    assert!(addresses.len() < 200, "{} buffers for {batches} batches", addresses.len());
+}
+
+#[test]
+fn a_map_that_makes_samples_anew_keeps_their_random_numbers() {
+    let plain: Vec<_> = all(loader(2, columns(false)).epoch(0));
+    let dataset = dataset(&SIZES).streams(4).shuffle_shards(true).seed(42).build().unwrap();
+    let anew = Loader::builder(dataset).shuffle(10).threads(2).map(|mut sample| {
+        let new = Sample::new(sample.key().to_owned());
+        Ok(new.with("cls", sample.take::<Value>("cls")?))
+    });
+    let anew = all(anew.batch(8).collate(columns(false)).epoch(0));
+    assert_eq!(anew, plain);
+}
+
+#[test]
+fn options_that_make_no_sense() {
+    let error = |columns: Columns| loader(1, columns).epoch(0).next().unwrap().unwrap_err();
+    let label = || Scalar::<i32>::new("cls");
+    for columns in [
+        Columns::new(),
+        Columns::new().with("a", label()).with("a", label()),
+        Columns::new().with("n", Numbers { fails: false }).with("n.key.offsets", label()),
+    ] {
+        assert!(matches!(error(columns).kind(), ErrorKind::Config(_)));
+    }
+    let none = Columns::new().collate([]).unwrap_err();
+    assert!(none.to_string().contains("Columns::with"), "{none}");
+    let missing = loader(1, columns(false)).epoch(0).next().unwrap().unwrap().take("image").unwrap_err();
+    assert!(missing.to_string().contains("n.drawn"), "{missing}");
+}
+
+#[test]
+fn samples_without_a_loader() {
+    let samples: Vec<Sample> = (0..3).map(|n| Sample::new(format!("a-{n}")).with("cls", n)).collect();
+    let batch = columns(false).collate(samples).unwrap();
+    assert_eq!((batch.len(), batch.valid()), (3, 3));
+    assert_eq!(keys(&batch), ["a-0", "a-1", "a-2"]);
+    assert_eq!(batch["label"].as_slice::<i32>().unwrap(), [0, 1, 2]);
+    assert!(columns(false).collate([]).unwrap().is_empty());
+}
+
+#[test]
+fn a_batch_without_rows_has_tensors_too() {
+    let failing =
+        Columns::new().with_fn("x", [2], |_: &Sample, _: &mut [f32]| Err(Error::step("on purpose")));
+    let dataset = dataset(&[2]).build().unwrap();
+    let loader = Loader::builder(dataset).threads(1).batch(1).collate(failing);
+    let batches: Vec<_> = loader.epoch(0).filter_map(Result::ok).collect();
+    assert_eq!(batches.len(), 2);
+    for batch in batches.into_iter().chain([columns(false).collate([]).unwrap()]) {
+        assert!(batch.is_empty());
+        for (_, tensor) in batch.iter().filter(|(_, tensor)| tensor.dtype() == DType::F32) {
+            assert!(tensor.as_slice::<f32>().unwrap().is_empty());
+        }
+        assert!(batch.iter().all(|(_, tensor)| tensor.as_bytes().as_ptr().addr() % 256 == 0));
+    }
+}
+
+#[test]
+fn a_column_that_panics_when_the_batch_is_made_costs_the_batch() {
+    struct Panics;
+    impl Column for Panics {
+        fn outputs(&self) -> Vec<Output> {
+            vec![Output::fixed(DType::U8, [])]
+        }
+
+        fn write(&self, _: &Sample, _: u64, _: &mut [Cell]) -> Result<()> {
+            Ok(())
+        }
+
+        fn finished(&self) -> Option<Vec<&'static str>> {
+            Some(vec![""])
+        }
+
+        fn finish(
+            &self,
+            _: Vec<shardstream::tensor::Tensor>,
+            _: usize,
+        ) -> Result<Vec<shardstream::tensor::Tensor>> {
+            panic!("on purpose")
+        }
+    }
+    for threads in [0, 2] {
+        let dataset = dataset(&[6]).build().unwrap();
+        let loader = Loader::builder(dataset).threads(threads).batch(2);
+        let batches: Vec<_> = loader.collate(Columns::new().with("x", Panics)).epoch(0).collect();
+        assert_eq!(batches.len(), 3, "{threads} threads");
+        assert!(batches.iter().all(|batch| batch.as_ref().unwrap_err().to_string().contains("on purpose")));
+    }
+}
+
+#[test]
+fn what_a_column_puts_must_be_whole_and_in_its_place() {
+    struct Puts(Output);
+    impl Column for Puts {
+        fn outputs(&self) -> Vec<Output> {
+            vec![self.0.clone()]
+        }
+
+        fn write(&self, _: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
+            cells[0].put(vec![0; 6])
+        }
+    }
+    for output in [Output::ragged(DType::F32), Output::fixed(DType::U8, [6])] {
+        let error = Columns::new().with("x", Puts(output)).collate([Sample::new("this one")]).unwrap_err();
+        assert_eq!(error.location().key(), Some("this one"));
+    }
+}

@@ -1,0 +1,200 @@
+//! Indexes that are built from headers.
+
+use super::*;
+use crate::support::{archive, files, member};
+use shardstream::store::object_store::memory::InMemory;
+use tar::EntryType;
+
+fn large(count: usize, size: usize) -> Vec<u8> {
+    let sample = |i: usize| Sample::new(format!("{i:04}")).with("cls", 1).with("npy", noise(size));
+    archive(&(0..count).map(sample).collect::<Vec<_>>())
+}
+
+#[test]
+fn large_bodies_are_not_fetched() {
+    let noted = Arc::new(Noted::default());
+    let bytes = large(6, 10 << 20);
+    noted.put("noted://s.tar", bytes.clone());
+    let index = build(&noted.store(), "noted://s.tar").unwrap();
+    check(&bytes, &index);
+    // One small window before each body, and one at the end.
+    let (requests, taken) = noted.noted();
+    assert_eq!(requests, 7);
+    assert!(taken <= 7 * (64 << 10), "{taken}");
+}
+
+#[test]
+fn small_samples_are_read_in_few_requests() {
+    let noted = Arc::new(Noted::default());
+    let bytes = large(10_000, 3000);
+    noted.put("noted://s.tar", bytes.clone());
+    let index = build(&noted.store(), "noted://s.tar").unwrap();
+    assert_eq!(index.samples(), 10_000);
+    let (requests, taken) = noted.noted();
+    // 64 KiB, doubled up to 8 MiB, and then so on.
+    assert!(requests <= 8 + bytes.len() / (8 << 20) + 1, "{requests} requests for {} bytes", bytes.len());
+    assert!(taken <= bytes.len());
+}
+
+/// What comes in windows of all sizes is what is there.
+#[test]
+fn small_and_large_bodies_in_turn() {
+    let sizes = [0, 1, 500, 70_000, 3 << 20, 10, 1 << 20, 100_000, 2 << 20, 9 << 20, 65_024, 64_512, 0, 5];
+    let sample = |(i, size): (usize, &usize)| Sample::new(format!("{i:04}")).with("npy", noise(*size));
+    let bytes = archive(&sizes.iter().enumerate().map(sample).collect::<Vec<_>>());
+    check(&bytes, &of_bytes(bytes.clone()).unwrap());
+}
+
+#[test]
+fn damage_is_refused() {
+    let sound = large(3, 2 << 20);
+    let kind = |bytes: Vec<u8>| {
+        let error = of_bytes(bytes).unwrap_err();
+        assert_eq!(error.location().shard(), Some("noted://s.tar"), "{error}");
+        assert!(error.location().offset().is_some(), "{error}");
+        error
+    };
+    for cut in [0, 1, 512, 1024, 100_000, 3 << 20, sound.len() / 2, sound.len() - (20 << 10)] {
+        let error = kind(sound[..cut].to_vec());
+        assert!(matches!(error.kind(), ErrorKind::Truncated { .. }), "{cut}: {error}");
+        let read: Vec<_> =
+            read([Ok(Bytes::copy_from_slice(&sound[..cut]))].into_iter(), SampleParser::new("noted://s.tar"))
+                .collect();
+        let expected = read.into_iter().find_map(Result::err).unwrap();
+        assert_eq!(format!("{error:?}"), format!("{expected:?}"), "cut at {cut}");
+    }
+    let error = kind(files(&["a.txt", "b.txt", "b.TXT", "c.txt"]));
+    assert!(matches!(error.kind(), ErrorKind::DuplicateMember { .. }), "{error}");
+    let error = kind(files(&["a.txt", "b.txt", "a.cls"]));
+    assert!(matches!(error.kind(), ErrorKind::ScatteredSample), "{error}");
+    assert_eq!(error.location().key(), Some("a"));
+}
+
+/// The first one in the list, whatever the threads do.
+#[test]
+fn the_first_damaged_shard_is_named() {
+    let noted = Arc::new(Noted::default());
+    let urls: Vec<String> = (0..20).map(|i| format!("noted://{i:02}.tar")).collect();
+    for (number, url) in urls.iter().enumerate() {
+        noted.put(url, if [7, 8, 15].contains(&number) { files(&["a.b", "a.B"]) } else { large(2, 100) });
+    }
+    for threads in [1, 3, 16] {
+        let built =
+            Index::builder().store(noted.store()).threads(threads).build(&ShardList::from_urls(urls.clone()));
+        assert_eq!(built.unwrap_err().location().shard(), Some("noted://07.tar"));
+    }
+}
+
+#[test]
+fn a_shard_that_changes_meanwhile_is_an_error() {
+    #[derive(Debug)]
+    struct Changing(Noted);
+    impl Source for Changing {
+        fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+            if self.0.requests.load(Ordering::SeqCst) > 2 {
+                self.0.put(url, large(3, 2 << 20));
+            }
+            self.0.get(url, options)
+        }
+    }
+    let source = Changing(Noted::default());
+    source.0.put("noted://s.tar", large(4, 2 << 20));
+    let store = Store::builder().with_source("noted", Arc::new(source)).build();
+    let error = build(&store, "noted://s.tar").unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error}");
+    assert_eq!(error.location().shard(), Some("noted://s.tar"));
+}
+
+#[test]
+fn global_names_and_sizes_leave_counts_only() {
+    let sound = files(&["b.txt", "c.txt"]);
+    let record = |text: &str| member("global", EntryType::XGlobalHeader, text.as_bytes());
+    let index = of_bytes([record("10 size=1\n"), sound.clone()].concat()).unwrap();
+    assert_eq!((index.samples(), index.size_of(1)), (2, Some(1)));
+    assert!(index.range(0..1).is_none() && index.members(0).is_none());
+    let bytes = [record("13 comment=x\n"), sound].concat();
+    check(&bytes, &of_bytes(bytes.clone()).unwrap());
+}
+
+/// What the writer knows is what is found by reading.
+#[test]
+fn the_writers_index_is_that_of_the_headers() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build();
+    for suffix in [".tar", ".tar.gz"] {
+        if suffix == ".tar.gz" && !cfg!(feature = "gzip") {
+            continue;
+        }
+        for (store, place) in
+            [(&Store::default(), pattern(dir.path(), suffix)), (&memory, format!("mem://b/%d{suffix}"))]
+        {
+            let infos = write(ShardWriter::builder(place).store(store.clone()), &motley());
+            let written: Index = infos.iter().collect();
+            let index = built(store, &infos);
+            assert_eq!(index, written);
+            for (mine, theirs) in index.iter().zip(&written) {
+                assert_eq!(mine, theirs);
+            }
+            assert_eq!((index.len(), index.samples()), (6, 40));
+            let shard = index.get(&infos[2].url).unwrap();
+            assert_eq!((shard.samples(), shard.bytes()), (infos[2].samples, Some(infos[2].bytes)));
+            assert_eq!(shard.size_of(1), Some(motley()[15].clone().size_written()));
+            assert_eq!(shard.range(0..1).is_some(), suffix == ".tar");
+            if suffix == ".tar" {
+                check(&store.open(&infos[2].url).unwrap().read_all().unwrap(), shard);
+            }
+        }
+    }
+}
+
+trait SizeWritten {
+    fn size_written(self) -> u64;
+}
+
+impl SizeWritten for Sample {
+    /// A class is written as its digits.
+    fn size_written(self) -> u64 {
+        let size = |(name, value): (&str, &shardstream::Value)| match name {
+            "cls" => 2,
+            _ => value.size() as u64,
+        };
+        self.fields().map(size).sum()
+    }
+}
+
+/// A web server of the plainest kind: no ranges, and perhaps no version and no length.
+#[derive(Debug)]
+struct Plain {
+    objects: Noted,
+    sized: bool,
+    versioned: bool,
+}
+
+impl Source for Plain {
+    fn get(&self, url: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        let whole = self.objects.get(url, GetOptions::default());
+        let (sized, versioned) = (self.sized, self.versioned);
+        Box::pin(async move {
+            let GetResponse { size, version, body, .. } = whole.await?;
+            let plain =
+                size.filter(|_| sized).into_iter().fold(GetResponse::new(body), GetResponse::with_size);
+            Ok(version.filter(|_| versioned).into_iter().fold(plain, GetResponse::with_version))
+        })
+    }
+}
+
+#[test]
+fn what_has_no_version_or_ranges_is_read_in_one_go() {
+    let bytes = large(3, 3 << 20);
+    for (sized, versioned) in [(false, false), (true, false), (false, true), (true, true)] {
+        let source = Arc::new(Plain { objects: Noted::default(), sized, versioned });
+        let store = Store::builder().with_source("noted", Arc::clone(&source) as Arc<dyn Source>).build();
+        source.objects.put("noted://s.tar", bytes.clone());
+        check(&bytes, &build(&store, "noted://s.tar").unwrap());
+        // To see what it is, and to read it.
+        assert_eq!(source.objects.noted().0, 2);
+        source.objects.put("noted://s.tar", bytes[..bytes.len() - (20 << 10)].to_vec());
+        let error = build(&store, "noted://s.tar").unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Truncated { .. }), "{error}");
+    }
+}

@@ -1,0 +1,22 @@
+//! The tests of the public API: all that need nothing of their process for themselves.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod codec;
+mod collate;
+mod columns;
+mod dataset;
+mod differential;
+mod format;
+mod golden;
+#[cfg(feature = "image")]
+mod images;
+mod index;
+mod loader;
+mod restore;
+mod sequence;
+mod store;
+mod tolerated;
+#[cfg(feature = "image")]
+mod transforms;

@@ -1,0 +1,321 @@
+//! States that a loader refuses to go on from, and what it says then; and that no document whatsoever makes it panic or
+//! run for ever.
+
+use crate::support::shelf::{Shelf, counts, shard, url};
+use futures::StreamExt;
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
+use shardstream::dataset::DatasetBuilder;
+use shardstream::loader::{Batches, LoaderBuilder};
+use shardstream::prelude::*;
+use shardstream::{ErrorKind, Result, State};
+use std::sync::Arc;
+
+const SIZES: [usize; 8] = [7, 12, 3, 9, 6, 1, 14, 5];
+
+fn dataset(shelf: &Arc<Shelf>) -> DatasetBuilder {
+    shelf.dataset(SIZES.len()).streams(4).shuffle_shards(true).seed(42)
+}
+
+fn items(dataset: DatasetBuilder) -> LoaderBuilder<String> {
+    Loader::builder(dataset.build().unwrap()).shuffle(6).threads(0).map(|sample| Ok(sample.key().to_owned()))
+}
+
+/// The state after a few batches.
+fn taken(mut batches: Batches<String>, count: usize) -> State {
+    assert_eq!(batches.by_ref().map(Result::unwrap).take(count).count(), count);
+    batches.state()
+}
+
+fn refused<T>(found: Result<T>, whys: &[&str]) {
+    let error = found.err().expect("it is refused");
+    assert!(matches!(error.kind(), ErrorKind::State(_)), "{error:?}");
+    whys.iter().for_each(|why| assert!(error.to_string().contains(why), "{why:?} in {error}"));
+}
+
+#[test]
+fn another_job_is_refused_and_the_difference_named() {
+    let shelf = Shelf::of(&SIZES);
+    let state = taken(items(dataset(&shelf)).batch(4).epoch(0), 3);
+    let here = |dataset: DatasetBuilder| items(dataset);
+    let list = |numbers: [usize; 8]| dataset(&shelf).only(numbers);
+    let cases = [
+        (here(dataset(&shelf).seed(43)), "the seed is 42 in the state, and 43 here"),
+        (here(dataset(&shelf).streams(2)), "the number of streams is 4 in the state, and 2 here"),
+        (here(list([1, 0, 2, 3, 4, 5, 6, 7])), "names or their order differ"),
+        (here(shelf.dataset(7).streams(4).seed(42)), "the number of shards is 8 in the state, and 7 here"),
+        (here(dataset(&shelf).shuffle_shards(false)), "shuffled in the state, and listed here"),
+        (here(dataset(&shelf).resample_shards(true)), "shuffled in the state, and resampled here"),
+        (here(dataset(&shelf).index(counts(&SIZES))), "without an index, and here is one"),
+        (items(dataset(&shelf)).shuffle(7), "the shuffle buffer is 6 in the state, and 7 here"),
+        (items(dataset(&shelf)).shuffle_bytes(99), "unbounded in the state, and 99 here"),
+        (items(dataset(&shelf)).weight(2), "the weight is 1 in the state, and 2 here"),
+        (items(dataset(&shelf)).repeats(2), "the repeats are 1 in the state, and 2 here"),
+        (
+            Loader::mix([items(dataset(&shelf)), items(dataset(&shelf))]),
+            "the number of datasets is 1 in the state, and 2 here",
+        ),
+    ];
+    for (other, why) in cases {
+        refused(
+            other.batch(4).restore(&state),
+            &[why, "go on with what it was taken with, or begin an epoch anew"],
+        );
+    }
+    let mixed =
+        |weight| Loader::mix([items(dataset(&shelf)), items(dataset(&shelf)).weight(weight)]).batch(4);
+    refused(
+        mixed(2).restore(&taken(mixed(3).epoch(0), 2)),
+        &["dataset 1: the weight is 3 in the state, and 2 here"],
+    );
+
+    let counted = |sizes: &[usize]| items(dataset(&shelf).index(counts(sizes))).batch(4);
+    let indexed = taken(counted(&SIZES).epoch(0), 3);
+    refused(items(dataset(&shelf)).batch(4).restore(&indexed), &["with an index, and here is none"]);
+    refused(
+        counted(&[7, 12, 3, 9, 6, 1, 14, 6]).restore(&indexed),
+        &["sizes, counts or versions of shards have changed"],
+    );
+    // An epoch that is repeated to fill the last step up is another sequence than one that is not.
+    let repeated = taken(counted(&SIZES).repeat().epoch(0), 3);
+    let what = "repeated to fill the last step";
+    refused(counted(&SIZES).repeat().restore(&indexed), &["what is read is epoch 0 in the state", what]);
+    refused(counted(&SIZES).restore(&repeated), &[what, "in the state, and epoch 0 here"]);
+}
+
+#[test]
+fn the_number_of_threads_and_the_size_of_batches_are_free() {
+    let shelf = Shelf::of(&SIZES);
+    let mut batches = items(dataset(&shelf)).batch(4).epoch(0);
+    assert_eq!(batches.by_ref().take(3).count(), 3);
+    let state = batches.state();
+    let rest = keys(batches);
+    for (threads, batch, ahead) in [(0, 4, 1), (2, 4, 3), (1, 1, 2), (3, 32, 1)] {
+        let loader = items(dataset(&shelf)).threads(threads).batch(batch).prefetch(ahead);
+        assert_eq!(keys(loader.restore(&state).unwrap()), rest);
+    }
+}
+
+#[test]
+fn states_depend_on_no_thread_and_are_of_what_was_given_out() {
+    let shelf = Shelf::of(&SIZES);
+    let texts = |batches: Batches<String>| -> Vec<(Vec<String>, String)> {
+        let shown = |batch: Batch<String>| (batch.to_vec(), batch.state().unwrap().to_string());
+        batches.map(|batch| shown(batch.unwrap())).collect()
+    };
+    let loader = |threads, ahead| items(dataset(&shelf)).threads(threads).batch(4).prefetch(ahead);
+    let expected = texts(loader(0, 1).epoch(2));
+    for (threads, ahead) in [(1, 1), (2, 3), (3, 9)] {
+        assert_eq!(texts(loader(threads, ahead).epoch(2)), expected);
+        for (stop, (_, state)) in expected.iter().enumerate() {
+            let state: State = state.parse().unwrap();
+            assert_eq!(texts(loader(threads, ahead).restore(&state).unwrap()), expected[stop + 1..]);
+        }
+    }
+    let mut batches = loader(2, 3).epoch(2).into_stream();
+    for (_, state) in &expected {
+        assert!(futures::executor::block_on(batches.next()).unwrap().is_ok());
+        assert_eq!(batches.state().to_string(), *state, "whatever is ready ahead");
+    }
+}
+
+/// The random numbers of samples depend on the numbers of their shards.
+#[test]
+fn the_same_shards_under_other_numbers_are_other_ones() {
+    let shelf = Shelf::of(&SIZES);
+    let part = || items(shelf.dataset(8).only([4, 5, 6, 7])).batch(4);
+    let state = taken(part().epoch(0), 2);
+    let alone = Dataset::builder(ShardList::from_urls((4..8).map(url))).store(shelf.store());
+    refused(
+        items(alone.topology(Topology::single())).batch(4).restore(&state),
+        &["the list of shards is another one"],
+    );
+    assert!(part().restore(&state).is_ok());
+}
+
+fn keys(batches: Batches<String>) -> Vec<String> {
+    batches.flat_map(|batch| batch.unwrap().into_items()).collect()
+}
+
+#[test]
+fn streams_that_are_missing_are_named() {
+    let shelf = Shelf::of(&SIZES);
+    let rank = |rank, ranks| items(dataset(&shelf).topology(Topology::new(rank, ranks).unwrap())).batch(2);
+    let states: Vec<State> = (0..2).map(|number| taken(rank(number, 2).epoch(0), 3)).collect();
+    let whys = ["it has not stream 1, which this rank reads: merge the states of all ranks"];
+    refused(rank(1, 2).restore(&states[0]), &whys);
+    refused(rank(0, 1).restore(&states[0]), &whys);
+    assert!(rank(1, 2).restore(&states[1]).is_ok());
+    // A half that happens to have all that a rank of four needs.
+    assert!(rank(2, 4).restore(&states[0]).is_ok());
+    let whole = State::merge(states).unwrap();
+    for (ranks, number) in [(1, 0), (2, 1), (4, 3)] {
+        assert!(rank(number, ranks).restore(&whole).is_ok());
+    }
+}
+
+type Build = dyn Fn(&Arc<Shelf>) -> LoaderBuilder<String>;
+
+/// Fails unless all that comes is that the shard has changed.
+fn assert_stale(loader: &Loader<String>, state: &State, shard: usize, then: &str, now: &str) {
+    let found: Vec<_> = loader.restore(state).unwrap().take(1000).collect();
+    let [Err(error)] = &found[..] else { panic!("{found:?}") };
+    assert!(matches!(error.kind(), ErrorKind::Stale { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains(then) && text.contains(now) && text.contains(&url(shard)), "{text}");
+    assert!(text.contains("put it back, or build the index again and begin an epoch anew"), "{text}");
+}
+
+#[test]
+fn a_shard_that_was_open_and_has_changed_is_all_that_comes() {
+    for threads in [0, 2] {
+        let loaders: [&Build; 5] = [
+            &|shelf| items(dataset(shelf)).shuffle(0),
+            &|shelf| items(dataset(shelf)),
+            &|shelf| items(dataset(shelf)).shuffle_bytes(900),
+            &|shelf| items(dataset(shelf).index(counts(&SIZES))),
+            &|shelf| items(dataset(shelf).index(counts(&SIZES))).shuffle(0),
+        ];
+        for (kind, builder) in loaders.iter().enumerate() {
+            let shelf = Shelf::of(&SIZES);
+            let loader = builder(&shelf).threads(threads).batch(4);
+            let state = taken(loader.epoch(0), 2);
+            // The shard that stream 0 was reading.
+            let document: Json = serde_json::from_str(&state.to_string()).unwrap();
+            let slice =
+                document["at"][0]["open"].as_array().unwrap().last().unwrap()["slice"].as_u64().unwrap();
+            let number = loader.datasets().next().unwrap().plan().stream(0, 0)[slice as usize].shard;
+            let (content, longer) = (shard(number, SIZES[number]), shard(number, SIZES[number] + 40));
+            let rest = keys(loader.restore(&state).unwrap());
+
+            shelf.put(&url(number), content.clone(), Some("v2"));
+            assert_stale(&loader, &state, number, "version v1", "version v2");
+            shelf.put(&url(number), longer.clone(), None);
+            let sizes = [content.len(), longer.len()].map(|size| format!("{size} bytes"));
+            assert_stale(&loader, &state, number, &sizes[0], &sizes[1]);
+            // What cannot be told apart is not refused.
+            shelf.put(&url(number), content.clone(), None);
+            assert_eq!(keys(loader.restore(&state).unwrap()), rest, "{kind}");
+            shelf.put(&url(number), content, Some("v1"));
+            assert_eq!(keys(loader.restore(&state).unwrap()), rest, "{kind}");
+        }
+    }
+}
+
+/// Numbers and other values that stand where they should not.
+fn values() -> impl Strategy<Value = Json> {
+    let near =
+        prop::sample::select(vec![0u64, 1, 2, 3, 5, 8, 13, 21, 1 << 20, 1 << 47, 1 << 48, 1 << 63, u64::MAX]);
+    prop_oneof![
+        8 => near.prop_map(|number| json!(number)),
+        1 => any::<i64>().prop_map(|number| json!(number)),
+        1 => Just(json!(null)),
+        1 => Just(json!([])),
+        1 => Just(json!({"epoch": u64::MAX})),
+        1 => "[0-9a-f]{0,17}".prop_map(|text| json!(text)),
+    ]
+}
+
+/// All places in a document, as pointers.
+fn places(document: &Json, at: &str, found: &mut Vec<String>) {
+    found.push(at.into());
+    match document {
+        Json::Object(object) => {
+            object.iter().for_each(|(key, value)| places(value, &format!("{at}/{key}"), found))
+        }
+        Json::Array(array) => {
+            array
+                .iter()
+                .enumerate()
+                .for_each(|(number, value)| places(value, &format!("{at}/{number}"), found));
+        }
+        _ => {}
+    }
+}
+
+/// Texts of sound states, and the loaders that they are of.
+fn sound() -> Vec<(Loader<String>, Json)> {
+    let shelf = Shelf::of(&SIZES);
+    let loaders = [
+        (items(dataset(&shelf)).batch(4), false),
+        (items(dataset(&shelf)).batch(4), true),
+        (items(dataset(&shelf)).shuffle(0).batch(4), false),
+        (items(dataset(&shelf)).shuffle_bytes(900).batch(4), true),
+        (items(dataset(&shelf).index(counts(&SIZES))).batch(4).pad(), false),
+        (Loader::mix([items(dataset(&shelf)), items(dataset(&shelf)).repeats(2)]).batch(4), false),
+    ];
+    let document = |(loader, endless): (Loader<String>, bool)| {
+        let batches = if endless { loader.epochs(1) } else { loader.epoch(1) };
+        let state = taken(batches, if endless { 17 } else { 6 });
+        (loader, serde_json::from_str(&state.to_string()).unwrap())
+    };
+    loaders.into_iter().map(document).collect()
+}
+
+/// Not as many as it takes for a bug in every place, but each run has others.
+#[test]
+fn no_document_makes_a_loader_panic_or_run_for_ever() {
+    let sound = sound();
+    let changes = || prop::collection::vec((any::<prop::sample::Index>(), values(), 0..4), 1..4);
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: 600,
+        failure_persistence: None,
+        ..Default::default()
+    });
+    let outcome = runner.run(&(any::<prop::sample::Index>(), changes()), |(which, changes)| {
+        let (loader, document) = which.get(&sound);
+        let mut document = document.clone();
+        for (place, value, kind) in changes {
+            let mut found = Vec::new();
+            places(&document, "", &mut found);
+            let place = document.pointer_mut(&found[place.index(found.len())]).unwrap();
+            match (kind, place) {
+                // A few more or less are the hardest to tell.
+                (0, Json::Number(number)) if number.as_u64().is_some_and(|number| number < 1000) => {
+                    let few = value.as_u64().unwrap_or_default() % 9;
+                    *number = (number.as_u64().unwrap() + few).saturating_sub(4).into();
+                }
+                (1, Json::Array(array)) if !array.is_empty() => drop(array.remove(0)),
+                (2, Json::Array(array)) if !array.is_empty() => array.push(array[0].clone()),
+                (_, place) => *place = value,
+            }
+        }
+        let Ok(state) = document.to_string().parse::<State>() else { return Ok(()) };
+        let _ = (state.is_whole(), state.samples(), state.epoch(), state.digest());
+        let _ = State::merge([state.clone(), state.clone()]);
+        let _ = State::merge([state.clone()]);
+        prop_assert_eq!(&state.to_string().parse::<State>().unwrap(), &state);
+        if let Ok(mut batches) = loader.restore(&state) {
+            let _ = batches.by_ref().take(3).count();
+            let _ = batches.state().to_string();
+        }
+        Ok(())
+    });
+    outcome.unwrap();
+}
+
+/// A machine that was lost takes its disk with it, and each rank may have a copy of its own.
+#[test]
+fn copies_of_local_shards_are_the_same_shards() {
+    let homes = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let loader = |home: &tempfile::TempDir, written: u64| {
+        let pattern = format!("{}/%d.tar", home.path().display());
+        let mut writer = ShardWriter::builder(pattern).max_count(10).build().unwrap();
+        (0..60).for_each(|i| writer.write(&Sample::new(format!("{i:02}")).with("cls", i)).unwrap());
+        let shards = ShardList::from_urls(writer.finish().unwrap().into_iter().map(|shard| shard.url));
+        for shard in shards.iter() {
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(written);
+            std::fs::File::options().write(true).open(&**shard).unwrap().set_modified(time).unwrap();
+        }
+        let index = shardstream::Index::builder().build(&shards).unwrap();
+        items(Dataset::builder(shards).streams(4).shuffle_shards(true).index(index)).batch(5)
+    };
+    let [there, here] = [loader(&homes[0], 1_000_000), loader(&homes[1], 2_000_000)];
+    let mut batches = there.epoch(1);
+    let state = {
+        batches.by_ref().take(4).for_each(|batch| drop(batch.unwrap()));
+        batches.state()
+    };
+    let rest: Vec<_> = batches.collect::<Result<_>>().unwrap();
+    assert_eq!(here.restore(&state).unwrap().collect::<Result<Vec<_>>>().unwrap(), rest);
+}

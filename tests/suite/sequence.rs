@@ -1,0 +1,442 @@
+//! One sequence for any number of ranks: whatever divides the work, the same samples come in the same batches, a job that
+//! is stopped goes on where it was, and no sample comes twice or not at all.
+
+use crate::support::shards::key;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed, TestRunner};
+use shardstream::adapters::Partial;
+use shardstream::index::Index;
+use shardstream::loader::Batches;
+use shardstream::prelude::*;
+use shardstream::store::Store;
+use shardstream::{Digest, Result, State};
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+/// The shards that all cases choose from are written once: numbers from 0 on, each with any number of samples.
+const NUMBERS: usize = 18;
+const SIZES: usize = 8;
+
+struct Pool {
+    home: tempfile::TempDir,
+    /// Of each shard that is there.
+    index: BTreeMap<PathBuf, shardstream::index::ShardIndex>,
+}
+
+static POOL: LazyLock<Pool> = LazyLock::new(|| {
+    let home = tempfile::tempdir().unwrap();
+    let mut paths = Vec::new();
+    for number in 0..NUMBERS {
+        for size in 0..SIZES {
+            let path = shard(home.path(), number, size);
+            let file = std::fs::File::create(&path).unwrap();
+            let mut writer = shardstream::write::TarWriter::new(file);
+            for sample in 0..size {
+                let text = "x".repeat((number * 131 + sample * 977) % 1500);
+                writer
+                    .write(&Sample::new(key(number, sample)).with("cls", sample as i64).with("txt", text))
+                    .unwrap();
+            }
+            writer.finish().unwrap();
+            paths.push(path);
+        }
+    }
+    let shards: ShardList = paths.iter().map(|path| path.display().to_string()).collect();
+    let index = Index::builder().build(&shards).unwrap();
+    let index = index.iter().map(|shard| (PathBuf::from(shard.url()), shard.clone())).collect();
+    Pool { home, index }
+});
+
+fn shard(home: &Path, number: usize, size: usize) -> PathBuf {
+    home.join(format!("{number:02}-{size}.tar"))
+}
+
+/// What is known of the shards.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Known {
+    Nothing,
+    Counts,
+    Places,
+}
+
+/// What becomes of empty places.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Rest {
+    Keep,
+    Drop,
+    Pad,
+    Repeat,
+}
+
+/// A job, but for the number of its ranks.
+#[derive(Debug, Clone)]
+struct Job {
+    /// For each dataset how many samples each of its shards has.
+    sizes: Vec<Vec<usize>>,
+    known: Known,
+    streams: usize,
+    shuffled: bool,
+    resampled: bool,
+    seed: u64,
+    shuffle: usize,
+    shuffle_bytes: Option<usize>,
+    weights: Vec<u32>,
+    repeats: u64,
+    rest: Rest,
+    /// Without an end.
+    endless: bool,
+    epoch: u64,
+}
+
+/// Who reads.
+#[derive(Debug, Clone, Copy)]
+struct Team {
+    ranks: usize,
+    workers: usize,
+    /// The batch of each of them.
+    batch: usize,
+    threads: usize,
+}
+
+/// An item: key, content, a random number of its own.
+type Item = (String, String, u64);
+
+impl Job {
+    fn loader(&self, team: Team, reader: usize) -> Loader<Item> {
+        let topology = Topology::new(reader % team.ranks, team.ranks).unwrap();
+        let topology = topology.with_worker(reader / team.ranks, team.workers).unwrap();
+        let parts = self.sizes.iter().enumerate().map(|(number, sizes)| {
+            let paths: Vec<PathBuf> = sizes
+                .iter()
+                .enumerate()
+                .map(|(number, size)| shard(POOL.home.path(), number, *size))
+                .collect();
+            let shards: ShardList = paths.iter().map(|path| path.display().to_string()).collect();
+            let builder = Dataset::builder(shards)
+                .store(Store::default())
+                .topology(topology)
+                .streams(self.streams)
+                .shuffle_shards(self.shuffled)
+                .resample_shards(self.resampled)
+                .seed(self.seed + number as u64);
+            let index = paths.iter().map(|path| POOL.index[path].clone());
+            let builder = match self.known {
+                Known::Nothing => builder,
+                Known::Counts => builder.index(index.map(|shard| shard.counts()).collect()),
+                Known::Places => builder.index(index.collect()),
+            };
+            let seed = self.seed;
+            let loader = Loader::builder(builder.build().unwrap()).shuffle(self.shuffle);
+            let loader = loader.weight(self.weights[number]).repeats(self.repeats).threads(team.threads);
+            let loader = match self.shuffle_bytes {
+                Some(bytes) => loader.shuffle_bytes(bytes),
+                None => loader,
+            };
+            loader.map(move |sample| {
+                let text =
+                    String::from_utf8(sample.get("txt").unwrap().as_bytes().unwrap().to_vec()).unwrap();
+                Ok((format!("{number}/{}", sample.key()), text, sample.rng(seed).below(1 << 40)))
+            })
+        });
+        let loader = Loader::mix(parts).batch(team.batch);
+        match self.rest {
+            Rest::Keep => loader,
+            Rest::Drop => loader.partial(Partial::Drop),
+            Rest::Pad => loader.pad(),
+            Rest::Repeat => loader.repeat(),
+        }
+    }
+
+    fn begin(&self, loader: &Loader<Item>) -> Batches<Item> {
+        if self.endless { loader.epochs(self.epoch) } else { loader.epoch(self.epoch) }
+    }
+}
+
+impl Team {
+    fn readers(self) -> usize {
+        self.ranks * self.workers
+    }
+}
+
+/// The batches of one reader, by the place of the sequence at which they end.
+type Taken = BTreeMap<u64, Vec<Item>>;
+
+fn place(state: &State) -> u64 {
+    serde_json::to_value(state).unwrap()["slots"].as_u64().unwrap()
+}
+
+/// Takes so many batches in all, or all there are.
+fn take(batches: &mut Batches<Item>, steps: u64) -> Result<Taken> {
+    let mut taken = Taken::new();
+    while batches.state().batches() < steps {
+        let Some(batch) = batches.next().transpose()? else { break };
+        taken.insert(place(batch.state().unwrap()), batch.into_valid());
+    }
+    Ok(taken)
+}
+
+/// What all readers of a team take up to this step, from the beginning or where the state says.
+fn run(job: &Job, team: Team, from: Option<&State>, steps: u64) -> Result<(Vec<Taken>, Vec<State>)> {
+    let (mut all, mut states) = (Vec::new(), Vec::new());
+    for reader in 0..team.readers() {
+        let loader = job.loader(team, reader);
+        let mut batches = match from {
+            Some(state) => loader.restore(state)?,
+            None => job.begin(&loader),
+        };
+        all.push(take(&mut batches, steps)?);
+        states.push(batches.state());
+    }
+    Ok((all, states))
+}
+
+/// The items of all readers, batch by batch.
+fn global(all: &[Taken]) -> Taken {
+    let mut global = Taken::new();
+    for taken in all {
+        for (end, items) in taken {
+            global.entry(*end).or_default().extend(items.iter().cloned());
+        }
+    }
+    global.values_mut().for_each(|items| items.sort_unstable());
+    global.retain(|_, items| !items.is_empty());
+    global
+}
+
+fn divisors(number: usize) -> Vec<usize> {
+    (1..=number).filter(|divisor| number.is_multiple_of(*divisor)).collect()
+}
+
+fn jobs() -> impl Strategy<Value = Job> {
+    let known = prop_oneof![Just(Known::Nothing), Just(Known::Counts), Just(Known::Places)];
+    let rest = prop_oneof![Just(Rest::Keep), Just(Rest::Drop), Just(Rest::Pad), Just(Rest::Repeat)];
+    let sizes = prop::collection::vec(prop_oneof![1 => Just(0usize), 6 => 1usize..SIZES], 1..NUMBERS);
+    let datasets = prop_oneof![
+        4 => prop::collection::vec(sizes.clone(), 1..=1),
+        1 => prop::collection::vec(sizes, 2..=3),
+    ];
+    let flags = (any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.3));
+    let buffer = (
+        prop_oneof![1 => Just(0usize), 1 => 1usize..4, 3 => 2usize..40],
+        prop::option::weighted(0.1, 1usize..4000),
+    );
+    let mix = (prop::collection::vec(1u32..4, 3..=3), 1u64..3);
+    let streams = any::<prop::sample::Index>();
+    (datasets, known, rest, flags, buffer, mix, streams, any::<u32>(), 0u64..4).prop_filter_map(
+        "every stream needs a shard or a sample",
+        |(
+            sizes,
+            known,
+            rest,
+            (shuffled, resampled, endless),
+            (shuffle, bytes),
+            (weights, repeats),
+            streams,
+            seed,
+            epoch,
+        )| {
+            let most = |sizes: &Vec<usize>| match known {
+                Known::Nothing => sizes.len(),
+                _ => sizes.iter().sum(),
+            };
+            let most = sizes.iter().map(most).min()?.min(16);
+            let streams = if most == 0 { return None } else { streams.index(most) + 1 };
+            let single = sizes.len() == 1;
+            // There must be something to repeat, and it must be known what.
+            let repeatable = single && known != Known::Nothing && !resampled && !endless;
+            let rest = if rest == Rest::Repeat && !repeatable { Rest::Keep } else { rest };
+            // A stream that never has a sample is an error.
+            let empty = |sizes: &Vec<usize>| match known {
+                Known::Nothing if !shuffled => sizes.contains(&0),
+                _ => sizes.iter().sum::<usize>() == 0,
+            };
+            let endless = endless && !sizes.iter().any(empty);
+            let repeats = if rest == Rest::Repeat { 1 } else { repeats };
+            let job = Job {
+                sizes,
+                known,
+                streams,
+                shuffled,
+                resampled,
+                seed: u64::from(seed),
+                shuffle,
+                shuffle_bytes: bytes,
+                weights,
+                repeats,
+                rest,
+                endless,
+                epoch,
+            };
+            Some(job)
+        },
+    )
+}
+
+/// A job with two teams that have the same global batch, and how many batches the first one takes before it is stopped.
+fn cases_of_jobs() -> impl Strategy<Value = (Job, [Team; 2], u64)> {
+    let pick = any::<prop::sample::Index>;
+    let threads = prop_oneof![40 => Just(0usize), 1 => 1usize..4];
+    (jobs(), [(pick(), pick()), (pick(), pick())], 1usize..6, 0u64..25, threads).prop_map(
+        |(job, picks, rows, stop, threads)| {
+            let readers = picks.map(|(readers, _)| readers.get(&divisors(job.streams)).to_owned());
+            let all = rows * least_common_multiple(readers[0], readers[1]);
+            let team = |number: usize| {
+                let mut workers = divisors(readers[number]);
+                workers.retain(|workers| *workers <= 8);
+                let workers = *picks[number].1.get(&workers);
+                Team { ranks: readers[number] / workers, workers, batch: all / readers[number], threads }
+            };
+            (job, [team(0), team(1)], stop)
+        },
+    )
+}
+
+fn least_common_multiple(a: usize, b: usize) -> usize {
+    (1..).map(|n| n * a).find(|n| n.is_multiple_of(b)).unwrap()
+}
+
+/// Batches of a job without an end that are looked at.
+const STEPS: u64 = 30;
+
+fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
+    let all = (teams[0].batch * teams[0].readers()) as u64;
+    let one = Team { ranks: 1, workers: 1, batch: all as usize, threads: 0 };
+    let steps = if job.endless { STEPS } else { u64::MAX };
+    let (whole, ends) = run(job, one, None, steps).unwrap();
+    let (found, team_ends) = run(job, teams[0], None, steps).unwrap();
+    let (expected, together) = (global(&whole), global(&found));
+    let lengths_known = job.known != Known::Nothing && !job.resampled;
+    // Only then do ranks cut the sequence in other places.
+    let uneven = job.rest == Rest::Drop && !lengths_known && !job.endless;
+    let total: usize = job.sizes.iter().flatten().sum::<usize>() * job.repeats as usize;
+    let digest = |states: &[State]| states.iter().map(State::digest).sum::<Digest>();
+
+    // The same samples come in the same batches, whoever shares the work.
+    if uneven {
+        // Until the first stream has ended.
+        let even = |taken: &Taken| (1..).take_while(|step| taken.contains_key(&(step * all))).count();
+        let steps = found.iter().map(even).min().unwrap_or(0).min(even(&expected));
+        for step in 1..=steps as u64 {
+            prop_assert_eq!(&together[&(step * all)], &expected[&(step * all)]);
+        }
+    } else {
+        prop_assert_eq!(&together, &expected);
+        prop_assert_eq!(digest(&ends), digest(&team_ends));
+    }
+
+    // All ranks take the same number of steps, and it is known ahead.
+    let counts: Vec<u64> = found.iter().map(|taken| taken.len() as u64).collect();
+    if job.endless || lengths_known && job.rest != Rest::Keep {
+        prop_assert!(counts.iter().all(|count| *count == counts[0]), "{:?}", counts);
+    }
+    if !job.endless && lengths_known {
+        for (reader, count) in counts.iter().enumerate() {
+            prop_assert_eq!(job.loader(teams[0], reader).steps(), Some(*count));
+        }
+    }
+
+    if !job.resampled && !job.endless {
+        once(job, &together, total, all)?;
+    }
+    if job.rest == Rest::Keep && lengths_known && !job.endless && job.sizes.len() == 1 && job.repeats == 1 {
+        let planned = job.loader(one, 0).datasets().next().unwrap().digest(job.epoch).unwrap();
+        let seen = digest(&ends);
+        prop_assert_eq!((planned.samples(), planned.content()), (seen.samples(), seen.content()));
+    }
+
+    // Stopped anywhere, another team goes on as if nothing had happened.
+    let (before, states) = run(job, teams[0], None, stop.min(steps)).unwrap();
+    let states: Vec<State> = states.iter().map(|state| state.to_string().parse().unwrap()).collect();
+    // Where batches were left out that had no item, or reach over empty places, ranks are not at one place.
+    let apart = states.iter().any(|state| place(state) != place(&states[0]));
+    let merged = State::merge(states.clone()).unwrap();
+    let (after, last) = run(job, teams[1], Some(&merged), steps).unwrap();
+    if uneven || apart {
+        let mut resumed = global(&before);
+        for (end, items) in global(&after) {
+            resumed.entry(end).or_default().extend(items);
+        }
+        if !job.resampled && !job.endless {
+            once(job, &resumed, total, all)?;
+        }
+        if job.rest == Rest::Keep {
+            prop_assert_eq!(digest(&last), digest(&ends));
+        }
+    } else {
+        let mut resumed = global(&before);
+        for (end, items) in global(&after) {
+            prop_assert!(resumed.insert(end, items).is_none(), "a batch comes twice");
+        }
+        prop_assert_eq!(&resumed, &expected);
+        prop_assert_eq!(digest(&last), digest(&ends));
+    }
+
+    // The same team goes on each with its own state, wherever it was.
+    if stop.is_multiple_of(3) {
+        for (reader, state) in states.iter().enumerate() {
+            let mut batches = job.loader(teams[0], reader).restore(state).unwrap();
+            let mut resumed = before[reader].clone();
+            resumed.extend(take(&mut batches, steps).unwrap());
+            prop_assert_eq!(&resumed, &found[reader]);
+            prop_assert_eq!(batches.state().digest(), team_ends[reader].digest());
+        }
+    }
+    Ok(())
+}
+
+/// Each sample comes once in an epoch, or what is left out or repeated is less than a batch.
+fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestCaseError> {
+    let mut seen: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for (key, text, _) in together.values().flatten() {
+        *seen.entry((key, text)).or_default() += 1;
+    }
+    let count = seen.values().sum::<u64>() as usize;
+    match job.rest {
+        Rest::Keep | Rest::Pad => prop_assert_eq!(count, total),
+        // With repeats, streams of different lengths end before the longest one.
+        Rest::Drop if job.repeats > 1 || job.sizes.len() > 1 => prop_assert!(count <= total),
+        Rest::Drop => prop_assert!(count <= total && count + all as usize > total, "{} of {}", count, total),
+        Rest::Repeat => prop_assert!(count >= total && count < total + all as usize),
+    }
+    let most = if job.rest == Rest::Repeat { u64::MAX } else { job.repeats };
+    prop_assert!(seen.values().all(|times| *times <= most), "{:?}", seen);
+    prop_assert!(job.rest == Rest::Drop || seen.len() == job.sizes.iter().flatten().sum::<usize>());
+    Ok(())
+}
+
+/// How many cases are tried, unless `SHARDSTREAM_CASES` says how many.
+const CASES: u32 = 1000;
+/// So many runs share them.
+const RUNS: u32 = 2;
+
+/// Each time other cases are tried; a failure prints the seed, and the smallest job that fails.
+fn try_jobs(run: u32) {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    let seed = number("SHARDSTREAM_SEED").unwrap_or_else(|| RandomState::new().hash_one(run));
+    let cases = number("SHARDSTREAM_CASES").map_or(CASES, |cases| cases as u32) / RUNS;
+    println!("{cases} cases, SHARDSTREAM_SEED={seed}");
+    let seed_of_run = seed.wrapping_add(u64::from(run));
+    let config = Config {
+        cases,
+        rng_seed: RngSeed::Fixed(seed_of_run),
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let result = TestRunner::new(config).run(&cases_of_jobs(), |(job, teams, stop)| holds(&job, teams, stop));
+    if let Err(error) = result {
+        panic!("with SHARDSTREAM_SEED={seed}: {error}");
+    }
+}
+
+#[test]
+fn any_team_stopped_anywhere_sees_the_one_sequence() {
+    try_jobs(0);
+}
+
+/// More of the same, on another core.
+#[test]
+fn any_other_team_does_so_too() {
+    try_jobs(1);
+}

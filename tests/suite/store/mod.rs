@@ -1,0 +1,14 @@
+//! One suite for all places that objects can lie in, and what happens when a server misbehaves.
+
+mod cache;
+mod conformance;
+#[cfg(any(feature = "gcs", feature = "s3", feature = "azure"))]
+mod emulators;
+#[cfg(any(feature = "gcs", feature = "http"))]
+mod faults;
+#[cfg(feature = "http")]
+mod http;
+mod ranged;
+mod ranges;
+#[cfg(feature = "http")]
+mod transport;

@@ -1,0 +1,255 @@
+//! The crate's own HTTP client on real connections: which it uses again, whom it trusts, where it lets itself be sent.
+//!
+//! What depends on the environment is tried in a process of its own, as the environment of a running one cannot be
+//! changed safely.
+
+use crate::store::conformance::small_ranges;
+use crate::support::child::child;
+use crate::support::noise;
+use crate::support::server::{Framing, Reply, Request, Server};
+use shardstream::ErrorKind;
+use shardstream::store::{Store, StoreBuilder};
+use std::collections::HashSet;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+const TAG: &str = "\"v1\"";
+const URL: &str = "SHARDSTREAM_TEST_URL";
+
+/// One request at a time, so that one connection is enough.
+fn one_by_one() -> StoreBuilder {
+    small_ranges().ranges_in_flight(1)
+}
+
+fn honest(request: &Request) -> Reply {
+    Reply::object(request, &noise(4500), TAG)
+}
+
+/// Reads an object of 4500 bytes from a server that follows `script`, without second tries.
+fn requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Vec<Request> {
+    let server = Server::start(script);
+    let store = one_by_one().retries(0).build();
+    let read = store.open(&server.url("/a.tar")).unwrap().read_all().unwrap();
+    assert!(read == noise(4500));
+    server.requests()
+}
+
+fn connections(requests: &[Request]) -> usize {
+    requests.iter().map(|request| request.connection).collect::<HashSet<_>>().len()
+}
+
+#[test]
+fn connections_are_used_again() {
+    for framing in [Framing::Length, Framing::Chunked] {
+        let requests = requests_of(move |request| honest(request).framed(framing));
+        assert_eq!((requests.len(), connections(&requests)), (5, 1));
+    }
+    let requests = requests_of(|request| honest(request).framed(Framing::Close));
+    assert_eq!(connections(&requests), 5);
+}
+
+#[test]
+fn a_connection_that_was_closed_meanwhile_is_no_fault() {
+    // Without a word, after an answer that said nothing of it.
+    let requests = requests_of(|request| honest(request).then_closed());
+    assert_eq!((requests.len(), connections(&requests)), (5, 5));
+    // When the next request was sent already.
+    let requests = requests_of(|request| match request.turn {
+        0 => honest(request),
+        _ => Reply::raw("").then_closed(),
+    });
+    assert_eq!((requests.len(), connections(&requests)), (9, 5));
+}
+
+/// The beginning of an answer, or something else that nobody asked for, must not be taken for the next answer.
+#[test]
+fn a_connection_on_which_more_came_is_not_used_again() {
+    let requests = requests_of(|request| {
+        let (first, last) = request.range().unwrap();
+        let last = last.min(4499);
+        let head = format!(
+            "HTTP/1.1 206 Part\r\nETag: {TAG}\r\nContent-Range: bytes {first}-{last}/4500\r\nContent-Length: {}\r\n\r\n",
+            last + 1 - first
+        );
+        let more = "HTTP/1.1 206 Part\r\nETag: \"v1\"\r\nContent-Range: bytes 0-0/4500\r\nContent-Length: 1\r\n\r\nx";
+        Reply::raw([head.as_bytes(), &noise(4500)[first..=last], more.as_bytes()].concat())
+    });
+    assert_eq!((requests.len(), connections(&requests)), (5, 5));
+}
+
+#[test]
+fn interim_answers_are_passed_over() {
+    let requests = requests_of(|request| {
+        let content = noise(4500);
+        let interim = "HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n";
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", content.len());
+        assert_eq!(request.number, 0);
+        Reply::raw([interim.as_bytes(), head.as_bytes(), &content].concat())
+    });
+    assert_eq!(requests.len(), 1);
+}
+
+#[test]
+fn redirects_keep_what_is_theirs() {
+    let target = Server::start(honest);
+    let elsewhere = target.url("/b.tar");
+    let front = Server::start(move |request| match request.path() {
+        "/a.tar" => Reply::new(307, "elsewhere").with("Location", &elsewhere),
+        "/same.tar" => Reply::new(301, "").with("Location", "moved.tar"),
+        _ => honest(request),
+    });
+    let store = one_by_one().build();
+    let url = |path: &str| front.url(path).replace("http://", "http://me:s3cret@");
+    for path in ["/a.tar", "/same.tar"] {
+        assert!(store.open(&url(path)).unwrap().read_all().unwrap() == noise(4500));
+    }
+    assert!(front.requests().iter().all(|request| request.header("authorization").is_some()));
+    assert!(target.requests().iter().all(|request| request.header("authorization").is_none()));
+    assert!(front.requests().iter().any(|request| request.path() == "/moved.tar"));
+    assert!(target.requests().iter().all(|request| request.range().is_some()));
+    assert_eq!((connections(&front.requests()), connections(&target.requests())), (1, 1));
+}
+
+#[test]
+fn a_busy_server_says_how_long_to_wait() {
+    let wait = |status, value: &'static str| {
+        let server = Server::start(move |_| Reply::new(status, "later").with("Retry-After", value));
+        let store = Store::builder().retries(0).build();
+        match store.open(&server.url("/a.tar")).unwrap().read_all().unwrap_err().kind() {
+            ErrorKind::Busy { retry_after, .. } => *retry_after,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(wait(429, "7"), Some(Duration::from_secs(7)));
+    assert_eq!(wait(503, "Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
+    assert!(wait(503, "Fri, 31 Dec 2999 23:59:59 GMT").unwrap() > Duration::from_secs(1 << 32));
+    assert_eq!(wait(503, "when it is done"), None);
+}
+
+/// Runs in a child process: reads the URL that the variable names.
+#[test]
+#[ignore = "run by the other tests, in an environment of their making"]
+fn reads_in_child() {
+    let store = one_by_one().retries(0).build();
+    match store.open(&std::env::var(URL).unwrap()).unwrap().read_all() {
+        Ok(bytes) => println!("read it {}", if bytes == noise(4500) { "right" } else { "wrong" }),
+        Err(error) => println!("failed: {error:#}"),
+    }
+}
+
+/// What the child says when it reads `url` in this environment.
+fn child_says(url: &str, environment: &[(&str, &str)]) -> String {
+    let mut command = child(module_path!(), "reads_in_child");
+    for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"] {
+        command.env_remove(proxy).env_remove(proxy.to_ascii_lowercase());
+    }
+    let output = command.env(URL, url).envs(environment.iter().copied()).output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    text
+}
+
+#[test]
+fn proxies_are_used_where_the_environment_says_so() {
+    let proxy = Server::start(honest);
+    let text = child_says("http://shards.invalid/a.tar?b=c", &[("http_proxy", &proxy.url(""))]);
+    assert!(text.contains("read it right"), "{text}");
+    assert_eq!(proxy.requests()[0].target, "http://shards.invalid/a.tar?b=c");
+}
+
+#[test]
+#[cfg(feature = "gcs")]
+fn expired_credentials_are_fetched_anew_once() {
+    // The first so many tokens that are given out are good for nothing.
+    for (expired, expected) in [(1, "read it right"), (9, "access denied")] {
+        let tokens = std::sync::atomic::AtomicUsize::new(0);
+        let server = Server::start(move |request| {
+            if request.path().ends_with("/token") {
+                let token = tokens.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                return Reply::new(200, format!("{{\"access_token\": \"t{token}\", \"expires_in\": 3600}}"));
+            }
+            let token = request.header("authorization").and_then(|text| text.strip_prefix("Bearer t"));
+            match token.unwrap().parse::<usize>().unwrap() {
+                token if token < expired => {
+                    Reply::new(401, "<Error><Code>AuthenticationRequired</Code></Error>")
+                }
+                _ => honest(request),
+            }
+        });
+        let host = server.url("").replace("http://", "");
+        let text = child_says(
+            "gs://bucket/a.tar",
+            &[("GOOGLE_BASE_URL", &server.url("")), ("GCE_METADATA_HOST", &host), ("HOME", "/nowhere")],
+        );
+        assert!(text.contains(expected), "{text}");
+        let asked = server.requests().iter().filter(|request| request.path().starts_with("/bucket/")).count();
+        assert_eq!(asked, if expired == 1 { 6 } else { 2 }, "{text}");
+    }
+}
+
+/// Runs `openssl`; false if it is not installed.
+fn openssl(directory: &std::path::Path, arguments: &str) -> bool {
+    match Command::new("openssl").args(arguments.split(' ')).current_dir(directory).output() {
+        Ok(output) => {
+            assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+            true
+        }
+        Err(error) => {
+            eprintln!("SKIPPED: openssl is not installed ({error})");
+            false
+        }
+    }
+}
+
+#[test]
+fn tls_trusts_whom_the_environment_trusts_and_nobody_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    std::fs::write(path("names"), "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
+        .unwrap();
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    let made = openssl(
+        directory.path(),
+        &format!("req -x509 {key} -keyout ca.key -out ca.pem -days 2 -subj /CN=ours"),
+    ) && openssl(
+        directory.path(),
+        &format!("req {key} -keyout key.pem -out request.pem -subj /CN=localhost"),
+    ) && openssl(
+        directory.path(),
+        "x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out cert.pem",
+    );
+    if !made {
+        return;
+    }
+    let certificate = CertificateDer::from_pem_file(path("cert.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(path("key.pem")).unwrap();
+    let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = Arc::new(config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap());
+    let wrap = move |socket| StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket);
+    let server = Server::over(Arc::new(wrap), honest);
+    let trusted = path("ca.pem");
+    let environment = [("SSL_CERT_FILE", trusted.to_str().unwrap())];
+    for (number, host) in ["localhost", "127.0.0.1"].into_iter().enumerate() {
+        let url = format!("https://{host}:{}/a.tar", server.port());
+        let text = child_says(&url, &environment);
+        assert!(text.contains("read it right"), "{text}");
+        let requests = server.requests();
+        assert_eq!((requests.len(), connections(&requests)), (5 * (number + 1), number + 1));
+        assert!(
+            requests
+                .iter()
+                .all(|request| request.header("host").unwrap().ends_with(&server.port().to_string()))
+        );
+        // Without the variable it is trusted by nobody.
+        let text = child_says(&url, &[]);
+        assert!(text.contains("failed") && text.contains("certificate"), "{text}");
+    }
+    let text = child_says(&format!("https://127.0.0.2:{}/a.tar", server.port()), &environment);
+    assert!(text.contains("failed"), "{text}");
+    assert_eq!(server.requests().len(), 10);
+}

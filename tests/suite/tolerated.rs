@@ -1,0 +1,322 @@
+//! Jobs that go on after errors, are stopped, and go on again: what is left is what would have come.
+
+use crate::support::shards::key;
+use crate::support::shelf::{Shelf, counts, url};
+use crate::support::{archive, files, member};
+use bytes::Bytes;
+use futures::future::{self, BoxFuture, FutureExt};
+use futures::stream::{self, StreamExt};
+use proptest::prelude::*;
+use shardstream::dataset::DatasetBuilder;
+use shardstream::index::Index;
+use shardstream::loader::{Batches, LoaderBuilder};
+use shardstream::prelude::*;
+use shardstream::store::{GetOptions, GetResponse, Source, Store};
+use shardstream::{Error, ErrorKind, Result, State};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+/// A shelf whose objects break off after so many bytes.
+#[derive(Debug)]
+struct Shaky {
+    shelf: Arc<Shelf>,
+    breaks: Mutex<BTreeMap<String, usize>>,
+}
+
+impl Shaky {
+    fn of(shelf: &Arc<Shelf>) -> Arc<Self> {
+        Arc::new(Shaky { shelf: Arc::clone(shelf), breaks: Mutex::default() })
+    }
+
+    fn break_off(&self, shard: usize, after: usize) {
+        self.breaks.lock().unwrap().insert(url(shard), after);
+    }
+
+    fn mend(&self) {
+        self.breaks.lock().unwrap().clear();
+    }
+
+    fn dataset(self: &Arc<Self>, shards: usize) -> DatasetBuilder {
+        let store = Store::builder().with_source("shelf", Arc::clone(self) as _).build();
+        let list = ShardList::from_urls((0..shards).map(url));
+        Dataset::builder(list).store(store).topology(Topology::single())
+    }
+}
+
+impl Source for Shaky {
+    fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        let left = self.breaks.lock().unwrap().get(url).copied();
+        let answer = self.shelf.get(url, options);
+        Box::pin(async move {
+            let mut answer = answer.await?;
+            let Some(left) = left else { return Ok(answer) };
+            let whole: Vec<Bytes> = answer.body.map(Result::unwrap).collect().await;
+            let part = whole[0].slice(..left.min(whole[0].len()));
+            let down = || Error::from(ErrorKind::Store("the network is down".into()));
+            answer.body = stream::iter([Ok(part), Err(down())]).boxed();
+            Ok(answer)
+        })
+    }
+}
+
+const SIZES: [usize; 8] = [7, 12, 3, 9, 6, 1, 14, 5];
+
+fn items(dataset: DatasetBuilder) -> LoaderBuilder<String> {
+    Loader::builder(dataset.build().unwrap()).threads(0).map(|sample| Ok(sample.key().to_owned()))
+}
+
+/// A batch, or an error.
+type Found = std::result::Result<Vec<String>, String>;
+
+/// Where epochs go on without an end, so many samples are looked at.
+const ENOUGH: u64 = 150;
+
+/// What comes, and the state after each of it.
+fn all(mut batches: Batches<String>) -> Vec<(Found, State)> {
+    let mut found = Vec::new();
+    while batches.state().samples() <= ENOUGH
+        && let Some(item) = batches.next()
+    {
+        let item = item.map(Batch::into_items).map_err(|error| error.to_string());
+        found.push((item, batches.state()));
+    }
+    found
+}
+
+/// Fails if anything comes twice.
+fn once(keys: &[String]) {
+    let mut seen = BTreeSet::new();
+    keys.iter().for_each(|key| assert!(seen.insert(key), "{key} comes twice"));
+}
+
+fn good(found: &[(Found, State)]) -> Vec<Vec<String>> {
+    found.iter().filter_map(|(item, _)| item.clone().ok()).collect()
+}
+
+fn errors(found: &[(Found, State)]) -> Vec<String> {
+    found.iter().filter_map(|(item, _)| item.clone().err()).collect()
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Damage {
+    Duplicate(usize),
+    Truncated(usize),
+    Flipped(usize),
+    Missing,
+    Garbage,
+    Empty,
+}
+
+fn damages() -> impl Strategy<Value = Damage> {
+    prop_oneof![
+        4 => (0usize..20).prop_map(Damage::Duplicate),
+        2 => (0usize..20000).prop_map(Damage::Truncated),
+        2 => (0usize..20000).prop_map(Damage::Flipped),
+        1 => Just(Damage::Missing),
+        1 => Just(Damage::Garbage),
+        1 => Just(Damage::Empty),
+    ]
+}
+
+fn spoil(shelf: &Shelf, number: usize, damage: Damage) {
+    let size = SIZES[number];
+    let whole = crate::support::shelf::shard(number, size);
+    let bytes = match damage {
+        Damage::Missing => return shelf.remove(&url(number)),
+        Damage::Garbage => b"an error page ".repeat(200),
+        Damage::Empty => archive(&[]),
+        Damage::Truncated(at) => whole[..at % whole.len()].to_vec(),
+        Damage::Flipped(at) => {
+            let mut whole = whole;
+            let at = at % whole.len();
+            whole[at] ^= 1;
+            whole
+        }
+        Damage::Duplicate(at) => {
+            let mut bytes = Vec::new();
+            for sample in 0..size {
+                let name = format!("{}.cls", key(number, sample));
+                let times = if sample == at % size { 2 } else { 1 };
+                bytes.extend(member(&name, tar::EntryType::Regular, b"1").repeat(times));
+            }
+            bytes.resize(bytes.len() + 1024, 0);
+            bytes
+        }
+    };
+    shelf.put(&url(number), bytes, Some("v1"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn damage_is_met_again_in_the_same_places(
+        damage in prop::collection::vec((0..SIZES.len(), damages()), 1..4),
+        shuffle in prop_oneof![Just(0usize), 2usize..30],
+        bytes in prop::option::weighted(0.3, 1usize..3000),
+        (counted, endless) in (any::<bool>(), any::<bool>()),
+        streams in prop::sample::select(vec![1usize, 2, 4]),
+        batch in 1usize..7,
+        seed in 0u64..1000,
+    ) {
+        let shelf = Shelf::of(&SIZES);
+        for (number, damage) in &damage {
+            spoil(&shelf, *number, *damage);
+        }
+        let dataset = shelf.dataset(SIZES.len()).streams(streams).shuffle_shards(true).seed(seed);
+        let dataset = if counted { dataset.index(counts(&SIZES)) } else { dataset };
+        let items = items(dataset).shuffle(shuffle);
+        let loader = bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes).batch(batch);
+        let whole = all(if endless { loader.epochs(3) } else { loader.epoch(3) });
+        for (stop, (item, state)) in whole.iter().enumerate() {
+            if item.is_err() || state.samples() > ENOUGH {
+                continue;
+            }
+            let rest = all(loader.restore(&state.to_string().parse().unwrap()).unwrap());
+            let expected = &whole[stop + 1..];
+            prop_assert_eq!(good(&rest), good(expected), "after {}, {:?}", stop, errors(&rest));
+            if let (Some((_, now)), Some((_, then))) = (rest.last(), expected.last()) {
+                prop_assert_eq!(now, then);
+            }
+            // All errors that would have come, and perhaps some that came before.
+            let (before, now, then) = (errors(&whole[..=stop]), errors(&rest), errors(expected));
+            prop_assert!(then.iter().all(|error| now.contains(error)), "{:?} {:?}", then, now);
+            let known = |error| then.contains(error) || before.contains(error);
+            prop_assert!(now.iter().all(known), "{:?} {:?}", then, now);
+        }
+    }
+}
+
+#[test]
+fn too_few_or_too_many_that_were_counted_are_an_error() {
+    // Of a shard that is said to have no samples nothing is read.
+    for shard in (0..SIZES.len()).filter(|shard| SIZES[*shard] > 1) {
+        for (wrong, streams) in [(-1, 1), (-1, 2), (-1, 5), (1, 1), (1, 2), (1, 5)] {
+            let mut sizes = SIZES;
+            sizes[shard] = sizes[shard].checked_add_signed(wrong).unwrap();
+            let dataset = Shelf::of(&SIZES).dataset(SIZES.len()).streams(streams).index(counts(&sizes));
+            let found = all(items(dataset).batch(4).epoch(0));
+            let told = errors(&found);
+            assert!(told.iter().any(|error| error.contains(&url(shard))), "{wrong} in {shard}: {told:?}");
+            once(&good(&found).concat());
+        }
+    }
+}
+
+#[test]
+fn a_network_that_fails_while_a_state_is_restored_shifts_nothing() {
+    let shelf = Shelf::of(&SIZES);
+    let shaky = Shaky::of(&shelf);
+    let list = ShardList::from_urls((0..SIZES.len()).map(url));
+    let index = Index::builder().store(shelf.store()).build(&list).unwrap();
+    let dataset = || shaky.dataset(SIZES.len()).streams(2).shuffle_shards(true).seed(42);
+    let loaders = [
+        items(dataset()),
+        items(dataset()).shuffle(10),
+        items(dataset()).shuffle(10).shuffle_bytes(1000),
+        items(dataset().index(counts(&SIZES))).shuffle(10),
+        items(dataset().index(index)).shuffle(10),
+    ];
+    for (kind, loader) in loaders.map(|items| items.batch(4)).iter().enumerate() {
+        let whole = all(loader.epoch(0));
+        for (stop, (_, state)) in whole.iter().enumerate() {
+            let expected = good(&whole[stop + 1..]);
+            for (shard, after) in (0..SIZES.len()).flat_map(|shard| [0, 600, 1600, 5000].map(|n| (shard, n)))
+            {
+                shaky.break_off(shard, after);
+                let found = all(loader.restore(state).unwrap());
+                shaky.mend();
+                let what = format!("loader {kind} after {stop}, shard {shard} after {after}");
+                let right = found.iter().take_while(|(item, _)| item.is_ok()).count();
+                assert_eq!(good(&found[..right]), expected[..right], "{what}");
+                assert!(
+                    right == expected.len() || right < found.len(),
+                    "{what}: an error says what is missing"
+                );
+                once(&[good(&whole[..=stop]), good(&found)].concat().concat());
+            }
+        }
+    }
+}
+
+/// A shelf that, once it hangs, answers without a body, or not at all.
+#[derive(Debug)]
+struct Hanging {
+    shelf: Arc<Shelf>,
+    hangs: AtomicBool,
+    answers: bool,
+}
+
+impl Source for Hanging {
+    fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        let answer = self.shelf.get(url, options);
+        match (self.hangs.load(Ordering::SeqCst), self.answers) {
+            (false, _) => answer,
+            (true, false) => future::pending().boxed(),
+            (true, true) => Box::pin(async move {
+                let mut answer = answer.await?;
+                answer.body = stream::pending().boxed();
+                Ok(answer)
+            }),
+        }
+    }
+}
+
+#[test]
+fn dropping_while_a_buffer_is_read_again_does_not_hang() {
+    for (answers, bounded) in [(false, false), (false, true), (true, false), (true, true)] {
+        let shelf = Shelf::of(&SIZES);
+        let source = Arc::new(Hanging { shelf, hangs: AtomicBool::new(false), answers });
+        let store = Store::builder().with_source("shelf", Arc::clone(&source) as _).build();
+        let list = ShardList::from_urls((0..SIZES.len()).map(url));
+        let dataset = Dataset::builder(list).store(store).topology(Topology::single()).streams(4);
+        let items = items(dataset).shuffle(5).threads(2);
+        let loader = if bounded { items.shuffle_bytes(1000) } else { items }.batch(4);
+        let state = loader.epochs(0).take(5).last().unwrap().unwrap().state().unwrap().clone();
+        source.hangs.store(true, Ordering::SeqCst);
+        for wait in [0, 50] {
+            let mut again = loader.restore(&state).unwrap().into_stream();
+            let (dropped, waiting) = mpsc::channel();
+            thread::spawn(move || {
+                assert!(again.next().now_or_never().is_none());
+                thread::sleep(Duration::from_millis(wait));
+                drop(again);
+                let _ = dropped.send(());
+            });
+            waiting.recv_timeout(Duration::from_secs(60)).expect("it does not hang");
+        }
+    }
+}
+
+/// By an index the number of a sample is its place: so nothing may come after one that is not there.
+#[test]
+fn damage_that_an_index_does_not_know_shifts_nothing() {
+    const SIZE: usize = 40;
+    let shard = |number, damaged: Option<usize>| {
+        let names = |sample| {
+            let other = if damaged == Some(sample) { "cls" } else { "txt" };
+            ["cls", other].map(|field| format!("{}.{field}", key(number, sample)))
+        };
+        let names: Vec<String> = (0..SIZE).flat_map(names).collect();
+        files(&names.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let shelf = Shelf::of(&[]);
+    (0..3).for_each(|number| shelf.put(&url(number), shard(number, None), Some("v1")));
+    let list = ShardList::from_urls((0..3).map(url));
+    let index = Index::builder().store(shelf.store()).build(&list).unwrap();
+    shelf.put(&url(1), shard(1, Some(11)), Some("v1"));
+    for (streams, shuffle) in [(1, 0), (1, 8), (2, 8)] {
+        let dataset = shelf.dataset(3).streams(streams).index(index.clone());
+        let loader = items(dataset).shuffle(shuffle).batch(3);
+        let whole = all(loader.epoch(0));
+        assert_eq!(errors(&whole).len(), 1);
+        once(&good(&whole).concat());
+        for (stop, (_, state)) in whole.iter().enumerate() {
+            let rest = all(loader.restore(state).unwrap());
+            assert_eq!(good(&rest), good(&whole[stop + 1..]), "after {stop}: {:?}", errors(&rest));
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Results beside those of torchvision, which stand in `tests/data/transforms`, and of Pillow.
+
+use super::transformed;
+use crate::support::noise;
+use crate::support::python::Python;
+use serde_json::{Value as Json, json};
+use shardstream::Rng;
+use shardstream::image::{CenterCrop, Filter, Frame, Image, ImageMode, Pixels, Transform, functional};
+
+/// Pixels in hexadecimal numbers.
+fn hex(pixels: &Pixels) -> String {
+    let Pixels::U8(pixels) = pixels else { panic!("not of 8 bits") };
+    pixels.iter().map(|number| format!("{number:02x}")).collect()
+}
+
+fn picture(json: &Json) -> Image {
+    let side = |name: &str| json[name].as_u64().unwrap() as u32;
+    let mode = if json["channels"] == 1 { ImageMode::L8 } else { ImageMode::Rgb8 };
+    Image::new(mode, side("width"), side("height"), unhex(&json["pixels"])).unwrap()
+}
+
+fn unhex(json: &Json) -> Vec<u8> {
+    let text = json.as_str().unwrap();
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}
+
+fn filter(json: &Json) -> Filter {
+    match json.as_str().unwrap() {
+        "Nearest" => Filter::Nearest,
+        "Bilinear" => Filter::Bilinear,
+        "Bicubic" => Filter::Bicubic,
+        "Lanczos" => Filter::Lanczos,
+        other => panic!("{other}"),
+    }
+}
+
+/// The result of a case.
+fn ours(image: &Image, name: &str, parameters: &Json) -> Image {
+    let (name, parameters) = (name.to_owned(), parameters.clone());
+    let step = move |frame: &mut Frame<'_>, rng: &mut Rng| {
+        let number = |at: usize| parameters[at].as_f64().unwrap();
+        let pixels = |at: usize| parameters[at].as_i64().unwrap();
+        let side = |at: usize| pixels(at) as u32;
+        let (name, amount) = (name.as_str(), parameters[0].as_f64().unwrap_or_default());
+        let affine =
+            |frame: &mut Frame<'_>, matrix| functional::affine(frame, matrix, filter(&parameters[1]), [0; 3]);
+        match name {
+            "adjust_brightness" => functional::adjust_brightness(frame, amount)?,
+            "adjust_contrast" => functional::adjust_contrast(frame, amount)?,
+            "adjust_saturation" => functional::adjust_saturation(frame, amount)?,
+            "adjust_sharpness" => functional::adjust_sharpness(frame, amount)?,
+            "adjust_hue" => functional::adjust_hue(frame, amount)?,
+            "posterize" => functional::posterize(frame, side(0))?,
+            "solarize" => functional::solarize(frame, amount)?,
+            "invert" => functional::invert(frame)?,
+            "autocontrast" => functional::autocontrast(frame)?,
+            "equalize" => functional::equalize(frame)?,
+            "rgb_to_grayscale" => functional::rgb_to_grayscale(frame)?,
+            "rotate" => {
+                let fill = [0, 1, 2].map(|channel| parameters[2][channel].as_u64().unwrap_or(0) as u8);
+                functional::rotate(frame, amount, filter(&parameters[1]), fill)?;
+            }
+            "ShearX" => affine(frame, [1.0, amount, 0.0, 0.0, 1.0, 0.0])?,
+            "ShearY" => affine(frame, [1.0, 0.0, 0.0, amount, 1.0, 0.0])?,
+            "TranslateX" => affine(frame, [1.0, 0.0, -amount.trunc(), 0.0, 1.0, 0.0])?,
+            "TranslateY" => affine(frame, [1.0, 0.0, 0.0, 0.0, 1.0, -amount.trunc()])?,
+            "CenterCrop" => CenterCrop::new((number(0) as u32, number(1) as u32))?.apply(frame, rng)?,
+            "crop" => functional::crop(frame, (pixels(0), pixels(1)), (side(2), side(3)), [0; 3])?,
+            "Resize" => {
+                frame.crop(side(0), side(1), side(2), side(3))?;
+                frame.resize(side(4), side(5), filter(&parameters[6]))?;
+            }
+            other => panic!("{other}"),
+        }
+        Ok(())
+    };
+    transformed(image, step, &mut Rng::new(0, 0, 0))
+}
+
+/// How far results may be apart: by how much each number, and how many of all pixels may be quite other ones.
+///
+/// Which pixel is taken is a question of rounding where it lies just between two.
+#[derive(Clone, Copy)]
+struct Tolerance {
+    by: u8,
+    others: f64,
+}
+
+impl Tolerance {
+    fn exact() -> Self {
+        Tolerance { by: 0, others: 0.0 }
+    }
+
+    fn check(self, ours: &Image, size: &Json, theirs: &[u8], what: &str) {
+        assert_eq!(json!([ours.width(), ours.height()]), *size, "{what}");
+        let channels = ours.mode().channels();
+        let pixels = ours.as_u8().unwrap();
+        assert_eq!(pixels.len(), theirs.len(), "{what}");
+        let apart = |pair: &(&[u8], &[u8])| {
+            pair.0.iter().zip(pair.1).any(|(ours, theirs)| ours.abs_diff(*theirs) > self.by)
+        };
+        let others = pixels.chunks(channels).zip(theirs.chunks(channels)).filter(apart).count();
+        let all = theirs.len() / channels;
+        let most = pixels.iter().zip(theirs).map(|(a, b)| a.abs_diff(*b)).max();
+        assert!(
+            others as f64 <= self.others * all as f64,
+            "{what}: {others} of {all} pixels are apart, by up to {most:?}"
+        );
+    }
+}
+
+fn results() -> Json {
+    serde_json::from_str(include_str!("../../data/transforms/results.json")).unwrap()
+}
+
+#[test]
+fn results_are_those_of_torchvision() {
+    let golden = results();
+    let pictures: Vec<Image> = golden["pictures"].as_array().unwrap().iter().map(picture).collect();
+    let cases = golden["cases"].as_array().unwrap();
+    assert!(cases.len() > 250);
+    for case in cases {
+        let (image, name) = (&pictures[case[0].as_u64().unwrap() as usize], case[1].as_str().unwrap());
+        let tolerance = match name {
+            "posterize" | "solarize" | "invert" | "equalize" | "CenterCrop" | "TranslateX" | "TranslateY" => {
+                Tolerance::exact()
+            }
+            // Here whole diagonals lie just between two pixels.
+            "rotate" if case[2][0] == -135.0 && case[2][1] == "Nearest" => Tolerance { by: 0, others: 0.12 },
+            "rotate" | "ShearX" | "ShearY" if case[2][1] == "Nearest" => Tolerance { by: 0, others: 0.05 },
+            _ => Tolerance { by: 1, others: 0.0 },
+        };
+        let what = format!("{name}{} of {image:?}", case[2]);
+        tolerance.check(&ours(image, name, &case[2]), &case[3], &unhex(&case[4]), &what);
+    }
+}
+
+/// Noise, and something smooth.
+fn pictures() -> Vec<Image> {
+    let noise = noise(61 * 47 * 3);
+    let smooth: Vec<u8> = (0..64 * 48)
+        .flat_map(|at| [at % 64 * 4, at / 64 * 5, (at % 64 + at / 64) * 2])
+        .map(|n| n as u8)
+        .collect();
+    vec![
+        Image::new(ImageMode::Rgb8, 61, 47, noise.clone()).unwrap(),
+        Image::new(ImageMode::Rgb8, 64, 48, smooth).unwrap(),
+        Image::new(ImageMode::L8, 61, 47, noise[..61 * 47].to_vec()).unwrap(),
+        Image::new(ImageMode::Rgb8, 5, 4, vec![77; 60]).unwrap(),
+    ]
+}
+
+#[test]
+fn results_are_those_of_pillow() {
+    let Some(python) = Python::find() else { return };
+    let pictures = pictures();
+    let mut cases: Vec<Json> = results()["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|case| case[0] == 0 && case[1] != "CenterCrop")
+        .map(|case| json!([case[1], case[2]]))
+        .collect();
+    for filter in ["Nearest", "Bilinear", "Bicubic", "Lanczos"] {
+        for part in [[0, 0, 5, 4], [1, 0, 3, 3]] {
+            for to in [[3, 3], [1, 1], [32, 32], [5, 9]] {
+                cases.push(json!(["Resize", [part[0], part[1], part[2], part[3], to[0], to[1], filter]]));
+            }
+        }
+    }
+    for part in [[0, 0, 5, 4], [-3, 1, 5, 2], [2, -1, 9, 9], [-4, -4, 20, 20], [-9, 0, 3, 3], [70, 80, 2, 3]]
+    {
+        cases.push(json!(["crop", part]));
+    }
+    let cases: Vec<Json> = (0..pictures.len())
+        .flat_map(|at| cases.iter().map(move |case| json!([at, case[0], case[1]])))
+        .collect();
+    let shown = |image: &Image| {
+        let (width, height) = (image.width(), image.height());
+        json!({"channels": image.mode().channels(), "width": width, "height": height, "pixels": hex(image.pixels())})
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let request = dir.path().join("request.json");
+    let shown: Vec<Json> = pictures.iter().map(shown).collect();
+    std::fs::write(&request, json!({"pictures": shown, "cases": cases}).to_string()).unwrap();
+
+    let theirs = python.transforms(&request);
+    let mut compared = 0;
+    for (case, theirs) in cases.iter().zip(theirs.as_array().unwrap()) {
+        if theirs.is_null() {
+            continue;
+        }
+        let (image, name) = (&pictures[case[0].as_u64().unwrap() as usize], case[1].as_str().unwrap());
+        let tolerance = match name {
+            "posterize" | "solarize" | "invert" | "equalize" | "rgb_to_grayscale" | "crop" | "TranslateX"
+            | "TranslateY" => Tolerance::exact(),
+            // Pillow rounds places to 1/65536 of a pixel.
+            "rotate" | "ShearX" | "ShearY" => Tolerance { by: 0, others: 0.02 },
+            // What is beyond 0 or 255 after one of the two directions is clipped, and we begin with another one.
+            "Resize" if case[0] != 1 && (case[2][6] == "Bicubic" || case[2][6] == "Lanczos") => {
+                Tolerance { by: 48, others: 0.0 }
+            }
+            // Pillow rounds hue and saturation to 8 bits.
+            "adjust_hue" => Tolerance { by: 16, others: 0.0 },
+            _ => Tolerance { by: 1, others: 0.0 },
+        };
+        let what = format!("{name}{} of {image:?}", case[2]);
+        tolerance.check(&ours(image, name, &case[2]), &theirs[0], &unhex(&theirs[1]), &what);
+        compared += 1;
+    }
+    assert!(compared > 300, "{compared}");
+}
