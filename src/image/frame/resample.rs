@@ -1,107 +1,117 @@
 //! From the pixels in memory to the part that is kept of them, in its size.
 
 use super::plan::Plan;
-use super::{Filter, Raster};
+use super::{Filter, Raster, room};
 use crate::image::{ImageError, ImageMode};
-use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
-use fast_image_resize::pixels::{U8, U8x3};
-use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
-
-/// In pixels: less than what lies between the places where filters can stand, which are fractions of sizes.
-const OFF: f64 = 1e-8;
+use shardstream_resizer::{Image, Part, resize};
+use std::ops::Range;
 
 /// Resizes, and keeps the memory that it takes.
+///
+/// The rows are resized first, then the columns, in two calls of the resizer, so that neither sees a pixel outside of the
+/// window: the first call has no filter across, and the second is given nothing else.
 #[derive(Default)]
-pub(super) struct Resampler(Resizer);
+pub(super) struct Resampler {
+    /// The pixels after the first call.
+    between: Vec<u8>,
+}
 
 impl Resampler {
-    /// Lets go of memory beyond so many bytes.
+    /// Frees memory beyond `most` bytes.
     pub(super) fn trim(&mut self, most: usize) {
-        if self.0.size_of_internal_buffers() > most {
-            self.0.reset_internal_buffers();
+        if self.between.capacity() > most {
+            self.between = Vec::new();
         }
     }
 
-    /// Draws what `plan` keeps of a picture into `to`, which has its size. `from` are the pixels of `raster`.
+    /// Draws what `plan` keeps of a picture into `to`, which has its size. `from` are the pixels of `raster`; they are only
+    /// read.
     pub(super) fn draw(
         &mut self,
-        from: &[u8],
+        from: &mut [u8],
         raster: Raster,
         plan: Plan,
         mode: ImageMode,
         to: &mut [u8],
     ) -> Result<(), ImageError> {
-        match mode.channels() {
-            1 => self.draw_pixels::<U8>(from, raster, plan, to),
-            _ => self.draw_pixels::<U8x3>(from, raster, plan, to),
-        }
-    }
-
-    /// Calls the resizer with one type of view, and only for the pixels that a frame has. `Resizer::resize`, which
-    /// chooses among 13 types of pixels at run time, would compile all of them into this crate.
-    fn draw_pixels<P: PixelTrait>(
-        &mut self,
-        from: &[u8],
-        raster: Raster,
-        plan: Plan,
-        to: &mut [u8],
-    ) -> Result<(), ImageError> {
+        let Plan { window, kept, .. } = plan;
         let (width, height) = raster.size();
-        let size = width as usize * height as usize * P::size();
-        let from = from.get(..size).unwrap_or(from);
-        let from = TypedImageRef::<P>::from_buffer(width, height, from).map_err(failed)?;
-        let kept = plan.kept;
-        let mut to = TypedImage::<P>::from_buffer(kept.width, kept.height, to).map_err(failed)?;
-
-        // The filter must not see what lies outside of the window, as it would not had the window been cut out before.
+        let (filter, resized) = plan.resize.map_or((Filter::Nearest, (window.width, window.height)), |to| {
+            (to.filter, (to.width, to.height))
+        });
+        let filter = kernel(filter);
         let shrink = f64::from(raster.shrink);
         let scaled = |at: u32, origin: u32| f64::from(at.saturating_sub(origin)) / shrink;
-        let (left, right) =
-            (scaled(plan.window.x, raster.part.x), scaled(plan.window.right(), raster.part.x));
-        let (top, bottom) =
-            (scaled(plan.window.y, raster.part.y), scaled(plan.window.bottom(), raster.part.y));
-        let (view_left, view_top) = (left.floor(), top.floor());
-        let view_right = right.ceil().min(f64::from(width));
-        let view_bottom = bottom.ceil().min(f64::from(height));
-        let (view_width, view_height) = (view_right - view_left, view_bottom - view_top);
-        let view = TypedCroppedImage::new(
-            from,
-            view_left as u32,
-            view_top as u32,
-            view_width as u32,
-            view_height as u32,
-        )
-        .map_err(failed)?;
+        let across = scaled(window.x, raster.part.x)..scaled(window.right(), raster.part.x);
+        let down = scaled(window.y, raster.part.y)..scaled(window.bottom(), raster.part.y);
+        let across = Axis::new(across, width, resized.0, kept.x..kept.right());
+        let down = Axis::new(down, height, resized.1, kept.y..kept.bottom());
 
-        // Of the window as resized, the part that is kept; in pixels of the window as it is.
-        let resized = plan.resize.map_or((plan.window.width, plan.window.height), |to| (to.width, to.height));
-        let across = (right - left) / f64::from(resized.0);
-        let down = (bottom - top) / f64::from(resized.1);
-        let x = left - view_left + f64::from(kept.x) * across;
-        let y = top - view_top + f64::from(kept.y) * down;
-        // The resizer takes the neighbours of the first and the last pixel for the outermost ones of all; but neighbours of
-        // no weight it leaves out, and on a whole pixel, all those of a cubic filter have none. So not quite on it.
-        let filter = plan.resize.map_or(Filter::Nearest, |to| to.filter);
-        let off = match filter {
-            Filter::Bicubic if kept.x > 0 => -OFF,
-            Filter::Bicubic if kept.right() < resized.0 => OFF,
-            _ => 0.0,
-        };
-        let x = x + off;
-        let wide = (f64::from(kept.width) * across).min(view_width - x);
-        let high = (f64::from(kept.height) * down).min(view_height - y);
-        let options =
-            ResizeOptions::new().resize_alg(algorithm(filter)).crop(x, y, wide, high).use_alpha(false);
-        self.0.resize_typed(&view, &mut to, &options).map_err(failed)
+        let channels = mode.channels();
+        let row = width as usize * channels;
+        let rows = row * down.view.start as usize..row * down.view.end as usize;
+        let from =
+            Image { width, height: down.view.len() as u32, bytes: from.get_mut(rows).unwrap_or_default() };
+        let to = Image { width: kept.width, height: kept.height, bytes: to };
+        let part = |left, width| Part { left, top: down.start, width, height: down.length };
+
+        if across.is_whole(kept.width) {
+            let part = part(f64::from(across.view.start) + across.start, across.length);
+            return resize(channels, from, part, filter, to).map_err(failed);
+        }
+        let needed = across.needed(filter.support(), kept.width);
+        let (width, height) = (needed.len() as u32, kept.height);
+        let between = room(&mut self.between, width as usize * height as usize * channels);
+        let part = part(f64::from(across.view.start + needed.start), f64::from(width));
+        resize(channels, from, part, filter, Image { width, height, bytes: &mut *between })
+            .map_err(failed)?;
+        let left = across.start - f64::from(needed.start);
+        let part = Part { left, top: 0.0, width: across.length, height: f64::from(height) };
+        resize(channels, Image { width, height, bytes: between }, part, filter, to).map_err(failed)
     }
 }
 
-fn algorithm(filter: Filter) -> ResizeAlg {
+/// One direction of a resize, in pixels of the memory.
+struct Axis {
+    /// What the filter sees: the window, and no pixel beside it, as if the window had been cut out before.
+    view: Range<u32>,
+    /// The beginning of what is kept, from the beginning of the view.
+    start: f64,
+    /// The length of what is kept, before the resize.
+    length: f64,
+}
+
+impl Axis {
+    /// `window` is the part of `size` pixels that becomes `resized` pixels, of which `kept` are kept.
+    fn new(window: Range<f64>, size: u32, resized: u32, kept: Range<u32>) -> Self {
+        let view = window.start.floor() as u32..(window.end.ceil() as u32).min(size);
+        let step = (window.end - window.start) / f64::from(resized);
+        let start = window.start - f64::from(view.start) + f64::from(kept.start) * step;
+        let length = f64::from(kept.end - kept.start) * step;
+        let rest = f64::from(view.end.saturating_sub(view.start)) - start;
+        Axis { view, start, length: length.min(rest) }
+    }
+
+    /// Whether what is kept are these pixels as they are.
+    fn is_whole(&self, kept: u32) -> bool {
+        self.length == f64::from(kept) && self.start == self.start.round()
+    }
+
+    /// The pixels of the view that have a part in what is kept.
+    fn needed(&self, support: f64, kept: u32) -> Range<u32> {
+        let radius = support * (self.length / f64::from(kept)).max(1.0);
+        let first = (self.start - radius).floor().max(0.0) as u32;
+        let last = (self.start + self.length + radius).ceil() as u32;
+        first..last.min(self.view.len() as u32)
+    }
+}
+
+fn kernel(filter: Filter) -> shardstream_resizer::Filter {
     match filter {
-        Filter::Nearest => ResizeAlg::Nearest,
-        Filter::Bilinear => ResizeAlg::Convolution(FilterType::Bilinear),
-        Filter::Bicubic => ResizeAlg::Convolution(FilterType::CatmullRom),
-        Filter::Lanczos => ResizeAlg::Convolution(FilterType::Lanczos3),
+        Filter::Nearest => shardstream_resizer::Filter::Nearest,
+        Filter::Bilinear => shardstream_resizer::Filter::Bilinear,
+        Filter::Bicubic => shardstream_resizer::Filter::Bicubic,
+        Filter::Lanczos => shardstream_resizer::Filter::Lanczos,
     }
 }
 
@@ -120,7 +130,7 @@ mod tests {
         let mut draw = |from: &[u8], plan: Plan| {
             let raster = Raster::whole((plan.window.width, plan.window.height));
             let mut to = vec![0; (plan.kept.width * plan.kept.height) as usize];
-            resampler.draw(from, raster, plan, ImageMode::L8, &mut to).unwrap();
+            resampler.draw(&mut from.to_vec(), raster, plan, ImageMode::L8, &mut to).unwrap();
             to
         };
         for filter in [Filter::Bilinear, Filter::Bicubic, Filter::Lanczos] {

@@ -1,0 +1,141 @@
+//! The image resizer of `shardstream`: [`fast_image_resize`] for grey and RGB pixels of 8 bits.
+//!
+//! It is a crate of its own for the sake of build times. `fast_image_resize` is generic over pixels and images, and is
+//! compiled into the crate that calls it: its vector code was more than half of what `shardstream` compiled to. Here it is
+//! compiled once, optimised in debug builds as well, and not again whenever `shardstream` changes. It follows the versions
+//! of `shardstream` and promises nothing to others.
+
+use fast_image_resize::images::TypedImage;
+use fast_image_resize::pixels::{U8, U8x3};
+use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions};
+
+pub use fast_image_resize::ResizeError;
+
+/// What a pixel of the result is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filter {
+    /// The nearest pixel.
+    Nearest,
+    /// A triangle over the pixels around, widened with the reduction.
+    Bilinear,
+    /// A cubic with a = -0.5, widened with the reduction.
+    Bicubic,
+    /// A windowed sinc over three pixels to each side, widened with the reduction.
+    Lanczos,
+}
+
+impl Filter {
+    /// How far the filter reaches, in pixels of the larger of the two images.
+    #[must_use]
+    pub fn support(self) -> f64 {
+        match self {
+            Filter::Nearest => 0.0,
+            Filter::Bilinear => 1.0,
+            Filter::Bicubic => 2.0,
+            Filter::Lanczos => 3.0,
+        }
+    }
+
+    fn algorithm(self) -> ResizeAlg {
+        match self {
+            Filter::Nearest => ResizeAlg::Nearest,
+            Filter::Bilinear => ResizeAlg::Convolution(FilterType::Bilinear),
+            Filter::Bicubic => ResizeAlg::Convolution(FilterType::CatmullRom),
+            Filter::Lanczos => ResizeAlg::Convolution(FilterType::Lanczos3),
+        }
+    }
+}
+
+/// An image in memory: rows from top to bottom without padding, the channels of a pixel together.
+#[derive(Debug)]
+pub struct Image<'a> {
+    /// Pixels in a row.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// At least `width * height * channels` bytes. Those of the source are only read; that they are borrowed for writing as
+    /// well makes source, result and what is between them one type, for which the resizer is compiled once.
+    pub bytes: &'a mut [u8],
+}
+
+impl<'a> Image<'a> {
+    fn typed<P: PixelTrait>(self) -> Result<TypedImage<'a, P>, Error> {
+        let Image { width, height, bytes } = self;
+        let size = width as usize * height as usize * P::size();
+        let bytes = bytes.get_mut(..size).ok_or(Error::Memory { width, height })?;
+        TypedImage::from_buffer(width, height, bytes).map_err(|_| Error::Memory { width, height })
+    }
+}
+
+/// The part of an image that is resized, in pixels and fractions of them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Part {
+    /// From the left border.
+    pub left: f64,
+    /// From the upper border.
+    pub top: f64,
+    /// To the right.
+    pub width: f64,
+    /// Downwards.
+    pub height: f64,
+}
+
+/// Why an image was not resized.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// An image of this size has fewer bytes than that.
+    Memory {
+        /// Of the image.
+        width: u32,
+        /// Of the image.
+        height: u32,
+    },
+    /// Channels other than 1 and 3.
+    Channels(usize),
+    /// The part is not inside the image.
+    Resize(ResizeError),
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Memory { width, height } => {
+                write!(f, "too little memory for an image of {width} x {height}")
+            }
+            Error::Channels(channels) => write!(f, "images of {channels} channels cannot be resized"),
+            Error::Resize(error) => write!(f, "the image cannot be resized: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Resizes `part` of `from` to fill `to`, both of 1 (grey) or 3 (RGB) channels.
+///
+/// Pixels outside of the part but inside of `from` are seen by the filter at the part's borders.
+///
+/// # Errors
+/// Where the images have too little memory or another number of channels, or the part is not inside of `from`.
+pub fn resize(
+    channels: usize,
+    from: Image<'_>,
+    part: Part,
+    filter: Filter,
+    to: Image<'_>,
+) -> Result<(), Error> {
+    match channels {
+        1 => typed::<U8>(from, part, filter, to),
+        3 => typed::<U8x3>(from, part, filter, to),
+        _ => Err(Error::Channels(channels)),
+    }
+}
+
+fn typed<P: PixelTrait>(from: Image<'_>, part: Part, filter: Filter, to: Image<'_>) -> Result<(), Error> {
+    let (from, mut to) = (from.typed::<P>()?, to.typed::<P>()?);
+    let options = ResizeOptions::new()
+        .resize_alg(filter.algorithm())
+        .crop(part.left, part.top, part.width, part.height)
+        .use_alpha(false);
+    fast_image_resize::Resizer::new().resize_typed(&from, &mut to, &options).map_err(Error::Resize)
+}
