@@ -10,9 +10,11 @@ use resnet::schedule::{Decay, Schedule};
 use resnet::shards::{self, Counts, Shards};
 use resnet::{plugin, train, wheel};
 use shardstream::Topology;
+use std::collections::BTreeMap;
 use std::io::Write;
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The plugin's file; `None` and a word about it if there is none.
 pub fn plugin() -> Option<PathBuf> {
@@ -35,16 +37,89 @@ pub fn plugin() -> Option<PathBuf> {
     }
 }
 
-/// Devices of the CPU plugin, which divides the machine as it is told.
-pub fn client(devices: i64) -> Option<Client> {
+fn library() -> Option<&'static Plugin> {
     static PLUGIN: OnceLock<Plugin> = OnceLock::new();
     let path = plugin()?;
-    let plugin = PLUGIN.get_or_init(|| Plugin::load(path).expect("the plugin loads"));
-    Some(plugin.client(&[("cpu_device_count", devices).into()]).expect("it has devices"))
+    Some(PLUGIN.get_or_init(|| Plugin::load(path).expect("the plugin loads")))
 }
 
-pub fn model(client: &Client, name: &str) -> Model {
-    Model::new(client, &Artifact::open(name).unwrap(), 1).unwrap()
+/// Devices of the CPU plugin, which divides the machine as it is told: the same for all tests.
+pub fn client(devices: i64) -> Option<Client> {
+    static CLIENTS: Mutex<BTreeMap<i64, Client>> = Mutex::new(BTreeMap::new());
+    let mut clients = CLIENTS.lock().unwrap();
+    if !clients.contains_key(&devices) {
+        clients.insert(devices, another_client(devices)?);
+    }
+    clients.get(&devices).cloned()
+}
+
+/// Devices that no other test has.
+pub fn another_client(devices: i64) -> Option<Client> {
+    Some(library()?.client(&[("cpu_device_count", devices).into()]).expect("it has devices"))
+}
+
+/// Held while programs run on several devices. The plugin ends the process when two of them run at the same time, since it
+/// takes their collectives for those of one.
+pub type Turn = MutexGuard<'static, ()>;
+
+/// The turn that a model on these devices needs.
+pub fn turn(client: &Client) -> Option<Turn> {
+    static TURN: Mutex<()> = Mutex::new(());
+    (client.devices() > 1).then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// A model and its state at the beginning.
+struct Compiled {
+    name: String,
+    model: Model,
+    fresh: Vec<Vec<f32>>,
+}
+
+static IDLE: Mutex<Vec<Compiled>> = Mutex::new(Vec::new());
+
+/// A model at its beginning, for one test. The next test gets it again, since compiling its programs takes most of the
+/// time of these tests.
+pub struct Lent {
+    compiled: Option<Compiled>,
+    _turn: Option<Turn>,
+}
+
+/// A model on the devices of [`client`].
+pub fn model(client: &Client, name: &str) -> Lent {
+    let turn = turn(client);
+    let found = {
+        let mut idle = IDLE.lock().unwrap();
+        idle.iter().position(|compiled| compiled.name == name).map(|at| idle.swap_remove(at))
+    };
+    let compiled = found.unwrap_or_else(|| {
+        let model = Model::new(client, &Artifact::open(name).unwrap(), 1).unwrap();
+        Compiled { name: name.to_owned(), fresh: model.state(0).unwrap(), model }
+    });
+    Lent { compiled: Some(compiled), _turn: turn }
+}
+
+impl Deref for Lent {
+    type Target = Model;
+
+    fn deref(&self) -> &Model {
+        &self.compiled.as_ref().unwrap().model
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut Model {
+        &mut self.compiled.as_mut().unwrap().model
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Some(mut compiled) = self.compiled.take() else { return };
+        if !std::thread::panicking() {
+            compiled.model.restore(&compiled.fresh).unwrap();
+            IDLE.lock().unwrap().push(compiled);
+        }
+    }
 }
 
 /// 640 + 100 of the built-in images, in shards that are written on first use: 10 steps of 64 per epoch.

@@ -1,6 +1,6 @@
 //! The programs, the devices and the training loop, with the CPU plugin.
 
-use crate::common::{client, model, options};
+use crate::common::{another_client, client, model, options};
 use resnet::Error;
 use resnet::artifact::Artifact;
 use resnet::data::{HostBatch, HostBatches, Source, Split};
@@ -38,7 +38,7 @@ fn image_spec() -> Spec {
 #[test]
 fn forty_steps_learn_four_batches() {
     let Some(client) = client(1) else { return };
-    let mut model = model(&client, "resnet8");
+    let model = &mut *model(&client, "resnet8");
     let upload = model.uploader();
     let batches: Vec<_> = some(Split::Train, 4).iter().map(|b| upload.upload(b).unwrap()).collect();
     let mut losses = Vec::new();
@@ -74,8 +74,8 @@ fn the_same_seed_gives_the_same_network_and_another_one_another() {
 #[test]
 fn eight_devices_agree_with_each_other_and_with_one() {
     let (Some(eight), Some(one)) = (client(8), client(1)) else { return };
-    let mut spread = model(&eight, "resnet8-x8");
-    let mut alone = model(&one, "resnet8");
+    let spread = &mut *model(&eight, "resnet8-x8");
+    let alone = &mut *model(&one, "resnet8");
     let hyper = Hyper { rate: 0.05, ..Hyper::default() };
     for batch in some(Split::Train, 3) {
         let result = spread.step(&spread.uploader().upload(&batch).unwrap(), hyper).unwrap();
@@ -94,8 +94,8 @@ fn eight_devices_agree_with_each_other_and_with_one() {
 #[test]
 fn bfloat16_on_eight_devices_stays_near_float32() {
     let (Some(eight), Some(one)) = (client(8), client(1)) else { return };
-    let mut spread = model(&eight, "resnet8-bf16-x8");
-    let mut alone = model(&one, "resnet8");
+    let spread = &mut *model(&eight, "resnet8-bf16-x8");
+    let alone = &mut *model(&one, "resnet8");
     let hyper = Hyper { rate: 0.05, ..Hyper::default() };
     for batch in some(Split::Train, 3) {
         let result = spread.step(&spread.uploader().upload(&batch).unwrap(), hyper).unwrap();
@@ -122,13 +122,13 @@ fn one_step(model: &mut Model, hyper: Hyper) -> (f32, Vec<Vec<f32>>) {
 #[test]
 fn weights_decay_and_biases_do_not() {
     let Some(client) = client(1) else { return };
-    let mut model = model(&client, "resnet8");
+    let model = &mut *model(&client, "resnet8");
     let fresh = model.state(0).unwrap();
     let step = |model: &mut Model, weight_decay| {
         one_step(model, Hyper { rate: 0.1, weight_decay, label_smoothing: 0.0 })
     };
-    let (loss, plain) = step(&mut model, 0.0);
-    let (same, decayed) = step(&mut model, 0.5);
+    let (loss, plain) = step(model, 0.0);
+    let (same, decayed) = step(model, 0.5);
     assert_eq!(loss, same, "of the network before the step");
     let buffers = model.manifest().state.clone();
     let mut kernels = 0;
@@ -147,7 +147,7 @@ fn weights_decay_and_biases_do_not() {
         }
     }
     assert_eq!(kernels, 10);
-    let still = one_step(&mut model, Hyper { rate: 0.0, weight_decay: 0.5, label_smoothing: 0.1 }).1;
+    let still = one_step(model, Hyper { rate: 0.0, weight_decay: 0.5, label_smoothing: 0.1 }).1;
     for (i, buffer) in buffers.iter().enumerate() {
         assert!(!buffer.name.starts_with("params.") || fresh[i] == still[i], "{}", buffer.name);
     }
@@ -156,9 +156,9 @@ fn weights_decay_and_biases_do_not() {
 #[test]
 fn smoothed_labels_mix_the_losses() {
     let Some(client) = client(1) else { return };
-    let mut model = model(&client, "resnet8");
+    let model = &mut *model(&client, "resnet8");
     let mut loss =
-        |label_smoothing| one_step(&mut model, Hyper { rate: 0.1, weight_decay: 0.0, label_smoothing }).0;
+        |label_smoothing| one_step(model, Hyper { rate: 0.1, weight_decay: 0.0, label_smoothing }).0;
     let (hard, even, mixed) = (loss(0.0), loss(1.0), loss(0.2));
     assert!((hard - even).abs() > 1e-3, "{hard} {even}");
     assert!((mixed - (0.8 * hard + 0.2 * even)).abs() < 1e-4, "{mixed} of {hard} and {even}");
@@ -189,7 +189,7 @@ fn options_are_taken_by_name() {
 #[test]
 fn padding_is_never_counted() {
     let Some(client) = client(1) else { return };
-    let model = model(&client, "resnet8");
+    let model = &*model(&client, "resnet8");
     let upload = model.uploader();
     let correct = |b: &HostBatch| {
         let (correct, valid) = model.evaluate(&upload.upload(b).unwrap()).unwrap().read().unwrap();
@@ -308,9 +308,9 @@ fn an_unknown_option_or_topology_is_an_error_not_a_crash() {
 
 #[test]
 fn a_lost_state_stays_an_error() {
-    let (Some(client), Some(other)) = (client(1), client(1)) else { return };
-    let mut here = model(&client, "resnet8");
-    let there = model(&other, "resnet8");
+    let (Some(client), Some(other)) = (client(1), another_client(1)) else { return };
+    let here = &mut *model(&client, "resnet8");
+    let there = Model::new(&other, &Artifact::open("resnet8").unwrap(), 1).unwrap();
     let batch = &some(Split::Train, 1)[0];
     let foreign = there.uploader().upload(batch).unwrap();
     assert!(matches!(here.step(&foreign, Hyper::default()), Err(Error::Pjrt(pjrt::Error::Mismatch { .. }))));
@@ -321,9 +321,9 @@ fn a_lost_state_stays_an_error() {
 #[test]
 fn a_training_reports_epochs_and_validation() {
     let Some(client) = client(1) else { return };
-    let mut model = model(&client, "resnet8");
+    let model = &mut *model(&client, "resnet8");
     let mut log = Vec::new();
-    let summary = train(&mut model, &options(2, 5, 0.1), synthetic(), &mut log).unwrap();
+    let summary = train(model, &options(2, 5, 0.1), synthetic(), &mut log).unwrap();
     assert_eq!(summary.epochs.len(), 2);
     for epoch in &summary.epochs {
         assert_eq!((epoch.steps, epoch.samples, epoch.validation_samples), (5, 320, 100));
@@ -338,8 +338,8 @@ fn a_training_reports_epochs_and_validation() {
 #[test]
 fn eight_devices_count_the_samples_of_all() {
     let (Some(eight), Some(one)) = (client(8), client(1)) else { return };
-    let spread = model(&eight, "resnet8-x8");
-    let alone = model(&one, "resnet8");
+    let spread = &*model(&eight, "resnet8-x8");
+    let alone = &*model(&one, "resnet8");
     let mut batch = some(Split::Validation, 1).remove(0);
     // Three devices have samples, one of them three; the others have padding only.
     batch.labels[19..].fill(-1);
@@ -379,11 +379,11 @@ impl Source for Once {
 #[test]
 fn what_is_wrong_with_the_data_ends_the_training() {
     let Some(client) = client(1) else { return };
-    let mut model = model(&client, "resnet8");
+    let model = &mut *model(&client, "resnet8");
     let options = options(1, 0, 0.1);
     let mut run = |first: Vec<shardstream::Result<HostBatch>>| {
         let source = Once(RefCell::new(first));
-        train(&mut model, &options, &source, &mut std::io::sink()).unwrap_err()
+        train(model, &options, &source, &mut std::io::sink()).unwrap_err()
     };
     let good = some(Split::Train, 1).remove(0);
     let mut padded = good.clone();
@@ -402,7 +402,7 @@ fn what_is_wrong_with_the_data_ends_the_training() {
 #[test]
 fn a_rate_that_is_far_too_high_is_told() {
     let Some(client) = client(1) else { return };
-    let mut model = model(&client, "resnet8");
-    let e = train(&mut model, &options(1, 20, 1e30), synthetic(), &mut std::io::sink()).unwrap_err();
+    let model = &mut *model(&client, "resnet8");
+    let e = train(model, &options(1, 20, 1e30), synthetic(), &mut std::io::sink()).unwrap_err();
     assert!(matches!(e, Error::Diverged { .. }), "{e}");
 }

@@ -3,7 +3,7 @@
 //! The interpreter is `SHARDSTREAM_TEST_JAX`, with the packages of `export/requirements.txt`. Without it the tests say
 //! that they are skipped; with `SHARDSTREAM_REQUIRE_JAX=1` they fail.
 
-use crate::common::{client, synthetic};
+use crate::common::{client, synthetic, turn};
 use resnet::artifact::Artifact;
 use resnet::data::{HostBatch, Source, Split};
 use resnet::model::{Hyper, Model};
@@ -44,6 +44,7 @@ fn hyper(step: usize) -> Hyper {
 /// What the exported programs say of each step.
 fn exported(artifact: &Artifact, batches: &[HostBatch]) -> Option<Vec<(f32, u64)>> {
     let client = client(artifact.manifest.devices as i64)?;
+    let _turn = turn(&client);
     let mut model = Model::new(&client, artifact, SEED).unwrap();
     let upload = model.uploader();
     let mut step = |(i, batch)| model.step(&upload.upload(batch).unwrap(), hyper(i)).unwrap().read().unwrap();

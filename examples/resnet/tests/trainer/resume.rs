@@ -98,12 +98,11 @@ fn resume(model: &mut Model, dir: &Path, options: &Options, every: u64) -> (Stri
 fn killed_anywhere_it_ends_as_if_it_had_not_been() {
     let Some(client) = client(1) else { return };
     let options = options(2, 0, 0.1);
-    let mut model = model(&client, "resnet8");
+    let model = &mut *model(&client, "resnet8");
     let fresh = model.state(0).unwrap();
     let mut log = Vec::new();
-    let summary =
-        train(&mut model, &options, sets(), Start::default(), Keeping::default(), &mut log).unwrap();
-    let undisturbed = outcome(&log, &summary, &model);
+    let summary = train(model, &options, sets(), Start::default(), Keeping::default(), &mut log).unwrap();
+    let undisturbed = outcome(&log, &summary, model);
     assert_eq!((undisturbed.losses.len(), summary.epochs.len()), (10, 2));
 
     use Split::{Train, Validation};
@@ -128,13 +127,13 @@ fn killed_anywhere_it_ends_as_if_it_had_not_been() {
         let mut log = Vec::new();
         let mut saver = Saver::new(place(dir.path(), &options), every);
         let source = Failing { split, epoch, after };
-        let killed = train(&mut model, &options, &source, Start::default(), saving(&mut saver), &mut log);
+        let killed = train(model, &options, &source, Start::default(), saving(&mut saver), &mut log);
         assert!(matches!(killed, Err(Error::Data(_))), "{killed:?}");
         drop(saver);
         let before = losses(std::str::from_utf8(&log).unwrap());
         assert_eq!(before, undisturbed.losses[..before.len()], "checkpoints change nothing");
 
-        let (log, end) = resume(&mut model, dir.path(), &options, every);
+        let (log, end) = resume(model, dir.path(), &options, every);
         assert!(log.contains(&format!(": {resumed}\n")), "{log}");
         let from = undisturbed.losses.len() - end.losses.len();
         assert!(from <= before.len(), "no line is missing: {log}");
@@ -143,7 +142,7 @@ fn killed_anywhere_it_ends_as_if_it_had_not_been() {
         assert!(end.weights == undisturbed.weights, "the weights differ");
 
         // All is done now, which is no reason to train on.
-        let (log, again) = resume(&mut model, dir.path(), &options, every);
+        let (log, again) = resume(model, dir.path(), &options, every);
         assert!(log.contains("checkpoint-00000020.tar: all 2 epochs are done\n"), "{log}");
         assert!(again.losses.is_empty() && again.epochs == end.epochs && again.weights == end.weights);
     }
@@ -153,14 +152,14 @@ fn killed_anywhere_it_ends_as_if_it_had_not_been() {
 fn a_limit_of_steps_holds_for_a_resumed_epoch_too() {
     let Some(client) = client(1) else { return };
     let options = options(2, 6, 0.1);
-    let mut model = model(&client, "resnet8");
+    let model = &mut *model(&client, "resnet8");
     let dir = tempfile::tempdir().unwrap();
     let mut saver = Saver::new(place(dir.path(), &options), 4);
     let source = Failing { split: Split::Train, epoch: 0, after: 5 };
     let mut log = Vec::new();
-    train(&mut model, &options, &source, Start::default(), saving(&mut saver), &mut log).unwrap_err();
+    train(model, &options, &source, Start::default(), saving(&mut saver), &mut log).unwrap_err();
     drop(saver);
-    let (log, end) = resume(&mut model, dir.path(), &options, 4);
+    let (log, end) = resume(model, dir.path(), &options, 4);
     assert_eq!(end.epochs.iter().map(|e| (e.0, e.1)).collect::<Vec<_>>(), [(6, 384); 2], "{log}");
     for line in ["checkpoint at step 6 (epoch 1 done)", "checkpoint at step 8 (epoch 2, step 2 of it)"] {
         assert_eq!(log.matches(line).count(), 1, "{log}");
@@ -171,17 +170,17 @@ fn a_limit_of_steps_holds_for_a_resumed_epoch_too() {
 fn a_checkpoint_that_cannot_be_written_ends_the_training() {
     let Some(client) = client(1) else { return };
     let options = options(1, 4, 0.1);
-    let mut model = model(&client, "resnet8");
+    let model = &mut *model(&client, "resnet8");
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut saver = Saver::new(place(file.path(), &options), 1);
-    let e = train(&mut model, &options, sets(), Start::default(), saving(&mut saver), &mut std::io::sink());
+    let e = train(model, &options, sets(), Start::default(), saving(&mut saver), &mut std::io::sink());
     assert!(matches!(e, Err(Error::Checkpoint(checkpoint::Error::Write { .. }))), "{e:?}");
 }
 
 #[test]
 fn a_state_is_restored_on_all_devices_bit_for_bit() {
     let Some(client) = client(8) else { return };
-    let mut model = model(&client, "resnet8-x8");
+    let model = &mut *model(&client, "resnet8-x8");
     let mut state = model.state(0).unwrap();
     let odd = [f32::NAN, -0.0, f32::INFINITY, f32::MIN_POSITIVE / 2.0, f32::from_bits(0x7fc0_1234)];
     for (at, buffer) in state.iter_mut().enumerate() {
