@@ -293,7 +293,7 @@ fn a_killed_program_goes_on_in_a_bucket() {
         program
     };
     // Keys are percent-encoded on the wire.
-    let key = |request: &server::Request| {
+    let key = |request: &crate::server::Request| {
         percent_encoding::percent_decode_str(request.path()).decode_utf8().unwrap().into_owned()
     };
     let stored = || {

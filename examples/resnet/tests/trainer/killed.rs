@@ -99,6 +99,6 @@ fn resumes_from_a_bucket() {
     let server = crate::bucket::start();
     kill_and_resume("gs://bucket/run", &[("STORAGE_EMULATOR_HOST", &server.url(""))]);
     let requests = server.requests();
-    let stored = |r: &&server::Request| r.method == "PUT" && r.path().starts_with("/bucket/run");
+    let stored = |r: &&crate::server::Request| r.method == "PUT" && r.path().starts_with("/bucket/run");
     assert!(requests.iter().filter(stored).count() >= 10, "every third step of 30 and more");
 }
