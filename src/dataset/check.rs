@@ -131,26 +131,26 @@ impl SliceCheck {
         if let Some(error) = self.other_object() {
             return self.refused(error);
         }
-        match item {
-            Some(Ok(sample)) => match self.other_sample(&sample) {
-                Some(error) => self.refused(error),
-                None if self.pass > 0 => {
-                    self.pass -= 1;
-                    None
-                }
-                None => match self.damage(&sample) {
-                    Some(error) => self.faulty(error),
-                    None => {
-                        if self.left != u64::MAX {
-                            self.left -= 1;
-                        }
-                        Some(Some(Ok(sample)))
-                    }
-                },
-            },
-            Some(Err(error)) => self.faulty(error),
-            None => Some(self.short().map(Err)),
+        let sample = match item {
+            Some(Ok(sample)) => sample,
+            Some(Err(error)) => return self.faulty(error),
+            None => return Some(self.short().map(Err)),
+        };
+        if let Some(error) = self.other_sample(&sample) {
+            return self.refused(error);
         }
+        // Also of those that are passed over: all slices of the shard must count the same samples.
+        if let Some(error) = self.damage(&sample) {
+            return self.faulty(error);
+        }
+        if self.pass > 0 {
+            self.pass -= 1;
+            return None;
+        }
+        if self.left != u64::MAX {
+            self.left -= 1;
+        }
+        Some(Some(Ok(sample)))
     }
 
     /// Nothing more is read of the shard.

@@ -128,6 +128,36 @@ fn a_flipped_bit_gives_no_sample_that_is_wrong() {
     assert!(seen > 1000, "{seen}");
 }
 
+/// Slices of a compressed shard pass over the samples before them: all of them count the same ones.
+#[cfg(feature = "gzip")]
+#[test]
+fn a_damaged_sample_of_a_compressed_shard_is_left_out_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = |checksums| ShardWriter::builder(pattern(dir.path(), ".tar.gz")).checksums(checksums);
+    let index: Index = write(writer(true), &samples()).iter().collect();
+    let expected = read_all(&verified(&Store::default(), &index, 1)).0;
+    let mut other = samples();
+    let mut bytes = noise(600);
+    bytes[77] ^= 4;
+    other[2].set("bin", bytes);
+    // The size of the object is another one, too.
+    let text = serde_json::to_value(index.iter().next().unwrap()).unwrap();
+    let entry = serde_json::json!({"url": text["url"], "nsamples": 6, "layout": text["layout"]});
+    let index: Index = [serde_json::from_value::<ShardIndex>(entry).unwrap()].into_iter().collect();
+    write(writer(false), &other);
+    for streams in [1, 2, 3, 6] {
+        let (mut found, errors) = read_all(&verified(&Store::default(), &index, streams));
+        found.sort();
+        let sound: Content = expected.iter().filter(|(key, _)| key != "s2").cloned().collect();
+        assert_eq!(found, sound, "{streams} streams");
+        assert!(!errors.is_empty());
+        for error in errors {
+            assert!(matches!(error.kind(), ErrorKind::SampleChecksum { .. }), "{error}");
+            assert_eq!(error.location().key(), Some("s2"));
+        }
+    }
+}
+
 /// The checksum of the frame is compared when all of it has been decompressed.
 #[cfg(feature = "zstd")]
 #[test]
