@@ -162,7 +162,6 @@ fn a_damaged_sample_of_a_compressed_shard_is_left_out_once() {
 #[cfg(feature = "zstd")]
 #[test]
 fn a_flipped_bit_in_a_zstd_shard_is_an_error() {
-    let store = crate::support::shards::memory();
     // Text, so that there is something to compress, and flips decompress.
     let sample = |i: usize| {
         let text: String = (0..200).map(|word| format!("{} ", word * i % 37)).collect();
