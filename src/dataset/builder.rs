@@ -139,7 +139,7 @@ impl DatasetBuilder {
     /// bytes are others is [an error](ErrorKind::SampleChecksum). Default: no.
     ///
     /// A tar archive has checksums of its headers alone, so that a bit that was flipped in a body is not
-    /// noticed without. It takes some 0.1 ns per byte.
+    /// noticed without.
     pub fn checksums(mut self, checksums: bool) -> Self {
         self.checksums = checksums;
         self
