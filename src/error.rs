@@ -155,7 +155,8 @@ pub enum ErrorKind {
     /// A shard is not what it was when it was indexed, or when a state was taken.
     #[error(
         "the shard has changed: {then} when it was indexed or a state was taken, and {now} now; put it back, or build \
-         the index again and begin an epoch anew"
+         the index again and begin an epoch anew (for a copy of it, whose version is another one, \
+         `Index::without_versions` will do)"
     )]
     Stale {
         /// Its size and version, or number of samples, then.
@@ -187,6 +188,17 @@ pub enum ErrorKind {
         expected: String,
         /// The checksum of the bytes that came.
         received: String,
+    },
+    /// The bytes of a sample do not have the checksum that the index has of it.
+    #[error(
+        "the sample is damaged: the CRC-32C of what was read is {received:08x}, and {expected:08x} in the index; \
+         read it again to see whether it was damaged on the way, or fetch or write the shard anew"
+    )]
+    SampleChecksum {
+        /// The checksum in the index.
+        expected: u32,
+        /// The checksum of the bytes that were read.
+        received: u32,
     },
     /// Reading was stopped by a [`Stopper`](crate::store::Stopper) before the end.
     #[error("the reading was stopped")]

@@ -15,6 +15,7 @@ fuzz_target!(|text: &[u8]| {
     for shard in &index {
         assert!(index.get(shard.url()).is_some());
         let samples = shard.samples().min(1000);
+        assert_eq!(shard.checksum_of(shard.samples()), None);
         for sample in 0..=samples {
             if let Some(members) = shard.members(sample) {
                 let mut at = shard.range(sample..sample).expect("a sample has a place").start;

@@ -1,6 +1,6 @@
 //! The options of a dataset, and the checks that they make sense together.
 
-use super::{Dataset, Inner};
+use super::{Dataset, Inner, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::index::{Index, ShardIndex};
 use crate::plan::{Plan, check_enough};
@@ -60,6 +60,7 @@ pub struct DatasetBuilder {
     resample: bool,
     seed: u64,
     limits: Limits,
+    checksums: bool,
 }
 
 impl DatasetBuilder {
@@ -75,6 +76,7 @@ impl DatasetBuilder {
             resample: false,
             seed: 0,
             limits: Limits::default(),
+            checksums: false,
         }
     }
 
@@ -123,11 +125,23 @@ impl DatasetBuilder {
     /// same number of samples (one more or less), few shards can feed many ranks, and [`Dataset::len`] is known. It must
     /// know all shards that are read. Default: none; whole shards are dealt.
     ///
-    /// The order depends on whether there is one. A shard that is not as it was indexed, of another size or another number
-    /// of samples, is an error when it is read. Where a sample is damaged that has a place in the index, what comes after
-    /// it in the slice is left out.
+    /// The order depends on whether there is one. A shard that is not as it was indexed is
+    /// [an error](ErrorKind::Stale) when it is read: one of another size or version, with other samples in a
+    /// slice, or with samples where the index says there are none. Of copies in another place the version is
+    /// not compared; for copies in the same place there is [`Index::without_versions`]. Where a sample is
+    /// damaged that has a place in the index, what comes after it in the slice is left out.
     pub fn index(mut self, index: Index) -> Self {
         self.index = Some(index);
+        self
+    }
+
+    /// Compares each sample with the CRC-32C that the [index](DatasetBuilder::index) has of it: one whose
+    /// bytes are others is [an error](ErrorKind::SampleChecksum). Default: no.
+    ///
+    /// A tar archive has checksums of its headers alone, so that a bit that was flipped in a body is not
+    /// noticed without.
+    pub fn checksums(mut self, checksums: bool) -> Self {
+        self.checksums = checksums;
         self
     }
 
@@ -180,8 +194,8 @@ impl DatasetBuilder {
     ///
     /// # Errors
     /// A pattern that is malformed or matches nothing, fewer shards than streams, a number of streams that the ranks
-    /// cannot share evenly, a topology that should have been said, or [`only`](DatasetBuilder::only) with a number that
-    /// no shard has.
+    /// cannot share evenly, a topology that should have been said, [`only`](DatasetBuilder::only) with a
+    /// number that no shard has, or [`checksums`](DatasetBuilder::checksums) without an index that has them.
     pub fn build(self) -> Result<Dataset> {
         let topology = match self.topology {
             Some(topology) => topology,
@@ -205,6 +219,9 @@ impl DatasetBuilder {
             return Err(ErrorKind::Config(message).into());
         }
         let index = self.index.map(|index| indexed(&index, &shards, &numbers)).transpose()?;
+        if self.checksums {
+            check_checksums(index.as_deref())?;
+        }
         let readers = topology.readers();
         let random = self.shuffle || self.resample;
         let plan = match &index {
@@ -236,6 +253,8 @@ impl DatasetBuilder {
             topology,
             seed: self.seed,
             limits: self.limits,
+            checksums: self.checksums,
+            versions: Versions::default(),
         })))
     }
 }
@@ -251,6 +270,23 @@ fn indexed(index: &Index, shards: &ShardList, numbers: &[usize]) -> Result<Vec<S
         })
     })
     .collect()
+}
+
+fn check_checksums(index: Option<&[ShardIndex]>) -> Result<()> {
+    let config = |message: &str| crate::Error::from(ErrorKind::Config(message.into()));
+    let Some(index) = index else {
+        return Err(config(
+            "`checksums` compares samples with an index, and there is none: give the dataset one",
+        ));
+    };
+    match index.iter().find(|shard| !shard.has_checksums()) {
+        Some(shard) => {
+            let message =
+                "`checksums`: the index has none of this shard; build it with `IndexBuilder::checksums`";
+            Err(config(message).in_shard(redacted(shard.url())))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Stands for what an index says of the shards. Ranks may have copies of their own, with other times of writing.

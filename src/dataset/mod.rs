@@ -1,13 +1,16 @@
 //! What is read, by whom, in which order: shards, a store, a plan, and the samples that they give.
 
 mod builder;
+mod check;
 mod part;
 mod reader;
 mod stop;
+mod versions;
 
 pub use builder::{DatasetBuilder, Shards};
 pub use reader::{ShardReader, ShardReaderStream};
 pub(crate) use stop::Stop;
+pub(crate) use versions::Versions;
 
 use crate::adapters::{Mix, round_robin};
 use crate::error::{ErrorKind, Result};
@@ -73,6 +76,10 @@ struct Inner {
     /// Stands for what the index says of them.
     fingerprint: Option<String>,
     limits: Limits,
+    /// Whether samples are compared with the checksums of the index.
+    checksums: bool,
+    /// What was found by readers that were asked for one by one.
+    versions: Versions,
 }
 
 impl Dataset {
@@ -137,13 +144,34 @@ impl Dataset {
     }
 
     /// Reads one logical stream of an epoch: its shards one after the other.
+    ///
+    /// All streams of an epoch read the same version of a shard: where it was replaced meanwhile, the second
+    /// stream that reads of it gives [`ErrorKind::Changed`]. That counts from one stream to the next for the
+    /// last epochs that were read; [`samples`](Dataset::samples), [`stream`](Dataset::stream) and the runs of
+    /// a loader begin anew.
     pub fn read(&self, epoch: u64, stream: usize) -> ShardReader {
-        ShardReader::new(self.clone(), epoch, self.0.plan.stream(epoch, stream))
+        self.read_together(epoch, stream, &self.0.versions)
+    }
+
+    /// Reads one logical stream of an epoch, with all that are given the same `versions`.
+    pub(crate) fn read_together(&self, epoch: u64, stream: usize, versions: &Versions) -> ShardReader {
+        let slices = self.0.plan.stream(epoch, stream);
+        ShardReader::new(self.clone(), epoch, slices, versions).after_empty(self.empty(stream))
+    }
+
+    /// The shards of the plan that the index says have no sample, and that a stream looks into.
+    ///
+    /// They are in no slice: without a look at them, an index that is wrong would hide them.
+    fn empty(&self, stream: usize) -> impl Iterator<Item = usize> {
+        let plan = &self.0.plan;
+        let counts = plan.counts().filter(|_| !plan.is_resampled()).unwrap_or_default();
+        let empty = counts.iter().enumerate().filter(|(_, count)| **count == 0).map(|(shard, _)| shard);
+        empty.skip(stream).step_by(plan.streams())
     }
 
     /// Reads slices of shards, by the numbers of the plan.
-    pub(crate) fn read_slices(&self, epoch: u64, slices: Vec<Slice>) -> ShardReader {
-        ShardReader::new(self.clone(), epoch, slices)
+    pub(crate) fn read_slices(&self, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> ShardReader {
+        ShardReader::new(self.clone(), epoch, slices, versions)
     }
 
     /// A shard of the plan: its number in the list, and its URL.
@@ -201,7 +229,8 @@ impl Dataset {
     }
 
     fn readers(&self, epoch: u64) -> impl Iterator<Item = ShardReader> {
-        self.streams().iter().map(move |&stream| self.read(epoch, stream))
+        let versions = Versions::default();
+        self.streams().iter().map(move |&stream| self.read_together(epoch, stream, &versions))
     }
 }
 

@@ -1,7 +1,9 @@
 //! One logical stream: its slices of shards, opened and parsed one after the other.
 
+use super::check::{Expected, Extent, SliceCheck};
 use super::part::Part;
-use super::{Dataset, Stop};
+use super::versions::EpochVersions;
+use super::{Dataset, Stop, Versions};
 use crate::error::Result;
 use crate::plan::Slice;
 use crate::sample::Sample;
@@ -12,6 +14,7 @@ use futures::stream::{BoxStream, Stream, StreamExt};
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// The samples of one logical stream, as a blocking iterator; see [`Dataset::read`].
@@ -23,8 +26,16 @@ pub struct ShardReader {
 }
 
 impl ShardReader {
-    pub(super) fn new(dataset: Dataset, epoch: u64, slices: Vec<Slice>) -> Self {
-        ShardReader { slices: Opener::new(dataset, epoch, slices), current: None }
+    /// Readers that are given the same `versions` read the same version of each shard.
+    pub(super) fn new(dataset: Dataset, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> Self {
+        ShardReader { slices: Opener::new(dataset, epoch, slices, versions), current: None }
+    }
+
+    /// Looks first whether these shards have no sample indeed. An error of one counts as one of the first
+    /// slice.
+    pub(super) fn after_empty(mut self, shards: impl IntoIterator<Item = usize>) -> Self {
+        self.slices.empty = shards.into_iter().collect();
+        self
     }
 
     /// Begins with the slice of this number instead of the first, and after `passed` of its samples.
@@ -124,6 +135,10 @@ struct Opener {
     dataset: Dataset,
     epoch: u64,
     slices: Vec<Slice>,
+    /// Shards that should have no sample, which is yet to be seen.
+    empty: VecDeque<usize>,
+    /// What the other readers of the epoch have found.
+    versions: EpochVersions,
     /// The slice that is read, and the next one to be opened.
     current: usize,
     next: usize,
@@ -146,12 +161,14 @@ struct Opened {
 }
 
 impl Opener {
-    fn new(dataset: Dataset, epoch: u64, slices: Vec<Slice>) -> Self {
+    fn new(dataset: Dataset, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> Self {
         Opener {
             lane: dataset.0.store.lane(),
+            versions: versions.of(epoch),
             dataset,
             epoch,
             slices,
+            empty: VecDeque::new(),
             current: 0,
             next: 0,
             ahead: VecDeque::new(),
@@ -182,12 +199,16 @@ impl Opener {
     /// Opens one more slice. False when there is none.
     fn open_ahead(&mut self) -> bool {
         let number = self.next;
-        let Some(mut slice) = self.slices.get(number).cloned() else { return false };
-        self.next += 1;
-        let passed = std::mem::take(&mut self.passed);
-        slice.samples.start = slice.samples.start.saturating_add(passed);
-        let expected =
-            self.expected.iter().find(|(slice, _)| *slice == number).map(|(_, object)| object.clone());
+        let (slice, expected) = if let Some(shard) = self.empty.pop_front() {
+            (Slice { samples: 0..0, ..Slice::whole(shard) }, None)
+        } else {
+            let Some(mut slice) = self.slices.get(number).cloned() else { return false };
+            self.next += 1;
+            let passed = std::mem::take(&mut self.passed);
+            slice.samples.start = slice.samples.start.saturating_add(passed);
+            let expected = self.expected.iter().find(|(slice, _)| *slice == number);
+            (slice, expected.map(|(_, object)| object.clone()))
+        };
         let (part, worth) = match self.open(&slice, expected) {
             Ok((part, stopper, worth)) => (Ok((part, stopper)), worth),
             Err(error) => (Err(error), 0),
@@ -207,17 +228,20 @@ impl Opener {
         // Of a whole shard the end marker is read too.
         let piece = index.filter(|index| samples.start > 0 || samples.end < index.samples());
         let piece = piece.and_then(|index| Some((index, index.range(samples.clone())?)));
-        let (mut body, parser, pass) = match piece {
-            None => (inner.store.open_in(&self.lane, url)?, parser, samples.start),
+        let (mut body, parser, extent) = match piece {
+            None => (inner.store.open_in(&self.lane, url)?, parser, Extent::Shard(samples.start)),
             Some((index, range)) => {
                 let parser = parser.starting(samples.start, range.start);
                 let parser = if samples.end < index.samples() { parser.cut() } else { parser };
-                (inner.store.open_range_in(&self.lane, url, range)?, parser, 0)
+                (inner.store.open_range_in(&self.lane, url, range)?, parser, Extent::Slice)
             }
         };
         let (object, stopper, worth) = (body.object_cell(), body.stopper(), body.begin());
-        let indexed = || ObjectVersion { size: index?.bytes(), ..ObjectVersion::default() }.into();
-        let part = Part::new(tar::read(body, parser), pass, slice, index);
-        Ok((part.of(&redacted(url), object, expected.or_else(indexed)), stopper, worth))
+        let recorded = expected.into_iter().chain(index.map(|index| index.object_at(url)));
+        let (recorded, epoch, url) = (recorded.collect(), self.versions.clone(), Arc::clone(url));
+        let check = SliceCheck::new(slice, extent, index, redacted(&url));
+        let check = check.of(object, Expected { recorded, epoch, url });
+        let part = Part::new(tar::read(body, parser), check.with_checksums(inner.checksums));
+        Ok((part, stopper, worth))
     }
 }

@@ -3,7 +3,7 @@
 use super::{Index, ShardIndex, keep, scan};
 use crate::error::{ErrorKind, Result};
 use crate::shards::ShardList;
-use crate::store::Store;
+use crate::store::{ObjectVersion, Store};
 use crate::tar::Limits;
 use std::collections::HashMap;
 use std::fmt;
@@ -22,6 +22,7 @@ pub struct IndexBuilder {
     beside: bool,
     cache: Option<PathBuf>,
     limits: Limits,
+    checksums: bool,
     on_shard: OnShard,
 }
 
@@ -59,6 +60,7 @@ impl Index {
             beside: false,
             cache: None,
             limits: Limits::default(),
+            checksums: false,
             on_shard: Box::new(|_| ()),
         }
     }
@@ -102,6 +104,16 @@ impl IndexBuilder {
         self
     }
 
+    /// Notes the CRC-32C of each sample, for which the shards are read whole, so that
+    /// [a dataset can compare them](crate::dataset::DatasetBuilder::checksums). Default: no.
+    ///
+    /// They are of the shards as they are now: build them where the shards are known to be sound, or have
+    /// them [written with the shards](crate::write::ShardWriterBuilder::checksums).
+    pub fn checksums(mut self, checksums: bool) -> Self {
+        self.checksums = checksums;
+        self
+    }
+
     /// Is called for each shard when its index is there, in no particular order, on the thread that builds: to show
     /// progress.
     pub fn on_shard(mut self, call: impl FnMut(&ShardIndex) + Send + 'static) -> Self {
@@ -134,6 +146,7 @@ impl IndexBuilder {
         let worker = Worker {
             store: &self.store,
             limits: self.limits,
+            checksums: self.checksums,
             beside: self.beside,
             cache: self.cache.as_ref(),
         };
@@ -181,6 +194,7 @@ impl IndexBuilder {
 struct Worker<'a> {
     store: &'a Store,
     limits: Limits,
+    checksums: bool,
     beside: bool,
     cache: Option<&'a PathBuf>,
 }
@@ -194,15 +208,14 @@ impl Worker<'_> {
         }
         places.extend(keep::beside(url).filter(|_| self.beside));
         if places.is_empty() {
-            return scan::scan(self.store, url, self.limits);
+            return self.scan(url);
         }
         let now = self.store.stat(url)?;
         let kept = places.iter().enumerate();
-        let kept =
-            kept.filter_map(|(at, place)| Some((at, keep::find(self.store, place, url, &now)?))).next();
+        let kept = kept.filter_map(|(at, place)| Some((at, self.find(place, url, &now)?))).next();
         let (missing, shard) = match kept {
             Some((at, shard)) => (at, shard),
-            None => (places.len(), scan::scan(self.store, url, self.limits)?),
+            None => (places.len(), self.scan(url)?),
         };
         for place in &places[..missing] {
             match keep::keep(self.store, place, &shard) {
@@ -213,17 +226,26 @@ impl Worker<'_> {
         }
         Ok(shard)
     }
+
+    fn scan(&self, url: &str) -> Result<ShardIndex> {
+        scan::scan(self.store, url, self.limits, self.checksums)
+    }
+
+    fn find(&self, place: &str, url: &str, now: &ObjectVersion) -> Option<ShardIndex> {
+        keep::find(self.store, place, url, now, self.checksums)
+    }
 }
 
 impl fmt::Debug for IndexBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { store, threads, beside, cache, limits, on_shard: _ } = self;
+        let Self { store, threads, beside, cache, limits, checksums, on_shard: _ } = self;
         f.debug_struct("IndexBuilder")
             .field("store", store)
             .field("threads", threads)
             .field("beside", beside)
             .field("cache", cache)
             .field("limits", limits)
+            .field("checksums", checksums)
             .finish_non_exhaustive()
     }
 }

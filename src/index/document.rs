@@ -327,7 +327,8 @@ mod tests {
     /// A document with everything in it, to be damaged.
     const WHOLE: &str = r#"{"__kind__":"wids-shard-index-v1","wids_version":1,"name":"n","base":"b","shardlist":[
         {"url":"0.tar","nsamples":3,"filesize":9000,"version":"v","layout":{"fields":["a","b"],
-        "shapes":[[0,0,512],[512,0,512,1,1536]],"runs":[0,1,1,2],"sizes":[7,1,513,0,1]}},
+        "shapes":[[0,0,512],[512,0,512,1,1536]],"runs":[0,1,1,2],"sizes":[7,1,513,0,1],
+        "crc32c":"00000001e3069283ffffffff"}},
         {"url":"1.tgz","nsamples":1,"layout":{"seekable":false,"fields":["a"],"shapes":[[0,0,512]],"runs":[0,1],
         "sizes":[7]}}]}"#;
 
@@ -337,6 +338,7 @@ mod tests {
             for sample in 0..=last {
                 let members = shard.members(sample).map(|members| members.map(|member| member.size).sum());
                 assert!(members.is_none() || members == shard.size_of(sample));
+                assert!(shard.checksum_of(sample).is_none() || sample < last);
                 if let Some(range) = shard.range(sample..last) {
                     assert!(range.start <= range.end && range.end <= shard.bytes().unwrap());
                 }
@@ -351,6 +353,7 @@ mod tests {
         ask_everything(&index);
         let shard = index.get("d/b/0.tar").unwrap();
         assert_eq!((shard.range(0..1), shard.range(2..3)), (Some(0..1536), Some(5632..9000)));
+        assert_eq!((shard.checksum_of(1), shard.checksum_of(3)), (Some(0xe306_9283), None));
         assert_eq!(
             index.get("1.tgz").map(|shard| (shard.size_of(0), shard.range(0..1))),
             Some((Some(7), None))

@@ -33,16 +33,24 @@ pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
     directory.join(format!("{hash:016x}-{name}{SUFFIX}")).to_str().map(str::to_owned)
 }
 
-/// The index that is kept at `place`, if it is one of the shard as it is `now`.
+/// The index that is kept at `place`, if it is one of the shard as it is `now`, with the checksums of its
+/// samples where they are asked for.
 ///
 /// Whatever is wrong with it, the shard itself can be asked.
-pub(super) fn find(store: &Store, place: &str, url: &str, now: &ObjectVersion) -> Option<ShardIndex> {
+pub(super) fn find(
+    store: &Store,
+    place: &str,
+    url: &str,
+    now: &ObjectVersion,
+    checksums: bool,
+) -> Option<ShardIndex> {
     let kept = read_entry(store, place).ok()?;
     let same_shard = *kept.url == *file_name(url);
     // A shard that is written again is often as long as it was: without a version nothing can be told.
     let same_version =
         now.version.is_some() && now.version.as_deref() == kept.version() && now.size == kept.bytes;
-    (same_shard && same_version && kept.layout.is_some()).then(|| kept.at(url))
+    let enough = kept.layout.is_some() && (kept.has_checksums() || !checksums);
+    (same_shard && same_version && enough).then(|| kept.at(url))
 }
 
 /// Keeps an index at `place`.

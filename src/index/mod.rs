@@ -17,9 +17,19 @@
 //! come, which samples are of which shape, and the sizes of all fields in the order of the archive. A shape is the number
 //! of bytes between the sample before and the first header, and for each member the number of its field and the bytes
 //! from the end of the member before (or the first header) to its content. A run is the number of a shape, and how many
-//! samples in a row are of it.
+//! samples in a row are of it. With checksums there is `"crc32c"` beside `sizes`: one text with eight
+//! hexadecimal digits for each sample, the CRC-32C of its key and a zero byte, and of each field's name, a
+//! zero byte, its size (8 bytes, little-endian) and its content, in the order of the archive.
+//!
+//! An index is of one version of each shard. A [dataset](crate::dataset::DatasetBuilder::index) compares size
+//! and version (ETag, generation or, of a file, the modification time) when it opens a shard, and the fields
+//! and sizes of every sample; what differs is [`ErrorKind::Stale`](crate::ErrorKind::Stale). A copy in
+//! another place has a version of its own, and only its size is compared. Where an index was moved together
+//! with its shards to where their versions differ (files that were copied without their modification times,
+//! another bucket), build it again or say that the copy is one, by [`Index::without_versions`].
 
 mod build;
+mod checksum;
 mod document;
 mod keep;
 mod layout;
@@ -27,6 +37,7 @@ mod scan;
 mod shard;
 
 pub use build::IndexBuilder;
+pub(crate) use checksum::{checksum_of, sample_checksum};
 pub(crate) use keep::{beside, keep};
 pub(crate) use layout::LayoutBuilder;
 pub use layout::Member;
@@ -54,7 +65,8 @@ impl Index {
     ///
     /// It is found by its URL as it was indexed; without the query that a signed URL has; or by the last part of the
     /// URL, where only one shard of the index has that name: the index of a dataset holds for its copy in another place.
-    /// Whether it is a copy cannot be seen here: compare [`bytes`](ShardIndex::bytes) with the object's.
+    /// Whether it is a copy cannot be seen here: compare [`bytes`](ShardIndex::bytes) with the object's, as a
+    /// dataset does.
     #[must_use]
     pub fn get(&self, url: &str) -> Option<&ShardIndex> {
         let Inner { shards, by_url, by_name } = &*self.0;
@@ -91,6 +103,32 @@ impl Index {
     /// The shards in order.
     pub fn iter(&self) -> std::slice::Iter<'_, ShardIndex> {
         self.0.shards.iter()
+    }
+
+    /// The same index without the versions of the shards, for copies of them: files that were copied without
+    /// their modification times, or objects in another bucket. Their sizes, and the fields and sizes of the
+    /// samples, are compared all the same.
+    ///
+    /// ```
+    /// # use shardstream::{Index, ShardList, prelude::*};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let (there, here) = (dir.path().join("there"), dir.path().join("here"));
+    /// # let mut writer = ShardWriter::builder(there.join("%d.tar").to_str().unwrap()).build()?;
+    /// # writer.write(&Sample::new("a").with("cls", 1))?;
+    /// # let infos = writer.finish()?;
+    /// # let place = here.join("index.json");
+    /// # infos.iter().collect::<Index>().save(&Store::default(), there.join("index.json").to_str().unwrap())?;
+    /// # std::fs::create_dir(&here)?;
+    /// # ["0.tar", "index.json"].iter().try_for_each(|name| std::fs::copy(there.join(name), here.join(name)).map(drop))?;
+    /// // Copied by `cp -r`, with its shards.
+    /// let index = Index::load(&Store::default(), place.to_str().unwrap())?.without_versions();
+    /// let dataset = Dataset::builder(index.shards()).index(index).build()?;
+    /// # assert_eq!(dataset.samples(0).collect::<Result<Vec<_>, _>>()?.len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn without_versions(&self) -> Self {
+        self.iter().map(ShardIndex::without_version).collect()
     }
 
     /// The same index with the numbers of samples alone, and not where they stand: see [`ShardIndex::counts`].

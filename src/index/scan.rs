@@ -5,10 +5,11 @@
 //! take longer than receiving it. Where a body reaches far beyond its window, the next window begins behind it, and is
 //! small.
 
-use super::{LayoutBuilder, ShardIndex};
+use super::{LayoutBuilder, ShardIndex, checksum_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Body, ObjectVersion, Store, redacted};
-use crate::tar::{Limits, Outline, Outlined};
+use crate::tar::{Limits, Outline, Outlined, Parsed, SampleParser};
+use bytes::Bytes;
 
 /// The first window, and the first one behind a large body.
 const SMALL: u64 = 64 << 10;
@@ -18,30 +19,70 @@ const LARGE: u64 = 8 << 20;
 /// receive so many bytes.
 const JUMP: u64 = 1 << 20;
 
-/// Indexes the shard at `url`.
+/// Indexes the shard at `url`; with `checksums` it is read whole.
 ///
 /// # Errors
 /// Whatever reading the shard would meet: the first fault of any sample.
-pub(super) fn scan(store: &Store, url: &str, limits: Limits) -> Result<ShardIndex> {
-    let mut outline = Outline::new(redacted(url)).with_limits(limits);
+pub(super) fn scan(store: &Store, url: &str, limits: Limits, checksums: bool) -> Result<ShardIndex> {
+    let outline = Outline::new(redacted(url)).with_limits(limits);
+    let parser = checksums.then(|| SampleParser::new(redacted(url)).with_limits(limits));
+    let mut machines = Machines { outline, parser };
     let mut windows = match Windows::open(store, url) {
         // A compressed shard has no ranges, and its samples no place in the object.
-        Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => Windows::whole(store, url)?,
+        Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => Windows::whole(store, url, true)?,
+        Ok(_) if checksums => Windows::whole(store, url, false)?,
         windows => windows?,
     };
     let mut layout = LayoutBuilder::default();
     loop {
-        match outline.next()? {
-            Outlined::NeedInput => windows.feed(&mut outline)?,
-            Outlined::Sample(sample) => layout.push_outline(&sample),
+        match machines.outline.next()? {
+            Outlined::NeedInput => windows.feed(&mut machines)?,
+            Outlined::Sample(sample) => {
+                layout.push_outline(&sample);
+                if let Some(checksum) = machines.checksum()? {
+                    layout.push_checksum(checksum);
+                }
+            }
             Outlined::End => break,
         }
     }
+    let outline = machines.outline;
     let seekable = outline.seekable() && !windows.compressed;
     let object = windows.object.unwrap_or_default();
     // Where the source does not say it, the size is what came, which was all of it.
     let bytes = object.size.or((!windows.compressed).then_some(windows.at));
     Ok(ShardIndex::new(url, bytes, object.version.as_deref(), layout.finish(seekable)))
+}
+
+/// What takes in the bytes: the outline, and for checksums the parser, to which the same bytes give the same
+/// samples.
+struct Machines {
+    outline: Outline,
+    parser: Option<SampleParser>,
+}
+
+impl Machines {
+    fn push(&mut self, chunk: Bytes) {
+        if let Some(parser) = &mut self.parser {
+            parser.push(chunk.clone());
+        }
+        self.outline.push(chunk);
+    }
+
+    fn finish(&mut self) {
+        if let Some(parser) = &mut self.parser {
+            parser.finish();
+        }
+        self.outline.finish();
+    }
+
+    /// The checksum of the sample that the outline gave last, where checksums are wanted.
+    fn checksum(&mut self) -> Result<Option<u32>> {
+        Ok(match self.parser.as_mut().map(SampleParser::next).transpose()? {
+            Some(Parsed::Sample(sample)) => Some(checksum_of(&sample)),
+            _ => None,
+        })
+    }
 }
 
 /// Where the bytes come from.
@@ -66,15 +107,16 @@ impl<'a> Windows<'a> {
     }
 
     /// One window over all of the object, decompressed.
-    fn whole(store: &'a Store, url: &'a str) -> Result<Self> {
+    fn whole(store: &'a Store, url: &'a str, compressed: bool) -> Result<Self> {
         let body = store.open(url)?;
-        Ok(Windows { store, url, compressed: true, body, at: 0, end: u64::MAX, size: u64::MAX, object: None })
+        Ok(Windows { store, url, compressed, body, at: 0, end: u64::MAX, size: u64::MAX, object: None })
     }
 
     /// Gives the outline what it needs next.
-    fn feed(&mut self, outline: &mut Outline) -> Result<()> {
+    fn feed(&mut self, machines: &mut Machines) -> Result<()> {
+        let outline = &mut machines.outline;
         if outline.wanted() >= self.end && !self.next(outline)? {
-            outline.finish();
+            machines.finish();
             return Ok(());
         }
         match self.body.next() {
@@ -82,9 +124,9 @@ impl<'a> Windows<'a> {
                 let chunk = chunk.map_err(|error| outline.broken(error))?;
                 self.check()?;
                 self.at += chunk.len() as u64;
-                outline.push(chunk);
+                machines.push(chunk);
             }
-            None if self.at < self.end => outline.finish(),
+            None if self.at < self.end => machines.finish(),
             None => {}
         }
         Ok(())

@@ -2,7 +2,8 @@
 
 use super::document::Entry;
 use super::layout::{Layout, Member};
-use crate::store::redacted;
+use crate::sample::Sample;
+use crate::store::{ObjectVersion, is_same_place, redacted};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
@@ -59,6 +60,7 @@ impl ShardIndex {
     }
 
     /// What told the version of the shard from others when it was indexed: an ETag, a generation or a modification time.
+    /// A dataset reads no other version of it.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
@@ -91,7 +93,58 @@ impl ShardIndex {
         self.seekable()?.members(sample)
     }
 
-    /// The same shard with the number of its samples alone: `range`, `size_of` and `members` say `None`.
+    /// The CRC-32C of a sample; `None` where there is no such sample, and in an index without
+    /// [checksums](super::IndexBuilder::checksums).
+    #[must_use]
+    pub fn checksum_of(&self, sample: u64) -> Option<u32> {
+        self.layout.as_ref()?.checksum_of(sample)
+    }
+
+    /// Whether the checksum of every sample is known.
+    pub(crate) fn has_checksums(&self) -> bool {
+        self.layout.as_ref().is_some_and(|layout| layout.has_checksums())
+    }
+
+    /// The offset in the archive of the first header of a sample, also where that is no place to read from.
+    pub(crate) fn offset_of(&self, sample: u64) -> Option<u64> {
+        self.layout.as_ref()?.offset_of(sample)
+    }
+
+    /// What an object at `url` must be for the index to hold.
+    ///
+    /// In another place than the one that was indexed, the object is a copy: it has the same size, and a
+    /// version of its own.
+    pub(crate) fn object_at(&self, url: &str) -> ObjectVersion {
+        let version = self.version().filter(|_| is_same_place(url, &self.url));
+        ObjectVersion { size: self.bytes, version: version.map(Into::into) }
+    }
+
+    /// What tells a sample of the shard from the one that was indexed under its number, as (then, now): the
+    /// first field of another name or size. `None` where nothing does, or nothing is known of it.
+    pub(crate) fn difference(&self, sample: &Sample) -> Option<(String, String)> {
+        let number = sample.position().sample;
+        let then = self.layout.as_ref()?.fields_of(number)?;
+        let (fields_then, fields_now) = (then.len(), sample.len());
+        let now = sample.fields().map(|(name, value)| (name, value.size() as u64));
+        let shown = |(name, size)| format!("its sample {number} had a field {name:?} of {size} bytes");
+        let (then, now) = match then.zip(now).find(|(then, now)| then != now) {
+            Some((then, now)) => (shown(then), shown(now)),
+            None if fields_then != fields_now => {
+                let shown = |fields| format!("its sample {number} had {fields} fields");
+                (shown(fields_then), shown(fields_now))
+            }
+            None => return None,
+        };
+        Some((then, now.replacen(" had ", " has ", 1)))
+    }
+
+    /// The same shard without its version: of a copy, only the size is compared.
+    pub(super) fn without_version(&self) -> Self {
+        ShardIndex { version: None, ..self.clone() }
+    }
+
+    /// The same shard with the number of its samples alone: `range`, `size_of`, `members` and `checksum_of`
+    /// say `None`.
     #[must_use]
     pub fn counts(&self) -> Self {
         ShardIndex { layout: None, ..self.clone() }
@@ -114,6 +167,7 @@ impl fmt::Debug for ShardIndex {
             .field("samples", &self.samples)
             .field("bytes", &self.bytes)
             .field("version", &self.version)
+            .field("checksums", &self.has_checksums())
             .finish_non_exhaustive()
     }
 }

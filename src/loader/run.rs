@@ -12,7 +12,7 @@ use super::source::{Epochs, Source, Stream};
 use super::steps::Lengths;
 use crate::adapters::Partial;
 use crate::collate::Seat;
-use crate::dataset::{Dataset, Stop};
+use crate::dataset::{Dataset, Stop, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::state::{Digest, Header, Run, State, StreamState, misfit};
 use std::sync::Arc;
@@ -70,7 +70,8 @@ impl<T: Send + 'static, B: Batched> Loader<T, B> {
         let (stop, run) = (Stop::default(), header.run);
         let mine = self.streams().to_vec();
         let streams = self.begins(&mine, state)?;
-        let first = self.first_item(run, &stop);
+        let versions: Vec<Versions> = self.items.recipes.iter().map(|_| Versions::default()).collect();
+        let first = self.first_item(run, &stop, versions.first().cloned().unwrap_or_default());
         let mut lanes = Vec::with_capacity(mine.len());
         for (lane, &stream) in mine.iter().enumerate() {
             let at = |number: usize| &streams[number * mine.len() + lane];
@@ -89,6 +90,7 @@ impl<T: Send + 'static, B: Batched> Loader<T, B> {
                     shuffle_bytes: recipe.shuffle_bytes,
                     epochs,
                     stop: stop.clone(),
+                    versions: versions[number].clone(),
                     number: number * header.streams + stream,
                 };
                 Source::new(stream, Some(at(number)))
@@ -115,14 +117,15 @@ impl<T: Send + 'static, B: Batched> Loader<T, B> {
     }
 
     /// Reads the first item of the epoch again that this rank has.
-    fn first_item(&self, run: Run, stop: &Stop) -> First<T> {
+    fn first_item(&self, run: Run, stop: &Stop, versions: Versions) -> First<T> {
         let recipe = self.items.recipes.first().cloned();
         let (streams, stop, epoch) = (self.streams().to_vec(), stop.clone(), run.epoch());
         Box::new(move || {
             let recipe = recipe.as_ref()?;
             let epoch = epoch.saturating_mul(recipe.repeats);
             streams.iter().find_map(|stream| {
-                let reader = recipe.dataset.read(epoch, *stream).stopped_by(stop.clone(), usize::MAX);
+                let reader = recipe.dataset.read_together(epoch, *stream, &versions);
+                let reader = reader.stopped_by(stop.clone(), usize::MAX);
                 let map = |sample| map_one(&recipe.map, sample, Seat::new());
                 reader.filter_map(Result::ok).map(map).find(Result::is_ok)
             })

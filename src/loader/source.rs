@@ -3,7 +3,7 @@
 use super::event::{Event, Note, Tag};
 use super::refill;
 use crate::adapters::{Shuffle, Stage};
-use crate::dataset::{Dataset, ShardReader, Stop};
+use crate::dataset::{Dataset, ShardReader, Stop, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Slice;
 use crate::rng::Rng;
@@ -23,6 +23,8 @@ pub(super) struct Stream {
     pub(super) shuffle_bytes: usize,
     pub(super) epochs: Epochs,
     pub(super) stop: Stop,
+    /// The versions of shards that the streams of the dataset have found.
+    pub(super) versions: Versions,
     /// Tells the stream from the others of the same stop.
     pub(super) number: usize,
 }
@@ -54,7 +56,14 @@ impl Stream {
     }
 
     pub(super) fn reader(&self, epoch: u64, slices: Vec<Slice>) -> ShardReader {
-        self.dataset.read_slices(epoch, slices).stopped_by(self.stop.clone(), self.number)
+        let reader = self.dataset.read_slices(epoch, slices, &self.versions);
+        reader.stopped_by(self.stop.clone(), self.number)
+    }
+
+    /// Reads an epoch from its beginning.
+    fn whole(&self, epoch: u64) -> ShardReader {
+        let reader = self.dataset.read_together(epoch, self.stream, &self.versions);
+        reader.stopped_by(self.stop.clone(), self.number)
     }
 
     /// The random numbers of the shuffle buffer.
@@ -142,7 +151,7 @@ impl Source {
         let epoch = self.stream.epochs.of(self.pass)?;
         self.found = Found::Nothing;
         let fresh = |stream: &Stream| Reading {
-            reader: stream.reader(epoch, stream.slices(epoch)),
+            reader: stream.whole(epoch),
             buffer: stream.buffer(stream.rng(epoch)),
             inputs: 0,
             slice: None,

@@ -203,9 +203,20 @@ fn info(url: String, metadata: &Metadata) -> ObjectInfo {
 }
 
 /// The modification time, which is the version of a file.
+///
+/// The inode is no part of it: network and FUSE file systems may give the same file another one each time it
+/// is looked up.
 fn modified(metadata: &Metadata) -> Option<String> {
     let time = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
     Some(format!("{}.{:09}", time.as_secs(), time.subsec_nanos()))
+}
+
+/// The seconds and nanoseconds of a version that is the modification time of a file.
+pub(super) fn modification_time(version: &str) -> Option<(u64, u32)> {
+    let (seconds, nanoseconds) = version.split_once('.').filter(|(_, nanoseconds)| nanoseconds.len() == 9)?;
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    (digits(seconds) && digits(nanoseconds)).then_some(())?;
+    Some((seconds.parse().ok()?, nanoseconds.parse().ok()?))
 }
 
 const PARTIAL: &str = ".partial";

@@ -31,6 +31,15 @@ pub(crate) fn is_local(url: &str) -> bool {
     matches!(scheme(url), None | Some("file"))
 }
 
+/// Whether two URLs name the same place: as they are, without what is [`redacted`], or as the same local
+/// path.
+pub(crate) fn is_same_place(one: &str, other: &str) -> bool {
+    let path = |url: &str| std::path::absolute(local_path(url)?.ok()?).ok();
+    one == other
+        || redacted(one) == redacted(other)
+        || path(one).is_some_and(|one| path(other).is_some_and(|other| one == other))
+}
+
 fn file_path(url: &str) -> Result<PathBuf> {
     let bad = |why: &str| ErrorKind::Config(format!("bad file URL {url:?}: {why}")).into();
     let parsed = url::Url::parse(url).map_err(|error| bad(&error.to_string()))?;
@@ -153,6 +162,23 @@ mod tests {
         assert!(local_path("file:///a?b").unwrap().is_err());
         assert!(local_path("file://elsewhere/a").unwrap().is_err());
         assert!(local_path("gs://b/k").is_none());
+    }
+
+    #[test]
+    fn the_same_place_has_several_names() {
+        let here = std::path::absolute("d/a.tar").unwrap();
+        let here = here.to_str().unwrap();
+        for (one, other, expected) in [
+            ("gs://b/a.tar", "gs://b/a.tar", true),
+            ("gs://b/a.tar", "gs://c/a.tar", false),
+            ("https://h/a.tar?sig=1", "https://h/a.tar?sig=2", true),
+            ("d/a.tar", here, true),
+            ("./d/a.tar", "file:d/a.tar", true),
+            ("d/a.tar", "e/a.tar", false),
+            ("a.tar", "https://h/a.tar", false),
+        ] {
+            assert_eq!(is_same_place(one, other), expected, "{one} {other}");
+        }
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(crate) use budget::Lane;
 pub use builder::StoreBuilder;
 pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
-pub(crate) use location::{file_name, is_local, redacted};
+pub(crate) use location::{file_name, is_local, is_same_place, redacted};
 pub use object_store;
 pub use report::{SourceReport, StoreReport};
 pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};

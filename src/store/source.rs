@@ -1,6 +1,7 @@
 //! The seam between the readers of shards and the places they lie in.
 
 use super::checksum::Checksum;
+use super::local::modification_time;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use futures::future::{self, BoxFuture, FutureExt};
@@ -169,6 +170,31 @@ pub struct ObjectVersion {
     pub version: Option<String>,
 }
 
+impl ObjectVersion {
+    /// Whether the two cannot be the same object, as far as the size and the version of both are known.
+    ///
+    /// ETags are compared weakly (RFC 9110, 8.8.3.2), since a server may name the same bytes in both ways. The
+    /// modification time of a file is compared with other such times alone: it says nothing of the ETag that the
+    /// same bytes have in a bucket.
+    pub(crate) fn contradicts(&self, other: &ObjectVersion) -> bool {
+        let sizes = matches!((self.size, other.size), (Some(one), Some(other)) if one != other);
+        let (Some(one), Some(other)) = (&self.version, &other.version) else { return sizes };
+        let versions = match (modification_time(one), modification_time(other)) {
+            // Many tools that copy files keep the seconds alone.
+            (Some((one, 0)), Some((other, _))) | (Some((one, _)), Some((other, 0))) => one != other,
+            (Some(one), Some(other)) => one != other,
+            (None, None) => tag(one) != tag(other),
+            _ => false,
+        };
+        sizes || versions
+    }
+}
+
+/// The part of an ETag that tells versions apart; any other version as it is.
+fn tag(version: &str) -> &str {
+    version.strip_prefix("W/").unwrap_or(version).trim_matches('"')
+}
+
 /// What a listing or a finished write tells about an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -192,5 +218,37 @@ impl ObjectInfo {
     pub fn with_version(mut self, version: impl Into<String>) -> Self {
         self.version = Some(version.into());
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_contradict_each_other_as_far_as_both_are_known() {
+        let object = |size, version: Option<&str>| ObjectVersion { size, version: version.map(Into::into) };
+        let time = Some("1764000000.000000000");
+        for (one, other, expected) in [
+            (object(Some(1), None), object(Some(2), None), true),
+            (object(Some(1), None), object(None, Some("a")), false),
+            (object(Some(1), Some("a")), object(Some(1), Some("b")), true),
+            (object(Some(1), Some("\"a\"")), object(Some(1), Some("W/\"a\"")), false),
+            (object(None, Some("\"a\"")), object(None, Some("a")), false),
+            (object(None, Some("W/\"a\"")), object(None, Some("W/\"b\"")), true),
+            (object(None, time), object(None, Some("1764000100.000000001")), true),
+            (object(None, Some("1764000000.5")), object(None, time), false),
+            (object(None, Some("1764000000.123456789")), object(None, time), false),
+            (object(None, Some("1764000001.000000000")), object(None, time), true),
+            (object(None, Some("1764000000.123456789")), object(None, Some("1764000000.123456780")), true),
+            (object(None, time), object(None, Some("\"a\"")), false),
+            (object(Some(1), time), object(Some(2), Some("\"a\"")), true),
+            // Other numbers with a point are no times of files.
+            (object(None, Some("1.5")), object(None, Some("1.6")), true),
+            (object(None, Some("1.5")), object(None, time), false),
+        ] {
+            assert_eq!(one.contradicts(&other), expected, "{one:?} {other:?}");
+            assert_eq!(other.contradicts(&one), expected, "{other:?} {one:?}");
+        }
     }
 }

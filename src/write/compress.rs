@@ -57,7 +57,12 @@ impl<W: Write> Compressor<W> {
                 Self::Gzip(Box::new(header.write(out, flate2::Compression::default())))
             }
             #[cfg(feature = "zstd")]
-            Compression::Zstd => Self::Zstd(zstd::Encoder::new(out, zstd::DEFAULT_COMPRESSION_LEVEL)?),
+            Compression::Zstd => {
+                let mut encoder = zstd::Encoder::new(out, zstd::DEFAULT_COMPRESSION_LEVEL)?;
+                // Without it, most flipped bits decompress to other bytes and no error. Gzip always has one.
+                encoder.include_checksum(true)?;
+                Self::Zstd(encoder)
+            }
         })
     }
 

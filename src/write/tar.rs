@@ -60,6 +60,15 @@ struct Member<'a> {
 }
 
 impl Layout<'_> {
+    pub(super) fn key(&self) -> &str {
+        self.key
+    }
+
+    /// The fields and their content.
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.members.iter().map(|Member { field, body, .. }| (*field, &**body))
+    }
+
     /// The fields, and the offset and size of their content if the sample is written at offset `at`.
     pub(super) fn places(&self, mut at: u64) -> impl Iterator<Item = (&str, u64, u64)> {
         self.members.iter().map(move |Member { field, head, body, .. }| {

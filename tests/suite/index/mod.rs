@@ -1,8 +1,10 @@
 //! Indexes: what they promise is what reading gives, and they fetch little to know it.
 
+mod checksums;
 mod documents;
 mod keeping;
 mod reading;
+mod versions;
 
 use crate::support::noise;
 use bytes::Bytes;

@@ -5,9 +5,12 @@
 //! All offsets follow from these, so that a document holds few bytes more than the digits of the sizes: see the numbers at
 //! [`Index::save`](super::Index::save).
 
+mod document;
+
+pub(super) use document::LayoutDocument;
+
 use crate::tar::SampleOutline;
-use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -23,6 +26,8 @@ pub(crate) struct Layout {
     sizes: Vec<u64>,
     /// The offset of the first header of each sample.
     offsets: Vec<u64>,
+    /// The checksum of each sample; empty where they are not known.
+    checksums: Vec<u32>,
     /// Where the last sample's last member ends, padding included.
     end: u64,
     seekable: bool,
@@ -98,6 +103,27 @@ impl Layout {
         }))
     }
 
+    /// The first header of a sample.
+    pub(super) fn offset_of(&self, sample: u64) -> Option<u64> {
+        self.offsets.get(usize::try_from(sample).ok()?).copied()
+    }
+
+    /// Whether the checksum of every sample is known.
+    pub(super) fn has_checksums(&self) -> bool {
+        self.checksums.len() == self.offsets.len()
+    }
+
+    pub(super) fn checksum_of(&self, sample: u64) -> Option<u32> {
+        self.checksums.get(usize::try_from(sample).ok()?).copied()
+    }
+
+    /// The names and sizes of the fields of a sample.
+    pub(super) fn fields_of(&self, sample: u64) -> Option<impl ExactSizeIterator<Item = (&str, u64)>> {
+        let (shape, sizes, _) = self.find(sample)?;
+        let name = |field: usize| self.fields.get(field).map_or("", |name| &**name);
+        Some(shape.members.iter().zip(sizes).map(move |(&(field, _), &size)| (name(field), size)))
+    }
+
     /// The shape of a sample, its sizes, and where it begins.
     fn find(&self, sample: u64) -> Option<(&Shape, &[u64], u64)> {
         let sample = usize::try_from(sample).ok()?;
@@ -116,13 +142,14 @@ fn padded(offset: u64, size: u64) -> Option<u64> {
 
 impl fmt::Debug for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Layout { fields, shapes, runs: _, sizes: _, offsets: _, end, seekable } = self;
+        let Layout { fields, shapes, runs: _, sizes: _, offsets: _, checksums: _, end, seekable } = self;
         f.debug_struct("Layout")
             .field("samples", &self.samples())
             .field("fields", fields)
             .field("shapes", &shapes.len())
             .field("end", end)
             .field("seekable", seekable)
+            .field("checksums", &self.has_checksums())
             .finish_non_exhaustive()
     }
 }
@@ -143,6 +170,7 @@ impl Default for LayoutBuilder {
             runs: Vec::new(),
             sizes: Vec::new(),
             offsets: Vec::new(),
+            checksums: Vec::new(),
             end: 0,
             seekable: true,
         };
@@ -182,6 +210,11 @@ impl LayoutBuilder {
         layout.offsets.push(offset);
     }
 
+    /// Takes in the checksum of the sample that came last. They count where every sample has one.
+    pub(crate) fn push_checksum(&mut self, checksum: u32) {
+        self.layout.checksums.push(checksum);
+    }
+
     pub(super) fn push_outline(&mut self, sample: &SampleOutline) {
         let members = sample.fields.iter().map(|(name, field)| (&**name, field.offset, field.size));
         self.push(sample.offset, members);
@@ -189,99 +222,11 @@ impl LayoutBuilder {
 
     /// The layout; `seekable` says whether samples can be read from their own offsets.
     pub(crate) fn finish(self, seekable: bool) -> Layout {
-        Layout { seekable, ..self.layout }
-    }
-}
-
-/// A [`Layout`] in JSON.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct LayoutDocument {
-    /// Left out where it is true.
-    #[serde(default = "yes", skip_serializing_if = "is_true")]
-    seekable: bool,
-    fields: Vec<Box<str>>,
-    /// The lead, then the number of a field and a gap for each member.
-    shapes: Vec<Vec<u64>>,
-    /// A shape and how many samples are of it, again and again.
-    runs: Vec<u64>,
-    sizes: Vec<u64>,
-}
-
-fn yes() -> bool {
-    true
-}
-
-fn is_true(value: &bool) -> bool {
-    *value
-}
-
-impl From<&Layout> for LayoutDocument {
-    fn from(layout: &Layout) -> Self {
-        let shape = |shape: &Shape| {
-            let members = shape.members.iter().flat_map(|&(field, gap)| [field as u64, gap]);
-            std::iter::once(shape.lead).chain(members).collect()
-        };
-        let ends = layout.runs.iter().skip(1).map(|run| run.sample).chain([layout.offsets.len()]);
-        let runs = layout.runs.iter().zip(ends);
-        LayoutDocument {
-            seekable: layout.seekable,
-            fields: layout.fields.clone(),
-            shapes: layout.shapes.iter().map(shape).collect(),
-            runs: runs.flat_map(|(run, end)| [run.shape as u64, (end - run.sample) as u64]).collect(),
-            sizes: layout.sizes.clone(),
+        let mut layout = Layout { seekable, ..self.layout };
+        if !layout.has_checksums() {
+            layout.checksums.clear();
         }
-    }
-}
-
-impl TryFrom<LayoutDocument> for Layout {
-    type Error = &'static str;
-
-    /// Checks that samples could stand so, and finds out where. No more memory is taken than the document is long, some
-    /// times over: every sample has a field, and every field a size.
-    fn try_from(document: LayoutDocument) -> Result<Self, Self::Error> {
-        let LayoutDocument { seekable, fields, shapes, runs: pairs, sizes } = document;
-        let shapes: Vec<Shape> =
-            shapes.iter().map(|shape| Shape::read(shape, fields.len())).collect::<Result<_, _>>()?;
-        let (mut runs, mut offsets, mut end) = (Vec::new(), Vec::new(), 0_u64);
-        let mut left = sizes.iter();
-        let (pairs, []) = pairs.as_chunks::<2>() else { return Err("half a run") };
-        for &[shape, count] in pairs {
-            let number = usize::try_from(shape).unwrap_or(usize::MAX);
-            let shape = shapes.get(number).ok_or("a run of a shape that is not there")?;
-            runs.push(Run { shape: number, sample: offsets.len(), size: sizes.len() - left.len() });
-            for _ in 0..count {
-                let overflow = "an offset beyond what can be addressed";
-                let offset = end.checked_add(shape.lead).ok_or(overflow)?;
-                end = offset;
-                for (_, gap) in &shape.members {
-                    let size = *left.next().ok_or("fewer sizes than fields")?;
-                    end = end.checked_add(*gap).and_then(|at| padded(at, size)).ok_or(overflow)?;
-                }
-                offsets.push(offset);
-            }
-        }
-        match left.next() {
-            None => Ok(Layout { fields, shapes, runs, sizes, offsets, end, seekable }),
-            Some(_) => Err("more sizes than fields"),
-        }
-    }
-}
-
-impl Shape {
-    fn read(numbers: &[u64], fields: usize) -> Result<Self, &'static str> {
-        let [lead, members @ ..] = numbers else { return Err("an empty shape") };
-        let (members, []) = members.as_chunks::<2>() else { return Err("half a member") };
-        let mut seen = HashSet::new();
-        let member = |&[field, gap]: &[u64; 2]| {
-            let field = usize::try_from(field).ok().filter(|field| *field < fields);
-            let field = field.ok_or("a field that is not there")?;
-            if seen.insert(field) { Ok((field, gap)) } else { Err("a sample with a field twice") }
-        };
-        let members: Vec<_> = members.iter().map(member).collect::<Result<_, _>>()?;
-        if members.is_empty() {
-            return Err("a sample without fields");
-        }
-        Ok(Shape { lead: *lead, members })
+        layout
     }
 }
 
@@ -305,6 +250,7 @@ mod tests {
     /// Where the members of a sample stand: field, offset, size.
     type Placed = Vec<(&'static str, u64, u64)>;
 
+    /// With the checksum 7 i for sample i.
     fn built(samples: &Samples) -> (Layout, Vec<Placed>, Vec<u64>) {
         let mut builder = LayoutBuilder::default();
         let (mut at, mut members, mut offsets) = (0, Vec::new(), Vec::new());
@@ -318,6 +264,7 @@ mod tests {
                 at = (offset + size).next_multiple_of(BLOCK);
             }
             builder.push(offsets[offsets.len() - 1], placed.iter().copied());
+            builder.push_checksum(7 * (offsets.len() as u32 - 1));
             members.push(placed);
         }
         (builder.finish(true), members, offsets)
@@ -334,9 +281,15 @@ mod tests {
                 let found: Vec<_> = layout.members(number as u64).unwrap().map(|m| (m.field, m.offset, m.size)).collect();
                 prop_assert_eq!(&found, expected);
                 prop_assert_eq!(layout.size_of(number as u64), Some(expected.iter().map(|member| member.2).sum()));
+                let fields: Vec<_> = layout.fields_of(number as u64).unwrap().collect();
+                let names = expected.iter().map(|&(name, _, size)| (name, size));
+                prop_assert_eq!(fields, names.collect::<Vec<_>>());
+                prop_assert_eq!(layout.offset_of(number as u64), Some(offsets[number]));
+                prop_assert_eq!(layout.checksum_of(number as u64), Some(number as u32 * 7));
             }
             let count = samples.len() as u64;
             prop_assert!(layout.members(count).is_none() && layout.size_of(count).is_none());
+            prop_assert!(layout.has_checksums() && layout.checksum_of(count).is_none());
             for from in 0..=count + 1 {
                 for to in 0..=count + 1 {
                     let at = |number: u64| offsets.get(number as usize).copied().unwrap_or(u64::MAX);
@@ -347,8 +300,11 @@ mod tests {
         }
 
         #[test]
-        fn a_document_says_the_same(samples in samples(), seekable in any::<bool>()) {
-            let layout = Layout { seekable, ..built(&samples).0 };
+        fn a_document_says_the_same(samples in samples(), seekable in any::<bool>(), checksums in any::<bool>()) {
+            let mut layout = Layout { seekable, ..built(&samples).0 };
+            if !checksums {
+                layout.checksums.clear();
+            }
             let text = serde_json::to_string(&LayoutDocument::from(&layout)).unwrap();
             let read: LayoutDocument = serde_json::from_str(&text).unwrap();
             prop_assert_eq!(Layout::try_from(read), Ok(layout));
@@ -361,7 +317,7 @@ mod tests {
             sizes in prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..8),
         ) {
             let fields = vec!["a".into(), "b".into()];
-            let document = LayoutDocument { seekable: true, fields, shapes, runs, sizes };
+            let document = LayoutDocument { seekable: true, fields, shapes, runs, sizes, crc32c: None };
             if let Ok(layout) = Layout::try_from(document) {
                 for sample in 0..layout.samples() {
                     prop_assert!(layout.members(sample).unwrap().all(|m| m.offset + m.size <= layout.end()));
@@ -374,7 +330,9 @@ mod tests {
     #[test]
     fn alike_samples_take_nothing_but_their_sizes() {
         let samples = (0..1000).map(|i| (0, vec![(0, 1, 1), (1, 1, 1000 + i)])).collect();
-        let text = serde_json::to_string(&LayoutDocument::from(&built(&samples).0)).unwrap();
+        let mut layout = built(&samples).0;
+        layout.checksums.clear();
+        let text = serde_json::to_string(&LayoutDocument::from(&layout)).unwrap();
         assert!(text.starts_with(
             r#"{"fields":["cls","jpg"],"shapes":[[0,0,512,1,512]],"runs":[0,1000],"sizes":[1,1000,1,1001,"#
         ));

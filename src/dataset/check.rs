@@ -1,0 +1,250 @@
+//! Whether what is read of a shard is the slice that was asked for: of the right object, and all of it.
+
+use super::versions::EpochVersions;
+use crate::error::{Error, ErrorKind, Result};
+use crate::index::{ShardIndex, checksum_of};
+use crate::plan::Slice;
+use crate::sample::Sample;
+use crate::store::{ObjectCell, ObjectVersion, is_local};
+use std::fmt;
+use std::sync::Arc;
+
+/// Passes over the samples before those of a slice, and checks that no sample is missing, surplus, or of
+/// another object.
+#[derive(Debug)]
+pub(super) struct SliceCheck {
+    /// How many samples are still passed over: they come before the slice, or have been read before.
+    pass: u64,
+    /// How many samples are still to come; `u64::MAX` when it isn't known.
+    left: u64,
+    /// Whether the bytes should end where the slice does, which is yet to be seen.
+    ends: bool,
+    /// What is known of the shard.
+    index: Option<ShardIndex>,
+    /// Whether the index says where each sample stands. Where one is not there, the numbers of those after it
+    /// would be others than their places, by which they are found when a job goes on after a stop.
+    placed: bool,
+    /// Whether samples are compared with the checksums of the index.
+    checksums: bool,
+    /// Why there may be fewer than there should be.
+    fault: Fault,
+    /// Where the shard is, for errors.
+    shard: Arc<str>,
+    object: ObjectCell,
+    /// What the object should be, until that has been looked at.
+    expected: Option<Expected>,
+}
+
+/// What the object that a slice is read of should be.
+pub(super) struct Expected {
+    /// What a state or an index says of it.
+    pub(super) recorded: Vec<ObjectVersion>,
+    /// What the other slices of the epoch are read of.
+    pub(super) epoch: EpochVersions,
+    /// Where it is, as it is opened.
+    pub(super) url: Arc<str>,
+}
+
+impl fmt::Debug for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Expected").field("recorded", &self.recorded).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+enum Fault {
+    None,
+    /// Errors among the samples that are passed over have been reported when those were read.
+    Passed(Error),
+    Reported,
+}
+
+/// The bytes that are read for a slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// The shard from its first byte on, so that so many samples come before the slice.
+    Shard(u64),
+    /// Exactly those of the slice.
+    Slice,
+}
+
+impl SliceCheck {
+    /// `shard` is where it is, for errors.
+    pub(super) fn new(
+        slice: &Slice,
+        extent: Extent,
+        index: Option<&ShardIndex>,
+        shard: impl Into<Arc<str>>,
+    ) -> Self {
+        let samples = &slice.samples;
+        let left = match samples.end {
+            u64::MAX => u64::MAX,
+            end => end - samples.start.min(end),
+        };
+        let (pass, exact) = match extent {
+            Extent::Shard(pass) => (pass, index.map(ShardIndex::samples) == Some(samples.end)),
+            Extent::Slice => (0, true),
+        };
+        // Of a slice that was read before there is nothing to see. That a shard has no samples is.
+        let ends = exact && (pass.max(left) > 0 || samples.end == 0);
+        SliceCheck {
+            pass,
+            left,
+            ends,
+            placed: index.is_some_and(|index| index.range(samples.clone()).is_some()),
+            index: index.cloned(),
+            checksums: false,
+            fault: Fault::None,
+            shard: shard.into(),
+            object: ObjectCell::default(),
+            expected: None,
+        }
+    }
+
+    /// Gives no sample of an object that is not as expected. `object` tells what it is with the first of its
+    /// bytes.
+    pub(super) fn of(self, object: ObjectCell, expected: Expected) -> Self {
+        SliceCheck { object, expected: Some(expected), ..self }
+    }
+
+    /// Whether samples are compared with the checksums of the index.
+    pub(super) fn with_checksums(self, checksums: bool) -> Self {
+        SliceCheck { checksums, ..self }
+    }
+
+    /// What is being read, as far as that can be told elsewhere too: the time at which a local file was
+    /// written is another one for each copy of it.
+    pub(super) fn object(&self) -> Option<ObjectVersion> {
+        let object = self.object.get()?;
+        let version = object.version.filter(|_| !is_local(&self.shard));
+        Some(ObjectVersion { version, ..object })
+    }
+
+    /// Whether nothing more is to be asked of the shard.
+    pub(super) fn is_done(&self) -> bool {
+        self.pass == 0 && self.left == 0 && !self.ends
+    }
+
+    /// Takes in what the shard gave; `None` says that more is to be asked of it.
+    pub(super) fn admit(&mut self, item: Option<Result<Sample>>) -> Option<Option<Result<Sample>>> {
+        // Whatever came of it, of another object it is no news.
+        if let Some(error) = self.other_object() {
+            return self.refused(error);
+        }
+        let sample = match item {
+            Some(Ok(sample)) => sample,
+            Some(Err(error)) => return self.faulty(error),
+            None => return Some(self.short().map(Err)),
+        };
+        if let Some(error) = self.other_sample(&sample) {
+            return self.refused(error);
+        }
+        // Also of those that are passed over: all slices of the shard must count the same samples.
+        if let Some(error) = self.damage(&sample) {
+            return self.faulty(error);
+        }
+        if self.pass > 0 {
+            self.pass -= 1;
+            return None;
+        }
+        if self.left != u64::MAX {
+            self.left -= 1;
+        }
+        Some(Some(Ok(sample)))
+    }
+
+    /// Nothing more is read of the shard.
+    fn refused(&mut self, error: Error) -> Option<Option<Result<Sample>>> {
+        (self.pass, self.left, self.ends) = (0, 0, false);
+        Some(Some(Err(error)))
+    }
+
+    /// A sample could not be read.
+    fn faulty(&mut self, error: Error) -> Option<Option<Result<Sample>>> {
+        if self.pass > 0 {
+            self.fault = Fault::Passed(error);
+            return None;
+        }
+        self.fault = Fault::Reported;
+        if self.placed {
+            return self.refused(error);
+        }
+        Some(Some(Err(error)))
+    }
+
+    /// What is wrong with the object, which is looked at once.
+    fn other_object(&mut self) -> Option<Error> {
+        self.expected.as_ref()?;
+        let found = self.object.get()?;
+        let Expected { recorded, epoch, url } = self.expected.take()?;
+        if let Some(then) = recorded.iter().find(|then| then.contradicts(&found)) {
+            let (then, now) = (described(then), described(&found));
+            return Some(self.located(ErrorKind::Stale { then, now }));
+        }
+        let before = epoch.check(&url, &found).err()?;
+        let (before, after) = match (before.version, found.version) {
+            (Some(before), Some(after)) if before != after => (before, after),
+            _ => [before.size, found.size].map(|size| format!("of {} bytes", size.unwrap_or(0))).into(),
+        };
+        Some(self.located(ErrorKind::Changed { before, after }))
+    }
+
+    /// What is wrong with a sample that is there, and another one than was indexed.
+    fn other_sample(&self, sample: &Sample) -> Option<Error> {
+        let number = sample.position().sample;
+        if self.pass == 0 && self.left == 0 {
+            let (then, now) = match number.checked_sub(1) {
+                None => ("it had no sample".into(), "it has one".into()),
+                Some(last) => {
+                    (format!("its sample {last} was the last one here"), "there is another one".into())
+                }
+            };
+            return Some(self.at_sample(ErrorKind::Stale { then, now }, sample));
+        }
+        let (then, now) = self.index.as_ref()?.difference(sample)?;
+        Some(self.at_sample(ErrorKind::Stale { then, now }, sample))
+    }
+
+    /// What is wrong with a sample whose bytes are others than those that were indexed.
+    fn damage(&self, sample: &Sample) -> Option<Error> {
+        let number = sample.position().sample;
+        let expected = self.index.as_ref().filter(|_| self.checksums)?.checksum_of(number)?;
+        let received = checksum_of(sample);
+        let kind = ErrorKind::SampleChecksum { expected, received };
+        (received != expected).then(|| self.at_sample(kind, sample))
+    }
+
+    /// The bytes have ended: what is wrong if there should have been more samples.
+    fn short(&mut self) -> Option<Error> {
+        let missing = if self.left == u64::MAX { self.pass } else { self.pass + self.left };
+        (self.pass, self.left, self.ends) = (0, 0, false);
+        match std::mem::replace(&mut self.fault, Fault::Reported) {
+            Fault::Reported => None,
+            _ if missing == 0 => None,
+            Fault::Passed(error) => Some(error),
+            Fault::None => {
+                let (then, now) = (format!("it had {missing} samples more"), "it ends here".into());
+                Some(self.located(ErrorKind::Stale { then, now }))
+            }
+        }
+    }
+
+    /// What is wrong with a sample, with the place at which the index has it.
+    fn at_sample(&self, kind: ErrorKind, sample: &Sample) -> Error {
+        let error = self.located(kind).with_key(sample.key());
+        match self.index.as_ref().and_then(|index| index.offset_of(sample.position().sample)) {
+            Some(offset) => error.at_offset(offset),
+            None => error,
+        }
+    }
+
+    fn located(&self, kind: ErrorKind) -> Error {
+        Error::from(kind).in_shard(Arc::clone(&self.shard))
+    }
+}
+
+fn described(object: &ObjectVersion) -> String {
+    let size = object.size.map_or("an unknown number of".into(), |size| size.to_string());
+    let version = object.version.as_deref().map_or(String::new(), |version| format!(", version {version}"));
+    format!("{size} bytes{version}")
+}

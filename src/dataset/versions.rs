@@ -1,0 +1,92 @@
+//! One version of each shard in an epoch, however often it is opened.
+
+use crate::store::ObjectVersion;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Number of epochs that are remembered when nobody reads them: streams may be read one after the other.
+const KEPT: usize = 2;
+
+/// Which version of each shard the readers of a run have found, by epoch. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Versions(Arc<Mutex<BTreeMap<u64, EpochVersions>>>);
+
+/// Which version of each shard the readers of one epoch have found, by URL. Clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct EpochVersions(Arc<Mutex<HashMap<Arc<str>, ObjectVersion>>>);
+
+impl Versions {
+    /// Those of an epoch. They are remembered as long as somebody has them, and somewhat longer.
+    pub(super) fn of(&self, epoch: u64) -> EpochVersions {
+        let mut epochs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = epochs.entry(epoch).or_default().clone();
+        while epochs.len() > KEPT {
+            let mut unused = epochs.iter().filter(|(_, versions)| Arc::strong_count(&versions.0) == 1);
+            let Some(oldest) = unused.next().map(|(epoch, _)| *epoch) else { break };
+            epochs.remove(&oldest);
+        }
+        found
+    }
+}
+
+impl EpochVersions {
+    /// Notes which object was found at `url`, or returns the one that was found there before, if it is
+    /// another one.
+    pub(super) fn check(&self, url: &Arc<str>, found: &ObjectVersion) -> Result<(), ObjectVersion> {
+        let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(before) = versions.get_mut(url) else {
+            versions.insert(Arc::clone(url), found.clone());
+            return Ok(());
+        };
+        if before.contradicts(found) {
+            return Err(before.clone());
+        }
+        before.size = before.size.or(found.size);
+        if before.version.is_none() {
+            before.version.clone_from(&found.version);
+        }
+        Ok(())
+    }
+}
+
+/// URLs may be signed.
+impl fmt::Debug for EpochVersions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EpochVersions").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(size: u64, version: Option<&str>) -> ObjectVersion {
+        let mut object = ObjectVersion::default();
+        (object.size, object.version) = (Some(size), version.map(Into::into));
+        object
+    }
+
+    #[test]
+    fn the_first_version_counts() {
+        let (versions, url) = (EpochVersions::default(), Arc::from("a.tar"));
+        assert_eq!(versions.check(&url, &object(1, None)), Ok(()));
+        assert_eq!(versions.check(&url, &object(2, None)), Err(object(1, None)));
+        assert_eq!(versions.check(&url, &object(1, Some("v1"))), Ok(()));
+        assert_eq!(versions.check(&url, &object(1, Some("v2"))), Err(object(1, Some("v1"))));
+        assert_eq!(versions.check(&url, &object(1, None)), Ok(()));
+        assert_eq!(versions.check(&Arc::from("b.tar"), &object(2, Some("v2"))), Ok(()));
+    }
+
+    #[test]
+    fn epochs_that_nobody_reads_are_forgotten() {
+        let (versions, url) = (Versions::default(), Arc::from("a.tar"));
+        let read = versions.of(0);
+        for epoch in 0..100 {
+            versions.of(epoch).check(&url, &object(epoch, None)).unwrap();
+            assert!(versions.of(epoch).check(&url, &object(epoch + 1, None)).is_err(), "it is still known");
+        }
+        assert!(read.check(&url, &object(1, None)).is_err());
+        assert!(versions.0.lock().unwrap().len() <= KEPT + 1);
+    }
+}

@@ -1,0 +1,144 @@
+//! A layout in JSON.
+
+use super::{Layout, Run, Shape, padded};
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+
+/// A [`Layout`] in JSON.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::index) struct LayoutDocument {
+    /// Left out where it is true.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub(super) seekable: bool,
+    pub(super) fields: Vec<Box<str>>,
+    /// The lead, then the number of a field and a gap for each member.
+    pub(super) shapes: Vec<Vec<u64>>,
+    /// A shape and how many samples are of it, again and again.
+    pub(super) runs: Vec<u64>,
+    pub(super) sizes: Vec<u64>,
+    /// Eight hexadecimal digits for each sample, in one text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) crc32c: Option<Box<str>>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is_true(value: &bool) -> bool {
+    *value
+}
+
+impl From<&Layout> for LayoutDocument {
+    fn from(layout: &Layout) -> Self {
+        let shape = |shape: &Shape| {
+            let members = shape.members.iter().flat_map(|&(field, gap)| [field as u64, gap]);
+            std::iter::once(shape.lead).chain(members).collect()
+        };
+        let ends = layout.runs.iter().skip(1).map(|run| run.sample).chain([layout.offsets.len()]);
+        let runs = layout.runs.iter().zip(ends);
+        LayoutDocument {
+            seekable: layout.seekable,
+            fields: layout.fields.clone(),
+            shapes: layout.shapes.iter().map(shape).collect(),
+            runs: runs.flat_map(|(run, end)| [run.shape as u64, (end - run.sample) as u64]).collect(),
+            sizes: layout.sizes.clone(),
+            crc32c: match &layout.checksums[..] {
+                [] => None,
+                sums => Some(sums.iter().map(|sum| format!("{sum:08x}")).collect::<String>().into()),
+            },
+        }
+    }
+}
+
+impl TryFrom<LayoutDocument> for Layout {
+    type Error = &'static str;
+
+    /// Checks that samples could stand so, and finds out where. No more memory is taken than the document is
+    /// long, some times over: every sample has a field, and every field a size.
+    fn try_from(document: LayoutDocument) -> Result<Self, Self::Error> {
+        let LayoutDocument { seekable, fields, shapes, runs: pairs, sizes, crc32c } = document;
+        let shapes: Vec<Shape> =
+            shapes.iter().map(|shape| Shape::read(shape, fields.len())).collect::<Result<_, _>>()?;
+        let (mut runs, mut offsets, mut end) = (Vec::new(), Vec::new(), 0_u64);
+        let mut left = sizes.iter();
+        let (pairs, []) = pairs.as_chunks::<2>() else { return Err("half a run") };
+        for &[shape, count] in pairs {
+            let number = usize::try_from(shape).unwrap_or(usize::MAX);
+            let shape = shapes.get(number).ok_or("a run of a shape that is not there")?;
+            runs.push(Run { shape: number, sample: offsets.len(), size: sizes.len() - left.len() });
+            for _ in 0..count {
+                let overflow = "an offset beyond what can be addressed";
+                let offset = end.checked_add(shape.lead).ok_or(overflow)?;
+                end = offset;
+                for (_, gap) in &shape.members {
+                    let size = *left.next().ok_or("fewer sizes than fields")?;
+                    end = end.checked_add(*gap).and_then(|at| padded(at, size)).ok_or(overflow)?;
+                }
+                offsets.push(offset);
+            }
+        }
+        if left.next().is_some() {
+            return Err("more sizes than fields");
+        }
+        let checksums = crc32c.as_deref().map_or(Ok(Vec::new()), read_checksums)?;
+        if ![0, offsets.len()].contains(&checksums.len()) {
+            return Err("more or fewer checksums than samples");
+        }
+        Ok(Layout { fields, shapes, runs, sizes, offsets, checksums, end, seekable })
+    }
+}
+
+fn read_checksums(text: &str) -> Result<Vec<u32>, &'static str> {
+    let bad = "checksums that are not 8 hexadecimal digits each";
+    let (sums, []) = text.as_bytes().as_chunks::<8>() else { return Err(bad) };
+    let read = |digits: &[u8; 8]| {
+        let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
+        u32::from_str_radix(digits, 16).ok()
+    };
+    sums.iter().map(|digits| read(digits).ok_or(bad)).collect()
+}
+
+impl Shape {
+    fn read(numbers: &[u64], fields: usize) -> Result<Self, &'static str> {
+        let [lead, members @ ..] = numbers else { return Err("an empty shape") };
+        let (members, []) = members.as_chunks::<2>() else { return Err("half a member") };
+        let mut seen = HashSet::new();
+        let member = |&[field, gap]: &[u64; 2]| {
+            let field = usize::try_from(field).ok().filter(|field| *field < fields);
+            let field = field.ok_or("a field that is not there")?;
+            if seen.insert(field) { Ok((field, gap)) } else { Err("a sample with a field twice") }
+        };
+        let members: Vec<_> = members.iter().map(member).collect::<Result<_, _>>()?;
+        if members.is_empty() {
+            return Err("a sample without fields");
+        }
+        Ok(Shape { lead: *lead, members })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_that_are_none_are_refused() {
+        let read = |crc32c: &str| {
+            let document = format!(
+                r#"{{"fields":["a"],"shapes":[[0,0,512]],"runs":[0,2],"sizes":[1,1],"crc32c":"{crc32c}"}}"#
+            );
+            Layout::try_from(serde_json::from_str::<LayoutDocument>(&document).unwrap())
+        };
+        assert_eq!(read("0000000affffffff").unwrap().checksums, [10, u32::MAX]);
+        for bad in [
+            "0",
+            "0000000a",
+            "0000000afffffff",
+            "0000000a+fffffff",
+            "0000000affffffff00000000",
+            "0000000a é1é1é",
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}
