@@ -91,6 +91,11 @@ impl ShardIndex {
         self.seekable()?.members(sample)
     }
 
+    /// Where in the archive, decompressed, the last member of the last sample ends.
+    pub(crate) fn end(&self) -> Option<u64> {
+        Some(self.layout.as_deref()?.end())
+    }
+
     /// The same shard with the number of its samples alone: `range`, `size_of` and `members` say `None`.
     #[must_use]
     pub fn counts(&self) -> Self {

@@ -86,6 +86,14 @@ pub(super) fn in_a_part() -> Error {
     ErrorKind::ArchiveEnd(message.into()).into()
 }
 
+/// The archive ends before the offset up to which its members are known to reach.
+pub(super) fn too_early(reach: u64) -> Error {
+    let message = format!(
+        "zeros stand where the index says that members reach up to byte {reach}: they were probably overwritten"
+    );
+    ErrorKind::ArchiveEnd(message).into()
+}
+
 /// What is no header follows the end marker, whose zeros began at `first`.
 pub(super) fn data(first: u64) -> Error {
     let message = format!(

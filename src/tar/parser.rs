@@ -67,6 +67,14 @@ impl SampleParser {
         self
     }
 
+    /// The members of the archive reach up to `offset` at least, which an index knows. Where the archive ends before, its
+    /// last members were overwritten with zeros.
+    #[must_use]
+    pub(crate) fn reaching(mut self, offset: u64) -> Self {
+        self.0.walker = self.0.walker.reaching(offset);
+        self
+    }
+
     /// Sets the limits on what is accepted of the shard.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {

@@ -85,6 +85,8 @@ pub struct Walker {
     global_used: bool,
     /// The input ends where a member may begin, not where the archive does.
     cut: bool,
+    /// The members reach up to this offset at least.
+    reach: u64,
     /// How many archives have ended.
     ended: u64,
     /// Where the archive in hand begins, unless that is at offset 0.
@@ -160,6 +162,12 @@ impl Walker {
     /// The input ends where a member may begin: that counts as an end-of-archive marker.
     pub(super) fn cut(mut self) -> Self {
         self.cut = true;
+        self
+    }
+
+    /// The members reach up to `offset` at least: zeros that begin before are no end marker.
+    pub(super) fn reaching(mut self, offset: u64) -> Self {
+        self.reach = offset;
         self
     }
 
@@ -378,6 +386,9 @@ impl Walker {
             State::Ended(first) => {
                 if !only_zeros {
                     return Err(end::data(first).at_offset(self.block_offset()));
+                }
+                if first < self.reach {
+                    return Err(end::too_early(self.reach).at_offset(first));
                 }
                 self.end(first).check(self.offset())?;
                 self.state = State::Done;

@@ -95,6 +95,26 @@ fn a_run_of_zeros_is_an_error_for_every_reader() {
     }
 }
 
+/// Padded to a whole record, zeros up to the end can only be told from padding by an index that knows where members are.
+#[test]
+fn zeros_up_to_the_padding_are_an_error_with_an_index() {
+    let mut padded = shard();
+    let marker = padded.len() - 1024;
+    padded.resize(padded.len().next_multiple_of(10_240), 0);
+    let shelf = Shelf::of(&[]);
+    shelf.put(&url(0), padded.clone(), Some("v1"));
+    let sound = index(&shelf).unwrap();
+    for from in (0..marker).step_by(BLOCK) {
+        let mut bytes = padded.clone();
+        bytes[from..marker].fill(0);
+        shelf.put(&url(0), bytes, Some("v1"));
+        for streams in [1, 2, SAMPLES] {
+            let dataset = shelf.dataset(1).streams(streams).index(sound.clone());
+            both_faces(&format!("{from}.., {streams} slices"), dataset);
+        }
+    }
+}
+
 /// Compressed shards: zeros that were compressed, and zeros in what was.
 #[test]
 fn a_run_of_zeros_in_a_compressed_shard_is_an_error() {
