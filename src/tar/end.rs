@@ -46,6 +46,10 @@ impl End {
     /// Whether `padding` bytes fill up a record of an archive of `length` bytes.
     fn is_padded(&self, length: u64, padding: u64) -> bool {
         let largest = if self.is_empty() { RECORD } else { LARGEST };
+        // A small archive may be a single record.
+        if length <= largest && length.is_multiple_of(BLOCK as u64) {
+            return true;
+        }
         let doubled = |unit: u64| iter::successors(Some(unit), |record| record.checked_mul(2));
         let records = [BLOCK as u64, RECORD].into_iter();
         let mut records = records.flat_map(|unit| doubled(unit).take_while(|record| *record <= largest));
@@ -138,13 +142,18 @@ mod tests {
 
     #[test]
     fn zeros_that_no_padding_explains() {
-        // A whole record more; a length that is no multiple of one; a part of a block.
-        for (members, length) in
-            [(1024, 3 * 10_240), (1024, 10_240 + 512), (9_728, 7 * 10_240), (1024, 5120 + 512), (1024, 2049)]
-        {
+        // A whole record more; a length that is no multiple of a record; a part of a block.
+        for (members, length) in [
+            (205 * 10_240, 207 * 10_240),
+            (205 * 10_240, 215 * 10_240),
+            (200 * 10_240, 201 * 10_240 + 512),
+            (4000 * 512, 4003 * 512),
+            (1024, 2049),
+        ] {
             assert!(!ends(members, length, None), "{members}, {length}");
-            assert!(ends(members, length, Some(100_000)), "{members}, {length}");
+            assert!(ends(members, length, Some(200_000)), "{members}, {length}");
         }
+        assert!(ends(1024, 30_720, None), "a single record");
         assert!(ends(2 << 20, (4 << 20) - 512, Some(u64::MAX)));
         assert!(!ends(2 << 20, 4 << 20, None));
         assert!(!ends(1024, 10_240, Some(0)) && ends(1024, 2048, Some(0)));

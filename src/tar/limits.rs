@@ -27,8 +27,9 @@ pub struct Limits {
     /// the length of the archive is.
     ///
     /// Default: `None`, as many as padding to whole records explains. Writers pad archives to a multiple of a record, GNU
-    /// tar, Python and this crate to one of 10 240 bytes. Accepted are records of 512 · 2ⁿ and 10 240 · 2ⁿ bytes up to 1 MiB,
-    /// and up to 10 240 bytes in an archive without members. More zeros were probably written over samples.
+    /// tar, Python and this crate to one of 10 240 bytes. Accepted are records of 512 · 2ⁿ and 10 240 · 2ⁿ bytes up to 1 MiB;
+    /// an archive of up to 1 MiB may be a single record, and one without members has up to 10 240 bytes. More zeros were
+    /// probably written over samples.
     pub padding: Option<u64>,
     /// How many archives a shard may consist of, one after the other, as `cat a.tar b.tar` makes them. Default: 1.
     ///
