@@ -136,6 +136,20 @@ pub enum ErrorKind {
     /// The compression of a shard or a field is not known, or its feature is not compiled in.
     #[error("{0}")]
     UnsupportedCompression(String),
+    /// The compressed data of a shard is damaged or cut short. Faults of the disk or the network have other kinds.
+    ///
+    /// [`Location::offset`] is the number of bytes that were decompressed before.
+    #[error("damaged {compression} data: the object cannot be decompressed from about its byte {offset} on")]
+    Decompress {
+        /// The compression: "gzip" or "zstd".
+        compression: &'static str,
+        /// How many bytes of the object the decoder had used up without an error. Damage that only a checksum at the end
+        /// of the data shows may lie before.
+        offset: u64,
+        /// The decoder's own error.
+        #[source]
+        source: std::io::Error,
+    },
     /// An object's bytes did not add up to its length.
     #[error("the object has {expected} bytes, but {received} were received")]
     Length {
@@ -209,6 +223,10 @@ pub enum ErrorKind {
         /// How many bytes are missing at the least.
         missing: u64,
     },
+    /// The end of a tar archive is not where it may be, or data or too many zeros follow it: a region of the shard was
+    /// probably overwritten with zeros, and samples are missing. The offset is that of the first byte at fault.
+    #[error("bad end of the tar archive: {0}")]
+    ArchiveEnd(String),
     /// A tar header's checksum does not match its bytes.
     #[error("bad tar header checksum: the shard is damaged here, or this is not a tar archive")]
     Checksum,
@@ -226,6 +244,14 @@ pub enum ErrorKind {
         /// Its size in bytes.
         size: u64,
         /// The limit in bytes.
+        limit: u64,
+    },
+    /// A sample has more members than a reader accepts.
+    #[error(
+        "the sample has more than {limit} members: set `tar::Limits::members`, or check how the shard's members are named"
+    )]
+    TooManyMembers {
+        /// The limit.
         limit: u64,
     },
     /// A sample has two members of the same extension.

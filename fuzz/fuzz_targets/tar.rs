@@ -3,12 +3,12 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use shardstream::tar::{Outline, Outlined, Parsed, SampleParser};
+use shardstream::tar::{Limits, Outline, Outlined, Parsed, SampleParser};
 
 /// All that the parser gives: samples with their fields, and errors with their places.
-fn parse(chunks: impl Iterator<Item = Bytes>) -> Vec<String> {
+fn parse(limits: Limits, chunks: impl Iterator<Item = Bytes>) -> Vec<String> {
     let mut chunks = chunks;
-    let mut parser = SampleParser::new("s.tar");
+    let mut parser = SampleParser::new("s.tar").with_limits(limits);
     let mut found = Vec::new();
     loop {
         match parser.next() {
@@ -30,8 +30,8 @@ fn parse(chunks: impl Iterator<Item = Bytes>) -> Vec<String> {
 }
 
 /// The same, from the headers: windows of up to `most` bytes, between which what is not wanted is left out.
-fn outline(archive: &Bytes, most: usize) -> Vec<String> {
-    let mut outline = Outline::new("s.tar");
+fn outline(limits: Limits, archive: &Bytes, most: usize) -> Vec<String> {
+    let mut outline = Outline::new("s.tar").with_limits(limits);
     let (mut at, mut found) = (0, Vec::new());
     loop {
         match outline.next() {
@@ -94,8 +94,12 @@ fuzz_target!(|data: &[u8]| {
         seal(&mut archive);
     }
     let archive = Bytes::from(archive);
-    let whole = parse([archive.clone()].into_iter());
+    let mut limits = Limits::default();
+    if sealed & 2 == 2 {
+        (limits.archives, limits.members, limits.sample) = (u64::MAX, 3, 1000);
+    }
+    let whole = parse(limits, [archive.clone()].into_iter());
     let most = 1 + usize::from(*most) * 8;
-    assert_eq!(parse(cut(archive.clone(), most, *seed)), whole);
-    assert_eq!(outline(&archive, most), whole);
+    assert_eq!(parse(limits, cut(archive.clone(), most, *seed)), whole);
+    assert_eq!(outline(limits, &archive, most), whole);
 });

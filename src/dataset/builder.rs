@@ -183,7 +183,7 @@ impl DatasetBuilder {
         self
     }
 
-    /// Limits on what a tar header may claim.
+    /// Limits on what is accepted of a shard: sizes, padding, concatenated archives. Default: [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self

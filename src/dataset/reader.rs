@@ -5,6 +5,7 @@ use super::part::Part;
 use super::versions::EpochVersions;
 use super::{Dataset, Stop, Versions};
 use crate::error::Result;
+use crate::index::ShardIndex;
 use crate::plan::Slice;
 use crate::sample::Sample;
 use crate::store::{Body, Lane, ObjectVersion, Stopper, redacted};
@@ -225,6 +226,8 @@ impl Opener {
         let parser = SampleParser::new(redacted(url)).at(self.epoch, number as u64).with_limits(inner.limits);
         let index = self.dataset.indexed(slice.shard);
         let samples = slice.samples.clone();
+        let last = index.filter(|index| samples.end == index.samples()).and_then(ShardIndex::end);
+        let parser = last.into_iter().fold(parser, SampleParser::reaching);
         // Of a whole shard the end marker is read too.
         let piece = index.filter(|index| samples.start > 0 || samples.end < index.samples());
         let piece = piece.and_then(|index| Some((index, index.range(samples.clone())?)));

@@ -97,8 +97,8 @@ impl IndexBuilder {
         self
     }
 
-    /// Sets the limits on what a tar header may claim: those of the [dataset](crate::dataset::DatasetBuilder) that will
-    /// read the shards.
+    /// Sets the limits on what is accepted of a shard: those of the [dataset](crate::dataset::DatasetBuilder) that will
+    /// read the shards. Default: [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self

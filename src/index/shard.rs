@@ -143,6 +143,11 @@ impl ShardIndex {
         ShardIndex { version: None, ..self.clone() }
     }
 
+    /// Where in the archive, decompressed, the last member of the last sample ends.
+    pub(crate) fn end(&self) -> Option<u64> {
+        Some(self.layout.as_deref()?.end())
+    }
+
     /// The same shard with the number of its samples alone: `range`, `size_of`, `members` and `checksum_of`
     /// say `None`.
     #[must_use]

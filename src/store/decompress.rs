@@ -64,22 +64,22 @@ impl Compression {
         use async_compression::futures::bufread;
         use futures::TryStreamExt;
 
-        let limit = chunked::Limit::new(expansion);
-        let received = limit.received();
-        let compressed = chunks.inspect_ok(received).map_err(std::io::Error::other).into_async_read();
+        let compressed = chunks.map_err(std::io::Error::other).into_async_read();
+        let (compressed, used) = chunked::Counted::new(compressed);
+        let limit = |compression| chunked::Limit::new(compression, expansion, used);
         // Without `multiple_members` both decoders end after the first of several concatenated members or frames.
         match self {
             #[cfg(feature = "gzip")]
             Self::Gzip => {
                 let mut decoder = bufread::GzipDecoder::new(compressed);
                 decoder.multiple_members(true);
-                chunked::read(decoder, limit)
+                chunked::read(decoder, limit("gzip"))
             }
             #[cfg(feature = "zstd")]
             Self::Zstd => {
                 let mut decoder = bufread::ZstdDecoder::new(compressed);
                 decoder.multiple_members(true);
-                chunked::read(decoder, limit)
+                chunked::read(decoder, limit("zstd"))
             }
         }
     }
@@ -128,36 +128,76 @@ mod chunked {
     use crate::store::buffer::{Buffer, SIZE};
     use crate::{Error, ErrorKind, Result};
     use bytes::Bytes;
-    use futures::io::{AsyncRead, AsyncReadExt};
+    use futures::io::{AsyncBufRead, AsyncRead, AsyncReadExt};
     use futures::stream::{self, BoxStream, StreamExt};
     use std::io;
+    use std::pin::Pin;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::task::{Context, Poll};
+
+    /// Compressed bytes, and how many of them the decoder has used up.
+    pub(super) struct Counted<R> {
+        bytes: R,
+        used: Arc<AtomicU64>,
+    }
+
+    impl<R> Counted<R> {
+        pub(super) fn new(bytes: R) -> (Self, Arc<AtomicU64>) {
+            let used = Arc::<AtomicU64>::default();
+            (Counted { bytes, used: Arc::clone(&used) }, used)
+        }
+    }
+
+    impl<R: AsyncBufRead + Unpin> AsyncBufRead for Counted<R> {
+        fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+            Pin::new(&mut self.get_mut().bytes).poll_fill_buf(cx)
+        }
+
+        fn consume(mut self: Pin<&mut Self>, length: usize) {
+            self.used.fetch_add(length as u64, Relaxed);
+            Pin::new(&mut self.bytes).consume(length);
+        }
+    }
+
+    impl<R: AsyncRead + Unpin> AsyncRead for Counted<R> {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buffer: &mut [u8],
+        ) -> Poll<io::Result<usize>> {
+            let read = Pin::new(&mut self.bytes).poll_read(cx, buffer);
+            if let Poll::Ready(Ok(length)) = read {
+                self.used.fetch_add(length as u64, Relaxed);
+            }
+            read
+        }
+    }
 
     /// Holds what comes out against what went in.
     pub(super) struct Limit {
+        compression: &'static str,
         expansion: Expansion,
-        received: Arc<AtomicU64>,
+        used: Arc<AtomicU64>,
         given: u64,
     }
 
     impl Limit {
-        pub(super) fn new(expansion: Expansion) -> Self {
-            Limit { expansion, received: Arc::default(), given: 0 }
+        pub(super) fn new(compression: &'static str, expansion: Expansion, used: Arc<AtomicU64>) -> Self {
+            Limit { compression, expansion, used, given: 0 }
         }
 
-        /// Is told of what goes in.
-        pub(super) fn received(&self) -> impl FnMut(&Bytes) + Send + 'static {
-            let received = Arc::clone(&self.received);
-            move |chunk| {
-                received.fetch_add(chunk.len() as u64, Relaxed);
-            }
+        /// The error that stopped the compressed bytes, or else the decoder's own, which says that they are damaged.
+        fn located(&self, error: io::Error) -> Error {
+            let (compression, offset) = (self.compression, self.used.load(Relaxed));
+            let damaged = |source| ErrorKind::Decompress { compression, offset, source }.into();
+            error.downcast::<Error>().unwrap_or_else(damaged)
         }
 
         fn give(&mut self, length: usize) -> Result<()> {
             self.given += length as u64;
             let Expansion { ratio, spare } = self.expansion;
-            let limit = self.received.load(Relaxed).saturating_mul(ratio.into()).saturating_add(spare);
+            let limit = self.used.load(Relaxed).saturating_mul(ratio.into()).saturating_add(spare);
             match self.given > limit {
                 true => {
                     Err(ErrorKind::TooLarge { what: "decompressed data", size: self.given, limit }.into())
@@ -173,7 +213,7 @@ mod chunked {
     ) -> BoxStream<'static, Result<Bytes>> {
         stream::try_unfold((decoder, limit, None), async |(mut decoder, mut limit, kept)| {
             let mut buffer = kept.unwrap_or_else(Buffer::full);
-            let length = decoder.read(&mut buffer).await.map_err(unwrapped)?;
+            let length = decoder.read(&mut buffer).await.map_err(|error| limit.located(error))?;
             limit.give(length)?;
             // Little comes where the compressed bytes come slowly; then the buffer is of use again.
             let (chunk, kept) = match length < SIZE / 8 {
@@ -184,149 +224,7 @@ mod chunked {
         })
         .boxed()
     }
-
-    /// The error that stopped the compressed bytes, or the decoder's own.
-    fn unwrapped(error: io::Error) -> Error {
-        error.downcast::<Error>().unwrap_or_else(Error::from)
-    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tells_compressions_by_suffix() {
-        for plain in ["a.tar", "gz", "https://h/a.tar?file=b.gz", "a.gz/b.tar"] {
-            assert_eq!(Compression::of(plain).unwrap(), None, "{plain}");
-        }
-        for unreadable in ["a.tar.bz2", "a.TAR.XZ", "https://h/a.tar.lz4?x=1", "https://h/a%2Etar%2Ebz2"] {
-            let error = Compression::of(unreadable).unwrap_err();
-            assert!(matches!(error.kind(), ErrorKind::UnsupportedCompression(_)), "{unreadable}");
-        }
-    }
-
-    #[test]
-    #[cfg(not(feature = "zstd"))]
-    fn names_the_missing_feature() {
-        assert!(Compression::of("a.tar.zst").unwrap_err().to_string().contains("feature `zstd`"));
-    }
-
-    #[cfg(feature = "gzip")]
-    mod gzip {
-        use super::super::*;
-        use crate::store::Body;
-        use std::io::Write;
-
-        fn gz(bytes: &[u8]) -> Vec<u8> {
-            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-            encoder.write_all(bytes).unwrap();
-            encoder.finish().unwrap()
-        }
-
-        fn read(compressed: &[u8], chunk: usize) -> Result<Bytes> {
-            let chunks: Vec<_> =
-                compressed.chunks(chunk).map(|part| Ok(Bytes::copy_from_slice(part))).collect();
-            Body::from_chunks(chunks).compressed(Compression::of("a.TGZ")?, Expansion::default()).read_all()
-        }
-
-        #[test]
-        fn reads_all_members_however_they_are_split() {
-            let compressed = [gz(b""), gz(b"one"), gz(b""), gz(b""), gz(b"two"), gz(b"")].concat();
-            for chunk in 1..=compressed.len() {
-                assert_eq!(read(&compressed, chunk).unwrap(), "onetwo", "chunks of {chunk}");
-            }
-        }
-
-        #[test]
-        fn a_truncation_anywhere_is_an_error() {
-            let first = gz(b"one");
-            let compressed = [first.clone(), gz(b"two")].concat();
-            for end in (1..compressed.len()).filter(|end| *end != first.len()) {
-                let error = read(&compressed[..end], 7).unwrap_err();
-                assert!(matches!(error.kind(), ErrorKind::Io(_)), "{end}");
-            }
-        }
-
-        #[test]
-        fn a_bomb_is_an_error() {
-            let bomb = gz(&vec![0; 8 << 20]);
-            super::assert_bomb(Compression::Gzip, &bomb, 20);
-            let members: Vec<u8> = std::iter::repeat_n(gz(&vec![0; 1 << 20]), 9).flatten().collect();
-            super::assert_bomb(Compression::Gzip, &members, 20);
-        }
-
-        #[test]
-        fn the_error_of_the_source_comes_through() {
-            let broken = vec![Ok(Bytes::from(gz(b"one"))), Err(ErrorKind::Checksum.into())];
-            let body = Body::from_chunks(broken).compressed(Some(Compression::Gzip), Expansion::default());
-            assert!(matches!(body.read_all().unwrap_err().kind(), ErrorKind::Checksum));
-        }
-    }
-
-    #[cfg(feature = "zstd")]
-    mod zstd {
-        use super::super::*;
-        use crate::store::Body;
-
-        fn frame(bytes: &[u8]) -> Vec<u8> {
-            ::zstd::encode_all(bytes, 3).unwrap()
-        }
-
-        fn read(compressed: &[u8], chunk: usize) -> Result<Bytes> {
-            let chunks: Vec<_> =
-                compressed.chunks(chunk).map(|part| Ok(Bytes::copy_from_slice(part))).collect();
-            let compression = Compression::of("gs://b/a.tar.zst")?;
-            Body::from_chunks(chunks).compressed(compression, Expansion::default()).read_all()
-        }
-
-        #[test]
-        fn reads_all_frames_however_they_are_split() {
-            let compressed = [frame(b""), frame(b"one"), frame(b""), frame(b""), frame(b"two")].concat();
-            for chunk in 1..=compressed.len() {
-                assert_eq!(read(&compressed, chunk).unwrap(), "onetwo", "chunks of {chunk}");
-            }
-        }
-
-        #[test]
-        fn a_truncation_anywhere_is_an_error() {
-            let first = frame(b"one");
-            let compressed = [first.clone(), frame(b"two")].concat();
-            for end in (1..compressed.len()).filter(|end| *end != first.len()) {
-                let error = read(&compressed[..end], 7).unwrap_err();
-                assert!(matches!(error.kind(), ErrorKind::Io(_)), "{end}: {error:?}");
-            }
-        }
-
-        #[test]
-        fn a_bomb_is_an_error() {
-            super::assert_bomb(Compression::Zstd, &frame(&vec![0; 8 << 20]), 100);
-            let frames: Vec<u8> = std::iter::repeat_n(frame(&vec![0; 2 << 20]), 9).flatten().collect();
-            super::assert_bomb(Compression::Zstd, &frames, 1000);
-        }
-    }
-
-    /// Gives no more than it may, and then says so; with a higher limit it is like any other object.
-    #[cfg(any(feature = "gzip", feature = "zstd"))]
-    fn assert_bomb(compression: Compression, bytes: &[u8], ratio: u32) {
-        use crate::store::Body;
-        let spare = 1 << 20;
-        let most = bytes.len() as u64 * u64::from(ratio) + spare;
-        let read = |ratio| {
-            let chunks: Vec<_> = bytes.chunks(100).map(|part| Ok(Bytes::copy_from_slice(part))).collect();
-            let body = Body::from_chunks(chunks);
-            let mut given = 0;
-            for chunk in body.compressed(Some(compression), Expansion { ratio, spare }) {
-                given += chunk?.len() as u64;
-                assert!(given <= bytes.len() as u64 * u64::from(ratio) + spare);
-            }
-            Ok::<_, Error>(given)
-        };
-        let error = read(ratio).unwrap_err();
-        assert!(
-            matches!(error.kind(), ErrorKind::TooLarge { what: "decompressed data", size, limit } if size > limit && *limit <= most),
-            "{error:?}"
-        );
-        assert!(read(1_000_000).unwrap() > most);
-    }
-}
+mod tests;

@@ -1,8 +1,10 @@
 //! The grouping of members by key, whatever is kept of them.
 
 use super::header::EntryKind;
+use super::intern::Interner;
+use super::limits::Limits;
 use super::name::{is_meta, split_name};
-use super::walker::{Entry, Event, Limits, Walker};
+use super::walker::{Entry, Event, Walker};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sample::{Position, Value};
 use bytes::Bytes;
@@ -41,8 +43,11 @@ pub(super) struct Group<V> {
     /// The field whose content comes next.
     member: Option<ByteString>,
     sample: Option<Pending<V>>,
+    /// The archive of the sample in hand has ended: no member belongs to it any more.
+    ended: bool,
     /// What was wrong with a sample, to be reported after the whole one before it.
     fault: Option<Error>,
+    names: Interner,
     /// Hashes of the keys that have been seen, to notice one that comes back.
     keys: HashSet<u64, BuildHasherDefault<Hashed>>,
     hasher: RandomState,
@@ -65,6 +70,8 @@ pub(super) struct Pending<V> {
     pub(super) fields: Vec<(ByteString, V)>,
     /// The names of the fields, once there are [`MANY`].
     names: Option<HashSet<ByteString>>,
+    /// The bytes of its members, according to their headers.
+    size: u64,
     pub(super) position: Position,
     /// The offset of the first header of its first member.
     pub(super) offset: u64,
@@ -89,6 +96,12 @@ impl<V> Pending<V> {
         }
         self.fields.push((field, value));
     }
+
+    /// It is not given out, and holds nothing any more.
+    fn give_up(&mut self) {
+        self.bad = true;
+        (self.fields, self.names) = (Vec::new(), None);
+    }
 }
 
 impl<V: Keep> Group<V> {
@@ -100,7 +113,9 @@ impl<V: Keep> Group<V> {
             position: Position::default(),
             member: None,
             sample: None,
+            ended: false,
             fault: None,
+            names: Interner::default(),
             keys: HashSet::default(),
             hasher: RandomState::new(),
         }
@@ -119,8 +134,15 @@ impl<V: Keep> Group<V> {
             }
             let whole = match self.walker.next().map_err(|error| self.damaged(error))? {
                 Event::NeedInput => return Ok(Found::NeedInput),
-                Event::End => return Ok(Found::End),
-                Event::EndOfArchive => self.sample.take(),
+                // Only now is it certain that the end marker was one, and the last sample whole.
+                Event::End => match self.sample.take() {
+                    None => return Ok(Found::End),
+                    last => last,
+                },
+                Event::EndOfArchive => {
+                    self.ended = true;
+                    None
+                }
                 Event::Entry(entry) => self.entry(entry),
                 Event::Body(body) => {
                     self.body(body);
@@ -134,6 +156,8 @@ impl<V: Keep> Group<V> {
     }
 
     /// Takes in a member's header. A member of another key makes the sample before it whole.
+    ///
+    /// Nothing is kept of the name itself: it is a slice of the chunk that the header came in.
     fn entry(&mut self, entry: Entry) -> Option<Pending<V>> {
         // A body follows files only, and is wanted only when all is well with this member.
         let unwanted = |parser: &mut Self| parser.walker.skip_body();
@@ -146,12 +170,14 @@ impl<V: Keep> Group<V> {
             return None;
         };
         let mut whole = None;
-        if self.sample.as_ref().is_none_or(|pending| *pending.key != *key) {
-            let capacity = self.sample.as_ref().map_or(4, |pending| pending.fields.len());
+        if std::mem::take(&mut self.ended) || self.sample.as_ref().is_none_or(|pending| *pending.key != *key)
+        {
+            let capacity = self.sample.as_ref().map_or(4, |pending| pending.fields.len().min(MANY));
             whole = self.sample.replace(Pending {
-                key: name.slice_ref(key),
+                key: self.names.copy(key),
                 fields: Vec::with_capacity(capacity),
                 names: None,
+                size: 0,
                 position: self.position,
                 offset: entry.offset,
                 bad: false,
@@ -162,8 +188,8 @@ impl<V: Keep> Group<V> {
             }
         }
         let field = match field.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
-            true => ByteString::from(field.to_lowercase()),
-            false => name.slice_ref(field),
+            true => self.names.intern(&field.to_lowercase()),
+            false => self.names.intern(field),
         };
         if !is_text {
             self.report(&entry, ErrorKind::Header("a name that is not UTF-8".into()));
@@ -173,6 +199,8 @@ impl<V: Keep> Group<V> {
             self.report(&entry, ErrorKind::Header(message.into()));
         } else if self.sample.as_ref().is_some_and(|pending| pending.has(&field)) {
             self.report(&entry, ErrorKind::DuplicateMember { field: field.to_string() });
+        } else if let Some(kind) = self.beyond_limits(&entry) {
+            self.report(&entry, kind);
         }
         match self.sample.as_mut().filter(|pending| !pending.bad) {
             None => unwanted(self),
@@ -185,6 +213,17 @@ impl<V: Keep> Group<V> {
             },
         }
         whole
+    }
+
+    /// What is wrong with the sample in hand if it would be too large with this member. Counts the member.
+    fn beyond_limits(&mut self, entry: &Entry) -> Option<ErrorKind> {
+        let Limits { sample: limit, members, .. } = *self.walker.limits();
+        let pending = self.sample.as_mut().filter(|pending| !pending.bad)?;
+        pending.size = pending.size.saturating_add(entry.size);
+        if pending.size > limit {
+            return Some(ErrorKind::TooLarge { what: "a sample", size: pending.size, limit });
+        }
+        (pending.fields.len() as u64 >= members).then_some(ErrorKind::TooManyMembers { limit: members })
     }
 
     /// Takes in the content of the member announced last.
@@ -203,7 +242,7 @@ impl<V: Keep> Group<V> {
             .at_offset(entry.offset)
             .in_member(String::from_utf8_lossy(&entry.name));
         if let Some(pending) = self.sample.as_mut().filter(|pending| !pending.bad) {
-            pending.bad = true;
+            pending.give_up();
             self.fault = Some(error.with_key(&*pending.key));
         }
     }

@@ -134,6 +134,21 @@ fn plain_octal(field: &[u8]) -> Option<u64> {
     Some(number)
 }
 
+/// What is wrong with an archive that begins so, if it is compressed data. Its suffix is what tells a reader to
+/// decompress a shard.
+pub(super) fn compressed(start: &[u8]) -> Option<Error> {
+    const MAGIC: [(&[u8], &str, &str); 5] = [
+        (b"\x1f\x8b\x08", "gzip", "whose name must end in .tar.gz or .tgz to be read"),
+        (b"\x28\xb5\x2f\xfd", "zstd", "whose name must end in .tar.zst or .tzst to be read"),
+        (b"BZh", "bzip2", "which cannot be read: compress it with zstd or gzip instead"),
+        (b"\xfd7zXZ\0", "xz", "which cannot be read: compress it with zstd or gzip instead"),
+        (b"\x04\x22\x4d\x18", "lz4", "which cannot be read: compress it with zstd or gzip instead"),
+    ];
+    let (_, name, hint) = MAGIC.iter().find(|(magic, ..)| start.starts_with(magic))?;
+    let message = format!("this is no plain tar archive but {name} data, {hint}");
+    Some(ErrorKind::UnsupportedCompression(message).into())
+}
+
 /// The sum of a header's bytes. It is taken in pieces so small that compilers know of instructions for each.
 fn sum(block: &[u8; BLOCK]) -> u32 {
     block.chunks_exact(64).map(|piece| piece.iter().map(|&byte| u32::from(byte)).sum::<u32>()).sum()
@@ -169,7 +184,13 @@ impl Extension {
                     if self.path.is_some() {
                         return Err(two_names());
                     }
-                    self.path = (!value.is_empty()).then(|| records.share(value));
+                    if value.contains(&0) {
+                        return Err(invalid("a pax path with a NUL in it"));
+                    }
+                    // As in Python's `tarfile`: the header's type says whether this is a directory.
+                    let slashes = value.iter().rev().take_while(|&&byte| byte == b'/').count();
+                    let path = &value[..value.len() - slashes];
+                    self.path = (!value.is_empty()).then(|| records.share(path));
                 }
                 b"size" => {
                     let size = std::str::from_utf8(value).ok().and_then(|size| size.parse().ok());
@@ -191,10 +212,14 @@ impl Extension {
         Ok(())
     }
 
-    /// Takes in a GNU long name, which ends at the first NUL.
+    /// Takes in a GNU long name. It ends with one NUL, which some writers leave out; more of them are a part of the name
+    /// that was overwritten with zeros.
     pub(super) fn read_long_name(&mut self, name: Piece<'_>) -> Result<()> {
-        let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-        match self.path.replace(name.share(&name[..end])) {
+        let text = name.strip_suffix(b"\0").unwrap_or(&name);
+        if text.is_empty() || text.contains(&0) {
+            return Err(invalid("a GNU long name that is empty or has a NUL in it"));
+        }
+        match self.path.replace(name.share(text)) {
             Some(_) => Err(two_names()),
             None => Ok(()),
         }

@@ -64,12 +64,8 @@ impl Input {
     }
 
     /// The bytes gathered so far for a piece that is not whole.
-    pub(super) fn gathered(&self) -> usize {
-        self.gathered.len()
-    }
-
-    pub(super) fn gathered_only_zeros(&self) -> bool {
-        self.gathered.iter().all(|&byte| byte == 0)
+    pub(super) fn gathered(&self) -> &[u8] {
+        &self.gathered
     }
 
     /// Shows the next `size` bytes, and goes on behind them; none until they have all come. Until then, call it with the
@@ -173,7 +169,7 @@ mod tests {
         assert_eq!(input.look(42, look), None);
         input.push(Bytes::from_static(b"9"));
         assert_eq!(input.look(42, look).unwrap(), b"\x07\x0789"[..]);
-        assert_eq!((input.offset(), input.gathered()), (102, 0));
+        assert_eq!((input.offset(), input.gathered().len()), (102, 0));
     }
 
     #[test]

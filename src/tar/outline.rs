@@ -1,7 +1,8 @@
 //! Where samples and their fields stand, from the headers alone.
 
 use super::group::{Found, Group, Keep};
-use super::walker::{Entry, Limits};
+use super::limits::Limits;
+use super::walker::Entry;
 use crate::error::{Error, Result};
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -99,7 +100,7 @@ impl Outline {
         Outline(Group::new(shard.into()))
     }
 
-    /// Sets the limits on what a tar header may claim.
+    /// Sets the limits on what is accepted of the shard.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.0 = self.0.with_limits(limits);

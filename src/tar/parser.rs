@@ -1,7 +1,7 @@
 //! From bytes to samples.
 
 use super::group::{Found, Group, Pending};
-use super::walker::Limits;
+use super::limits::Limits;
 use crate::error::{Error, Result};
 use crate::sample::{Position, Sample, Value};
 use bytes::Bytes;
@@ -22,11 +22,12 @@ pub enum Parsed {
 /// Parses the samples of one shard, in whatever chunks its bytes come.
 ///
 /// Like the [`Walker`](super::Walker) that it drives, it owns no file, socket or thread. Adjacent members that share a key are one
-/// sample; a sample is given out only when it is certain to be whole, that is when the next key or the archive's end
-/// marker has been seen. Fields are named by the extension in lower case and keep the order of the shard. Skipped are
+/// sample; a sample is given out only when it is certain to be whole, that is when the next key or the end of the archive,
+/// with its padding, has been seen. Fields are named by the extension in lower case and keep the order of the shard. Skipped are
 /// directories, hidden files, names without an extension and `__metadata__`.
 ///
-/// The raw fields are slices of the chunks pushed, where they don't straddle two: see [`Sample::compact`].
+/// The raw fields are slices of the chunks pushed, where they don't straddle two: see [`Sample::compact`]. Keys and names
+/// are copies. What a sample may hold is [limited](super::Limits).
 #[derive(Debug)]
 pub struct SampleParser(Group<Value>);
 
@@ -57,16 +58,24 @@ impl SampleParser {
         self
     }
 
-    /// The bytes will end where a sample ends, and not where the archive does: no end marker is missed there. An end in
-    /// the middle of anything else is [`Truncated`](crate::ErrorKind::Truncated) all the same; that a sample's last
-    /// members are missing cannot be seen.
+    /// The bytes will end where a sample ends, and not where the archive does: no end marker is missed there, nor may there
+    /// be one, except between [several archives](super::Limits::archives). An end in the middle of anything else is
+    /// [`Truncated`](crate::ErrorKind::Truncated) all the same; that a sample's last members are missing cannot be seen.
     #[must_use]
     pub fn cut(mut self) -> Self {
         self.0.walker = self.0.walker.cut();
         self
     }
 
-    /// Sets the limits on what a tar header may claim.
+    /// The members of the archive reach up to `offset` at least, which an index knows. Where the archive ends before, its
+    /// last members were overwritten with zeros.
+    #[must_use]
+    pub(crate) fn reaching(mut self, offset: u64) -> Self {
+        self.0.walker = self.0.walker.reaching(offset);
+        self
+    }
+
+    /// Sets the limits on what is accepted of the shard.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.0 = self.0.with_limits(limits);
@@ -88,8 +97,9 @@ impl SampleParser {
     /// # Errors
     /// Damage to the archive, as from [`Walker::next`](super::Walker::next): the sample in hand is not given out, and
     /// [`Parsed::End`] comes next. A fault of one sample only ([`DuplicateMember`](crate::ErrorKind::DuplicateMember),
-    /// [`ScatteredSample`](crate::ErrorKind::ScatteredSample), a link in place of a file, a name that is not UTF-8): that
-    /// sample is not given out, and the next one comes next.
+    /// [`ScatteredSample`](crate::ErrorKind::ScatteredSample), more bytes or members than the [limits](super::Limits)
+    /// allow, a link in place of a file, a name that is not UTF-8): that sample is not given out, and the next one comes
+    /// next.
     #[allow(clippy::should_implement_trait)] // It asks for input in between, which no iterator can.
     pub fn next(&mut self) -> Result<Parsed> {
         Ok(match self.0.next()? {

@@ -1,25 +1,11 @@
 //! The tar walker: a state machine that is given bytes and gives members.
 
+use super::end;
 use super::header::{self, BLOCK, Block, EntryKind, Extension};
 use super::input::{Input, Piece};
+use super::limits::Limits;
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
-
-/// Limits on what a header may claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Limits {
-    /// The largest member that is accepted, in bytes. Default: 4 GiB.
-    pub member: u64,
-    /// The largest extension header (pax records or a GNU long name) that is accepted, in bytes. Default: 1 MiB.
-    pub extension: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits { member: 4 << 30, extension: 1 << 20 }
-    }
-}
 
 /// The header of a tar member.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +34,7 @@ pub enum Event {
     Entry(Entry),
     /// The whole content of the file before: a slice of the chunk pushed, or a copy where it straddles chunks.
     Body(Bytes),
-    /// An end-of-archive marker. More may follow, where archives were concatenated.
+    /// An end-of-archive marker: two blocks of zeros. Another archive may follow where [`Limits::archives`] allows it.
     EndOfArchive,
     /// The input has ended where it may.
     End,
@@ -57,10 +43,10 @@ pub enum Event {
 /// Walks through the members of a tar archive, in whatever chunks its bytes come.
 ///
 /// It owns no file, socket or thread: [`push`](Walker::push) it bytes, [`finish`](Walker::finish) it when there are no
-/// more, and ask for the [`next`](Walker::next) event. It reads the v7, ustar, pax and GNU formats, verifies every
-/// header's checksum, reads on after an end-of-archive marker (concatenated archives), and refuses an archive that
-/// ends in the middle of anything or has no end marker. Walking allocates nothing per member, except for a name that
-/// is split over the ustar prefix field and for content that straddles chunks.
+/// more, and ask for the [`next`](Walker::next) event. It reads the v7, ustar, pax and GNU formats and verifies every
+/// header's checksum. It refuses an archive that ends in the middle of anything or has no end marker, a lone block of
+/// zeros in place of a header, and anything but padding after the end marker. Walking allocates nothing per member,
+/// except for a name that is split over the ustar prefix field and for content that straddles chunks.
 ///
 /// ```
 /// use shardstream::tar::{Event, Walker};
@@ -99,6 +85,14 @@ pub struct Walker {
     global_used: bool,
     /// The input ends where a member may begin, not where the archive does.
     cut: bool,
+    /// The members reach up to this offset at least.
+    reach: u64,
+    /// How many archives have ended.
+    ended: u64,
+    /// Where the archive in hand begins, unless that is at offset 0.
+    archive: Option<u64>,
+    /// The offset of the first byte pushed.
+    start: u64,
 }
 
 #[derive(Debug, Default)]
@@ -106,8 +100,10 @@ enum State {
     /// A header block comes next, and the archive may not end here.
     #[default]
     Header,
-    /// The archive has ended; zeros, another archive or nothing comes next.
-    Ended,
+    /// A block of zeros stood at this offset, in place of a header. Another one makes both the end-of-archive marker.
+    Zeros(u64),
+    /// The archive has ended, with zeros that began at this offset; more of them, another archive or nothing comes next.
+    Ended(u64),
     /// The content of an extension header comes next.
     Extension(Meaning, u64),
     /// The content of a file comes next.
@@ -132,7 +128,7 @@ impl Walker {
         Self::default()
     }
 
-    /// Sets the limits on what a header may claim.
+    /// Sets the limits on what is accepted.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -159,12 +155,19 @@ impl Walker {
     /// The bytes pushed begin at `offset` of the archive, where a member begins.
     pub(super) fn starting(mut self, offset: u64) -> Self {
         self.input = self.input.starting(offset);
+        self.start = offset;
         self
     }
 
     /// The input ends where a member may begin: that counts as an end-of-archive marker.
     pub(super) fn cut(mut self) -> Self {
         self.cut = true;
+        self
+    }
+
+    /// The members reach up to `offset` at least: zeros that begin before are no end marker.
+    pub(super) fn reaching(mut self, offset: u64) -> Self {
+        self.reach = offset;
         self
     }
 
@@ -191,6 +194,11 @@ impl Walker {
         self.global_used
     }
 
+    /// The limits on what is accepted.
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// How many bytes of the archive have been used up.
     pub(super) fn offset(&self) -> u64 {
         self.input.offset()
@@ -199,9 +207,10 @@ impl Walker {
     /// The next event.
     ///
     /// # Errors
-    /// [`ErrorKind::Truncated`], [`ErrorKind::Checksum`], [`ErrorKind::Header`] or [`ErrorKind::TooLarge`], with the
-    /// byte offset and, where it is known, the member. The archive can't be read further: the next event is
-    /// [`Event::End`].
+    /// [`ErrorKind::Truncated`], [`ErrorKind::ArchiveEnd`], [`ErrorKind::Checksum`], [`ErrorKind::Header`] or
+    /// [`ErrorKind::TooLarge`], with the byte offset and, where it is known, the member;
+    /// [`ErrorKind::UnsupportedCompression`] where compressed data stands in place of the archive. The archive can't be
+    /// read further: the next event is [`Event::End`].
     #[allow(clippy::should_implement_trait)] // It asks for input in between, which no iterator can.
     pub fn next(&mut self) -> Result<Event> {
         self.advance().inspect_err(|_| self.state = State::Done)
@@ -210,13 +219,21 @@ impl Walker {
     fn advance(&mut self) -> Result<Event> {
         loop {
             match self.state {
-                State::Header | State::Ended => {
-                    let at = self.input.offset() - self.input.gathered() as u64;
-                    let parse = |block: Piece<'_>| header::parse(block, &mut self.extension, &self.global);
+                State::Header | State::Zeros(_) | State::Ended(_) => {
+                    let at = self.block_offset();
+                    let parse = |block: Piece<'_>| {
+                        header::parse(block, &mut self.extension, &self.global).map_err(|error| {
+                            if at == 0 { header::compressed(&block).unwrap_or(error) } else { error }
+                        })
+                    };
                     let Some(parsed) = self.input.look(BLOCK, parse) else {
                         return self.starved(BLOCK as u64);
                     };
-                    let event = parsed.and_then(|block| self.header(block, at));
+                    let event = match self.state {
+                        State::Zeros(first) => self.second_block(&parsed, first),
+                        State::Ended(first) => self.after_the_end(parsed, first, at),
+                        _ => parsed.and_then(|block| self.header(block, at)),
+                    };
                     if let Some(event) = event.map_err(|error| error.at_offset(at))? {
                         return Ok(event);
                     }
@@ -261,11 +278,10 @@ impl Walker {
                 if self.first_header.is_some() {
                     return Err(header::invalid("an extension header without a member after it"));
                 }
-                let ended_before = matches!(self.state, State::Ended);
-                self.state = State::Ended;
-                // Global pax headers belong to one archive.
-                self.global = Extension::default();
-                return Ok((!ended_before).then_some(Event::EndOfArchive));
+                if self.cut && self.limits.archives <= 1 {
+                    return Err(end::in_a_part());
+                }
+                self.state = State::Zeros(at);
             }
             Block::Pax { size } => {
                 if std::mem::replace(&mut self.extension.pax, true) {
@@ -300,6 +316,48 @@ impl Walker {
         Ok(None)
     }
 
+    /// Takes in the block after a block of zeros that stood at `first` in place of a header.
+    fn second_block(&mut self, parsed: &Result<Block>, first: u64) -> Result<Option<Event>> {
+        if !matches!(parsed, Ok(Block::Zeros)) {
+            return Err(end::lone_block().at_offset(first));
+        }
+        self.state = State::Ended(first);
+        self.ended += 1;
+        // Global pax headers belong to one archive.
+        self.global = Extension::default();
+        Ok(Some(Event::EndOfArchive))
+    }
+
+    /// Takes in a block at `at`, after the end of an archive whose end marker stood at `first`.
+    fn after_the_end(&mut self, parsed: Result<Block>, first: u64, at: u64) -> Result<Option<Event>> {
+        let block = match parsed {
+            Ok(Block::Zeros) => return self.end(first).check_more(at + BLOCK as u64).map(|()| None),
+            Ok(block) => block,
+            Err(error) if matches!(error.kind(), ErrorKind::Checksum) => return Err(end::data(first)),
+            Err(error) if self.ended < self.limits.archives => return Err(error),
+            Err(_) => return Err(end::archive(first)),
+        };
+        if self.ended >= self.limits.archives {
+            return Err(end::archive(first));
+        }
+        self.end(first).check(at)?;
+        self.archive = Some(at);
+        self.state = State::Header;
+        self.header(block, at)
+    }
+
+    /// The end of the archive in hand, whose end marker stood at `first`.
+    fn end(&self, first: u64) -> end::End {
+        // Among several archives, a reader that began in the middle does not know where the one in hand begins.
+        let known = self.start == 0 || self.limits.archives <= 1;
+        end::End { first, archive: self.archive.or(known.then_some(0)), most: self.limits.padding }
+    }
+
+    /// The offset of the block that comes next, or has come in part.
+    fn block_offset(&self) -> u64 {
+        self.input.offset() - self.input.gathered().len() as u64
+    }
+
     fn extension(&mut self, meaning: Meaning, size: u64) -> Result<()> {
         let limit = self.limits.extension;
         if size > limit {
@@ -323,15 +381,32 @@ impl Walker {
             return Ok(Event::NeedInput);
         }
         let gathered = self.input.gathered();
-        if matches!(self.state, State::Ended) && self.input.gathered_only_zeros() {
-            self.state = State::Done;
-            return Ok(Event::End);
+        let only_zeros = gathered.iter().all(|&byte| byte == 0);
+        match self.state {
+            State::Ended(first) => {
+                if !only_zeros {
+                    return Err(end::data(first).at_offset(self.block_offset()));
+                }
+                if first < self.reach {
+                    return Err(end::too_early(self.reach).at_offset(first));
+                }
+                self.end(first).check(self.offset())?;
+                self.state = State::Done;
+                return Ok(Event::End);
+            }
+            State::Zeros(first) if !only_zeros => return Err(end::lone_block().at_offset(first)),
+            State::Header if self.cut && gathered.is_empty() && self.first_header.is_none() => {
+                self.state = State::Done;
+                return Ok(Event::EndOfArchive);
+            }
+            State::Header if self.block_offset() == 0 => {
+                if let Some(error) = header::compressed(gathered) {
+                    return Err(error.at_offset(0));
+                }
+            }
+            _ => {}
         }
-        if self.cut && matches!(self.state, State::Header) && gathered == 0 && self.first_header.is_none() {
-            self.state = State::Ended;
-            return Ok(Event::EndOfArchive);
-        }
-        let missing = wanted - gathered as u64;
+        let missing = wanted - gathered.len() as u64;
         Err(Error::from(ErrorKind::Truncated { missing }).at_offset(self.input.offset()))
     }
 }

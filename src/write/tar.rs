@@ -26,13 +26,20 @@ impl TarOptions {
         }
         let mut fields: Vec<(&str, &Value)> = sample.fields().collect();
         fields.sort_unstable_by_key(|(field, _)| *field);
+        let (limits, mut bytes) = (Limits::default(), 0);
+        if fields.len() as u64 > limits.members {
+            let message =
+                format!("it has {} fields, and readers take at most {}", fields.len(), limits.members);
+            return Err(unwritable(&message));
+        }
         let mut layout = Layout { key: sample.key(), members: Vec::with_capacity(fields.len()), size: 0 };
         for (field, value) in fields {
             let name = member_name(sample.key(), field)?;
             let body = self.encoder.encode(field, value)?;
-            let limit = Limits::default().member;
-            if body.len() as u64 > limit {
-                let message = format!("{name} has {} bytes, and readers take at most {limit}", body.len());
+            bytes += body.len() as u64;
+            let largest = [(&*name, body.len() as u64, limits.member), ("the sample", bytes, limits.sample)];
+            if let Some((what, size, limit)) = largest.iter().find(|(_, size, limit)| size > limit) {
+                let message = format!("{what} has {size} bytes, and readers take at most {limit}");
                 return Err(unwritable(&message));
             }
             let mut head = Vec::with_capacity(BLOCK);

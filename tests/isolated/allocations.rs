@@ -6,7 +6,7 @@ use shardstream::Topology;
 use shardstream::codec::DType;
 use shardstream::collate::{ArrayColumn, Blob, Columns, Ragged, Scalar, Tokens};
 use shardstream::prelude::*;
-use shardstream::tar::{Event, SampleParser, Walker, read};
+use shardstream::tar::{Event, Limits, SampleParser, Walker, read};
 
 /// `count` members of `size` bytes, two to a sample, each with the pax header that Python's `webdataset` writes.
 fn archive(count: usize, size: usize, pax: bool) -> Bytes {
@@ -52,6 +52,28 @@ fn a_sample_costs_one_allocation() {
     });
     // One list of fields per sample; the rest is the table of keys as it grows.
     assert!(count <= 1000 + 30, "{count} allocations for 1000 samples");
+}
+
+/// The headers of empty members are not kept: each takes 512 bytes and more.
+#[test]
+fn a_member_costs_its_name_and_its_content() {
+    const COUNT: u64 = 100_000;
+    let _alone = alone();
+    let mut archive = tar::Builder::new(Vec::new());
+    for at in 0..COUNT {
+        archive.append_data(&mut tar::Header::new_ustar(), format!("key.{at}"), &b""[..]).unwrap();
+    }
+    let archive = archive.into_inner().unwrap();
+    let mut limits = Limits::default();
+    limits.members = COUNT;
+    let mut sample = None;
+    let kept = allocation_counter::measure(|| {
+        let chunks = archive.chunks(512 << 10).map(|chunk| Ok(Bytes::copy_from_slice(chunk)));
+        let mut samples = read(chunks, SampleParser::new("s.tar").with_limits(limits));
+        sample = samples.next();
+    });
+    assert_eq!(sample.unwrap().unwrap().len() as u64, COUNT);
+    assert!(kept.bytes_current < 300 * COUNT as i64, "{kept:?}");
 }
 
 #[test]

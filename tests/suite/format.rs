@@ -86,6 +86,12 @@ fn damages() -> Vec<Damage> {
         bytes[at] = byte;
         bytes
     };
+    let zeros = |zeros: std::ops::Range<usize>| {
+        let mut bytes = sound();
+        bytes[zeros].fill(0);
+        bytes
+    };
+    let followed = |by: &[u8]| [&sound(), by].concat();
     let whole = sound().len() as u64;
     let other = archive(&[Sample::new("t0").with("cls", 1)]);
     let again = archive(&[Sample::new("s2").with("jpg", b"")]);
@@ -103,20 +109,25 @@ fn damages() -> Vec<Damage> {
         ("cut in the padding", cut(3072 + 600), 1, Some(("Truncated", 3672))),
         ("no end marker *", cut(6144), 2, Some(("Truncated", 6144))),
         ("half an end block *", cut(6144 + 256), 2, Some(("Truncated", 6400))),
-        ("an end marker of one block *", cut(6144 + 512), 3, None),
+        ("an end marker of one block *", cut(6144 + 512), 2, Some(("Truncated", 6656))),
+        ("half of the second end block *", cut(6144 + 768), 2, Some(("Truncated", 6912))),
         ("no padding after the end marker", cut(6144 + 1024), 3, None),
         ("a wrong name *", with(2048, b'x'), 0, Some(("Checksum", 2048))),
         ("a wrong name in mid-sample *", with(3072, b'x'), 1, Some(("Checksum", 3072))),
         ("a wrong size *", with(3072 + 130, b'1'), 1, Some(("Checksum", 3072))),
-        ("garbage at the end *", [sound(), b"garbage ".repeat(100)].concat(), 3, Some(("Checksum", whole))),
-        (
-            "short garbage at the end *",
-            [sound(), b"garbage".to_vec()].concat(),
-            3,
-            Some(("Truncated", whole + 7)),
-        ),
-        ("two archives *", [sound(), other].concat(), 4, None),
-        ("a sample across two archives *", [sound(), again].concat(), 3, Some(("ScatteredSample", whole))),
+        ("garbage at the end *", followed(&b"garbage ".repeat(100)), 2, Some(("ArchiveEnd", whole))),
+        ("short garbage at the end *", followed(b"garbage"), 2, Some(("ArchiveEnd", whole))),
+        ("two archives *", followed(&other), 2, Some(("ArchiveEnd", whole))),
+        ("a sample across two archives *", followed(&again), 2, Some(("ArchiveEnd", whole))),
+        ("a header of zeros *", zeros(2048..2560), 0, Some(("ArchiveEnd", 2048))),
+        ("a header and a body of zeros *", zeros(3072..4096), 1, Some(("ArchiveEnd", 4096))),
+        ("a sample of zeros *", zeros(2048..4096), 0, Some(("ArchiveEnd", 4096))),
+        ("zeros up to a body *", zeros(3072..4608), 1, Some(("ArchiveEnd", 4608))),
+        ("zeros from the beginning *", zeros(0..4096), 0, Some(("ArchiveEnd", 4096))),
+        ("zeros after the padding", followed(&[0; 512]), 3, None),
+        ("a mebibyte of zeros after it *", followed(&[0; 1 << 20]), 2, Some(("ArchiveEnd", 6144))),
+        ("padding to records of a mebibyte", followed(&vec![0; (1 << 20) - 10_240]), 3, None),
+        ("nothing but zeros *", vec![0; 20_480], 0, Some(("ArchiveEnd", 0))),
     ]
 }
 

@@ -20,3 +20,4 @@ mod store;
 mod tolerated;
 #[cfg(feature = "image")]
 mod transforms;
+mod zeros;

@@ -203,9 +203,11 @@ impl<'a> Maker<'a> {
             Ok(index) => index,
             Err(error) => match error.kind() {
                 ErrorKind::Truncated { .. }
+                | ErrorKind::ArchiveEnd(_)
                 | ErrorKind::Checksum
                 | ErrorKind::Header(_)
                 | ErrorKind::TooLarge { .. }
+                | ErrorKind::TooManyMembers { .. }
                 | ErrorKind::DuplicateMember { .. }
                 | ErrorKind::ScatteredSample => return Ok(Err(error.to_string())),
                 _ => return Err(error.into()),

@@ -76,9 +76,33 @@ fn global_pax_headers_last_to_the_end_of_their_archive() {
         END.to_vec(),
     ]
     .concat();
-    let samples = parse_whole(&bytes);
+    let samples = parse_with(several(), [bytes.into()]);
     let sizes: Vec<usize> = samples.iter().map(|sample| sample.as_ref().unwrap().size()).collect();
     assert_eq!(sizes, [2, 1, 3]);
+}
+
+/// Python's `tarfile` refuses it.
+#[test]
+fn a_global_pax_header_may_be_the_last_one() {
+    let global = extended(EntryType::XGlobalHeader, &pax("comment", "git"));
+    let file = raw(&header("a.txt", EntryType::Regular, 1), b"1");
+    assert_eq!(keys(&parse_whole(&[file, global.clone(), END.to_vec()].concat())), ["a"]);
+    assert!(parse_whole(&[global, END.to_vec()].concat()).is_empty());
+}
+
+/// As Python's `tarfile` reads it; the name in a header keeps its slash, and names no field.
+#[test]
+fn a_slash_after_a_pax_path_is_left_out() {
+    let bytes = [
+        extended(EntryType::XHeader, &pax("path", "d/a.txt//")),
+        raw(&header("short", EntryType::Regular, 1), b"1"),
+        raw(&header("b.txt/", EntryType::Regular, 1), b"2"),
+        extended(EntryType::XHeader, &pax("path", "/")),
+        raw(&header("c.txt", EntryType::Regular, 1), b"3"),
+        END.to_vec(),
+    ]
+    .concat();
+    assert_eq!(keys(&parse_whole(&bytes)), ["d/a"]);
 }
 
 #[test]

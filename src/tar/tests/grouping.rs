@@ -136,12 +136,25 @@ fn names_that_are_not_utf8_spoil_their_samples_only() {
 }
 
 #[test]
-fn archives_may_be_concatenated() {
+fn archives_may_be_concatenated_where_that_is_said() {
     let one = archive(&[("a.txt", b"1"), ("b.txt", b"2")]);
     let two = archive(&[("c.txt", b"3")]);
-    assert_eq!(keys(&parse_whole(&[one.clone(), two].concat())), ["a", "b", "c"]);
+    let three = archive(&[("d.txt", b"4")]);
+    let bytes = Bytes::from([one.clone(), two, three].concat());
+    for (archives, expected) in
+        [(u64::MAX, &["a", "b", "c", "d"][..]), (3, &["a", "b", "c", "d"]), (2, &["a", "b"])]
+    {
+        let mut samples = parse_with(Limits { archives, ..Limits::default() }, [bytes.clone()]);
+        let error = samples.pop_if(|last| last.is_err()).map(Result::unwrap_err);
+        assert_eq!(keys(&samples), expected);
+        assert_eq!(error.is_none(), archives > 2);
+    }
+    let error = only_error(parse([bytes]));
+    assert!(matches!(error.kind(), ErrorKind::ArchiveEnd(_)), "{error}");
+    assert_eq!(error.location().offset(), Some(one.len() as u64));
     // A sample does not reach over the end of an archive.
     let again = archive(&[("b.cls", b"3")]);
-    let samples = parse_whole(&[one, again].concat());
+    let samples = parse_with(several(), [Bytes::from([one, again].concat())]);
+    assert_eq!(keys(&samples[..2]), ["a", "b"]);
     assert!(matches!(samples[2].as_ref().unwrap_err().kind(), ErrorKind::ScatteredSample));
 }

@@ -3,8 +3,10 @@
 mod damage;
 mod dialects;
 mod grouping;
+mod limits;
 mod pieces;
 mod properties;
+mod zeros;
 
 use super::*;
 use crate::error::{Error, ErrorKind, Result};
@@ -64,7 +66,16 @@ fn pax(key: &str, value: &str) -> Vec<u8> {
 const END: [u8; 1024] = [0; 1024];
 
 fn parse(chunks: impl IntoIterator<Item = Bytes>) -> Vec<Result<Sample>> {
-    read(chunks.into_iter().map(Ok), SampleParser::new("s.tar")).collect()
+    parse_with(Limits::default(), chunks)
+}
+
+fn parse_with(limits: Limits, chunks: impl IntoIterator<Item = Bytes>) -> Vec<Result<Sample>> {
+    read(chunks.into_iter().map(Ok), SampleParser::new("s.tar").with_limits(limits)).collect()
+}
+
+/// Shards may be archives one after the other.
+fn several() -> Limits {
+    Limits { archives: u64::MAX, ..Limits::default() }
 }
 
 fn parse_whole(bytes: &[u8]) -> Vec<Result<Sample>> {

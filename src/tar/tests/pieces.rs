@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 /// What the headers say, read in steps of so many bytes, jumping over what is not wanted where `jumps` says so.
 fn outlined(bytes: &[u8], steps: &[usize], jumps: &[bool]) -> (Vec<Result<SampleOutline>>, bool) {
-    let mut outline = Outline::new("s.tar");
+    let mut outline = Outline::new("s.tar").with_limits(several());
     let (mut steps, mut jumps) = (steps.iter().cycle(), jumps.iter().cycle());
     let (mut at, mut found) = (0, Vec::new());
     loop {
@@ -47,7 +47,7 @@ fn read_whole(bytes: &[u8]) -> Vec<String> {
         let fields: Vec<_> = sample.fields().map(|(name, value)| (name, content(value))).collect();
         format!("{} {} {fields:?}", sample.position().sample, sample.key())
     };
-    parse_whole(bytes)
+    parse_with(several(), [Bytes::copy_from_slice(bytes)])
         .iter()
         .map(|item| item.as_ref().map_or_else(|error| format!("{error:?}"), sample))
         .collect()
@@ -56,7 +56,7 @@ fn read_whole(bytes: &[u8]) -> Vec<String> {
 /// Reads the samples from number `from` up to number `to` from their own bytes.
 fn piece(bytes: &[u8], starts: &[u64], from: usize, to: usize, cuts: &[usize]) -> Vec<Result<Sample>> {
     let start = starts.get(from).map_or(bytes.len(), |&start| start as usize);
-    let parser = SampleParser::new("s.tar").starting(from as u64, start as u64);
+    let parser = SampleParser::new("s.tar").with_limits(several()).starting(from as u64, start as u64);
     let (end, parser) = match starts.get(to) {
         Some(&end) => (end as usize, parser.cut()),
         None if from < starts.len() => (bytes.len(), parser),
@@ -97,7 +97,7 @@ fn motley() -> Vec<u8> {
 #[test]
 fn every_piece_of_a_motley_archive() {
     let bytes = motley();
-    let whole = shown(&parse_whole(&bytes));
+    let whole = shown(&parse_with(several(), [Bytes::copy_from_slice(&bytes)]));
     let starts = starts(&bytes);
     assert_eq!((whole.len(), starts.len()), (5, 5));
     for from in 0..=starts.len() {

@@ -1,0 +1,87 @@
+//! A sample takes no more memory than it may, whatever an archive holds.
+
+use super::*;
+use std::sync::Arc;
+
+fn too_large(limits: Limits, bytes: &[u8]) -> Vec<Result<Sample>> {
+    let found = parse_with(limits, [Bytes::copy_from_slice(bytes)]);
+    // The headers alone show the same.
+    let mut outline = Outline::new("s.tar").with_limits(limits);
+    outline.push(Bytes::copy_from_slice(bytes));
+    outline.finish();
+    let mut outlined = Vec::new();
+    loop {
+        match outline.next() {
+            Ok(Outlined::Sample(sample)) => outlined.push(sample.key.to_string()),
+            Err(error) => outlined.push(error.to_string()),
+            Ok(_) => break,
+        }
+    }
+    let shown = |item: &Result<Sample>| item.as_ref().map_or_else(Error::to_string, |s| s.key().to_owned());
+    assert_eq!(found.iter().map(shown).collect::<Vec<_>>(), outlined);
+    found
+}
+
+#[test]
+fn a_sample_of_too_many_bytes_is_an_error_of_that_sample() {
+    let bytes = archive(&[
+        ("a.x", &[1; 600]),
+        ("a.y", &[1; 400]),
+        ("b.x", &[2; 600]),
+        ("b.y", &[2; 400]),
+        ("b.z", &[2; 1]),
+        ("b.more", &[2; 5000]),
+        ("c.x", &[3; 1000]),
+    ]);
+    let found = too_large(Limits { sample: 1000, ..Limits::default() }, &bytes);
+    assert_eq!((found.len(), found[0].as_ref().unwrap().size()), (3, 1000));
+    let error = found[1].as_ref().unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::TooLarge { what: "a sample", size: 1001, limit: 1000 }),
+        "{error}"
+    );
+    let at = error.location();
+    assert_eq!((at.key(), at.member(), at.offset()), (Some("b"), Some("b.z"), Some(512 * 10)));
+    assert_eq!(found[2].as_ref().unwrap().position().sample, 2);
+}
+
+#[test]
+fn a_sample_of_too_many_members_is_an_error_of_that_sample() {
+    let names: Vec<String> = (0..7).map(|at| format!("b.{at}")).collect();
+    let mut members: Vec<(&str, &[u8])> = vec![("a.0", b""), ("a.1", b""), ("a.2", b"")];
+    members.extend(names.iter().map(|name| (name.as_str(), &b""[..])));
+    members.push(("c.0", b""));
+    let found = too_large(Limits { members: 3, ..Limits::default() }, &archive(&members));
+    assert_eq!((found.len(), found[0].as_ref().unwrap().len()), (3, 3));
+    let error = found[1].as_ref().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::TooManyMembers { limit: 3 }), "{error}");
+    assert_eq!((error.location().key(), error.location().member()), (Some("b"), Some("b.3")));
+    assert_eq!(found[2].as_ref().unwrap().key(), "c");
+}
+
+/// Neither the name of a sample nor those of its fields keep the chunks alive in which they came.
+#[test]
+fn names_keep_no_chunk() {
+    #[derive(Debug)]
+    struct Chunk(Vec<u8>, #[allow(dead_code)] Arc<()>);
+    impl AsRef<[u8]> for Chunk {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let long = format!("{}.txt", "k".repeat(300));
+    let bytes = [
+        archive(&[("a.cls", b""), ("a.JPG", b""), ("a.é", b""), ("b.cls", b"")])[..2048].to_vec(),
+        extended(EntryType::XHeader, &pax("path", &long)),
+        raw(&header("c.cls", EntryType::Regular, 0), b""),
+        END.to_vec(),
+    ]
+    .concat();
+    let held = Arc::new(());
+    for chunk in [512, 700, 100_000] {
+        let owned = |part: &[u8]| Bytes::from_owner(Chunk(part.to_vec(), Arc::clone(&held)));
+        let samples = parse(bytes.chunks(chunk).map(owned));
+        assert_eq!(keys(&samples), ["a", "b", &"k".repeat(300)], "{chunk}");
+        assert_eq!(Arc::strong_count(&held), 1, "{chunk}");
+    }
+}

@@ -1,0 +1,240 @@
+//! Regions of zeros in shards: nothing is lost without an error, whoever reads them, in whatever way.
+
+use crate::support::shelf::{Shelf, url};
+use crate::support::{archive, noise};
+use futures::StreamExt;
+use futures::executor::block_on;
+use shardstream::dataset::DatasetBuilder;
+use shardstream::index::Index;
+use shardstream::prelude::*;
+use shardstream::store::Store;
+use shardstream::tar::{Limits, SampleParser, read};
+use shardstream::{Error, ErrorKind, Result};
+use std::ops::Range;
+use std::sync::Arc;
+
+const BLOCK: usize = 512;
+const SAMPLES: usize = 6;
+
+/// A shard without padding.
+fn shard() -> Vec<u8> {
+    let sample = |n: usize| Sample::new(format!("{n:03}")).with("bin", noise(300 * n)).with("cls", n as i64);
+    let mut bytes = archive(&(0..SAMPLES).map(sample).collect::<Vec<_>>());
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    bytes.truncate(end.next_multiple_of(BLOCK) + 1024);
+    bytes
+}
+
+/// No zeros up to the end are taken for padding.
+fn unpadded() -> Limits {
+    let mut limits = Limits::default();
+    limits.padding = Some(0);
+    limits
+}
+
+fn zeroed(zeros: &Range<usize>) -> Vec<u8> {
+    let mut bytes = shard();
+    bytes[zeros.clone()].fill(0);
+    bytes
+}
+
+/// Runs at every block, short ones and long ones.
+fn runs() -> impl Iterator<Item = Range<usize>> {
+    let blocks = shard().len() / BLOCK;
+    let lengths = move |from: usize| [1, 2, 3, 4, 5, 8, 13, 21].into_iter().chain([blocks - from]);
+    (0..blocks).flat_map(move |from| {
+        lengths(from).map(move |length| from * BLOCK..(from + length).min(blocks) * BLOCK)
+    })
+}
+
+/// The key and fields of a sample, and how large these are.
+fn shape(sample: &Sample) -> String {
+    let fields: Vec<_> = sample.fields().map(|(name, value)| (name, value.size())).collect();
+    format!("{} {fields:?}", sample.key())
+}
+
+/// Either all samples come, or an error does; and what comes is whole.
+fn check(what: &str, found: &[Result<Sample>]) {
+    let mut good: Vec<String> = found.iter().filter_map(|item| item.as_ref().ok().map(shape)).collect();
+    good.sort();
+    let whole: Vec<String> =
+        crate::support::read_bytes(&shard()).iter().map(|sample| shape(sample.as_ref().unwrap())).collect();
+    let errors: Vec<&Error> = found.iter().filter_map(|item| item.as_ref().err()).collect();
+    assert!(good == whole || !errors.is_empty(), "{what}: {good:?}");
+    assert!(good.iter().all(|sample| whole.contains(sample)), "{what}: {good:?}");
+    for error in errors {
+        let kinds = matches!(error.kind(), ErrorKind::ArchiveEnd(_) | ErrorKind::Stale { .. });
+        assert!(kinds, "{what}: {error}");
+        assert_eq!(error.location().shard(), Some(&*url(0)), "{what}");
+    }
+}
+
+fn both_faces(what: &str, dataset: DatasetBuilder) {
+    let dataset = dataset.build().unwrap();
+    check(what, &dataset.samples(0).collect::<Vec<_>>());
+    check(&format!("{what}, as a stream"), &block_on(dataset.stream(0).collect::<Vec<_>>()));
+}
+
+fn index(shelf: &Arc<Shelf>) -> Result<Index> {
+    Index::builder().store(shelf.store()).limits(unpadded()).build(&ShardList::from_urls([url(0)]))
+}
+
+#[test]
+fn a_run_of_zeros_is_an_error_for_every_reader() {
+    let shelf = Shelf::of(&[]);
+    shelf.put(&url(0), shard(), Some("v1"));
+    let sound = index(&shelf).unwrap();
+    assert_eq!(sound.samples(), SAMPLES as u64);
+    both_faces("sound", shelf.dataset(1).index(sound.clone()).streams(3));
+    for zeros in runs() {
+        shelf.put(&url(0), zeroed(&zeros), Some("v1"));
+        both_faces(&format!("{zeros:?}"), shelf.dataset(1).limits(unpadded()));
+        // An index of the shard as it was before: whole, in slices, and with the numbers of samples alone.
+        for streams in [1, 3, SAMPLES] {
+            let dataset = |index| shelf.dataset(1).limits(unpadded()).streams(streams).index(index);
+            both_faces(&format!("{zeros:?}, {streams} slices"), dataset(sound.clone()));
+            both_faces(&format!("{zeros:?}, {streams} counted slices"), dataset(sound.counts()));
+        }
+        match index(&shelf) {
+            Ok(index) => assert_eq!(index.samples(), SAMPLES as u64, "{zeros:?}"),
+            Err(error) => assert!(matches!(error.kind(), ErrorKind::ArchiveEnd(_)), "{zeros:?}: {error}"),
+        }
+    }
+}
+
+/// Padded to a whole record, zeros up to the end can only be told from padding by an index that knows where members are.
+#[test]
+fn zeros_up_to_the_padding_are_an_error_with_an_index() {
+    let mut padded = shard();
+    let marker = padded.len() - 1024;
+    padded.resize(padded.len().next_multiple_of(10_240), 0);
+    let shelf = Shelf::of(&[]);
+    shelf.put(&url(0), padded.clone(), Some("v1"));
+    let sound = Index::builder().store(shelf.store()).build(&ShardList::from_urls([url(0)])).unwrap();
+    for from in (0..marker).step_by(BLOCK) {
+        let mut bytes = padded.clone();
+        bytes[from..marker].fill(0);
+        shelf.put(&url(0), bytes, Some("v1"));
+        for streams in [1, 2, SAMPLES] {
+            let dataset = shelf.dataset(1).streams(streams).index(sound.clone());
+            both_faces(&format!("{from}.., {streams} slices"), dataset);
+        }
+    }
+}
+
+/// Compressed shards: zeros that were compressed, and zeros in what was.
+#[test]
+fn a_run_of_zeros_in_a_compressed_shard_is_an_error() {
+    type Compress = fn(&[u8]) -> Vec<u8>;
+    let mut formats: Vec<(&str, Compress)> = Vec::new();
+    #[cfg(feature = "gzip")]
+    formats.push(("tar.gz", |bytes| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, bytes).unwrap();
+        encoder.finish().unwrap()
+    }));
+    #[cfg(feature = "zstd")]
+    formats.push(("tar.zst", |bytes| {
+        let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.include_checksum(true).unwrap();
+        std::io::Write::write_all(&mut encoder, bytes).unwrap();
+        encoder.finish().unwrap()
+    }));
+    let dir = tempfile::tempdir().unwrap();
+    let whole: Vec<String> =
+        crate::support::read_bytes(&shard()).iter().map(|sample| shape(sample.as_ref().unwrap())).collect();
+    for (suffix, compress) in formats {
+        let path = dir.path().join(format!("s.{suffix}"));
+        let read_damaged = |bytes: &[u8], kinds: fn(&ErrorKind) -> bool, what: &str| {
+            std::fs::write(&path, bytes).unwrap();
+            let body = Store::default().open(path.to_str().unwrap()).unwrap();
+            let found: Vec<_> = read(body, SampleParser::new("s").with_limits(unpadded())).collect();
+            let good: Vec<String> = found.iter().filter_map(|item| item.as_ref().ok().map(shape)).collect();
+            assert_eq!(good, whole[..good.len()], "{suffix}, {what}");
+            match found.iter().find_map(|item| item.as_ref().err()) {
+                None => assert_eq!(good.len(), whole.len(), "{suffix}, {what}"),
+                Some(error) => assert!(kinds(error.kind()), "{suffix}, {what}: {error}"),
+            }
+        };
+        for zeros in runs() {
+            let bytes = compress(&zeroed(&zeros));
+            read_damaged(
+                &bytes,
+                |kind| matches!(kind, ErrorKind::ArchiveEnd(_)),
+                &format!("{zeros:?} before"),
+            );
+        }
+        let compressed = compress(&shard());
+        for from in (0..compressed.len()).step_by(61) {
+            for length in [16, 100, 1000, compressed.len()] {
+                let mut bytes = compressed.clone();
+                let zeros = from..compressed.len().min(from + length);
+                bytes[zeros.clone()].fill(0);
+                let damaged = |kind: &ErrorKind| {
+                    matches!(
+                        kind,
+                        ErrorKind::Decompress { .. } | ErrorKind::Checksum | ErrorKind::ArchiveEnd(_)
+                    )
+                };
+                read_damaged(&bytes, damaged, &format!("{zeros:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn concatenated_archives_and_odd_padding_are_read_where_that_is_said() {
+    let other = archive(&[Sample::new("other").with("cls", 1)]);
+    // More than a single record.
+    let mut odd = archive(&[Sample::new("odd").with("bin", noise(1 << 20))]);
+    odd.resize(odd.len() + 512, 0);
+    let shelf = Shelf::of(&[]);
+    let mut limits = [Limits::default(); 3];
+    limits[1].archives = 2;
+    limits[2].padding = Some(20_000);
+    let shards = [("plain", shard()), ("two", [shard(), other].concat()), ("odd", odd)];
+    for (name, bytes) in shards {
+        shelf.put(&url(0), bytes, Some("v1"));
+        for (number, limits) in limits.into_iter().enumerate() {
+            let fine = name == "plain" || (name, number) == ("two", 1) || (name, number) == ("odd", 2);
+            let found: Vec<_> = shelf.dataset(1).limits(limits).build().unwrap().samples(0).collect();
+            let list = ShardList::from_urls([url(0)]);
+            let index = Index::builder().store(shelf.store()).limits(limits).build(&list);
+            let errors: Vec<&Error> =
+                found.iter().filter_map(|item| item.as_ref().err()).chain(index.as_ref().err()).collect();
+            assert_eq!(errors.len(), if fine { 0 } else { 2 }, "{name}, {number}: {errors:?}");
+            assert!(errors.iter().all(|error| matches!(error.kind(), ErrorKind::ArchiveEnd(_))));
+            // Slices, too, reach over the end of an archive.
+            if let Ok(index) = index {
+                let count = index.samples();
+                assert_eq!(count, found.len() as u64);
+                for streams in 1..=count as usize {
+                    let dataset = shelf.dataset(1).limits(limits).index(index.clone()).streams(streams);
+                    let sliced: Vec<_> = dataset.build().unwrap().samples(0).map(Result::unwrap).collect();
+                    assert_eq!(sliced.len() as u64, count, "{name}, {streams} slices");
+                }
+            }
+        }
+    }
+}
+
+/// A sample of many members takes what its names and fields take, and none of the headers.
+#[test]
+fn limits_of_a_sample_hold_for_datasets_and_indexes() {
+    let many = (0..50).fold(Sample::new("many"), |sample, n| sample.with(format!("f{n}"), b""));
+    let large = Sample::new("large").with("bin", noise(5000));
+    let bytes = archive(&[Sample::new("a").with("cls", 1), many, large, Sample::new("z").with("cls", 2)]);
+    let shelf = Shelf::of(&[]);
+    shelf.put(&url(0), bytes, Some("v1"));
+    let mut limits = Limits::default();
+    (limits.members, limits.sample) = (49, 4999);
+    let found: Vec<_> = shelf.dataset(1).limits(limits).build().unwrap().samples(0).collect();
+    assert!(matches!(found[1].as_ref().unwrap_err().kind(), ErrorKind::TooManyMembers { limit: 49 }));
+    assert!(matches!(found[2].as_ref().unwrap_err().kind(), ErrorKind::TooLarge { size: 5000, .. }));
+    assert_eq!((found.len(), found[3].as_ref().unwrap().key()), (4, "z"));
+    let index =
+        |limits| Index::builder().store(shelf.store()).limits(limits).build(&ShardList::from_urls([url(0)]));
+    assert!(matches!(index(limits).unwrap_err().kind(), ErrorKind::TooManyMembers { .. }));
+    (limits.members, limits.sample) = (50, 5000);
+    assert_eq!(index(limits).unwrap().samples(), 4);
+}
