@@ -22,7 +22,12 @@ pub(super) fn decompress(bytes: &[u8], limit: usize) -> Result<Bytes, BoxError> 
     loop {
         // Without this, no bytes at all would decompress to no bytes.
         if !is_gzip(rest) {
-            return Err(if out.is_empty() { "not a gzip file" } else { "no gzip member, and no zeros, follow one" }.into());
+            return Err(if out.is_empty() {
+                "not a gzip file"
+            } else {
+                "no gzip member, and no zeros, follow one"
+            }
+            .into());
         }
         let mut member = GzDecoder::new(rest).take(limit.saturating_add(1) - out.len() as u64);
         member.read_to_end(&mut out)?;

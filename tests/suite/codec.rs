@@ -419,7 +419,9 @@ mod images {
                 let error = Image::decode(file.as_bytes(), ImageMode::Rgb8).unwrap_err();
                 assert!(matches!(error, ImageError::Decode(_)), "{file} {error:?}");
             }
-            let file = format!("P7\nWIDTH {width}\nHEIGHT {height}\nDEPTH 1\nMAXVAL 255\nTUPLTYPE GRAYSCALE\nENDHDR\n");
+            let file = format!(
+                "P7\nWIDTH {width}\nHEIGHT {height}\nDEPTH 1\nMAXVAL 255\nTUPLTYPE GRAYSCALE\nENDHDR\n"
+            );
             assert!(Image::decode(file.as_bytes(), ImageMode::L8).is_err(), "{file}");
             let mut file = png.to_vec();
             file[16..24].copy_from_slice(&[0, 0, 0, width, 0, 0, 0, height]);

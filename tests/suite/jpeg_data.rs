@@ -74,7 +74,9 @@ fn a_gap_in_the_data_is_an_error() {
     for (name, file) in files() {
         let range = data(&file);
         let gaps = [3, 5, 8].map(|part| range.len() / part);
-        let gaps = gaps.into_iter().flat_map(|gap| (range.start..range.end - gap).step_by(7).map(move |at| (at, gap)));
+        let gaps = gaps
+            .into_iter()
+            .flat_map(|gap| (range.start..range.end - gap).step_by(7).map(move |at| (at, gap)));
         let (read, all) = read(gaps.map(|(at, gap)| [&file[..at], &file[at + gap..]].concat()));
         // Some leave the right number of codes: nobody can tell.
         assert!(read * 100 <= all, "{name}: {read} of {all}");
@@ -86,7 +88,8 @@ fn another_pictures_data_is_an_error() {
     let (one, other) = (picture(1), picture(80));
     for (one, other) in [(&one, &other), (&other, &one)] {
         let (from, to) = (data(one), data(other));
-        let cuts = (1..300).map(|part| (from.start + from.len() * part / 300, to.start + to.len() * part / 300));
+        let cuts =
+            (1..300).map(|part| (from.start + from.len() * part / 300, to.start + to.len() * part / 300));
         let (read, all) = read(cuts.map(|(from, to)| [&one[..from], &other[to..]].concat()));
         assert!(read * 20 <= all, "{read} of {all}");
     }

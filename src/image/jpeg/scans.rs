@@ -117,7 +117,9 @@ impl<'a> Picture<'a> {
         let all = &headers.components;
         let widest = all.iter().map(|it| it.horizontal).max().unwrap_or_default();
         let highest = all.iter().map(|it| it.vertical).max().unwrap_or_default();
-        if all.is_empty() || all.iter().any(|it| !(1..=4).contains(&it.horizontal) || !(1..=4).contains(&it.vertical)) {
+        if all.is_empty()
+            || all.iter().any(|it| !(1..=4).contains(&it.horizontal) || !(1..=4).contains(&it.vertical))
+        {
             return Err(BAD_SCAN);
         }
         let (width, height) = (usize::from(headers.width), usize::from(headers.height));
@@ -212,7 +214,8 @@ impl<'a> Picture<'a> {
 
     /// Checks that the scans were all.
     fn finish(&self) -> Result<(), Fault> {
-        let whole = |it: &Component| it.low[0].is_some() && it.low.iter().all(|low| low.is_none_or(|low| low == 0));
+        let whole =
+            |it: &Component| it.low[0].is_some() && it.low.iter().all(|low| low.is_none_or(|low| low == 0));
         if self.components.iter().all(whole) { Ok(()) } else { Err(INCOMPLETE) }
     }
 }

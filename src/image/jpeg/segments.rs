@@ -87,8 +87,10 @@ mod tests {
     #[test]
     fn fill_bytes_and_bare_markers_are_skipped() {
         let file = b"\xff\xd8\xff\xff\xe0\0\x03xjunk\xff\x01\xff\xdd\0\x04ab\xff\xd9\xff\xe1\0\x02";
-        let found: Vec<_> =
-            Segments::new(file).unwrap().map(|segment| (segment.marker, segment.content, segment.start)).collect();
+        let found: Vec<_> = Segments::new(file)
+            .unwrap()
+            .map(|segment| (segment.marker, segment.content, segment.start))
+            .collect();
         assert_eq!(found, [(0xe0, &b"x"[..], 7), (DRI, b"ab", 18), (EOI, b"", 22), (0xe1, b"", 26)]);
         assert!(Segments::new(b"\xff\xd9").is_none());
         for end in 2..file.len() {
