@@ -1,5 +1,6 @@
 use super::*;
 use crate::Rng;
+use crate::image::jpeg::huffman::BAD_RESTART;
 use crate::image::{Image, ImageMode};
 
 const PROGRESSIVE: &[u8] = include_bytes!("../../../../tests/data/codec/images/progressive.jpg");
