@@ -13,6 +13,8 @@ mod golden;
 #[cfg(feature = "image")]
 mod images;
 mod index;
+#[cfg(feature = "image")]
+mod jpeg_data;
 mod loader;
 mod restore;
 mod sequence;
