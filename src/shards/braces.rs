@@ -37,8 +37,8 @@ const MAX_BYTES: u64 = 1 << 30;
 ///
 /// # Errors
 /// [`ErrorKind::Pattern`] when braces are not balanced or nested more than 100 deep, when a number does not fit
-/// 64 bits, is padded to more than 1000 digits or has digits other than 0 to 9, and when there would be more than `limit` strings or 1 GiB of them. What is too large costs no
-/// memory: it is counted before it is made.
+/// 64 bits, is padded to more than 1000 digits or has digits other than 0 to 9, and when there would be more than
+/// `limit` strings or 1 GiB of them. What is too large costs no memory: it is counted before it is made.
 pub fn expand(pattern: &str, limit: usize) -> Result<Vec<String>> {
     expand_traced(pattern, &mut Budget::new(limit)).map_err(|fault| fault.in_pattern(pattern))
 }

@@ -75,7 +75,8 @@ fn imports(text: &str) -> Vec<String> {
 
 #[test]
 fn names_are_found_alone_and_in_groups() {
-    let text = "use crate::{Error, index::{Index, Member}, rng};\n// crate::no\nfn f(_: &crate::store::Store) {}";
+    let text =
+        "use crate::{Error, index::{Index, Member}, rng};\n// crate::no\nfn f(_: &crate::store::Store) {}";
     assert_eq!(imports(text), ["Error", "index", "rng", "store"]);
     assert_eq!(exported()["ErrorKind"], "error");
 }
@@ -89,7 +90,9 @@ fn rooms_import_from_above() {
     let mut wrong = Vec::new();
     for path in files {
         let inside = path.strip_prefix(&src).unwrap();
-        let is_test = |part: &Path| part.ends_with("tests") || part.ends_with("tests.rs") || part.ends_with("testing.rs");
+        let is_test = |part: &Path| {
+            part.ends_with("tests") || part.ends_with("tests.rs") || part.ends_with("testing.rs")
+        };
         if inside == Path::new("lib.rs") || inside.ancestors().any(is_test) {
             continue;
         }
