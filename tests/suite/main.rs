@@ -7,6 +7,7 @@ mod codec;
 mod collate;
 mod columns;
 mod dataset;
+mod differences;
 mod differential;
 mod format;
 mod golden;
