@@ -105,6 +105,7 @@ SHARDS = {
     "bytes_after_the_end.tar": sound + b"garbage" * 100,
     "cut.tar.gz": gzip.compress(sound, mtime=0)[:-12],
     "two_members.tar.gz": one + other,
+    "two_members_of_two_samples.tar.gz": gzip.compress(sound[:2048], mtime=0) + gzip.compress(sound[2048:], mtime=0),
     "zeros_after.tar.gz": gzip.compress(sound, mtime=0) + bytes(512),
     # Members.
     "scattered.tar": archive(member("a.txt"), member("b.txt"), member("a.cls"), member("c.txt")),
