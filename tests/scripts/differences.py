@@ -113,7 +113,6 @@ SHARDS = {
     "hard_link.tar": archive(member("a.txt"), member("a.cls", b"", tarfile.LNKTYPE, link="a.txt"), member("b.txt")),
     "symbolic_link.tar": archive(member("a.txt"), member("a.cls", b"", tarfile.SYMTYPE, link="a.txt"), member("b.txt")),
     "hidden.tar": archive(member("d/a.txt"), member("d/._a.txt")),
-    "contiguous.tar": archive(member("a.txt", kind=tarfile.CONTTYPE)),
     "sparse.tar": archive(
         pax_header(
             tarfile.XHDTYPE,
@@ -165,7 +164,7 @@ FIELDS = {
     "npy_objects": ("npy", object_array()),
     "pickle": ("pkl", b"\x80\x04K\x07."),
     "msgpack": ("mp", b"\x07"),
-    "pgm_maxval_15": ("pgm", b"P5 1 1 15\n\x0f"),
+    "pgm_maxval_100": ("pgm", b"P5 2 1 100\n\x64\x32"),
     "pgm_maxval_1000": ("pgm", b"P5 1 1 1000\n\x01\xf4"),
     "pgm_maxval_65535": ("pgm", b"P5 1 1 65535\n\x80\x00"),
     "png_16_bits_grey": ("png", png16(0x8000)),
