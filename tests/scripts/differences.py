@@ -182,7 +182,8 @@ def shown(value):
         return f"pixels {value.tobytes().hex()}"
     if isinstance(value, np.ndarray):
         return f"array {value.dtype} {value.tobytes().hex()}"
-    return "json " + json.dumps(value, separators=(",", ":"))
+    text = json.dumps(value, separators=(",", ":"))
+    return "json " + (text if len(text) < 100 else text[:20] + "…")
 
 
 def outcome(stages, show):
