@@ -145,16 +145,14 @@ fn numbers(items: &[Option<u32>], ops: &[Op]) {
         assert_eq!(drain_stream(stream), out);
     }
     if let Some((expected, errors)) = model(items, ops) {
-        let mut found: Vec<u32> = out
-            .iter()
-            .filter_map(|item| item.strip_prefix("Ok(")?.strip_suffix(')')?.parse().ok())
-            .collect();
+        let mut found: Vec<u32> =
+            out.iter().filter_map(|item| item.strip_prefix("Ok(")?.strip_suffix(')')?.parse().ok()).collect();
         found.sort_unstable();
         assert_eq!((found, out.len() - expected.len()), (expected, errors));
     }
 }
 
-/// The stages of samples give one item for each.
+/// The stages of samples give one item for each, or a single error where the names make no sense.
 fn samples(items: &[Option<u32>], names: &[u8; 4], text: &[u8]) {
     const NAMES: [&str; 5] = ["cls", "txt", "json", "x", "seg.png"];
     let name = |at: u8| NAMES[usize::from(at) % NAMES.len()];
@@ -169,11 +167,15 @@ fn samples(items: &[Option<u32>], names: &[u8; 4], text: &[u8]) {
     };
     macro_rules! chain {
         ($source:expr) => {
-            $source.shuffle(3, 1).rename(renames).decode(Decoder::new()).to_tuple::<(i64, String)>(["cls", "txt;x"])
+            $source
+                .shuffle(3, 1)
+                .rename(renames)
+                .decode(Decoder::new())
+                .to_tuple::<(i64, String)>(["cls", "txt;x"])
         };
     }
     let out = drain(chain!(source()));
-    assert_eq!(out.len(), items.len());
+    assert!(out.len() == items.len() || out.len() == 1, "{out:?}");
     for hesitant in [false, true] {
         assert_eq!(drain_stream(chain!(stream(source(), hesitant))), out);
     }
@@ -184,7 +186,8 @@ fn samples(items: &[Option<u32>], names: &[u8; 4], text: &[u8]) {
 fuzz_target!(|data: &[u8]| {
     let [count, data @ ..] = data else { return };
     let (items, rest) = data.split_at(usize::from(count % 64).min(data.len()));
-    let items: Vec<Option<u32>> = items.iter().map(|byte| (*byte < 255).then_some(u32::from(*byte))).collect();
+    let items: Vec<Option<u32>> =
+        items.iter().map(|byte| (*byte < 255).then_some(u32::from(*byte))).collect();
     let ops: Vec<Op> = rest.as_chunks().0.iter().take(8).map(op).collect();
     numbers(&items, &ops);
     if let Some((names, text)) = rest.split_first_chunk() {
