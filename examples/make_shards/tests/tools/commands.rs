@@ -38,11 +38,14 @@ fn run(page: &str, count: usize) -> Vec<String> {
     std::os::unix::fs::symlink(programs, dir.path().join("target/release")).unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let server = bucket::start();
+    let bucket = server.url("");
     for command in &commands {
         let output = Command::new("bash")
             .args(["-c", command])
             .current_dir(&dir)
-            .envs([("BUCKET", "bucket"), ("PATH", &path), ("STORAGE_EMULATOR_HOST", &server.url(""))])
+            .env("BUCKET", "bucket")
+            .env("PATH", &path)
+            .env("STORAGE_EMULATOR_HOST", &bucket)
             .output()
             .unwrap();
         let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
@@ -78,7 +81,7 @@ fn the_commands_of_the_pages_make_the_shards_that_they_name() {
                 "/bucket/cifar/train/cifar-train.index.json",
                 "/bucket/cifar/val/cifar-val.index.json",
                 "/bucket/imagenet/val-000000.tar",
-            ],
+            ][..],
         ),
     ] {
         let written = run(page, count);
