@@ -9,6 +9,7 @@
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use shardstream::Index;
+use shardstream::dataset::Shards;
 use shardstream::prelude::*;
 use std::error::Error;
 use std::time::Instant;
@@ -24,8 +25,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let place = arguments.next().unwrap_or(format!("{dir}/demo.json"));
 
     let store = Store::default();
-    let dataset = Dataset::builder(pattern).topology(Topology::single()).store(store.clone()).build()?;
-    let progress = ProgressBar::new(dataset.shards().len() as u64);
+    let shards = Shards::from(pattern).resolve(&store)?;
+    let progress = ProgressBar::new(shards.len() as u64);
     progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} shards, {eta} left {msg}")?);
     let (shown, mut samples) = (progress.clone(), 0);
     let start = Instant::now();
@@ -36,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             shown.set_message(format!("({samples} samples)"));
             shown.inc(1);
         })
-        .build(dataset.shards())?;
+        .build(&shards)?;
     progress.finish_and_clear();
 
     index.save(&store, &place)?;

@@ -92,6 +92,7 @@ pub mod adapters;
 pub mod codec;
 pub mod collate;
 pub mod dataset;
+mod dtype;
 pub mod error;
 pub mod feed;
 #[cfg(feature = "image")]

@@ -22,6 +22,41 @@ pub enum Shards {
     List(ShardList),
 }
 
+impl Shards {
+    /// The list of shards: a pattern is expanded, and where it has wildcards, the directory or bucket is listed, once.
+    /// Blocks.
+    ///
+    /// [`DatasetBuilder::build`] does this by itself. It is needed where the list comes first, as for an
+    /// [`Index`] of the shards:
+    ///
+    /// ```
+    /// use shardstream::dataset::Shards;
+    /// use shardstream::prelude::*;
+    /// use shardstream::Index;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/val-%06d.tar", dir.path().display())).max_count(2).build()?;
+    /// # (0..5).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
+    /// # writer.finish()?;
+    /// # let pattern = format!("{}/val-*.tar", dir.path().display());
+    /// // let pattern = "gs://bucket/val-*.tar";
+    /// let shards = Shards::from(pattern).resolve(&Store::default())?;
+    /// let index = Index::builder().build(&shards)?;
+    /// let dataset = Dataset::builder(shards).index(index).build()?;
+    /// assert_eq!((dataset.shards().len(), dataset.len()), (3, Some(5)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A pattern that is malformed or matches nothing, and whatever [`Store::list`] meets.
+    pub fn resolve(self, store: &Store) -> Result<ShardList> {
+        match self {
+            Shards::List(list) => Ok(list),
+            Shards::Pattern(pattern) => resolve(&pattern, store),
+        }
+    }
+}
+
 impl From<&str> for Shards {
     fn from(pattern: &str) -> Self {
         Shards::Pattern(pattern.into())
@@ -202,10 +237,7 @@ impl DatasetBuilder {
             None => single_unless_told_otherwise()?,
         };
         let store = self.store.unwrap_or_default();
-        let shards = match self.shards {
-            Shards::List(list) => list,
-            Shards::Pattern(pattern) => resolve(&pattern, &store)?,
-        };
+        let shards = self.shards.resolve(&store)?;
         if shards.is_empty() {
             return Err(ErrorKind::NoShards("the list is empty".into()).into());
         }

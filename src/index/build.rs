@@ -74,7 +74,8 @@ impl IndexBuilder {
     }
 
     /// How many shards are indexed at a time: 16 unless set, since most of the time is spent waiting for the network.
-    /// Each takes up to 16 MiB of memory, and 32 MiB for a compressed shard, which is read whole.
+    /// Each takes up to 16 MiB of memory. A compressed shard is read whole, within the store's
+    /// [budget](crate::store::Budget).
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads.max(1);
         self

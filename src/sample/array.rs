@@ -1,5 +1,6 @@
 //! An array with a shape, as npy files hold it.
 
+use crate::dtype::DType;
 use crate::error::{Error, ErrorKind};
 use bytes::Bytes;
 use half::{bf16, f16};
@@ -24,77 +25,6 @@ pub struct Array {
     dtype: DType,
     shape: Vec<usize>,
     data: Bytes,
-}
-
-/// The type of an array's elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DType {
-    /// A truth value in one byte.
-    Bool,
-    /// 8-bit number with a sign.
-    I8,
-    /// 16-bit number with a sign.
-    I16,
-    /// 32-bit number with a sign.
-    I32,
-    /// 64-bit number with a sign.
-    I64,
-    /// 8-bit number without a sign.
-    U8,
-    /// 16-bit number without a sign.
-    U16,
-    /// 32-bit number without a sign.
-    U32,
-    /// 64-bit number without a sign.
-    U64,
-    /// 16-bit floating-point number.
-    F16,
-    /// 16-bit floating-point number with the range of `f32`. numpy has no such type, and npy files have none either.
-    BF16,
-    /// 32-bit floating-point number.
-    F32,
-    /// 64-bit floating-point number.
-    F64,
-}
-
-impl DType {
-    /// The bytes that an element takes.
-    #[must_use]
-    pub fn size(self) -> usize {
-        match self {
-            DType::Bool | DType::I8 | DType::U8 => 1,
-            DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
-            DType::I32 | DType::U32 | DType::F32 => 4,
-            DType::I64 | DType::U64 | DType::F64 => 8,
-        }
-    }
-
-    /// The name that numpy gives the type, such as `float32`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            DType::Bool => "bool",
-            DType::I8 => "int8",
-            DType::I16 => "int16",
-            DType::I32 => "int32",
-            DType::I64 => "int64",
-            DType::U8 => "uint8",
-            DType::U16 => "uint16",
-            DType::U32 => "uint32",
-            DType::U64 => "uint64",
-            DType::F16 => "float16",
-            DType::BF16 => "bfloat16",
-            DType::F32 => "float32",
-            DType::F64 => "float64",
-        }
-    }
-}
-
-impl fmt::Display for DType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// Why an array could not be made or taken apart.

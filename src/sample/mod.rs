@@ -3,7 +3,8 @@
 pub(crate) mod array;
 mod value;
 
-pub use array::{Array, ArrayError, DType, Element};
+pub use crate::dtype::DType;
+pub use array::{Array, ArrayError, Element};
 pub use value::{FromValue, Value};
 
 use crate::Rng;

@@ -14,7 +14,8 @@
 //! | `\{`, `\,`, `\\` | the character itself, without its meaning |
 //!
 //! As in `braceexpand`, escapes are taken off once for each level of braces. Unlike there, a `}` before its `{` is
-//! an error, and so is an expansion without reasonable bounds.
+//! an error, and so are an expansion without reasonable bounds and a range of digits other than 0 to 9, such as
+//! `{٠..٩}`, which Python counts and Bash leaves as it is.
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -36,8 +37,8 @@ const MAX_BYTES: u64 = 1 << 30;
 ///
 /// # Errors
 /// [`ErrorKind::Pattern`] when braces are not balanced or nested more than 100 deep, when a number does not fit
-/// 64 bits or is padded to more than 1000 digits, and when there would be more than `limit` strings or 1 GiB of them. What is too large costs no
-/// memory: it is counted before it is made.
+/// 64 bits, is padded to more than 1000 digits or has digits other than 0 to 9, and when there would be more than
+/// `limit` strings or 1 GiB of them. What is too large costs no memory: it is counted before it is made.
 pub fn expand(pattern: &str, limit: usize) -> Result<Vec<String>> {
     expand_traced(pattern, &mut Budget::new(limit)).map_err(|fault| fault.in_pattern(pattern))
 }
@@ -297,6 +298,9 @@ impl<'a> Parser<'a> {
 fn range<'a>(text: &str) -> Option<Result<Kind<'a>, &'static str>> {
     let (start, rest) = text.split_once("..")?;
     let (end, step) = rest.split_once("..").map_or((rest, "1"), |ends| ends);
+    if !text.is_ascii() && [start, end, step].into_iter().all(is_numeric) {
+        return Some(Err("the digits of a range are 0 to 9"));
+    }
     if !is_integer(step) {
         return None;
     }
@@ -315,6 +319,12 @@ fn range<'a>(text: &str) -> Option<Result<Kind<'a>, &'static str>> {
 fn is_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether it would be an integer if digits of all scripts were digits.
+fn is_numeric(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    !digits.is_empty() && digits.chars().all(char::is_numeric)
 }
 
 fn is_padded(integer: &str) -> bool {
@@ -386,6 +396,15 @@ mod tests {
         assert!(fault(&format!("{}{{1..100000}}", "x".repeat(1 << 20)), usize::MAX).1.contains("bytes"));
         assert_eq!(expand("{1..1000}", 1000).unwrap().len(), 1000);
         assert_eq!(fault("{0..1000}", 1000).0, 0);
+    }
+
+    #[test]
+    fn digits_of_other_scripts_are_pointed_at() {
+        for pattern in ["s-{٠..٣}", "s-{0..٣}", "s-{1..9..٢}", "s-{-１..3}"] {
+            let (at, message) = fault(pattern, 100);
+            assert!(at == 3 && message.contains("0 to 9"), "{pattern}: {at} {message}");
+        }
+        assert_eq!(expand("{é..ü}-{٠,٣}", 9).unwrap(), ["{é..ü}-٠", "{é..ü}-٣"]);
     }
 
     #[test]

@@ -18,8 +18,8 @@ use std::sync::Arc;
 /// How far a loader's batches have been consumed.
 ///
 /// It says what was *taken*, whatever was prepared ahead of that; [`Loader::restore`](crate::Loader::restore) gives the
-/// rest. It is a few numbers for each logical stream, and cheap to take and to clone: every
-/// [`Batch`](crate::adapters::Batch) carries one. Its text is one JSON document, and so is what serde makes of it, to be
+/// rest. It is a few numbers for each logical stream and for each shard that has samples in its shuffle buffer, and
+/// cheap to take and to clone: every [`Batch`](crate::adapters::Batch) carries one. Its text is one JSON document, and so is what serde makes of it, to be
 /// saved with the weights of the model.
 ///
 /// Each rank has the state of its own streams. With the same number of ranks each restores its own; for any other

@@ -7,6 +7,7 @@ mod codec;
 mod collate;
 mod columns;
 mod dataset;
+mod differences;
 mod differential;
 mod format;
 mod golden;
@@ -16,7 +17,9 @@ mod index;
 #[cfg(feature = "image")]
 mod jpeg_data;
 mod loader;
+mod promises;
 mod restore;
+mod rooms;
 mod sequence;
 mod store;
 mod tolerated;

@@ -84,6 +84,11 @@ impl Python {
         self.run("decode.py", &[shard])
     }
 
+    /// Has odd shards written into a folder, and what `webdataset` makes of each, as `differences.py` shows it.
+    pub fn differences(&self, dir: &Path) -> Json {
+        self.run("differences.py", &[dir])
+    }
+
     /// What Pillow makes of pictures, as `transforms.py` is asked.
     pub fn transforms(&self, request: &Path) -> Json {
         self.run("transforms.py", &[request])

@@ -7,6 +7,7 @@ use clap::Parser;
 use resnet::shards::{self, Counts};
 use ring::Ring;
 use shardstream::collate::{Columns, ImageColumn, Scalar, TensorBatch};
+use shardstream::dataset::Shards;
 use shardstream::image::{RandomCrop, RandomHorizontalFlip};
 use shardstream::prelude::*;
 use shardstream::{Feed, Index, State};
@@ -94,7 +95,7 @@ fn batches(args: &Args) -> Result<Batches, AnyError> {
         Some(pattern) => pattern.clone(),
         None => shards::synthetic(&args.work_dir, Counts::default())?.train,
     };
-    let shards = Dataset::builder(pattern).build()?.shards().clone();
+    let shards = Shards::from(pattern).resolve(&Store::default())?;
     let dataset = Dataset::builder(shards.clone())
         .topology(Topology::new(args.rank, args.ranks)?)
         .streams(args.streams)

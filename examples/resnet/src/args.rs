@@ -18,7 +18,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Parser)]
 #[command(version)]
 pub struct Args {
-    /// Training shards, as gs://bucket/train-{000000..000639}.tar; without it, synthetic images
+    /// Training shards, as gs://bucket/train-{000000..000639}.tar or data/train-*.tar; without it, synthetic images
     #[arg(long, value_name = "URL", requires = "val_shards", help_heading = "Data")]
     pub shards: Option<String>,
     /// Validation shards
@@ -295,5 +295,45 @@ mod tests {
         assert_eq!(step(&["--dry-run"]).unwrap(), Some(Duration::ZERO));
         assert_eq!(step(&["--dry-run=84.5"]).unwrap(), Some(Duration::from_micros(84_500)));
         assert!(step(&["--dry-run=-1"]).is_err());
+    }
+
+    /// The trainer's command lines in the pages, which need a TPU or a bucket to run: their arguments.
+    fn documented() -> Vec<Vec<String>> {
+        let pages =
+            ["README.md", "docs/tpu.md", "examples/resnet/README.md", "examples/resnet/export/README.md"];
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let programs = ["./resnet ", "cargo run --release -p resnet ", "start.sh $HOSTS "];
+        let ends = ["#", "&&", ";", "|", ">", "`", "...", "\"$@\""];
+        let mut found = Vec::new();
+        for page in pages {
+            let text = std::fs::read_to_string(root.join(page)).unwrap().replace("\\\n", " ");
+            for line in text.lines() {
+                let Some((at, program)) = programs.iter().find_map(|name| Some((line.find(name)?, name)))
+                else {
+                    continue;
+                };
+                let rest = &line[at + program.len()..];
+                let rest = &rest[..ends.iter().filter_map(|end| rest.find(end)).min().unwrap_or(rest.len())];
+                let rest =
+                    rest.split_once("-- ").filter(|_| program.starts_with("cargo")).map_or(rest, |own| own.1);
+                let words = rest.split_whitespace().filter(|word| *word != "…");
+                found.push(words.map(|word| word.trim_matches(['"', '\'']).to_owned()).collect());
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn the_commands_of_the_pages_have_options_that_exist() {
+        let commands = documented();
+        assert!(commands.len() >= 10, "{commands:?}");
+        for command in commands {
+            let words: Vec<&str> = command.iter().map(String::as_str).collect();
+            let args = parse(&words).unwrap_or_else(|error| panic!("{command:?}: {error}"));
+            let exported = args.artifact.as_ref().is_some_and(|name| name.contains('/'));
+            if !exported {
+                args.artifact().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+            }
+        }
     }
 }

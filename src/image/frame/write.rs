@@ -1,7 +1,7 @@
 //! From pixels to the numbers of a slot.
 
+use crate::dtype::DType;
 use crate::image::{ImageError, ImageMode};
-use crate::sample::DType;
 use half::{bf16, f16};
 
 /// In which order the numbers of a picture stand.

@@ -31,7 +31,7 @@ fn batches() -> Vec<Vec<u8>> {
     COUNTS.iter().map(|count| (0..*count).flat_map(|_| record()).collect()).collect()
 }
 
-fn binary_folder(dir: &Path) -> PathBuf {
+pub(crate) fn binary_folder(dir: &Path) -> PathBuf {
     let folder = dir.join("cifar-10-batches-bin");
     fs::create_dir(&folder).unwrap();
     for (name, batch) in NAMES.iter().zip(batches()) {
@@ -41,7 +41,7 @@ fn binary_folder(dir: &Path) -> PathBuf {
     folder
 }
 
-fn archive(folder: &Path, compress: bool) -> PathBuf {
+pub(crate) fn archive(folder: &Path, compress: bool) -> PathBuf {
     let path = folder.with_extension(if compress { "tar.gz" } else { "tar" });
     let mut builder = tar::Builder::new(Vec::new());
     builder.append_dir_all(folder.file_name().unwrap(), folder).unwrap();

@@ -19,7 +19,7 @@ const HEADS: [(&str, &[u8]); 4] = [
 ];
 
 /// Files of random sizes, three classes, one of them with folders in it.
-fn tree() -> tempfile::TempDir {
+pub(crate) fn tree() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let mut rng = Rng::new(3, 0, 0);
     for number in 0..FILES {

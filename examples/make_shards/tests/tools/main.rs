@@ -1,6 +1,8 @@
 //! The tests of the tools that make shards.
 
 mod cifar;
+#[cfg(all(unix, feature = "gcs"))]
+mod commands;
 mod imagefolder;
 mod pickle;
 

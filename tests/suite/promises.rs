@@ -1,0 +1,62 @@
+//! `docs/reliability.md` names tests that exist.
+
+use std::fs;
+use std::path::Path;
+
+/// The rows of all tables, without their heads: the cells of each.
+fn rows(page: &str) -> Vec<Vec<&str>> {
+    let lines: Vec<&str> = page.lines().collect();
+    let mut rows = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let head = lines.get(at + 1).is_some_and(|next| next.starts_with("|---"));
+        if line.starts_with('|') && !line.starts_with("|---") && !head {
+            rows.push(line.trim_matches('|').split('|').map(str::trim).collect());
+        }
+    }
+    rows
+}
+
+/// The places that a text names, `FILE` or `FILE: TEST, TEST`.
+fn places(text: &str) -> Vec<&str> {
+    let roots = ["src/", "tests/", "fuzz/", "examples/", ".ci/"];
+    let code = text.split('`').skip(1).step_by(2);
+    code.filter(|code| roots.iter().any(|root| code.starts_with(root))).collect()
+}
+
+/// What is wrong with a place.
+fn fault(place: &str) -> Option<String> {
+    let (file, tests) = place.split_once(": ").unwrap_or((place, ""));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    if path.is_dir() {
+        return (!tests.is_empty())
+            .then(|| format!("{file} is a directory, and {tests} stands in a file of it"));
+    }
+    let Ok(text) = fs::read_to_string(&path) else { return Some(format!("there is no {file}")) };
+    let missing = |test: &&str| !test.is_empty() && !text.contains(&format!("fn {test}("));
+    let test = tests.split(", ").find(missing)?;
+    Some(format!("{file} has no test {test}"))
+}
+
+#[test]
+fn every_promise_names_tests_that_exist() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reliability.md");
+    let page = fs::read_to_string(page).unwrap();
+    let mut wrong: Vec<String> = places(&page).into_iter().filter_map(fault).collect();
+    let rows = rows(&page);
+    assert!(rows.len() >= 40, "{} rows", rows.len());
+    for row in rows {
+        if row.len() != 3 || places(row[2]).is_empty() {
+            wrong.push(format!("no test holds this: {row:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_test_that_does_not_exist_is_found() {
+    assert_eq!(fault("tests/suite/promises.rs: rows, places"), None);
+    assert_eq!(fault("tests/suite"), None);
+    assert!(fault("tests/suite/promises.rs: rows, nothing").is_some_and(|fault| fault.ends_with("nothing")));
+    assert!(fault("tests/suite/nowhere.rs").is_some());
+    assert_eq!(rows("| a | b |\n|---|---|\n| c | d |\n"), [["c", "d"]]);
+}
