@@ -213,6 +213,20 @@ pub enum ErrorKind {
         expected: u32,
         /// The checksum of the bytes that were read.
         received: u32,
+    /// A file of a [`Cache`](crate::store::Cache) holds other bytes than were written to it, and so did the one before it. None
+    /// of them has been handed out.
+    #[error(
+        "the cache file {} was damaged again after it was fetched anew: the checksum of a block should be {expected} and is \
+         {received}; check the disk, or keep the cache on another one",
+        file.display()
+    )]
+    DamagedCache {
+        /// The file, which has been removed.
+        file: std::path::PathBuf,
+        /// The checksum with which the block was written.
+        expected: String,
+        /// The checksum of what was read.
+        received: String,
     },
     /// Reading was stopped by a [`Stopper`](crate::store::Stopper) before the end.
     #[error("the reading was stopped")]

@@ -92,7 +92,7 @@ impl IndexBuilder {
     }
 
     /// Keeps the index of each shard in a local directory, as [`beside`](IndexBuilder::beside) does beside it. The
-    /// directory may be shared by processes and datasets.
+    /// directory may be shared by processes and datasets. It, if it is made, and its files are for their owner only.
     pub fn cache(mut self, directory: impl Into<PathBuf>) -> Self {
         self.cache = Some(directory.into());
         self
@@ -218,8 +218,10 @@ impl Worker<'_> {
             Some((at, shard)) => (at, shard),
             None => (places.len(), self.scan(url)?),
         };
-        for place in &places[..missing] {
-            match keep::keep(self.store, place, &shard) {
+        for (number, place) in places[..missing].iter().enumerate() {
+            let in_cache = self.cache.is_some() && number == 0;
+            let keep = if in_cache { keep::keep_cached } else { keep::keep };
+            match keep(self.store, place, &shard) {
                 // Where nobody may write there is nothing to be done, and the index is as good.
                 Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_) | ErrorKind::Denied(_)) => {}
                 kept => kept?,

@@ -94,10 +94,10 @@ pub(super) fn read_entry(store: &Store, url: &str) -> Result<ShardIndex> {
     serde_json::from_slice(&text).map_err(|error| malformed(&error))
 }
 
-pub(super) fn write_entry(store: &Store, url: &str, shard: &ShardIndex) -> Result<()> {
+pub(super) fn write_entry(store: &Store, url: &str, shard: &ShardIndex, private: bool) -> Result<()> {
     let mut text = json(shard)?;
     text.push(b'\n');
-    let mut object = store.create(url)?;
+    let mut object = if private { store.create_private(url)? } else { store.create(url)? };
     object.write_all(&text)?;
     object.finish().map(drop)
 }

@@ -55,9 +55,18 @@ pub(super) fn find(
 
 /// Keeps an index at `place`.
 pub(crate) fn keep(store: &Store, place: &str, shard: &ShardIndex) -> Result<()> {
+    keep_for(store, place, shard, false)
+}
+
+/// Keeps an index in a local directory, for the owner only: names of samples may be as private as their shard.
+pub(super) fn keep_cached(store: &Store, place: &str, shard: &ShardIndex) -> Result<()> {
+    keep_for(store, place, shard, true)
+}
+
+fn keep_for(store: &Store, place: &str, shard: &ShardIndex, private: bool) -> Result<()> {
     // Shard and index may be moved together.
     let shard = shard.at(&*file_name(&shard.url));
-    write_entry(store, place, &shard).map_err(|error| error.in_shard(place))
+    write_entry(store, place, &shard, private).map_err(|error| error.in_shard(place))
 }
 
 #[cfg(test)]

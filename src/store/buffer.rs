@@ -1,7 +1,7 @@
 //! Buffers that are used again and again: memory that was never touched before costs more than the copy into it.
 
 use bytes::Bytes;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Mutex, PoisonError};
 
 /// Bytes that one buffer holds: few enough that what was read is still in the core's cache when it is parsed, and many
@@ -42,12 +42,17 @@ impl Buffer {
     }
 
     /// The same for the first `length` bytes; a full buffer stays one.
-    pub(super) fn freeze_first(mut self, length: usize) -> Bytes {
-        if length < SIZE / 2 {
+    pub(super) fn freeze_first(self, length: usize) -> Bytes {
+        self.freeze_range(0..length)
+    }
+
+    /// The same for a range of the bytes.
+    pub(super) fn freeze_range(mut self, range: Range<usize>) -> Bytes {
+        if range.len() < SIZE / 2 {
             // What waits to be read should not keep much more memory than it is counted as.
-            return Bytes::copy_from_slice(&self[..length]);
+            return Bytes::copy_from_slice(&self[range]);
         }
-        Bytes::from_owner(Shared(std::mem::take(&mut self.0))).slice(..length)
+        Bytes::from_owner(Shared(std::mem::take(&mut self.0))).slice(range)
     }
 }
 

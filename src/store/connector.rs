@@ -5,6 +5,7 @@
 //! it would try again in its own way what the reader of ranges tries again, and say of a failure neither the status nor
 //! how long to wait. It is left in the [`Slot`] that came with the request.
 
+use super::key;
 use super::location::Failure;
 use super::transport::{self, Answer};
 use crate::{Error, ErrorKind, Result};
@@ -81,9 +82,13 @@ impl HttpService for Client {
     {
         async move {
             let slot = request.extensions_mut().remove::<Slot>();
-            match slot.filter(|_| request.method() == Method::GET) {
-                Some(slot) => self.get(request, &slot).await,
-                None => self.others.execute(request).await,
+            if request.method() != Method::GET {
+                return self.others.execute(request).await;
+            }
+            match (slot, key_tag(&request)) {
+                (Some(slot), _) => self.get(request, &slot).await,
+                (None, Some(tag)) => listed(self.others.execute(request).await?, tag).await,
+                (None, None) => self.others.execute(request).await,
             }
         }
         .boxed()
@@ -117,6 +122,28 @@ impl Client {
         slot.put(answer);
         response
     }
+}
+
+/// The element that holds a key in the response to a listing; `None` for other requests.
+fn key_tag(request: &HttpRequest) -> Option<&'static str> {
+    let mut parameters = request.uri().query()?.split('&');
+    parameters.find_map(|parameter| match parameter {
+        "list-type=2" => Some("Key"),
+        "comp=list" => Some("Name"),
+        _ => None,
+    })
+}
+
+/// A page of a listing as `object_store` can read it, whatever keys are in it.
+async fn listed(response: HttpResponse, tag: &str) -> Result<HttpResponse, HttpError> {
+    if !response.status().is_success() {
+        return Ok(response);
+    }
+    let (parts, body) = response.into_parts();
+    let page = body.bytes().await?;
+    let marked = std::str::from_utf8(&page).ok().and_then(|page| key::marked(page, tag));
+    let page = marked.map_or(page, Bytes::from);
+    Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(page)))
 }
 
 fn answer(response: HttpResponse) -> Answer {

@@ -8,7 +8,8 @@
 //! | `az://container/key`, `abfss://container@account.dfs.core.windows.net/key` | Azure Blob Storage | `azure` |
 //! | `http://`, `https://` | web servers, signed URLs | `http` |
 //!
-//! Keys stand in URLs of buckets as they are, without percent-encoding. Names that end in `.gz` or `.zst` (`.tgz`,
+//! Keys stand in URLs of buckets as they are, without percent-encoding, and may have `//` in them. Those that begin with
+//! `/`, or have a part `.` or `..`, are listed, but cannot be read. Names that end in `.gz` or `.zst` (`.tgz`,
 //! `.tzst`) are decompressed while they are read.
 //!
 //! Clients take their settings from the environment, with the names of `object_store`: `GOOGLE_…`, `AWS_…` and
@@ -33,8 +34,10 @@ mod decompress;
 mod fetch;
 #[cfg(feature = "http")]
 mod http;
+mod key;
 mod local;
 mod location;
+mod multipart;
 mod object;
 mod report;
 mod runtime;
@@ -282,9 +285,18 @@ impl Store {
     ///
     /// As for [`open`](Store::open), and if a local file cannot be made.
     pub fn create(&self, url: &str) -> Result<Box<dyn ObjectWriter>> {
+        self.create_at(url, false)
+    }
+
+    /// [`create`](Store::create) of what other users of the machine may not read, if it is a local file.
+    pub(crate) fn create_private(&self, url: &str) -> Result<Box<dyn ObjectWriter>> {
+        self.create_at(url, true)
+    }
+
+    fn create_at(&self, url: &str, private: bool) -> Result<Box<dyn ObjectWriter>> {
         let create = || -> Result<Box<dyn ObjectWriter>> {
             match self.place(url)? {
-                Place::Local(path) => Ok(Box::new(LocalWriter::create(url, path)?)),
+                Place::Local(path) => Ok(Box::new(LocalWriter::create(url, path, private)?)),
                 Place::Source(source) => Ok(Box::new(UploadWriter::create(&*source, url)?)),
             }
         };

@@ -4,31 +4,27 @@
 use super::answer;
 #[cfg(feature = "cloud")]
 use super::connector::Slot;
+use super::key;
 use super::location::Failure;
-use super::runtime::panicked;
+use super::multipart::Upload;
 use super::source::{GetOptions, GetResponse, ObjectInfo, Refusal, Source};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{
-    MultipartUpload, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutPayload, PutResult,
-};
+use object_store::{ObjectStore, ObjectStoreExt, PutPayload, PutResult};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::task::JoinSet;
 
 /// Bytes in one part of an upload: with at most 10,000 parts, as S3 allows, objects of 160 GiB.
 const PART: usize = 16 << 20;
-/// Parts of one object in flight.
-const PARTS_IN_FLIGHT: usize = 4;
 /// How long credentials that were read anew are not read again.
 const RENEWAL: Duration = Duration::from_secs(5);
 
 /// Makes the client of a bucket from its URL; `None` where there is none for such URLs.
 type Make = fn(&str) -> Result<Option<Client>>;
-type Client = Arc<dyn ObjectStore>;
+pub(super) type Client = Arc<dyn ObjectStore>;
 
 /// A bucket or other object store whose objects have URLs of the form `base/key`.
 #[derive(Debug)]
@@ -72,8 +68,12 @@ impl Bucket {
 
     /// Keys stand in URLs as they are, without percent-encoding, as all tools for `gs://` and `s3://` have it.
     fn path(&self, url: &str) -> Result<Path> {
+        key::path(self.key(url))
+    }
+
+    fn key<'a>(&self, url: &'a str) -> &'a str {
         let key = url.strip_prefix(&self.base).unwrap_or(url);
-        Path::parse(key).map_err(|error| ErrorKind::Config(format!("bad object name: {error}")).into())
+        key.strip_prefix('/').unwrap_or(key)
     }
 }
 
@@ -115,14 +115,20 @@ impl Source for ObjectSource {
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<ObjectInfo>> {
         let base = self.0.base.clone();
-        let path = match self.0.path(prefix) {
+        let directory = self.0.key(prefix);
+        let path = match key::path(directory.strip_suffix('/').unwrap_or(directory)) {
             Ok(path) => path,
             Err(error) => return stream::once(async { Err(error) }).boxed(),
         };
         let objects = self.0.client().list((!path.is_root()).then_some(&path));
+        // The caller's own clients know nothing of marks.
+        let marked = self.0.make.is_some();
         objects
             .map_ok(move |meta| ObjectInfo {
-                url: format!("{base}/{}", meta.location),
+                url: match marked {
+                    true => format!("{base}/{}", key::unmarked(meta.location.as_ref())),
+                    false => format!("{base}/{}", meta.location),
+                },
                 size: meta.size,
                 version: meta.e_tag,
             })
@@ -137,7 +143,7 @@ impl Source for ObjectSource {
     ) -> BoxFuture<'static, Result<ObjectInfo>> {
         let (store, path, url) = (self.0.client(), self.0.path(url), url.to_owned());
         async move {
-            let (size, result) = put(&*store, &path?, body).await?;
+            let (size, result) = put(store, path?, body).await?;
             Ok(ObjectInfo { url, size, version: result.e_tag })
         }
         .boxed()
@@ -189,7 +195,7 @@ fn broken(error: &object_store::Error) -> Error {
     std::io::Error::other(Failure::new(error)).into()
 }
 
-fn failed(error: object_store::Error) -> Error {
+pub(super) fn failed(error: object_store::Error) -> Error {
     let failure = Failure::boxed(&error);
     match error {
         object_store::Error::NotFound { .. } => ErrorKind::NotFound(failure),
@@ -203,53 +209,40 @@ fn failed(error: object_store::Error) -> Error {
 
 /// Stores a body in one request if it fits into a part, and in several parts if not.
 async fn put(
-    store: &dyn ObjectStore,
-    path: &Path,
+    store: Client,
+    path: Path,
     mut body: BoxStream<'static, Result<Bytes>>,
 ) -> Result<(u64, PutResult)> {
     let (first, more) = next_part(&mut body).await?;
     if !more {
         let size = first.content_length() as u64;
-        return Ok((size, store.put(path, first).await.map_err(failed)?));
+        return Ok((size, store.put(&path, first).await.map_err(failed)?));
     }
-    let mut upload = store.put_multipart_opts(path, PutMultipartOptions::default()).await.map_err(failed)?;
-    let result = put_parts(&mut *upload, first, body).await;
-    if result.is_err() {
-        // What failed first is what matters.
-        let _ = upload.abort().await;
+    let mut upload = Upload::begin(store, path).await?;
+    match put_parts(&mut upload, first, body).await {
+        Ok(put) => Ok(put),
+        Err(error) => {
+            // What failed first is what matters.
+            upload.call_off().await;
+            Err(error)
+        }
     }
-    result
 }
 
 async fn put_parts(
-    upload: &mut dyn MultipartUpload,
+    upload: &mut Upload,
     first: PutPayload,
     mut body: BoxStream<'static, Result<Bytes>>,
 ) -> Result<(u64, PutResult)> {
-    let mut in_flight = JoinSet::new();
     let mut size = 0;
     let mut next = Some(first);
     while let Some(part) = next.take() {
         size += part.content_length() as u64;
-        in_flight.spawn(upload.put_part(part));
-        while in_flight.len() >= PARTS_IN_FLIGHT {
-            finished(in_flight.join_next().await)?;
-        }
+        upload.put(part).await?;
         let (part, _) = next_part(&mut body).await?;
         next = (part.content_length() > 0).then_some(part);
     }
-    while !in_flight.is_empty() {
-        finished(in_flight.join_next().await)?;
-    }
-    Ok((size, upload.complete().await.map_err(failed)?))
-}
-
-fn finished(part: Option<Result<object_store::Result<()>, tokio::task::JoinError>>) -> Result<()> {
-    match part {
-        Some(Ok(result)) => result.map_err(failed),
-        Some(Err(error)) => Err(panicked(error)),
-        None => Ok(()),
-    }
+    Ok((size, upload.complete().await?))
 }
 
 /// The next [`PART`] bytes or more, and whether there may be more after them.

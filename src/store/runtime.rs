@@ -6,11 +6,17 @@
 use crate::{Error, ErrorKind, Result};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::mpsc;
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 use std::{io, thread};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
+
+/// How many [cleanups](spawn_cleanup) have not come to their end.
+static CLEANUPS: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::Sender::new(0));
 
 static RUNTIME: OnceLock<io::Result<Runtime>> = OnceLock::new();
 
@@ -44,6 +50,25 @@ pub(super) fn spawn_blocking<T: Send + 'static>(
     Ok(Task::new(runtime()?.spawn_blocking(work)))
 }
 
+/// Runs work that is to come to its end even if whoever began it goes away, and with it what this returns.
+pub(super) fn spawn_cleanup(work: impl Future<Output = ()> + Send + 'static) -> Result<JoinHandle<()>> {
+    struct Counted;
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            CLEANUPS.send_modify(|cleanups| *cleanups -= 1);
+        }
+    }
+
+    let runtime = runtime()?;
+    CLEANUPS.send_modify(|cleanups| *cleanups += 1);
+    let counted = Counted;
+    Ok(runtime.spawn(async move {
+        let _counted = counted;
+        work.await;
+    }))
+}
+
 /// Runs `future` on the I/O runtime and waits for it, from any thread, asynchronous contexts included.
 pub(super) fn run<T: Send + 'static>(future: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     block_on(spawn(future)?)
@@ -59,6 +84,29 @@ pub(super) struct Task<T> {
 impl<T> Task<T> {
     fn new(handle: JoinHandle<Result<T>>) -> Self {
         Task { handle, detached: false }
+    }
+
+    /// Waits until it has ended, for `patience` at most: then it is cancelled. After that, waits for all cleanups, which it
+    /// may have left behind, for `limit` at most.
+    pub(super) fn end_within(mut self, patience: Duration, limit: Duration) -> Result<()>
+    where
+        T: Send + 'static,
+    {
+        let (ended, waiting) = mpsc::channel();
+        let deadline = Instant::now() + patience + limit;
+        let ending = async move {
+            if tokio::time::timeout(patience, &mut self.handle).await.is_err() {
+                self.handle.abort();
+                let _ = (&mut self.handle).await;
+            }
+            let _ = CLEANUPS.subscribe().wait_for(|cleanups| *cleanups == 0).await;
+            let _ = ended.send(());
+            Ok(())
+        };
+        spawn(ending)?.detach();
+        // Not on the runtime, of which this may be the only thread.
+        let _ = waiting.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        Ok(())
     }
 
     /// Lets it run to its end with nobody waiting for it.

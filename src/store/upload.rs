@@ -7,12 +7,14 @@ use async_channel::{Receiver, Sender};
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, BoxStream, StreamExt};
 use std::io::{self, Write};
+use std::time::Duration;
 
 /// A new object that is being written.
 ///
 /// It appears whole when [`finish`](ObjectWriter::finish) returns, replacing what was there before. Dropped without
-/// that, it never appears. An upload to an object store that was broken off by the end of the process may leave parts
-/// behind that nobody sees but that cost money: give the bucket a lifecycle rule that ends incomplete multipart
+/// that, it never appears: an upload to an object store is called off, so that none of its parts is kept, and the drop waits
+/// for that up to 10 seconds. An upload that ends with its process, or that cannot be called off in this time, may leave
+/// parts behind that nobody sees but that cost money: give the bucket a lifecycle rule that ends incomplete multipart
 /// uploads.
 pub trait ObjectWriter: Write + Send {
     /// Completes the object.
@@ -25,6 +27,10 @@ pub trait ObjectWriter: Write + Send {
 
 /// Bytes that are handed to the upload at once.
 const CHUNK: usize = 1 << 20;
+/// How long an upload whose writer has been dropped may take to see that its body breaks off, before it is cancelled.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a dropped writer waits for the upload to be called off after that.
+const LIMIT: Duration = Duration::from_secs(9);
 
 enum Part {
     Data(Bytes),
@@ -98,9 +104,11 @@ impl Write for UploadWriter {
 
 impl Drop for UploadWriter {
     fn drop(&mut self) {
-        // The source sees that the body broke off, and cleans up behind itself.
+        // The source sees that the body breaks off, and cleans up behind itself. A process that ends now, as after an error
+        // or a panic, must not end before.
+        self.parts.close();
         if let Some(upload) = self.upload.take() {
-            upload.detach();
+            let _ = upload.end_within(PATIENCE, LIMIT);
         }
     }
 }

@@ -19,6 +19,14 @@ pub(crate) fn start() -> Server {
     start_with(|_| None)
 }
 
+/// The same, with objects to begin with, whose content is their key.
+pub(crate) fn start_holding(keys: &[&str]) -> Server {
+    let object = |key: &&str| (key.to_string(), (key.as_bytes().to_vec(), etag(key.as_bytes())));
+    let objects = keys.iter().map(object).collect();
+    let bucket = Mutex::new(Bucket { objects, ..Bucket::default() });
+    Server::start(move |request| bucket.lock().unwrap().answer(request))
+}
+
 /// The same, but where `fault` has an answer, that is given, and nothing happens in the bucket.
 pub(crate) fn start_with(fault: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> Server {
     let bucket = Arc::new(Mutex::new(Bucket::default()));
@@ -62,7 +70,10 @@ impl Bucket {
             }
             ("PUT", Some(upload)) => {
                 let number = parameters["partNumber"].parse().unwrap();
-                self.uploads.get_mut(upload).unwrap().insert(number, request.body.clone());
+                let Some(parts) = self.uploads.get_mut(upload) else {
+                    return Reply::new(404, "<Error><Code>NoSuchUpload</Code></Error>");
+                };
+                parts.insert(number, request.body.clone());
                 Reply::new(200, "").with("ETag", etag(&request.body))
             }
             ("POST", None) => {

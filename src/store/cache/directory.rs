@@ -5,7 +5,7 @@
 //! other names are left alone.
 
 use super::file::{self, Content, TAIL};
-use crate::store::ObjectVersion;
+use crate::store::{ObjectVersion, local};
 use fs4::{FileExt, TryLockError};
 use std::fs::{self, File};
 use std::io;
@@ -24,6 +24,18 @@ pub(super) struct Directory {
     /// Bytes that can be written before the disk is full.
     #[cfg(test)]
     pub(super) disk: std::sync::atomic::AtomicU64,
+    /// Whether a bit of everything that is written of an object is another one on the disk.
+    #[cfg(test)]
+    pub(super) flips: std::sync::atomic::AtomicBool,
+}
+
+/// What is under the name of an entry.
+#[derive(Debug)]
+pub(super) enum Entry {
+    Absent,
+    /// A file that is cut off, damaged where it can be seen at once, or of another layout.
+    Unsound,
+    Sound(Content),
 }
 
 /// The lock of the directory, which ends with it.
@@ -62,6 +74,8 @@ impl Directory {
             max_bytes,
             #[cfg(test)]
             disk: u64::MAX.into(),
+            #[cfg(test)]
+            flips: false.into(),
         }
     }
 
@@ -73,7 +87,8 @@ impl Directory {
         self.max_bytes
     }
 
-    fn entry(&self, key: &str) -> PathBuf {
+    /// Where the entry of a key is, or would be.
+    pub(super) fn entry(&self, key: &str) -> PathBuf {
         self.path.join(key).with_extension(ENTRY)
     }
 
@@ -83,7 +98,7 @@ impl Directory {
 
     fn lock(&self) -> io::Result<Locked> {
         let path = self.path.join("lock");
-        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        let file = local::private_file().create(true).truncate(false).write(true).open(path)?;
         let begun = Instant::now();
         loop {
             match FileExt::try_lock(&file) {
@@ -100,11 +115,13 @@ impl Directory {
         }
     }
 
-    /// The entry of a key, with its checksum, if there is a sound one.
-    pub(super) fn find(&self, key: &str) -> io::Result<Option<(Content, u32)>> {
-        let Some(file) = existing(File::open(self.entry(key)))? else { return Ok(None) };
-        let Ok(content) = Content::of(file, key)? else { return Ok(None) };
-        Ok(content.whole()?.map(|sum| (content, sum)))
+    /// Looks at the entry of a key. Its blocks are checked when they are read.
+    pub(super) fn find(&self, key: &str) -> io::Result<Entry> {
+        let Some(file) = existing(File::open(self.entry(key)))? else { return Ok(Entry::Absent) };
+        Ok(match Content::of(file, key)? {
+            Ok(content) if content.is_whole()? => Entry::Sound(content),
+            _ => Entry::Unsound,
+        })
     }
 
     /// Makes the entry the last to be removed. Where times can't be set, entries go in the order in which they came.
@@ -117,10 +134,9 @@ impl Directory {
     pub(super) fn claim(&self, key: &str, stale: Option<&ObjectVersion>) -> io::Result<Claim> {
         let _locked = self.lock()?;
         match self.find(key)? {
-            Some((content, _)) if stale != Some(&content.object()) => return Ok(Claim::Entry),
-            Some(_) => {}
-            // Whatever bears its name is of no use.
-            None => remove(&self.entry(key))?,
+            Entry::Sound(content) if stale != Some(&content.object()) => return Ok(Claim::Entry),
+            Entry::Sound(_) | Entry::Absent => {}
+            Entry::Unsound => remove(&self.entry(key))?,
         }
         let path = self.partial(key);
         if let Some(file) = existing(File::open(&path))? {
@@ -130,7 +146,7 @@ impl Directory {
                 true => remove(&path)?,
             }
         }
-        let file = File::options().create_new(true).read(true).write(true).open(&path)?;
+        let file = local::private_file().create_new(true).read(true).write(true).open(&path)?;
         match FileExt::try_lock(&file) {
             Ok(()) => Ok(Claim::Mine(Partial { key: key.into(), file })),
             Err(error) => {
@@ -146,7 +162,7 @@ impl Directory {
         let Some(head) = file::head(&partial.key, url, version, size) else { return Ok(Room::Short) };
         let total = (head.len() as u64 + TAIL).saturating_add(size);
         let _locked = self.lock()?;
-        if self.find(&partial.key)?.is_some_and(|(content, _)| content.object() == *object) {
+        if matches!(self.find(&partial.key)?, Entry::Sound(content) if content.object() == *object) {
             return Ok(Room::Entry);
         }
         if !self.evict(total, &partial.key)? {
@@ -172,13 +188,34 @@ impl Directory {
         file::write_at(&partial.file, bytes, at)
     }
 
-    /// Makes an entry of a file whose content is whole.
-    pub(super) fn finish(&self, partial: &Partial, content: &Content, sum: u32) -> io::Result<()> {
-        let (tail, at) = content.tail(sum);
+    /// Writes bytes of the object from its byte `at` on.
+    pub(super) fn write_content(
+        &self,
+        partial: &Partial,
+        content: &Content,
+        bytes: &[u8],
+        at: u64,
+    ) -> io::Result<()> {
+        #[cfg(test)]
+        if self.flips.load(std::sync::atomic::Ordering::SeqCst) {
+            let mut bytes = bytes.to_vec();
+            bytes.first_mut().into_iter().for_each(|byte| *byte ^= 0x10);
+            return self.write(partial, &bytes, content.place(at));
+        }
+        self.write(partial, bytes, content.place(at))
+    }
+
+    /// Makes an entry of a file whose content is whole, unless a reader has found damage in it.
+    pub(super) fn finish(&self, partial: &Partial, content: &Content) -> io::Result<()> {
+        let (tail, at) = content.tail();
         self.write(partial, &tail, at)?;
         // Bytes before name: a crash must not leave the name on a file whose bytes never reached the disk.
         partial.file.sync_data()?;
         let _locked = self.lock()?;
+        // A reader notes damage before it looks for the entry, under this lock.
+        if content.is_damaged() {
+            return Err(io::Error::other("what was written to it is not what can be read from it"));
+        }
         fs::rename(self.partial(&partial.key), self.entry(&partial.key))?;
         Self::used(content);
         FileExt::unlock(&partial.file)
@@ -191,15 +228,34 @@ impl Directory {
         FileExt::unlock(&partial.file)
     }
 
-    /// Removes an entry that is not what it should be.
-    pub(super) fn discard(&self, key: &str) -> io::Result<()> {
+    /// Removes the entry of a key, unless the bytes from `at` on and before `end` can be read in it: others may have replaced
+    /// the file in which damage was found. Says whether it was removed.
+    pub(super) fn discard(&self, key: &str, at: u64, end: u64) -> io::Result<bool> {
         let _locked = self.lock()?;
-        remove(&self.entry(key))
+        match self.find(key) {
+            Ok(Entry::Absent) => return Ok(false),
+            Ok(Entry::Sound(content))
+                if at >= content.size || content.read(at, end, content.all()).is_ok() =>
+            {
+                return Ok(false);
+            }
+            _ => {}
+        }
+        remove(&self.entry(key)).map(|()| true)
     }
 
-    /// Removes what processes left behind that have died, and the oldest entries of too many.
+    /// Removes what processes left behind that have died, entries of other layouts, and the oldest entries of too many.
     pub(super) fn tidy(&self) -> io::Result<()> {
         let _locked = self.lock()?;
+        for found in fs::read_dir(&self.path)? {
+            let path = found?.path();
+            if named(&path).is_some_and(|(_, extension)| extension == ENTRY)
+                && let Some(file) = existing(File::open(&path))?
+                && file::is_of_another_layout(&file)?
+            {
+                remove(&path)?;
+            }
+        }
         self.evict(0, "").map(drop)
     }
 

@@ -5,7 +5,7 @@
 
 use super::Inner;
 use super::directory::{Claim, Partial, Room, free};
-use super::file::Content;
+use super::file::{Content, Written};
 use crate::store::fetch::{Object, fetch};
 use crate::store::{ObjectCell, ObjectVersion, runtime};
 use crate::{Error, ErrorKind, Result};
@@ -34,13 +34,29 @@ pub(super) enum Progress {
     /// Nothing is known of the object yet.
     Asking,
     /// So many bytes can be read.
-    Growing(Part, u64),
-    /// All bytes can be read, of this checksum.
-    Whole(Part, u32),
+    Growing(Part, Written),
+    /// All bytes can be read.
+    Whole(Part),
     /// There is an entry by now, which the flight knows nothing of.
     Entry,
     /// So many bytes can be read; whoever wants more goes on alone.
-    Ended(Option<Part>, u64, Rest),
+    Ended(Option<Part>, Written, Rest),
+}
+
+impl Progress {
+    fn is_over(&self) -> bool {
+        !matches!(self, Progress::Asking | Progress::Growing(..))
+    }
+
+    /// Whether a reader has found damage in the file.
+    fn is_damaged(&self) -> bool {
+        match self {
+            Progress::Growing(part, _) | Progress::Whole(part) | Progress::Ended(Some(part), ..) => {
+                part.content.is_damaged()
+            }
+            Progress::Asking | Progress::Entry | Progress::Ended(None, ..) => false,
+        }
+    }
 }
 
 /// A file that holds the object, or will.
@@ -88,7 +104,8 @@ impl Rest {
         }
     }
 
-    pub(super) fn take(&self) -> Option<Fetched> {
+    /// What is left of the object, for a reader that wants all of it; and for all, that what they have read is wrong.
+    pub(super) fn take(&self, all: bool) -> Option<Fetched> {
         let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Left::Damaged { expected, received } = &*left {
             let (expected, received) = (expected.clone(), received.clone());
@@ -96,8 +113,11 @@ impl Rest {
             return Some((stream::iter([Err(fault)]).boxed(), ObjectCell::default()));
         }
         match std::mem::take(&mut *left) {
-            Left::Chunks(fetched) => Some(fetched),
-            _ => None,
+            Left::Chunks(fetched) if all => Some(fetched),
+            other => {
+                *left = other;
+                None
+            }
         }
     }
 }
@@ -115,7 +135,7 @@ pub(super) fn join(
     let (sender, progress) = watch::channel(Progress::Asking);
     {
         let mut flights = cache.flights();
-        if let Some(flight) = flights.get(key) {
+        if let Some(flight) = flights.get(key).filter(|flight| !flight.borrow().is_damaged()) {
             return Ok(flight.subscribe());
         }
         flights.insert(key.into(), sender.clone());
@@ -124,6 +144,33 @@ pub(super) fn join(
     let flight = Flight { cache: Arc::clone(cache), key: key.into(), object, stale, sender };
     runtime::spawn(flight.run())?.detach();
     Ok(progress)
+}
+
+/// Lets a flight go on to its end though nobody may follow it any more.
+pub(super) fn keep(cache: &Arc<Inner>, mut progress: watch::Receiver<Progress>) -> Result<()> {
+    let finishing = Finishing::new(cache);
+    let kept = runtime::spawn(async move {
+        let _finishing = finishing;
+        let _ = progress.wait_for(Progress::is_over).await;
+        Ok(())
+    });
+    kept.map(runtime::Task::detach)
+}
+
+/// Something that [`Cache::flush`](super::Cache::flush) waits for.
+struct Finishing(Arc<Inner>);
+
+impl Finishing {
+    fn new(cache: &Arc<Inner>) -> Self {
+        cache.finishing.send_modify(|finishing| *finishing += 1);
+        Finishing(Arc::clone(cache))
+    }
+}
+
+impl Drop for Finishing {
+    fn drop(&mut self) {
+        self.0.finishing.send_modify(|finishing| *finishing -= 1);
+    }
 }
 
 struct Flight {
@@ -140,9 +187,9 @@ impl Drop for Flight {
     fn drop(&mut self) {
         self.leave();
         self.sender.send_if_modified(|progress| {
-            let going = matches!(progress, Progress::Asking | Progress::Growing(..));
+            let going = !progress.is_over();
             if going {
-                *progress = Progress::Ended(None, 0, Rest::default());
+                *progress = Progress::Ended(None, Written::default(), Rest::default());
             }
             going
         });
@@ -187,7 +234,10 @@ impl Flight {
     }
 
     fn leave(&self) {
-        let mut flights = self.cache.flights();
+        self.leave_those(&mut self.cache.flights());
+    }
+
+    fn leave_those(&self, flights: &mut HashMap<String, watch::Sender<Progress>>) {
         if flights.get(&self.key).is_some_and(|flight| flight.same_channel(&self.sender)) {
             flights.remove(&self.key);
         }
@@ -198,7 +248,7 @@ impl Flight {
         let mut flights = self.cache.flights();
         let deserted = self.sender.receiver_count() == 0;
         if deserted {
-            flights.remove(&self.key);
+            self.leave_those(&mut flights);
         }
         deserted
     }
@@ -240,12 +290,12 @@ impl Flight {
                     self.cache.warn(&error);
                 }
                 let rest = Rest::new(stream::iter(first).chain(chunks), told);
-                self.end(Progress::Ended(None, 0, rest));
+                self.end(Progress::Ended(None, Written::default(), rest));
                 return self.abandon(partial).await;
             }
         };
         let part = Part { content: Arc::new(content), ours: true };
-        self.tell(Progress::Growing(part.clone(), 0));
+        self.tell(Progress::Growing(part.clone(), Written::default()));
         self.receive(partial, part, first, chunks, told).await;
     }
 
@@ -258,21 +308,21 @@ impl Flight {
         mut chunks: BoxStream<'static, Result<Bytes>>,
         told: ObjectCell,
     ) {
-        let (mut written, mut sum) = (0, 0);
+        let mut written = Written::default();
         loop {
             let (batch, mut end) = gather(next, &mut chunks);
-            let came = written + batch.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
+            let came = written.bytes + batch.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
             if came > part.content.size {
                 end = Some(Some(Err(wrong_length(&part.content, came))));
             } else if !batch.is_empty() {
                 let (cache, file) = (Arc::clone(&self.cache), Arc::clone(&partial));
                 let content = Arc::clone(&part.content);
                 let wrote = blocking(move || {
-                    let wrote = write(&cache, &file, &content, &batch, written, sum);
+                    let wrote = write(&cache, &file, &content, &batch, written);
                     Ok((batch, wrote))
                 });
                 match wrote.await {
-                    Ok((_, Ok(after))) => (written, sum) = after,
+                    Ok((_, Ok(after))) => written = after,
                     Ok((batch, Err(error))) => {
                         self.cache.warn(&error);
                         let rest = stream::iter(batch.into_iter().map(Ok)).chain(stream::iter(end.flatten()));
@@ -287,6 +337,11 @@ impl Flight {
                 }
                 self.tell(Progress::Growing(part.clone(), written));
             }
+            if part.content.is_damaged() {
+                let rest = Rest::new(stream::iter(end.flatten()).chain(chunks), told);
+                self.end(Progress::Ended(Some(part), written, rest));
+                return self.abandon(partial).await;
+            }
             next = match end {
                 Some(end) => end,
                 None => match self.while_followed(chunks.next()).await {
@@ -297,27 +352,26 @@ impl Flight {
             let fault = match next {
                 Some(Ok(_)) => continue,
                 Some(Err(error)) => error,
-                None if written == part.content.size => break,
-                None => wrong_length(&part.content, written),
+                None if written.bytes == part.content.size => break,
+                None => wrong_length(&part.content, written.bytes),
             };
             self.end(Progress::Ended(Some(part), written, Rest::fault(fault, told)));
             return self.abandon(partial).await;
         }
-        self.finish(partial, part, sum).await;
+        self.finish(partial, part).await;
     }
 
     /// The readers have all they need; that the file becomes an entry does not concern them.
-    async fn finish(&self, partial: Arc<Partial>, part: Part, sum: u32) {
-        self.cache.finishing.send_modify(|finishing| *finishing += 1);
-        self.tell(Progress::Whole(part.clone(), sum));
+    async fn finish(&self, partial: Arc<Partial>, part: Part) {
+        let _finishing = Finishing::new(&self.cache);
+        self.tell(Progress::Whole(part.clone()));
         let (cache, finished) = (Arc::clone(&self.cache), Arc::clone(&partial));
-        if let Err(error) = blocking(move || cache.directory.finish(&finished, &part.content, sum)).await {
+        if let Err(error) = blocking(move || cache.directory.finish(&finished, &part.content)).await {
             self.cache.warn(&error);
             self.abandon(partial).await;
         }
         // From here on it is found as an entry.
         self.leave();
-        self.cache.finishing.send_modify(|finishing| *finishing -= 1);
     }
 
     async fn abandon(&self, partial: Arc<Partial>) {
@@ -352,7 +406,7 @@ impl Flight {
             }
             match seen {
                 Seen::Nothing | Seen::Bytes(..) if moved.elapsed() > PATIENCE => {
-                    self.end(Progress::Ended(part, last.unwrap_or(0), Rest::default()));
+                    self.end(Progress::Ended(part, last.unwrap_or_default(), Rest::default()));
                     return Ok(true);
                 }
                 Seen::Nothing => {}
@@ -364,8 +418,8 @@ impl Flight {
                         news
                     });
                 }
-                Seen::Whole(seen, sum) => {
-                    self.tell(Progress::Whole(seen, sum));
+                Seen::Whole(seen) => {
+                    self.tell(Progress::Whole(seen));
                     return Ok(true);
                 }
                 Seen::Dead => return Ok(false),
@@ -385,8 +439,8 @@ fn wrong_length(content: &Content, received: u64) -> Error {
 /// What can be seen of a file that another process fills.
 enum Seen {
     Nothing,
-    Bytes(Part, u64),
-    Whole(Part, u32),
+    Bytes(Part, Written),
+    Whole(Part),
     /// It is not whole, and nobody fills it.
     Dead,
 }
@@ -407,13 +461,13 @@ fn look(key: &str, file: Option<File>, part: Option<Part>) -> io::Result<(Option
     // In this order: it may be finished at any moment.
     let free = free(&content.file)?;
     let part = Part { content, ours: false };
-    let seen = match part.content.whole()? {
-        Some(sum) => Seen::Whole(part, sum),
-        None if free => Seen::Dead,
-        None => {
-            let written = part.content.written()?;
-            Seen::Bytes(part, written)
-        }
+    let seen = if part.content.is_whole()? {
+        Seen::Whole(part)
+    } else if free {
+        Seen::Dead
+    } else {
+        let written = part.content.written()?;
+        Seen::Bytes(part, written)
     };
     Ok((None, seen))
 }
@@ -443,21 +497,24 @@ fn gather(
     }
 }
 
-/// Writes chunks behind what has been written. Returns how much that is then, and its checksum.
+/// Writes chunks behind what has been written, after the checksums of the blocks that they complete. Returns how much has
+/// been written then.
 fn write(
     cache: &Inner,
     partial: &Partial,
     content: &Content,
     batch: &[Bytes],
-    mut written: u64,
-    mut sum: u32,
-) -> io::Result<(u64, u32)> {
+    before: Written,
+) -> io::Result<Written> {
+    let (mut after, mut sums) = (before, Vec::new());
+    batch.iter().for_each(|chunk| after.add(chunk, content.size, &mut sums));
+    cache.directory.write(partial, &sums, content.sum_place(before.bytes))?;
+    let mut at = before.bytes;
     for chunk in batch {
-        cache.directory.write(partial, chunk, content.place(written))?;
-        written += chunk.len() as u64;
-        sum = crc32c::crc32c_append(sum, chunk);
+        cache.directory.write_content(partial, content, chunk, at)?;
+        at += chunk.len() as u64;
     }
-    Ok((written, sum))
+    Ok(after)
 }
 
 /// Does what may wait for the disk where it keeps nobody else waiting.

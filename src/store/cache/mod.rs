@@ -12,11 +12,12 @@ mod tests;
 
 pub(super) use reader::Cached;
 
-use super::{fetch, runtime};
+use super::{fetch, local, runtime};
 use crate::{Error, ErrorKind, Result};
 use directory::Directory;
 use flight::Flights;
 use md5::{Digest, Md5};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,13 +37,19 @@ use tokio::sync::watch;
 /// [`revalidate(false)`](CacheBuilder::revalidate) leaves that out. Objects whose place tells no version or size are not
 /// kept, nor those that are larger than the cache.
 ///
-/// The bytes are checked against a checksum (CRC-32C) whenever an object is read from its first byte to its last. If they
-/// are not what was written, the reading ends with [`ErrorKind::Damaged`], and the object is fetched anew next time.
+/// Each block of 64 KiB has a checksum (CRC-32C), which is compared before any byte of the block is handed out, whether the
+/// object is read as a whole or in parts. An entry that is damaged is removed and fetched anew, and the reader goes on with
+/// the right bytes; [`warning`](Cache::warning) names the file. If that is not the first time in this process that the same
+/// object is damaged, reading ends with [`ErrorKind::DamagedCache`]: the disk is not to be trusted.
 ///
 /// When the directory cannot be used (the disk is full, or it has been removed), objects are read from their places, those
 /// that are being read from the very byte that comes next; [`warning`](Cache::warning) says why. A crash or a power failure
 /// leaves nothing in it that would be taken for an object. It should be on a local disk that is as fast as the network, or
 /// the first epoch is as slow as the disk, and only those should be able to write to it who may decide what is read.
+///
+/// The directory, if it is made here, and all files in it are for their owner only (modes `0700` and `0600` on Unix), since
+/// objects may come from private buckets. So processes that share the directory run as the same user; for those of others
+/// it is one that cannot be used.
 ///
 /// An object is known by its whole URL: one that is signed anew each time is not found again.
 ///
@@ -70,8 +77,10 @@ struct Inner {
     directory: Directory,
     revalidate: bool,
     flights: Flights,
-    /// How many objects have come whole and are yet to be entries.
+    /// How many objects have come whole and are yet to be entries, or are fetched in place of entries that were damaged.
     finishing: watch::Sender<usize>,
+    /// The keys of objects in whose files damage was found.
+    damaged: Mutex<HashSet<String>>,
     warning: Mutex<Option<String>>,
 }
 
@@ -87,7 +96,8 @@ impl Cache {
         self.0.warning.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until all objects that have been read to their ends are safely on the disk. Blocks.
+    /// Waits until all objects that have been read to their ends are safely on the disk, and those that are fetched in place
+    /// of damaged entries. Blocks.
     ///
     /// A reader doesn't wait for that. Without it, a process that ends at once may leave some of them unfinished, which are
     /// then fetched again.
@@ -102,8 +112,12 @@ impl Cache {
 }
 
 impl Inner {
-    fn flights(&self) -> MutexGuard<'_, std::collections::HashMap<String, watch::Sender<flight::Progress>>> {
+    fn flights(&self) -> MutexGuard<'_, HashMap<String, watch::Sender<flight::Progress>>> {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn damaged(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.damaged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn warn(&self, what: impl fmt::Display) {
@@ -164,7 +178,7 @@ impl CacheBuilder {
     /// [`ErrorKind::Config`] if the directory cannot be made, or is none. One that is only for reading is used as it is.
     pub fn build(self) -> Result<Cache> {
         let CacheBuilder { directory, max_bytes, revalidate } = self;
-        let made = std::fs::create_dir_all(&directory).and_then(|()| std::fs::read_dir(&directory));
+        let made = local::create_private_dir(&directory).and_then(|()| std::fs::read_dir(&directory));
         if let Err(error) = made {
             let why = format!("{} cannot be the directory of a cache: {error}", directory.display());
             return Err(Error::from(ErrorKind::Config(why)));
@@ -174,6 +188,7 @@ impl CacheBuilder {
             revalidate,
             flights: Flights::default(),
             finishing: watch::Sender::new(0),
+            damaged: Mutex::default(),
             warning: Mutex::default(),
         };
         if let Err(error) = inner.directory.tidy() {

@@ -1,15 +1,15 @@
 //! The bytes of one object for one reader: out of an entry, out of a file that is growing, or from the source.
 
 use super::Inner;
-use super::file::Content;
-use super::flight::{Progress, blocking, join};
+use super::directory::{Directory, Entry};
+use super::file::{Content, Fault, Written};
+use super::flight::{Part, Progress, blocking, join, keep};
 use crate::store::fetch::{Object, fetch};
 use crate::store::runtime::{self, Task};
 use crate::store::{ObjectCell, ObjectVersion};
 use crate::{ErrorKind, Result};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
-use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::watch;
@@ -28,7 +28,7 @@ pub(in crate::store) struct Cached {
 /// Where an object is.
 #[derive(Debug)]
 enum Found {
-    Entry(Content, u32),
+    Entry(Content),
     Following(watch::Receiver<Progress>),
     Nowhere,
 }
@@ -43,7 +43,7 @@ impl Cached {
     pub(in crate::store) fn begin(&mut self) -> Result<()> {
         if self.opening.is_none() {
             let (cache, object) = (Arc::clone(&self.cache), self.object.clone());
-            self.opening = Some(runtime::spawn(async move { open(cache, object).await })?);
+            self.opening = Some(runtime::spawn(async move { open(cache, object, false).await })?);
         }
         Ok(())
     }
@@ -68,8 +68,9 @@ impl Cached {
     }
 }
 
-/// Finds the object as it is now, or as it was when it was cached if that is all that is asked for.
-async fn open(cache: Arc<Inner>, object: Object) -> Result<Found> {
+/// Finds the object as it is now, or as it was when it was cached if that is all that is asked for. If it is not in the
+/// cache, that is filled for those who read all of it, in place of an entry that is damaged, and if `fill` says so.
+async fn open(cache: Arc<Inner>, object: Object, mut fill: bool) -> Result<Found> {
     let key = super::key(&object.url);
     let whole = object.wanted == (0..u64::MAX);
     let mut present = None;
@@ -77,24 +78,31 @@ async fn open(cache: Arc<Inner>, object: Object) -> Result<Found> {
         let (looking, name) = (Arc::clone(&cache), key.clone());
         let entry = blocking(move || looking.directory.find(&name)).await.unwrap_or_else(|error| {
             cache.warn(&error);
-            None
+            Entry::Absent
         });
         let mut stale = None;
-        if let Some((content, sum)) = entry {
-            if !cache.revalidate || *present_version(&mut present, &object).await? == content.object() {
-                super::directory::Directory::used(&content);
-                return Ok(Found::Entry(content, sum));
+        match entry {
+            Entry::Sound(content) => {
+                if !cache.revalidate || *present_version(&mut present, &object).await? == content.object() {
+                    Directory::used(&content);
+                    return Ok(Found::Entry(content));
+                }
+                stale = Some(content.object());
             }
-            stale = Some(content.object());
+            Entry::Unsound => fill = true,
+            Entry::Absent => {}
         }
-        if !whole {
+        if !whole && !fill {
             break;
         }
         let mut progress = join(&cache, &key, &object, stale)?;
+        if fill {
+            keep(&cache, progress.clone())?;
+        }
         let early = matches!(*progress.borrow(), Progress::Asking);
         let news = progress.wait_for(|progress| !matches!(progress, Progress::Asking)).await;
         let part = match news.map(|news| news.clone()) {
-            Ok(Progress::Growing(part, _) | Progress::Whole(part, _) | Progress::Ended(Some(part), ..)) => {
+            Ok(Progress::Growing(part, _) | Progress::Whole(part) | Progress::Ended(Some(part), ..)) => {
                 Some(part)
             }
             // What the flight was given may be older than what this reader asks for.
@@ -153,64 +161,76 @@ struct Reader {
     place: Place,
     /// The byte of the object that comes next.
     at: u64,
-    /// Of what has been read, if that is all so far.
-    sum: u32,
     /// Which object the bytes that came before are of.
     version: Option<ObjectVersion>,
+    /// Whether a file that it read was damaged.
+    recovered: bool,
     may_block: bool,
 }
 
 enum Place {
-    Entry(Arc<Content>, u32),
+    Entry(Arc<Content>),
     Following(watch::Receiver<Progress>),
     Source(BoxStream<'static, Result<Bytes>>, ObjectCell),
     /// To go on from the source.
     Nowhere,
 }
 
-impl Reader {
-    fn new(cache: Arc<Inner>, object: Object, found: Found, may_block: bool) -> Self {
-        let place = match found {
-            Found::Entry(content, sum) => Place::Entry(Arc::new(content), sum),
+impl From<Found> for Place {
+    fn from(found: Found) -> Self {
+        match found {
+            Found::Entry(content) => Place::Entry(Arc::new(content)),
             Found::Following(progress) => Place::Following(progress),
             Found::Nowhere => Place::Nowhere,
-        };
+        }
+    }
+}
+
+impl Reader {
+    fn new(cache: Arc<Inner>, object: Object, found: Found, may_block: bool) -> Self {
         let at = object.wanted.start;
-        Reader { cache, object, place, at, sum: 0, version: None, may_block }
+        Reader { cache, object, place: found.into(), at, version: None, recovered: false, may_block }
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
+            let wanted = self.object.wanted.end;
             match &mut self.place {
-                Place::Entry(content, sum) => {
-                    let (content, sum) = (Arc::clone(content), *sum);
+                // A source is asked to its end, which tells whether all was well.
+                place if self.at >= wanted && !matches!(place, Place::Source(..)) => return Ok(None),
+                Place::Entry(content) => {
+                    let content = Arc::clone(content);
                     self.is_of(content.object())?;
-                    let end = self.object.wanted.end.min(content.size);
-                    if self.at >= end {
-                        return self.end(sum, end).await.map(|()| None);
+                    if self.at >= content.size {
+                        return Ok(None);
                     }
-                    if let Some(chunk) = self.read(content, end, true).await {
-                        return Ok(Some(chunk));
+                    match self.read(&content, content.all()).await {
+                        Ok(chunk) => {
+                            self.object.meter.cached(chunk.len());
+                            return Ok(Some(chunk));
+                        }
+                        Err(fault) => self.recover_entry(&content, fault).await?,
                     }
-                    // It is shorter than it was, or can't be read.
-                    self.discard().await;
-                    self.place = Place::Nowhere;
                 }
                 Place::Following(progress) => {
                     let news = progress.borrow_and_update().clone();
-                    let (part, end) = match &news {
+                    let (part, written) = match &news {
                         Progress::Growing(part, written) => (Some(part), *written),
-                        Progress::Whole(part, _) => (Some(part), part.content.size),
+                        Progress::Whole(part) => (Some(part), part.content.all()),
                         Progress::Ended(part, written, _) => (part.as_ref(), *written),
-                        Progress::Asking | Progress::Entry => (None, 0),
+                        Progress::Asking | Progress::Entry => (None, Written::default()),
                     };
                     if let Some(part) = part {
                         self.is_of(part.content.object())?;
-                        if self.at < end {
-                            let (content, cached) = (Arc::clone(&part.content), !part.ours);
-                            match self.read(content, end, cached).await {
-                                Some(chunk) => return Ok(Some(chunk)),
-                                None => self.place = Place::Nowhere,
+                        if self.at < written.bytes {
+                            match self.read(&part.content, written).await {
+                                Ok(chunk) => {
+                                    if !part.ours {
+                                        self.object.meter.cached(chunk.len());
+                                    }
+                                    return Ok(Some(chunk));
+                                }
+                                Err(fault) => self.recover_followed(part, fault).await?,
                             }
                             continue;
                         }
@@ -225,10 +245,11 @@ impl Reader {
                             }
                             self.object.meter.waited(begun.elapsed());
                         }
-                        Progress::Whole(_, sum) => return self.end(sum, end).await.map(|()| None),
+                        Progress::Whole(_) => return Ok(None),
                         Progress::Entry => self.place = Place::Nowhere,
                         Progress::Ended(_, _, rest) => {
-                            let rest = if self.at == end { rest.take() } else { None };
+                            let rest =
+                                if self.at == written.bytes { rest.take(wanted == u64::MAX) } else { None };
                             self.place =
                                 rest.map_or(Place::Nowhere, |(rest, told)| Place::Source(rest, told));
                         }
@@ -247,10 +268,7 @@ impl Reader {
                 }
                 Place::Nowhere => {
                     let told = ObjectCell::default();
-                    let wanted = self.at..self.object.wanted.end;
-                    if wanted.is_empty() {
-                        return Ok(None);
-                    }
+                    let wanted = self.at..wanted;
                     let expected = self.version.clone().or_else(|| self.object.expected.clone());
                     let object = Object { wanted, expected, told: told.clone(), ..self.object.clone() };
                     self.place = Place::Source(fetch(object).boxed(), told);
@@ -278,53 +296,64 @@ impl Reader {
         Ok(())
     }
 
-    /// A chunk of a file; none if there is a fault.
-    async fn read(&mut self, content: Arc<Content>, end: u64, cached: bool) -> Option<Bytes> {
-        let (at, sum) = (self.at, self.sum);
-        let read = move || -> io::Result<_> {
-            let chunk = content.read(at, end)?;
-            let sum = crc32c::crc32c_append(sum, &chunk);
-            Ok((chunk, sum))
-        };
-        let read = if self.may_block { read().map_err(Into::into) } else { blocking(read).await };
-        match read {
-            Ok((chunk, sum)) if !chunk.is_empty() => {
-                self.sum = sum;
-                self.at += chunk.len() as u64;
-                if cached {
-                    self.object.meter.cached(chunk.len());
-                }
-                Some(chunk)
-            }
-            Ok(_) => {
-                self.cache.warn("a file in it is shorter than it was");
-                None
-            }
-            Err(error) => {
-                self.cache.warn(&error);
-                None
-            }
-        }
+    /// The next chunk of a file of which so much has been written, more than has been read.
+    async fn read(&mut self, content: &Arc<Content>, written: Written) -> Result<Bytes, Fault> {
+        let (at, end, content) = (self.at, self.object.wanted.end, Arc::clone(content));
+        let read = move || content.read(at, end, written);
+        let chunk = match self.may_block {
+            true => read(),
+            false => blocking(move || Ok(read())).await.unwrap_or_else(|error| Err(Fault::other(error))),
+        }?;
+        self.at += chunk.len() as u64;
+        Ok(chunk)
     }
 
-    /// All has been read: it must be what was written, if that was all from the first byte to the last.
-    async fn end(&mut self, expected: u32, end: u64) -> Result<()> {
-        let whole = self.object.wanted.start == 0
-            && self.version.as_ref().and_then(|object| object.size) == Some(end);
-        if !whole || self.sum == expected {
-            return Ok(());
+    /// An entry cannot be read, or not as it was written: it is removed, and the object fetched anew in its place.
+    async fn recover_entry(&mut self, content: &Content, fault: Fault) -> Result<()> {
+        self.place = Place::Nowhere;
+        let (again, removed) = (self.recovered, self.condemn(content, fault, false).await?);
+        if removed && !again {
+            self.place = open(Arc::clone(&self.cache), self.object.clone(), true).await?.into();
         }
-        self.discard().await;
-        let shown = |sum: u32| crate::store::Checksum::Crc32c(sum).to_string();
-        let (expected, received) = (shown(expected), shown(self.sum));
-        Err(ErrorKind::Damaged { expected, received }.into())
+        Ok(())
     }
 
-    /// Removes the entry, which is not what it was.
-    async fn discard(&mut self) {
+    /// A file that is being filled cannot be read, or not as it was written: it becomes no entry, and this reader goes on
+    /// from the source.
+    async fn recover_followed(&mut self, part: &Part, fault: Fault) -> Result<()> {
+        self.place = Place::Nowhere;
+        self.condemn(&part.content, fault, part.ours).await.map(drop)
+    }
+
+    /// Sees to it that nobody reads a file any more. Says whether its entry could be removed, or is another one by now.
+    ///
+    /// # Errors
+    ///
+    /// If this reader has met damage before, or this process has found it in another file of the same object.
+    async fn condemn(&mut self, content: &Content, fault: Fault, ours: bool) -> Result<bool> {
         let (cache, key) = (Arc::clone(&self.cache), super::key(&self.object.url));
-        if let Err(error) = blocking(move || cache.directory.discard(&key)).await {
-            self.cache.warn(&error);
+        let (at, end) = (self.at, self.object.wanted.end);
+        let file = cache.directory.entry(&key);
+        let shown = file.display();
+        self.cache.warn(match &fault {
+            Fault::Io(error) => format!("{shown}: {error}"),
+            Fault::Short => format!("{shown} is shorter than it was"),
+            Fault::Damaged { .. } => format!("{shown} is damaged, at byte {at} of the object or soon after"),
+        });
+        let first = content.set_damaged();
+        let name = key.clone();
+        let discarded = blocking(move || cache.directory.discard(&name, at, end)).await;
+        let Fault::Damaged { expected, received } = fault else {
+            self.recovered = true;
+            return Ok(discarded.is_ok());
+        };
+        let counts = first && (ours || matches!(discarded, Ok(true)));
+        let again = counts && !self.cache.damaged().insert(key);
+        if again || std::mem::replace(&mut self.recovered, true) {
+            let shown = |sum: u32| crate::store::Checksum::Crc32c(sum).to_string();
+            let (expected, received) = (shown(expected), shown(received));
+            return Err(ErrorKind::DamagedCache { file, expected, received }.into());
         }
+        Ok(discarded.is_ok())
     }
 }

@@ -25,14 +25,27 @@ fn files(directory: &tempfile::TempDir) -> usize {
     std::fs::read_dir(directory.path()).unwrap().count() - 1
 }
 
+fn entry(cache: &Cache) -> Option<file::Content> {
+    match cache.0.directory.find(&key(URL)).unwrap() {
+        directory::Entry::Sound(content) => Some(content),
+        _ => None,
+    }
+}
+
+fn until_empty(directory: &tempfile::TempDir) {
+    while files(directory) > 0 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_full_disk_stops_nobody() {
     let (directory, cache, store, content) = place();
     assert!(store.open(URL).unwrap().read_all().unwrap() == content);
     cache.flush();
-    let (entry, _) = cache.0.directory.find(&key(URL)).unwrap().unwrap();
-    cache.0.directory.discard(&key(URL)).unwrap();
-    for disk in [0, 10, 200, 1000, 5000, 37_000, 38_000, entry.total() - 1] {
+    let total = entry(&cache).unwrap().total();
+    std::fs::remove_file(cache.0.directory.entry(&key(URL))).unwrap();
+    for disk in [0, 10, 200, 1000, 5000, 37_000, 38_000, total - 1] {
         let bodies = [0; 4].map(|_| store.open(URL).unwrap());
         cache.0.directory.disk.store(disk, SeqCst);
         std::thread::scope(|scope| {
@@ -43,9 +56,7 @@ fn a_full_disk_stops_nobody() {
         cache.flush();
         let warning = cache.0.warning.lock().unwrap().take().unwrap();
         assert!(warning.contains(directory.path().to_str().unwrap()), "{warning}");
-        while files(&directory) > 0 {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        until_empty(&directory);
     }
     cache.0.directory.disk.store(u64::MAX, SeqCst);
     assert!(store.open(URL).unwrap().read_all().unwrap() == content);
@@ -53,16 +64,60 @@ fn a_full_disk_stops_nobody() {
     assert_eq!((cache.warning(), files(&directory)), (None, 1));
 }
 
+fn assert_names_a_file(error: &Error, directory: &tempfile::TempDir) {
+    let ErrorKind::DamagedCache { file, .. } = error.kind() else { panic!("{error:?}") };
+    assert!(file.starts_with(directory.path()) && error.to_string().contains(file.to_str().unwrap()));
+    assert_eq!(error.location().shard(), Some(URL));
+}
+
+/// Whatever is written to the disk is another thing when it is read.
+#[test]
+fn a_disk_that_always_flips_ends_in_an_error() {
+    let (directory, cache, store, content) = place();
+    let flips = &cache.0.directory.flips;
+    flips.store(true, SeqCst);
+    // What comes first is known from the source.
+    assert!(store.open(URL).unwrap().read_all().unwrap() == content);
+    let warning = cache.warning().unwrap();
+    assert!(warning.contains(directory.path().to_str().unwrap()) && warning.contains("damaged"), "{warning}");
+    until_empty(&directory);
+    for _ in 0..3 {
+        assert_names_a_file(&store.open(URL).unwrap().read_all().unwrap_err(), &directory);
+        until_empty(&directory);
+    }
+    // A part is not kept, and needs no disk.
+    assert!(store.open_range(URL, 100..2000).unwrap().read_all().unwrap() == content[100..2000]);
+    flips.store(false, SeqCst);
+    assert!(store.open(URL).unwrap().read_all().unwrap() == content);
+    cache.flush();
+    assert_eq!(files(&directory), 1);
+}
+
+/// The same for entries that have been sound until now.
+#[test]
+fn what_is_fetched_for_a_damaged_entry_is_not_trusted_either() {
+    for range in [0..u64::MAX, 100..2000, 37_000..40_000] {
+        let (directory, cache, store, content) = place();
+        assert!(store.open(URL).unwrap().read_all().unwrap() == content);
+        cache.flush();
+        let path = cache.0.directory.entry(&key(URL));
+        let mut file = std::fs::read(&path).unwrap();
+        let at = file.len() - 100;
+        file[at] ^= 1;
+        std::fs::write(&path, file).unwrap();
+        cache.0.directory.flips.store(true, SeqCst);
+        assert_names_a_file(&store.open_range(URL, range).unwrap().read_all().unwrap_err(), &directory);
+        cache.flush();
+        until_empty(&directory);
+    }
+}
+
 #[test]
 fn a_body_can_be_begun_before_it_is_read() {
     let (directory, cache, store, content) = place();
     let mut body: Body = store.open(URL).unwrap();
     (0..3).for_each(|_| assert!(body.begin() > 0));
-    let whole = || {
-        let find = cache.0.directory.find(&key(URL));
-        find.unwrap().is_some()
-    };
-    while !whole() {
+    while entry(&cache).is_none() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     assert_eq!(body.object(), None, "nothing has been read");

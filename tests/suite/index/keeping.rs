@@ -104,3 +104,22 @@ fn an_index_of_a_shard_with_a_slash_in_its_name_is_found_again() {
     assert_eq!(keeping().build(&urls).unwrap(), index);
     assert_eq!(noted.noted().0, 1, "to see that it is the same");
 }
+
+/// What is kept in a directory of the user's own may name the samples of a private bucket; what is beside a shard is for
+/// those who may read the shard.
+#[cfg(unix)]
+#[test]
+fn the_cache_is_for_its_owner() {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    let dir = tempfile::tempdir().unwrap();
+    let shard = dir.path().join("0.tar");
+    fs::write(&shard, crate::support::archive(&[Sample::new("a").with("cls", 1)])).unwrap();
+    let shards = ShardList::from_urls([shard.to_str().unwrap()]);
+    let cache = dir.path().join("cache/of/indexes");
+    Index::builder().beside(true).cache(&cache).build(&shards).unwrap();
+    let kept: Vec<_> = fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(kept.len(), 1);
+    assert_eq!((mode(&cache), mode(&kept[0])), (0o700, 0o600));
+    assert_eq!(mode(&dir.path().join("0.tar.index.json")), mode(&shard), "that is as visible as its shard");
+}

@@ -1,19 +1,30 @@
 //! What every place must do, byte for byte and in both faces.
 
-use crate::support::noise;
+use crate::support::{archive, noise};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use shardstream::store::object_store::memory::InMemory;
 use shardstream::store::{Body, Store, StoreBuilder};
-use shardstream::{ErrorKind, Result};
+use shardstream::{Dataset, ErrorKind, Result, Sample, ShardList, Topology};
 use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
 const RANGE: usize = 1000;
 
-const NAMES: [&str; 6] =
-    ["plain.tar", "with space.tar", "100%25 or 50%.tar", "ünï–😀.tar", "a+b=c&d;e.tar", "deep/er/x.tar"];
+const NAMES: [&str; 11] = [
+    "plain.tar",
+    "with space.tar",
+    "100%25 or 50%.tar",
+    "ünï–😀.tar",
+    "a+b=c&d;e.tar",
+    "deep/er/x.tar",
+    "hash#1.tar",
+    "what?x=1&y#z.tar",
+    "all of +#?%2F, ü@:~!$'()*[]{}|^`\"<>\\.tar",
+    ".tar",
+    "deep ü+/#/?/%/x.tar",
+];
 
 /// A store whose ranges are so small that small objects have many.
 pub(crate) fn small_ranges() -> StoreBuilder {
@@ -62,6 +73,7 @@ pub(crate) fn reading(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(
         put(name, &content);
         assert!(read(store, &url(name)).unwrap() == content, "{name}");
     }
+    samples(store, url, put);
     ranged(store, &url("ranged.tar"), &|content| put("ranged.tar", content));
     compressed(store, url, put);
     let missing = url("missing.tar");
@@ -73,6 +85,18 @@ pub(crate) fn reading(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(
         assert_eq!(error.location().shard(), Some(missing.as_str()));
     }
     inside_executors(store, &url("plain.tar"));
+}
+
+/// Shards of all names, as a dataset reads them.
+fn samples(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[u8])) {
+    for (number, name) in NAMES.iter().enumerate() {
+        put(name, &archive(&[Sample::new(format!("{number:02}")).with("cls", number as i64)]));
+    }
+    let shards = ShardList::from_urls(NAMES.map(url));
+    let dataset = Dataset::builder(shards).store(store.clone()).topology(Topology::single()).build().unwrap();
+    let mut keys: Vec<_> = dataset.samples(0).map(|sample| sample.unwrap().key().to_owned()).collect();
+    keys.sort();
+    assert_eq!(keys, (0..NAMES.len()).map(|number| format!("{number:02}")).collect::<Vec<_>>());
 }
 
 /// Every range of small objects, and those of a larger one that begin and end around the borders of requests. `put` puts
@@ -190,6 +214,37 @@ pub(crate) fn writing(store: &Store, base: &str) {
     assert_eq!(list(&url("large")), [(url("large/a.tar"), large.len() as u64)]);
 }
 
+/// Keys that only buckets have, under `base`, where nothing may be yet: in a path, `a//b` is `a/b`.
+pub(crate) fn odd_keys(store: &Store, base: &str) {
+    let url = |name: &str| format!("{base}/{name}");
+    let names = ["a//b.tar", "a/b.tar", "c///d e.tar", "c//ü//x.tar", "c/", "d//"];
+    let list = |directory: &str| -> Vec<_> {
+        store.list(directory).unwrap().into_iter().map(|info| info.url).collect()
+    };
+    for name in names {
+        write(store, &url(name), name.as_bytes());
+    }
+    let mut expected: Vec<_> = names.iter().map(|name| url(name)).collect();
+    expected.sort();
+    assert_eq!(list(base), expected);
+    for (name, url) in names.iter().map(|name| (name, url(name))) {
+        assert_eq!(read(store, &url).unwrap(), *name);
+        assert_eq!(read_range(store, &url, 1..2).unwrap(), name[1..2]);
+        assert_eq!(store.stat(&url).unwrap().size, Some(name.len() as u64));
+    }
+    assert_eq!(list(&url("a")), [url("a//b.tar"), url("a/b.tar")]);
+    assert_eq!(list(&url("a//")), [url("a//b.tar")], "the directory that is named `a/`");
+    assert_eq!(list(&url("c//ü")), [url("c//ü//x.tar")]);
+    let dataset = Dataset::builder(format!("{base}/a//*.tar")).store(store.clone());
+    let dataset = dataset.topology(Topology::single()).build().unwrap();
+    assert_eq!(dataset.shards().iter().map(|url| url.to_string()).collect::<Vec<_>>(), [url("a//b.tar")]);
+    for name in names {
+        store.delete(&url(name)).unwrap();
+        assert!(matches!(store.stat(&url(name)).unwrap_err().kind(), ErrorKind::NotFound(_)));
+    }
+    assert!(list(base).is_empty());
+}
+
 /// Deleting under `base`, where nothing may be yet.
 pub(crate) fn deleting(store: &Store, base: &str) {
     let url = |name: &str| format!("{base}/{name}");
@@ -300,6 +355,7 @@ fn memory() {
     reading(&store, &url, &|name, content| write(&store, &url(name), content));
     writing(&Store::builder().with_object_store("mem://", memory).build(), "mem://writing");
     deleting(&store, "mem://deleting");
+    odd_keys(&store, "mem://odd");
     assert!(store.list("mem://nowhere").unwrap().is_empty());
     listed_as_read(&store, "mem://reading");
 }

@@ -4,7 +4,7 @@
 //! A server that is not installed skips its test with a line on standard error, unless
 //! `SHARDSTREAM_REQUIRE_SERVERS=1`.
 
-use crate::store::conformance::{deleting, reading, small_ranges, write, writing};
+use crate::store::conformance::{deleting, odd_keys, reading, small_ranges, write, writing};
 use crate::support::child::child;
 use shardstream::store::Store;
 
@@ -20,6 +20,63 @@ fn suite() {
     reading(&store, &url, &|name, content| write(&store, &url(name), content));
     writing(&Store::default(), &format!("{base}/writing"));
     deleting(&store, &format!("{base}/deleting"));
+    // Some emulators of other clouds change such keys.
+    if base.starts_with("gs:") {
+        odd_keys(&Store::default(), &format!("{base}/odd"));
+    }
+}
+
+/// Keys that are like no path.
+const ODD_KEYS: [&str; 11] = [
+    "/lead.tar",
+    "//lead.tar",
+    "a//b.tar",
+    "a///b.tar",
+    "a/./b.tar",
+    "a/../b.tar",
+    "a/",
+    "a//",
+    "plain & <simple>.tar",
+    "\u{10fffe}/x.tar",
+    "a/\u{10fffe}\u{10fffe}/x.tar",
+];
+
+/// Runs in a child process: lists what the server of [`no_key_stops_a_listing`] has.
+#[test]
+#[ignore = "run by another test, in an environment of its making"]
+fn listing() {
+    let base = std::env::var(BASE).unwrap();
+    let store = Store::default();
+    let list = |prefix: &str| -> Vec<String> {
+        store.list(prefix).unwrap().into_iter().map(|info| info.url).collect()
+    };
+    let mut all = ODD_KEYS.map(|key| format!("{base}/{key}"));
+    all.sort();
+    assert_eq!(list(&base), all);
+    let directory = format!("{base}/a");
+    let inside: Vec<_> =
+        all.iter().filter(|url| url.starts_with(&format!("{directory}/"))).cloned().collect();
+    assert_eq!(list(&directory), inside);
+    for key in ODD_KEYS {
+        let url = format!("{base}/{key}");
+        let read = store.open(&url).and_then(|body| body.read_all());
+        // What begins with a slash, or would be another URL once a client has tidied it up.
+        if key.starts_with('/') || key.split('/').any(|part| [".", ".."].contains(&part)) {
+            let error = read.unwrap_err();
+            assert!(matches!(error.kind(), shardstream::ErrorKind::Config(_)), "{error:?}");
+            assert_eq!(error.location().shard(), Some(url.as_str()));
+        } else {
+            assert_eq!(read.unwrap(), key);
+        }
+    }
+}
+
+/// Whatever is in a bucket: all of it is listed, and read if a client can ask for it.
+#[test]
+#[cfg(feature = "gcs")]
+fn no_key_stops_a_listing() {
+    let server = crate::support::bucket::start_holding(&ODD_KEYS);
+    run("listing", "gs://bucket", &[("STORAGE_EMULATOR_HOST", &server.url(""))]);
 }
 
 /// Runs in a child process: deletes what the server of [`deletions_are_tried_again`] has.

@@ -12,3 +12,5 @@ mod ranged;
 mod ranges;
 #[cfg(feature = "http")]
 mod transport;
+#[cfg(feature = "gcs")]
+mod uploads;

@@ -1,5 +1,7 @@
 //! A directory between the sources and their readers: what is read is the object, from wherever it comes.
 
+mod damage;
+
 use crate::store::conformance::{read, read_range, reading, small_ranges, write};
 use crate::support::noise;
 use bytes::Bytes;
@@ -166,8 +168,12 @@ impl Place {
     }
 
     fn with(settings: impl FnOnce(CacheBuilder) -> CacheBuilder) -> Self {
+        Self::of(4500, settings)
+    }
+
+    fn of(length: usize, settings: impl FnOnce(CacheBuilder) -> CacheBuilder) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let content = noise(4500);
+        let content = noise(length);
         let desk = Desk::of(&content);
         let cache = settings(Cache::builder(directory.path())).build().unwrap();
         let store = desk.store(&cache);
@@ -176,6 +182,12 @@ impl Place {
 
     fn files(&self) -> Vec<PathBuf> {
         files(self.directory.path())
+    }
+
+    /// The same place with another cache in the directory, as in another process.
+    fn again(self) -> Self {
+        let cache = Cache::builder(self.directory.path()).revalidate(false).build().unwrap();
+        Place { store: self.desk.store(&cache), cache, ..self }
     }
 
     /// Reads the object as it should be, until it is an entry.
@@ -371,65 +383,6 @@ fn a_reader_can_be_slower_and_faster_than_the_network() {
 }
 
 #[test]
-fn a_damaged_entry_is_never_taken_for_the_object() {
-    let place = Place::with(|cache| cache.revalidate(false));
-    place.read();
-    let entry = place.entry();
-    let sound = fs::read(&entry).unwrap();
-    let content = sound.windows(9).position(|bytes| *bytes == place.content[..9]).unwrap();
-    for length in (0..sound.len()).filter(|n| n % 97 == 0 || n.abs_diff(content) < 9 || sound.len() - n < 29)
-    {
-        fs::write(&entry, &sound[..length]).unwrap();
-        place.read();
-        assert!(fs::read(&entry).unwrap() == sound, "cut to {length}");
-    }
-    fs::write(&entry, [&sound[..], b"more"].concat()).unwrap();
-    place.read();
-    for at in (0..sound.len()).filter(|at| at % 53 == 0 || *at < content || sound.len() - at < 29) {
-        let mut damaged = sound.clone();
-        damaged[at] ^= 0x20;
-        fs::write(&entry, &damaged).unwrap();
-        place.desk.asked();
-        match place.store.open(URL).unwrap().read_all() {
-            Ok(found) => assert!(found == place.content, "{at}"),
-            Err(error) => assert!(matches!(error.kind(), ErrorKind::Damaged { .. }), "{at}: {error:?}"),
-        }
-        place.read();
-        assert_eq!(place.desk.bodies(), 5, "damaged at {at}");
-        assert!(fs::read(&entry).unwrap() == sound, "damaged at {at}");
-    }
-}
-
-/// The disk, or somebody, takes the end of an entry away that is being read.
-#[test]
-fn what_is_missing_of_an_entry_comes_from_the_source() {
-    for changed in [false, true] {
-        let mut place = Place::with(|cache| cache.revalidate(false));
-        place.content = noise(1_500_000);
-        place.desk.put(URL, &place.content, Some("v1"));
-        place.store = place.desk.builder(&place.cache).range_size(1 << 20).build();
-        place.read();
-        let mut body = place.store.open(URL).unwrap();
-        let mut found = body.next().unwrap().unwrap().to_vec();
-        fs::File::options().write(true).open(place.entry()).unwrap().set_len(600_000).unwrap();
-        if changed {
-            place.desk.put(URL, &noise(1_500_000), Some("v2"));
-        }
-        let rest: Result<Vec<_>> =
-            body.map(|chunk| chunk.map(|chunk| found.extend_from_slice(&chunk))).collect();
-        match rest {
-            Err(error) if changed => {
-                assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error:?}");
-                assert!(place.content.starts_with(&found));
-            }
-            rest => assert!(rest.is_ok() && !changed && found == place.content),
-        }
-        assert!(place.cache.warning().is_some());
-        assert!(place.files().is_empty());
-    }
-}
-
-#[test]
 fn what_others_left_in_the_directory_is_not_in_the_way() {
     let place = Place::with(|cache| cache.max_bytes(12_000));
     let other = "desk://d/1.tar";
@@ -616,4 +569,37 @@ fn a_fault_reaches_all_readers_and_leaves_nothing() {
         assert!(matches!(error.kind(), ErrorKind::NotFound(_)), "{error:?}");
         until(|| place.files().len() == 1);
     }
+}
+
+/// Objects of private buckets are nobody else's business.
+#[cfg(unix)]
+#[test]
+fn the_directory_and_its_files_are_for_their_owner() {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("above/cache");
+    let cache = Cache::builder(&path).build().unwrap();
+    assert_eq!(mode(&path), 0o700);
+    let desk = Desk::of(&noise(4500));
+    desk.hold(Some(2500));
+    let mut body = desk.store(&cache).open(URL).unwrap();
+    assert!(body.next().unwrap().is_ok());
+    let partial = files(&path);
+    assert_eq!((partial.len(), mode(&partial[0])), (1, 0o600), "{partial:?}");
+    desk.hold(None);
+    body.for_each(|chunk| drop(chunk.unwrap()));
+    cache.flush();
+    for entry in fs::read_dir(&path).unwrap() {
+        assert_eq!(mode(&entry.unwrap().path()), 0o600);
+    }
+
+    // One that somebody has made to be shared stays as it is, and its files are private all the same.
+    let shared = directory.path().join("shared");
+    fs::create_dir(&shared).unwrap();
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
+    let cache = Cache::builder(&shared).build().unwrap();
+    assert!(desk.store(&cache).open(URL).unwrap().read_all().is_ok());
+    cache.flush();
+    assert_eq!((mode(&shared), mode(&files(&shared)[0])), (0o755, 0o600));
 }

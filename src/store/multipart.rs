@@ -1,0 +1,105 @@
+//! Uploads in several parts, which are called off unless they are completed.
+
+use super::object::{Client, failed};
+use super::runtime::{panicked, spawn_cleanup};
+use crate::{ErrorKind, Result};
+use object_store::path::Path;
+use object_store::{MultipartUpload, PutMultipartOptions, PutPayload, PutResult};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Parts of one object in flight.
+const PARTS_IN_FLIGHT: usize = 4;
+/// How long parts in flight may take to arrive before an upload is called off without them.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// An upload in parts. Dropped before it is complete, it is called off, also if that is while it begins.
+#[derive(Debug)]
+pub(super) struct Upload(Option<Running>);
+
+#[derive(Debug)]
+struct Running {
+    upload: Box<dyn MultipartUpload>,
+    in_flight: JoinSet<object_store::Result<()>>,
+}
+
+impl Upload {
+    /// Begins an upload, on the I/O runtime.
+    pub(super) async fn begin(store: Client, path: Path) -> Result<Self> {
+        // In a task of its own: if nobody waits any more for what it returns, that is dropped there.
+        let begun = tokio::spawn(async move {
+            let upload = store.put_multipart_opts(&path, PutMultipartOptions::default()).await?;
+            Ok::<_, object_store::Error>(Upload(Some(Running { upload, in_flight: JoinSet::new() })))
+        });
+        begun.await.map_err(panicked)?.map_err(failed)
+    }
+
+    /// Sends a part, when there is room for it in flight.
+    pub(super) async fn put(&mut self, part: PutPayload) -> Result<()> {
+        let Running { upload, in_flight } = self.running()?;
+        in_flight.spawn(upload.put_part(part));
+        while in_flight.len() >= PARTS_IN_FLIGHT {
+            arrived(in_flight).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes an object of all parts.
+    pub(super) async fn complete(&mut self) -> Result<PutResult> {
+        let Running { upload, in_flight } = self.running()?;
+        while !in_flight.is_empty() {
+            arrived(in_flight).await?;
+        }
+        let result = upload.complete().await.map_err(failed)?;
+        self.0 = None;
+        Ok(result)
+    }
+
+    /// Calls the upload off. That goes on if this is dropped.
+    pub(super) async fn call_off(mut self) {
+        if let Some(running) = self.0.take()
+            && let Ok(cleanup) = spawn_cleanup(running.call_off())
+        {
+            let _ = cleanup.await;
+        }
+    }
+
+    fn running(&mut self) -> Result<&mut Running> {
+        self.0.as_mut().ok_or_else(|| ErrorKind::Stopped.into())
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(running) = self.0.take() {
+            let _ = spawn_cleanup(running.call_off());
+        }
+    }
+}
+
+/// Waits for one part in flight.
+async fn arrived(in_flight: &mut JoinSet<object_store::Result<()>>) -> Result<()> {
+    match in_flight.join_next().await {
+        Some(Ok(result)) => result.map_err(failed),
+        Some(Err(error)) => Err(panicked(error)),
+        None => Ok(()),
+    }
+}
+
+impl Running {
+    async fn call_off(self) {
+        let Running { mut upload, mut in_flight } = self;
+        // A part that arrives after the upload was called off would be kept, and paid for.
+        let arriving = async { while in_flight.join_next().await.is_some() {} };
+        let late = tokio::time::timeout(GRACE, arriving).await.is_err();
+        in_flight.shutdown().await;
+        let _ = upload.abort().await;
+        if late {
+            // A server that had all of a part, and was slow, may keep it after all. S3 advises to call off again then.
+            tokio::spawn(async move {
+                tokio::time::sleep(GRACE).await;
+                let _ = upload.abort().await;
+            });
+        }
+    }
+}

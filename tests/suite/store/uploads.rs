@@ -1,0 +1,213 @@
+//! Uploads that are given up: nothing of them stays in the bucket, and nothing arrives after that.
+
+use crate::support::bucket;
+use crate::support::child::child;
+use crate::support::noise;
+use crate::support::server::{Reply, Request, Server};
+use shardstream::ErrorKind;
+use shardstream::store::object_store::ClientOptions;
+use shardstream::store::object_store::gcp::GoogleCloudStorageBuilder;
+use shardstream::store::{ObjectWriter, Store};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+const BASE: &str = "SHARDSTREAM_TEST_BASE";
+/// More than one part, and less than two.
+const LENGTH: usize = (16 << 20) + (2 << 20);
+
+/// What happened in the bucket, in order.
+#[derive(Clone, Default)]
+struct Events(Arc<(Mutex<Vec<String>>, Condvar)>);
+
+impl Events {
+    fn push(&self, event: impl Into<String>) {
+        self.0.0.lock().unwrap().push(event.into());
+        self.0.1.notify_all();
+    }
+
+    fn now(&self) -> Vec<String> {
+        self.0.0.lock().unwrap().clone()
+    }
+
+    fn wait_for(&self, count: usize, event: &str) {
+        let seen = |events: &mut Vec<String>| events.iter().filter(|seen| *seen == event).count() < count;
+        drop(self.0.1.wait_while(self.0.0.lock().unwrap(), seen).unwrap());
+    }
+}
+
+fn is_part(request: &Request) -> bool {
+    request.method == "PUT" && request.query().contains("partNumber")
+}
+
+fn is_abort(request: &Request) -> bool {
+    request.method == "DELETE" && request.query().contains("uploadId")
+}
+
+/// A bucket in which a part takes as long as `part` does, which may refuse it.
+fn slow(part: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> (Server, Events) {
+    let events = Events::default();
+    let log = events.clone();
+    let server = bucket::start_with(move |request| {
+        if is_part(request) {
+            log.push("part begins");
+            let refusal = part(request);
+            log.push(if refusal.is_some() { "part refused" } else { "part arrives" });
+            return refusal;
+        }
+        if is_abort(request) {
+            log.push("called off");
+        }
+        None
+    });
+    (server, events)
+}
+
+fn store(server: &Server) -> Store {
+    let bucket = GoogleCloudStorageBuilder::new()
+        .with_bucket_name("bucket")
+        .with_base_url(&server.url(""))
+        .with_skip_signature(true)
+        .with_bearer_token("token")
+        .with_client_options(ClientOptions::new().with_allow_http(true))
+        .build()
+        .unwrap();
+    Store::builder().with_object_store("gs://bucket", Arc::new(bucket)).build()
+}
+
+fn begin(store: &Store, length: usize) -> Box<dyn ObjectWriter> {
+    let mut writer = store.create("gs://bucket/given/up.tar").unwrap();
+    writer.write_all(&noise(length)).unwrap();
+    writer
+}
+
+/// All parts that were begun have come to their end before the upload was called off, which was the last that happened.
+fn assert_clean(events: &Events, parts: usize) {
+    let events = events.now();
+    let count = |event: &str| events.iter().filter(|seen| *seen == event).count();
+    assert_eq!(count("part begins"), parts, "{events:?}");
+    assert_eq!(count("part arrives") + count("part refused"), parts, "{events:?}");
+    assert_eq!((count("called off"), events.last().unwrap().as_str()), (1, "called off"), "{events:?}");
+}
+
+#[test]
+fn a_writer_that_is_dropped_calls_its_upload_off() {
+    let (server, events) = slow(|_| {
+        std::thread::sleep(Duration::from_millis(300));
+        None
+    });
+    let store = store(&server);
+    let writer = begin(&store, LENGTH);
+    events.wait_for(1, "part begins");
+    drop(writer);
+    // As soon as it is dropped: the process may end now.
+    assert_clean(&events, 1);
+    assert!(store.list("gs://bucket/").unwrap().is_empty());
+}
+
+/// All parts that may be in flight are, and their upload waits for one of them to arrive.
+#[test]
+fn an_upload_that_waits_is_called_off_too() {
+    let released = Arc::new(AtomicBool::new(false));
+    let (server, events) = slow({
+        let released = Arc::clone(&released);
+        move |_| {
+            while !released.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            None
+        }
+    });
+    let store = store(&server);
+    // No more than the writer can hand over while they are in flight.
+    let writer = begin(&store, 4 * (16 << 20) + (2 << 20));
+    events.wait_for(4, "part begins");
+    let dropping = std::thread::spawn(move || drop(writer));
+    // Longer than a body that breaks off is waited for.
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(events.now().iter().filter(|event| *event == "called off").count(), 0);
+    released.store(true, Ordering::SeqCst);
+    dropping.join().unwrap();
+    assert_clean(&events, 4);
+}
+
+/// A part that never arrives holds up the end of nothing for ever.
+#[test]
+fn an_upload_whose_part_hangs_is_called_off_without_it() {
+    let released = Arc::new(AtomicBool::new(false));
+    let (server, events) = slow({
+        let released = Arc::clone(&released);
+        move |_| {
+            while !released.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Some(Reply::new(404, ""))
+        }
+    });
+    let store = store(&server);
+    let writer = begin(&store, LENGTH);
+    events.wait_for(1, "part begins");
+    drop(writer);
+    assert_eq!(events.now(), ["part begins", "called off"]);
+    released.store(true, Ordering::SeqCst);
+}
+
+/// The other parts are waited for before the upload is called off, and the error is that of the part that failed.
+#[test]
+fn an_upload_that_fails_is_called_off() {
+    let (server, events) = slow(|request| {
+        if request.query().contains("partNumber=2") {
+            return Some(Reply::new(403, "<Error><Code>AccessDenied</Code></Error>"));
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        None
+    });
+    let store = store(&server);
+    let mut writer = store.create("gs://bucket/given/up.tar").unwrap();
+    let error = match writer.write_all(&noise(3 * (16 << 20))) {
+        Ok(()) => writer.finish().unwrap_err(),
+        Err(error) => {
+            let error = error.downcast::<shardstream::Error>().unwrap();
+            drop(writer);
+            error
+        }
+    };
+    assert!(matches!(error.kind(), ErrorKind::Denied(_)), "{error:?}");
+    let parts = events.now().iter().filter(|event| *event == "part begins").count();
+    assert_clean(&events, parts);
+}
+
+/// Runs in a child process, which ends right after it has given up an upload: by an error, or by a panic.
+#[test]
+#[ignore = "run by another test, in an environment of its making"]
+fn gives_up() {
+    let base = std::env::var(BASE).unwrap();
+    let store = Store::default();
+    let mut writer = store.create(&format!("{base}/given/up.tar")).unwrap();
+    writer.write_all(&noise(LENGTH)).unwrap();
+    if base.ends_with("panic") {
+        panic!("on purpose");
+    }
+}
+
+#[test]
+fn an_upload_is_called_off_before_its_process_ends() {
+    for base in ["gs://bucket/return", "gs://bucket/panic"] {
+        let (server, events) = slow(|_| None);
+        let url = server.url("");
+        child(module_path!(), "gives_up")
+            .env(BASE, base)
+            .env("STORAGE_EMULATOR_HOST", &url)
+            .output()
+            .unwrap();
+        let events = events.now();
+        // Small parts may not have been begun.
+        if events.iter().any(|event| event == "part begins") {
+            assert_eq!(events.last().unwrap(), "called off", "{events:?}");
+        }
+        let begun = server.requests().iter().filter(|request| request.method == "POST").count();
+        let ended = server.requests().iter().filter(|request| is_abort(request)).count();
+        assert_eq!((begun, ended), (1, 1));
+    }
+}
