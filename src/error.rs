@@ -29,6 +29,17 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: ErrorKind,
     location: Location,
+    attempts: Option<Attempts>,
+}
+
+/// How often and how long a request was tried before it was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Attempts {
+    /// The number of tries, the first included.
+    pub tries: u32,
+    /// The time from the first try to the end of the last.
+    pub elapsed: Duration,
 }
 
 /// Where an error happened. Each part is present where it is known.
@@ -213,6 +224,7 @@ pub enum ErrorKind {
         expected: u32,
         /// The checksum of the bytes that were read.
         received: u32,
+    },
     /// A file of a [`Cache`](crate::store::Cache) holds other bytes than were written to it, and so did the one before it. None
     /// of them has been handed out.
     #[error(
@@ -390,6 +402,20 @@ impl Error {
         &self.0.location
     }
 
+    /// How often and how long the request was tried without anything coming of it; `None` where it was tried
+    /// once.
+    #[must_use]
+    pub fn attempts(&self) -> Option<Attempts> {
+        self.0.attempts
+    }
+
+    /// Says how often and how long it was tried.
+    #[must_use]
+    pub(crate) fn after(mut self, tries: u32, elapsed: Duration) -> Self {
+        self.0.attempts = Some(Attempts { tries, elapsed });
+        self
+    }
+
     /// Adds the shard, unless one is known already.
     #[must_use]
     pub fn in_shard(mut self, shard: impl Into<Arc<str>>) -> Self {
@@ -421,7 +447,7 @@ impl Error {
 
 impl From<ErrorKind> for Error {
     fn from(kind: ErrorKind) -> Self {
-        Error(Box::new(Inner { kind, location: Location::default() }))
+        Error(Box::new(Inner { kind, location: Location::default(), attempts: None }))
     }
 }
 
@@ -433,7 +459,7 @@ impl From<std::io::Error> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, location } = &*self.0;
+        let Inner { kind, location, attempts } = &*self.0;
         kind.fmt(f)?;
         let mut separator = " (";
         let mut part = |name: &str, value: Option<&dyn fmt::Display>| -> fmt::Result {
@@ -447,6 +473,10 @@ impl fmt::Display for Error {
         part("byte", location.offset.as_ref().map(|v| v as _))?;
         part("member", location.member.as_ref().map(|v| v as _))?;
         part("sample", location.key.as_ref().map(|v| v as _))?;
+        if let Some(Attempts { tries, elapsed }) = attempts {
+            write!(f, "{separator}after {tries} tries in {:.1} s", elapsed.as_secs_f64())?;
+            separator = ", ";
+        }
         if separator == ", " {
             f.write_str(")")?;
         }
@@ -488,6 +518,15 @@ mod tests {
             error.to_string(),
             "duplicate member: the sample already has a field \"jpg\" (shard s.tar, byte 512, member a.jpg, sample a)"
         );
+    }
+
+    #[test]
+    fn shows_how_often_and_how_long() {
+        let error = Error::from(std::io::Error::other("refused")).after(5, Duration::from_millis(2040));
+        assert_eq!(format!("{error:#}"), "input/output error (after 5 tries in 2.0 s): refused");
+        assert_eq!(error.attempts(), Some(Attempts { tries: 5, elapsed: Duration::from_millis(2040) }));
+        let error = error.in_shard("s.tar");
+        assert_eq!(error.to_string(), "input/output error (shard s.tar, after 5 tries in 2.0 s)");
     }
 
     #[test]

@@ -111,7 +111,7 @@ pub mod topology;
 pub mod write;
 
 pub use dataset::Dataset;
-pub use error::{Error, ErrorKind, Location, Result};
+pub use error::{Attempts, Error, ErrorKind, Location, Result};
 pub use feed::Feed;
 pub use index::Index;
 pub use loader::Loader;

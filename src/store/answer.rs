@@ -1,9 +1,9 @@
 //! What the answer of a web server or bucket means: an object or a part of it, or why there is none.
 
 use super::checksum::Checksum;
-use super::location::redact_text;
+use super::location::{file_name, redact_text};
 use super::source::{GetOptions, GetResponse, Refusal};
-use super::transport::Answer;
+use super::transport::{Answer, region};
 use crate::{ErrorKind, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -18,13 +18,17 @@ use std::time::{Duration, SystemTime};
 const EXPLANATION: usize = 16 << 10;
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What `answer` holds; `version` is what tells versions apart in this place.
+/// What `answer` holds of the object at `url`; `version` is what tells versions apart in this place.
 pub(super) async fn read(
     answer: Answer,
+    url: &str,
     asked: &GetOptions,
     version: fn(&HeaderMap) -> Option<String>,
 ) -> Result<GetResponse, Refusal> {
-    let Answer { status, headers, body } = answer;
+    let Answer { status, headers, body, note } = answer;
+    if status.is_success() {
+        refuse_coding(&headers, url).map_err(Refusal::Other)?;
+    }
     let (range, size) = match status {
         StatusCode::OK => (None, content_length(&headers)),
         StatusCode::PARTIAL_CONTENT => match content_range(&headers) {
@@ -44,10 +48,36 @@ pub(super) async fn read(
             let after = version(&headers).unwrap_or_else(|| "another one".into());
             return Err(Refusal::Other(ErrorKind::Changed { before, after }.into()));
         }
-        _ => return Err(refused(Answer { status, headers, body }).await),
+        _ => return Err(refused(Answer { status, headers, body, note }).await),
     };
     let (version, checksum) = (version(&headers), checksum(&headers, range.is_none()));
     Ok(GetResponse { size, range, version, checksum, body })
+}
+
+/// Every request asks for the bytes as they are stored. Bytes of another coding, and ranges of them, are not
+/// those of the object, unless its name says that it is stored in this coding.
+fn refuse_coding(headers: &HeaderMap, url: &str) -> Result<()> {
+    let codings = headers.get_all(header::CONTENT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let codings: Vec<_> =
+        codings.flat_map(|value| value.split(',')).map(|coding| coding.trim().to_ascii_lowercase()).collect();
+    let name = file_name(url).to_ascii_lowercase();
+    for coding in &codings {
+        let suffixes: &[&str] = match &**coding {
+            "gzip" | "x-gzip" => &[".gz", ".tgz"],
+            "zstd" => &[".zst", ".tzst"],
+            "br" | "deflate" | "compress" | "x-compress" => &[],
+            // No compression, or nothing that a reader could take back.
+            _ => continue,
+        };
+        if codings.len() > 1 || !suffixes.iter().any(|suffix| name.ends_with(suffix)) {
+            let why = format!(
+                "the body has the Content-Encoding {coding}, which was not asked for: store the object without this \
+                 header, or compressed under a name that says so (.gz, .zst)"
+            );
+            return Err(ErrorKind::UnsupportedCompression(why).into());
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn etag(headers: &HeaderMap) -> Option<String> {
@@ -68,8 +98,9 @@ fn content_range(headers: &HeaderMap) -> Option<(Range<u64>, Option<u64>)> {
     Some((first..last.checked_add(1)?, size))
 }
 
-async fn refused(answer: Answer) -> Refusal {
-    let Answer { status, headers, mut body } = answer;
+/// Why there is no object, from an answer that is none.
+pub(super) async fn refused(answer: Answer) -> Refusal {
+    let Answer { status, headers, mut body, note } = answer;
     let mut text = Vec::new();
     let reading = async {
         while let Ok(Some(chunk)) = body.try_next().await {
@@ -82,12 +113,14 @@ async fn refused(answer: Answer) -> Refusal {
     // The status says most of it, and is not worth a long wait.
     let _ = tokio::time::timeout(PATIENCE, reading).await;
     let text = String::from_utf8_lossy(&text);
-    let code = element(&text, "Code").unwrap_or_default();
+    let explanation = explanation(&text);
+    let code = explanation[0].as_str();
     let mut said = format!("the server answered {status}");
-    for part in [Some(code), element(&text, "Message")].into_iter().flatten().filter(|part| !part.is_empty())
-    {
+    for part in explanation.iter().filter(|part| !part.is_empty()) {
         said = format!("{said}: {}", redact_text(part));
     }
+    said.extend(note.map(|note| format!("; {note}")));
+    said += &advice(code, &text, &headers);
     let busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     let expired = matches!(code, "ExpiredToken" | "RequestExpired" | "TokenRefreshRequired");
     let kind = match status {
@@ -95,6 +128,7 @@ async fn refused(answer: Answer) -> Refusal {
         _ if expired || status == StatusCode::UNAUTHORIZED => {
             return Refusal::Unauthenticated(ErrorKind::Denied(said.into()).into());
         }
+        _ if code == "UserProjectMissing" => ErrorKind::Denied(said.into()),
         StatusCode::FORBIDDEN => ErrorKind::Denied(said.into()),
         _ if busy || matches!(code, "SlowDown" | "ServerBusy") => {
             ErrorKind::Busy { retry_after: retry_after(&headers, SystemTime::now()), source: said.into() }
@@ -104,6 +138,46 @@ async fn refused(answer: Answer) -> Refusal {
         _ => ErrorKind::Store(said.into()),
     };
     Refusal::Other(kind.into())
+}
+
+/// What to set where a cloud refuses for a reason that its own words do not tell users of this crate how to
+/// meet.
+fn advice(code: &str, text: &str, headers: &HeaderMap) -> String {
+    match code {
+        // Of Google Cloud Storage.
+        "UserProjectMissing" => {
+            "; the requester pays: set GOOGLE_USER_PROJECT to the project that is billed".into()
+        }
+        // Of S3, which says no more where the requester pays.
+        "AccessDenied" if headers.contains_key("x-amz-request-id") => {
+            "; if the requester pays for this bucket, set AWS_REQUEST_PAYER=requester".into()
+        }
+        "PermanentRedirect" | "TemporaryRedirect" | "AuthorizationHeaderMalformed" => {
+            match (region(headers), element(text, "Region")) {
+                (region, None) => region,
+                (region, Some(_)) if !region.is_empty() => region,
+                (_, Some(region)) => {
+                    format!("; the bucket is in the region {region}: set AWS_REGION={region}")
+                }
+            }
+        }
+        _ => String::new(),
+    }
+}
+
+/// The code and the message of the document with which a cloud explains itself: XML, or JSON where it is
+/// about a token.
+fn explanation(text: &str) -> [String; 2] {
+    let document = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
+    let error = &document["error"];
+    let of = |name: &str, of_json: [&serde_json::Value; 2]| {
+        let said = element(text, name).or_else(|| of_json.into_iter().find_map(serde_json::Value::as_str));
+        said.unwrap_or_default().to_owned()
+    };
+    [
+        of("Code", [error, &error["status"]]),
+        of("Message", [&document["error_description"], &error["message"]]),
+    ]
 }
 
 /// What stands in an element of the documents with which all clouds explain themselves. There is one of each name.

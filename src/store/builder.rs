@@ -84,22 +84,37 @@ impl StoreBuilder {
         self
     }
 
-    /// How often a request, or the rest of a range, is tried again after a fault that may pass; 8 unless set. It is
-    /// counted anew when an answer has brought 256 KiB.
+    /// How often a request, or the rest of a range, is tried again after a fault that may pass; 16 unless
+    /// set, which is two minutes or more. Tries and [time](StoreBuilder::retry_timeout) are counted anew when
+    /// a response has brought 256 KiB. A response that is whole but shorter than was requested counts as a
+    /// failed try if it brings less than 16 KiB and less than a sixteenth of what was requested.
     pub fn retries(mut self, retries: u32) -> Self {
         self.limits.retries = retries;
         self
     }
 
-    /// The pause before the first retry; 100 ms unless set. It doubles with each retry, up to 30 s, and is shortened by
-    /// chance, by no more than a half. A store that asks for more time (`Retry-After`) gets it, up to five minutes.
+    /// How long a request, or the rest of a range, is tried again without progress, pauses included; 5
+    /// minutes unless set. The last try may end up to one [`stall_timeout`](StoreBuilder::stall_timeout)
+    /// later.
+    ///
+    /// A place that has never answered is given up sooner: after 2 seconds if it refuses connections or its
+    /// name has no address, and after a minute of silence.
+    pub fn retry_timeout(mut self, time: Duration) -> Self {
+        self.limits.retry_timeout = time;
+        self
+    }
+
+    /// The pause before the first retry; 100 ms unless set. It doubles with each retry, up to 30 s, and is
+    /// shortened by chance, by no more than a half. A store that asks for more time (`Retry-After`) gets it,
+    /// up to the end of the [time](StoreBuilder::retry_timeout) for all tries, where it is asked once more.
     pub fn retry_pause(mut self, pause: Duration) -> Self {
         self.limits.pause = pause;
         self
     }
 
-    /// How long an answer may not begin, or not go on, before it is given up and the rest is asked for again; 20 s unless
-    /// set. Less than 1 KiB per second over this time is as good as nothing.
+    /// How long nothing may come of a response before it is given up and the rest is requested again; 20 s
+    /// unless set, and never longer than [`retry_timeout`](StoreBuilder::retry_timeout). Less than 1 KiB per
+    /// second over this time is as good as nothing.
     pub fn stall_timeout(mut self, time: Duration) -> Self {
         self.limits.stall = time;
         self
@@ -134,6 +149,9 @@ impl StoreBuilder {
     #[must_use]
     pub fn build(mut self) -> Store {
         self.registered.sort_by_key(|(base, _)| std::cmp::Reverse(base.len()));
+        if !self.limits.retry_timeout.is_zero() {
+            self.limits.stall = self.limits.stall.min(self.limits.retry_timeout);
+        }
         Store(Arc::new(Inner {
             limits: self.limits,
             expansion: self.expansion,

@@ -33,7 +33,9 @@ pub(super) fn client(base: &str) -> Result<Option<Arc<dyn ObjectStore>>> {
 fn gcs(base: &str) -> Result<Arc<dyn ObjectStore>> {
     use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
-    let mut builder = GoogleCloudStorageBuilder::from_env().with_url(base).with_http_connector(Connector);
+    let payer = env::var("GOOGLE_USER_PROJECT").ok();
+    let connector = Connector::new(GOOGLE).with_header("x-goog-user-project", payer)?;
+    let mut builder = GoogleCloudStorageBuilder::from_env().with_url(base).with_http_connector(connector);
     for (key, value) in client_options("GOOGLE", env::var("GOOGLE_BASE_URL").ok().as_deref()) {
         builder = builder.with_config(GoogleConfigKey::Client(key), value);
     }
@@ -46,7 +48,7 @@ fn gcs(base: &str) -> Result<Arc<dyn ObjectStore>> {
             .with_bearer_token("emulator")
             .with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }
-    built(builder.build())
+    built(builder.build(), GOOGLE)
 }
 
 #[cfg(feature = "s3")]
@@ -55,11 +57,12 @@ fn s3(base: &str) -> Result<Arc<dyn ObjectStore>> {
 
     let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
     let endpoint = endpoint.into_iter().find_map(|name| env::var(name).ok());
-    let mut builder = AmazonS3Builder::from_env().with_url(base).with_http_connector(Connector);
+    let connector = Connector::new(AMAZON);
+    let mut builder = AmazonS3Builder::from_env().with_url(base).with_http_connector(connector);
     for (key, value) in client_options("AWS", endpoint.as_deref()) {
         builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
     }
-    built(builder.build())
+    built(builder.build(), AMAZON)
 }
 
 #[cfg(feature = "azure")]
@@ -67,20 +70,49 @@ fn azure(base: &str) -> Result<Arc<dyn ObjectStore>> {
     use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
     let endpoint = env::var("AZURE_STORAGE_ENDPOINT").ok();
-    let mut builder = MicrosoftAzureBuilder::from_env().with_url(base).with_http_connector(Connector);
+    let connector = Connector::new(MICROSOFT);
+    let mut builder = MicrosoftAzureBuilder::from_env().with_url(base).with_http_connector(connector);
     for (key, value) in client_options("AZURE", endpoint.as_deref()) {
         builder = builder.with_config(AzureConfigKey::Client(key), value);
     }
-    built(builder.build())
+    built(builder.build(), MICROSOFT)
 }
 
 #[cfg(feature = "cloud")]
-fn built<T: ObjectStore>(store: object_store::Result<T>) -> Result<Arc<dyn ObjectStore>> {
+fn built<T: ObjectStore>(store: object_store::Result<T>, hint: &str) -> Result<Arc<dyn ObjectStore>> {
     match store {
         Ok(store) => Ok(Arc::new(store)),
-        Err(error) => Err(ErrorKind::Store(Failure::boxed(&error)).into()),
+        Err(error) => {
+            let failure = Failure::new(&error);
+            let text = failure.to_string();
+            // There is no kind for it.
+            match ["redential", "AccessKey", "service account"].iter().any(|word| text.contains(word)) {
+                true => Err(ErrorKind::Denied(format!("{text}; {hint}").into()).into()),
+                false => Err(ErrorKind::Store(Box::new(failure)).into()),
+            }
+        }
     }
 }
+
+/// What to set where there are no credentials for the bucket that `base` names.
+#[cfg(feature = "cloud")]
+pub(super) fn hint(base: &str) -> &'static str {
+    match super::location::scheme(base).unwrap_or_default() {
+        "gs" => GOOGLE,
+        "s3" | "s3a" => AMAZON,
+        _ => MICROSOFT,
+    }
+}
+
+#[cfg(feature = "cloud")]
+const GOOGLE: &str = "set GOOGLE_APPLICATION_CREDENTIALS to a file of credentials or log in with `gcloud auth \
+                      application-default login`; for a public bucket, set GOOGLE_SKIP_SIGNATURE=true";
+#[cfg(feature = "cloud")]
+const AMAZON: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN if they are temporary \
+                      (profiles in ~/.aws are not read); for a public bucket, set AWS_SKIP_SIGNATURE=true";
+#[cfg(feature = "cloud")]
+const MICROSOFT: &str = "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or \
+                         AZURE_STORAGE_SAS_KEY; for a public container, set AZURE_SKIP_SIGNATURE=true";
 
 /// What differs from the library's defaults, unless the environment sets it: no limit on the time of a whole body,
 /// which would punish slow lines, but one on the silence in it; and plain HTTP where an endpoint asks for it by name.

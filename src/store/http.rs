@@ -2,59 +2,36 @@
 //!
 //! This is a client of the crate's own because [`object_store`]'s drops the query of a URL and needs a length.
 
-use super::answer;
-use super::location::Failure;
 use super::source::{GetOptions, GetResponse, Refusal, Source};
-use super::transport::{self, Answer};
+use super::transport::{self, Route};
+use super::{answer, client};
 use crate::{Error, ErrorKind, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::future::{BoxFuture, FutureExt};
-use futures::stream::{StreamExt, TryStreamExt};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use reqwest::Client;
-use std::io;
-use std::time::Duration;
-
-/// How long a connection may take to be made.
-const CONNECT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct HttpSource {
-    /// The client for what goes through a proxy; `None` if nothing does.
-    proxied: Option<Client>,
+    route: Route,
 }
 
 impl HttpSource {
     pub(super) fn new() -> Result<Self> {
-        Ok(HttpSource { proxied: if transport::is_proxied() { Some(client()?) } else { None } })
+        let route = if transport::is_proxied() { Route::Proxied(client::web()?) } else { Route::Direct };
+        Ok(HttpSource { route })
     }
-}
-
-fn client() -> Result<Client> {
-    let client = Client::builder()
-        .connect_timeout(CONNECT)
-        // Many connections carry more than many streams of one.
-        .http1_only()
-        // Where another crate turns decompression on, it would make bytes of a range that are not in the object.
-        .no_gzip()
-        .no_brotli()
-        .no_zstd()
-        .no_deflate()
-        .user_agent(concat!("shardstream/", env!("CARGO_PKG_VERSION")))
-        .build();
-    client.map_err(|error| ErrorKind::Store(Failure::boxed(&error)).into())
 }
 
 impl Source for HttpSource {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
-        let (proxied, url) = (self.proxied.clone(), url::Url::parse(url));
+        let (route, url) = (self.route.clone(), url::Url::parse(url));
         async move {
             let url = url.map_err(|error| ErrorKind::Config(format!("bad URL: {error}")))?;
-            match get(proxied.as_ref(), &url, &options).await {
+            match get(&route, &url, &options).await {
                 Err(Refusal::Beyond) => {
                     let options = GetOptions { range: None, ..options };
-                    get(proxied.as_ref(), &url, &options).await.map_err(Error::from)
+                    get(&route, &url, &options).await.map_err(Error::from)
                 }
                 result => result.map_err(Error::from),
             }
@@ -63,15 +40,12 @@ impl Source for HttpSource {
     }
 }
 
-async fn get(proxied: Option<&Client>, url: &url::Url, asked: &GetOptions) -> Result<GetResponse, Refusal> {
+async fn get(route: &Route, url: &url::Url, asked: &GetOptions) -> Result<GetResponse, Refusal> {
     let answer = async {
         let headers = headers(url, asked)?;
-        match proxied {
-            None => transport::get(transport::parsed(url)?, headers).await,
-            Some(client) => through_proxy(client.get(url.clone()).headers(headers)).await,
-        }
+        transport::get(route, transport::parsed(url.clone())?, headers).await
     };
-    answer::read(answer.await.map_err(Refusal::Other)?, asked, version).await
+    answer::read(answer.await.map_err(Refusal::Other)?, url.as_str(), asked, version).await
 }
 
 fn headers(url: &url::Url, asked: &GetOptions) -> Result<HeaderMap> {
@@ -80,8 +54,6 @@ fn headers(url: &url::Url, asked: &GetOptions) -> Result<HeaderMap> {
         let value = HeaderValue::from_str(text);
         value.map_err(|error| Error::from(ErrorKind::Config(format!("cannot be sent to a server: {error}"))))
     };
-    // Bytes as they are stored: a range of a body compressed on the way would be a range of something else.
-    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     if let Some(range) = &asked.range {
         let range = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
         headers.insert(header::RANGE, value(&range)?);
@@ -100,12 +72,6 @@ fn headers(url: &url::Url, asked: &GetOptions) -> Result<HeaderMap> {
     Ok(headers)
 }
 
-async fn through_proxy(request: reqwest::RequestBuilder) -> Result<Answer> {
-    let response = request.send().await.map_err(fault)?;
-    let (status, headers) = (response.status(), response.headers().clone());
-    Ok(Answer { status, headers, body: response.bytes_stream().map_err(fault).boxed() })
-}
-
 /// The ETag, or else the modification time.
 fn version(headers: &HeaderMap) -> Option<String> {
     let changed = || headers.get(header::LAST_MODIFIED)?.to_str().ok().map(str::to_owned);
@@ -122,13 +88,4 @@ fn condition(version: &str) -> Option<(HeaderName, &str)> {
     } else {
         Some((header::IF_UNMODIFIED_SINCE, version))
     }
-}
-
-/// A failure of the connection: it may pass.
-fn fault(error: reqwest::Error) -> Error {
-    let error = error.without_url();
-    if error.is_builder() || error.is_redirect() {
-        return ErrorKind::Store(Failure::boxed(&error)).into();
-    }
-    io::Error::other(Failure::new(&error)).into()
 }

@@ -12,9 +12,11 @@
 //! `/`, or have a part `.` or `..`, are listed, but cannot be read. Names that end in `.gz` or `.zst` (`.tgz`,
 //! `.tzst`) are decompressed while they are read.
 //!
-//! Clients take their settings from the environment, with the names of `object_store`: `GOOGLE_…`, `AWS_…` and
-//! `AZURE_…`, and `STORAGE_EMULATOR_HOST` for an emulator of Google Cloud Storage. Public buckets are read without
-//! credentials if `GOOGLE_SKIP_SIGNATURE`, `AWS_SKIP_SIGNATURE` or `AZURE_SKIP_SIGNATURE` is `true`.
+//! Clients take their settings from the environment, with the names of `object_store`: `GOOGLE_…`, `AWS_…`
+//! and `AZURE_…`, and `STORAGE_EMULATOR_HOST` for an emulator of Google Cloud Storage. Public buckets are
+//! read without credentials if `GOOGLE_SKIP_SIGNATURE`, `AWS_SKIP_SIGNATURE` or `AZURE_SKIP_SIGNATURE` is
+//! `true`. Where the requester pays, `AWS_REQUEST_PAYER=requester` and `GOOGLE_USER_PROJECT` (the project
+//! that is billed) say who does.
 //!
 //! An object is read as bounded ranges of one pinned version, each checked for its length: what comes out is the
 //! object as it was at one moment, or an error. No message shows passwords or the query of a signed URL.
@@ -27,6 +29,8 @@ mod buffer;
 mod builder;
 mod cache;
 mod checksum;
+#[cfg(feature = "transport")]
+mod client;
 mod cloud;
 #[cfg(feature = "cloud")]
 mod connector;

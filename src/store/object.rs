@@ -1,13 +1,13 @@
 //! Object stores (Google Cloud Storage, S3, Azure) and anything else behind [`object_store::ObjectStore`].
 
 #[cfg(feature = "cloud")]
-use super::answer;
-#[cfg(feature = "cloud")]
-use super::connector::Slot;
+use super::connector::{self, Slot};
 use super::key;
 use super::location::Failure;
 use super::multipart::Upload;
 use super::source::{GetOptions, GetResponse, ObjectInfo, Refusal, Source};
+#[cfg(feature = "cloud")]
+use super::{answer, cloud};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
@@ -77,6 +77,64 @@ impl Bucket {
     }
 }
 
+impl Bucket {
+    #[cfg_attr(not(feature = "cloud"), allow(unused_variables, reason = "for clients that the crate makes"))]
+    async fn get(
+        &self,
+        client: &dyn ObjectStore,
+        url: &str,
+        path: &Path,
+        asked: &GetOptions,
+    ) -> Result<GetResponse, Refusal> {
+        let GetOptions { range, if_version } = asked;
+        #[allow(unused_mut, reason = "what comes back is told by clients that the crate makes itself")]
+        let mut options = object_store::GetOptions {
+            range: range.clone().map(Into::into),
+            // A weak ETag never matches by the rules of HTTP; the version of the answer is compared in any
+            // case.
+            if_match: if_version.clone().filter(|version| !version.starts_with("W/")),
+            ..Default::default()
+        };
+        #[cfg(feature = "cloud")]
+        let slot = Slot::of(&mut options);
+        let result = client.get_opts(path, options).await;
+        #[cfg(feature = "cloud")]
+        if let Some(answer) = slot.take() {
+            return answer::read(answer.map_err(Refusal::Other)?, url, asked, answer::etag).await;
+        }
+        #[cfg(feature = "cloud")]
+        if let Err(error) = &result
+            && let Some(error) = connector::kept(error)
+        {
+            return Err(Refusal::Other(error));
+        }
+        let result = result.map_err(|error| match error {
+            // A client of the crate's own that has not sent the request could not sign it.
+            #[cfg(feature = "cloud")]
+            object_store::Error::Generic { .. } if self.make.is_some() => {
+                let why = format!(
+                    "there are no credentials ({}): {}",
+                    Failure::new(&error),
+                    cloud::hint(&self.base)
+                );
+                Refusal::Other(ErrorKind::Denied(why.into()).into())
+            }
+            // The range may begin after the end, as every range of an empty object does, and some servers
+            // know no ranges at all. An object of a known version is past such questions.
+            object_store::Error::Generic { .. } if range.is_some() && if_version.is_none() => Refusal::Beyond,
+            object_store::Error::Unauthenticated { .. } => Refusal::Unauthenticated(failed(error)),
+            object_store::Error::Precondition { .. } => Refusal::Other(changed(if_version.clone())),
+            error => Refusal::Other(failed(error)),
+        })?;
+        let mut response = GetResponse::new(stream::empty().boxed()).with_size(result.meta.size);
+        response.version = result.meta.e_tag.clone();
+        response.range = range.is_some().then(|| result.range.clone());
+        // Requests are repeated by the store itself; a body that breaks is continued by the reader of ranges.
+        response.body = result.into_stream().map_err(|error| broken(&error)).boxed();
+        Ok(response)
+    }
+}
+
 impl ObjectSource {
     /// `base` is the URL of the bucket without a `/` at the end.
     pub(super) fn new(base: String, client: Client) -> Self {
@@ -96,11 +154,11 @@ impl ObjectSource {
 
 impl Source for ObjectSource {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
-        let (bucket, path) = (Arc::clone(&self.0), self.0.path(url));
+        let (bucket, path, url) = (Arc::clone(&self.0), self.0.path(url), url.to_owned());
         async move {
             let (path, mut client, mut asked, mut renewed) = (path?, bucket.client(), options, false);
             loop {
-                match get(&*client, &path, &asked).await {
+                match bucket.get(&*client, &url, &path, &asked).await {
                     Err(Refusal::Beyond) if asked.range.is_some() => asked.range = None,
                     Err(Refusal::Unauthenticated(error)) if !renewed => {
                         client = bucket.renew(&client).ok_or(error)?;
@@ -155,38 +213,6 @@ impl Source for ObjectSource {
     }
 }
 
-async fn get(client: &dyn ObjectStore, path: &Path, asked: &GetOptions) -> Result<GetResponse, Refusal> {
-    let GetOptions { range, if_version } = asked;
-    #[allow(unused_mut, reason = "what comes back is told by clients that the crate makes itself")]
-    let mut options = object_store::GetOptions {
-        range: range.clone().map(Into::into),
-        // A weak ETag never matches by the rules of HTTP; the version of the answer is compared in any case.
-        if_match: if_version.clone().filter(|version| !version.starts_with("W/")),
-        ..Default::default()
-    };
-    #[cfg(feature = "cloud")]
-    let slot = Slot::of(&mut options);
-    let result = client.get_opts(path, options).await;
-    #[cfg(feature = "cloud")]
-    if let Some(answer) = slot.take() {
-        return answer::read(answer.map_err(Refusal::Other)?, asked, answer::etag).await;
-    }
-    let result = result.map_err(|error| match error {
-        // The range may begin after the end, as every range of an empty object does, and some servers know no ranges
-        // at all. An object of a known version is past such questions.
-        object_store::Error::Generic { .. } if range.is_some() && if_version.is_none() => Refusal::Beyond,
-        object_store::Error::Unauthenticated { .. } => Refusal::Unauthenticated(failed(error)),
-        object_store::Error::Precondition { .. } => Refusal::Other(changed(if_version.clone())),
-        error => Refusal::Other(failed(error)),
-    })?;
-    let mut response = GetResponse::new(stream::empty().boxed()).with_size(result.meta.size);
-    response.version = result.meta.e_tag.clone();
-    response.range = range.is_some().then(|| result.range.clone());
-    // Requests are repeated by the store itself; a body that breaks is continued by the reader of ranges.
-    response.body = result.into_stream().map_err(|error| broken(&error)).boxed();
-    Ok(response)
-}
-
 fn changed(before: Option<String>) -> Error {
     ErrorKind::Changed { before: before.unwrap_or_default(), after: "another one".into() }.into()
 }
@@ -196,6 +222,10 @@ fn broken(error: &object_store::Error) -> Error {
 }
 
 pub(super) fn failed(error: object_store::Error) -> Error {
+    #[cfg(feature = "cloud")]
+    if let Some(error) = connector::kept(&error) {
+        return error;
+    }
     let failure = Failure::boxed(&error);
     match error {
         object_store::Error::NotFound { .. } => ErrorKind::NotFound(failure),

@@ -1,7 +1,7 @@
 //! What was asked of the places that objects lie in, and what came: counters that are always on.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ pub struct SourceReport {
     pub wasted: u64,
     /// Bytes that were read from the cache instead of being asked for.
     pub cached: u64,
-    /// How long readers waited for bytes, added up over all readers.
+    /// How long readers waited for bytes, added up over all readers, those that wait now included.
     pub waited: Duration,
     /// How long at least one request was being answered.
     pub active: Duration,
@@ -174,10 +174,30 @@ pub(super) struct Meter {
     wasted: AtomicU64,
     cached: AtomicU64,
     /// In nanoseconds.
-    waited: AtomicU64,
     first_bytes: AtomicU64,
+    /// Whether the place has ever answered anything.
+    reached: AtomicBool,
+    waits: Mutex<Waits>,
     active: Mutex<Active>,
     pace: Mutex<Pace>,
+}
+
+/// The readers that wait, and the time that all have waited up to `at`.
+#[derive(Debug, Default)]
+struct Waits {
+    readers: u32,
+    total: Duration,
+    at: Option<Instant>,
+}
+
+impl Waits {
+    /// The time that all have waited up to now.
+    fn total(&mut self) -> Duration {
+        let now = Instant::now();
+        let passed = self.at.replace(now).map_or(Duration::ZERO, |at| now - at);
+        self.total += passed * self.readers;
+        self.total
+    }
 }
 
 #[derive(Debug, Default)]
@@ -255,8 +275,25 @@ impl Meter {
         may
     }
 
-    pub(super) fn waited(&self, time: Duration) {
-        self.waited.fetch_add(nanoseconds(time), Relaxed);
+    /// A reader waits until what this gives is dropped.
+    pub(super) fn wait(self: &Arc<Self>) -> ReaderWait {
+        let mut waits = self.waits();
+        waits.total();
+        waits.readers += 1;
+        ReaderWait(Arc::clone(self))
+    }
+
+    fn waits(&self) -> MutexGuard<'_, Waits> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place has answered something, if only that it fails.
+    pub(super) fn reached(&self) {
+        self.reached.store(true, Relaxed);
+    }
+
+    pub(super) fn is_reached(&self) -> bool {
+        self.reached.load(Relaxed)
     }
 
     fn pace(&self) -> MutexGuard<'_, Pace> {
@@ -282,7 +319,7 @@ impl Meter {
             hedges: of(&self.hedges),
             wasted: of(&self.wasted),
             cached: of(&self.cached),
-            waited: Duration::from_nanos(of(&self.waited)),
+            waited: self.waits().total(),
             active: active.total + running,
             first_byte: Duration::from_nanos(first_byte),
         }
@@ -300,6 +337,7 @@ impl Answering {
     /// The first byte of the answer is there; gives how long it took.
     pub(super) fn answered(&self) -> Duration {
         let time = self.sent.elapsed();
+        self.meter.reached();
         self.meter.answers.fetch_add(1, Relaxed);
         self.meter.first_bytes.fetch_add(nanoseconds(time), Relaxed);
         let (mut pace, seconds) = (self.meter.pace(), time.as_secs_f64());
@@ -325,6 +363,18 @@ impl Drop for Answering {
     }
 }
 
+/// A reader that waits for bytes.
+#[derive(Debug)]
+pub(super) struct ReaderWait(Arc<Meter>);
+
+impl Drop for ReaderWait {
+    fn drop(&mut self) {
+        let mut waits = self.0.waits();
+        waits.total();
+        waits.readers -= 1;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -343,14 +393,32 @@ mod tests {
         let second = meter.request();
         meter.received(500);
         meter.retried();
-        meter.waited(Duration::from_secs(2));
         drop((first, second));
         let between = report(&meter).since(&earlier).total();
         assert_eq!((between.requests, between.bytes, between.retries), (1, 500, 1));
-        assert_eq!(between.waited, Duration::from_secs(2));
         let stopped = report(&meter);
         assert_eq!(stopped.total().active, report(&meter).total().active, "nothing is active");
         assert!(stopped.total().throughput() > 0.0);
+    }
+
+    #[test]
+    fn waits_count_while_they_last() {
+        let meter = Arc::new(Meter::default());
+        let waited = || report(&meter).total().waited;
+        let pause = Duration::from_millis(20);
+        assert_eq!(waited(), Duration::ZERO);
+        let first = meter.wait();
+        std::thread::sleep(pause);
+        let alone = waited();
+        assert!(alone >= pause, "{alone:?}");
+        let second = meter.wait();
+        std::thread::sleep(pause);
+        let both = waited();
+        assert!(both - alone >= 2 * pause, "{both:?}");
+        drop((first, second));
+        let after = waited();
+        assert!(after >= both);
+        assert_eq!(waited(), after, "nobody waits");
     }
 
     #[test]

@@ -76,6 +76,8 @@ pub(crate) struct Reply {
     pub(crate) ending: Ending,
     /// The body comes so many bytes at a time, with a pause after each.
     pub(crate) drip: Option<(usize, Duration)>,
+    /// Bytes that come after the reply, with a pause before them.
+    pub(crate) surplus: Option<(Duration, Vec<u8>)>,
 }
 
 impl Reply {
@@ -88,6 +90,7 @@ impl Reply {
             cut: None,
             ending: Ending::Closed,
             drip: None,
+            surplus: None,
         }
     }
 
@@ -131,6 +134,12 @@ impl Reply {
         self
     }
 
+    /// Sends these bytes too, which nobody asked for.
+    pub(crate) fn followed_by(mut self, pause: Duration, surplus: impl Into<Vec<u8>>) -> Self {
+        self.surplus = Some((pause, surplus.into()));
+        self
+    }
+
     /// How a well-behaved server answers a GET for `content`.
     pub(crate) fn object(request: &Request, content: &[u8], etag: &str) -> Self {
         let wanted = request.header("if-match");
@@ -162,6 +171,7 @@ struct Shared {
     count: AtomicUsize,
     /// What was asked, if that is to be remembered.
     requests: Option<Mutex<Vec<Request>>>,
+    surpluses: AtomicUsize,
     stopping: AtomicBool,
 }
 
@@ -197,6 +207,7 @@ impl Server {
             script,
             count: AtomicUsize::new(0),
             requests,
+            surpluses: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
         });
         let server = Server { address, shared: Arc::clone(&shared) };
@@ -224,6 +235,11 @@ impl Server {
 
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
+    }
+
+    /// How many replies were followed by surplus bytes so far.
+    pub(crate) fn surpluses(&self) -> usize {
+        self.shared.surpluses.load(Ordering::SeqCst)
     }
 
     pub(crate) fn requests(&self) -> Vec<Request> {
@@ -258,6 +274,12 @@ impl Shared {
             let output = stream.get_mut();
             let more = write_reply(output, &request, &reply)?;
             output.flush()?;
+            if let Some((pause, surplus)) = &reply.surplus {
+                std::thread::sleep(*pause);
+                output.write_all(surplus)?;
+                output.flush()?;
+                self.surpluses.fetch_add(1, Ordering::SeqCst);
+            }
             if !more {
                 return end(socket, reply.ending);
             }

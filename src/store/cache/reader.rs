@@ -11,7 +11,6 @@ use crate::{ErrorKind, Result};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::watch;
 
 /// How often an entry that came while an object was asked for is looked at, before the object is read without a cache.
@@ -237,13 +236,12 @@ impl Reader {
                     }
                     match news {
                         Progress::Asking | Progress::Growing(..) => {
-                            let begun = Instant::now();
+                            let _waiting = self.object.meter.wait();
                             if let Place::Following(progress) = &mut self.place
                                 && progress.changed().await.is_err()
                             {
                                 self.place = Place::Nowhere;
                             }
-                            self.object.meter.waited(begun.elapsed());
                         }
                         Progress::Whole(_) => return Ok(None),
                         Progress::Entry => self.place = Place::Nowhere,

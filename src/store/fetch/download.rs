@@ -73,6 +73,9 @@ impl Download {
             };
             match received {
                 Ok(true) => break,
+                Ok(false) if self.at < self.range.end => {
+                    retries.short_answer(self.at - before, self.range.end - before)?;
+                }
                 Ok(false) => {}
                 // It came whole, if not to its end.
                 Err(fault)

@@ -25,7 +25,7 @@ use std::ops::{Deref, Range};
 use std::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How an object is split into requests, and how faults are met.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +36,8 @@ pub(super) struct Limits {
     pub(super) ranges_in_flight: usize,
     /// How often a request or the rest of a range is tried again.
     pub(super) retries: u32,
+    /// How long it is tried without progress.
+    pub(super) retry_timeout: Duration,
     /// The pause before the first retry; it doubles with each.
     pub(super) pause: Duration,
     /// How long an answer may not begin, or not go on.
@@ -51,7 +53,8 @@ impl Default for Limits {
         Limits {
             range_size: None,
             ranges_in_flight: usize::MAX,
-            retries: 8,
+            retries: 16,
+            retry_timeout: Duration::from_secs(300),
             pause: Duration::from_millis(100),
             stall: Duration::from_secs(20),
             hedge: 0.0,
@@ -251,12 +254,8 @@ async fn received<T, W>(receiver: &Receiver<T>, object: &Object, waiting: impl F
         Err(TryRecvError::Empty) => {}
     }
     let _waiting = waiting();
-    let begun = Instant::now();
-    let item = receiver.recv().await.ok();
-    if !object.kept {
-        object.meter.waited(begun.elapsed());
-    }
-    item
+    let _time = (!object.kept).then(|| object.meter.wait());
+    receiver.recv().await.ok()
 }
 
 /// Sends the first request, decides how to go on, and sends a request for each range that is granted.

@@ -1,41 +1,67 @@
-//! When a request is tried again, and how long before.
+//! When a request is tried again, how long before, and when it is given up.
 
 use super::{Limits, Meter};
 use crate::store::budget::Budget;
 use crate::{Error, ErrorKind, Result};
 use std::hash::{BuildHasher, RandomState};
-use std::time::Duration;
+use std::io;
+use std::time::{Duration, Instant};
 
 /// The longest pause before a retry that a store has not asked for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The longest pause that a store is granted.
-const LONGEST_ASKED: Duration = Duration::from_secs(300);
 
-/// An answer that brought so many bytes before it broke was worth its request: tries are counted anew.
+/// How long a place that has never answered is tried while it refuses connections or has no address.
+const REFUSED: Duration = Duration::from_secs(2);
+/// How long a place that has never answered is tried while nothing comes from it.
+const SILENT: Duration = Duration::from_secs(60);
+
+/// An answer that brought so many bytes before it broke was worth its request: tries and time are counted
+/// anew.
 const PROGRESS: u64 = 256 << 10;
 
-/// Counts down the tries of one request.
+/// An answer may be shorter than was asked for if it brings so many bytes, or this part of what was asked
+/// for.
+const SHORTEST: u64 = 16 << 10;
+const SHORTEST_PART: u64 = 16;
+
+/// Counts the tries of one request, and of the requests for the rest of it, since anything came of them.
 #[derive(Debug)]
 pub(super) struct Retries {
-    left: u32,
+    tries: u32,
+    since: Instant,
     pause: Duration,
     limits: Limits,
 }
 
 impl Retries {
     pub(super) fn new(limits: &Limits) -> Self {
-        Retries { left: limits.retries, pause: limits.pause, limits: *limits }
+        Retries { tries: 0, since: Instant::now(), pause: limits.pause, limits: *limits }
     }
 
     /// So many bytes have come before the last fault.
     pub(super) fn progress(&mut self, bytes: u64) {
         if bytes >= PROGRESS {
-            (self.left, self.pause) = (self.limits.retries, self.limits.pause);
+            *self = Retries::new(&self.limits);
         }
     }
 
-    /// Waits before the next try, or gives the fault back if it is final or the tries are used up.
+    /// An answer came whole that was shorter than asked for. That is no fault, but it must lead somewhere.
+    pub(super) fn short_answer(&mut self, bytes: u64, asked: u64) -> Result<()> {
+        if bytes >= SHORTEST.min(asked.div_ceil(SHORTEST_PART)) {
+            *self = Retries::new(&self.limits);
+            return Ok(());
+        }
+        self.tries += 1;
+        if self.tries <= self.limits.retries {
+            return Ok(());
+        }
+        let why = format!("the server answers with {bytes} bytes where {asked} are asked for");
+        Err(self.given_up(ErrorKind::Store(why.into()).into()))
+    }
+
+    /// Waits before the next try, or gives the fault back if it is final or was tried often or long enough.
     pub(super) async fn pause_after(&mut self, fault: Error, meter: &Meter, budget: &Budget) -> Result<()> {
+        self.tries += 1;
         let asked = match fault.kind() {
             ErrorKind::Io(_) | ErrorKind::Length { .. } => None,
             ErrorKind::Busy { retry_after, .. } => {
@@ -43,24 +69,71 @@ impl Retries {
                 budget.throttled();
                 *retry_after
             }
-            _ => return Err(fault),
+            _ => return Err(self.given_up(fault)),
         };
-        if self.left == 0 {
-            return Err(fault);
-        }
-        self.left -= 1;
+        let limit = self.limit(&fault, meter);
+        let Some(pause) = self.next_pause(asked, self.since.elapsed(), limit) else {
+            return Err(self.given_up(fault));
+        };
         meter.retried();
-        let pause = self.next_pause();
-        tokio::time::sleep(asked.map_or(pause, |asked| pause.max(asked.min(LONGEST_ASKED)))).await;
+        tokio::time::sleep(pause).await;
         Ok(())
     }
 
+    /// How long to try after such a fault.
+    fn limit(&self, fault: &Error, meter: &Meter) -> Duration {
+        let unreachable = match fault.kind() {
+            ErrorKind::Io(error) => match error.kind() {
+                io::ErrorKind::ConnectionRefused
+                | io::ErrorKind::NotFound
+                | io::ErrorKind::AddrNotAvailable
+                | io::ErrorKind::HostUnreachable
+                | io::ErrorKind::NetworkUnreachable => Some(REFUSED),
+                io::ErrorKind::TimedOut => Some(SILENT),
+                _ => None,
+            },
+            _ => None,
+        };
+        match unreachable {
+            Some(limit) if !meter.is_reached() => self.limits.retry_timeout.min(limit),
+            Some(_) => self.limits.retry_timeout,
+            // Whoever says that something is wrong is there.
+            None => {
+                meter.reached();
+                self.limits.retry_timeout
+            }
+        }
+    }
+
+    /// How long to wait before the next try, if there is one so long after the first. A store gets the time
+    /// that it asks for; the last try is made at the end of the limit.
+    fn next_pause(
+        &mut self,
+        asked: Option<Duration>,
+        elapsed: Duration,
+        limit: Duration,
+    ) -> Option<Duration> {
+        let left = limit.checked_sub(elapsed).filter(|left| !left.is_zero())?;
+        (self.tries <= self.limits.retries).then(|| {
+            let pause = self.growing_pause();
+            asked.map_or(pause, |asked| pause.max(asked)).min(left)
+        })
+    }
+
     /// Twice as long each time, less up to a half of it by chance: requests that failed together are not tried together.
-    fn next_pause(&mut self) -> Duration {
+    fn growing_pause(&mut self) -> Duration {
         let pause = self.pause;
         self.pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
         let chance = RandomState::new().hash_one(0) as f64 / u64::MAX as f64;
         pause.mul_f64(1.0 - chance / 2.0)
+    }
+
+    fn given_up(&self, fault: Error) -> Error {
+        match self.tries {
+            // What is final at once was not tried for long.
+            0 | 1 => fault,
+            tries => fault.after(tries, self.since.elapsed()),
+        }
     }
 }
 
@@ -72,10 +145,23 @@ mod tests {
         Limits { retries, pause: Duration::from_millis(100), ..Limits::default() }
     }
 
+    /// How often a request is tried that takes so long to fail, and when it is given up.
+    fn tries(limits: Limits, limit: Duration, asked: Option<Duration>, takes: Duration) -> (u32, Duration) {
+        let (mut retries, mut elapsed) = (Retries::new(&limits), Duration::ZERO);
+        loop {
+            elapsed += takes;
+            retries.tries += 1;
+            match retries.next_pause(asked, elapsed, limit) {
+                Some(pause) => elapsed += pause,
+                None => return (retries.tries, elapsed),
+            }
+        }
+    }
+
     #[test]
     fn pauses_grow_up_to_a_bound_and_differ() {
         let mut retries = Retries::new(&limits(5));
-        let mut pauses = (0..200).map(|_| retries.next_pause());
+        let mut pauses = (0..200).map(|_| retries.growing_pause());
         for expected in [100, 200, 400] {
             let pause = pauses.next().unwrap();
             assert!((expected / 2..=expected).contains(&(pause.as_millis() as u64)), "{pause:?}");
@@ -85,9 +171,65 @@ mod tests {
         assert!(late.windows(2).any(|two| two[0] != two[1]));
     }
 
+    #[test]
+    fn a_minute_of_failures_ends_nothing_by_default() {
+        let limits = Limits::default();
+        for _ in 0..100 {
+            let (_, given_up) = tries(limits, limits.retry_timeout, None, Duration::ZERO);
+            assert!((Duration::from_secs(60)..=limits.retry_timeout).contains(&given_up), "{given_up:?}");
+        }
+        // Silence takes time of its own.
+        let (number, given_up) = tries(limits, limits.retry_timeout, None, limits.stall);
+        assert!(given_up <= limits.retry_timeout + limits.stall && number > 5, "{number} {given_up:?}");
+    }
+
+    #[test]
+    fn the_time_limit_bounds_what_a_store_asks_for() {
+        let limit = Duration::from_secs(100);
+        let day = Some(Duration::from_secs(86_400));
+        assert_eq!(tries(limits(9), limit, day, Duration::ZERO), (2, limit));
+        let little = Some(Duration::from_secs(30));
+        assert_eq!(tries(limits(99), limit, little, Duration::ZERO), (5, limit));
+        assert_eq!(tries(limits(1), limit, little, Duration::ZERO), (2, Duration::from_secs(30)));
+    }
+
+    #[test]
+    fn a_place_that_never_answered_is_given_up_sooner() {
+        let (limits, fault) = (Limits::default(), |kind: io::ErrorKind| Error::from(io::Error::from(kind)));
+        let (refused, silent) = (fault(io::ErrorKind::ConnectionRefused), fault(io::ErrorKind::TimedOut));
+        for contact in [ErrorKind::Io(io::Error::other("500")), broken()] {
+            let (meter, retries) = (Meter::default(), Retries::new(&limits));
+            assert_eq!(retries.limit(&refused, &meter), REFUSED);
+            assert_eq!(retries.limit(&silent, &meter), SILENT);
+            for fault in [&contact.into(), &refused, &silent] {
+                assert_eq!(retries.limit(fault, &meter), limits.retry_timeout);
+            }
+        }
+        let (number, given_up) = tries(limits, REFUSED, None, Duration::ZERO);
+        assert!(number > 3 && given_up == REFUSED, "{number} {given_up:?}");
+        let (number, given_up) = tries(limits, SILENT, None, limits.stall);
+        assert!(number == 3 && given_up < SILENT + limits.stall, "{number} {given_up:?}");
+    }
+
+    #[test]
+    fn short_answers_must_lead_somewhere() {
+        let mut retries = Retries::new(&limits(2));
+        for (bytes, asked) in [(SHORTEST, u64::MAX), (1, 16), (63, 1000)] {
+            for _ in 0..9 {
+                retries.short_answer(bytes, asked).unwrap();
+            }
+        }
+        for (bytes, asked) in [(1, 17), (0, 1)] {
+            retries.short_answer(bytes, asked).unwrap();
+        }
+        let error = retries.short_answer(62, 1000).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Store(_)), "{error:?}");
+        assert_eq!(error.attempts().map(|attempts| attempts.tries), Some(3));
+    }
+
     fn after(retries: &mut Retries, fault: ErrorKind) -> (Result<()>, Duration) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         let (meter, budget) = (Meter::default(), Budget::new(1, 1));
         (runtime.block_on(retries.pause_after(fault.into(), &meter, &budget)), begun.elapsed())
     }
@@ -107,7 +249,9 @@ mod tests {
         retries.progress(PROGRESS - 1);
         after(&mut retries, broken()).0.unwrap();
         after(&mut retries, broken()).0.unwrap();
-        assert!(matches!(after(&mut retries, broken()).0.unwrap_err().kind(), ErrorKind::Length { .. }));
+        let error = after(&mut retries, broken()).0.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Length { .. }));
+        assert_eq!(error.attempts().map(|attempts| attempts.tries), Some(3));
     }
 
     #[test]
@@ -122,6 +266,8 @@ mod tests {
     fn what_will_not_pass_is_not_tried_again() {
         let mut retries = Retries::new(&limits(9));
         let (result, _) = after(&mut retries, ErrorKind::Denied("403".into()));
-        assert!(matches!(result.unwrap_err().kind(), ErrorKind::Denied(_)));
+        let error = result.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Denied(_)));
+        assert_eq!(error.attempts(), None);
     }
 }

@@ -82,7 +82,7 @@ impl Body {
         {
             // More than was announced is not part of any answer.
             first = &first[..usize::try_from(left).unwrap_or(first.len())];
-            body.keep = false;
+            body.surplus();
         }
         if !first.is_empty() {
             body.buffer = Buffer::take();
@@ -101,9 +101,12 @@ impl Body {
             }
             Framing::Chunked(decoder) => match decoder.decode(&mut self.buffer[from..]) {
                 Ok(decoded) => {
-                    self.keep &= from + decoded.used == self.buffer.len();
+                    let (surplus, done) = (from + decoded.used < self.buffer.len(), decoder.is_done());
                     self.buffer.truncate(from + decoded.kept);
-                    decoder.is_done()
+                    if surplus {
+                        self.surplus();
+                    }
+                    done
                 }
                 Err(why) => {
                     self.buffer.truncate(from);
@@ -121,6 +124,14 @@ impl Body {
     pub(super) async fn discard(self) {
         if matches!(self.framing, Framing::Length(left) if left <= SIZE as u64) {
             let _ = tokio::time::timeout(PATIENCE, self.for_each(|_| future::ready(()))).await;
+        }
+    }
+
+    /// The server has sent more than this answer.
+    fn surplus(&mut self) {
+        self.keep = false;
+        if let Some(connection) = &self.connection {
+            pool::distrust(connection.origin());
         }
     }
 

@@ -5,17 +5,20 @@ use super::{Origin, malformed};
 use crate::store::location::Failure;
 use crate::{Error, ErrorKind, Result};
 use futures::stream::{FuturesUnordered, StreamExt};
+use socket2::SockRef;
 use std::future::Future;
+use std::io::Read as _;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{fmt, io};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{self, ClientConfig};
@@ -26,9 +29,41 @@ const CONNECT: Duration = Duration::from_secs(10);
 const HEAD_START: Duration = Duration::from_millis(250);
 
 /// What bytes go through: a socket, or TLS over one.
-pub(super) trait Wire: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+pub(super) trait Wire: AsyncRead + AsyncWrite + Send + Sync + Unpin {
+    /// The socket, if there is one.
+    fn socket(&self) -> Option<&TcpStream>;
+}
 
-impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Wire for T {}
+impl Wire for TcpStream {
+    fn socket(&self) -> Option<&TcpStream> {
+        Some(self)
+    }
+}
+
+impl Wire for TlsStream<TcpStream> {
+    fn socket(&self) -> Option<&TcpStream> {
+        Some(self.get_ref().0)
+    }
+}
+
+/// What has arrived on a connection on which no answer is expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unread {
+    Nothing,
+    /// The end, or something that says that the end is near.
+    End,
+    /// Bytes that no request asked for.
+    Surplus,
+}
+
+impl Unread {
+    /// What these first bytes mean. Servers may close an idle connection with the status 408 (RFC 9110,
+    /// 15.5.9).
+    fn of(bytes: &[u8]) -> Self {
+        let is_timeout = [&b"HTTP/1.1 408"[..], b"HTTP/1.0 408"].iter().any(|head| bytes.starts_with(head));
+        if is_timeout { Unread::End } else { Unread::Surplus }
+    }
+}
 
 /// A connection to a server. Dropping it closes it.
 pub(super) struct Connection {
@@ -97,30 +132,59 @@ impl Connection {
         pin!(self.wire.read_buf(&mut bytes::BufMut::limit(buffer, room))).poll(cx)
     }
 
-    /// Whether the server has neither closed the connection nor sent anything that nobody asked for.
-    pub(super) fn is_quiet(&mut self) -> bool {
-        self.received.clear();
-        let mut received = std::mem::take(&mut self.received);
-        self.poll_read(&mut Context::from_waker(Waker::noop()), &mut received, 1).is_pending()
+    /// What has arrived behind the last answer; what has is gone then. Later arrivals wake the task of `cx`.
+    pub(super) fn unread(&mut self, cx: &mut Context<'_>) -> Unread {
+        let mut bytes = [0; 16];
+        // TLS may have decrypted more than was read.
+        let mut buffer = ReadBuf::new(&mut bytes);
+        match Pin::new(&mut *self.wire).poll_read(cx, &mut buffer) {
+            Poll::Ready(Ok(())) if !buffer.filled().is_empty() => return Unread::of(buffer.filled()),
+            Poll::Ready(_) => return Unread::End,
+            Poll::Pending => {}
+        }
+        // What the socket received a moment ago is not known to the runtime before its next look at all
+        // sockets.
+        let Some(socket) = self.wire.socket() else { return Unread::Nothing };
+        match (&*SockRef::from(socket)).read(&mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Unread::Nothing,
+            // Records of TLS may well be the end of the connection, or belong to it.
+            Ok(length) if length > 0 && !self.origin.tls => Unread::of(&bytes[..length]),
+            _ => Unread::End,
+        }
     }
 }
 
 /// Connects to whichever address of a name answers first.
 async fn reach(origin: &Origin) -> Result<TcpStream> {
-    let found = tokio::net::lookup_host((origin.host.as_str(), origin.port)).await?;
-    let mut waiting = in_turn(found.collect()).into_iter();
+    let unreachable = |error: io::Error| {
+        Error::from(io::Error::new(error.kind(), format!("no connection to {origin}: {error}")))
+    };
+    let mut waiting = addresses(&origin.host, origin.port).await.map_err(unreachable)?.into_iter();
     let mut attempts = FuturesUnordered::new();
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     loop {
         match waiting.next() {
             Some(address) => attempts.push(TcpStream::connect(address)),
-            None if attempts.is_empty() => return Err(failure.into()),
+            None if attempts.is_empty() => return Err(unreachable(failure)),
             None => {}
         }
         match tokio::time::timeout(HEAD_START, attempts.next()).await {
             Ok(Some(Ok(socket))) => return Ok(socket),
             Ok(Some(Err(error))) => failure = error,
             Ok(None) | Err(_) => {}
+        }
+    }
+}
+
+/// The addresses of a host, in the order in which they are tried.
+pub(in crate::store) async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    match tokio::net::lookup_host((host, port)).await {
+        Ok(found) => Ok(in_turn(found.collect())),
+        Err(error) => {
+            let text = error.to_string();
+            // The system gives the failure no kind. Unless it calls it temporary, the name has no address.
+            let temporary = ["emporary", "ry again"].iter().any(|word| text.contains(word));
+            Err(if temporary { error } else { io::Error::new(io::ErrorKind::NotFound, text) })
         }
     }
 }

@@ -16,7 +16,7 @@ const HEADERS: usize = 100;
 /// Bytes asked for at once. What comes behind the head in them is copied, so it is little.
 const READ: usize = 4 << 10;
 
-const AGENT: &str = concat!("shardstream/", env!("CARGO_PKG_VERSION"));
+pub(in crate::store) const AGENT: &str = concat!("shardstream/", env!("CARGO_PKG_VERSION"));
 
 /// A GET of `uri`. The types of `uri` and `headers` cannot hold the end of a line.
 pub(super) fn request(origin: &Origin, uri: &Uri, headers: &HeaderMap) -> Vec<u8> {

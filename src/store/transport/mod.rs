@@ -13,34 +13,45 @@ mod chunked;
 mod connection;
 mod head;
 mod pool;
+mod redirect;
 #[cfg(test)]
 mod tests;
 
-use crate::store::location::Failure;
+use crate::store::client;
 use crate::{Error, ErrorKind, Result};
 use body::Body;
 use bytes::Bytes;
 use connection::Connection;
-use futures::stream::{BoxStream, StreamExt};
+pub(super) use connection::addresses;
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+pub(super) use head::AGENT;
 use head::{Fault, Head};
-use http::header::{self, HeaderMap};
-use http::{StatusCode, Uri};
+use http::header::{self, HeaderMap, HeaderValue};
+use http::{Method, StatusCode, Uri};
+pub(super) use redirect::{Target, region};
 use std::fmt;
-
-/// How often an answer may say that the object is elsewhere.
-const REDIRECTS: usize = 10;
 
 /// An answer, whatever its status.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: BoxStream<'static, Result<Bytes>>,
+    /// What a redirect on the way to it changed, for who is refused.
+    pub(super) note: Option<String>,
 }
 
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answer").field("status", &self.status).finish_non_exhaustive()
     }
+}
+
+/// How a request reaches its server.
+#[derive(Debug, Clone)]
+pub(super) enum Route {
+    Direct,
+    /// By a client that knows the proxies, if there is one for this server.
+    Proxied(reqwest::Client),
 }
 
 /// Whether the environment asks for a proxy, for any place: then `reqwest` finds out for which.
@@ -52,29 +63,46 @@ pub(super) fn is_proxied() -> bool {
 }
 
 /// Asks for what is at `uri`, and wherever it says that it is. Must be polled on the crate's runtime.
-pub(super) async fn get(mut uri: Uri, mut headers: HeaderMap) -> Result<Answer> {
-    for _ in 0..=REDIRECTS {
-        let origin = Origin::of(&uri)?;
-        let (head, connection) = exchange(&origin, &head::request(&origin, &uri, &headers)).await?;
-        let Head { status, headers: told, framing, keep } = head;
-        let body = Body::new(connection, framing, keep);
-        match redirect(status, &told, &uri)? {
-            None => return Ok(Answer { status, headers: told, body: body.boxed() }),
-            Some(next) => {
-                body.discard().await;
-                if Origin::of(&next)? != origin {
-                    forget_credentials(&mut headers);
+pub(super) async fn get(route: &Route, uri: Uri, mut headers: HeaderMap) -> Result<Answer> {
+    // Bytes as they are stored: a range of a body compressed on the way would be a range of something else.
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    let mut target = Target::new(uri, headers);
+    loop {
+        match route {
+            Route::Direct => {
+                let origin = Origin::of(&target.uri)?;
+                let request = head::request(&origin, &target.uri, &target.headers);
+                let (Head { status, headers, framing, keep }, connection) =
+                    exchange(&origin, &request).await?;
+                let body = Body::new(connection, framing, keep);
+                if !target.follow(&Method::GET, status, &headers)? {
+                    return Ok(Answer { status, headers, body: body.boxed(), note: target.note });
                 }
-                uri = next;
+                body.discard().await;
+            }
+            Route::Proxied(client) => {
+                let response = through_proxy(client, &target).await?;
+                if !target.follow(&Method::GET, response.status(), response.headers())? {
+                    let (status, headers) = (response.status(), response.headers().clone());
+                    let body = response.bytes_stream().map_err(client::fault).boxed();
+                    return Ok(Answer { status, headers, body, note: target.note });
+                }
             }
         }
     }
-    Err(ErrorKind::Store(format!("the server redirects more than {REDIRECTS} times").into()).into())
+}
+
+async fn through_proxy(client: &reqwest::Client, target: &Target) -> Result<reqwest::Response> {
+    let url = target.uri.to_string().parse::<url::Url>();
+    let url = url.map_err(|error| ErrorKind::Config(format!("bad URL: {error}")))?;
+    let mut request = reqwest::Request::new(Method::GET, url);
+    request.headers_mut().clone_from(&target.headers);
+    client.execute(request).await.map_err(client::fault)
 }
 
 /// One request and the head of its answer, on a connection that waits for one or on a new one.
 async fn exchange(origin: &Origin, request: &[u8]) -> Result<(Head, Connection)> {
-    if let Some(mut connection) = pool::take(origin) {
+    if let Some(mut connection) = pool::take(origin).await {
         match connection.ask(request).await {
             Ok(head) => return Ok((head, connection)),
             // The server closed it before the request arrived; and if not, a GET may be sent twice.
@@ -89,35 +117,10 @@ async fn exchange(origin: &Origin, request: &[u8]) -> Result<(Head, Connection)>
     }
 }
 
-/// Where the answer says that the object is, if it says so.
-fn redirect(status: StatusCode, headers: &HeaderMap, uri: &Uri) -> Result<Option<Uri>> {
-    let (301..=303 | 307 | 308) = status.as_u16() else { return Ok(None) };
-    let Some(location) = headers.get(header::LOCATION) else { return Ok(None) };
-    let refused = |why: &str| Error::from(ErrorKind::Store(format!("a redirect {why}").into()));
-    let location = location.to_str().map_err(|_| refused("to something that is no URL"))?;
-    let base = url::Url::parse(&uri.to_string()).map_err(|error| ErrorKind::Store(Failure::boxed(&error)))?;
-    let next =
-        base.join(location).map_err(|error| refused(&format!("to something that is no URL: {error}")))?;
-    if base.scheme() == "https" && next.scheme() != "https" {
-        return Err(refused("from https to something else is not followed"));
-    }
-    Ok(Some(parsed(&next)?))
-}
-
-/// Another server must not get what was meant for this one.
-fn forget_credentials(headers: &mut HeaderMap) {
-    let secret = |name: &str| {
-        matches!(name, "authorization" | "cookie" | "proxy-authorization")
-            || ["x-amz-", "x-goog-", "x-ms-"].iter().any(|prefix| name.starts_with(prefix))
-    };
-    let names: Vec<_> = headers.keys().filter(|name| secret(name.as_str())).cloned().collect();
-    for name in names {
-        headers.remove(name);
-    }
-}
-
-/// The URL as requests take it.
-pub(super) fn parsed(url: &url::Url) -> Result<Uri> {
+/// The URL as requests take it. A user or password in it is sent as a header or not at all.
+pub(super) fn parsed(mut url: url::Url) -> Result<Uri> {
+    // These fail for URLs without a host, which are refused later.
+    let _ = (url.set_username(""), url.set_password(None));
     url.as_str().parse().map_err(|error| ErrorKind::Config(format!("bad URL: {error}")).into())
 }
 

@@ -1,6 +1,6 @@
 //! Answers as they come off the wire, cut into pieces in every way.
 
-use super::connection::Connection;
+use super::connection::{Connection, Wire};
 use super::*;
 use crate::store::buffer::SIZE;
 use crate::store::runtime;
@@ -51,6 +51,12 @@ impl AsyncWrite for Script {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+}
+
+impl Wire for Script {
+    fn socket(&self) -> Option<&tokio::net::TcpStream> {
+        None
     }
 }
 
@@ -218,28 +224,6 @@ fn requests_say_what_they_must() {
     for uri in ["ftp://a/", "/a", "http://:80/"] {
         assert!(uri.parse::<Uri>().map_or(true, |uri| Origin::of(&uri).is_err()), "{uri}");
     }
-}
-
-#[test]
-fn redirects_do_not_give_secrets_away() {
-    let to = |from: &str, location: &'static str| {
-        let headers = HeaderMap::from_iter([(header::LOCATION, location.parse().unwrap())]);
-        redirect(StatusCode::FOUND, &headers, &from.parse().unwrap()).map(|uri| uri.unwrap().to_string())
-    };
-    assert_eq!(to("https://a/b/c?d", "e?f").unwrap(), "https://a/b/e?f");
-    assert_eq!(to("http://a/b", "https://c/d").unwrap(), "https://c/d");
-    assert_eq!(to("https://a/b", "//c/d").unwrap(), "https://c/d");
-    for location in ["http://a/b", "ftp://a/b", "http://["] {
-        let error = to("https://a/b?sig=s3cret", location).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Store(_)));
-        assert!(!format!("{error:?}").contains("s3cret"));
-    }
-    let mut headers = HeaderMap::new();
-    for name in ["authorization", "x-amz-security-token", "cookie", "x-ms-date", "range"] {
-        headers.insert(name, "a".parse().unwrap());
-    }
-    forget_credentials(&mut headers);
-    assert_eq!(headers.keys().collect::<Vec<_>>(), ["range"]);
 }
 
 proptest! {

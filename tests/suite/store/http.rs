@@ -297,6 +297,78 @@ fn a_dead_server_is_an_error() {
 }
 
 #[test]
+fn whoever_refuses_connections_is_given_up_with_the_number_of_tries() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    // By default this takes about two seconds; without a bound on time it would take for ever.
+    let store = Store::builder().retries(u32::MAX).build();
+    let error = store.open(&format!("http://{address}/a.tar")).unwrap().read_all().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Io(_)), "{error:?}");
+    let attempts = error.attempts().unwrap();
+    assert!(attempts.tries > 1, "{attempts:?}");
+    let text = format!("{error:#}");
+    assert!(text.contains(&format!("after {} tries in ", attempts.tries)), "{text}");
+    assert!(text.contains(&format!("no connection to {address}: ")), "{text}");
+}
+
+#[test]
+fn all_tries_together_end_at_the_time_limit() {
+    let later: fn() -> Reply = || Reply::new(503, "later").with("Retry-After", 86_400);
+    let failed: fn() -> Reply = || Reply::new(500, "down");
+    for reply in [later, failed] {
+        let server = Server::start(move |_| reply());
+        let store =
+            Store::builder().retries(u32::MAX).retry_timeout(std::time::Duration::from_millis(300)).build();
+        let error = store.open(&server.url("/a.tar")).unwrap().read_all().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Busy { .. } | ErrorKind::Io(_)), "{error:?}");
+        let attempts = error.attempts().unwrap();
+        assert_eq!(attempts.tries as usize, server.requests().len());
+        assert!(
+            attempts.elapsed >= std::time::Duration::from_millis(300) && attempts.tries > 1,
+            "{attempts:?}"
+        );
+    }
+}
+
+/// A body that is compressed on the way, or that was stored so under a name that does not say it.
+#[test]
+fn codings_that_nobody_asked_for_are_refused_by_name() {
+    for coding in ["gzip", "x-gzip", "br", "zstd", "deflate", "identity, gzip"] {
+        for part in [true, false] {
+            let (result, requests) = misbehaving(move |request, content| {
+                let reply = if part { honest(request, content) } else { Reply::new(200, content) };
+                reply.with("Content-Encoding", coding)
+            });
+            let error = result.unwrap_err();
+            let text = format!("{error:#}");
+            assert!(matches!(error.kind(), ErrorKind::UnsupportedCompression(_)), "{text}");
+            assert!(text.contains("Content-Encoding"), "{text}");
+            assert_eq!(requests.len(), 1);
+            assert_eq!(requests[0].header("accept-encoding"), Some("identity"));
+        }
+    }
+    for harmless in ["identity", "", "aws-chunked", "utf-8"] {
+        let (result, _) =
+            misbehaving(move |request, content| honest(request, content).with("Content-Encoding", harmless));
+        result.unwrap();
+    }
+    // Some servers say so of every file with such a name; the bytes are those of the file.
+    let server = Server::start(|request| honest(request, &noise(900)).with("Content-Encoding", "x-gzip"));
+    let store = Store::default();
+    assert!(store.open_range(&server.url("/a.bin"), 0..900).unwrap().read_all().is_err());
+    assert!(store.stat(&server.url("/a.tar.gz?sig=s3cret")).unwrap().size == Some(900));
+}
+
+#[test]
+fn a_redirect_to_another_scheme_says_so() {
+    let (result, _) =
+        misbehaving(|_, _| Reply::new(302, "").with("Location", "s3://bucket/a.tar?sig=s3cret"));
+    let text = format!("{:#}", result.unwrap_err());
+    assert!(text.contains("a redirect to another scheme, s3"), "{text}");
+}
+
+#[test]
 fn web_servers_are_not_listed_or_written_to() {
     let store = Store::default();
     let error = store.list("http://127.0.0.1:1/").unwrap_err();

@@ -1,6 +1,8 @@
 //! One suite for all places that objects can lie in, and what happens when a server misbehaves.
 
 mod cache;
+#[cfg(all(feature = "gcs", feature = "s3"))]
+mod clouds;
 mod conformance;
 #[cfg(any(feature = "gcs", feature = "s3", feature = "azure"))]
 mod emulators;

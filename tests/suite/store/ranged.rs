@@ -370,10 +370,11 @@ proptest! {
                 Ok(response)
             }
         });
+        // Answers of one byte are bounded like faults are.
         let store = small_ranges()
             .range_size(size)
             .ranges_in_flight(in_flight)
-            .retries(9)
+            .retries(64)
             .with_source("test", source.clone())
             .build();
         let range = start..end;

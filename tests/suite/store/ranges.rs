@@ -267,17 +267,33 @@ fn small_objects_come_whole_however_often() {
 #[test]
 fn ranges_may_be_capped() {
     let bytes = content(4500);
-    for step in [1, 70, 300, 999] {
-        let (_, store) = scripted({
-            let bytes = bytes.clone();
-            move |_, options| {
-                let range = options.range.clone().unwrap();
-                let mut capped = options.clone();
-                capped.range = Some(range.start..range.end.min(range.start + step));
-                Ok(honest(&bytes, &capped))
-            }
-        });
+    for step in [70, 300, 999] {
+        let (_, store) = capped(&bytes, step);
         assert_eq!(store.open("test://a").unwrap().read_all().unwrap(), bytes);
+    }
+}
+
+/// A store whose source never answers with more than `most` bytes of one honest object.
+fn capped(content: &Bytes, most: u64) -> (Arc<Scripted>, Store) {
+    let content = content.clone();
+    scripted(move |_, options| {
+        let range = options.range.clone().unwrap();
+        let mut capped = options.clone();
+        capped.range = Some(range.start..range.end.min(range.start + most));
+        Ok(honest(&content, &capped))
+    })
+}
+
+/// Each such answer is as good as a failed try.
+#[test]
+fn a_few_bytes_at_a_time_are_an_error() {
+    for most in [1, 50] {
+        let (source, store) = capped(&content(1000), most);
+        let error = store.open("test://a").unwrap().read_all().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Store(_)), "{error:?}");
+        assert!(format!("{error:#}").contains("bytes where"), "{error:#}");
+        assert_eq!(error.attempts().map(|attempts| attempts.tries), Some(3));
+        assert_eq!(source.requests.lock().unwrap().len(), 3);
     }
 }
 
@@ -371,6 +387,29 @@ fn requests_in_flight_are_bounded_and_end_with_the_body() {
     while Arc::strong_count(&held) > 1 {
         std::thread::yield_now();
     }
+}
+
+#[derive(Debug)]
+struct Silent;
+
+impl Source for Silent {
+    fn get(&self, _: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        std::future::pending().boxed()
+    }
+}
+
+#[test]
+fn a_report_counts_the_wait_that_is_in_progress() {
+    let store = Store::builder().with_source("test", Arc::new(Silent)).build();
+    let mut body = store.open("test://a").unwrap();
+    let stopper = body.stopper();
+    let reader = std::thread::spawn(move || body.next());
+    // Nothing ends this loop but a wait that counts before it is over.
+    while store.report().total().waited < std::time::Duration::from_millis(20) {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    stopper.stop();
+    assert!(reader.join().unwrap().unwrap().is_err());
 }
 
 #[test]

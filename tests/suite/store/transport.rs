@@ -10,6 +10,8 @@ use crate::support::server::{Framing, Reply, Request, Server};
 use shardstream::ErrorKind;
 use shardstream::store::{Store, StoreBuilder};
 use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +40,25 @@ fn requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Ve
     server.requests()
 }
 
+/// The same, when the server is not on probation any more. Gives the requests for the second reading.
+fn later_requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Vec<Request> {
+    let server = Server::start(script);
+    trust(&server.url("/first.tar"));
+    let before = server.requests().len();
+    let store = one_by_one().retries(0).build();
+    assert!(store.open(&server.url("/a.tar")).unwrap().read_all().unwrap() == noise(4500));
+    server.requests().split_off(before)
+}
+
+/// Lets the client find out that a server sends nothing behind its answers.
+fn trust(url: &str) {
+    for _ in 0..2 {
+        let store = Store::builder().retries(0).build();
+        let _ = store.open_range(url, 0..10).unwrap().read_all();
+        std::thread::sleep(Duration::from_millis(150));
+    }
+}
+
 fn connections(requests: &[Request]) -> usize {
     requests.iter().map(|request| request.connection).collect::<HashSet<_>>().len()
 }
@@ -45,24 +66,25 @@ fn connections(requests: &[Request]) -> usize {
 #[test]
 fn connections_are_used_again() {
     for framing in [Framing::Length, Framing::Chunked] {
-        let requests = requests_of(move |request| honest(request).framed(framing));
+        let requests = later_requests_of(move |request| honest(request).framed(framing));
         assert_eq!((requests.len(), connections(&requests)), (5, 1));
     }
-    let requests = requests_of(|request| honest(request).framed(Framing::Close));
+    let requests = later_requests_of(|request| honest(request).framed(Framing::Close));
     assert_eq!(connections(&requests), 5);
 }
 
 #[test]
 fn a_connection_that_was_closed_meanwhile_is_no_fault() {
     // Without a word, after an answer that said nothing of it.
-    let requests = requests_of(|request| honest(request).then_closed());
+    let requests = later_requests_of(|request| honest(request).then_closed());
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
     // When the next request was sent already.
-    let requests = requests_of(|request| match request.turn {
+    let requests = later_requests_of(|request| match request.turn {
         0 => honest(request),
+        _ if request.path() == "/first.tar" => honest(request),
         _ => Reply::raw("").then_closed(),
     });
-    assert_eq!((requests.len(), connections(&requests)), (9, 5));
+    assert_eq!((requests.len(), connections(&requests)), (10, 6));
 }
 
 /// The beginning of an answer, or something else that nobody asked for, must not be taken for the next answer.
@@ -79,6 +101,50 @@ fn a_connection_on_which_more_came_is_not_used_again() {
         Reply::raw([head.as_bytes(), &noise(4500)[first..=last], more.as_bytes()].concat())
     });
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
+}
+
+/// An answer that would do for any of the requests below, but for its bytes.
+fn wrong_answer() -> Vec<u8> {
+    let head = format!(
+        "HTTP/1.1 206 Part\r\nETag: {TAG}\r\nContent-Range: bytes 0-4499/4500\r\nContent-Length: 4500\r\n\r\n"
+    );
+    [head.as_bytes(), &[b'x'; 4500]].concat()
+}
+
+/// The second response comes when the next request may have been sent already.
+#[test]
+fn surplus_responses_are_never_the_answer_to_the_next_request() {
+    for pause in [0, 1, 5] {
+        let pause = Duration::from_millis(pause);
+        let server = Server::start(move |request| honest(request).followed_by(pause, wrong_answer()));
+        let store = Store::builder().retries(0).build();
+        for object in 0..6 {
+            let read = store.open(&server.url(&format!("/{object}.tar"))).unwrap().read_all().unwrap();
+            assert!(read == noise(4500), "{pause:?}, object {object}");
+        }
+        assert_eq!(connections(&server.requests()), 6);
+    }
+}
+
+/// A server that begins to send surplus bytes when its connections are used again already.
+#[test]
+fn surplus_that_arrives_while_a_connection_waits_ends_the_trust() {
+    let server = Server::start(|request| match request.path() {
+        "/bad.tar" => honest(request).followed_by(Duration::from_millis(20), wrong_answer()),
+        _ => honest(request),
+    });
+    trust(&server.url("/a.tar"));
+    let store = Store::builder().retries(0).build();
+    let read = |path: &str| store.open(&server.url(path)).unwrap().read_all().unwrap();
+    assert!(read("/bad.tar") == noise(4500));
+    while server.surpluses() == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let before = server.requests().len();
+    for path in ["/b.tar", "/c.tar", "/d.tar"] {
+        assert!(read(path) == noise(4500), "{path}");
+    }
+    assert_eq!(connections(&server.requests()[before - 1..]), 4);
 }
 
 #[test]
@@ -104,6 +170,7 @@ fn redirects_keep_what_is_theirs() {
     });
     let store = one_by_one().build();
     let url = |path: &str| front.url(path).replace("http://", "http://me:s3cret@");
+    trust(&url("/a.tar"));
     for path in ["/a.tar", "/same.tar"] {
         assert!(store.open(&url(path)).unwrap().read_all().unwrap() == noise(4500));
     }
@@ -134,8 +201,12 @@ fn a_busy_server_says_how_long_to_wait() {
 #[test]
 #[ignore = "run by the other tests, in an environment of their making"]
 fn reads_in_child() {
+    let url = std::env::var(URL).unwrap();
+    if url.starts_with("https") {
+        trust(&url);
+    }
     let store = one_by_one().retries(0).build();
-    match store.open(&std::env::var(URL).unwrap()).unwrap().read_all() {
+    match store.open(&url).unwrap().read_all() {
         Ok(bytes) => println!("read it {}", if bytes == noise(4500) { "right" } else { "wrong" }),
         Err(error) => println!("failed: {error:#}"),
     }
@@ -159,6 +230,30 @@ fn proxies_are_used_where_the_environment_says_so() {
     let text = child_says("http://shards.invalid/a.tar?b=c", &[("http_proxy", &proxy.url(""))]);
     assert!(text.contains("read it right"), "{text}");
     assert_eq!(proxy.requests()[0].target, "http://shards.invalid/a.tar?b=c");
+}
+
+/// Behind a proxy other code sends the requests: the rules are the same.
+#[test]
+fn a_redirect_behind_a_proxy_gives_nothing_away() {
+    let proxy = Server::start(|request| match request.target.as_str() {
+        "http://shards.invalid/a.tar?sig=s3cret" => {
+            Reply::new(307, "").with("Location", "http://me:s3cret@other.invalid/b.tar")
+        }
+        "http://other.invalid/b.tar" => honest(request),
+        _ => Reply::new(404, ""),
+    });
+    let text = child_says(
+        "http://you:s3cret@shards.invalid/a.tar?sig=s3cret",
+        &[("http_proxy", &proxy.url("")), ("https_proxy", &proxy.url(""))],
+    );
+    assert!(text.contains("read it right"), "{text}");
+    let requests = proxy.requests();
+    assert!(requests.iter().any(|request| request.header("authorization").is_some()));
+    for request in requests.iter().filter(|request| request.target.contains("other.invalid")) {
+        assert!(!format!("{request:?}").contains("s3cret"), "{request:?}");
+        assert_eq!((request.header("referer"), request.header("authorization")), (None, None));
+        assert!(request.range().is_some());
+    }
 }
 
 #[test]
@@ -205,8 +300,8 @@ fn openssl(directory: &std::path::Path, arguments: &str) -> bool {
     }
 }
 
-#[test]
-fn tls_trusts_whom_the_environment_trusts_and_nobody_else() {
+/// A certificate for this machine, and a file that says to trust it; `None` without `openssl`.
+fn certified() -> Option<(Arc<ServerConfig>, tempfile::TempDir, String)> {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     std::fs::write(path("names"), "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
@@ -223,23 +318,82 @@ fn tls_trusts_whom_the_environment_trusts_and_nobody_else() {
         "x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out cert.pem",
     );
     if !made {
-        return;
+        return None;
     }
     let certificate = CertificateDer::from_pem_file(path("cert.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_file(path("key.pem")).unwrap();
     let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = Arc::new(config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap());
+    let config = config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
+    let trusted = path("ca.pem").to_str().unwrap().to_owned();
+    Some((Arc::new(config), directory, trusted))
+}
+
+/// A server that speaks TLS.
+fn secure(config: Arc<ServerConfig>, script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Server {
     let wrap = move |socket| StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket);
-    let server = Server::over(Arc::new(wrap), honest);
-    let trusted = path("ca.pem");
-    let environment = [("SSL_CERT_FILE", trusted.to_str().unwrap())];
+    Server::over(Arc::new(wrap), script)
+}
+
+/// A proxy that leads every tunnel to this server of the same machine; its URL.
+fn tunnel_to(port: u16) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            std::thread::spawn(move || {
+                let (mut client, server) = (client?, TcpStream::connect(("127.0.0.1", port))?);
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    client.read_exact(&mut byte)?;
+                    head.extend(byte);
+                }
+                assert!(head.starts_with(b"CONNECT "));
+                client.write_all(b"HTTP/1.1 200 Tunnel\r\n\r\n")?;
+                let (mut from, mut to) = (client.try_clone()?, server.try_clone()?);
+                std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+                let (mut from, mut to) = (server, client);
+                std::io::copy(&mut from, &mut to).map(drop)?;
+                to.shutdown(std::net::Shutdown::Both)
+            });
+        }
+    });
+    format!("http://{address}")
+}
+
+#[test]
+fn no_redirect_leads_from_https_to_http() {
+    let Some((config, _directory, trusted)) = certified() else { return };
+    let plain = Server::start(honest);
+    let location = plain.url("/b.tar");
+    let server = secure(config, move |request| match request.path() {
+        "/a.tar" => Reply::new(302, "").with("Location", &location),
+        _ => honest(request),
+    });
+    let proxy = tunnel_to(server.port());
+    let trust = ("SSL_CERT_FILE", trusted.as_str());
+    for environment in [&[trust][..], &[trust, ("https_proxy", &proxy)]] {
+        let url = |path: &str| format!("https://localhost:{}{path}", server.port());
+        let text = child_says(&url("/direct.tar"), environment);
+        assert!(text.contains("read it right"), "{environment:?}: {text}");
+        let text = child_says(&url("/a.tar"), environment);
+        assert!(text.contains("from https to http is not followed"), "{environment:?}: {text}");
+    }
+    assert_eq!(plain.requests().len(), 0);
+}
+
+#[test]
+fn tls_trusts_whom_the_environment_trusts_and_nobody_else() {
+    let Some((config, _directory, trusted)) = certified() else { return };
+    let server = secure(config, honest);
+    let environment = [("SSL_CERT_FILE", trusted.as_str())];
     for (number, host) in ["localhost", "127.0.0.1"].into_iter().enumerate() {
         let url = format!("https://{host}:{}/a.tar", server.port());
         let text = child_says(&url, &environment);
         assert!(text.contains("read it right"), "{text}");
         let requests = server.requests();
-        assert_eq!((requests.len(), connections(&requests)), (5 * (number + 1), number + 1));
+        assert_eq!((requests.len(), connections(&requests)), (7 * (number + 1), number + 1));
         assert!(
             requests
                 .iter()
@@ -251,5 +405,5 @@ fn tls_trusts_whom_the_environment_trusts_and_nobody_else() {
     }
     let text = child_says(&format!("https://127.0.0.2:{}/a.tar", server.port()), &environment);
     assert!(text.contains("failed"), "{text}");
-    assert_eq!(server.requests().len(), 10);
+    assert_eq!(server.requests().len(), 14);
 }

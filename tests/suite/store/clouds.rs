@@ -1,0 +1,255 @@
+//! Clients of clouds against servers of the tests' own: what they send to whom, and what they say of what
+//! comes back.
+//!
+//! They take their settings from the environment, so each test reads and lists in a process of its own.
+
+use crate::support::child::child;
+use crate::support::noise;
+use crate::support::server::{Reply, Request, Server};
+use shardstream::ErrorKind;
+use shardstream::store::Store;
+
+const URL: &str = "SHARDSTREAM_TEST_URL";
+
+/// Runs in a child process: reads an object of the bucket that the variable names, and lists the bucket.
+#[test]
+#[ignore = "run by the other tests, in an environment of their making"]
+fn read_and_list() {
+    let bucket = std::env::var(URL).unwrap();
+    let store = Store::builder().retries(0).build();
+    let read = store.open(&format!("{bucket}/a.tar")).and_then(|body| body.read_all());
+    let listed = store.list(&bucket);
+    for (what, result) in
+        [("reading", read.map(|bytes| bytes.len())), ("listing", listed.map(|list| list.len()))]
+    {
+        match result {
+            Ok(number) => println!("{what} gave {number}"),
+            Err(error) => println!("{what} failed as {}: {error:#}", kind(error.kind())),
+        }
+    }
+}
+
+fn kind(kind: &ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Denied(_) => "Denied",
+        ErrorKind::NotFound(_) => "NotFound",
+        ErrorKind::Store(_) => "Store",
+        ErrorKind::Io(_) => "Io",
+        _ => "something else",
+    }
+}
+
+/// What the child says of reading and of listing.
+fn child_says(bucket: &str, environment: &[(&str, &str)]) -> [String; 2] {
+    let mut command = child(module_path!(), "read_and_list");
+    for (name, _) in std::env::vars() {
+        let of_cloud =
+            ["AWS_", "GOOGLE_", "GCE_", "STORAGE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix));
+        if of_cloud || name.to_ascii_lowercase().ends_with("_proxy") {
+            command.env_remove(name);
+        }
+    }
+    command.env(URL, bucket).env("HOME", "/nowhere").envs(environment.iter().copied());
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    ["reading ", "listing "].map(|what| {
+        let at = text.find(what).unwrap_or_else(|| panic!("nothing of {what}: {text}"));
+        text[at..].lines().next().unwrap().to_owned()
+    })
+}
+
+/// The endpoint and credentials of an account at `server`.
+fn s3(server: &Server) -> Vec<(&'static str, String)> {
+    vec![
+        ("AWS_ENDPOINT_URL", server.url("")),
+        ("AWS_ACCESS_KEY_ID", "key".into()),
+        ("AWS_SECRET_ACCESS_KEY", "s3cret".into()),
+        ("AWS_SESSION_TOKEN", "s3cret-token".into()),
+    ]
+}
+
+fn s3_says(server: &Server, more: &[(&str, &str)]) -> [String; 2] {
+    let account = s3(server);
+    let account = account.iter().map(|(name, value)| (*name, value.as_str()));
+    child_says("s3://bucket", &account.chain(more.iter().copied()).collect::<Vec<_>>())
+}
+
+/// The endpoint of a bucket at `server`, which gives out tokens too.
+fn gs_says(server: &Server, more: &[(&str, &str)]) -> [String; 2] {
+    let (url, host) = (server.url(""), server.url("").replace("http://", ""));
+    let account = [("GOOGLE_BASE_URL", url.as_str()), ("GCE_METADATA_HOST", &host)];
+    child_says("gs://bucket", &[&account[..], more].concat())
+}
+
+/// An object and a listing with nothing in it; a token for whoever asks for one.
+fn bucket(request: &Request) -> Reply {
+    match request.path() {
+        path if path.ends_with("/token") => {
+            Reply::new(200, r#"{"access_token": "s3cret-token", "expires_in": 3600}"#)
+        }
+        path if path.ends_with("tar") => Reply::object(request, &noise(100), "\"v1\""),
+        _ => Reply::new(200, "<ListBucketResult></ListBucketResult>"),
+    }
+}
+
+fn is_token(request: &Request) -> bool {
+    request.path().ends_with("/token")
+}
+
+#[test]
+fn credentials_do_not_follow_a_redirect_to_another_server() {
+    let other = Server::start(bucket);
+    let elsewhere = other.url("");
+    let server = Server::start(move |request| {
+        Reply::new(307, "<Error><Code>TemporaryRedirect</Code></Error>")
+            .with("Location", format!("{elsewhere}{}", request.target))
+            .with("x-amz-bucket-region", "eu-west-1")
+    });
+    assert_eq!(s3_says(&server, &[]), ["reading gave 100", "listing gave 0"]);
+    assert_eq!(other.requests().len(), 2);
+    for request in server.requests() {
+        assert!(request.header("authorization").is_some(), "{request:?}");
+        assert_eq!(request.header("x-amz-security-token"), Some("s3cret-token"));
+    }
+    for request in other.requests() {
+        let text = format!("{request:?}");
+        assert!(!text.contains("s3cret") && request.header("authorization").is_none(), "{text}");
+        assert_eq!(request.header("referer"), None);
+    }
+}
+
+/// As S3 does for a bucket that is too new to be known everywhere.
+#[test]
+fn a_refusal_after_a_redirect_says_what_is_missing() {
+    let other = Server::start(|_| Reply::new(403, "<Error><Code>AccessDenied</Code></Error>"));
+    let elsewhere = other.url("");
+    let server = Server::start(move |request| {
+        Reply::new(307, "")
+            .with("Location", format!("{elsewhere}{}", request.target))
+            .with("x-amz-bucket-region", "eu-west-1")
+    });
+    for text in s3_says(&server, &[]) {
+        assert!(text.contains("failed as Denied") && text.contains("no credentials"), "{text}");
+        assert!(
+            text.contains("redirected from 127.0.0.1") && text.contains("AWS_REGION=eu-west-1"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_bucket_in_another_region_is_named_with_what_to_set() {
+    let moved = || Reply::new(301, "<Error><Code>PermanentRedirect</Code></Error>");
+    let of_header = move |_: &Request| moved().with("x-amz-bucket-region", "eu-west-1");
+    let of_document = |_: &Request| {
+        let code = "<Code>AuthorizationHeaderMalformed</Code><Message>Wrong</Message>";
+        Reply::new(400, format!("<?xml version=\"1.0\"?><Error>{code}<Region>eu-west-1</Region></Error>"))
+    };
+    for server in [Server::start(of_header), Server::start(of_document)] {
+        for text in s3_says(&server, &[]) {
+            assert!(text.contains("failed as Store") && text.contains("set AWS_REGION=eu-west-1"), "{text}");
+            assert!(!text.contains('<'), "{text}");
+        }
+    }
+}
+
+#[test]
+fn the_requester_pays_where_that_is_set() {
+    let server = Server::start(|request| match request.header("x-amz-request-payer") {
+        Some("requester") => bucket(request),
+        _ => Reply::new(403, "<Error><Code>AccessDenied</Code></Error>").with("x-amz-request-id", "1"),
+    });
+    for text in s3_says(&server, &[]) {
+        assert!(text.contains("failed as Denied") && text.contains("AWS_REQUEST_PAYER"), "{text}");
+    }
+    let paid = [("AWS_REQUEST_PAYER", "requester")];
+    assert_eq!(s3_says(&server, &paid), ["reading gave 100", "listing gave 0"]);
+}
+
+#[test]
+fn a_project_pays_where_one_is_set() {
+    let server = Server::start(|request| match request.header("x-goog-user-project") {
+        None if !is_token(request) => Reply::new(400, "<Error><Code>UserProjectMissing</Code></Error>"),
+        Some(project) if project != "payer" => Reply::new(400, ""),
+        _ => bucket(request),
+    });
+    for text in gs_says(&server, &[]) {
+        assert!(text.contains("failed as Denied") && text.contains("GOOGLE_USER_PROJECT"), "{text}");
+    }
+    let paid = [("GOOGLE_USER_PROJECT", "payer")];
+    assert_eq!(gs_says(&server, &paid), ["reading gave 100", "listing gave 0"]);
+    // What gives out tokens is not told.
+    let requests = server.requests();
+    let mut tokens = requests.iter().filter(|request| is_token(request));
+    assert!(tokens.all(|request| request.header("x-goog-user-project").is_none()));
+}
+
+#[test]
+fn faults_of_listings_are_those_of_reading() {
+    for (status, code, expected) in [
+        (403, "AccessDenied", "Denied"),
+        (401, "InvalidToken", "Denied"),
+        (404, "NoSuchBucket", "NotFound"),
+        (400, "InvalidArgument", "Store"),
+    ] {
+        let server = Server::start(move |request| match is_token(request) {
+            true => bucket(request),
+            false => Reply::new(
+                status,
+                format!(
+                    "<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>Not so.</Message></Error>"
+                ),
+            ),
+        });
+        for says in [s3_says(&server, &[]), gs_says(&server, &[])] {
+            for text in says {
+                assert!(text.contains(&format!("failed as {expected}")), "{status}: {text}");
+                assert!(text.contains(&format!("{code}: Not so.")) && !text.contains('<'), "{text}");
+            }
+        }
+    }
+}
+
+/// An address at which nothing listens.
+fn nobody() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+#[test]
+fn missing_credentials_are_denied_and_say_what_to_set() {
+    let server = Server::start(bucket);
+    let (url, nobody) = (server.url(""), nobody());
+    let metadata = format!("http://{nobody}");
+    let amazon =
+        child_says("s3://bucket", &[("AWS_ENDPOINT_URL", &url), ("AWS_METADATA_ENDPOINT", &metadata)]);
+    let google = child_says(
+        "gs://bucket",
+        &[("GOOGLE_BASE_URL", &url), ("GCE_METADATA_HOST", &nobody), ("GCE_METADATA_IP", &nobody)],
+    );
+    for (says, names) in [
+        (amazon, &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SKIP_SIGNATURE"][..]),
+        (google, &["GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SKIP_SIGNATURE"]),
+    ] {
+        for text in says {
+            assert!(text.contains("failed as Denied") && text.contains("no credentials"), "{text}");
+            assert!(names.iter().all(|name| text.contains(name)), "{text}");
+        }
+    }
+    assert_eq!(server.requests().len(), 0);
+}
+
+/// A bucket that nothing answers for.
+#[test]
+fn a_listing_that_is_refused_is_given_up() {
+    let url = format!("http://{}", nobody());
+    let account = [
+        ("AWS_ENDPOINT_URL", url.as_str()),
+        ("AWS_ACCESS_KEY_ID", "key"),
+        ("AWS_SECRET_ACCESS_KEY", "s3cret"),
+    ];
+    for text in child_says("s3://bucket", &account) {
+        assert!(text.contains("failed as Io"), "{text}");
+    }
+}
