@@ -240,7 +240,8 @@ pub enum ErrorKind {
         /// The checksum of what was read.
         received: String,
     },
-    /// Reading was stopped by a [`Stopper`](crate::store::Stopper) before the end.
+    /// Reading was stopped before the end: by a [`Stopper`](crate::store::Stopper), or because what it was for has been
+    /// dropped.
     #[error("the reading was stopped")]
     Stopped,
     /// The shard ends in the middle of something, or has no end-of-archive marker.

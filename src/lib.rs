@@ -108,6 +108,7 @@ pub mod store;
 pub mod tar;
 pub mod tensor;
 pub mod topology;
+mod wait;
 pub mod write;
 
 pub use dataset::Dataset;

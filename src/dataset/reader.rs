@@ -4,12 +4,13 @@ use super::check::{Expected, Extent, SliceCheck};
 use super::part::Part;
 use super::versions::EpochVersions;
 use super::{Dataset, Stop, Versions};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::index::ShardIndex;
 use crate::plan::Slice;
 use crate::sample::Sample;
 use crate::store::{Body, Lane, ObjectVersion, Stopper, redacted};
 use crate::tar::{self, SampleParser};
+use crate::wait;
 use bytes::Bytes;
 use futures::stream::{BoxStream, Stream, StreamExt};
 use std::collections::VecDeque;
@@ -151,6 +152,8 @@ struct Opener {
     /// What the shards of these slices should be.
     expected: Vec<(usize, ObjectVersion)>,
     stop: Option<(Stop, usize)>,
+    /// Whether it has been said that the thread which reads was interrupted.
+    interrupted: bool,
 }
 
 #[derive(Debug)]
@@ -176,10 +179,16 @@ impl Opener {
             passed: 0,
             expected: Vec::new(),
             stop: None,
+            interrupted: false,
         }
     }
 
     fn open_next(&mut self) -> Option<Result<Part<Body>>> {
+        // An error first: what has been read is not all. Then the end, for those who go on after errors.
+        if wait::is_interrupted() {
+            let known = std::mem::replace(&mut self.interrupted, true);
+            return (!known).then(|| Err(ErrorKind::Stopped.into()));
+        }
         // The next ones begin now, and not when this one has been read.
         while self.ahead.back().is_none_or(|last| self.ahead.len() <= last.worth) && self.open_ahead() {}
         let Opened { slice, part, .. } = self.ahead.pop_front()?;

@@ -53,7 +53,8 @@ const DEPTH: usize = 2;
 ///
 /// It iterates over what the closure made of each batch, in order. An error of a batch or of the closure comes out in its
 /// place and ends nothing, as everywhere in this crate; a panic is [`ErrorKind::Panicked`](crate::ErrorKind::Panicked). The
-/// thread starts with the first batch that is asked for, and has ended when the feed is dropped.
+/// thread starts with the first batch that is asked for, and has ended when the feed is dropped. That does not wait for the
+/// network, as dropping a [`Loader`](crate::Loader)'s batches does not: what is waited for is the closure, if it is at work.
 ///
 /// The closure should start a transfer and not wait for it: what is returned may be a handle to something that is still on
 /// its way. Whatever memory it needs must travel with it, as clones of `Bytes` do.

@@ -5,6 +5,7 @@ use crate::error::{ErrorKind, Result};
 use crate::shards::ShardList;
 use crate::store::{ObjectVersion, Store};
 use crate::tar::Limits;
+use crate::wait;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -143,6 +144,7 @@ impl IndexBuilder {
 
     /// The indexes of the shards, in their order.
     fn index(&mut self, urls: &[&Arc<str>]) -> Result<Vec<Option<ShardIndex>>> {
+        wait::may_block()?;
         let mut on_shard = std::mem::replace(&mut self.on_shard, Box::new(|_| ()));
         let worker = Worker {
             store: &self.store,

@@ -1,7 +1,7 @@
 //! A run over the data: the composition of the stages, and its end.
 
 use super::chunks::{Chunk, chunks, unchunked};
-use super::collect::{Collect, First, Progress};
+use super::collect::{Collect, First, Given, Progress};
 use super::deal::{Cuts, Deal};
 use super::event::Event;
 use super::lane::Lane;
@@ -42,16 +42,16 @@ pub struct Batches<T, B = Batch<T>> {
 #[must_use = "streams do nothing unless they are polled"]
 pub struct BatchesStream<T, B = Batch<T>> {
     _stop: StopOnDrop,
-    batches: BackgroundStream<B>,
+    batches: BackgroundStream<Given<B>>,
     consumed: Consumed,
     items: PhantomData<fn() -> T>,
 }
 
 enum Running<B> {
     /// Ahead of the consumer.
-    Ahead(Background<B>),
+    Ahead(Background<Given<B>>),
     /// When the consumer asks.
-    Here(Box<dyn Iterator<Item = Result<B>> + Send>),
+    Here(Box<dyn Iterator<Item = Result<Given<B>>> + Send>),
 }
 
 /// Ends the reads, so that the threads that are about to be joined don't wait for the network. Fields are dropped in
@@ -68,8 +68,6 @@ impl Drop for StopOnDrop {
 #[derive(Debug)]
 struct Consumed {
     state: State,
-    /// Whether an error came after that.
-    failed: bool,
     counter: Counter,
     /// Since when the next batch has been waited for.
     waiting: Option<Instant>,
@@ -77,26 +75,28 @@ struct Consumed {
 
 impl Consumed {
     fn new(state: State, counter: Counter) -> Self {
-        Consumed { state, failed: false, counter, waiting: None }
+        Consumed { state, counter, waiting: None }
     }
 
     fn wait(&mut self) {
         self.waiting.get_or_insert_with(Instant::now);
     }
 
-    fn note<B: Batched>(&mut self, item: Option<&Result<B>>) {
+    fn note<B: Batched>(&mut self, item: Option<Result<Given<B>>>) -> Option<Result<B>> {
         if let Some(since) = self.waiting.take() {
             self.counter.waited(since);
         }
-        match item {
-            Some(Ok(batch)) => {
-                self.failed = false;
+        match item? {
+            Ok(Given::Batch(batch)) => {
                 self.counter.batch(batch.items());
                 self.state = batch.after().unwrap_or(&self.state).clone();
+                Some(Ok(batch))
             }
-            Some(Err(_)) => self.failed = true,
-            None if !self.failed => self.state = self.state.clone().ended(),
-            None => {}
+            Ok(Given::End) => {
+                self.state = self.state.clone().ended();
+                None
+            }
+            Err(error) => Some(Err(error)),
         }
     }
 }
@@ -283,8 +283,7 @@ impl<T, B: Batched> Iterator for Batches<T, B> {
             Running::Ahead(batches) => batches.next(),
             Running::Here(batches) => batches.next(),
         };
-        self.consumed.note(item.as_ref());
-        item
+        self.consumed.note(item)
     }
 }
 
@@ -296,8 +295,7 @@ impl<T, B: Batched> Stream for BatchesStream<T, B> {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.consumed.wait();
         let item = ready!(Pin::new(&mut self.batches).poll_next(cx));
-        self.consumed.note(item.as_ref());
-        Poll::Ready(item)
+        Poll::Ready(self.consumed.note(item))
     }
 }
 

@@ -18,6 +18,8 @@ const BYTES_OUT: usize = 4 << 20;
 
 /// Cuts `events` into chunks. A panic becomes the last item of the last one.
 ///
+/// Errors in a row are not collected: a stream of which nothing can be read tries again only when somebody has seen why.
+///
 /// Each sample becomes `grown` bytes more on its way.
 pub(super) fn chunks<I>(events: I, grown: usize) -> impl Iterator<Item = Result<Chunk<Sample>>>
 where
@@ -37,7 +39,11 @@ where
                     bytes = bytes.saturating_add(sample.size());
                     more = more.saturating_add(grown);
                 }
+                let again = matches!((&event, chunk.last()), (Event::Fault(_), None | Some(Event::Fault(_))));
                 chunk.push(event);
+                if again {
+                    break;
+                }
             }
         });
         if let Err(panic) = filled {
@@ -67,6 +73,13 @@ mod tests {
             13 => Event::Fault(ErrorKind::Checksum.into()),
             _ => Event::Item(tag(), Ok(Sample::new(size.to_string()).with("bin", vec![0; size]))),
         })
+    }
+
+    #[test]
+    fn errors_in_a_row_are_handed_on_one_by_one() {
+        let sizes = [1, 13, 1, 1, 13, 13, 13, 13, 1];
+        let chunks: Vec<_> = chunks(samples(sizes), 0).map(|chunk| chunk.unwrap().len()).collect();
+        assert_eq!(chunks, [6, 1, 1, 1]);
     }
 
     fn shown(events: impl Iterator<Item = Event<Sample>>) -> Vec<String> {

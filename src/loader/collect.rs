@@ -4,7 +4,7 @@ use super::event::{Event, Tag};
 use super::make::Make;
 use crate::adapters::{Partial, catch};
 use crate::error::{ErrorKind, Result};
-use crate::state::{Header, State, StreamState};
+use crate::state::{Header, Reached, State, StreamState};
 use std::sync::Arc;
 
 /// What becomes of places that stay empty, because there are no more samples.
@@ -26,6 +26,12 @@ impl<T> Copy for Last<T> {}
 
 /// Reads the first item of the epoch again that can be made: none where there is none.
 pub(super) type First<T> = Box<dyn FnMut() -> Option<Result<T>> + Send>;
+
+/// What a run gives: its batches, and its end, which is not said where it breaks off.
+pub(super) enum Given<B> {
+    Batch(B),
+    End,
+}
 
 /// Collects batches.
 pub(super) struct Collect<I, T, B> {
@@ -78,7 +84,7 @@ impl<I, T, B> Collect<I, T, B> {
 }
 
 impl<T, B, I: Iterator<Item = Event<T>>> Iterator for Collect<I, T, B> {
-    type Item = Result<B>;
+    type Item = Result<Given<B>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.ended {
@@ -101,10 +107,13 @@ impl<T, B, I: Iterator<Item = Event<T>>> Iterator for Collect<I, T, B> {
                     return Some(Err(error));
                 }
                 Some(Event::Cut(cut)) => {
-                    self.progress.slots = cut.slots;
-                    return Some(self.cut());
+                    self.progress.reached = self.progress.reached.at(cut.slots);
+                    return Some(self.cut().map(Given::Batch));
                 }
-                None => self.ended = true,
+                None => {
+                    self.ended = true;
+                    return Some(Ok(Given::End));
+                }
             }
         }
         None
@@ -120,8 +129,8 @@ pub(super) struct Progress {
     header: Arc<Header>,
     /// How many streams of each dataset the rank has.
     lanes: usize,
-    /// How many places of the job's sequence have been passed.
-    slots: u64,
+    /// Which places of the job's sequence have been passed.
+    reached: Reached,
     /// How many batches were given out.
     batches: u64,
     /// By dataset and lane.
@@ -131,16 +140,16 @@ pub(super) struct Progress {
 impl Progress {
     pub(super) fn new(
         header: Arc<Header>,
-        (slots, batches): (u64, u64),
+        (reached, batches): (Reached, u64),
         lanes: usize,
         streams: Vec<StreamState>,
     ) -> Self {
-        Progress { header, lanes, slots, batches, streams }
+        Progress { header, lanes, reached, batches, streams }
     }
 
     /// The state as of the last batch.
     pub(super) fn state(&self) -> State {
-        State::new(Arc::clone(&self.header), self.slots, self.batches, self.streams.as_slice().into())
+        State::new(Arc::clone(&self.header), self.reached, self.batches, self.streams.as_slice().into())
     }
 
     /// Takes note of an item that is being consumed.

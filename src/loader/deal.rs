@@ -6,7 +6,8 @@ use super::lane::Lane;
 /// Gives the items of the rank's streams in turn, and says where batches end.
 ///
 /// Of the sequence of the job, place `g` belongs to stream `g % streams`. A rank has the places of its streams, which it
-/// knows without the others; a stream that has ended leaves its places empty, and does not move up those after it.
+/// knows without the others; a stream that has ended leaves its places empty, and does not move up those after it. So does
+/// one of which a reader before a stop had come further than others.
 #[derive(Debug)]
 pub(super) struct Deal<I> {
     lanes: Vec<Lane<I>>,
@@ -81,6 +82,37 @@ impl<I> Deal<I> {
         self.slot += 1;
         self.passed += 1;
     }
+
+    /// The lane whose turn it is, and the number of the turn among its own.
+    fn turn(&self) -> (usize, u64) {
+        let lanes = self.lanes.len() as u64;
+        ((self.slot % lanes) as usize, self.slot / lanes)
+    }
+
+    /// Passes places of which the items were given before, up to the next that may have one. It may be far.
+    fn pass_given(&mut self) {
+        let (current, turn) = self.turn();
+        let lanes = self.lanes.len() as u64;
+        let next = |(at, lane): (usize, &Lane<I>)| {
+            let turn = if at < current { turn + 1 } else { turn };
+            (!lane.is_ended()).then(|| turn.max(lane.taken()).saturating_mul(lanes).saturating_add(at as u64))
+        };
+        let next = self.lanes.iter().enumerate().filter_map(next).min();
+        let mut given = next.unwrap_or(self.slot).saturating_sub(self.slot).max(1);
+        let (batch, readers) = (self.batch as u64, self.reader.1 as u64);
+        if self.cuts == Cuts::Places && self.passed == 0 {
+            // Batches without an item are none.
+            let batches = given / batch;
+            self.start = self.start.saturating_add(batches.saturating_mul(batch).saturating_mul(readers));
+            self.slot = self.slot.saturating_add(batches * batch);
+            given %= batch;
+        }
+        if self.cuts != Cuts::Full {
+            given = given.min(batch - self.passed as u64);
+        }
+        self.slot = self.slot.saturating_add(given);
+        self.passed = self.passed.saturating_add(usize::try_from(given).unwrap_or(usize::MAX));
+    }
 }
 
 impl<T, I: Iterator<Item = Event<T>>> Iterator for Deal<I> {
@@ -109,10 +141,14 @@ impl<T, I: Iterator<Item = Event<T>>> Iterator for Deal<I> {
                 self.passed += rest;
                 continue;
             }
-            let at = (self.slot % self.lanes.len() as u64) as usize;
+            let (at, turn) = self.turn();
+            if self.lanes[at].taken() > turn {
+                self.pass_given();
+                continue;
+            }
             match self.lanes[at].next() {
                 Some(Event::Item(mut tag, item)) => {
-                    tag.lane = at;
+                    (tag.slot, tag.lane) = (self.place(), at);
                     self.pass();
                     self.filled += 1;
                     return Some(Event::Item(tag, item));
@@ -154,10 +190,14 @@ mod tests {
         }
     }
 
-    /// A stream of so many.
-    fn lane(stream: usize, streams: usize, events: Vec<Event<u32>>) -> Lane<Events> {
-        let turns = Turns::new(vec![1], 0, stream).unwrap();
-        Lane::new(vec![events.into_iter()], turns, (stream, streams), 0)
+    /// A stream of so many, of which so many have been given before.
+    fn lane_after(taken: u64, events: Vec<Event<u32>>) -> Lane<Events> {
+        let turns = Turns::new(vec![1], 0, 0).unwrap();
+        Lane::new(vec![events.into_iter()], turns, taken)
+    }
+
+    fn lane(events: Vec<Event<u32>>) -> Lane<Events> {
+        lane_after(0, events)
     }
 
     fn shown(deal: Deal<Events>) -> Vec<String> {
@@ -172,10 +212,7 @@ mod tests {
 
     /// Streams of the rank `reader.0` of `reader.1`.
     fn deal(lanes: &[&[u32]], reader: (usize, usize), batch: usize, from: u64, cuts: Cuts) -> Vec<String> {
-        let streams = lanes.len() * reader.1;
-        let lanes = lanes.iter().enumerate().map(|(at, items)| {
-            lane(reader.0 + at * reader.1, streams, items.iter().copied().map(item).collect())
-        });
+        let lanes = lanes.iter().map(|items| lane(items.iter().copied().map(item).collect()));
         shown(Deal::new(lanes.collect(), reader, batch, from, cuts))
     }
 
@@ -194,7 +231,7 @@ mod tests {
         let rank = deal(&[&[1, 5, 9, 13], &[3]], (1, 2), 2, 0, Cuts::Full);
         assert_eq!(rank, ["1:1", "3:3", "|4", "5:5", "9:9", "|11", "13:13"], "the last one is left out");
         // Where it stopped it goes on.
-        assert_eq!(deal(&[&[13, 17, 21], &[]], (1, 2), 2, 11, Cuts::Full)[..3], ["1:13", "5:17", "|19"]);
+        assert_eq!(deal(&[&[13, 17, 21], &[]], (1, 2), 2, 11, Cuts::Full)[..3], ["13:13", "17:17", "|19"]);
     }
 
     #[test]
@@ -208,8 +245,34 @@ mod tests {
     fn it_begins_anywhere() {
         let places = Cuts::Places;
         let first = deal(&[&[6, 12], &[3, 9]], (0, 3), 1, 3, places);
-        assert_eq!(first, ["3:3", "|6", "0:6", "|9", "9:9", "|12", "6:12", "|15"]);
-        assert_eq!(deal(&[&[7], &[4]], (1, 3), 1, 3, places), ["4:4", "|6", "1:7", "|9"]);
+        assert_eq!(first, ["3:3", "|6", "6:6", "|9", "9:9", "|12", "12:12", "|15"]);
+        assert_eq!(deal(&[&[7], &[4]], (1, 3), 1, 3, places), ["4:4", "|6", "7:7", "|9"]);
+    }
+
+    /// Streams of which so many items were given before.
+    fn deal_after(lanes: &[(u64, &[u32])], batch: usize, cuts: Cuts) -> Vec<String> {
+        let lanes =
+            lanes.iter().map(|(taken, items)| lane_after(*taken, items.iter().copied().map(item).collect()));
+        shown(Deal::new(lanes.collect(), (0, 1), batch, 0, cuts))
+    }
+
+    #[test]
+    fn what_a_reader_had_given_before_others_leaves_its_places_empty() {
+        let lanes: [(u64, &[u32]); 2] = [(0, &[0, 2, 4, 6]), (3, &[7])];
+        let found = deal_after(&lanes, 2, Cuts::Places);
+        assert_eq!(found, ["0:0", "|2", "2:2", "|4", "4:4", "|6", "6:6", "7:7", "|8"]);
+        assert_eq!(deal_after(&lanes, 2, Cuts::Full), ["0:0", "2:2", "|3", "4:4", "6:6", "|7", "7:7"]);
+        assert_eq!(deal_after(&lanes, 2, Cuts::Steps(2)), ["0:0", "|2", "2:2", "|4"]);
+    }
+
+    /// A state may come from anywhere.
+    #[test]
+    fn places_are_not_passed_one_by_one() {
+        const FAR: u64 = 1 << 40;
+        let end = format!("|{}", FAR + 2);
+        assert_eq!(deal_after(&[(FAR, &[1])], 2, Cuts::Places), [format!("{FAR}:1"), end]);
+        let full = deal_after(&[(0, &[0]), (FAR, &[1])], 2, Cuts::Full);
+        assert_eq!(full, ["0:0".into(), format!("{}:1", 2 * FAR + 1), format!("|{}", 2 * FAR + 2)]);
     }
 
     #[test]
@@ -221,11 +284,11 @@ mod tests {
 
     #[test]
     fn an_error_between_samples_takes_no_place_and_a_fatal_one_ends_it() {
-        let first = || lane(0, 2, vec![item(0), fault(false), item(2)]);
-        let lanes = vec![first(), lane(1, 2, vec![item(1), item(3)])];
+        let first = || lane(vec![item(0), fault(false), item(2)]);
+        let lanes = vec![first(), lane(vec![item(1), item(3)])];
         let found = shown(Deal::new(lanes, (0, 1), 4, 0, Cuts::Places));
         assert_eq!(found, ["0:0", "1:1", "fault", "2:2", "3:3", "|4"]);
-        let lanes = vec![first(), lane(1, 2, vec![fault(true), item(1)])];
+        let lanes = vec![first(), lane(vec![fault(true), item(1)])];
         assert_eq!(shown(Deal::new(lanes, (0, 1), 4, 0, Cuts::Places)), ["0:0", "fatal"]);
     }
 }

@@ -10,27 +10,25 @@ pub(super) struct Lane<I> {
     /// The streams of the datasets; none for those that have ended.
     datasets: Vec<Option<I>>,
     turns: Turns,
-    /// The number of the stream, and of how many.
-    stream: (usize, usize),
     /// How many items were given.
     taken: u64,
 }
 
 impl<I> Lane<I> {
     /// A stream of each dataset, of which `taken` items have been given before.
-    pub(super) fn new(datasets: Vec<I>, turns: Turns, stream: (usize, usize), taken: u64) -> Self {
-        Lane { datasets: datasets.into_iter().map(Some).collect(), turns, stream, taken }
+    pub(super) fn new(datasets: Vec<I>, turns: Turns, taken: u64) -> Self {
+        Lane { datasets: datasets.into_iter().map(Some).collect(), turns, taken }
     }
 
     /// The same lane over what `with` makes of each stream.
     pub(super) fn map_sources<J>(self, with: impl Fn(I) -> J) -> Lane<J> {
-        let Lane { datasets, turns, stream, taken } = self;
-        Lane {
-            datasets: datasets.into_iter().map(|dataset| dataset.map(&with)).collect(),
-            turns,
-            stream,
-            taken,
-        }
+        let Lane { datasets, turns, taken } = self;
+        Lane { datasets: datasets.into_iter().map(|dataset| dataset.map(&with)).collect(), turns, taken }
+    }
+
+    /// How many items were given.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
     }
 
     pub(super) fn is_ended(&self) -> bool {
@@ -53,7 +51,6 @@ impl<T, I: Iterator<Item = Event<T>>> Iterator for Lane<I> {
             match dataset.next() {
                 Some(Event::Item(mut tag, item)) => {
                     tag.dataset = at;
-                    tag.slot = self.taken * self.stream.1 as u64 + self.stream.0 as u64;
                     self.taken += 1;
                     return Some(Event::Item(tag, item));
                 }
@@ -129,7 +126,7 @@ mod tests {
 
     fn lane(lengths: &[u32], weights: &[u32], skip: usize) -> Vec<usize> {
         let turns = Turns::new(weights.to_vec(), 42, 3).unwrap();
-        let lane = Lane::new(lengths.iter().copied().map(events).collect(), turns, (3, 8), skip as u64);
+        let lane = Lane::new(lengths.iter().copied().map(events).collect(), turns, skip as u64);
         let dataset = |event| match event {
             Event::Item(tag, _) => tag.dataset,
             _ => unreachable!("no other event went in"),

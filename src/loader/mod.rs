@@ -69,13 +69,20 @@ use std::sync::Arc;
 /// All ranks together consume one sequence, whatever their number: its place `g` belongs to stream `g % streams`, and
 /// is that stream's next sample. Batch `k` of `n` items on each of `W` ranks is the places from `k * n * W` on, so
 /// that a global batch holds the same samples on any number of ranks. A stream that has come to its end leaves its
-/// places empty, and does not move the others up: at the end of an epoch batches may have fewer items. So has a batch
-/// with a sample that could not be mapped, even to none at all; its error comes out before the batch.
+/// places empty, and does not move the others up: at the end of an epoch batches may have fewer items.
 ///
 /// [`partial`](Loader::partial), [`pad`](Loader::pad) and [`repeat`](Loader::repeat) say what becomes of empty places.
 /// Where the datasets have an index, all ranks get the same number of batches with [`Partial::Drop`], `pad` and
 /// `repeat`. Without one a rank does not know how long the streams of the others are: then take the same number of
-/// batches on all of them from [`epochs`](Loader::epochs), where there are no empty places.
+/// batches on all of them from [`epochs`](Loader::epochs), where streams do not end.
+///
+/// # Errors and the size of batches
+///
+/// A sample that could not be mapped keeps its place, without an item: its error comes first, and its batch has one item
+/// fewer, or none at all if all of its samples failed. A sample that could not be read has no place, and the next one of
+/// its stream moves up, so that the stream is shorter, and ends earlier than an index says. No other sample takes the
+/// place of either, whatever is said of the last batches: **only `pad` gives batches that always have the same number of
+/// items**. With anything else, check [`Batch::len`](crate::adapters::Batch::len) where a short batch would do harm.
 ///
 /// # Going on after a stop
 ///
@@ -198,10 +205,12 @@ impl<T: Send + 'static, B> Loader<T, B> {
     /// What becomes of the last batches of an epoch when they have empty places. Default: they are smaller, and one that
     /// would have no place with an item is left out.
     ///
-    /// With [`Partial::Drop`] all batches are full. Where the datasets have an index, the epoch ends before the first
-    /// empty place, which leaves out less than a batch, on all ranks after the same step. Without one, batches reach over
-    /// empty places, and every rank leaves out less than a batch of its own samples: after the first stream has ended, the
-    /// batches of ranks are no longer runs of the one sequence, and their number may differ.
+    /// With [`Partial::Drop`] the last batches, which would have empty places, are left out. Where the datasets have an index, the epoch ends
+    /// before the first place that is empty by the index, which leaves out less than a batch, on all ranks after the same
+    /// step. Without one, batches reach over empty places, and every rank leaves out less than a batch of its own samples:
+    /// after the first stream has ended, the batches of ranks are no longer runs of the one sequence, and their number may
+    /// differ. A batch with a sample that failed is short all the same, and is not left out: see
+    /// [errors](Loader#errors-and-the-size-of-batches).
     #[must_use]
     pub fn partial(mut self, partial: Partial) -> Self {
         self.last = Last::Partial(partial);
@@ -219,8 +228,8 @@ impl<T: Send + 'static, B> Loader<T, B> {
         self
     }
 
-    /// Fills the last batch of an epoch up with samples from its beginning, so that all ranks get as many samples. It
-    /// takes a single dataset, with an index.
+    /// Fills the last batch of an epoch up with samples from its beginning, so that all ranks get as many places. It takes a
+    /// single dataset, with an index. It does not replace samples that [fail](Loader#errors-and-the-size-of-batches).
     #[must_use]
     pub fn repeat(mut self) -> Self {
         self.last = Last::Repeat;
@@ -244,12 +253,14 @@ impl<T: Send + 'static, B: Batched> Loader<T, B> {
 
     /// The batches of all epochs from `first` on, without an end: for training by the number of steps.
     ///
-    /// Each stream goes into its next epoch, in a new order, as soon as it has come to its end, so that every batch is
-    /// full, and every rank gets as many as it takes. An epoch of a fixed number of steps, that goes on where the last
-    /// one stopped, is `batches.by_ref().take(steps)`.
+    /// Each stream goes into its next epoch, in a new order, as soon as it has come to its end, so that there are no empty
+    /// places, and every rank gets as many batches as it takes. An epoch of a fixed number of steps, that resumes where the
+    /// last one stopped, is `batches.by_ref().take(steps)`.
     ///
-    /// A stream that has nothing but errors in an epoch, or no sample in a hundred of them, ends; when all have ended, so
-    /// do the batches.
+    /// A sample that cannot be mapped [shortens its batch](Loader#errors-and-the-size-of-batches). A shard that cannot be
+    /// opened is an error, and is tried again in the next epoch. A stream that has had no sample in a hundred epochs in a
+    /// row, whether there was none or none could be read, ends with [`ErrorKind::NoShards`], and leaves its places empty;
+    /// when all streams have ended, so do the batches.
     pub fn epochs(&self, first: u64) -> Batches<T, B> {
         self.begin(Run::EpochsFrom(first))
     }
@@ -292,7 +303,7 @@ impl<T, B> Loader<T, B> {
     pub fn steps(&self) -> Option<u64> {
         let (rank, ranks) = self.reader();
         let lengths = self.lengths()?;
-        let equal = lengths.equal(self.last, (self.batch as u64).saturating_mul(ranks as u64), 0);
+        let equal = lengths.equal(self.last, self.step(), 0);
         equal.or_else(|| lengths.kept((rank, ranks), self.batch as u64))
     }
 }

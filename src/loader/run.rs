@@ -14,7 +14,7 @@ use crate::adapters::Partial;
 use crate::collate::Seat;
 use crate::dataset::{Dataset, Stop, Versions};
 use crate::error::{ErrorKind, Result};
-use crate::state::{Digest, Header, Run, State, StreamState, misfit};
+use crate::state::{Digest, Header, Reached, Run, State, StreamState, misfit};
 use std::sync::Arc;
 
 impl<T: Send + 'static, B: Batched> Loader<T, B> {
@@ -27,7 +27,7 @@ impl<T: Send + 'static, B: Batched> Loader<T, B> {
 
     pub(super) fn begin(&self, run: Run) -> Batches<T, B> {
         let header = self.header(run);
-        let state = State::new(Arc::new(header.clone()), 0, 0, Arc::default());
+        let state = State::new(Arc::new(header.clone()), self.reached(None), 0, Arc::default());
         let batches = self.check(run).and_then(|()| self.start(header, None));
         batches.unwrap_or_else(|error| Batches::failed(error, state))
     }
@@ -98,11 +98,10 @@ impl<T: Send + 'static, B: Batched> Loader<T, B> {
             let weights = self.items.recipes.iter().map(|recipe| recipe.weight).collect();
             let turns = Turns::new(weights, self.first().map_or(0, Dataset::seed), stream)?;
             let taken = (0..self.items.recipes.len()).map(|number| at(number).digest.samples()).sum();
-            lanes.push(Lane::new(sources.collect(), turns, (stream, header.streams), taken));
+            lanes.push(Lane::new(sources.collect(), turns, taken));
         }
-        let from = state.map_or(0, State::slots);
-        let all = (self.batch as u64).saturating_mul(self.reader().1 as u64);
-        let equal = |lengths: Lengths| lengths.equal(self.last, all, from);
+        let reached = self.reached(state);
+        let equal = |lengths: Lengths| lengths.equal(self.last, self.step(), reached.slots);
         let cuts = match (run, self.last) {
             (Run::EpochsFrom(_), _) => Cuts::Places,
             (_, last) => match (self.lengths().and_then(equal), last) {
@@ -112,7 +111,7 @@ impl<T: Send + 'static, B: Batched> Loader<T, B> {
             },
         };
         let progress =
-            Progress::new(Arc::new(header), (from, state.map_or(0, State::batches)), mine.len(), streams);
+            Progress::new(Arc::new(header), (reached, state.map_or(0, State::batches)), mine.len(), streams);
         Ok(Batches::new(self, lanes, stop, cuts, first, progress))
     }
 
@@ -164,6 +163,17 @@ impl<T: Send + 'static, B: Batched> Loader<T, B> {
 impl<T, B> Loader<T, B> {
     fn first(&self) -> Option<&Dataset> {
         self.items.recipes.first().map(|recipe| &recipe.dataset)
+    }
+
+    /// How many places a batch of all ranks takes.
+    pub(super) fn step(&self) -> u64 {
+        (self.batch as u64).saturating_mul(self.reader().1 as u64)
+    }
+
+    /// Where the places begin that are dealt.
+    fn reached(&self, state: Option<&State>) -> Reached {
+        let (slots, furthest) = state.map_or((0, 0), |state| (state.slots(), state.furthest()));
+        Reached { slots, furthest, step: Some(self.step()) }
     }
 
     /// Counts what the stores transfer from now on.

@@ -9,8 +9,9 @@ use crate::plan::Slice;
 use crate::rng::Rng;
 use crate::sample::Sample;
 use crate::state::{Opened, StreamState, misfit};
+use crate::wait;
 
-/// After so many epochs without a single sample, a stream is not going to have any.
+/// After so many epochs in a row without a single sample, a stream is not going to have any.
 const FUTILE: u64 = 100;
 
 /// Which stream of what, and how it is shuffled.
@@ -145,7 +146,7 @@ impl Source {
     /// Begins a pass; none after the last one.
     fn begin(&mut self) -> Option<Result<Reading>> {
         // There would be nothing to read in it, nor in those after it.
-        if self.stream.stop.is_stopped() {
+        if self.stream.stop.is_stopped() || wait::is_interrupted() {
             return None;
         }
         let epoch = self.stream.epochs.of(self.pass)?;
@@ -186,18 +187,27 @@ impl Source {
             return Some(self.differs());
         }
         self.pass += 1;
-        match self.found {
-            Found::Samples => self.futile = 0,
-            Found::Errors => self.stream.epochs = Epochs::From(0, Some(0)),
-            Found::Nothing => self.futile += 1,
+        let failed = match self.found {
+            Found::Samples => {
+                self.futile = 0;
+                return None;
+            }
+            Found::Errors => true,
+            Found::Nothing => false,
+        };
+        // What failed in one epoch may be there in the next. To read the same one again is for filling up.
+        if failed && matches!(self.stream.epochs, Epochs::Again(_)) {
+            self.stream.epochs = Epochs::From(0, Some(0));
+            return None;
         }
+        self.futile += 1;
         if self.futile < FUTILE {
             return None;
         }
         self.stream.epochs = Epochs::From(0, Some(0));
         self.futile = 0;
-        let what =
-            format!("stream {} had no sample in {FUTILE} epochs: use fewer streams", self.stream.stream);
+        let why = if failed { "the errors before this one say why" } else { "use fewer streams" };
+        let what = format!("stream {} had no sample in {FUTILE} epochs: {why}", self.stream.stream);
         Some(Event::Fault(ErrorKind::NoShards(what).into()))
     }
 }

@@ -3,7 +3,7 @@
 //! Documents come from disks and from other people. What does not fit together is refused when it is read, so that a loader
 //! need not fear to count beyond the last number, or to look for ever for a place that nobody has been at.
 
-use super::{Header, StreamState};
+use super::{Header, Reached, StreamState};
 use std::collections::BTreeMap;
 
 /// No loader has counted as far as this.
@@ -11,7 +11,7 @@ const MOST: u64 = 1 << 48;
 
 pub(super) fn check(
     header: &Header,
-    slots: u64,
+    reached: Reached,
     batches: u64,
     streams: &[StreamState],
 ) -> Result<(), String> {
@@ -20,8 +20,12 @@ pub(super) fn check(
     if !sorted || !streams.iter().all(known) {
         return Err("its streams are out of order, or not those of the job".into());
     }
-    if slots > MOST || batches > slots {
-        return Err(format!("{slots} slots and {batches} batches are more than there can be"));
+    let Reached { slots, furthest, step: _ } = reached;
+    if furthest > MOST || batches > furthest {
+        return Err(format!("{furthest} slots and {batches} batches are more than there can be"));
+    }
+    if furthest < slots {
+        return Err(format!("no rank has come further than {furthest} slots, and all have passed {slots}"));
     }
     let mut taken = BTreeMap::new();
     for at in streams {
@@ -30,10 +34,10 @@ pub(super) fn check(
         *sum = sum.saturating_add(at.digest.samples());
     }
     for (stream, taken) in taken {
-        let places = slots.saturating_sub(stream as u64).div_ceil(header.streams as u64);
+        let places = furthest.saturating_sub(stream as u64).div_ceil(header.streams as u64);
         if taken > places {
             return Err(format!(
-                "stream {stream}: {taken} samples were taken, and {slots} slots have {places} places for it"
+                "stream {stream}: {taken} samples were taken, and {furthest} slots have {places} places for it"
             ));
         }
     }

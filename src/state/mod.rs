@@ -54,14 +54,35 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
     header: Arc<Header>,
-    /// How many slots of the job's sequence have been passed, by all ranks together.
-    slots: u64,
+    reached: Reached,
     /// How many batches were taken.
     batches: u64,
     /// Whether nothing is left on the rank that it was taken on.
     ended: bool,
     /// By dataset and stream.
     streams: Arc<[StreamState]>,
+}
+
+/// Which slots of the job's sequence have been passed.
+///
+/// Ranks are not always at the same one: where the lengths of streams are not known, a rank leaves out batches in which its
+/// own streams have nothing left, or reaches over the empty slots. Of each stream it is known how many samples were taken,
+/// and with that which of its slots hold one that is yet to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reached {
+    /// How many slots have been passed by all ranks.
+    pub(crate) slots: u64,
+    /// How many slots have been passed by the rank that has come furthest: no fewer.
+    pub(crate) furthest: u64,
+    /// How many slots a batch of all ranks has. A state of an earlier release does not say.
+    pub(crate) step: Option<u64>,
+}
+
+impl Reached {
+    /// The same further on.
+    pub(crate) fn at(self, slots: u64) -> Self {
+        Reached { slots, furthest: self.furthest.max(slots), ..self }
+    }
 }
 
 /// Where one stream of one dataset stands.
@@ -115,6 +136,10 @@ struct Document {
     #[serde(rename = "of")]
     header: Arc<Header>,
     slots: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    furthest: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    step: Option<u64>,
     batches: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
     ended: bool,
@@ -150,8 +175,13 @@ impl TryFrom<u32> for Version {
 }
 
 impl State {
-    pub(crate) fn new(header: Arc<Header>, slots: u64, batches: u64, streams: Arc<[StreamState]>) -> Self {
-        State { header, slots, batches, ended: false, streams }
+    pub(crate) fn new(
+        header: Arc<Header>,
+        reached: Reached,
+        batches: u64,
+        streams: Arc<[StreamState]>,
+    ) -> Self {
+        State { header, reached, batches, ended: false, streams }
     }
 
     /// The same, with nothing left to come.
@@ -163,15 +193,21 @@ impl State {
         &self.header
     }
 
+    /// How many slots have been passed by all ranks whose streams these are.
     pub(crate) fn slots(&self) -> u64 {
-        self.slots
+        self.reached.slots
+    }
+
+    /// How many slots have been passed by any of them.
+    pub(crate) fn furthest(&self) -> u64 {
+        self.reached.furthest
     }
 
     /// A number that is another one after every batch, and on every rank.
     pub(crate) fn place(&self) -> u64 {
         // Where the numbers are larger than that, some of them are the same, and nothing breaks.
         let stream = self.streams.first().map_or(0, |first| first.stream as u64);
-        (self.slots << 20) ^ stream
+        (self.slots() << 20) ^ stream
     }
 
     pub(crate) fn stream(&self, dataset: usize, stream: usize) -> Option<&StreamState> {
@@ -210,10 +246,14 @@ impl State {
     }
 
     /// The state of a job out of those of its ranks, in any order. They must have been taken at the same step, on every
-    /// rank.
+    /// rank: after the same number of batches, or after its last one on a rank that has fewer.
+    ///
+    /// Ranks need not have come equally far in the sequence, as they do not where a rank leaves out batches in which it
+    /// has nothing: what each of them has yet to take comes at its own place.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] when they are not of one job or not of one step, when a rank is there twice or missing.
+    /// [`ErrorKind::State`] when they are not of one job or not of one step, when their batches are not of one size, when a
+    /// rank is there twice or missing.
     pub fn merge(states: impl IntoIterator<Item = State>) -> Result<State> {
         let states: Vec<State> = states.into_iter().collect();
         let Some(batches) = states.iter().map(|state| state.batches).max() else {
@@ -226,11 +266,24 @@ impl State {
                 return Err(misfit(format!("state {rank} is not of the same job as state 0: {difference}")));
             }
         }
+        let mut steps =
+            states.iter().enumerate().filter_map(|(rank, state)| Some((rank, state.reached.step?)));
+        let first = steps.next();
+        let step = first.map(|(_, step)| step);
+        if let Some(((first, then), (rank, step))) = first.zip(steps.find(|(_, other)| Some(*other) != step))
+        {
+            let message = format!(
+                "a batch of all ranks has {then} items by state {first}, and {step} by state {rank}: give all ranks \
+                 batches of the same size"
+            );
+            return Err(misfit(message));
+        }
         for (rank, state) in states.iter().enumerate() {
             // One that has come to its end waits for nobody.
             if state.batches != batches && !state.ended {
                 let message = format!(
-                    "state {rank} was taken after {} batches, another one after {batches}: take them at the same step",
+                    "state {rank} was taken after {} batches and before its end, another one after {batches}: take \
+                     them at the same step",
                     state.batches
                 );
                 return Err(misfit(message));
@@ -245,9 +298,12 @@ impl State {
             }
         }
         let ended = states.iter().all(|state| state.ended);
-        // At the end of an epoch, ranks may have passed different places of empty streams.
-        let slots = states.iter().map(|state| state.slots).max().unwrap_or_default();
-        let merged = State { header, slots, batches, ended, streams: streams.into_values().collect() };
+        let reached = Reached {
+            slots: states.iter().map(State::slots).min().unwrap_or_default(),
+            furthest: states.iter().map(State::furthest).max().unwrap_or_default(),
+            step,
+        };
+        let merged = State { header, reached, batches, ended, streams: streams.into_values().collect() };
         match merged.missing() {
             Some(stream) => Err(misfit(format!("no state has stream {stream}: a rank is missing"))),
             None => Ok(merged),
@@ -289,18 +345,22 @@ impl FromStr for State {
 
 impl Serialize for State {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let State { header, slots, batches, ended, streams } = self.clone();
-        Document { shardstream_state: Version, header, slots, batches, ended, streams }.serialize(serializer)
+        let State { header, reached: Reached { slots, furthest, step }, batches, ended, streams } =
+            self.clone();
+        let furthest = Some(furthest).filter(|furthest| *furthest > slots);
+        Document { shardstream_state: Version, header, slots, furthest, step, batches, ended, streams }
+            .serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for State {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
-        let Document { shardstream_state: Version, header, slots, batches, ended, streams } =
+        let Document { shardstream_state: Version, header, slots, furthest, step, batches, ended, streams } =
             Document::deserialize(deserializer)?;
-        check::check(&header, slots, batches, &streams).map_err(D::Error::custom)?;
-        Ok(State { header, slots, batches, ended, streams })
+        let reached = Reached { slots, furthest: furthest.unwrap_or(slots), step };
+        check::check(&header, reached, batches, &streams).map_err(D::Error::custom)?;
+        Ok(State { header, reached, batches, ended, streams })
     }
 }
 

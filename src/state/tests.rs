@@ -87,7 +87,9 @@ fn a_rank_that_has_ended_waits_for_nobody() {
     later["batches"] = json!(12);
     let later = parse(&later).unwrap();
     let whole = State::merge([parse(&ended).unwrap(), later.clone()]).unwrap();
-    assert_eq!((whole.slots(), whole.batches(), whole.ended), (96, 12, false));
+    // What the first rank may have left comes where it would have come.
+    assert_eq!((whole.slots(), whole.furthest(), whole.batches(), whole.ended), (24, 96, 12, false));
+    assert_eq!(whole.to_string().parse::<State>().unwrap(), whole);
     ended["batches"] = json!(13);
     assert!(
         error(State::merge([parse(&ended).unwrap(), later])).contains("same step"),
@@ -95,6 +97,26 @@ fn a_rank_that_has_ended_waits_for_nobody() {
     );
     let all = [0, 1].map(|rank| parse(&with(rank, "/ended", json!(true))).unwrap());
     assert!(State::merge(all).unwrap().ended);
+}
+
+#[test]
+fn ranks_at_other_places_merge_and_those_with_other_batches_do_not() {
+    let with = |rank, slots: u64, step: Option<u64>| {
+        let mut document = document(rank);
+        document["slots"] = json!(slots);
+        step.iter().for_each(|step| document["step"] = json!(step));
+        parse(&document).unwrap()
+    };
+    let merged = State::merge([with(0, 24, Some(8)), with(1, 40, Some(8))]).unwrap();
+    assert_eq!((merged.slots(), merged.furthest()), (24, 40));
+    let document: Json = serde_json::from_str(&merged.to_string()).unwrap();
+    assert_eq!((&document["furthest"], &document["step"]), (&json!(40), &json!(8)));
+    assert_eq!(State::merge([merged.clone()]).unwrap(), merged);
+
+    let found = error(State::merge([with(0, 24, Some(8)), with(1, 48, Some(16))]));
+    let expected = "8 items by state 0, and 16 by state 1: give all ranks batches of the same size";
+    assert!(found.contains(expected), "{found}");
+    assert!(State::merge([with(0, 24, None), with(1, 24, Some(16))]).is_ok(), "one is of an earlier release");
 }
 
 #[test]
@@ -182,6 +204,8 @@ fn what_no_loader_can_have_seen_is_refused() {
         ("/slots", json!(huge), "more than there can be"),
         ("/slots", json!(22), "6 samples were taken, and 22 slots have 5 places"),
         ("/slots", json!(0), "more than there can be"),
+        ("/furthest", json!(23), "no rank has come further than 23 slots, and all have passed 24"),
+        ("/furthest", json!(huge), "more than there can be"),
         ("/batches", json!(huge), "more than there can be"),
         ("/at/1/taken", json!(huge), "larger than there can be samples"),
         ("/at/1/taken", json!(5), "not those that were taken"),

@@ -5,7 +5,7 @@ use super::decompress::{Compression, Expansion};
 use super::runtime;
 use super::source::ObjectVersion;
 use super::told::ObjectCell;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, wait};
 use bytes::Bytes;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream, Stream, StreamExt};
@@ -218,7 +218,7 @@ fn elsewhere(mut chunks: BoxStream<'static, Result<Bytes>>) -> BoxStream<'static
                 Ok(())
             };
             // Bytes that nobody wants any more may never come.
-            match runtime::block_on(select(pin!(send), pin!(sender.closed()))) {
+            match wait::block_on(select(pin!(send), pin!(sender.closed())))? {
                 Either::Left((end, _)) => end,
                 Either::Right(_) => Ok(()),
             }
@@ -242,7 +242,10 @@ impl Iterator for Body {
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut running = self.start(true);
-        let item = runtime::block_on(running.next());
+        let item = match running.chunks {
+            None => None,
+            Some(_) => wait::block_on(running.next()).unwrap_or_else(|error| Some(Err(running.fail(error)))),
+        };
         self.state = State::Running(running);
         item
     }
@@ -271,7 +274,7 @@ impl Running {
         let Some(chunks) = &mut self.chunks else { return Poll::Ready(None) };
         self.stop.waker.register(cx.waker());
         loop {
-            if self.stop.stopped.load(Ordering::Acquire) {
+            if self.stop.stopped.load(Ordering::Acquire) || wait::poll_interrupted(cx) {
                 return Poll::Ready(Some(Err(ErrorKind::Stopped.into())));
             }
             match chunks.poll_next_unpin(cx) {
@@ -279,6 +282,12 @@ impl Running {
                 other => return other,
             }
         }
+    }
+
+    /// Ends the body with an error.
+    fn fail(&mut self, error: Error) -> Error {
+        self.chunks = None;
+        self.located(error)
     }
 
     fn located(&self, error: Error) -> Error {
@@ -300,10 +309,7 @@ impl Stream for Running {
                 self.position += chunk.len() as u64;
                 Some(Ok(chunk))
             }
-            Some(Err(error)) => {
-                self.chunks = None;
-                Some(Err(self.located(error)))
-            }
+            Some(Err(error)) => Some(Err(self.fail(error))),
             None => {
                 self.chunks = None;
                 None

@@ -13,7 +13,7 @@ const IDLE: usize = 64 << 20;
 
 static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// An empty vector with room for [`SIZE`] bytes, which is not to grow beyond. The default has none.
+/// An empty vector with room for [`SIZE`] bytes or for a few, which is not to grow beyond. The default has none.
 #[derive(Debug, Default)]
 pub(super) struct Buffer(Vec<u8>);
 
@@ -24,6 +24,16 @@ impl Buffer {
         let mut bytes = used().unwrap_or_else(|| Vec::with_capacity(SIZE));
         bytes.clear();
         Buffer(bytes)
+    }
+
+    /// One with room for that many bytes, or for as many as fit. Few bytes get a buffer of their own size: of small objects
+    /// there may be as many at a time as readers that wait for them.
+    #[cfg_attr(not(feature = "transport"), allow(dead_code, reason = "for what is written piece by piece"))]
+    pub(super) fn with_room(bytes: u64) -> Self {
+        match usize::try_from(bytes) {
+            Ok(bytes) if bytes < SIZE / 2 => Buffer(Vec::with_capacity(bytes)),
+            _ => Self::take(),
+        }
     }
 
     /// One that is full of whatever stands in it, for readers that write over bytes.
@@ -48,9 +58,12 @@ impl Buffer {
 
     /// The same for a range of the bytes.
     pub(super) fn freeze_range(mut self, range: Range<usize>) -> Bytes {
-        if range.len() < SIZE / 2 {
+        if range.len() < self.capacity() / 2 {
             // What waits to be read should not keep much more memory than it is counted as.
             return Bytes::copy_from_slice(&self[range]);
+        }
+        if self.capacity() != SIZE {
+            return Bytes::from(std::mem::take(&mut self.0)).slice(range);
         }
         Bytes::from_owner(Shared(std::mem::take(&mut self.0))).slice(range)
     }
@@ -143,6 +156,24 @@ mod tests {
         let few = buffer.freeze();
         assert_eq!(few, "few");
         assert_ne!(few.as_ptr(), place);
+    }
+
+    #[test]
+    fn few_bytes_get_a_buffer_of_their_size() {
+        for bytes in [0, 1, 1000, SIZE as u64 / 2 - 1] {
+            let mut buffer = Buffer::with_room(bytes);
+            assert_eq!(buffer.capacity() as u64, bytes);
+            buffer.resize(bytes as usize, 7);
+            let place = buffer.as_ptr();
+            let whole = buffer.freeze();
+            assert!(
+                whole.len() as u64 == bytes && (bytes == 0 || whole.as_ptr() == place),
+                "it is not copied"
+            );
+        }
+        for bytes in [SIZE as u64 / 2, u64::MAX] {
+            assert_eq!(Buffer::with_room(bytes).capacity(), SIZE);
+        }
     }
 
     #[test]

@@ -3,9 +3,11 @@
 //! It is started by the first object that is read from a network, and it lives as long as the process, so that no
 //! caller's runtime is needed and none can be dropped under a read. Nothing that costs CPU time runs on it except TLS.
 
+use crate::wait::{self, block_on};
 use crate::{Error, ErrorKind, Result};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::task::{Context, Poll};
@@ -22,18 +24,33 @@ static RUNTIME: OnceLock<io::Result<Runtime>> = OnceLock::new();
 
 fn runtime() -> Result<&'static Runtime> {
     RUNTIME
-        .get_or_init(|| {
-            let cores = thread::available_parallelism().map_or(2, usize::from);
-            Builder::new_multi_thread()
-                .worker_threads((cores / 2).clamp(1, 8))
-                // Every local file that is open as a stream keeps one; beyond the bound they would wait for each other.
-                .max_blocking_threads(1 << 16)
-                .thread_name("shardstream-io")
-                .enable_all()
-                .build()
-        })
+        .get_or_init(start)
         .as_ref()
         .map_err(|error| io::Error::new(error.kind(), error.to_string()).into())
+}
+
+fn start() -> io::Result<Runtime> {
+    let cores = thread::available_parallelism().map_or(2, usize::from);
+    let workers = (cores / 2).clamp(1, 8);
+    let started = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&started);
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(workers)
+        // Every local file that is open as a stream keeps one; beyond the bound they would wait for each other.
+        .max_blocking_threads(1 << 16)
+        .thread_name("shardstream-io")
+        .on_thread_start(move || {
+            // The first threads run tasks. Those that come later are for blocking work, and may wait.
+            if counter.fetch_add(1, Ordering::Relaxed) < workers {
+                wait::mark_io_thread();
+            }
+        })
+        .enable_all()
+        .build()?;
+    while started.load(Ordering::Relaxed) < workers {
+        thread::yield_now();
+    }
+    Ok(runtime)
 }
 
 /// Runs `future` on the I/O runtime, from any thread and any executor.
@@ -71,7 +88,7 @@ pub(super) fn spawn_cleanup(work: impl Future<Output = ()> + Send + 'static) -> 
 
 /// Runs `future` on the I/O runtime and waits for it, from any thread, asynchronous contexts included.
 pub(super) fn run<T: Send + 'static>(future: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    block_on(spawn(future)?)
+    block_on(spawn(future)?)?
 }
 
 /// Something that runs on the I/O runtime. Dropping it cancels it, unless it is detached.
@@ -138,48 +155,13 @@ pub(super) fn panicked(error: JoinError) -> Error {
     ErrorKind::Panicked(text.unwrap_or("no message").to_owned()).into()
 }
 
-/// Waits for `future` on this thread.
-///
-/// Unlike the `block_on` of an executor this never panics inside another one, so that the blocking face can be used
-/// (if need be) from within an asynchronous function.
-pub(super) fn block_on<F: Future>(future: F) -> F::Output {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    /// The flag keeps a wake-up that arrives while something inside `poll` parks this thread for its own reasons.
-    struct Parked {
-        thread: thread::Thread,
-        woken: AtomicBool,
-    }
-
-    impl std::task::Wake for Parked {
-        fn wake(self: Arc<Self>) {
-            self.woken.store(true, Ordering::Release);
-            self.thread.unpark();
-        }
-    }
-
-    let parked = Arc::new(Parked { thread: thread::current(), woken: AtomicBool::new(false) });
-    let waker = Arc::clone(&parked).into();
-    let mut context = Context::from_waker(&waker);
-    // Inside a task of tokio's, its futures would rest after a while for the task to yield, as this never does.
-    let mut future = std::pin::pin!(tokio::task::unconstrained(future));
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return output;
-        }
-        while !parked.woken.swap(false, Ordering::Acquire) {
-            thread::park();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn blocks_inside_other_executors() {
-        let nested = || block_on(async { run(async { Ok(7) }) });
+        let nested = || -> Result<_> { block_on(async { run(async { Ok(7) }) })? };
         assert_eq!(futures::executor::block_on(async { nested() }).unwrap(), 7);
         let tokio = Builder::new_current_thread().build().unwrap();
         assert_eq!(tokio.block_on(async { nested() }).unwrap(), 7);
@@ -197,6 +179,15 @@ mod tests {
             done.send(()).unwrap();
         });
         waited.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for ever");
+    }
+
+    /// On one core it would wait for itself.
+    #[test]
+    fn a_task_that_waits_for_another_is_refused_and_blocking_work_is_not() {
+        let nested = || run(async { Ok(7) });
+        let error = run(async move { nested() }).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+        assert_eq!(run(async move { spawn_blocking(nested)?.await }).unwrap(), 7);
     }
 
     #[test]

@@ -14,7 +14,10 @@ use std::ops::Range;
 /// Implement it to read shards from a system of your own, and register it with
 /// [`StoreBuilder::with_source`](super::StoreBuilder::with_source). Ranges, retries, checks of length and version,
 /// and decompression are added by the [`Store`](super::Store): a source answers single requests. Its futures and
-/// streams are polled on a tokio runtime of the crate's own, with timers and I/O enabled.
+/// streams are polled on a tokio runtime of the crate's own, with timers and I/O enabled. Its threads are few: a blocking
+/// call of this crate that would have to wait there, such as [`Body::read_all`](super::Body::read_all), is
+/// [`ErrorKind::Unsupported`]. Await [`Body::into_stream`](super::Body::into_stream), or make the call in
+/// `tokio::task::spawn_blocking`.
 ///
 /// What an error's [`kind`](crate::Error::kind) says decides what happens next: after [`ErrorKind::Io`], a fault that
 /// may pass by itself, and after [`ErrorKind::Busy`] the request is tried again; every other kind is final. A source need

@@ -2,7 +2,7 @@
 
 use super::runtime::{self, Task};
 use super::source::{ObjectInfo, Source};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, wait};
 use async_channel::{Receiver, Sender};
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, BoxStream, StreamExt};
@@ -57,7 +57,7 @@ impl UploadWriter {
 
     fn send(&mut self, part: Part) -> Result<()> {
         // The upload drops its end of the channel only when it failed.
-        if self.parts.send_blocking(part).is_err() {
+        if wait::block_on(self.parts.send(part))?.is_err() {
             self.end()?;
             return Err(stopped());
         }
@@ -72,7 +72,8 @@ impl UploadWriter {
     /// Waits for the end of the upload.
     fn end(&mut self) -> Result<ObjectInfo> {
         match self.upload.take() {
-            Some(upload) => runtime::block_on(upload)
+            Some(upload) => wait::block_on(upload)
+                .and_then(|end| end)
                 .map_err(|error| error.in_shard(super::location::redacted(&self.url))),
             None => Err(stopped()),
         }

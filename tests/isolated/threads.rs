@@ -5,10 +5,12 @@ use crate::support::archive;
 use crate::support::shards::dataset;
 use bytes::Bytes;
 use futures::future::{self, BoxFuture, FutureExt};
-use futures::stream::{self, StreamExt};
+use futures::stream::{self, Stream, StreamExt};
+use shardstream::collate::{Columns, Scalar};
+use shardstream::feed::Feed;
 use shardstream::loader::Batches;
 use shardstream::prelude::*;
-use shardstream::store::{GetOptions, GetResponse, Source};
+use shardstream::store::{Cache, GetOptions, GetResponse, Source, StoreBuilder};
 use shardstream::{Error, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock, mpsc};
@@ -74,10 +76,13 @@ struct Custom {
     behaviour: Behaviour,
     /// How many samples have been handed out.
     given: Arc<AtomicUsize>,
+    /// How many requests have come.
+    asked: Arc<AtomicUsize>,
 }
 
 impl Source for Custom {
     fn get(&self, _: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
         let given = Arc::clone(&self.given);
         let samples = stream::iter(0..).map(move |i| {
             given.fetch_add(1, Ordering::SeqCst);
@@ -101,11 +106,15 @@ impl Source for Custom {
 
 /// A dataset of two streams of such objects, and how many samples they have handed out.
 fn custom(behaviour: Behaviour) -> (Dataset, Arc<AtomicUsize>) {
-    let given = Arc::new(AtomicUsize::new(0));
-    let source = Custom { behaviour, given: Arc::clone(&given) };
-    let store = Store::builder().with_source("test://", Arc::new(source)).build();
+    let (given, asked) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+    let source = Custom { behaviour, given: Arc::clone(&given), asked };
+    (dataset_of(Store::builder(), source), given)
+}
+
+fn dataset_of(store: StoreBuilder, source: Custom) -> Dataset {
+    let store = store.with_source("test://", Arc::new(source)).build();
     let dataset = Dataset::builder("test://a/{0..1}.tar").store(store).topology(Topology::single());
-    (dataset.streams(2).build().unwrap(), given)
+    dataset.streams(2).build().unwrap()
 }
 
 /// Drops the batches of a loader at several moments, on both faces.
@@ -159,6 +168,110 @@ fn dropping_ends_reads_that_wait_for_ever() {
         // Of a stream that stalls one sample is held back until its end is seen, and the shuffle and the chunk in hand
         // hold some.
         drop_at_any_point(&custom(Behaviour::StallsAfter(3 * CHUNK)).0, &[0, 1, 2]);
+    });
+}
+
+/// Drops what `make` makes of a dataset while its threads wait for a source that says nothing, or nothing more.
+fn drop_while_silent<S: Stream + Unpin>(what: &str, make: impl Fn(Dataset, Arc<()>) -> S) {
+    let home = tempfile::tempdir().unwrap();
+    for behaviour in [Behaviour::Silent, Behaviour::StallsAfter(3)] {
+        for (cached, wait) in [(false, 0), (false, 30), (true, 30)] {
+            let (given, asked) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+            let source = Custom { behaviour, given, asked: Arc::clone(&asked) };
+            let store = match cached {
+                true => Store::builder().cache(Cache::builder(home.path()).build().unwrap()),
+                false => Store::builder(),
+            };
+            let alive = Arc::new(());
+            let mut made = make(dataset_of(store, source), Arc::clone(&alive));
+            // Starts the threads.
+            while matches!(made.next().now_or_never(), Some(Some(_))) {}
+            while asked.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_millis(wait));
+            drop(made);
+            assert_eq!(Arc::strong_count(&alive), 1, "{what}: what the threads held is dropped");
+            assert_no_threads();
+        }
+    }
+}
+
+/// Everything public that has threads of its own, behind it whatever may wait for bytes there.
+#[test]
+fn dropping_ends_whatever_waits_for_a_silent_source() {
+    /// Passes items on, and holds `alive`.
+    fn held<T>(alive: Arc<()>) -> impl Fn(T) -> Result<T> + Send + Sync + 'static {
+        move |item| {
+            let _ = &alive;
+            Ok(item)
+        }
+    }
+    let loader = |dataset, alive, threads| {
+        Loader::builder(dataset).shuffle(3).threads(threads).map(held(alive)).batch(2)
+    };
+    watched(move || {
+        drop_while_silent("prefetch", |dataset, alive| {
+            dataset.samples(0).try_map(held(alive)).prefetch(2).into_stream()
+        });
+        drop_while_silent("par_map", |dataset, alive| {
+            dataset.samples(0).par_map(3, held(alive)).into_stream()
+        });
+        drop_while_silent("threads of threads", |dataset, alive| {
+            let samples = dataset.samples(0).prefetch(1).par_map(2, Ok).batched(2).prefetch(1);
+            samples.par_map(2, held(alive)).into_stream()
+        });
+        drop_while_silent("a stream", |dataset, alive| {
+            let samples = futures::executor::block_on_stream(dataset.stream(0));
+            samples.try_map(held(alive)).prefetch(1).into_stream()
+        });
+        drop_while_silent("errors that nobody looks at", |dataset, alive| {
+            let samples = dataset.samples(0).filter_map(Result::ok).filter(|_| false).map(Ok);
+            samples.prefetch(1).par_map(2, held(alive)).into_stream()
+        });
+        for threads in [0, 2] {
+            drop_while_silent("batches", |dataset, alive| {
+                loader(dataset, alive, threads).epoch(0).into_stream()
+            });
+            drop_while_silent("batches on a thread", |dataset, alive| {
+                loader(dataset, alive, threads).epochs(0).prefetch(1).into_stream()
+            });
+            drop_while_silent("batches whose errors nobody looks at", |dataset, alive| {
+                let batches = loader(dataset, alive, threads).epochs(0);
+                batches.filter_map(Result::ok).filter(|_| false).map(Ok).prefetch(1).into_stream()
+            });
+            drop_while_silent("a feed", |dataset, alive| {
+                Feed::new(loader(dataset, alive, threads).epoch(0), Ok).into_stream()
+            });
+            drop_while_silent("a feed of tensors", |dataset, alive| {
+                let columns = Columns::new().with("label", Scalar::<i64>::new("cls"));
+                let batches = Loader::builder(dataset).threads(threads).batch(2).collate(columns).epoch(0);
+                Feed::new(batches, held(alive)).into_stream()
+            });
+        }
+        drop_while_silent("a feed of samples", |dataset, alive| {
+            Feed::new(dataset.samples(0), held(alive)).into_stream()
+        });
+    });
+}
+
+/// What was made of what had come is nobody's any more.
+#[test]
+fn nothing_is_uploaded_for_a_feed_that_was_dropped() {
+    watched(|| {
+        let (dataset, _) = custom(Behaviour::StallsAfter(5));
+        let uploaded = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&uploaded);
+        let mut feed = Feed::new(dataset.samples(0).batched(3), move |batch| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            Ok(batch)
+        });
+        assert_eq!(feed.next().unwrap().unwrap().len(), 3);
+        // Whatever came of the two streams of 5, it is no whole number of batches.
+        let before = settled(&uploaded);
+        drop(feed);
+        assert_eq!(uploaded.load(Ordering::SeqCst), before, "not the samples that are left");
+        assert_no_threads();
     });
 }
 

@@ -154,6 +154,97 @@ fn streams_that_are_missing_are_named() {
     }
 }
 
+/// A loader of one rank of two, without an index, in the order of the list.
+fn rank_of_two(shelf: &Arc<Shelf>, shards: usize, streams: usize, rank: usize) -> LoaderBuilder<String> {
+    items(shelf.dataset(shards).streams(streams).topology(Topology::new(rank, 2).unwrap())).shuffle(0)
+}
+
+#[test]
+fn ranks_with_batches_of_other_sizes_do_not_merge() {
+    let shelf = Shelf::of(&SIZES);
+    let state = |rank, batch| taken(rank_of_two(&shelf, 8, 4, rank).batch(batch).epochs(0), 3);
+    let merged = State::merge([state(0, 2), state(1, 4)]);
+    refused(merged, &["4 items by state 0, and 8 by state 1: give all ranks batches of the same size"]);
+    assert!(State::merge([state(0, 4), state(1, 4)]).is_ok());
+}
+
+/// Of streams 1 and 3 the first ends early: batches of one item that would be its are left out.
+#[test]
+fn ranks_that_are_not_at_one_place_resume_in_the_one_order() {
+    let shelf = Shelf::of(&[6, 1, 6, 9]);
+    let whole = |partial: Option<Partial>| {
+        let loader = items(shelf.dataset(4).streams(4)).shuffle(0).batch(2);
+        partial.into_iter().fold(loader, Loader::partial)
+    };
+    let order = keys(whole(None).epoch(0));
+    for partial in [None, Some(Partial::Drop)] {
+        for steps in 0..=14 {
+            let mut before = Vec::new();
+            let ranks = [0, 1].map(|rank| {
+                let loader = rank_of_two(&shelf, 4, 4, rank).batch(1);
+                let mut batches = partial.into_iter().fold(loader, Loader::partial).epoch(0);
+                before.extend(batches.by_ref().take(steps).flat_map(|batch| batch.unwrap().into_items()));
+                batches.state()
+            });
+            let merged: State = State::merge(ranks).unwrap().to_string().parse().unwrap();
+            let mut rest = whole(partial).restore(&merged).unwrap();
+            let found: Vec<_> = rest.by_ref().flat_map(|batch| batch.unwrap().into_items()).collect();
+            let left: Vec<_> = order.iter().filter(|key| !before.contains(key)).collect();
+            let all = if partial.is_some() { left.len() / 2 * 2 } else { left.len() };
+            assert_eq!(found.iter().collect::<Vec<_>>(), left[..all], "{partial:?} after {steps}");
+            if partial.is_none() {
+                let mut batches = whole(None).epoch(0);
+                assert_eq!(batches.by_ref().map(Result::unwrap).map(|batch| batch.len()).sum::<usize>(), 22);
+                assert_eq!(rest.state().digest(), batches.state().digest());
+            }
+        }
+    }
+}
+
+/// A shard that is cut off in its last sample.
+fn cut(number: usize, size: usize) -> Vec<u8> {
+    let (mut whole, kept) = (shard(number, size), shard(number, size - 1).len() - 1024);
+    whole.truncate(kept + 512);
+    whole
+}
+
+#[test]
+fn a_rank_whose_last_item_was_an_error_has_come_to_its_end() {
+    for threads in [0, 2] {
+        let shelf = Shelf::of(&[6, 5]);
+        shelf.put(&url(1), cut(1, 5), Some("v1"));
+        let loader = |rank| rank_of_two(&shelf, 2, 2, rank).threads(threads).batch(2);
+        let mut errors = Vec::new();
+        let states = [0, 1].map(|rank| {
+            let mut batches = loader(rank).epoch(0);
+            errors.push(batches.by_ref().filter_map(Result::err).count());
+            batches.state()
+        });
+        assert_eq!(errors, [0, 1]);
+        assert_eq!([0, 1].map(|rank: usize| states[rank].batches()), [3, 2]);
+        let whole = State::merge(states).unwrap();
+        assert_eq!(whole.samples(), 10);
+        assert!(loader(0).restore(&whole).unwrap().next().is_none());
+        assert!(loader(1).restore(&whole).unwrap().all(|item| item.is_err()));
+    }
+}
+
+/// There is more to come, which nobody has seen.
+#[test]
+fn a_rank_that_broke_off_has_not_come_to_its_end() {
+    for threads in [0, 2] {
+        let shelf = Shelf::of(&[9, 9]);
+        let loader = |rank| rank_of_two(&shelf, 2, 2, rank).threads(threads).batch(2);
+        let first = taken(loader(0).epoch(0), 1);
+        let other = taken(loader(1).epoch(0), 5);
+        shelf.put(&url(0), shard(0, 9), Some("v2"));
+        let mut broken = loader(0).restore(&first).unwrap();
+        assert!(matches!(broken.next().unwrap().unwrap_err().kind(), ErrorKind::Stale { .. }));
+        assert!(broken.next().is_none());
+        refused(State::merge([broken.state(), other]), &["after 1 batches and before its end"]);
+    }
+}
+
 type Build = dyn Fn(&Arc<Shelf>) -> LoaderBuilder<String>;
 
 /// Fails unless all that comes is that the shard has changed.

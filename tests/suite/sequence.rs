@@ -205,6 +205,25 @@ fn global(all: &[Taken]) -> Taken {
     global
 }
 
+/// The items of one reader, in its order.
+fn in_order(taken: &Taken) -> Vec<Item> {
+    taken.values().flatten().cloned().collect()
+}
+
+/// What is left when each of these is taken away where it comes first.
+fn without(items: Vec<Item>, these: impl Iterator<Item = Vec<Item>>) -> Vec<Item> {
+    let mut gone: BTreeMap<Item, usize> = BTreeMap::new();
+    these.flatten().for_each(|item| *gone.entry(item).or_default() += 1);
+    let is_left = |item: &Item| match gone.get_mut(item) {
+        Some(times) if *times > 0 => {
+            *times -= 1;
+            false
+        }
+        _ => true,
+    };
+    items.into_iter().filter(is_left).collect()
+}
+
 fn divisors(number: usize) -> Vec<usize> {
     (1..=number).filter(|divisor| number.is_multiple_of(*divisor)).collect()
 }
@@ -346,40 +365,57 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
         prop_assert_eq!((planned.samples(), planned.content()), (seen.samples(), seen.content()));
     }
 
-    // Stopped anywhere, another team goes on as if nothing had happened.
+    // Stopped anywhere, another team resumes as if nothing had happened.
     let (before, states) = run(job, teams[0], None, stop.min(steps)).unwrap();
     let states: Vec<State> = states.iter().map(|state| state.to_string().parse().unwrap()).collect();
     // Where batches were left out that had no item, or reach over empty places, ranks are not at one place.
     let apart = states.iter().any(|state| place(state) != place(&states[0]));
     let merged = State::merge(states.clone()).unwrap();
+    let merged: State = merged.to_string().parse().unwrap();
     let (after, last) = run(job, teams[1], Some(&merged), steps).unwrap();
-    if uneven || apart {
-        let mut resumed = global(&before);
-        for (end, items) in global(&after) {
-            resumed.entry(end).or_default().extend(items);
-        }
-        if !job.resampled && !job.endless {
+    let mut resumed = global(&before);
+    for (end, items) in global(&after) {
+        let batch = resumed.entry(end).or_default();
+        prop_assert!(batch.is_empty() || uneven || apart, "a batch comes twice");
+        batch.extend(items);
+    }
+    resumed.values_mut().for_each(|items| items.sort_unstable());
+    if uneven {
+        if !job.resampled {
             once(job, &resumed, total, all)?;
         }
-        if job.rest == Rest::Keep {
-            prop_assert_eq!(digest(&last), digest(&ends));
-        }
     } else {
-        let mut resumed = global(&before);
-        for (end, items) in global(&after) {
-            prop_assert!(resumed.insert(end, items).is_none(), "a batch comes twice");
-        }
+        // Of a batch that ranks were not all past, one part came before the stop, and the other after it.
         prop_assert_eq!(&resumed, &expected);
         prop_assert_eq!(digest(&last), digest(&ends));
     }
 
-    // The same team goes on each with its own state, wherever it was.
+    // And the whole result is in order: what is left of the one sequence, item by item.
+    if !job.resampled {
+        let sequence = Job { rest: if uneven { Rest::Keep } else { job.rest }, ..job.clone() };
+        let (sequence, _) = run(&sequence, one, None, steps).unwrap();
+        let left = without(in_order(&sequence[0]), before.iter().map(in_order));
+        let (alone, _) = run(job, one, Some(&merged), steps).unwrap();
+        let alone = in_order(&alone[0]);
+        if uneven {
+            prop_assert!(left.starts_with(&alone) && left.len() < alone.len() + all as usize);
+        } else {
+            prop_assert_eq!(&alone, &left);
+        }
+    }
+
+    // The same team resumes, each with the whole or with its own state, wherever it was.
     if stop.is_multiple_of(3) {
         for (reader, state) in states.iter().enumerate() {
             let mut batches = job.loader(teams[0], reader).restore(state).unwrap();
             let mut resumed = before[reader].clone();
             resumed.extend(take(&mut batches, steps).unwrap());
             prop_assert_eq!(&resumed, &found[reader]);
+            prop_assert_eq!(batches.state().digest(), team_ends[reader].digest());
+            let mut batches = job.loader(teams[0], reader).restore(&merged).unwrap();
+            let rest = take(&mut batches, steps).unwrap();
+            let all: Vec<_> = before[reader].values().chain(rest.values()).collect();
+            prop_assert_eq!(all, found[reader].values().collect::<Vec<_>>());
             prop_assert_eq!(batches.state().digest(), team_ends[reader].digest());
         }
     }

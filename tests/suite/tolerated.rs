@@ -100,6 +100,10 @@ fn errors(found: &[(Found, State)]) -> Vec<String> {
     found.iter().filter_map(|(item, _)| item.clone().err()).collect()
 }
 
+fn errors_of(found: &[Found]) -> Vec<String> {
+    found.iter().filter_map(|item| item.clone().err()).collect()
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Damage {
     Duplicate(usize),
@@ -188,6 +192,56 @@ proptest! {
             prop_assert!(now.iter().all(known), "{:?} {:?}", then, now);
         }
     }
+}
+
+/// So many that come, or all there are.
+fn some(batches: &mut Batches<String>, count: usize) -> Vec<Found> {
+    batches.take(count).map(|item| item.map(Batch::into_items).map_err(|error| error.to_string())).collect()
+}
+
+#[test]
+fn a_shard_that_cannot_be_opened_in_one_epoch_is_read_in_the_next() {
+    // Each stream has one shard, so that an epoch without it is one without a sample.
+    for threads in [0, 2] {
+        let shaky = Shaky::of(&Shelf::of(&[4, 4]));
+        let loader = items(shaky.dataset(2).streams(2)).threads(threads).batch(2);
+        shaky.break_off(1, 0);
+        let mut batches = loader.epochs(0);
+        let found = some(&mut batches, 1);
+        assert_eq!(errors_of(&found).len(), 1, "{found:?}");
+        shaky.mend();
+        // What had been read ahead failed too.
+        let failed = batches.by_ref().take_while(Result::is_err).count();
+        assert!(failed < 100, "{failed}");
+        for batch in some(&mut batches, 12) {
+            let shards: Vec<_> = batch.unwrap().iter().map(|key| key[..2].to_owned()).collect();
+            assert_eq!(shards, ["00", "01"], "both streams go on");
+        }
+    }
+}
+
+#[test]
+fn a_pass_that_fails_is_not_the_last_of_an_epoch() {
+    let shaky = Shaky::of(&Shelf::of(&[4]));
+    let loader = items(shaky.dataset(1)).repeats(3).batch(2);
+    shaky.break_off(0, 0);
+    let mut batches = loader.epoch(0);
+    assert_eq!(errors_of(&some(&mut batches, 1)).len(), 1);
+    shaky.mend();
+    assert_eq!(batches.map(|batch| batch.unwrap().len()).collect::<Vec<_>>(), [2; 4]);
+}
+
+#[test]
+fn a_shard_that_stays_away_ends_its_stream_at_last() {
+    let shaky = Shaky::of(&Shelf::of(&[4, 4]));
+    shaky.break_off(1, 0);
+    let mut batches = items(shaky.dataset(2).streams(2)).batch(2).epochs(0);
+    let found = some(&mut batches, 110);
+    let errors = errors_of(&found);
+    let last = "stream 1 had no sample in 100 epochs: the errors before this one say why";
+    assert!(errors.len() == 101 && errors[100].contains(last), "{errors:?}");
+    let good = found.into_iter().filter_map(std::result::Result::ok).flatten();
+    assert!(good.clone().count() > 4 && good.into_iter().all(|key| key.starts_with("00")));
 }
 
 #[test]

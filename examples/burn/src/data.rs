@@ -19,7 +19,7 @@ pub struct Images {
     pub labels: Tensor<1, Int>,
 }
 
-/// Shuffled and augmented batches of shards with images and classes: full ones, and as many in each epoch.
+/// Shuffled and augmented batches of shards with images and classes: as many in each epoch, and full ones unless a sample fails.
 ///
 /// # Errors
 /// When the shards cannot be read.

@@ -12,7 +12,7 @@ use shardstream::{Error, Feed, Index};
 /// Height and width of the images.
 const SIZE: u32 = 32;
 
-/// Shuffled and augmented batches of shards with images and classes: full ones, and as many in each epoch.
+/// Shuffled and augmented batches of shards with images and classes: as many in each epoch, and full ones unless a sample fails.
 ///
 /// # Errors
 /// When the shards cannot be read.

@@ -101,7 +101,7 @@ fn batches(args: &Args) -> Result<Batches, AnyError> {
         .streams(args.streams)
         .shuffle_shards(true)
         .seed(args.seed)
-        // With it all ranks get the same number of full batches, and a state is restored without reading shards again.
+        // With it all ranks get the same number of batches, and a state is restored without reading shards again.
         .index(Index::builder().build(&shards)?)
         .build()?;
     let image = ImageColumn::new("jpg;jpeg;png;webp", args.size, args.size)

@@ -6,8 +6,9 @@ mod prefetch;
 pub(super) use par_map::par_map;
 pub(super) use prefetch::prefetch;
 
-use crate::{ErrorKind, Result};
-use async_channel::{Receiver, Sender};
+use crate::wait::{self, Interrupt};
+use crate::{Error, ErrorKind, Result};
+use async_channel::{Receiver, Sender, TryRecvError};
 use futures::Stream;
 use futures::stream::FusedStream;
 use std::fmt;
@@ -24,9 +25,10 @@ const MAX_AHEAD: usize = 1 << 16;
 ///
 /// Made by [`prefetch`](super::IteratorExt::prefetch) and [`par_map`](super::IteratorExt::par_map).
 ///
-/// The threads start when the first item is asked for, and not before. Dropping this stops and joins them: it waits
-/// for the calls that are under way (to the source and to the closure), and no further ones are made. Where one of
-/// them panics, [`ErrorKind::Panicked`] stands in the place of its item.
+/// The threads start when the first item is asked for, and not before. Dropping this stops and joins them. What the
+/// threads wait for in this crate (bytes of a store, items of other threads) ends with [`ErrorKind::Stopped`]; any other
+/// call to the source or to the closure that is under way is waited for, and no further ones are made. Where one of them
+/// panics, [`ErrorKind::Panicked`] is in the place of its item.
 ///
 /// [`into_stream`](Background::into_stream) gives the same as a [`Stream`], for any executor. (One type with both
 /// faces would make every `map` and `batched` after it ambiguous.)
@@ -112,6 +114,12 @@ impl<T> Background<T> {
         }
         item
     }
+
+    /// Passes on why this thread cannot wait for an answer, once: whoever goes on after errors must come to an end.
+    fn broken_off(&mut self, error: Error) -> Option<Result<T>> {
+        self.state = State::Ended;
+        Some(Err(error))
+    }
 }
 
 impl<T> Iterator for Background<T> {
@@ -122,7 +130,10 @@ impl<T> Iterator for Background<T> {
             Ok(crew) => crew?.next(),
             Err(error) => return Some(Err(error)),
         };
-        self.answered(item)
+        match item {
+            Ok(item) => self.answered(item),
+            Err(error) => self.broken_off(error),
+        }
     }
 }
 
@@ -140,6 +151,9 @@ impl<T> Stream for BackgroundStream<T> {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
         let item = match self.0.crew() {
+            Ok(Some(_)) if wait::poll_interrupted(context) => {
+                return Poll::Ready(self.0.broken_off(ErrorKind::Stopped.into()));
+            }
             Ok(Some(crew)) => ready!(crew.poll_next(context)),
             Ok(None) => None,
             Err(error) => Some(Err(error)),
@@ -196,7 +210,8 @@ struct Crew<T> {
     queue: Pin<Box<Receiver<Slot<T>>>>,
     /// The slot at the front, where it had no item when it was polled.
     front: Option<Slot<T>>,
-    threads: Vec<JoinHandle<()>>,
+    /// Each with what ends its waits.
+    threads: Vec<(JoinHandle<()>, Interrupt)>,
 }
 
 impl<T: Send + 'static> Crew<T> {
@@ -208,9 +223,14 @@ impl<T: Send + 'static> Crew<T> {
         let (sender, queue) = async_channel::bounded(ahead);
         let mut crew = Crew { queue: Box::pin(queue), front: None, threads: Vec::new() };
         for (number, work) in works.into_iter().enumerate() {
-            let sender = sender.clone();
+            let (sender, interrupt) = (sender.clone(), Interrupt::default());
+            let attached = interrupt.clone();
             let thread = thread::Builder::new().name(format!("{name}-{number}"));
-            crew.threads.push(thread.spawn(move || work(sender))?);
+            let thread = thread.spawn(move || {
+                attached.attach();
+                work(sender);
+            })?;
+            crew.threads.push((thread, interrupt));
         }
         Ok(crew)
     }
@@ -222,12 +242,22 @@ impl<T> Crew<T> {
         self.front.is_some() || !self.queue.is_empty()
     }
 
-    fn next(&mut self) -> Option<Result<T>> {
-        let slot = self.front.take().or_else(|| self.queue.recv_blocking().ok())?;
-        Some(match slot {
+    /// Blocks. An error is one of the wait itself.
+    fn next(&mut self) -> Result<Option<Result<T>>> {
+        if wait::is_interrupted() {
+            return Err(ErrorKind::Stopped.into());
+        }
+        let slot = match self.front.take() {
+            Some(slot) => slot,
+            None => match received(&self.queue)? {
+                Some(slot) => slot,
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(match slot {
             Slot::Ready(item) => item,
-            Slot::Promised(item) => item.recv_blocking().unwrap_or_else(|_| broken()),
-        })
+            Slot::Promised(item) => received(&item)?.unwrap_or_else(broken),
+        }))
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
@@ -254,10 +284,21 @@ impl<T> Crew<T> {
 impl<T> Drop for Crew<T> {
     fn drop(&mut self) {
         self.queue.close();
-        for thread in self.threads.drain(..) {
+        // All of them before one is waited for: they may wait for each other.
+        self.threads.iter().for_each(|(_, interrupt)| interrupt.interrupt());
+        for (thread, _) in self.threads.drain(..) {
             // A thread hands its panics over as items; one that it could not hand over is nobody's to handle.
             let _ = thread.join();
         }
+    }
+}
+
+/// What comes next, or nothing when the other end is gone. Blocks.
+fn received<T>(receiver: &Receiver<T>) -> Result<Option<T>> {
+    match receiver.try_recv() {
+        Ok(item) => Ok(Some(item)),
+        Err(TryRecvError::Closed) => Ok(None),
+        Err(TryRecvError::Empty) => Ok(wait::block_on(receiver.recv())?.ok()),
     }
 }
 

@@ -12,8 +12,8 @@ mod tests;
 
 pub(super) use reader::Cached;
 
-use super::{fetch, local, runtime};
-use crate::{Error, ErrorKind, Result};
+use super::{fetch, local};
+use crate::{Error, ErrorKind, Result, wait};
 use directory::Directory;
 use flight::Flights;
 use md5::{Digest, Md5};
@@ -103,7 +103,7 @@ impl Cache {
     /// then fetched again.
     pub fn flush(&self) {
         let mut finishing = self.0.finishing.subscribe();
-        let _ = runtime::block_on(finishing.wait_for(|finishing| *finishing == 0));
+        let _ = wait::block_on(finishing.wait_for(|finishing| *finishing == 0));
     }
 
     pub(super) fn read(&self, object: fetch::Object) -> Cached {

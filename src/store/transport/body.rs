@@ -85,7 +85,7 @@ impl Body {
             body.surplus();
         }
         if !first.is_empty() {
-            body.buffer = Buffer::take();
+            body.buffer = buffer(&body.framing);
             body.buffer.extend_from_slice(first);
         }
         body.take_in(0);
@@ -150,7 +150,7 @@ impl Body {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Some(connection) = &mut self.connection {
             if self.buffer.capacity() == 0 {
-                self.buffer = Buffer::take();
+                self.buffer = buffer(&self.framing);
             }
             let from = self.buffer.len();
             if from == SIZE {
@@ -181,6 +181,14 @@ impl Body {
         }
         Poll::Ready(())
     }
+}
+
+/// A buffer for what is yet to come.
+fn buffer(framing: &Framing) -> Buffer {
+    Buffer::with_room(match framing {
+        Framing::Length(left) => *left,
+        Framing::Chunked(_) | Framing::Close => u64::MAX,
+    })
 }
 
 impl Stream for Body {

@@ -1,5 +1,6 @@
 //! One suite for all places that objects can lie in, and what happens when a server misbehaves.
 
+mod blocking;
 mod cache;
 #[cfg(all(feature = "gcs", feature = "s3"))]
 mod clouds;
