@@ -167,11 +167,8 @@ fn generic(mut decoder: impl ImageDecoder, budget: Budget) -> Result<Raw, ImageE
     Ok(Raw { width, height, channels, pixels, turn })
 }
 
-/// The bytes of so many pixels, of which there must be one at least.
+/// The bytes of so many pixels.
 pub(super) fn check(width: u32, height: u32, pixel_size: usize, limit: usize) -> Result<usize, ImageError> {
-    if width == 0 || height == 0 {
-        return Err(ImageError::Decode(format!("a picture of {width} x {height} has no pixels").into()));
-    }
     let size = (u64::from(width) * u64::from(height)).checked_mul(pixel_size as u64);
     let size = size.and_then(|size| usize::try_from(size).ok());
     size.filter(|size| *size <= limit).ok_or(ImageError::TooLarge { width, height, limit })

@@ -71,12 +71,6 @@ impl Image {
     }
 
     fn write(&self, encoder: impl ImageEncoder) -> Result<(), ImageError> {
-        if self.width == 0 || self.height == 0 {
-            let size = format!("{} x {}", self.width, self.height);
-            return Err(ImageError::Encode(
-                format!("a picture of {size} has no pixels, and would not read back").into(),
-            ));
-        }
         let color = match self.mode.channels() {
             1 => ExtendedColorType::L8,
             3 => ExtendedColorType::Rgb8,

@@ -10,14 +10,12 @@
 //! wrong: subsampled colours in scans of their own without being progressive, more colour than brightness in a row,
 //! and markers that contradict each other on the colours. They are errors.
 //!
-//! A truncated or damaged image is an error, never a partial picture, and so is one without pixels. All of the data of a
-//! JPEG is checked before any of it is decoded, below the part that is decoded as well: the codes of its pixels must end
-//! where the data does (but for three bytes that some encoders add), restart markers must be in their places, and no pass of
-//! a progressive file may be missing. So data that was cut, or that has a gap or another picture's data in it, is an error
-//! even where the file has an end marker. What no reader can see is damage to JPEG, WebP or PNM that leaves a well-formed
-//! file, since these formats have no checksums.
+//! A truncated or damaged image is an error, never a partial picture. What no reader can see is damage to JPEG, WebP
+//! or PNM that leaves a well-formed file, since these formats have no checksums. The data of a JPEG may also end before its
+//! pixels do and have an end marker all the same, as some tools make it: then the rest is not the picture's, as in Pillow.
+//! With the feature `turbojpeg` that is an error.
 //!
-//! The feature `turbojpeg` also reads the odd layouts.
+//! That feature also reads the odd layouts.
 
 mod convert;
 mod decode;

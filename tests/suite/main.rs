@@ -14,8 +14,6 @@ mod golden;
 #[cfg(feature = "image")]
 mod images;
 mod index;
-#[cfg(feature = "image")]
-mod jpeg_data;
 mod loader;
 mod promises;
 mod restore;

@@ -1,6 +1,5 @@
 //! What the headers of a JPEG say, and which of them the decoders would read wrongly without a word.
 
-use super::segments::{EOI, SOS, Segment, Segments, end_of_data};
 use std::ops::Range;
 
 /// What the segments before the image data say.
@@ -14,7 +13,7 @@ pub(in crate::image) struct Layout {
     pub(super) exif: Option<Range<usize>>,
     /// Whether the pixels come in one pass (and not progressively).
     sequential: bool,
-    pub(super) components: Vec<Component>,
+    components: Vec<Component>,
     /// The components in the first scan.
     first_scan: usize,
     /// Where the image data begins.
@@ -22,6 +21,8 @@ pub(in crate::image) struct Layout {
     jfif: bool,
     /// Whether the headers have a number that no decoder needs and libjpeg warns of.
     odd: bool,
+    /// Whether the image data has markers to restart from.
+    restarts: bool,
     /// The transform of colours that Adobe's segment names.
     adobe: Option<u8>,
 }
@@ -36,20 +37,29 @@ pub(super) enum End {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Component {
-    pub(super) id: u8,
+struct Component {
+    id: u8,
     /// Samples in a row and in a column, in relation to those of the other components.
-    pub(super) horizontal: u8,
-    pub(super) vertical: u8,
+    horizontal: u8,
+    vertical: u8,
 }
 
 impl Layout {
     /// Reads up to the first scan; none where there is none.
     pub(super) fn read(file: &[u8]) -> Option<Self> {
         let mut layout = Layout::default();
-        let mut segments = Segments::new(file)?;
+        let mut rest = file.strip_prefix(b"\xff\xd8")?;
         loop {
-            let Segment { marker, content, start } = segments.next()?;
+            let at = rest.iter().position(|byte| *byte == 0xff)?;
+            rest = &rest[at + 1..];
+            let marker = *rest.first()?;
+            if matches!(marker, 0xff | 0x00 | 0x01 | 0xd0..=0xd9) {
+                continue;
+            }
+            let length = usize::from(u16::from_be_bytes([*rest.get(1)?, *rest.get(2)?]));
+            let content = rest.get(3..1 + length)?;
+            let start = file.len() - rest.len() + 3;
+            rest = &rest[1 + length..];
             match marker {
                 0xc0..=0xc2 => {
                     layout.sequential = marker != 0xc2;
@@ -60,6 +70,7 @@ impl Layout {
                     let (components, _) = components.as_chunks::<3>();
                     layout.components = components.iter().map(Component::read).collect();
                 }
+                0xdd => layout.restarts = content != [0, 0],
                 0xe0 if content.starts_with(b"JFIF\0") => {
                     layout.jfif = true;
                     layout.odd |= content.get(5).is_some_and(|version| *version != 1);
@@ -68,9 +79,9 @@ impl Layout {
                     layout.exif.get_or_insert(start + 6..start + content.len());
                 }
                 0xee if content.starts_with(b"Adobe") => layout.adobe = content.get(11).copied(),
-                SOS => {
+                0xda => {
                     layout.first_scan = usize::from(*content.first()?);
-                    layout.data_at = segments.at();
+                    layout.data_at = file.len() - rest.len();
                     layout.odd |= layout.sequential && !content.ends_with(&[0, 63, 0]);
                     return Some(layout);
                 }
@@ -112,18 +123,28 @@ impl Layout {
     /// What the image data of a file of one pass ends with; none where it has no end. Another marker than that of the file's
     /// end is taken for the end of the pixels by decoders, without a word.
     pub(super) fn end_of_data(&self, file: &[u8]) -> Option<End> {
-        let (_, marker) = end_of_data(file, self.data_at)?;
-        Some(if marker == EOI { End::Proper } else { End::Other })
-    }
-
-    /// Whether the pixels come in several passes, each finer than those before it.
-    pub(super) fn is_progressive(&self) -> bool {
-        !self.sequential
+        let mut rest = file.get(self.data_at..)?;
+        while let Some(at) = memchr::memchr(0xff, rest) {
+            rest = &rest[at + 1..];
+            match rest.first()? {
+                0xd9 => return Some(End::Proper),
+                // An 0xff of the data, a fill byte, or a place to restart from.
+                0x00 | 0xff | 0xd0..=0xd7 => {}
+                _ => return Some(End::Other),
+            }
+        }
+        None
     }
 
     /// Whether all pixels come in one pass.
     pub(super) fn is_one_pass(&self) -> bool {
         self.sequential && self.first_scan == self.components.len()
+    }
+
+    /// Whether the pixels come in one pass, without markers between them.
+    #[cfg(feature = "turbojpeg")]
+    pub(super) fn is_one_stream(&self) -> bool {
+        self.is_one_pass() && !self.restarts
     }
 
     /// The columns of pixels that are coded together.

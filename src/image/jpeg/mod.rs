@@ -1,12 +1,7 @@
 //! JPEG: the part of a file that is wanted, at the scale that serves.
 
-mod annex_k;
-mod blocks;
-mod huffman;
 mod layout;
 mod portable;
-mod scans;
-mod segments;
 #[cfg(feature = "turbojpeg")]
 mod turbo;
 
@@ -36,7 +31,6 @@ pub(super) struct Ask {
 /// What decoders keep from file to file.
 #[derive(Default)]
 pub(super) struct Scratch {
-    scans: scans::Checker,
     portable: portable::Scratch,
     #[cfg(feature = "turbojpeg")]
     turbo: turbo::Decoder,
@@ -88,7 +82,7 @@ impl Headers {
     }
 }
 
-/// Decodes at least what is asked for, of a file with these headers. All of its data is checked, whatever is asked for.
+/// Decodes at least what is asked for, of a file with these headers.
 pub(super) fn decode(
     file: &[u8],
     headers: &Headers,
@@ -97,11 +91,6 @@ pub(super) fn decode(
     scratch: &mut Scratch,
     to: &mut Vec<u8>,
 ) -> Result<Raster, ImageError> {
-    if headers.is_progressive() {
-        // Checking takes memory for all of it, as decoding does.
-        decode::check(headers.width.into(), headers.height.into(), ask.channels, limit)?;
-    }
-    scratch.scans.check(file, headers)?;
     #[cfg(feature = "turbojpeg")]
     if !headers.is_portable() {
         return scratch.turbo.decode(file, headers, ask, limit, to);

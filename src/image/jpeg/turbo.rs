@@ -3,8 +3,8 @@
 //! What lies above the window is only passed over, what lies beside it is not transformed, and what lies below it is not
 //! looked at. What comes is what a decode of the whole picture at that scale gives there, to the last bit.
 //!
-//! libjpeg warns of damage and goes on; here each warning is an error, but for bytes that are left over behind the last pixel:
-//! a few are read over (the data has been checked before), and reading no further than the window leaves many.
+//! libjpeg warns of damage and goes on; here each warning is an error, but for bytes that are left over behind the last pixel,
+//! which is what reading no further than the window leaves.
 #![allow(unsafe_code)]
 
 use super::{Ask, Headers};
@@ -122,7 +122,7 @@ impl Handle {
         // the picture at that scale, or is all of it.
         let done =
             unsafe { tj::tj3Decompress8(self.0.as_ptr(), file.as_ptr(), length, to.as_mut_ptr(), 0, format) };
-        if done != 0 && !(headers.is_one_pass() && self.is_surplus()) {
+        if done != 0 && !(headers.is_one_stream() && self.is_surplus()) {
             return Err(self.error());
         }
         if channels == 4 {
@@ -167,8 +167,7 @@ impl Handle {
     }
 
     /// Whether all that is wrong is that bytes stand between the last pixel and the end marker. Decoding stops at the
-    /// first warning, so there was none before, and all pixels have been written: where restart markers are missing,
-    /// libjpeg says the same, but then the data has not passed the check.
+    /// first warning, so there was none before, and all pixels have been written.
     fn is_surplus(&self) -> bool {
         // SAFETY: the instance is alive.
         let code = unsafe { tj::tj3GetErrorCode(self.0.as_ptr()) };
