@@ -262,12 +262,12 @@ fn nothing_is_uploaded_for_a_feed_that_was_dropped() {
         let (dataset, _) = custom(Behaviour::StallsAfter(5));
         let uploaded = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&uploaded);
-        let mut feed = Feed::new(dataset.samples(0).batched(3), move |batch| {
+        let mut feed = Feed::new(dataset.samples(0).batched(7), move |batch| {
             counter.fetch_add(1, Ordering::SeqCst);
             Ok(batch)
         });
-        assert_eq!(feed.next().unwrap().unwrap().len(), 3);
-        // Whatever came of the two streams of 5, it is no whole number of batches.
+        assert_eq!(feed.next().unwrap().unwrap().len(), 7);
+        // Of two streams of 5 there are some left for another batch, but not enough.
         let before = settled(&uploaded);
         drop(feed);
         assert_eq!(uploaded.load(Ordering::SeqCst), before, "not the samples that are left");
