@@ -11,6 +11,7 @@ use resnet::shards::{self, Counts, Shards};
 use resnet::{plugin, train, wheel};
 use shardstream::Topology;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::Write;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
@@ -47,10 +48,10 @@ fn library() -> Option<&'static Plugin> {
 pub fn client(devices: i64) -> Option<Client> {
     static CLIENTS: Mutex<BTreeMap<i64, Client>> = Mutex::new(BTreeMap::new());
     let mut clients = CLIENTS.lock().unwrap();
-    if !clients.contains_key(&devices) {
-        clients.insert(devices, another_client(devices)?);
+    match clients.entry(devices) {
+        Entry::Occupied(there) => Some(there.get().clone()),
+        Entry::Vacant(place) => Some(place.insert(another_client(devices)?).clone()),
     }
-    clients.get(&devices).cloned()
 }
 
 /// Devices that no other test has.

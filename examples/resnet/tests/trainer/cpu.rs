@@ -346,9 +346,9 @@ fn eight_devices_count_the_samples_of_all() {
     batch.valid = 19;
     let count =
         |model: &Model| model.evaluate(&model.uploader().upload(&batch).unwrap()).unwrap().read().unwrap();
-    let (correct, valid) = count(&spread);
+    let (correct, valid) = count(spread);
     assert_eq!(valid, 19);
-    assert!(correct.abs_diff(count(&alone).0) <= 1 && count(&alone).1 == 19);
+    assert!(correct.abs_diff(count(alone).0) <= 1 && count(alone).1 == 19);
 }
 
 /// Batches for whoever asks first; none for the others.
