@@ -32,7 +32,7 @@ mod tests {
     #[test]
     fn everything_in_a_sample_counts() {
         let fields = [("cls", &b"7"[..]), ("txt", b"hi")];
-        let whole = crc32c::crc32c(b"a\0cls\0\x01\0\0\0\0\0\0\07txt\0\x02\0\0\0\0\0\0\0hi");
+        let whole = crc32c::crc32c(b"a\0cls\0\x01\0\0\0\0\0\0\x007txt\0\x02\0\0\0\0\0\0\0hi");
         assert_eq!(sample_checksum("a", fields), whole);
         for (key, fields) in [
             ("b", fields),

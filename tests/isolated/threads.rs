@@ -87,7 +87,7 @@ impl Source for Custom {
         let samples = stream::iter(0..).map(move |i| {
             given.fetch_add(1, Ordering::SeqCst);
             let mut bytes = archive(&[Sample::new(format!("{i:06}")).with("cls", i)]);
-            bytes.truncate(bytes.len() - 1024); // without the end marker
+            bytes.truncate(1024); // one header and one body, without the end of an archive
             Ok(Bytes::from(bytes))
         });
         let body = match self.behaviour {

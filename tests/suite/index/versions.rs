@@ -267,7 +267,7 @@ fn a_new_run_reads_what_is_there_now() {
     let (noted, url) = (Arc::new(Noted::default()), "noted://0.tar".to_owned());
     let store = noted.store();
     noted.put(&url, shard(0, '1'));
-    let dataset = dataset(&store, &[url.clone()], None, 1);
+    let dataset = dataset(&store, std::slice::from_ref(&url), None, 1);
     let loader = Loader::builder(dataset.clone()).threads(0).map(|sample| shown(&sample)).batch(5);
     let all = |version: &str| -> Vec<(String, String)> {
         (0..SAMPLES).map(|i| (format!("0-{i:02}"), version.to_owned())).collect()

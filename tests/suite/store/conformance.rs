@@ -21,7 +21,7 @@ const NAMES: [&str; 11] = [
     "deep/er/x.tar",
     "hash#1.tar",
     "what?x=1&y#z.tar",
-    "all of +#?%2F, ü@:~!$'()*[]{}|^`\"<>\\.tar",
+    "all of +#?%2F, ü@:~!$'()*[]{}|^`\"<>.tar",
     ".tar",
     "deep ü+/#/?/%/x.tar",
 ];
