@@ -229,13 +229,11 @@ impl Client {
             HttpErrorKind::Timeout => self.contact.is_hopeless(SILENT),
             _ => false,
         };
-        if !hopeless {
-            return keep(error.kind(), fault);
-        }
         // Only the machine's own server of credentials is asked without TLS: there is none, or not for this
         // cloud.
         let missing = !of_bucket && target.uri.scheme_str() == Some("http");
-        keep(HttpErrorKind::Unknown, if missing { self.no_credentials(fault) } else { fault })
+        let kind = if hopeless { HttpErrorKind::Unknown } else { error.kind() };
+        keep(kind, if missing { self.no_credentials(fault) } else { fault })
     }
 
     fn no_credentials(&self, cause: Error) -> Error {
