@@ -82,7 +82,7 @@ use std::sync::Arc;
 /// fewer, or none at all if all of its samples failed. A sample that could not be read has no place, and the next one of
 /// its stream moves up, so that the stream is shorter, and ends earlier than an index says. No other sample takes the
 /// place of either, whatever is said of the last batches: **only `pad` gives batches that always have the same number of
-/// items**. With anything else, check [`Batch::len`](crate::adapters::Batch::len) where a short batch would do harm.
+/// items**. With anything else, check the length of each batch where a short batch would do harm.
 ///
 /// # Going on after a stop
 ///
