@@ -33,12 +33,16 @@ pub(super) struct SliceCheck {
     object: ObjectCell,
     /// What the object should be, until that has been looked at.
     expected: Option<Expected>,
+    /// Whether the object is another one than when the state was taken.
+    replaced: bool,
 }
 
 /// What the object that a slice is read of should be.
 pub(super) struct Expected {
-    /// What a state or an index says of it.
-    pub(super) recorded: Vec<ObjectVersion>,
+    /// What it was when the state was taken that the job resumes from.
+    pub(super) state: Option<ObjectVersion>,
+    /// What the index says of it.
+    pub(super) index: Option<ObjectVersion>,
     /// What the other slices of the epoch are read of.
     pub(super) epoch: EpochVersions,
     /// Where it is, as it is opened.
@@ -47,7 +51,10 @@ pub(super) struct Expected {
 
 impl fmt::Debug for Expected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Expected").field("recorded", &self.recorded).finish_non_exhaustive()
+        f.debug_struct("Expected")
+            .field("state", &self.state)
+            .field("index", &self.index)
+            .finish_non_exhaustive()
     }
 }
 
@@ -98,6 +105,7 @@ impl SliceCheck {
             shard: shard.into(),
             object: ObjectCell::default(),
             expected: None,
+            replaced: false,
         }
     }
 
@@ -118,6 +126,11 @@ impl SliceCheck {
         let object = self.object.get()?;
         let version = object.version.filter(|_| !is_local(&self.shard));
         Some(ObjectVersion { version, ..object })
+    }
+
+    /// Whether the object is another one than when the state was taken.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.replaced
     }
 
     /// Whether nothing more is to be asked of the shard.
@@ -176,9 +189,11 @@ impl SliceCheck {
     fn other_object(&mut self) -> Option<Error> {
         self.expected.as_ref()?;
         let found = self.object.get()?;
-        let Expected { recorded, epoch, url } = self.expected.take()?;
-        if let Some(then) = recorded.iter().find(|then| then.contradicts(&found)) {
-            let (then, now) = (described(then), described(&found));
+        let Expected { state, index, epoch, url } = self.expected.take()?;
+        let state = state.filter(|then| then.contradicts(&found));
+        self.replaced = state.is_some();
+        if let Some(then) = state.or(index.filter(|then| then.contradicts(&found))) {
+            let (then, now) = (described(&then), described(&found));
             return Some(self.located(ErrorKind::Stale { then, now }));
         }
         let before = epoch.check(&url, &found).err()?;

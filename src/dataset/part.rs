@@ -27,6 +27,11 @@ impl<C> Part<C> {
         self.check.object()
     }
 
+    /// See [`SliceCheck::is_replaced`].
+    pub(super) fn is_replaced(&self) -> bool {
+        self.check.is_replaced()
+    }
+
     /// The same over another face of the same chunks.
     pub(super) fn map_chunks<D>(self, face: impl FnOnce(C) -> D) -> Part<D> {
         Part { samples: self.samples.map_chunks(face), check: self.check }

@@ -69,6 +69,11 @@ impl ShardReader {
         self.current.as_ref()?.object()
     }
 
+    /// Whether the object that is being read is another one than [`ShardReader::expecting`] was told.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.current.as_ref().is_some_and(Part::is_replaced)
+    }
+
     /// The same samples as a stream for any executor.
     pub fn into_stream(self) -> ShardReaderStream {
         let current = self.current.map(|part| part.map_chunks(|body| body.into_stream().boxed()));
@@ -249,10 +254,10 @@ impl Opener {
             }
         };
         let (object, stopper, worth) = (body.object_cell(), body.stopper(), body.begin());
-        let recorded = expected.into_iter().chain(index.map(|index| index.object_at(url)));
-        let (recorded, epoch, url) = (recorded.collect(), self.versions.clone(), Arc::clone(url));
+        let known = index.map(|index| index.object_at(url));
+        let (epoch, url) = (self.versions.clone(), Arc::clone(url));
         let check = SliceCheck::new(slice, extent, index, redacted(&url));
-        let check = check.of(object, Expected { recorded, epoch, url });
+        let check = check.of(object, Expected { state: expected, index: known, epoch, url });
         let part = Part::new(tar::read(body, parser), check.with_checksums(inner.checksums));
         Ok((part, stopper, worth))
     }

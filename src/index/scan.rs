@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Body, ObjectVersion, Store, redacted};
 use crate::tar::{Limits, Outline, Outlined, Parsed, SampleParser};
 use bytes::Bytes;
+use std::collections::VecDeque;
 
 /// The first window, and the first one behind a large body.
 const SMALL: u64 = 64 << 10;
@@ -26,7 +27,7 @@ const JUMP: u64 = 1 << 20;
 pub(super) fn scan(store: &Store, url: &str, limits: Limits, checksums: bool) -> Result<ShardIndex> {
     let outline = Outline::new(redacted(url)).with_limits(limits);
     let parser = checksums.then(|| SampleParser::new(redacted(url)).with_limits(limits));
-    let mut machines = Machines { outline, parser };
+    let mut machines = Machines { outline, parser, checksums: VecDeque::new(), fault: None };
     let mut windows = match Windows::open(store, url) {
         // A compressed shard has no ranges, and its samples no place in the object.
         Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => Windows::whole(store, url, true)?,
@@ -55,10 +56,14 @@ pub(super) fn scan(store: &Store, url: &str, limits: Limits, checksums: bool) ->
 }
 
 /// What takes in the bytes: the outline, and for checksums the parser, to which the same bytes give the same
-/// samples.
+/// samples. The parser takes them in at once, so that it holds no more than one sample.
 struct Machines {
     outline: Outline,
     parser: Option<SampleParser>,
+    /// Of samples that the parser has given, and the outline has not.
+    checksums: VecDeque<u32>,
+    /// What the parser found wrong, which the outline finds too.
+    fault: Option<Error>,
 }
 
 impl Machines {
@@ -67,6 +72,7 @@ impl Machines {
             parser.push(chunk.clone());
         }
         self.outline.push(chunk);
+        self.parse();
     }
 
     fn finish(&mut self) {
@@ -74,14 +80,33 @@ impl Machines {
             parser.finish();
         }
         self.outline.finish();
+        self.parse();
+    }
+
+    fn parse(&mut self) {
+        let Some(parser) = &mut self.parser else { return };
+        loop {
+            match parser.next() {
+                Ok(Parsed::Sample(sample)) => self.checksums.push_back(checksum_of(&sample)),
+                Ok(Parsed::NeedInput | Parsed::End) => return,
+                Err(error) => {
+                    self.fault = Some(error);
+                    self.parser = None;
+                    return;
+                }
+            }
+        }
     }
 
     /// The checksum of the sample that the outline gave last, where checksums are wanted.
     fn checksum(&mut self) -> Result<Option<u32>> {
-        Ok(match self.parser.as_mut().map(SampleParser::next).transpose()? {
-            Some(Parsed::Sample(sample)) => Some(checksum_of(&sample)),
-            _ => None,
-        })
+        match (self.checksums.pop_front(), self.fault.take()) {
+            (None, Some(fault)) => Err(fault),
+            (checksum, fault) => {
+                self.fault = fault;
+                Ok(checksum)
+            }
+        }
     }
 }
 

@@ -252,7 +252,7 @@ impl Iterator for Source {
                     let tag = Tag { slot: 0, dataset: 0, lane: 0, pass: self.pass, position, note };
                     return Some(Event::Item(tag, Ok(sample)));
                 }
-                Some(Err(error)) if reading.is_other(&error) => {
+                Some(Err(error)) if reading.is_replaced(&error) => {
                     self.stream.epochs = Epochs::From(0, Some(0));
                     self.reading = None;
                     return Some(Event::Fatal(error));
@@ -311,11 +311,10 @@ impl Reading {
         }
     }
 
-    /// Whether the error says that a shard is not the one that was open when the state was taken.
-    fn is_other(&self, error: &Error) -> bool {
-        let stale = matches!(error.kind(), ErrorKind::Stale { .. });
-        let open = || self.resumed.iter().flat_map(|from| from.open.iter());
-        stale && open().any(|opened| opened.slice == self.reader.slice())
+    /// Whether the error says that a shard is not the one that was open when the state was taken. Where a shard only
+    /// contradicts its index, an undisturbed run met the same error and read on.
+    fn is_replaced(&self, error: &Error) -> bool {
+        matches!(error.kind(), ErrorKind::Stale { .. }) && self.reader.is_replaced()
     }
 
     /// Whether all up to the state has come again as it was then: in the slices that are open, at the same numbers.

@@ -27,7 +27,7 @@ pub struct Limits {
     /// the length of the archive is.
     ///
     /// Default: `None`, as many as padding to whole records explains. Writers pad archives to a multiple of a record, GNU
-    /// tar, Python and this crate to one of 10 240 bytes. Accepted are records of 512 · 2ⁿ and 10 240 · 2ⁿ bytes up to 1 MiB;
+    /// tar, Python and this crate to one of 10 240 bytes. Accepted are records of 512 · 2ⁿ and 5 120 · 2ⁿ bytes up to 1 MiB;
     /// an archive of up to 1 MiB may be a single record, and one without members has up to 10 240 bytes. More zeros were
     /// probably written over samples.
     pub padding: Option<u64>,

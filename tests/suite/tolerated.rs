@@ -161,7 +161,8 @@ proptest! {
         damage in prop::collection::vec((0..SIZES.len(), damages()), 1..4),
         shuffle in prop_oneof![Just(0usize), 2usize..30],
         bytes in prop::option::weighted(0.3, 1usize..3000),
-        (counted, endless) in (any::<bool>(), any::<bool>()),
+        counted in prop::option::of(prop::option::of((0..SIZES.len(), prop_oneof![Just(-1), Just(1)]))),
+        endless in any::<bool>(),
         streams in prop::sample::select(vec![1usize, 2, 4]),
         batch in 1usize..7,
         seed in 0u64..1000,
@@ -171,7 +172,17 @@ proptest! {
             spoil(&shelf, *number, *damage);
         }
         let dataset = shelf.dataset(SIZES.len()).streams(streams).shuffle_shards(true).seed(seed);
-        let dataset = if counted { dataset.index(counts(&SIZES)) } else { dataset };
+        // An index that is right, or one that has a sample too few or too many.
+        let dataset = match counted {
+            None => dataset,
+            Some(wrong) => {
+                let mut sizes = SIZES;
+                if let Some((shard, by)) = wrong {
+                    sizes[shard] = sizes[shard].checked_add_signed(by).unwrap();
+                }
+                dataset.index(counts(&sizes))
+            }
+        };
         let items = items(dataset).shuffle(shuffle);
         let loader = bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes).batch(batch);
         let whole = all(if endless { loader.epochs(3) } else { loader.epoch(3) });
@@ -252,10 +263,20 @@ fn too_few_or_too_many_that_were_counted_are_an_error() {
             let mut sizes = SIZES;
             sizes[shard] = sizes[shard].checked_add_signed(wrong).unwrap();
             let dataset = Shelf::of(&SIZES).dataset(SIZES.len()).streams(streams).index(counts(&sizes));
-            let found = all(items(dataset).batch(4).epoch(0));
+            let loader = items(dataset).batch(4);
+            let found = all(loader.epoch(0));
             let told = errors(&found);
             assert!(told.iter().any(|error| error.contains(&url(shard))), "{wrong} in {shard}: {told:?}");
             once(&good(&found).concat());
+            for (stop, (_, state)) in found.iter().enumerate() {
+                let rest = all(loader.restore(state).unwrap());
+                assert_eq!(
+                    good(&rest),
+                    good(&found[stop + 1..]),
+                    "{wrong} in {shard}, after {stop}: {:?}",
+                    errors(&rest)
+                );
+            }
         }
     }
 }
