@@ -32,6 +32,9 @@ const STALL: Duration = Duration::from_millis(400);
 /// Epochs before anything is measured.
 const WARM_UP: u64 = 4;
 
+/// Connections of the budget of a process.
+const CONNECTIONS: u64 = 64;
+
 const BASE: &str = "SHARDSTREAM_TEST_BASE";
 
 fn number(variable: &str) -> Option<u64> {
@@ -189,6 +192,8 @@ fn reader() {
     let mut expected: Vec<_> = clean.map(|sample| known(&sample.unwrap())).collect();
     expected.sort_unstable();
     let (store, loaders) = loaders();
+    // The connections of the budget may all be idle at the end of a short run, and few of them at its beginning.
+    let most_files = Usage::now().files + CONNECTIONS;
     let (begun, time) = (Instant::now(), Duration::from_secs(seconds()));
     let (mut epochs, mut told, mut warm, mut last) = (0, Duration::ZERO, Usage::default(), Usage::default());
     while begun.elapsed() < time || epochs < 2 * WARM_UP {
@@ -212,6 +217,6 @@ fn reader() {
     }
     println!("{epochs} epochs; warm {warm:?}, at the end {last:?}\n{}", store.report());
     assert!(last.memory <= warm.memory + warm.memory / 4 + 32, "memory grows: {warm:?}, {last:?}");
-    assert!(last.files <= warm.files + 32, "files stay open: {warm:?}, {last:?}");
+    assert!(last.files <= warm.files.max(most_files) + 32, "files stay open: {warm:?}, {last:?}");
     assert!(last.threads <= warm.threads + 4, "threads stay: {warm:?}, {last:?}");
 }
