@@ -2,16 +2,16 @@
 
 mod layout;
 mod portable;
+mod scans;
 #[cfg(feature = "turbojpeg")]
 mod turbo;
+mod verify;
 
 use super::frame::{Raster, Rect, Turn};
 use super::{ImageError, decode};
 use image::metadata::Orientation;
-use layout::End;
 pub(super) use layout::Layout as Headers;
-
-const MARKER: &str = "the JPEG file is damaged: a marker stands in the image data";
+use scans::Fault;
 
 const EMPTY: &str =
     "the JPEG file has no picture, or one of a kind that is not read: lossless, or of arithmetic coding";
@@ -26,6 +26,8 @@ pub(super) struct Ask {
     pub(super) reduction: f64,
     /// 1 for grey, 3 for colour.
     pub(super) channels: usize,
+    /// Whether all image data is decoded and must be as much as the picture takes, also below the window.
+    pub(super) verify: bool,
 }
 
 /// What decoders keep from file to file.
@@ -44,20 +46,18 @@ impl Scratch {
 }
 
 impl Headers {
-    /// Reads what stands before the pixels, of a file that is whole and that the decoders read right.
+    /// Reads what stands before the pixels, of a file whose markers add up and that the decoders read right.
     pub(super) fn open(file: &[u8]) -> Result<Self, ImageError> {
         let headers = Headers::read(file).filter(|headers| headers.width > 0 && headers.height > 0);
-        let headers = match headers {
+        let mut headers = match headers {
             Some(headers) => headers,
             None if ends(file) => return Err(ImageError::Decode(EMPTY.into())),
             None => return Err(ImageError::Truncated),
         };
-        match headers.is_one_pass().then(|| headers.end_of_data(file)) {
-            Some(Some(End::Proper)) => {}
-            Some(Some(End::Other)) => return Err(ImageError::Decode(MARKER.into())),
-            None if ends(file) => {}
-            Some(None) | None => return Err(ImageError::Truncated),
-        }
+        headers.marks = scans::read(file, &headers).map_err(|fault| match fault {
+            Fault::Truncated => ImageError::Truncated,
+            Fault::Damaged(why) => ImageError::Decode(why.into()),
+        })?;
         match headers.fault() {
             Some(fault) if headers.is_portable() => Err(ImageError::Decode(fault.into())),
             _ => Ok(headers),

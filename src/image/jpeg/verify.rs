@@ -1,0 +1,190 @@
+//! How `zune-jpeg` is made to notice data that ends early, and data that is left over.
+//!
+//! Where its bits run out, the decoder goes on with zeros, which are codes as good as others; and what is left over behind the
+//! last pixel it skips. So it is given a copy of the file in which one bits stand behind each run of entropy-coded bits, and
+//! a [`Reader`] that watches what is taken of them:
+//!
+//! - A code of one bits alone is reserved (T.81, annex C). A symbol that begins behind the end of its run is an error.
+//! - What is not a code, such as the bits that refine coefficients, or the last bits of a symbol, may take one bits. The decoder
+//!   takes 32 bits when it has fewer than 32. So it has taken bits from behind the end when it asks for more and has
+//!   had four bytes of them.
+//! - When a run is decoded, the decoder looks for the marker byte by byte, which it does nowhere else. What it skips is left over.
+//!
+//! What passes: a last symbol of a run whose missing bits are ones, and up to seven bytes that are left over, which the decoder
+//! has in its buffer then.
+
+use super::layout::Layout;
+use super::scans::Mark;
+use std::cell::Cell;
+use zune_jpeg::zune_core::bytestream::{ZByteIoError, ZByteReaderTrait, ZSeekFrom};
+
+/// 64 one bits, as they stand in image data: a symbol takes up to 32 of them before the next one is no code, and the marker
+/// behind them is not met before the decoder asks for more than there may be.
+const ONES: [u8; 16] = [0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0];
+/// The bytes of `ONES` that are left when four of the eight have been taken.
+const HALF: usize = ONES.len() / 2;
+
+/// Writes a file with one bits behind each run, up to its end marker.
+pub(super) fn copy(file: &[u8], headers: &Layout, to: &mut Vec<u8>) {
+    to.clear();
+    to.reserve(file.len() + ONES.len() * headers.marks.len());
+    let mut copied = 0;
+    let mut up_to = |at: usize, to: &mut Vec<u8>| {
+        to.extend_from_slice(&file[copied..at]);
+        copied = at;
+    };
+    let mut first = true;
+    let mut marks = headers.marks.iter().copied().peekable();
+    let mut scan_ends_openly = false;
+    while let Some(mark) = marks.next() {
+        match mark {
+            Mark::Scan { at, units, interval } => {
+                up_to(at, to);
+                scan_ends_openly = false;
+                if !headers.is_one_pass() {
+                    let interval = closing(units, interval);
+                    to.extend_from_slice(&[0xff, 0xdd, 0, 4]);
+                    to.extend_from_slice(&interval.to_be_bytes());
+                    let closes = interval > 0 && units % u64::from(interval) == 0;
+                    scan_ends_openly = !closes && (first || headers.is_sequential());
+                }
+                first = false;
+            }
+            Mark::RunEnd { at } => {
+                up_to(at, to);
+                let last = !matches!(marks.peek(), Some(Mark::RunEnd { .. }));
+                if !(last && scan_ends_openly) {
+                    to.extend_from_slice(&ONES);
+                }
+                if marks.peek().is_none() {
+                    to.extend_from_slice(b"\xff\xd9");
+                }
+            }
+        }
+    }
+}
+
+/// The restart interval that a scan among several is given. Behind the first scan of a progressive file, and behind each
+/// one that isn't, the decoder must have met the next marker by itself, unless a restart interval ends with the scan: then
+/// it looks for a marker, and takes whatever it finds. A scan without intervals gets one as long as itself.
+fn closing(units: u64, interval: u16) -> u16 {
+    if interval > 0 { interval } else { u16::try_from(units).unwrap_or(0) }
+}
+
+/// Gives a file to the decoder.
+pub(super) struct Reader<'a> {
+    file: &'a [u8],
+    at: usize,
+    /// Whether the file is one that [`copy`] wrote.
+    watched: bool,
+    /// Whether the decoder has just asked if the file has ended, as it does before each byte that it skips.
+    skips: bool,
+    surplus: &'a Cell<usize>,
+}
+
+impl<'a> Reader<'a> {
+    /// `surplus` becomes the number of bytes that were left over. Zeros are not counted: cameras fill up with them.
+    pub(super) fn new(file: &'a [u8], watched: bool, surplus: &'a Cell<usize>) -> Self {
+        Reader { file, at: 0, watched, skips: false, surplus }
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        self.file.get(self.at..).unwrap_or_default()
+    }
+
+    /// Whether less than half of the one bits are left in front of a marker.
+    fn is_behind_the_end(&self) -> bool {
+        let mut rest = &self.rest()[..self.rest().len().min(HALF + 2)];
+        loop {
+            match rest {
+                [0xff, 0, behind @ ..] => rest = behind,
+                [0xff, ..] => return true,
+                _ => return false,
+            }
+        }
+    }
+}
+
+impl ZByteReaderTrait for Reader<'_> {
+    #[inline(always)]
+    fn read_byte_no_error(&mut self) -> u8 {
+        let byte = self.file.get(self.at).copied();
+        self.at += usize::from(byte.is_some());
+        byte.unwrap_or(0)
+    }
+
+    #[inline(always)]
+    fn read_exact_bytes(&mut self, buffer: &mut [u8]) -> Result<(), ZByteIoError> {
+        let wanted = buffer.len();
+        let Some(bytes) = self.rest().get(..wanted) else {
+            return Err(ZByteIoError::NotEnoughBytes(self.rest().len(), wanted));
+        };
+        buffer.copy_from_slice(bytes);
+        self.at += wanted;
+        // Four bytes are what the decoder fills its buffer with, all the time.
+        if wanted != 4 {
+            let skipped = self.skips && wanted == 1 && !matches!(bytes, [0 | 0xff]);
+            self.skips = false;
+            if skipped {
+                self.surplus.set(self.surplus.get() + 1);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn read_bytes(&mut self, buffer: &mut [u8]) -> Result<usize, ZByteIoError> {
+        let size = self.peek_bytes(buffer)?;
+        self.at += size;
+        Ok(size)
+    }
+
+    #[inline(always)]
+    fn peek_bytes(&mut self, buffer: &mut [u8]) -> Result<usize, ZByteIoError> {
+        let size = self.rest().len().min(buffer.len());
+        buffer[..size].copy_from_slice(&self.rest()[..size]);
+        Ok(size)
+    }
+
+    #[inline(always)]
+    fn peek_exact_bytes(&mut self, buffer: &mut [u8]) -> Result<(), ZByteIoError> {
+        match self.peek_bytes(buffer)? {
+            size if size == buffer.len() => Ok(()),
+            size => Err(ZByteIoError::NotEnoughBytes(size, buffer.len())),
+        }
+    }
+
+    #[inline(always)]
+    fn z_seek(&mut self, from: ZSeekFrom) -> Result<u64, ZByteIoError> {
+        let (base, offset) = match from {
+            ZSeekFrom::Start(at) => (0, i64::try_from(at).unwrap_or(i64::MAX)),
+            ZSeekFrom::End(offset) => (self.file.len(), offset),
+            ZSeekFrom::Current(offset) => (self.at, offset),
+        };
+        let at = isize::try_from(offset).ok().and_then(|offset| base.checked_add_signed(offset));
+        self.at = at.ok_or(ZByteIoError::SeekError("a place before the file"))?;
+        // It has taken four bytes, and goes back because an 0xff is among them.
+        if self.watched && matches!(from, ZSeekFrom::Current(-4)) && self.is_behind_the_end() {
+            return Err(ZByteIoError::Generic("the image data ends before the picture does"));
+        }
+        Ok(self.at as u64)
+    }
+
+    #[inline(always)]
+    fn is_eof(&mut self) -> Result<bool, ZByteIoError> {
+        self.skips = true;
+        Ok(self.at >= self.file.len())
+    }
+
+    #[inline(always)]
+    fn z_position(&mut self) -> Result<u64, ZByteIoError> {
+        Ok(self.at as u64)
+    }
+
+    fn read_remaining(&mut self, sink: &mut Vec<u8>) -> Result<usize, ZByteIoError> {
+        let rest = self.rest();
+        sink.extend_from_slice(rest);
+        self.at = self.file.len();
+        Ok(rest.len())
+    }
+}
