@@ -118,9 +118,12 @@ mod tests {
         }
         let mut file = archive.finish().unwrap().into_inner();
         let directory = file.windows(4).position(|signature| signature == b"PK\x01\x02").unwrap();
-        for (name, listed) in names.iter().zip(listed) {
-            let at = file[directory..].windows(name.len()).position(|part| part == name.as_bytes()).unwrap();
-            file[directory + at..][..name.len()].copy_from_slice(listed.as_bytes());
+        let at = |name: &str| {
+            directory
+                + file[directory..].windows(name.len()).position(|part| part == name.as_bytes()).unwrap()
+        };
+        for (at, listed) in names.map(at).into_iter().zip(listed) {
+            file[at..at + listed.len()].copy_from_slice(listed.as_bytes());
         }
         file
     }

@@ -418,7 +418,8 @@ mod images {
         };
         let mut png = read(&data("images/gray.png")).to_vec();
         png[16..20].fill(0);
-        let files = [b"P1 0 1 ", &b"P2 1 0 255 "[..], b"P3 0 0 255 ", b"P4 0 1\n", b"P5 0 1 255\n", b"P6 1 0 255\n"];
+        let files =
+            [b"P1 0 1 ", &b"P2 1 0 255 "[..], b"P3 0 0 255 ", b"P4 0 1\n", b"P5 0 1 255\n", b"P6 1 0 255\n"];
         let pam = b"P7\nWIDTH 0\nHEIGHT 1\nDEPTH 3\nMAXVAL 255\nTUPLTYPE RGB\nENDHDR\n".to_vec();
         let files = files.map(<[u8]>::to_vec).into_iter().chain([resized(0), resized(2), png, pam]);
         for file in files {

@@ -52,53 +52,83 @@ fn scans(file: &[u8]) -> Vec<(usize, usize)> {
     scans
 }
 
+/// Whether a file that is cut here and has an end marker is a file of fewer scans.
+fn ends_behind_a_scan(file: &[u8], end: usize) -> bool {
+    let segments = scans(file).windows(2).any(|pair| (pair[0].1..pair[1].0).contains(&end));
+    // An 0xff that is left of the next marker fills up in front of the end marker.
+    segments && (file[end..].starts_with(b"\xff") || file[end - 1] == 0xff)
+}
+
 #[test]
 fn data_that_ends_early_is_an_error() {
     for name in NAMES {
         let file = file(name);
         let scans = scans(&file);
-        let mut unseen = Vec::new();
+        let mut cuts = 0;
         for end in scans[0].0..file.len() - 2 {
             let cut = [&file[..end], EOI].concat();
             let found = [decode(&cut).is_ok(), crop(&cut).is_ok(), batch(&cut, true).is_ok()];
             assert_eq!(found, [found[0]; 3], "{name} {end}");
-            if found[0] {
-                unseen.push(end);
-            }
+            // A last symbol may be whole by bits that are not there.
+            let missing = scans.iter().find(|(_, scan)| *scan > end).map_or(0, |(_, scan)| scan - end);
+            let legal = ends_behind_a_scan(&file, end) || scans.len() > 1 && missing <= 2;
+            assert!(legal || !found[0], "{name} {end}");
+            cuts += usize::from(!found[0]);
         }
-        eprintln!("{name}: {} bytes, scans {scans:?}, unseen {unseen:?}", file.len());
+        let data: usize = scans.iter().map(|(start, end)| end - start).sum();
+        assert!(cuts + 2 * scans.len() > data, "{name}: {cuts} of {data}");
     }
 }
 
-/// Ways to damage a file so that its markers are all there.
-fn spliced(file: &[u8], other: &[u8]) -> Vec<Vec<u8>> {
+/// A picture of shapes and grain, which a seed makes another one.
+fn photo(seed: u64) -> Vec<u8> {
+    let (mut rng, shift) = (Rng::new(seed, 0, 0), seed as f64);
+    let mut pixels = Vec::new();
+    for (y, x) in (0..120).flat_map(|y| (0..160).map(move |x| (f64::from(y) + shift, f64::from(x)))) {
+        let shape = (x / 20.0).sin() * (y / 15.0).cos() * 60.0
+            + if x / 50.0 % 1.0 > y / 40.0 % 1.0 { 40.0 } else { 0.0 };
+        for channel in 0..3 {
+            let number = 100.0 + shape + f64::from(channel) * 15.0 + (rng.unit() - 0.5) * 26.0;
+            pixels.push(number.clamp(0.0, 255.0) as u8);
+        }
+    }
+    Image::new(ImageMode::Rgb8, 160, 120, pixels).unwrap().to_jpeg(85).unwrap()
+}
+
+/// Other image data, whose markers are all there.
+fn damaged(file: &[u8], other: &[u8], rng: &mut Rng) -> [Vec<u8>; 3] {
     let (start, end) = scans(file)[0];
     let (other_start, other_end) = scans(other)[0];
-    let mut rng = Rng::new(9, 0, 0);
     let mut place = |start: usize, end: usize| start + rng.below((end - start) as u64) as usize;
-    let mut damaged = Vec::new();
-    for _ in 0..200 {
-        // The tail of another picture.
-        let tail = &other[place(other_start, other_end)..other_end];
-        damaged.push([&file[..place(start, end)], tail, EOI].concat());
-        // A gap.
-        let (from, to) = (place(start, end), place(start, end));
-        damaged.push([&file[..from.min(to)], &file[from.max(to) + 1..]].concat());
-        // A part that comes twice.
-        damaged.push([&file[..from.max(to)], &file[from.min(to)..]].concat());
+    let (mut from, mut to) = (place(start, end), place(start, end));
+    if from >= to {
+        (from, to) = (to, from + 1);
     }
-    damaged
+    let tail = &other[place(other_start, other_end)..other_end];
+    [
+        [&file[..from], tail, EOI].concat(),
+        [&file[..from], &file[to..]].concat(),
+        [&file[..to], &file[from..]].concat(),
+    ]
 }
 
 #[test]
 fn splices_and_gaps_are_errors() {
-    for (name, other) in [("444", "turned"), ("420", "turned"), ("gray", "gray"), ("restart", "restart")] {
-        let (file, other) = (file(name), file(other));
-        let damaged = spliced(&file, &other);
-        let unseen = damaged.iter().filter(|damaged| crop(damaged).is_ok()).count();
-        let whole = damaged.iter().filter(|damaged| decode(damaged).is_ok()).count();
-        eprintln!("{name}: {unseen} {whole} of {} unseen", damaged.len());
+    let mut rng = Rng::new(9, 0, 0);
+    let (file, other) = (photo(1), photo(2));
+    assert!(file.len() > 9_000, "{}", file.len());
+    // The tail of another picture, a gap, a part that comes twice.
+    let mut unseen = [0; 3];
+    for _ in 0..300 {
+        for (file, unseen) in damaged(&file, &other, &mut rng).iter().zip(&mut unseen) {
+            let found = crop(file).is_ok();
+            assert_eq!(found, decode(file).is_ok());
+            *unseen += usize::from(found);
+        }
     }
+    // Those that decode to as many blocks, by chance.
+    eprintln!("{unseen:?}");
+    assert!(unseen.iter().all(|unseen| *unseen <= 6), "{unseen:?} of 300");
 }
 
 #[test]
@@ -112,9 +142,8 @@ fn surplus_data_is_an_error() {
                 let bytes: Vec<u8> = (0..length).map(|_| 1 + rng.below(254) as u8).collect();
                 let more = [&file[..end], &bytes, &file[end..]].concat();
                 let found = decode(&more);
-                // What the decoder has in its buffer when it is done.
-                let unseen = if cfg!(feature = "turbojpeg") { 0 } else { 7 };
-                assert!(length <= unseen || found.is_err(), "{name} {start} {length}");
+                // Seven are what a decoder has in its buffer when it is done.
+                assert!(length <= 7 || found.is_err(), "{name} {start} {length}");
                 assert_eq!(found.is_ok(), crop(&more).is_ok(), "{name} {start} {length}");
                 assert!(found.map_or(true, |found| found == whole), "{name} {start} {length}");
             }

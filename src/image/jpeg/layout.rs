@@ -157,6 +157,21 @@ impl Layout {
         }
     }
 
+    /// Whether libjpeg repeats the colours instead of filtering them, as they have but one or two columns; and then, if
+    /// they have half the rows too.
+    pub(super) fn repeats_colors(&self) -> Option<bool> {
+        let (horizontal, vertical) = self.factors();
+        match &self.components[..] {
+            [_, colors @ ..] if self.width <= 4 && colors.len() == 2 => {
+                let ratio =
+                    |one: &Component| (horizontal / one.horizontal.max(1), vertical / one.vertical.max(1));
+                let [first, second] = [ratio(&colors[0]), ratio(&colors[1])];
+                (first == second && first.0 == 2 && first.1 <= 2).then_some(first.1 == 2)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether so many bytes in front of the end of a file of one pass are zeros.
     #[cfg(feature = "turbojpeg")]
     pub(super) fn is_filled_up(&self, file: &[u8], count: usize) -> bool {

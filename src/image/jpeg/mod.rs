@@ -1,6 +1,7 @@
 //! JPEG: the part of a file that is wanted, at the scale that serves.
 
 mod layout;
+mod narrow;
 mod portable;
 mod scans;
 #[cfg(feature = "turbojpeg")]

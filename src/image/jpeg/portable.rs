@@ -4,6 +4,7 @@
 //! fills up with grey. It has neither scales nor parts; but a file whose header says that it is less high is decoded no
 //! further than that, where what lies below need not be verified.
 
+use super::narrow;
 use super::verify::{self, Reader};
 use super::{Ask, Headers};
 use crate::image::ImageError;
@@ -50,6 +51,7 @@ pub(super) fn decode(
     decoder.decode_headers().map_err(decode_error)?;
     let (colors, channels) = match decoder.input_colorspace() {
         Some(ColorSpace::Luma) => (ColorSpace::Luma, 1),
+        Some(ColorSpace::YCbCr) if headers.repeats_colors().is_some() => (ColorSpace::YCbCr, 3),
         _ => (ColorSpace::RGB, 3),
     };
     decoder.set_options(options.jpeg_set_out_colorspace(colors));
@@ -68,6 +70,10 @@ pub(super) fn decode(
     decoder.decode_into(&mut to[..size]).map_err(decode_error)?;
     if ask.verify && surplus.get() > 0 {
         return Err(ImageError::Decode("the JPEG file is damaged: image data is left over".into()));
+    }
+    if let (ColorSpace::YCbCr, Some(both)) = (colors, headers.repeats_colors()) {
+        narrow::repeat_colors(&mut to[..size], width as usize, both);
+        narrow::to_rgb(&mut to[..size]);
     }
     rechannel(to, pixels, channels, ask.channels);
     Ok(Raster { shrink: 1, part: Rect::all(width, height) })

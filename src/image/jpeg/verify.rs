@@ -21,6 +21,8 @@ use zune_jpeg::zune_core::bytestream::{ZByteIoError, ZByteReaderTrait, ZSeekFrom
 /// 64 one bits, as they stand in image data: a symbol takes up to 32 of them before the next one is no code, and the marker
 /// behind them is not met before the decoder asks for more than there may be.
 const ONES: [u8; 16] = [0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0];
+/// A byte that fills up in front of the marker tells that no one bits stand there.
+const OPEN: &[u8] = b"\xff";
 /// The bytes of `ONES` that are left when four of the eight have been taken.
 const HALF: usize = ONES.len() / 2;
 
@@ -29,17 +31,14 @@ pub(super) fn copy(file: &[u8], headers: &Layout, to: &mut Vec<u8>) {
     to.clear();
     to.reserve(file.len() + ONES.len() * headers.marks.len());
     let mut copied = 0;
-    let mut up_to = |at: usize, to: &mut Vec<u8>| {
-        to.extend_from_slice(&file[copied..at]);
-        copied = at;
-    };
     let mut first = true;
     let mut marks = headers.marks.iter().copied().peekable();
     let mut scan_ends_openly = false;
     while let Some(mark) = marks.next() {
         match mark {
             Mark::Scan { at, units, interval } => {
-                up_to(at, to);
+                to.extend_from_slice(&file[copied..at]);
+                copied = at;
                 scan_ends_openly = false;
                 if !headers.is_one_pass() {
                     let interval = closing(units, interval);
@@ -51,11 +50,12 @@ pub(super) fn copy(file: &[u8], headers: &Layout, to: &mut Vec<u8>) {
                 first = false;
             }
             Mark::RunEnd { at } => {
-                up_to(at, to);
+                to.extend_from_slice(&file[copied..at]);
                 let last = !matches!(marks.peek(), Some(Mark::RunEnd { .. }));
-                if !(last && scan_ends_openly) {
-                    to.extend_from_slice(&ONES);
-                }
+                to.extend_from_slice(if last && scan_ends_openly { OPEN } else { &ONES });
+                // Of the bytes that fill up in front of the marker none is left.
+                let fill = file[at..].iter().take_while(|byte| **byte == 0xff).count();
+                copied = at + fill.saturating_sub(1);
                 if marks.peek().is_none() {
                     to.extend_from_slice(b"\xff\xd9");
                 }
@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
         loop {
             match rest {
                 [0xff, 0, behind @ ..] => rest = behind,
-                [0xff, ..] => return true,
+                [0xff, marker, ..] => return *marker != OPEN[0],
                 _ => return false,
             }
         }
