@@ -1,6 +1,8 @@
 //! What the headers of a JPEG say, and which of them the decoders would read wrongly without a word.
 
+#[cfg(feature = "turbojpeg")]
 use super::scans::Mark;
+use super::scans::Scans;
 use std::ops::Range;
 
 /// What the segments before the image data say.
@@ -14,13 +16,13 @@ pub(in crate::image) struct Layout {
     pub(super) exif: Option<Range<usize>>,
     /// Whether the pixels come in one pass (and not progressively).
     sequential: bool,
-    components: Vec<Component>,
+    pub(super) components: Vec<Component>,
     /// The components in the first scan.
     first_scan: usize,
     /// Where the marker of the first scan stands.
     pub(super) scan_at: usize,
-    /// The scans; none before [`Headers::open`](super::Headers::open) has read them.
-    pub(super) marks: Vec<Mark>,
+    /// None before [`Headers::open`](super::Headers::open) has read them.
+    pub(super) scans: Scans,
     jfif: bool,
     /// Whether the headers have a number that no decoder needs and libjpeg warns of.
     odd: bool,
@@ -31,8 +33,8 @@ pub(in crate::image) struct Layout {
 }
 
 #[derive(Debug, Clone)]
-struct Component {
-    id: u8,
+pub(super) struct Component {
+    pub(super) id: u8,
     /// Samples in a row and in a column, in relation to those of the other components.
     horizontal: u8,
     vertical: u8,
@@ -175,7 +177,7 @@ impl Layout {
     /// Whether so many bytes in front of the end of a file of one pass are zeros.
     #[cfg(feature = "turbojpeg")]
     pub(super) fn is_filled_up(&self, file: &[u8], count: usize) -> bool {
-        match self.marks[..] {
+        match self.scans.marks[..] {
             [.., Mark::RunEnd { at }] => {
                 let bytes = at.checked_sub(count).and_then(|from| file.get(from..at));
                 bytes.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))

@@ -14,6 +14,8 @@ use image::metadata::Orientation;
 pub(super) use layout::Layout as Headers;
 use scans::Fault;
 
+const INCOMPLETE: &str = "the JPEG file is damaged: it ends before its last scan";
+
 const EMPTY: &str =
     "the JPEG file has no picture, or one of a kind that is not read: lossless, or of arithmetic coding";
 
@@ -55,7 +57,7 @@ impl Headers {
             None if ends(file) => return Err(ImageError::Decode(EMPTY.into())),
             None => return Err(ImageError::Truncated),
         };
-        headers.marks = scans::read(file, &headers).map_err(|fault| match fault {
+        headers.scans = scans::read(file, &headers).map_err(|fault| match fault {
             Fault::Truncated => ImageError::Truncated,
             Fault::Damaged(why) => ImageError::Decode(why.into()),
         })?;
@@ -92,6 +94,9 @@ pub(super) fn decode(
     scratch: &mut Scratch,
     to: &mut Vec<u8>,
 ) -> Result<Raster, ImageError> {
+    if ask.verify && !headers.scans.complete {
+        return Err(ImageError::Decode(INCOMPLETE.into()));
+    }
     #[cfg(feature = "turbojpeg")]
     if !headers.is_portable() {
         return scratch.turbo.decode(file, headers, ask, limit, to);

@@ -2,7 +2,7 @@
 //!
 //! A run ends at a restart marker or at the marker behind its scan. Restart markers are numbered from 0 to 7 in a circle, and
 //! how many of them a scan has follows from its size. So runs that are missing, surplus or of another picture are seen
-//! without decoding.
+//! without decoding; and so are scans that are missing.
 
 use super::layout::Layout;
 
@@ -32,14 +32,27 @@ pub(super) enum Fault {
 const MARKER: &str = "the JPEG file is damaged: a marker stands in the image data";
 const RESTART: &str = "the JPEG file is damaged: a restart marker is missing, surplus or out of order";
 
+/// The scans of a file.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Scans {
+    pub(super) marks: Vec<Mark>,
+    /// Whether they give all bits of all coefficients. Nothing says that they must, but encoders write them so.
+    pub(super) complete: bool,
+}
+
+/// How many bits each coefficient of a component lacks: all, before a scan has some.
+type Lacking = [u8; 64];
+
 /// Reads the scans of a file, from its first one to its end marker.
-pub(super) fn read(file: &[u8], layout: &Layout) -> Result<Vec<Mark>, Fault> {
+pub(super) fn read(file: &[u8], layout: &Layout) -> Result<Scans, Fault> {
     let mut marks = Vec::new();
+    let mut lacking = vec![[u8::MAX; 64]; layout.components.len()];
     let mut interval = layout.interval;
     let mut at = layout.scan_at;
     loop {
         let header = segment(file, at)?;
         let units = layout.units(header);
+        note(header, layout, &mut lacking);
         marks.push(Mark::Scan { at, units, interval });
         let behind = run_ends(file, at + 4 + header.len(), units, interval, &mut marks)?;
         // Segments may stand between scans, where a scan has only a part of the picture.
@@ -47,8 +60,10 @@ pub(super) fn read(file: &[u8], layout: &Layout) -> Result<Vec<Mark>, Fault> {
         loop {
             match file.get(at + 1).ok_or(Fault::Truncated)? {
                 0xd9 => {
-                    marks.shrink_to_fit();
-                    return Ok(marks);
+                    return Ok(Scans {
+                        marks,
+                        complete: lacking.as_flattened().iter().all(|bits| *bits == 0),
+                    });
                 }
                 _ if layout.is_one_pass() => return Err(Fault::Damaged(MARKER)),
                 0xda => break,
@@ -62,6 +77,18 @@ pub(super) fn read(file: &[u8], layout: &Layout) -> Result<Vec<Mark>, Fault> {
                 _ => return Err(Fault::Damaged(MARKER)),
             }
         }
+    }
+}
+
+/// Notes what a scan with this header gives.
+fn note(header: &[u8], layout: &Layout, lacking: &mut [Lacking]) {
+    let &[_, ref components @ .., first, last, approximation] = header else { return };
+    let (bits, components) = (approximation & 15, components.as_chunks::<2>().0);
+    for [id, _] in components {
+        let component = layout.components.iter().position(|component| component.id == *id);
+        let coefficients =
+            component.and_then(|at| lacking[at].get_mut(usize::from(first)..=usize::from(last)));
+        coefficients.into_iter().for_each(|coefficients| coefficients.fill(bits));
     }
 }
 
@@ -129,7 +156,9 @@ mod tests {
 
     fn marks(interval: u8, data: &[u8]) -> Result<Vec<Mark>, Fault> {
         let file = file(interval, data);
-        read(&file, &Layout::read(&file).unwrap())
+        let scans = read(&file, &Layout::read(&file).unwrap())?;
+        assert!(scans.complete);
+        Ok(scans.marks)
     }
 
     #[test]
@@ -168,7 +197,30 @@ mod tests {
         let whole = file(1, b"a\xff\0b\xff\xd0\xff\xff\0c\xff\xff\xd1d\xff\xd9");
         for end in 31..whole.len() {
             let layout = Layout::read(&whole[..end]).unwrap();
-            assert_eq!(read(&whole[..end], &layout), Err(Fault::Truncated), "{end}");
+            assert_eq!(read(&whole[..end], &layout).unwrap_err(), Fault::Truncated, "{end}");
+        }
+    }
+
+    #[test]
+    fn scans_that_are_missing_are_seen() {
+        let frame = [0xff, 0xc2, 0, 14, 8, 0, 8, 0, 24, 2, 1, 0x11, 0, 2, 0x11, 0];
+        let scan = |id: u8, first: u8, last: u8, bits: u8| {
+            [b"\xff\xda\0\x08\x01", &[id, 0, first, last, bits][..], b"data"].concat()
+        };
+        let scans = [
+            scan(1, 0, 0, 0x01),
+            scan(2, 0, 0, 0),
+            scan(1, 1, 5, 0),
+            scan(1, 6, 63, 0),
+            scan(2, 1, 63, 0x02),
+            scan(2, 1, 63, 0x21),
+            scan(1, 0, 0, 0x10),
+            scan(2, 1, 63, 0x10),
+        ];
+        for count in 1..=scans.len() {
+            let file = [b"\xff\xd8", &frame[..], &scans[..count].concat(), b"\xff\xd9"].concat();
+            let found = read(&file, &Layout::read(&file).unwrap()).unwrap();
+            assert_eq!((found.complete, found.marks.len()), (count == scans.len(), 2 * count));
         }
     }
 }

@@ -29,10 +29,10 @@ const HALF: usize = ONES.len() / 2;
 /// Writes a file with one bits behind each run, up to its end marker.
 pub(super) fn copy(file: &[u8], headers: &Layout, to: &mut Vec<u8>) {
     to.clear();
-    to.reserve(file.len() + ONES.len() * headers.marks.len());
+    to.reserve(file.len() + ONES.len() * headers.scans.marks.len());
     let mut copied = 0;
     let mut first = true;
-    let mut marks = headers.marks.iter().copied().peekable();
+    let mut marks = headers.scans.marks.iter().copied().peekable();
     let mut scan_ends_openly = false;
     while let Some(mark) = marks.next() {
         match mark {
