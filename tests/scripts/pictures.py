@@ -114,7 +114,7 @@ save("odd.jpg", odd, quality=90)
 save("wide.jpg", photo(401, 24), quality=90)
 save("high.jpg", photo(24, 401), quality=90)
 # libjpeg treats colours of one or two columns in another way.
-for width in range(1, 7):
+for width in range(1, 5):
     for height in [1, 2, 3, 5, 17, 40]:
         for subsampling in ["4:2:2", "4:2:0"]:
             for progressive in [False, True]:

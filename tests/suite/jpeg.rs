@@ -103,7 +103,7 @@ fn damaged(file: &[u8], other: &[u8], rng: &mut Rng) -> [Vec<u8>; 3] {
 fn splices_and_gaps_are_errors() {
     let mut rng = Rng::new(9, 0, 0);
     let (file, other) = (photo(1), photo(2));
-    assert!(file.len() > 9_000, "{}", file.len());
+    assert!(file.len() > 6_000);
     // The tail of another picture, a gap, a part that comes twice.
     let mut unseen = [0; 3];
     for _ in 0..300 {

@@ -45,8 +45,8 @@ pub(super) fn decode(
         .set_strict_mode(true)
         .set_max_width(usize::from(u16::MAX))
         .set_max_height(usize::from(u16::MAX));
-    let surplus = Cell::new(0);
-    let reader = Reader::new(file, ask.verify, &surplus);
+    let fault = Cell::new(None);
+    let reader = Reader::new(file, ask.verify, &fault);
     let mut decoder = JpegDecoder::new_with_options(reader, options);
     decoder.decode_headers().map_err(decode_error)?;
     let (colors, channels) = match decoder.input_colorspace() {
@@ -67,10 +67,11 @@ pub(super) fn decode(
     let size = pixels * channels;
     // Whatever the decoder leaves out must not be of another picture.
     to[..size].fill(0);
-    decoder.decode_into(&mut to[..size]).map_err(decode_error)?;
-    if ask.verify && surplus.get() > 0 {
-        return Err(ImageError::Decode("the JPEG file is damaged: image data is left over".into()));
+    let decoded = decoder.decode_into(&mut to[..size]).map_err(decode_error);
+    if let Some(fault) = fault.get() {
+        return Err(ImageError::Decode(fault.into()));
     }
+    decoded?;
     if let (ColorSpace::YCbCr, Some(both)) = (colors, headers.repeats_colors()) {
         narrow::repeat_colors(&mut to[..size], width as usize, both);
         narrow::to_rgb(&mut to[..size]);

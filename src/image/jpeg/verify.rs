@@ -71,28 +71,31 @@ fn closing(units: u64, interval: u16) -> u16 {
     if interval > 0 { interval } else { u16::try_from(units).unwrap_or(0) }
 }
 
+const EARLY: &str = "the JPEG file is damaged: its image data ends before the picture does";
+const SURPLUS: &str = "the JPEG file is damaged: image data is left over";
+
 /// Gives a file to the decoder.
 pub(super) struct Reader<'a> {
     file: &'a [u8],
     at: usize,
-    /// Whether the file is one that [`copy`] wrote.
     watched: bool,
     /// Whether the decoder has just asked if the file has ended, as it does before each byte that it skips.
     skips: bool,
-    surplus: &'a Cell<usize>,
+    fault: &'a Cell<Option<&'static str>>,
 }
 
 impl<'a> Reader<'a> {
-    /// `surplus` becomes the number of bytes that were left over. Zeros are not counted: cameras fill up with them.
-    pub(super) fn new(file: &'a [u8], watched: bool, surplus: &'a Cell<usize>) -> Self {
-        Reader { file, at: 0, watched, skips: false, surplus }
+    /// `fault` becomes what is wrong with the image data, if the file is watched: one that [`copy`] wrote.
+    pub(super) fn new(file: &'a [u8], watched: bool, fault: &'a Cell<Option<&'static str>>) -> Self {
+        Reader { file, at: 0, watched, skips: false, fault }
     }
 
     fn rest(&self) -> &'a [u8] {
         self.file.get(self.at..).unwrap_or_default()
     }
 
-    /// Whether less than half of the one bits are left in front of a marker.
+    /// Whether no more than half of the one bits are left in front of a marker.
+    #[inline(never)]
     fn is_behind_the_end(&self) -> bool {
         let mut rest = &self.rest()[..self.rest().len().min(HALF + 2)];
         loop {
@@ -123,10 +126,11 @@ impl ZByteReaderTrait for Reader<'_> {
         self.at += wanted;
         // Four bytes are what the decoder fills its buffer with, all the time.
         if wanted != 4 {
+            // Zeros are no fault: cameras fill up with them.
             let skipped = self.skips && wanted == 1 && !matches!(bytes, [0 | 0xff]);
             self.skips = false;
-            if skipped {
-                self.surplus.set(self.surplus.get() + 1);
+            if skipped && self.watched {
+                self.fault.set(Some(SURPLUS));
             }
         }
         Ok(())
@@ -165,7 +169,8 @@ impl ZByteReaderTrait for Reader<'_> {
         self.at = at.ok_or(ZByteIoError::SeekError("a place before the file"))?;
         // It has taken four bytes, and goes back because an 0xff is among them.
         if self.watched && matches!(from, ZSeekFrom::Current(-4)) && self.is_behind_the_end() {
-            return Err(ZByteIoError::Generic("the image data ends before the picture does"));
+            self.fault.set(Some(EARLY));
+            return Err(ZByteIoError::Generic(EARLY));
         }
         Ok(self.at as u64)
     }
