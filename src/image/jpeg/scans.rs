@@ -83,8 +83,10 @@ pub(super) fn read(file: &[u8], layout: &Layout) -> Result<Scans, Fault> {
 /// Notes what a scan with this header gives.
 fn note(header: &[u8], layout: &Layout, lacking: &mut [Lacking]) {
     let &[_, ref components @ .., first, last, approximation] = header else { return };
-    let (bits, components) = (approximation & 15, components.as_chunks::<2>().0);
-    for [id, _] in components {
+    // Where all coefficients come at once, nobody needs to be told, and some encoders write other numbers.
+    let (first, last, bits) =
+        if layout.is_sequential() { (0, 63, 0) } else { (first, last, approximation & 15) };
+    for [id, _] in components.as_chunks::<2>().0 {
         let component = layout.components.iter().position(|component| component.id == *id);
         let coefficients =
             component.and_then(|at| lacking[at].get_mut(usize::from(first)..=usize::from(last)));
@@ -150,7 +152,8 @@ mod tests {
     fn file(interval: u8, data: &[u8]) -> Vec<u8> {
         let frame = [0xff, 0xc0, 0, 11, 8, 0, 8, 0, 24, 1, 1, 0x11, 0];
         let restarts = [0xff, 0xdd, 0, 4, 0, interval];
-        let scan = [0xff, 0xda, 0, 8, 1, 1, 0, 0, 63, 0];
+        // The number of the last coefficient, 63, is left out as some encoders do.
+        let scan = [0xff, 0xda, 0, 8, 1, 1, 0, 0, 0, 0];
         [b"\xff\xd8", &frame[..], &restarts, &scan, data].concat()
     }
 
