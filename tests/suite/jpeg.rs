@@ -114,7 +114,6 @@ fn splices_and_gaps_are_errors() {
         }
     }
     // Those that decode to as many blocks, by chance.
-    eprintln!("{unseen:?}");
     assert!(unseen.iter().all(|unseen| *unseen <= 6), "{unseen:?} of 300");
 }
 

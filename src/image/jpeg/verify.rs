@@ -10,6 +10,8 @@
 //!   had four bytes of them.
 //! - When a run is decoded, the decoder looks for the marker byte by byte, which it does nowhere else. What it skips is left over.
 //!
+//! A scan among several must end with a restart interval, or the decoder does not look for the marker behind it: see [`closing`].
+//!
 //! What passes: a last symbol of a run whose missing bits are ones, and up to seven bytes that are left over, which the decoder
 //! has in its buffer then.
 
@@ -65,8 +67,9 @@ pub(super) fn copy(file: &[u8], headers: &Layout, to: &mut Vec<u8>) {
 }
 
 /// The restart interval that a scan among several is given. Behind the first scan of a progressive file, and behind each
-/// one that isn't, the decoder must have met the next marker by itself, unless a restart interval ends with the scan: then
-/// it looks for a marker, and takes whatever it finds. A scan without intervals gets one as long as itself.
+/// one of a file that isn't, the decoder must have met the next marker by itself, unless a restart interval ends with the
+/// scan: then it looks for a marker, and takes whatever it finds. A scan without intervals gets one as long as itself. What
+/// cannot have one that ends with it has no one bits behind it.
 fn closing(units: u64, interval: u16) -> u16 {
     if interval > 0 { interval } else { u16::try_from(units).unwrap_or(0) }
 }
