@@ -81,7 +81,7 @@
 //! |---|---|---|
 //! | `gzip` | `.tar.gz` shards, `.gz` fields | yes |
 //! | `image` | JPEG, PNG, WebP and PNM images, in pure Rust | yes |
-//! | `turbojpeg` | JPEG by libjpeg-turbo, no more of it than is wanted (builds C; needs cmake and nasm) | |
+//! | `turbojpeg` | JPEG by libjpeg-turbo: faster, and at the scale that serves (builds C; needs cmake and nasm) | |
 //! | `npz`, `safetensors` | `.npz` fields; tensors of `.safetensors` fields | |
 //! | `ndarray`, `dlpack` | tensors as arrays of `ndarray`, and for other frameworks by DLPack, without a copy | |
 //! | `zstd` | `.tar.zst` shards (builds a C library) | |

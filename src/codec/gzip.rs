@@ -4,32 +4,41 @@ use super::BoxError;
 use crate::ErrorKind;
 use bytes::Bytes;
 use flate2::Compression;
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
 use std::io::{Read, Write};
 
 const MAGIC: &[u8] = b"\x1f\x8b";
+const NO_GZIP: &str = "not a gzip file";
+const MORE: &str = "something that is no gzip follows the end of the gzip data";
 
 pub(super) fn is_gzip(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
 
-/// Decompresses all members of a gzip file, up to `limit` bytes.
+/// Decompresses all members of a gzip file, up to `limit` bytes. Zeros behind a member are padding, as for `gzip` itself.
 pub(super) fn decompress(bytes: &[u8], limit: usize) -> Result<Bytes, BoxError> {
-    // Without this, no bytes at all would decompress to no bytes.
-    if !is_gzip(bytes) {
-        return Err("not a gzip file".into());
-    }
     let mut out = Vec::new();
-    let limit = limit as u64;
-    MultiGzDecoder::new(bytes).take(limit.saturating_add(1)).read_to_end(&mut out)?;
-    let size = out.len() as u64;
-    if size > limit {
-        return Err(
-            crate::Error::from(ErrorKind::TooLarge { what: "decompressed field", size, limit }).into()
-        );
+    let mut rest = bytes;
+    // At least once: no bytes at all are no gzip file.
+    loop {
+        if !is_gzip(rest) {
+            return Err(if rest.len() == bytes.len() { NO_GZIP } else { MORE }.into());
+        }
+        let mut member = GzDecoder::new(rest);
+        let left = limit - out.len();
+        member.by_ref().take((left as u64).saturating_add(1)).read_to_end(&mut out)?;
+        if out.len() > limit {
+            let (size, limit) = (out.len() as u64, limit as u64);
+            let error = ErrorKind::TooLarge { what: "decompressed field", size, limit };
+            return Err(crate::Error::from(error).into());
+        }
+        rest = member.into_inner();
+        rest = &rest[rest.iter().take_while(|byte| **byte == 0).count()..];
+        if rest.is_empty() {
+            return Ok(out.into());
+        }
     }
-    Ok(out.into())
 }
 
 /// Compresses to the same bytes every time: no name, no time.
@@ -59,7 +68,13 @@ mod tests {
         let one = compress(b"one").unwrap();
         let two = [&one[..], &compress(b"two").unwrap()].concat();
         assert_eq!(decompress(&two, 100).unwrap(), "onetwo");
+        let padded = [&one[..], &[0; 3], &two[..], &[0; 512]].concat();
+        assert_eq!(decompress(&padded, 100).unwrap(), "oneonetwo");
+        assert!(decompress(&padded, 8).is_err());
+        let error = decompress(&[&one[..], &[0; 3], b"x"].concat(), 100).unwrap_err();
+        assert!(error.to_string().contains("follows"), "{error}");
         assert!(decompress(b"", 100).is_err());
+        assert!(decompress(&[0; 20], 100).is_err());
         for end in (0..two.len()).filter(|end| *end != one.len()) {
             assert!(decompress(&two[..end], 100).is_err(), "{end}");
         }

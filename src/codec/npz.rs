@@ -12,7 +12,7 @@ use zip::{ZipArchive, ZipWriter};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NpzError {
-    /// The zip archive is damaged, or of a kind that is not read.
+    /// The zip archive is damaged, contradicts itself, or is of a kind that is not read.
     #[error("bad npz archive")]
     Archive(#[from] ZipError),
     /// A member of the archive could not be read.
@@ -42,6 +42,9 @@ pub enum NpzError {
 /// Reads an archive whose members take at most `limit` bytes in all.
 pub(super) fn read(file: &[u8], limit: usize) -> Result<BTreeMap<String, Array>, NpzError> {
     let mut archive = ZipArchive::new(Cursor::new(file))?;
+    // Names and sizes stand twice, in the directory and in front of each member, and no checksum is over them. Also here,
+    // equal names: of those, the archive knows the last one only.
+    archive.validate_header_consistency()?;
     let mut arrays = BTreeMap::new();
     let mut left = limit;
     for index in 0..archive.len() {
@@ -101,8 +104,45 @@ mod tests {
             let mut damaged = file.to_vec();
             damaged[at] ^= 1;
             if let Ok(read) = read(&damaged, 10_000) {
-                assert!(read.values().eq(arrays().values()), "{at}");
+                assert_eq!(read, arrays(), "{at}");
             }
         }
+    }
+
+    /// Writes members of these names, and then gives them others in the directory.
+    fn renamed(names: [&str; 2], listed: [&str; 2]) -> Vec<u8> {
+        let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
+        for name in names {
+            archive.start_file(format!("{name}.npy"), SimpleFileOptions::default()).unwrap();
+            archive.write_all(&arrays()["a"].to_npy()).unwrap();
+        }
+        let mut file = archive.finish().unwrap().into_inner();
+        let directory = file.windows(4).position(|signature| signature == b"PK\x01\x02").unwrap();
+        let at = |name: &str| {
+            directory
+                + file[directory..].windows(name.len()).position(|part| part == name.as_bytes()).unwrap()
+        };
+        for (at, listed) in names.map(at).into_iter().zip(listed) {
+            file[at..at + listed.len()].copy_from_slice(listed.as_bytes());
+        }
+        file
+    }
+
+    #[test]
+    fn a_directory_that_says_something_else_than_the_members_is_an_error() {
+        assert_eq!(read(&renamed(["one", "two"], ["one", "two"]), 10_000).unwrap().len(), 2);
+        for listed in [["one", "six"], ["six", "two"], ["two", "one"], ["one", "one"]] {
+            let error = read(&renamed(["one", "two"], listed), 10_000).unwrap_err();
+            assert!(matches!(error, NpzError::Archive(_)), "{listed:?}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn two_members_of_one_name_are_an_error() {
+        let mut file = renamed(["one", "two"], ["one", "one"]);
+        let second = file.windows(3).position(|part| part == b"two").unwrap();
+        file[second..second + 3].copy_from_slice(b"one");
+        let error = read(&file, 10_000).unwrap_err();
+        assert!(matches!(error, NpzError::Archive(_)), "{error:?}");
     }
 }

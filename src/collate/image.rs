@@ -8,8 +8,10 @@ use std::cell::RefCell;
 
 /// A column of pictures: a field's file is decoded, transformed and written into its slot.
 ///
-/// No more of a JPEG is decoded than the part that the transforms leave, and where it is made much smaller, at a scale of
-/// 1/2, 1/4 or 1/8 (with the feature `turbojpeg`; see [`reducing_gap`](ImageColumn::reducing_gap)). Transforms draw their
+/// The image data of a JPEG is read to its end, so that damage is an error; of its pixels, no more are made than the part that
+/// the transforms leave takes, as far as the decoder can, and where it is made much smaller, at a scale of
+/// 1/2, 1/4 or 1/8 (with the feature `turbojpeg`; see [`reducing_gap`](ImageColumn::reducing_gap)). For files that are known
+/// to be good, [`verify(false)`](ImageColumn::verify) is faster. Transforms draw their
 /// random numbers from the seed, the epoch and the sample, one after the other. All picture columns of a sample draw the
 /// same ones, so that a picture and its mask of the same size are cropped alike by the same transforms in the same order:
 /// what only one of them has, such as `ColorJitter`, must come last.
@@ -54,7 +56,13 @@ impl ImageColumn {
     /// transforms are done with them. One of another size is an error.
     #[must_use]
     pub fn new(field: &str, width: u32, height: u32) -> Self {
-        let opening = Opening { mode: ImageMode::Rgb8, upright: false, reducing_gap: 2.0, limit: 512 << 20 };
+        let opening = Opening {
+            mode: ImageMode::Rgb8,
+            upright: false,
+            reducing_gap: 2.0,
+            verify: true,
+            limit: 512 << 20,
+        };
         ImageColumn {
             field: field.into(),
             size: (width, height),
@@ -118,6 +126,18 @@ impl ImageColumn {
     #[must_use]
     pub fn reducing_gap(mut self, times: f64) -> Self {
         self.opening.reducing_gap = times;
+        self
+    }
+
+    /// Whether a JPEG is decoded to its last row, even where the transforms leave less of it, so that image data that ends
+    /// early or is left over is an error wherever it is. Default: yes.
+    ///
+    /// Without it, what lies below the part that is needed is not looked at, and data that ends early or is left over may
+    /// pass unseen. That saves time where pictures are cropped (`docs/benchmarks/2026-11-jpeg-verify.md`); it is
+    /// for files that are known to be good. The other formats are always read as a whole.
+    #[must_use]
+    pub fn verify(mut self, verify: bool) -> Self {
+        self.opening.verify = verify;
         self
     }
 

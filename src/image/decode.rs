@@ -102,7 +102,7 @@ fn read_jpeg(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
     let (width, height) = (u32::from(headers.width), u32::from(headers.height));
     budget.check(width, height, 1)?;
     let channels = budget.mode.channels().min(3);
-    let ask = jpeg::Ask { window: Rect::all(width, height), reduction: 1.0, channels };
+    let ask = jpeg::Ask { window: Rect::all(width, height), reduction: 1.0, channels, verify: true };
     let mut pixels = Vec::new();
     jpeg::decode(file, &headers, ask, budget.limit, &mut jpeg::Scratch::default(), &mut pixels)?;
     pixels.truncate(width as usize * height as usize * channels);
@@ -167,8 +167,11 @@ fn generic(mut decoder: impl ImageDecoder, budget: Budget) -> Result<Raw, ImageE
     Ok(Raw { width, height, channels, pixels, turn })
 }
 
-/// The bytes of so many pixels.
+/// The bytes of so many pixels, of which there must be one at least.
 pub(super) fn check(width: u32, height: u32, pixel_size: usize, limit: usize) -> Result<usize, ImageError> {
+    if width == 0 || height == 0 {
+        return Err(ImageError::Decode(format!("a picture of {width} x {height} has no pixels").into()));
+    }
     let size = (u64::from(width) * u64::from(height)).checked_mul(pixel_size as u64);
     let size = size.and_then(|size| usize::try_from(size).ok());
     size.filter(|size| *size <= limit).ok_or(ImageError::TooLarge { width, height, limit })

@@ -10,10 +10,9 @@
 //! wrong: subsampled colours in scans of their own without being progressive, more colour than brightness in a row,
 //! and markers that contradict each other on the colours. They are errors.
 //!
-//! A truncated or damaged image is an error, never a partial picture. What no reader can see is damage to JPEG, WebP
-//! or PNM that leaves a well-formed file, since these formats have no checksums. The data of a JPEG may also end before its
-//! pixels do and have an end marker all the same, as some tools make it: then the rest is not the picture's, as in Pillow.
-//! With the feature `turbojpeg` that is an error.
+//! A truncated or damaged image is an error, never a partial picture; so is an image without pixels. The data of a JPEG must be as
+//! much as its pixels take: what ends early or is left over is an error, also where an end marker follows. What no reader
+//! can see is damage to JPEG, WebP or PNM that leaves a well-formed file, since these formats have no checksums.
 //!
 //! That feature also reads the odd layouts.
 

@@ -14,10 +14,12 @@ import struct
 import sys
 import tarfile
 import warnings
+import zipfile
 import zlib
 
 import numpy as np
 import webdataset as wds
+from PIL import Image
 
 warnings.simplefilter("ignore")
 
@@ -76,6 +78,30 @@ def object_array():
     out = io.BytesIO()
     np.save(out, np.array([{}], dtype=object), allow_pickle=True)
     return out.getvalue()
+
+
+def npz(*names):
+    """Arrays of these names: the first one holds 1, and so on."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for number, name in enumerate(names, 1):
+            archive.writestr(f"{name}.npy", npy("'|u1'", bytes([number])))
+    return out.getvalue()
+
+
+def renamed(archive, name, other):
+    """With another name of a member in the directory."""
+    at = archive.rindex(name)
+    return archive[:at] + other + archive[at + len(name) :]
+
+
+def cut_jpeg():
+    """The first half of the data of a file, and an end marker."""
+    out = io.BytesIO()
+    Image.effect_noise((32, 32), 100).save(out, "jpeg")
+    file = out.getvalue()
+    data = file.index(b"\xff\xda") + 10
+    return file[: (data + len(file)) // 2] + b"\xff\xd9"
 
 
 def png16(number):
@@ -162,12 +188,16 @@ FIELDS = {
     "npy_text": ("npy", npy("'<U1'", "a".encode("utf-32-le"))),
     "npy_records": ("npy", npy("[('a', '<i2')]", b"\1\0")),
     "npy_objects": ("npy", object_array()),
+    "npz_twice": ("npz", npz("a", "a")),
+    "npz_renamed": ("npz", renamed(npz("a", "b"), b"b.npy", b"c.npy")),
     "pickle": ("pkl", b"\x80\x04K\x07."),
     "msgpack": ("mp", b"\x07"),
     "pgm_maxval_100": ("pgm", b"P5 2 1 100\n\x64\x32"),
     "pgm_maxval_1000": ("pgm", b"P5 1 1 1000\n\x01\xf4"),
     "pgm_maxval_65535": ("pgm", b"P5 1 1 65535\n\x80\x00"),
+    "pgm_of_no_width": ("pgm", b"P5 0 1 255\n"),
     "png_16_bits_grey": ("png", png16(0x8000)),
+    "jpg_cut": ("jpg", cut_jpeg()),
 }
 
 
@@ -178,6 +208,10 @@ def shown(value):
         return f"text {value}"
     if isinstance(value, int):
         return f"int {value}"
+    if isinstance(value, dict):
+        return " ".join(["arrays"] + [f"{name}={value[name].tobytes().hex()}" for name in sorted(value)])
+    if isinstance(value, np.ndarray) and value.nbytes > 64:
+        return f"pixels {value.shape}"
     if isinstance(value, np.ndarray) and value.dtype == np.uint8:
         return f"pixels {value.tobytes().hex()}"
     if isinstance(value, np.ndarray):

@@ -113,6 +113,16 @@ save("rgb.jpg", large, quality=90, keep_rgb=True)
 save("odd.jpg", odd, quality=90)
 save("wide.jpg", photo(401, 24), quality=90)
 save("high.jpg", photo(24, 401), quality=90)
+# libjpeg treats colours of one or two columns in another way.
+for width in range(1, 5):
+    for height in [1, 2, 3, 5, 17, 40]:
+        for subsampling in ["4:2:2", "4:2:0"]:
+            for progressive in [False, True]:
+                name = f"tiny-{len(cases)}.jpg"
+                tiny = Image.fromarray(RNG.integers(0, 256, (height, width, 3), dtype=np.uint8))
+                tiny.save(OUT / name, quality=90, subsampling=subsampling, progressive=progressive)
+                with Image.open(OUT / name) as opened:
+                    case(name, "rgb8", [], opened.convert("RGB"))
 for orientation in range(1, 9):
     exif = Image.Exif()
     exif[0x0112] = orientation

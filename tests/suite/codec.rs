@@ -408,6 +408,30 @@ mod images {
     }
 
     #[test]
+    fn a_picture_without_pixels_is_an_error() {
+        let jpeg = read(&data("images/444.jpg"));
+        let size = jpeg.windows(2).position(|marker| marker == b"\xff\xc0").unwrap() + 5;
+        let resized = |from: usize| {
+            let mut jpeg = jpeg.to_vec();
+            jpeg[size + from..][..2].fill(0);
+            jpeg
+        };
+        let mut png = read(&data("images/gray.png")).to_vec();
+        png[16..20].fill(0);
+        let files =
+            [b"P1 0 1 ", &b"P2 1 0 255 "[..], b"P3 0 0 255 ", b"P4 0 1\n", b"P5 0 1 255\n", b"P6 1 0 255\n"];
+        let pam = b"P7\nWIDTH 0\nHEIGHT 1\nDEPTH 3\nMAXVAL 255\nTUPLTYPE RGB\nENDHDR\n".to_vec();
+        let files = files.map(<[u8]>::to_vec).into_iter().chain([resized(0), resized(2), png, pam]);
+        for file in files {
+            let name = file[..file.len().min(20)].escape_ascii().to_string();
+            for mode in [ImageMode::L8, ImageMode::Rgba8] {
+                let error = Image::decode(&file, mode).expect_err(&name);
+                assert!(matches!(error, ImageError::Decode(_)), "{name}: {error:?}");
+            }
+        }
+    }
+
+    #[test]
     fn the_extension_says_that_and_the_content_says_which() {
         let decoder = Decoder::new().images(ImageMode::Rgb8);
         let png = read(&data("images/rgb.png"));

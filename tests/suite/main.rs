@@ -14,6 +14,8 @@ mod golden;
 #[cfg(feature = "image")]
 mod images;
 mod index;
+#[cfg(feature = "image")]
+mod jpeg;
 mod loader;
 mod promises;
 mod restore;

@@ -40,11 +40,12 @@ pub(super) fn descr(dtype: DType) -> &'static str {
     }
 }
 
-/// Reads numpy's notation of a type: the type, and whether it is big-endian.
+/// Reads numpy's notation of a type: the type, and whether it is big-endian. Without a byte order numpy takes that of its
+/// machine; here that is little-endian, as on all machines that the files are likely to be from.
 fn parse_descr(text: &str) -> Result<(DType, bool), NpyError> {
     let (order, code) = match text.as_bytes().first() {
-        Some(order @ (b'<' | b'>' | b'|')) => (*order, &text[1..]),
-        _ => (b'|', text),
+        Some(order @ (b'<' | b'>' | b'|' | b'=')) => (*order, &text[1..]),
+        _ => (b'=', text),
     };
     let dtype = match code {
         "b1" => DType::Bool,
@@ -62,7 +63,7 @@ fn parse_descr(text: &str) -> Result<(DType, bool), NpyError> {
         _ if code.starts_with('O') => return Err(NpyError::Pickle),
         _ => return Err(NpyError::Unsupported(text.into())),
     };
-    // Without a byte order, numbers of several bytes would be in that of an unknown writer.
+    // That says that there is no order.
     if order == b'|' && dtype.size() > 1 {
         return Err(NpyError::Unsupported(text.into()));
     }
@@ -266,10 +267,12 @@ mod tests {
         assert_eq!(of("<i2").unwrap(), (DType::I16, false));
         assert_eq!(of(">f8").unwrap(), (DType::F64, true));
         assert_eq!(of(">u1").unwrap(), (DType::U8, false));
+        assert_eq!(of("i2").unwrap(), (DType::I16, false));
+        assert_eq!(of("=f4").unwrap(), (DType::F32, false));
         for objects in ["|O", "O", "|O8"] {
             assert_eq!(of(objects).unwrap_err(), NpyError::Pickle);
         }
-        for other in ["<U1", "|S2", "|V2", "<M8[ns]", "<c8", "<f16", "i2", "|i2", "=i2", "<i3", "", "é"] {
+        for other in ["<U1", "|S2", "|V2", "<M8[ns]", "<c8", "<f16", "|i2", "==i2", "<i3", "", "é"] {
             assert_eq!(of(other).unwrap_err(), NpyError::Unsupported(other.into()));
         }
         let structure = Header::parse(b"{'descr': [('a', '<i2')], 'fortran_order': False, 'shape': (1,)}");

@@ -65,6 +65,8 @@ pub(crate) struct Opening {
     pub(crate) upright: bool,
     /// A JPEG may be decoded at a part of its size as long as that is so many times the size that is wanted.
     pub(crate) reducing_gap: f64,
+    /// Whether all image data of a JPEG must be there and no more, also where it is not needed.
+    pub(crate) verify: bool,
     /// The bytes that the decoded picture may take.
     pub(crate) limit: usize,
 }
@@ -72,8 +74,8 @@ pub(crate) struct Opening {
 /// A picture that [transforms](super::Transform) work on: its size is known, and its pixels are decoded when somebody asks
 /// for them.
 ///
-/// Crops, flips and the first resize are only noted. When pixels are wanted, or the picture is complete, no more of the
-/// file is decoded than the part that is left, at the smallest scale that serves.
+/// Crops, flips and the first resize are only noted. When pixels are wanted, or the picture is complete, the part that is left
+/// is decoded, at the smallest scale that serves.
 pub struct Frame<'a> {
     file: &'a [u8],
     opening: Opening,
@@ -247,7 +249,9 @@ impl<'a> Frame<'a> {
             None => Raster::whole(self.stored),
             Some(headers) => {
                 let most = (plan.reduction() / self.opening.reducing_gap.max(1.0)).max(1.0);
-                let ask = jpeg::Ask { window: plan.window, reduction: most, channels: self.channels() };
+                let Opening { verify, .. } = self.opening;
+                let ask =
+                    jpeg::Ask { window: plan.window, reduction: most, channels: self.channels(), verify };
                 let Scratch { pixels, decoder, .. } = &mut *self.scratch;
                 jpeg::decode(self.file, headers, ask, self.opening.limit, decoder, pixels)?
             }

@@ -18,7 +18,7 @@ fn file(orientation: u8) -> Vec<u8> {
 
 /// The picture with a part of it kept, and mirrored.
 fn drawn(file: &[u8], upright: bool, part: Option<Rect>) -> ((u32, u32), Vec<u8>) {
-    let opening = Opening { mode: ImageMode::Rgb8, upright, reducing_gap: 2.0, limit: 1 << 20 };
+    let opening = Opening { mode: ImageMode::Rgb8, upright, reducing_gap: 2.0, verify: true, limit: 1 << 20 };
     let mut scratch = Scratch::default();
     let mut frame = Frame::open(file, opening, &mut scratch).unwrap();
     if let Some(part) = part {

@@ -1,5 +1,8 @@
 //! What the headers of a JPEG say, and which of them the decoders would read wrongly without a word.
 
+#[cfg(feature = "turbojpeg")]
+use super::scans::Mark;
+use super::scans::Scans;
 use std::ops::Range;
 
 /// What the segments before the image data say.
@@ -13,32 +16,25 @@ pub(in crate::image) struct Layout {
     pub(super) exif: Option<Range<usize>>,
     /// Whether the pixels come in one pass (and not progressively).
     sequential: bool,
-    components: Vec<Component>,
+    pub(super) components: Vec<Component>,
     /// The components in the first scan.
     first_scan: usize,
-    /// Where the image data begins.
-    data_at: usize,
+    /// Where the marker of the first scan stands.
+    pub(super) scan_at: usize,
+    /// None before [`Headers::open`](super::Headers::open) has read them.
+    pub(super) scans: Scans,
     jfif: bool,
     /// Whether the headers have a number that no decoder needs and libjpeg warns of.
     odd: bool,
-    /// Whether the image data has markers to restart from.
-    restarts: bool,
+    /// The MCUs between two restart markers, as the headers before the first scan say; 0 without them.
+    pub(super) interval: u16,
     /// The transform of colours that Adobe's segment names.
     adobe: Option<u8>,
 }
 
-/// What the image data ends with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    /// The end marker of the file.
-    Proper,
-    /// Another marker.
-    Other,
-}
-
 #[derive(Debug, Clone)]
-struct Component {
-    id: u8,
+pub(super) struct Component {
+    pub(super) id: u8,
     /// Samples in a row and in a column, in relation to those of the other components.
     horizontal: u8,
     vertical: u8,
@@ -70,7 +66,7 @@ impl Layout {
                     let (components, _) = components.as_chunks::<3>();
                     layout.components = components.iter().map(Component::read).collect();
                 }
-                0xdd => layout.restarts = content != [0, 0],
+                0xdd => layout.interval = content.try_into().map_or(0, u16::from_be_bytes),
                 0xe0 if content.starts_with(b"JFIF\0") => {
                     layout.jfif = true;
                     layout.odd |= content.get(5).is_some_and(|version| *version != 1);
@@ -81,7 +77,7 @@ impl Layout {
                 0xee if content.starts_with(b"Adobe") => layout.adobe = content.get(11).copied(),
                 0xda => {
                     layout.first_scan = usize::from(*content.first()?);
-                    layout.data_at = file.len() - rest.len();
+                    layout.scan_at = start - 4;
                     layout.odd |= layout.sequential && !content.ends_with(&[0, 63, 0]);
                     return Some(layout);
                 }
@@ -120,38 +116,74 @@ impl Layout {
         self.odd
     }
 
-    /// What the image data of a file of one pass ends with; none where it has no end. Another marker than that of the file's
-    /// end is taken for the end of the pixels by decoders, without a word.
-    pub(super) fn end_of_data(&self, file: &[u8]) -> Option<End> {
-        let mut rest = file.get(self.data_at..)?;
-        while let Some(at) = memchr::memchr(0xff, rest) {
-            rest = &rest[at + 1..];
-            match rest.first()? {
-                0xd9 => return Some(End::Proper),
-                // An 0xff of the data, a fill byte, or a place to restart from.
-                0x00 | 0xff | 0xd0..=0xd7 => {}
-                _ => return Some(End::Other),
-            }
-        }
-        None
-    }
-
     /// Whether all pixels come in one pass.
     pub(super) fn is_one_pass(&self) -> bool {
         self.sequential && self.first_scan == self.components.len()
     }
 
+    /// Whether each scan has all of its components' coefficients, and the file is not progressive.
+    pub(super) fn is_sequential(&self) -> bool {
+        self.sequential
+    }
+
     /// Whether the pixels come in one pass, without markers between them.
     #[cfg(feature = "turbojpeg")]
     pub(super) fn is_one_stream(&self) -> bool {
-        self.is_one_pass() && !self.restarts
+        self.is_one_pass() && self.interval == 0
     }
 
     /// The columns of pixels that are coded together.
     #[cfg(feature = "turbojpeg")]
     pub(super) fn unit_width(&self) -> u32 {
-        let factor = self.components.iter().map(|component| component.horizontal).max();
-        8 * u32::from(factor.unwrap_or_default()).max(1)
+        8 * u32::from(self.factors().0)
+    }
+
+    /// The largest factors of sampling, at least 1: in a row, and in a column.
+    fn factors(&self) -> (u8, u8) {
+        let all = self.components.iter();
+        all.fold((1, 1), |most, one| (most.0.max(one.horizontal), most.1.max(one.vertical)))
+    }
+
+    /// The MCUs of a scan with this header; 0 where it names no component of the picture.
+    pub(super) fn units(&self, scan: &[u8]) -> u64 {
+        let (horizontal, vertical) = self.factors();
+        let along = |pixels: u16, factor: u8, most: u8| {
+            (u64::from(pixels) * u64::from(factor)).div_ceil(8 * u64::from(most))
+        };
+        match scan {
+            // The blocks of one component, without those that fill up the MCUs of several.
+            [1, id, ..] => self.components.iter().find(|component| component.id == *id).map_or(0, |one| {
+                along(self.width, one.horizontal, horizontal) * along(self.height, one.vertical, vertical)
+            }),
+            _ => along(self.width, 1, horizontal) * along(self.height, 1, vertical),
+        }
+    }
+
+    /// Whether libjpeg repeats the colours instead of filtering them, as they have but one or two columns; and then, if
+    /// they have half the rows too.
+    pub(super) fn repeats_colors(&self) -> Option<bool> {
+        let (horizontal, vertical) = self.factors();
+        match &self.components[..] {
+            [_, colors @ ..] if self.width <= 4 && colors.len() == 2 => {
+                let ratio =
+                    |one: &Component| (horizontal / one.horizontal.max(1), vertical / one.vertical.max(1));
+                let [first, second] = [ratio(&colors[0]), ratio(&colors[1])];
+                (first == second && first.0 == 2 && first.1 <= 2).then_some(first.1 == 2)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether so many bytes in front of the end of a file of one pass are zeros.
+    #[cfg(feature = "turbojpeg")]
+    pub(super) fn is_filled_up(&self, file: &[u8], count: usize) -> bool {
+        match self.scans.marks[..] {
+            [.., Mark::RunEnd { at }] => {
+                let bytes = at.checked_sub(count).and_then(|from| file.get(from..at));
+                bytes.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+            }
+            _ => false,
+        }
     }
 
     /// The height of a file that would be decoded no further than `bottom` needs; none where that is no less work. What is
@@ -161,8 +193,7 @@ impl Layout {
         if !self.is_one_pass() {
             return None;
         }
-        let factor = self.components.iter().map(|component| component.vertical).max()?;
-        let unit = 8 * u32::from(factor).max(1);
+        let unit = 8 * u32::from(self.factors().1);
         // The colours of the last row are mixed with those of the row below it.
         let rows = (bottom + 1).div_ceil(unit) * unit;
         u16::try_from(rows).ok().filter(|rows| *rows < self.height)

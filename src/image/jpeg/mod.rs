@@ -1,17 +1,20 @@
 //! JPEG: the part of a file that is wanted, at the scale that serves.
 
 mod layout;
+mod narrow;
 mod portable;
+mod scans;
 #[cfg(feature = "turbojpeg")]
 mod turbo;
+mod verify;
 
 use super::frame::{Raster, Rect, Turn};
 use super::{ImageError, decode};
 use image::metadata::Orientation;
-use layout::End;
 pub(super) use layout::Layout as Headers;
+use scans::Fault;
 
-const MARKER: &str = "the JPEG file is damaged: a marker stands in the image data";
+const INCOMPLETE: &str = "the JPEG file is damaged: it ends before its last scan";
 
 const EMPTY: &str =
     "the JPEG file has no picture, or one of a kind that is not read: lossless, or of arithmetic coding";
@@ -26,6 +29,8 @@ pub(super) struct Ask {
     pub(super) reduction: f64,
     /// 1 for grey, 3 for colour.
     pub(super) channels: usize,
+    /// Whether all image data is decoded and must be as much as the picture takes, also below the window.
+    pub(super) verify: bool,
 }
 
 /// What decoders keep from file to file.
@@ -44,20 +49,18 @@ impl Scratch {
 }
 
 impl Headers {
-    /// Reads what stands before the pixels, of a file that is whole and that the decoders read right.
+    /// Reads what stands before the pixels, of a file whose markers add up and that the decoders read right.
     pub(super) fn open(file: &[u8]) -> Result<Self, ImageError> {
         let headers = Headers::read(file).filter(|headers| headers.width > 0 && headers.height > 0);
-        let headers = match headers {
+        let mut headers = match headers {
             Some(headers) => headers,
             None if ends(file) => return Err(ImageError::Decode(EMPTY.into())),
             None => return Err(ImageError::Truncated),
         };
-        match headers.is_one_pass().then(|| headers.end_of_data(file)) {
-            Some(Some(End::Proper)) => {}
-            Some(Some(End::Other)) => return Err(ImageError::Decode(MARKER.into())),
-            None if ends(file) => {}
-            Some(None) | None => return Err(ImageError::Truncated),
-        }
+        headers.scans = scans::read(file, &headers).map_err(|fault| match fault {
+            Fault::Truncated => ImageError::Truncated,
+            Fault::Damaged(why) => ImageError::Decode(why.into()),
+        })?;
         match headers.fault() {
             Some(fault) if headers.is_portable() => Err(ImageError::Decode(fault.into())),
             _ => Ok(headers),
@@ -91,6 +94,9 @@ pub(super) fn decode(
     scratch: &mut Scratch,
     to: &mut Vec<u8>,
 ) -> Result<Raster, ImageError> {
+    if ask.verify && !headers.scans.complete {
+        return Err(ImageError::Decode(INCOMPLETE.into()));
+    }
     #[cfg(feature = "turbojpeg")]
     if !headers.is_portable() {
         return scratch.turbo.decode(file, headers, ask, limit, to);

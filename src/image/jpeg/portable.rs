@@ -2,19 +2,21 @@
 //!
 //! `zune-jpeg` is used itself and not through `image`, which makes its decoder go on where data is damaged or missing, and
 //! fills up with grey. It has neither scales nor parts; but a file whose header says that it is less high is decoded no
-//! further than that.
+//! further than that, where what lies below need not be verified.
 
+use super::narrow;
+use super::verify::{self, Reader};
 use super::{Ask, Headers};
 use crate::image::ImageError;
 use crate::image::convert::rechannel;
 use crate::image::decode::{check, decode_error};
 use crate::image::frame::{Raster, Rect, room};
+use std::cell::Cell;
 use zune_jpeg::JpegDecoder;
-use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
-/// A copy of the file with another height.
+/// A copy of the file, with another height or with what shows where its data ends.
 pub(super) type Scratch = Vec<u8>;
 
 pub(super) fn decode(
@@ -25,8 +27,12 @@ pub(super) fn decode(
     scratch: &mut Scratch,
     to: &mut Vec<u8>,
 ) -> Result<Raster, ImageError> {
-    let rows = headers.rows_above(ask.window.bottom());
+    let rows = headers.rows_above(ask.window.bottom()).filter(|_| !ask.verify);
     let file = match rows {
+        _ if ask.verify => {
+            verify::copy(file, headers, scratch);
+            &scratch[..]
+        }
         Some(rows) => {
             scratch.clear();
             scratch.extend_from_slice(file);
@@ -39,10 +45,13 @@ pub(super) fn decode(
         .set_strict_mode(true)
         .set_max_width(usize::from(u16::MAX))
         .set_max_height(usize::from(u16::MAX));
-    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), options);
+    let fault = Cell::new(None);
+    let reader = Reader::new(file, ask.verify, &fault);
+    let mut decoder = JpegDecoder::new_with_options(reader, options);
     decoder.decode_headers().map_err(decode_error)?;
     let (colors, channels) = match decoder.input_colorspace() {
         Some(ColorSpace::Luma) => (ColorSpace::Luma, 1),
+        Some(ColorSpace::YCbCr) if headers.repeats_colors().is_some() => (ColorSpace::YCbCr, 3),
         _ => (ColorSpace::RGB, 3),
     };
     decoder.set_options(options.jpeg_set_out_colorspace(colors));
@@ -58,7 +67,15 @@ pub(super) fn decode(
     let size = pixels * channels;
     // Whatever the decoder leaves out must not be of another picture.
     to[..size].fill(0);
-    decoder.decode_into(&mut to[..size]).map_err(decode_error)?;
+    let decoded = decoder.decode_into(&mut to[..size]).map_err(decode_error);
+    if let Some(fault) = fault.get() {
+        return Err(ImageError::Decode(fault.into()));
+    }
+    decoded?;
+    if let (ColorSpace::YCbCr, Some(both)) = (colors, headers.repeats_colors()) {
+        narrow::repeat_colors(&mut to[..size], width as usize, both);
+        narrow::to_rgb(&mut to[..size]);
+    }
     rechannel(to, pixels, channels, ask.channels);
     Ok(Raster { shrink: 1, part: Rect::all(width, height) })
 }
@@ -76,10 +93,10 @@ mod tests {
     }
 
     /// What comes of a file in memory that is full of something.
-    fn decoded(file: &[u8], bottom: u32, before: u8) -> Option<Vec<u8>> {
+    fn decoded(file: &[u8], bottom: u32, verify: bool, before: u8) -> Option<Vec<u8>> {
         let headers = Headers::open(file).ok()?;
         let window = Rect { x: 0, y: 0, width: 8, height: bottom };
-        let ask = Ask { window, reduction: 1.0, channels: 3 };
+        let ask = Ask { window, reduction: 1.0, channels: 3, verify };
         let mut to = vec![before; 1 << 20];
         let raster =
             crate::image::decode::caught(|| decode(file, &headers, ask, 1 << 20, &mut Vec::new(), &mut to))
@@ -103,8 +120,8 @@ mod tests {
                     (damaged[at], damaged[at + 1]) = (0xff, 0xc0 + rng.below(64) as u8);
                 }
             }
-            for bottom in [16, 48] {
-                let (one, other) = (decoded(&damaged, bottom, 0), decoded(&damaged, bottom, 255));
+            for (bottom, verify) in [(16, false), (48, false), (16, true)] {
+                let [one, other] = [0, 255].map(|before| decoded(&damaged, bottom, verify, before));
                 pictures += u32::from(one.is_some());
                 assert!(one == other, "round {round}");
             }

@@ -1,10 +1,11 @@
 //! The decoder of libjpeg-turbo: the window that is wanted, at the scale that serves.
 //!
-//! What lies above the window is only passed over, what lies beside it is not transformed, and what lies below it is not
-//! looked at. What comes is what a decode of the whole picture at that scale gives there, to the last bit.
+//! What lies above the window is only passed over, and what lies beside it is not transformed. What lies below it is decoded to
+//! see whether the data is there, or not looked at. What comes is what a decode of the whole picture at that scale gives
+//! there, to the last bit.
 //!
-//! libjpeg warns of damage and goes on; here each warning is an error, but for bytes that are left over behind the last pixel,
-//! which is what reading no further than the window leaves.
+//! libjpeg warns of damage and goes on; here each warning is an error, but for zeros behind the last pixel, or any bytes where
+//! nothing is to be verified.
 #![allow(unsafe_code)]
 
 use super::{Ask, Headers};
@@ -105,7 +106,11 @@ impl Handle {
         let done = unsafe { tj::tj3SetScalingFactor(self.0.as_ptr(), scale) };
         self.checked(done)?;
         let all = Rect::all(width.div_ceil(shrink), height.div_ceil(shrink));
-        let region = region(ask.window, shrink, headers.unit_width(), all);
+        let mut region = region(ask.window, shrink, headers.unit_width(), all);
+        // libjpeg does not look at what is below the region; of files of several scans it has read all before.
+        if ask.verify && headers.is_one_pass() {
+            region.height = all.height - region.y;
+        }
         let region = if region != all && self.crop(region) {
             region
         } else {
@@ -122,8 +127,12 @@ impl Handle {
         // the picture at that scale, or is all of it.
         let done =
             unsafe { tj::tj3Decompress8(self.0.as_ptr(), file.as_ptr(), length, to.as_mut_ptr(), 0, format) };
-        if done != 0 && !(headers.is_one_stream() && self.is_surplus()) {
-            return Err(self.error());
+        if done != 0 {
+            let surplus = self.surplus().filter(|_| headers.is_one_stream());
+            let harmless = surplus.is_some_and(|surplus| !ask.verify || headers.is_filled_up(file, surplus));
+            if !harmless {
+                return Err(self.error());
+            }
         }
         if channels == 4 {
             cmyk(&mut to[..size]);
@@ -166,13 +175,14 @@ impl Handle {
         failed(self.complaint())
     }
 
-    /// Whether all that is wrong is that bytes stand between the last pixel and the end marker. Decoding stops at the
-    /// first warning, so there was none before, and all pixels have been written.
-    fn is_surplus(&self) -> bool {
+    /// The number of bytes between the last pixel and the end marker, if those are all that is wrong. Decoding stops at
+    /// the first warning, so there was none before, and all pixels have been written.
+    fn surplus(&self) -> Option<usize> {
         // SAFETY: the instance is alive.
         let code = unsafe { tj::tj3GetErrorCode(self.0.as_ptr()) };
-        code == tj::TJERR_TJERR_WARNING as c_int
-            && self.complaint().ends_with("extraneous bytes before marker 0xd9")
+        let complaint = self.complaint();
+        let count = complaint.strip_suffix(" extraneous bytes before marker 0xd9")?.rsplit(' ').next()?;
+        count.parse().ok().filter(|_| code == tj::TJERR_TJERR_WARNING as c_int)
     }
 
     /// Why the last call failed.

@@ -61,7 +61,7 @@ impl Transforms {
     /// # Errors
     /// Those of decoding and of the transforms.
     pub fn image(&self, file: &[u8], mode: ImageMode, rng: &mut Rng) -> Result<Image> {
-        let opening = Opening { mode, upright: false, reducing_gap: 2.0, limit: 512 << 20 };
+        let opening = Opening { mode, upright: false, reducing_gap: 2.0, verify: true, limit: 512 << 20 };
         let mut scratch = Scratch::default();
         let mut frame = Frame::open(file, opening, &mut scratch)?;
         self.apply(&mut frame, rng)?;

@@ -103,7 +103,7 @@ fn cut(pixels: &[u8], width: u32, channels: usize, part: Rect) -> Vec<u8> {
 
 fn decoded(decoder: &mut Decoder, file: &[u8], ask: Ask) -> Result<(Raster, Vec<u8>), ImageError> {
     let mut pixels = vec![7; 5];
-    let headers = Headers::read(file).ok_or(ImageError::Truncated)?;
+    let headers = Headers::open(file)?;
     let raster = decoder.decode(file, &headers, ask, 1 << 24, &mut pixels)?;
     let of = |length: u32| length.div_ceil(raster.shrink) as usize;
     pixels.truncate(of(raster.part.width) * of(raster.part.height) * ask.channels);
@@ -112,19 +112,26 @@ fn decoded(decoder: &mut Decoder, file: &[u8], ask: Ask) -> Result<(Raster, Vec<
 
 /// A window, where it is asked for, is what stands there when everything is decoded.
 fn check_window(file: &[u8], all: Rect, window: Rect, shrink: u32, channels: usize) {
+    check_windows(file, all, window, shrink, channels, &[true, false]);
+}
+
+/// The same, verified or not.
+fn check_windows(file: &[u8], all: Rect, window: Rect, shrink: u32, channels: usize, verified: &[bool]) {
     let decoder = &mut Decoder::default();
-    let ask = Ask { window: all, reduction: shrink.into(), channels };
+    let ask = Ask { window: all, reduction: shrink.into(), channels, verify: verified[0] };
     let (raster, whole) = decoded(decoder, file, ask).unwrap();
     assert_eq!(raster, Raster { shrink, part: all });
-    let (raster, some) = decoded(decoder, file, Ask { window, ..ask }).unwrap();
 
     let (left, top) = (window.x / shrink, window.y / shrink);
     let (right, bottom) = (window.right().div_ceil(shrink), window.bottom().div_ceil(shrink));
     let (width, height) = (right - left, bottom - top);
     let wanted = cut(&whole, all.width.div_ceil(shrink), channels, Rect { x: left, y: top, width, height });
-    let (x, y) = (left - raster.part.x / shrink, top - raster.part.y / shrink);
-    let found = cut(&some, raster.part.width.div_ceil(shrink), channels, Rect { x, y, width, height });
-    assert!(found == wanted, "{all:?} {window:?} {shrink}");
+    for &verify in verified {
+        let (raster, some) = decoded(decoder, file, Ask { window, verify, ..ask }).unwrap();
+        let (x, y) = (left - raster.part.x / shrink, top - raster.part.y / shrink);
+        let found = cut(&some, raster.part.width.div_ceil(shrink), channels, Rect { x, y, width, height });
+        assert!(found == wanted, "{all:?} {window:?} {shrink} {verify}");
+    }
 }
 
 proptest! {
@@ -144,9 +151,9 @@ proptest! {
     #[test]
     fn the_other_decoder_sees_the_same(kind in kind().prop_filter("small", |kind| kind.width.min(kind.height) > 8)) {
         let file = kind.file();
-        let headers = Headers::read(&file).unwrap();
+        let headers = Headers::open(&file).unwrap();
         prop_assume!(headers.fault().is_none());
-        let ask = Ask { window: kind.all(), reduction: 1.0, channels: 3 };
+        let ask = whole(kind);
         let (_, pixels) = decoded(&mut Decoder::default(), &file, ask).unwrap();
         let mut other = Vec::new();
         let limit = 1 << 24;
@@ -166,7 +173,7 @@ proptest! {
         let mut file = kind.file();
         let at = at.index(file.len());
         file[at] ^= 1u8 << bit;
-        let ask = Ask { window: part(kind.all(), window), reduction: 1.0, channels: 3 };
+        let ask = Ask { window: part(kind.all(), window), verify: bit % 2 == 0, ..whole(kind) };
         let mut decoder = Decoder::default();
         if let Ok((raster, pixels)) = decoded(&mut decoder, &file, ask) {
             prop_assert_eq!(pixels.len(), (raster.part.width * raster.part.height * 3) as usize);
@@ -177,7 +184,7 @@ proptest! {
 }
 
 fn whole(kind: Kind) -> Ask {
-    Ask { window: kind.all(), reduction: 1.0, channels: 3 }
+    Ask { window: kind.all(), reduction: 1.0, channels: 3, verify: true }
 }
 
 /// Where the image data of a file starts.
@@ -187,37 +194,79 @@ fn data(file: &[u8]) -> usize {
 }
 
 #[test]
-fn data_that_ends_early_is_an_error_unless_it_is_below_the_window() {
+fn data_that_ends_early_is_an_error_unless_nobody_looks_there() {
     for restart in [0, 1] {
         let kind = Kind { restart, ..Kind::RGB };
         let file = kind.file();
         let corner = Ask { window: Rect::all(5, 5), ..whole(kind) };
+        let unverified = Ask { verify: false, ..corner };
         let decoder = &mut Decoder::default();
         for end in data(&file)..file.len() - 2 {
             let cut = [&file[..end], b"\xff\xd9"].concat();
             assert!(decoded(decoder, &cut, whole(kind)).is_err(), "{end}");
+            assert!(decoded(decoder, &cut, corner).is_err(), "{end}");
         }
+        // Of restart markers, which are missing is seen without decoding.
         let cut = [&file[..file.len() * 3 / 4], b"\xff\xd9"].concat();
-        assert!(decoded(decoder, &cut, corner).is_ok());
+        assert_eq!(decoded(decoder, &cut, unverified).is_ok(), restart == 0);
         let cut = [&file[..data(&file) + 20], b"\xff\xd9"].concat();
-        assert!(decoded(decoder, &cut, corner).is_err());
+        assert!(decoded(decoder, &cut, unverified).is_err());
     }
 }
 
 #[test]
-fn bytes_behind_the_last_pixel_do_no_harm() {
-    let surplus = |kind: Kind| {
+fn both_decoders_see_data_that_ends_early() {
+    let mut scratch = (Decoder::default(), Vec::new());
+    let colors = [tj::TJPF_TJPF_RGB, tj::TJPF_TJPF_GRAY, tj::TJPF_TJPF_CMYK];
+    let samplings =
+        [tj::TJSAMP_TJSAMP_444, tj::TJSAMP_TJSAMP_422, tj::TJSAMP_TJSAMP_420, tj::TJSAMP_TJSAMP_440];
+    let kinds = colors.into_iter().flat_map(|colors| samplings.map(|subsampling| (colors, subsampling)));
+    for (colors, subsampling) in kinds {
+        let subsampling = if colors == tj::TJPF_TJPF_GRAY { tj::TJSAMP_TJSAMP_GRAY } else { subsampling };
+        for (progressive, restart) in [(false, 0), (false, 1), (true, 0), (true, 1), (true, 3)] {
+            let kind = Kind { colors, subsampling, progressive, restart, ..Kind::RGB };
+            let file = kind.file();
+            let last = file.len() - 2;
+            for end in (data(&file)..last).step_by(97).chain(last - 20..last) {
+                let cut = [&file[..end], b"\xff\xd9"].concat();
+                let Ok(headers) = Headers::open(&cut) else { continue };
+                let (ask, limit) = (whole(kind), 1 << 20);
+                let mut to = Vec::new();
+                let complete = headers.scans.complete;
+                let one = scratch.0.decode(&cut, &headers, ask, limit, &mut to);
+                let other = portable::decode(&cut, &headers, ask, limit, &mut scratch.1, &mut to);
+                // What the last symbol lacks may be ones.
+                let legal = !complete || progressive && end + 2 >= last;
+                assert!(legal || one.is_err(), "{kind:?} {end} of {last}");
+                assert!(legal || other.is_err(), "{kind:?} {end} of {last}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_behind_the_last_pixel_are_an_error_unless_they_are_zeros_or_nobody_looks() {
+    let surplus = |kind: Kind, bytes: &[u8], verify: bool| {
         let file = kind.file();
         let (start, end) = file.split_at(file.len() - 2);
         let decoder = &mut Decoder::default();
         let pixels = decoded(decoder, &file, whole(kind)).unwrap();
-        (pixels, decoded(decoder, &[start, &[1; 40], end].concat(), whole(kind)))
+        let more = [start, bytes, end].concat();
+        decoded(decoder, &more, Ask { verify, ..whole(kind) }).map(|found| assert_eq!(found, pixels))
     };
-    let (wanted, found) = surplus(Kind::RGB);
-    assert_eq!(found.unwrap(), wanted);
+    for (bytes, verify, good) in [
+        (&[1; 40][..], false, true),
+        (&[1; 40], true, false),
+        (&[1; 8], true, false),
+        (&[0], true, true),
+        (&[0; 40], true, true),
+        (&[0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0], true, false),
+    ] {
+        assert_eq!(surplus(Kind::RGB, bytes, verify).is_ok(), good, "{bytes:?} {verify}");
+    }
     // Where there are markers between the pixels, it cannot be told where the bytes stand.
     for kind in [Kind { restart: 1, ..Kind::RGB }, Kind { progressive: true, ..Kind::RGB }] {
-        assert!(surplus(kind).1.is_err());
+        assert!(surplus(kind, &[1; 40], true).is_err());
     }
 }
 
@@ -255,7 +304,8 @@ fn layouts_that_the_other_decoder_refuses_are_read() {
         file[factors + 3 * component] = 0x12;
     }
     let window = Rect { x: 30, y: 20, width: 20, height: 20 };
-    check_window(&file, kind.all(), window, 1, 3);
+    // Its data is that of other blocks.
+    check_windows(&file, kind.all(), window, 1, 3, &[false]);
 
     // Adobe's word is that these are inks, and that they are not.
     let mut file = Kind { colors: tj::TJPF_TJPF_CMYK, ..Kind::RGB }.file();

@@ -1,0 +1,229 @@
+//! The image data of a JPEG: where its runs of entropy-coded bits end, and whether its markers add up.
+//!
+//! A run ends at a restart marker or at the marker behind its scan. Restart markers are numbered from 0 to 7 in a circle, and
+//! how many of them a scan has follows from its size. So runs that are missing, surplus or of another picture are seen
+//! without decoding; and so are scans that are missing.
+
+use super::layout::Layout;
+
+/// A place in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// The marker in front of a scan's header.
+    Scan {
+        at: usize,
+        /// The MCUs of the scan; 0 where its header names no component of the picture.
+        units: u64,
+        /// The MCUs between two restart markers; 0 without them.
+        interval: u16,
+    },
+    /// The marker behind a run of entropy-coded bits, with the bytes that fill up in front of it.
+    RunEnd { at: usize },
+}
+
+/// Why the image data is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// There is no end marker.
+    Truncated,
+    Damaged(&'static str),
+}
+
+const MARKER: &str = "the JPEG file is damaged: a marker stands in the image data";
+const RESTART: &str = "the JPEG file is damaged: a restart marker is missing, surplus or out of order";
+
+/// The scans of a file.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Scans {
+    pub(super) marks: Vec<Mark>,
+    /// Whether they give all bits of all coefficients. Nothing says that they must, but encoders write them so.
+    pub(super) complete: bool,
+}
+
+/// How many bits each coefficient of a component lacks: all, before a scan has some.
+type Lacking = [u8; 64];
+
+/// Reads the scans of a file, from its first one to its end marker.
+pub(super) fn read(file: &[u8], layout: &Layout) -> Result<Scans, Fault> {
+    let mut marks = Vec::new();
+    let mut lacking = vec![[u8::MAX; 64]; layout.components.len()];
+    let mut interval = layout.interval;
+    let mut at = layout.scan_at;
+    loop {
+        let header = segment(file, at)?;
+        let units = layout.units(header);
+        note(header, layout, &mut lacking);
+        marks.push(Mark::Scan { at, units, interval });
+        let behind = run_ends(file, at + 4 + header.len(), units, interval, &mut marks)?;
+        // Segments may stand between scans, where a scan has only a part of the picture.
+        at = behind;
+        loop {
+            match file.get(at + 1).ok_or(Fault::Truncated)? {
+                0xd9 => {
+                    return Ok(Scans {
+                        marks,
+                        complete: lacking.as_flattened().iter().all(|bits| *bits == 0),
+                    });
+                }
+                _ if layout.is_one_pass() => return Err(Fault::Damaged(MARKER)),
+                0xda => break,
+                0xc4 | 0xdb | 0xdd | 0xe0..=0xef | 0xfe => {
+                    let content = segment(file, at)?;
+                    if let (0xdd, &[high, low]) = (file[at + 1], content) {
+                        interval = u16::from_be_bytes([high, low]);
+                    }
+                    at = marker(file, at + 4 + content.len()).ok_or(Fault::Truncated)?.1;
+                }
+                _ => return Err(Fault::Damaged(MARKER)),
+            }
+        }
+    }
+}
+
+/// Notes what a scan with this header gives.
+fn note(header: &[u8], layout: &Layout, lacking: &mut [Lacking]) {
+    let &[_, ref components @ .., first, last, approximation] = header else { return };
+    // Where all coefficients come at once, nobody needs to be told, and some encoders write other numbers.
+    let (first, last, bits) =
+        if layout.is_sequential() { (0, 63, 0) } else { (first, last, approximation & 15) };
+    for [id, _] in components.as_chunks::<2>().0 {
+        let component = layout.components.iter().position(|component| component.id == *id);
+        let coefficients =
+            component.and_then(|at| lacking[at].get_mut(usize::from(first)..=usize::from(last)));
+        coefficients.into_iter().for_each(|coefficients| coefficients.fill(bits));
+    }
+}
+
+/// Notes where the runs of a scan end. Returns where the marker behind it stands.
+fn run_ends(
+    file: &[u8],
+    data: usize,
+    units: u64,
+    interval: u16,
+    marks: &mut Vec<Mark>,
+) -> Result<usize, Fault> {
+    let mut restarts = 0;
+    let mut from = data;
+    let behind = loop {
+        let (end, at) = marker(file, from).ok_or(Fault::Truncated)?;
+        marks.push(Mark::RunEnd { at: end });
+        match file[at + 1] {
+            number @ 0xd0..=0xd7 if interval > 0 && u64::from(number - 0xd0) == restarts % 8 => restarts += 1,
+            0xd0..=0xd7 => return Err(Fault::Damaged(RESTART)),
+            _ => break at,
+        }
+        from = at + 2;
+    };
+    if let Some(needed) = units.checked_sub(1).and_then(|units| units.checked_div(interval.into())) {
+        // Some encoders write one behind the last interval too.
+        let one_more = needed + u64::from(units % u64::from(interval) == 0);
+        if restarts != needed && restarts != one_more {
+            return Err(Fault::Damaged(RESTART));
+        }
+    }
+    Ok(behind)
+}
+
+/// The content of the segment whose marker is at a place.
+fn segment(file: &[u8], at: usize) -> Result<&[u8], Fault> {
+    let length = file.get(at + 2..at + 4).ok_or(Fault::Truncated)?;
+    let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
+    file.get(at + 4..at + 2 + length).ok_or(Fault::Truncated)
+}
+
+/// The next marker from a place on: where the bytes begin that fill up in front of it, and where it stands itself.
+fn marker(file: &[u8], mut from: usize) -> Option<(usize, usize)> {
+    loop {
+        let start = from + memchr::memchr(0xff, file.get(from..)?)?;
+        let fill = file[start..].iter().position(|byte| *byte != 0xff)?;
+        if file[start + fill] != 0 {
+            return Some((start, start + fill - 1));
+        }
+        // 0xff of the data.
+        from = start + fill + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A grey file of 24 x 8 pixels: three MCUs.
+    fn file(interval: u8, data: &[u8]) -> Vec<u8> {
+        let frame = [0xff, 0xc0, 0, 11, 8, 0, 8, 0, 24, 1, 1, 0x11, 0];
+        let restarts = [0xff, 0xdd, 0, 4, 0, interval];
+        // The number of the last coefficient, 63, is left out as some encoders do.
+        let scan = [0xff, 0xda, 0, 8, 1, 1, 0, 0, 0, 0];
+        [b"\xff\xd8", &frame[..], &restarts, &scan, data].concat()
+    }
+
+    fn marks(interval: u8, data: &[u8]) -> Result<Vec<Mark>, Fault> {
+        let file = file(interval, data);
+        let scans = read(&file, &Layout::read(&file).unwrap())?;
+        assert!(scans.complete);
+        Ok(scans.marks)
+    }
+
+    #[test]
+    fn runs_end_at_markers_and_what_fills_up_in_front_of_them() {
+        let (scan, data) = (21, 31);
+        let found = marks(1, b"a\xff\0b\xff\xd0\xff\xff\0c\xff\xff\xd1d\xff\xd9rest\xff\xd9").unwrap();
+        let ends = [4, 10, 14].map(|at| Mark::RunEnd { at: data + at });
+        let wanted = [&[Mark::Scan { at: scan, units: 3, interval: 1 }][..], &ends].concat();
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn restart_markers_are_counted_and_in_order() {
+        let table: [(u8, &[u8], bool); 11] = [
+            (0, b"a\xff\xd9", true),
+            (0, b"a\xff\xd0a\xff\xd9", false),
+            (1, b"a\xff\xd0a\xff\xd1a\xff\xd9", true),
+            (1, b"a\xff\xd0a\xff\xd1a\xff\xd2\xff\xd9", true),
+            (1, b"a\xff\xd0a\xff\xd9", false),
+            (1, b"a\xff\xd1a\xff\xd0a\xff\xd9", false),
+            (1, b"a\xff\xd0a\xff\xd0a\xff\xd9", false),
+            (2, b"a\xff\xd0a\xff\xd9", true),
+            (2, b"a\xff\xd0a\xff\xd1a\xff\xd9", false),
+            (3, b"a\xff\xd9", true),
+            (4, b"a\xff\xd0a\xff\xd9", false),
+        ];
+        for (interval, data, good) in table {
+            let found = marks(interval, data);
+            assert_eq!(found.is_ok(), good, "{interval} {}", data.escape_ascii());
+            assert!(good || found == Err(Fault::Damaged(RESTART)));
+        }
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_truncated() {
+        let whole = file(1, b"a\xff\0b\xff\xd0\xff\xff\0c\xff\xff\xd1d\xff\xd9");
+        for end in 31..whole.len() {
+            let layout = Layout::read(&whole[..end]).unwrap();
+            assert_eq!(read(&whole[..end], &layout).unwrap_err(), Fault::Truncated, "{end}");
+        }
+    }
+
+    #[test]
+    fn scans_that_are_missing_are_seen() {
+        let frame = [0xff, 0xc2, 0, 14, 8, 0, 8, 0, 24, 2, 1, 0x11, 0, 2, 0x11, 0];
+        let scan = |id: u8, first: u8, last: u8, bits: u8| {
+            [b"\xff\xda\0\x08\x01", &[id, 0, first, last, bits][..], b"data"].concat()
+        };
+        let scans = [
+            scan(1, 0, 0, 0x01),
+            scan(2, 0, 0, 0),
+            scan(1, 1, 5, 0),
+            scan(1, 6, 63, 0),
+            scan(2, 1, 63, 0x02),
+            scan(2, 1, 63, 0x21),
+            scan(1, 0, 0, 0x10),
+            scan(2, 1, 63, 0x10),
+        ];
+        for count in 1..=scans.len() {
+            let file = [b"\xff\xd8", &frame[..], &scans[..count].concat(), b"\xff\xd9"].concat();
+            let found = read(&file, &Layout::read(&file).unwrap()).unwrap();
+            assert_eq!((found.complete, found.marks.len()), (count == scans.len(), 2 * count));
+        }
+    }
+}

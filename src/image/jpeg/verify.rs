@@ -1,0 +1,198 @@
+//! How `zune-jpeg` is made to notice data that ends early, and data that is left over.
+//!
+//! Where its bits run out, the decoder goes on with zeros, which are codes as good as others; and what is left over behind the
+//! last pixel it skips. So it is given a copy of the file in which one bits stand behind each run of entropy-coded bits, and
+//! a [`Reader`] that watches what is taken of them:
+//!
+//! - A code of one bits alone is reserved (T.81, annex C). A symbol that begins behind the end of its run is an error.
+//! - What is not a code, such as the bits that refine coefficients, or the last bits of a symbol, may take one bits. The decoder
+//!   takes 32 bits when it has fewer than 32. So it has taken bits from behind the end when it asks for more and has
+//!   had four bytes of them.
+//! - When a run is decoded, the decoder looks for the marker byte by byte, which it does nowhere else. What it skips is left over.
+//!
+//! A scan among several must end with a restart interval, or the decoder does not look for the marker behind it: see [`closing`].
+//!
+//! What passes: a last symbol of a run whose missing bits are ones, and up to seven bytes that are left over, which the decoder
+//! has in its buffer then.
+
+use super::layout::Layout;
+use super::scans::Mark;
+use std::cell::Cell;
+use zune_jpeg::zune_core::bytestream::{ZByteIoError, ZByteReaderTrait, ZSeekFrom};
+
+/// 64 one bits, as they stand in image data: a symbol takes up to 32 of them before the next one is no code, and the marker
+/// behind them is not met before the decoder asks for more than there may be.
+const ONES: [u8; 16] = [0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0];
+/// A byte that fills up in front of the marker tells that no one bits stand there.
+const OPEN: &[u8] = b"\xff";
+/// The bytes of `ONES` that are left when four of the eight have been taken.
+const HALF: usize = ONES.len() / 2;
+
+/// Writes a file with one bits behind each run, up to its end marker.
+pub(super) fn copy(file: &[u8], headers: &Layout, to: &mut Vec<u8>) {
+    to.clear();
+    to.reserve(file.len() + ONES.len() * headers.scans.marks.len());
+    let mut copied = 0;
+    let mut first = true;
+    let mut marks = headers.scans.marks.iter().copied().peekable();
+    let mut scan_ends_openly = false;
+    while let Some(mark) = marks.next() {
+        match mark {
+            Mark::Scan { at, units, interval } => {
+                to.extend_from_slice(&file[copied..at]);
+                copied = at;
+                scan_ends_openly = false;
+                if !headers.is_one_pass() {
+                    let interval = closing(units, interval);
+                    to.extend_from_slice(&[0xff, 0xdd, 0, 4]);
+                    to.extend_from_slice(&interval.to_be_bytes());
+                    let closes = interval > 0 && units % u64::from(interval) == 0;
+                    scan_ends_openly = !closes && (first || headers.is_sequential());
+                }
+                first = false;
+            }
+            Mark::RunEnd { at } => {
+                to.extend_from_slice(&file[copied..at]);
+                let last = !matches!(marks.peek(), Some(Mark::RunEnd { .. }));
+                to.extend_from_slice(if last && scan_ends_openly { OPEN } else { &ONES });
+                // Of the bytes that fill up in front of the marker none is left.
+                let fill = file[at..].iter().take_while(|byte| **byte == 0xff).count();
+                copied = at + fill.saturating_sub(1);
+                if marks.peek().is_none() {
+                    to.extend_from_slice(b"\xff\xd9");
+                }
+            }
+        }
+    }
+}
+
+/// The restart interval that a scan among several is given. Behind the first scan of a progressive file, and behind each
+/// one of a file that isn't, the decoder must have met the next marker by itself, unless a restart interval ends with the
+/// scan: then it looks for a marker, and takes whatever it finds. A scan without intervals gets one as long as itself. What
+/// cannot have one that ends with it has no one bits behind it.
+fn closing(units: u64, interval: u16) -> u16 {
+    if interval > 0 { interval } else { u16::try_from(units).unwrap_or(0) }
+}
+
+const EARLY: &str = "the JPEG file is damaged: its image data ends before the picture does";
+const SURPLUS: &str = "the JPEG file is damaged: image data is left over";
+
+/// Gives a file to the decoder.
+pub(super) struct Reader<'a> {
+    file: &'a [u8],
+    at: usize,
+    watched: bool,
+    /// Whether the decoder has just asked if the file has ended, as it does before each byte that it skips.
+    skips: bool,
+    fault: &'a Cell<Option<&'static str>>,
+}
+
+impl<'a> Reader<'a> {
+    /// `fault` becomes what is wrong with the image data, if the file is watched: one that [`copy`] wrote.
+    pub(super) fn new(file: &'a [u8], watched: bool, fault: &'a Cell<Option<&'static str>>) -> Self {
+        Reader { file, at: 0, watched, skips: false, fault }
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        self.file.get(self.at..).unwrap_or_default()
+    }
+
+    /// Whether no more than half of the one bits are left in front of a marker.
+    #[inline(never)]
+    fn is_behind_the_end(&self) -> bool {
+        let mut rest = &self.rest()[..self.rest().len().min(HALF + 2)];
+        loop {
+            match rest {
+                [0xff, 0, behind @ ..] => rest = behind,
+                [0xff, marker, ..] => return *marker != OPEN[0],
+                _ => return false,
+            }
+        }
+    }
+}
+
+impl ZByteReaderTrait for Reader<'_> {
+    #[inline(always)]
+    fn read_byte_no_error(&mut self) -> u8 {
+        let byte = self.file.get(self.at).copied();
+        self.at += usize::from(byte.is_some());
+        byte.unwrap_or(0)
+    }
+
+    #[inline(always)]
+    fn read_exact_bytes(&mut self, buffer: &mut [u8]) -> Result<(), ZByteIoError> {
+        let wanted = buffer.len();
+        let Some(bytes) = self.rest().get(..wanted) else {
+            return Err(ZByteIoError::NotEnoughBytes(self.rest().len(), wanted));
+        };
+        buffer.copy_from_slice(bytes);
+        self.at += wanted;
+        // Four bytes are what the decoder fills its buffer with, all the time.
+        if wanted != 4 {
+            // Zeros are no fault: cameras fill up with them.
+            let skipped = self.skips && wanted == 1 && !matches!(bytes, [0 | 0xff]);
+            self.skips = false;
+            if skipped && self.watched {
+                self.fault.set(Some(SURPLUS));
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn read_bytes(&mut self, buffer: &mut [u8]) -> Result<usize, ZByteIoError> {
+        let size = self.peek_bytes(buffer)?;
+        self.at += size;
+        Ok(size)
+    }
+
+    #[inline(always)]
+    fn peek_bytes(&mut self, buffer: &mut [u8]) -> Result<usize, ZByteIoError> {
+        let size = self.rest().len().min(buffer.len());
+        buffer[..size].copy_from_slice(&self.rest()[..size]);
+        Ok(size)
+    }
+
+    #[inline(always)]
+    fn peek_exact_bytes(&mut self, buffer: &mut [u8]) -> Result<(), ZByteIoError> {
+        match self.peek_bytes(buffer)? {
+            size if size == buffer.len() => Ok(()),
+            size => Err(ZByteIoError::NotEnoughBytes(size, buffer.len())),
+        }
+    }
+
+    #[inline(always)]
+    fn z_seek(&mut self, from: ZSeekFrom) -> Result<u64, ZByteIoError> {
+        let (base, offset) = match from {
+            ZSeekFrom::Start(at) => (0, i64::try_from(at).unwrap_or(i64::MAX)),
+            ZSeekFrom::End(offset) => (self.file.len(), offset),
+            ZSeekFrom::Current(offset) => (self.at, offset),
+        };
+        let at = isize::try_from(offset).ok().and_then(|offset| base.checked_add_signed(offset));
+        self.at = at.ok_or(ZByteIoError::SeekError("a place before the file"))?;
+        // It has taken four bytes, and goes back because an 0xff is among them.
+        if self.watched && matches!(from, ZSeekFrom::Current(-4)) && self.is_behind_the_end() {
+            self.fault.set(Some(EARLY));
+            return Err(ZByteIoError::Generic(EARLY));
+        }
+        Ok(self.at as u64)
+    }
+
+    #[inline(always)]
+    fn is_eof(&mut self) -> Result<bool, ZByteIoError> {
+        self.skips = true;
+        Ok(self.at >= self.file.len())
+    }
+
+    #[inline(always)]
+    fn z_position(&mut self) -> Result<u64, ZByteIoError> {
+        Ok(self.at as u64)
+    }
+
+    fn read_remaining(&mut self, sink: &mut Vec<u8>) -> Result<usize, ZByteIoError> {
+        let rest = self.rest();
+        sink.extend_from_slice(rest);
+        self.at = self.file.len();
+        Ok(rest.len())
+    }
+}
