@@ -102,6 +102,22 @@ fn loaders_of_one_process_share_the_budget() {
     assert_nothing_in_use(&budget);
 }
 
+/// Of an object that cannot be read in ranges no more waits than there is memory for one of them.
+#[test]
+fn readers_of_whole_objects_share_the_budget() {
+    const READERS: usize = 8;
+    let _alone = alone();
+    let given = Arc::<AtomicUsize>::default();
+    let store = Store::builder().budget(Budget::new(64, 4 << 20));
+    let store = store.with_source("test://", Arc::new(Endless(Arc::clone(&given)))).build();
+    let mut bodies: Vec<_> =
+        (0..READERS).map(|at| store.open(&format!("test://{at}.tar")).unwrap()).collect();
+    bodies.iter_mut().for_each(|body| assert!(body.next().unwrap().is_ok()));
+    let chunks = settled(|| given.load(Ordering::SeqCst) as u64) / (LARGE as u64 + 512);
+    // One was read and one is in hand; four wait for the first reader, which was alone, and two for the last.
+    assert!(chunks <= (READERS * (2 + 4)) as u64, "{chunks} chunks");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn loaders_of_files_share_it_too() {
