@@ -264,7 +264,7 @@ pub enum ErrorKind {
     #[error("bad index of shards: {0}")]
     Index(String),
     /// A length in the input exceeds a limit of the reader.
-    #[error("{what} of {size} bytes exceeds the limit of {limit} bytes")]
+    #[error("{what} of {size} bytes exceeds the limit of {limit} bytes{}", setting(what))]
     TooLarge {
         /// What is too large.
         what: &'static str,
@@ -501,6 +501,17 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         std::error::Error::source(&self.0.kind)
+    }
+}
+
+/// Where the limit is set that such a thing exceeds, for the end of a message.
+fn setting(what: &str) -> &'static str {
+    match what {
+        "a sample" => ": set `tar::Limits::sample` if the shard is to be trusted",
+        "a tar member" => ": set `tar::Limits::member` if the shard is to be trusted",
+        "a tar extension header" => ": set `tar::Limits::extension` if the shard is to be trusted",
+        "decompressed data" => ": set `StoreBuilder::max_expansion` if the object is to be trusted",
+        _ => "",
     }
 }
 

@@ -1,11 +1,12 @@
 //! A run over the data: the composition of the stages, and its end.
 
-use super::chunks::{Chunk, chunks, unchunked};
+use super::chunks::{self, Chunk, chunks, unchunked};
 use super::collect::{Collect, First, Given, Progress};
 use super::deal::{Cuts, Deal};
 use super::event::Event;
 use super::lane::Lane;
 use super::make::Batched;
+use super::memory::QueueMemory;
 use super::report::{Counter, Report};
 use super::{Loader, Map};
 use crate::adapters::{Background, BackgroundStream, Batch, IteratorExt, catch};
@@ -14,6 +15,7 @@ use crate::dataset::Stop;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sample::Sample;
 use crate::state::State;
+use crate::store::Budget;
 use futures::Stream;
 use std::fmt;
 use std::iter::{self, FusedIterator};
@@ -117,7 +119,8 @@ impl<T: Send + 'static, B: Batched> Batches<T, B> {
         let deal = (loader.reader(), loader.batch, from, cuts);
         let collator = loader.make.collator.as_ref();
         let events = if threads > 0 {
-            events_ahead(lanes, deal, maps, collator, threads, stop.clone())
+            let budget = loader.budget();
+            events_ahead(lanes, deal, maps, collator, threads, (stop.clone(), budget))
         } else {
             events_here(lanes, deal, maps, collator)
         };
@@ -212,20 +215,25 @@ fn events_ahead<T: Send + 'static>(
     maps: Vec<Map<T>>,
     collator: Option<&Collator>,
     threads: usize,
-    stop: Stop,
+    (stop, budget): (Stop, Budget),
 ) -> Events<T> {
     // All are started before one is waited for: it may take long until a shuffle buffer is full.
-    let started = |source| unchunked(chunks(source, 0).prefetch(CHUNKS_PER_STREAM).started());
+    let started = |source: super::Source| {
+        let memory = QueueMemory::new(source.budget(), 1, chunks::BYTES);
+        unchunked(chunks(source, 0, memory).prefetch(CHUNKS_PER_STREAM).started())
+    };
     let samples = iter::once_with(move || {
         let lanes = lanes.into_iter().map(|lane| lane.map_sources(started)).collect();
         deal(lanes, dealing)
     });
     let mut seats = collator.map(Collator::seats);
-    let chunks = chunks(samples.flatten(), collator.map_or(0, Collator::row_size)).map(move |chunk| {
+    let memory = QueueMemory::new(&budget, threads, chunks::BYTES);
+    let grown = collator.map_or(0, Collator::row_size);
+    let chunks = chunks(samples.flatten(), grown, memory).map(move |chunk| {
         let chunk = chunk?;
         // Here, where the samples still come in their order.
         let seats: Vec<Seat> = match &mut seats {
-            Some(seats) => chunk.iter().filter_map(|event| seat(seats, event)).collect(),
+            Some(seats) => chunk.events.iter().filter_map(|event| seat(seats, event)).collect(),
             None => Vec::new(),
         };
         Ok((chunk, seats))
@@ -237,7 +245,7 @@ fn events_ahead<T: Send + 'static>(
             (true, Event::Item(tag, _)) => Event::Item(tag, Err(ErrorKind::Stopped.into())),
             (_, event) => mapped(&maps, event, &mut seats),
         };
-        Ok(chunk.into_iter().map(map_event).collect::<Chunk<T>>())
+        Ok(chunk.map(map_event))
     });
     Box::new(unchunked(chunks.ahead(threads.saturating_mul(CHUNKS_PER_THREAD).max(1))))
 }

@@ -17,6 +17,7 @@ mod deal;
 mod event;
 mod lane;
 mod make;
+mod memory;
 mod refill;
 mod report;
 mod run;
@@ -52,7 +53,9 @@ use std::sync::Arc;
 /// Each logical stream of the dataset is read, parsed and shuffled on a thread of its own; `threads` more do the map
 /// (decode, augment); the batches are collected on one more, ahead of the trainer. Every queue between them is bounded:
 /// beyond the shuffle buffers and the batches ahead, some 4 chunks for each stream and 3 for each thread are on their
-/// way, where a chunk is up to 128 samples, and fewer when they are large (512 KiB).
+/// way, where a chunk is up to 128 samples, and fewer when they are large (512 KiB). All loaders of a process together
+/// have a quarter of the [`Budget`](crate::store::Budget) for them: 64 MiB unless set. Beyond that there are 2 chunks for
+/// each stream and thread, of a sample or up to 64 KiB.
 /// The batches of an epoch depend on the dataset, the seed, the epoch and the options, never on the number of
 /// threads or on what arrives first.
 ///

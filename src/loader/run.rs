@@ -15,6 +15,7 @@ use crate::collate::Seat;
 use crate::dataset::{Dataset, Stop, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::state::{Digest, Header, Reached, Run, State, StreamState, misfit};
+use crate::store::Budget;
 use std::sync::Arc;
 
 impl<T: Send + 'static, B: Batched> Loader<T, B> {
@@ -174,6 +175,11 @@ impl<T, B> Loader<T, B> {
     fn reached(&self, state: Option<&State>) -> Reached {
         let (slots, furthest) = state.map_or((0, 0), |state| (state.slots(), state.furthest()));
         Reached { slots, furthest, step: Some(self.step()) }
+    }
+
+    /// The budget of what is read ahead on the way to the map.
+    pub(super) fn budget(&self) -> Budget {
+        self.first().map_or_else(Budget::process, |dataset| dataset.store().budget().clone())
     }
 
     /// Counts what the stores transfer from now on.

@@ -9,6 +9,7 @@ use crate::plan::Slice;
 use crate::rng::Rng;
 use crate::sample::Sample;
 use crate::state::{Opened, StreamState, misfit};
+use crate::store::Budget;
 use crate::wait;
 
 /// After so many epochs in a row without a single sample, a stream is not going to have any.
@@ -141,6 +142,11 @@ impl Source {
         let (pass, from) = (from.map_or(0, |at| at.pass), from.cloned());
         let found = Found::Nothing;
         Source { stream, pass, reading: None, from, again: 0, missed: None, futile: 0, found }
+    }
+
+    /// The budget of what is read.
+    pub(super) fn budget(&self) -> &Budget {
+        self.stream.dataset.store().budget()
     }
 
     /// Begins a pass; none after the last one.

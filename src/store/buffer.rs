@@ -26,12 +26,12 @@ impl Buffer {
         Buffer(bytes)
     }
 
-    /// One with room for that many bytes, or for as many as fit. Few bytes get a buffer of their own size: of small objects
-    /// there may be as many at a time as readers that wait for them.
+    /// One with room for that many bytes, or for as many as fit. Fewer than fit get memory of their own size: small objects,
+    /// and the ends of large ones, wait to be read in as many readers as there are.
     #[cfg_attr(not(feature = "transport"), allow(dead_code, reason = "for what is written piece by piece"))]
     pub(super) fn with_room(bytes: u64) -> Self {
         match usize::try_from(bytes) {
-            Ok(bytes) if bytes < SIZE / 2 => Buffer(Vec::with_capacity(bytes)),
+            Ok(bytes) if bytes < SIZE => Buffer(Vec::with_capacity(bytes)),
             _ => Self::take(),
         }
     }
@@ -42,6 +42,15 @@ impl Buffer {
         // Nothing is left to do where it was full when it was used before.
         bytes.resize(SIZE, 0);
         Buffer(bytes)
+    }
+
+    /// One of that many bytes, or of as many as fit, whatever is in it. As for [`with_room`](Buffer::with_room), fewer than
+    /// fit get memory of their own size.
+    pub(super) fn of(bytes: u64) -> Self {
+        match usize::try_from(bytes) {
+            Ok(bytes) if bytes < SIZE => Buffer(vec![0; bytes]),
+            _ => Self::full(),
+        }
     }
 
     /// What was written, to be shared. The buffer can be taken again when the last share of it is gone.
@@ -160,7 +169,8 @@ mod tests {
 
     #[test]
     fn few_bytes_get_a_buffer_of_their_size() {
-        for bytes in [0, 1, 1000, SIZE as u64 / 2 - 1] {
+        for bytes in [0, 1, 1000, SIZE as u64 / 2, SIZE as u64 - 1] {
+            assert_eq!((Buffer::of(bytes).len() as u64, Buffer::of(bytes).capacity() as u64), (bytes, bytes));
             let mut buffer = Buffer::with_room(bytes);
             assert_eq!(buffer.capacity() as u64, bytes);
             buffer.resize(bytes as usize, 7);
@@ -171,8 +181,8 @@ mod tests {
                 "it is not copied"
             );
         }
-        for bytes in [SIZE as u64 / 2, u64::MAX] {
-            assert_eq!(Buffer::with_room(bytes).capacity(), SIZE);
+        for bytes in [SIZE as u64, u64::MAX] {
+            assert_eq!((Buffer::with_room(bytes).capacity(), Buffer::of(bytes).len()), (SIZE, SIZE));
         }
     }
 

@@ -1,21 +1,21 @@
 //! Local files: plain blocking reads of large chunks, listing, and writing beside the target.
 
-use super::buffer::{self, Buffer};
+mod list;
+mod write;
+
+pub(super) use list::list;
+pub(super) use write::{LocalWriter, create_private_dir, private_file};
+
+use super::buffer::Buffer;
 use super::source::{ObjectInfo, ObjectVersion};
 use super::told::ObjectCell;
-use super::upload::ObjectWriter;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
-use std::hash::{BuildHasher, RandomState};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
-
-/// Bytes read at once, into a buffer that samples can share.
-const CHUNK: usize = buffer::SIZE;
 
 /// The chunks of a file or of a range of it. It is opened by the first read.
 #[derive(Debug)]
@@ -51,9 +51,8 @@ impl FileChunks {
         let expected = before.as_ref().map(Metadata::len);
         // One byte is tried after the last, to see that it is the last.
         let left = expected.map_or(u64::MAX, |length| length.saturating_sub(*at).max(1)).min(*end - *at);
-        let wanted = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
-        let mut chunk = Buffer::full();
-        let read = fill(file, &mut chunk[..wanted])?;
+        let mut chunk = Buffer::of(left);
+        let read = fill(file, &mut chunk)?;
         *at += read as u64;
         if let Some(expected) = expected {
             let wrong = if read == 0 { *at < expected.min(*end) } else { *at > expected };
@@ -161,40 +160,6 @@ fn located(error: io::Error) -> Error {
     }
 }
 
-/// Lists all files under `root`, in no particular order, or those at most `depth` directories below it; `name` makes
-/// the URL of a path below it.
-///
-/// Links to files are followed, links to directories below `root` are not. Files that a [`LocalWriter`] has not
-/// finished are left out.
-pub(super) fn list(
-    root: &Path,
-    depth: usize,
-    name: impl Fn(&Path) -> Result<String>,
-) -> Result<Vec<ObjectInfo>> {
-    let mut found = Vec::new();
-    let mut directories = vec![(root.to_owned(), depth)];
-    while let Some((directory, depth)) = directories.pop() {
-        for entry in fs::read_dir(&directory).map_err(located)? {
-            let entry = entry?;
-            let path = entry.path();
-            if entry.file_type()?.is_dir() {
-                directories.extend(depth.checked_sub(1).map(|depth| (path, depth)));
-                continue;
-            }
-            // One that is finished right now is gone under this name before it can be looked at.
-            if is_partial(&path) {
-                continue;
-            }
-            let at_path = |error| located(error).in_shard(path.to_string_lossy());
-            let metadata = fs::metadata(&path).map_err(at_path)?;
-            if metadata.is_file() {
-                found.push(info(name(&path)?, &metadata));
-            }
-        }
-    }
-    Ok(found)
-}
-
 fn info(url: String, metadata: &Metadata) -> ObjectInfo {
     let info = ObjectInfo::new(url, metadata.len());
     match modified(metadata) {
@@ -220,96 +185,6 @@ pub(super) fn modification_time(version: &str) -> Option<(u64, u32)> {
     Some((seconds.parse().ok()?, nanoseconds.parse().ok()?))
 }
 
-const PARTIAL: &str = ".partial";
-/// Bytes of a file's name that the name of its partial file shows.
-const LONGEST_SHOWN: usize = 96;
-
-fn is_partial(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    name.starts_with(b".") && name.ends_with(PARTIAL.as_bytes())
-}
-
-/// Writes a file under another name beside its target, and renames it when it is whole.
-#[derive(Debug)]
-pub(super) struct LocalWriter {
-    url: String,
-    target: PathBuf,
-    partial: Partial,
-    file: BufWriter<File>,
-}
-
-/// A file that is removed when dropped, unless it has been renamed by then.
-#[derive(Debug)]
-struct Partial(PathBuf);
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-impl LocalWriter {
-    /// Begins a file at `target`; missing directories are made. A private file is for its owner only, and so is its
-    /// directory if it is made.
-    pub(super) fn create(url: &str, target: PathBuf, private: bool) -> Result<Self> {
-        let Some(name) = target.file_name() else {
-            return Err(ErrorKind::Config("a directory cannot be written as a file".into()).into());
-        };
-        let directory = directory(&target);
-        let (made, mut options) = match private {
-            true => (create_private_dir(directory), private_file()),
-            false => (fs::create_dir_all(directory), OpenOptions::new()),
-        };
-        made.map_err(located)?;
-        let partial = directory.join(partial_name(name));
-        let file = options.read(true).write(true).create_new(true).open(&partial).map_err(located)?;
-        Ok(LocalWriter {
-            url: url.to_owned(),
-            target,
-            partial: Partial(partial),
-            file: BufWriter::with_capacity(256 << 10, file),
-        })
-    }
-}
-
-/// The name of a file until it is whole. It is short: that of the target may be as long as the file system allows.
-fn partial_name(name: &OsStr) -> OsString {
-    let shown = name.to_string_lossy();
-    let mut end = shown.len().min(LONGEST_SHOWN);
-    while !shown.is_char_boundary(end) {
-        end -= 1;
-    }
-    // Random: in containers every process may be number 1, and one that was killed leaves its file behind.
-    let random = RandomState::new().hash_one(name);
-    format!(".{}.{random:016x}{PARTIAL}", &shown[..end]).into()
-}
-
-/// How to open files that only their owner may read, where the system knows owners.
-pub(super) fn private_file() -> OpenOptions {
-    #[cfg_attr(not(unix), allow(unused_mut, reason = "there are no modes"))]
-    let mut options = OpenOptions::new();
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
-}
-
-/// Makes a directory that only its owner may read, and those above it as usual. One that is there stays as it is.
-pub(super) fn create_private_dir(path: &Path) -> io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    fs::create_dir_all(directory(path))?;
-    #[cfg_attr(not(unix), allow(unused_mut, reason = "there are no modes"))]
-    let mut builder = DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    match builder.create(path) {
-        // Another process was faster.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-        made => made,
-    }
-}
-
 fn directory(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -317,34 +192,11 @@ fn directory(path: &Path) -> &Path {
     }
 }
 
-impl Write for LocalWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-impl ObjectWriter for LocalWriter {
-    fn finish(self: Box<Self>) -> Result<ObjectInfo> {
-        let Self { url, target, partial, file } = *self;
-        let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        // Bytes before name: a crash must not leave the name on a file whose bytes never reached the disk.
-        file.sync_all()?;
-        let metadata = file.metadata()?;
-        drop(file);
-        fs::rename(&partial.0, &target).map_err(located)?;
-        std::mem::forget(partial);
-        settle(&target);
-        Ok(info(url, &metadata))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::buffer::SIZE as CHUNK;
+    use std::io::Write;
 
     fn chunks(path: &Path, range: Range<u64>) -> FileChunks {
         FileChunks::new(path.to_owned(), range, ObjectCell::default())
@@ -451,98 +303,10 @@ mod tests {
         assert_eq!(stat(Path::new("/dev/zero")).unwrap(), ObjectVersion::default());
     }
 
-    #[cfg(unix)]
-    #[test]
-    fn a_partial_file_that_is_gone_already_disturbs_no_listing() {
-        let directory = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink("gone", directory.path().join(".f.1-0.partial")).unwrap();
-        assert!(list(directory.path(), usize::MAX, |_| unreachable!()).unwrap().is_empty());
-    }
-
     #[test]
     fn a_directory_and_a_missing_file_are_errors() {
         let directory = tempfile::tempdir().unwrap();
         assert!(matches!(read(directory.path()).unwrap_err().kind(), ErrorKind::Io(_)));
         assert!(matches!(read(&directory.path().join("no")).unwrap_err().kind(), ErrorKind::NotFound(_)));
-    }
-
-    /// A process of the same number was killed, or runs in another container.
-    #[test]
-    fn what_another_process_has_not_finished_is_not_in_the_way() {
-        let directory = tempfile::tempdir().unwrap();
-        let target = directory.path().join("f.tar");
-        for number in 0..1000 {
-            let name = format!(".f.tar.{}-{number}{PARTIAL}", std::process::id());
-            fs::write(directory.path().join(name), "half").unwrap();
-        }
-        let create = || LocalWriter::create("f.tar", target.clone(), false).unwrap();
-        let (first, second) = (create(), create());
-        assert_ne!(first.partial.0, second.partial.0);
-        Box::new(first).finish().unwrap();
-        assert_eq!(fs::read(&target).unwrap(), b"");
-    }
-
-    /// 255 bytes are what most file systems allow.
-    #[test]
-    fn the_longest_names_can_be_written() {
-        let directory = tempfile::tempdir().unwrap();
-        for name in ["n".repeat(255), "ü".repeat(127), format!("x{}", "😀".repeat(63)), "short".into()] {
-            let target = directory.path().join(&name);
-            let mut writer = Box::new(LocalWriter::create(&name, target.clone(), false).unwrap());
-            assert!(is_partial(&writer.partial.0));
-            let partial = writer.partial.0.file_name().unwrap().to_str().unwrap();
-            assert!(partial.len() <= 140 && partial.starts_with('.'), "{partial}");
-            writer.write_all(b"content").unwrap();
-            writer.finish().unwrap();
-            assert_eq!(fs::read(&target).unwrap(), b"content");
-        }
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn private_files_and_directories_are_for_their_owner() {
-        use std::os::unix::fs::PermissionsExt;
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        let directory = tempfile::tempdir().unwrap();
-        let (shared, made) = (directory.path().join("shared"), directory.path().join("above/made"));
-        fs::create_dir(&shared).unwrap();
-        fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
-        for directory in [&shared, &made] {
-            let target = directory.join("f.json");
-            let writer = Box::new(LocalWriter::create("f.json", target.clone(), true).unwrap());
-            assert_eq!(mode(&writer.partial.0), 0o600);
-            writer.finish().unwrap();
-            assert_eq!(mode(&target), 0o600);
-        }
-        assert_eq!((mode(&shared), mode(&made)), (0o755, 0o700));
-        assert_ne!(mode(made.parent().unwrap()), 0o700, "it is nobody's in particular");
-    }
-
-    #[test]
-    fn a_place_that_is_only_for_reading_denies_writing() {
-        let error = located(io::ErrorKind::ReadOnlyFilesystem.into());
-        assert!(matches!(error.kind(), ErrorKind::Denied(_)), "{error:?}");
-    }
-
-    #[test]
-    fn a_write_replaces_the_target_at_once() {
-        let directory = tempfile::tempdir().unwrap();
-        let target = directory.path().join("new/f.tar");
-        let url = target.to_str().unwrap();
-        let list =
-            || list(directory.path(), usize::MAX, |path| Ok(path.to_string_lossy().into_owned())).unwrap();
-        for content in [&b"first"[..], b"second"] {
-            let before = fs::read(&target).ok();
-            let mut writer = Box::new(LocalWriter::create(url, target.clone(), false).unwrap());
-            writer.write_all(content).unwrap();
-            writer.flush().unwrap();
-            assert_eq!(fs::read(&target).ok(), before);
-            assert_eq!(list().len(), usize::from(before.is_some()));
-            let info = writer.finish().unwrap();
-            assert_eq!(fs::read(&target).unwrap(), content);
-            assert_eq!(list(), [info]);
-        }
-        drop(LocalWriter::create(url, target.clone(), false).unwrap());
-        assert_eq!(fs::read_dir(directory.path().join("new")).unwrap().count(), 1);
     }
 }

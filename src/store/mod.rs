@@ -53,6 +53,7 @@ mod upload;
 
 pub use body::{Body, Stopper};
 pub use budget::Budget;
+pub(crate) use budget::Held;
 pub(crate) use budget::Lane;
 pub use builder::StoreBuilder;
 pub use cache::{Cache, CacheBuilder};
@@ -169,6 +170,11 @@ impl Store {
             None => self.stored(lane, url, range),
         };
         open().map_err(|error: Error| error.in_shard(location::redacted(url)))
+    }
+
+    /// The budget that its readers share.
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.0.budget
     }
 
     /// What is opened in a lane is read one after the other, and asked for in this order.

@@ -7,7 +7,7 @@
 /// use shardstream::tar::Limits;
 ///
 /// let mut limits = Limits::default();
-/// limits.sample = 256 << 20; // a sample of more than 256 MiB is an error
+/// limits.sample = 8 << 30; // samples of up to 8 GiB, and members of up to 4 GiB
 /// limits.archives = u64::MAX; // shards made by `cat a.tar b.tar`
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Limits {
     /// The largest extension header (pax records or a GNU long name) that is accepted, in bytes. Default: 1 MiB.
     pub extension: u64,
     /// The largest sample that is accepted: the bytes of all its members. A larger one is an error of this sample, and
-    /// is not kept in memory. Default: 4 GiB.
+    /// is not kept in memory. Default: 1 GiB, enough for long videos; a few MB of gzip can claim more than any machine has.
     pub sample: u64,
     /// The most members of one sample that are accepted. A sample of more is an error of this sample, and is not kept in
     /// memory. Default: 65 536.
@@ -43,7 +43,7 @@ impl Default for Limits {
         Limits {
             member: 4 << 30,
             extension: 1 << 20,
-            sample: 4 << 30,
+            sample: 1 << 30,
             members: 1 << 16,
             padding: None,
             archives: 1,

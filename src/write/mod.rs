@@ -14,7 +14,7 @@
 //! - no name has a line break or a NUL, or is longer than 4096 bytes, or is one that readers skip (`__NAME__`, at the
 //!   top);
 //! - a key comes once in an archive, and has at least one field;
-//! - a sample has no more bytes and fields than readers accept by default: see [`Limits`](crate::tar::Limits).
+//! - a sample has no more bytes and fields than readers accept: see [`TarOptions::limits`].
 //!
 //! The bytes are a function of the samples and the options alone: the same input makes the same shards.
 

@@ -1,6 +1,7 @@
 //! The options of an archive.
 
 use crate::codec::Encoder;
+use crate::tar::Limits;
 
 /// How members are written.
 ///
@@ -10,13 +11,15 @@ pub struct TarOptions {
     pub(super) mtime: u64,
     pub(super) mode: u32,
     pub(super) encoder: Encoder,
+    pub(super) limits: Limits,
 }
 
 impl TarOptions {
-    /// Modification time 0, mode `0o444`, the [standard encoder](Encoder::new).
+    /// Modification time 0, mode `0o444`, the [standard encoder](Encoder::new), the [limits](Limits::default) that readers have by
+    /// default.
     #[must_use]
     pub fn new() -> Self {
-        TarOptions { mtime: 0, mode: 0o444, encoder: Encoder::new() }
+        TarOptions { mtime: 0, mode: 0o444, encoder: Encoder::new(), limits: Limits::default() }
     }
 
     /// The modification time of every member, in seconds since 1970. It is fixed so that the same samples make the
@@ -38,6 +41,14 @@ impl TarOptions {
     #[must_use]
     pub fn encoder(mut self, encoder: Encoder) -> Self {
         self.encoder = encoder;
+        self
+    }
+
+    /// The limits of those who will read the archive: a sample with more bytes or fields is refused. Whoever raises them
+    /// gives the readers the same ([`DatasetBuilder::limits`](crate::dataset::DatasetBuilder::limits)).
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
         self
     }
 }

@@ -4,7 +4,6 @@ use super::header::{BLOCK, push_headers};
 use super::name::member_name;
 use super::options::TarOptions;
 use crate::error::{Error, ErrorKind, Result};
-use crate::tar::Limits;
 use crate::{Sample, Value};
 use bytes::Bytes;
 use std::collections::HashSet;
@@ -26,10 +25,13 @@ impl TarOptions {
         }
         let mut fields: Vec<(&str, &Value)> = sample.fields().collect();
         fields.sort_unstable_by_key(|(field, _)| *field);
-        let (limits, mut bytes) = (Limits::default(), 0);
+        let (limits, mut bytes) = (&self.limits, 0);
         if fields.len() as u64 > limits.members {
-            let message =
-                format!("it has {} fields, and readers take at most {}", fields.len(), limits.members);
+            let message = format!(
+                "it has {} fields, and readers take at most {}: see `TarOptions::limits`",
+                fields.len(),
+                limits.members
+            );
             return Err(unwritable(&message));
         }
         let mut layout = Layout { key: sample.key(), members: Vec::with_capacity(fields.len()), size: 0 };
@@ -39,7 +41,9 @@ impl TarOptions {
             bytes += body.len() as u64;
             let largest = [(&*name, body.len() as u64, limits.member), ("the sample", bytes, limits.sample)];
             if let Some((what, size, limit)) = largest.iter().find(|(_, size, limit)| size > limit) {
-                let message = format!("{what} has {size} bytes, and readers take at most {limit}");
+                let message = format!(
+                    "{what} has {size} bytes, and readers take at most {limit}: see `TarOptions::limits`"
+                );
                 return Err(unwritable(&message));
             }
             let mut head = Vec::with_capacity(BLOCK);
@@ -214,6 +218,7 @@ fn unwritable(why: &str) -> Error {
 mod tests {
     use super::*;
     use crate::codec::Encoder;
+    use crate::tar::Limits;
 
     fn archive(samples: &[Sample]) -> Vec<u8> {
         let mut writer = TarWriter::new(Vec::new());
@@ -303,6 +308,21 @@ mod tests {
             assert!(writer.write(&Sample::new("b").with("cls", 1)).is_err());
             assert!(writer.finish().is_err());
         }
+    }
+
+    #[test]
+    fn what_readers_do_not_take_is_not_written() {
+        let limits = Limits { sample: 10, members: 2, ..Limits::default() };
+        let mut writer = TarWriter::with_options(Vec::new(), TarOptions::new().limits(limits));
+        let fields = |key: &str, sizes: &[usize]| {
+            let fields = sizes.iter().enumerate();
+            fields.fold(Sample::new(key), |sample, (at, size)| sample.with(format!("f{at}"), vec![0; *size]))
+        };
+        for sizes in [&[11][..], &[5, 6], &[1, 1, 1]] {
+            let error = writer.write(&fields("bad", sizes)).unwrap_err().to_string();
+            assert!(error.contains("`TarOptions::limits`"), "{error}");
+        }
+        writer.write(&fields("good", &[5, 5])).unwrap();
     }
 
     #[test]

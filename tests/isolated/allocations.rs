@@ -76,6 +76,32 @@ fn a_member_costs_its_name_and_its_content() {
     assert!(kept.bytes_current < 300 * COUNT as i64, "{kept:?}");
 }
 
+/// Whatever comes of it, and however large each of its members is.
+#[test]
+fn a_sample_beyond_its_limit_takes_no_memory() {
+    const LIMIT: usize = 1 << 20;
+    let _alone = alone();
+    let members: Vec<_> =
+        (0..64).map(|at| (format!("large.{at}"), LIMIT - 1)).chain([("next.x".into(), 9)]).collect();
+    let mut limits = Limits::default();
+    limits.sample = LIMIT as u64;
+    let mut found = Vec::new();
+    let taken = allocation_counter::measure(|| {
+        let bytes = members.iter().flat_map(|(name, size)| {
+            let mut header = tar::Header::new_ustar();
+            header.set_path(name).unwrap();
+            header.set_size(*size as u64);
+            header.set_cksum();
+            let zeros = std::iter::repeat_n(Bytes::from_static(&[0; 512]), size.div_ceil(512));
+            std::iter::once(Bytes::copy_from_slice(header.as_bytes())).chain(zeros)
+        });
+        let end = [Bytes::from_static(&[0; 1024])];
+        found = read(bytes.chain(end).map(Ok), SampleParser::new("s.tar").with_limits(limits)).collect();
+    });
+    assert_eq!((found.len(), found[1].as_ref().unwrap().key()), (2, "next"));
+    assert!(taken.bytes_max < 2 * LIMIT as u64 + (64 << 10), "{taken:?}");
+}
+
 #[test]
 fn compacting_costs_one_allocation() {
     let _alone = alone();

@@ -4,6 +4,7 @@
 mod support;
 
 mod allocations;
+mod memory;
 mod threads;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

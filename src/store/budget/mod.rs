@@ -1,9 +1,12 @@
-//! What all readers of a process share: connections, and memory for bytes that were asked for and not read yet.
+//! What all readers of a process share: connections, and memory for bytes that were asked for and not read yet, or read
+//! and not consumed.
 
+mod held;
 mod schedule;
 mod tuner;
 
 use async_channel::{Receiver, Sender};
+pub(crate) use held::Held;
 use schedule::{Bounds, Place, Schedule};
 use std::collections::HashMap;
 use std::fmt;
@@ -19,6 +22,11 @@ use tuner::Tuner;
 /// are used is found out while reading: as many as bring more bytes. What a reader is waiting for is asked for even
 /// when the budget is used up, one range for each reader, so that readers never wait for each other; and so is one range
 /// of each object that a cache fills in.
+///
+/// Samples that the threads of loaders have read ahead, from files as from a network, take up to a quarter of the memory.
+/// Beyond that each queue between threads holds one small chunk of samples for each thread that empties it. Samples are
+/// slices of the buffers they were read into, of up to 512 KiB each, which a small chunk keeps too. Batches that
+/// are ready, shuffle buffers and what a map makes of samples are not counted: the loader's own options bound them.
 ///
 /// ```
 /// use shardstream::store::{Budget, Store};
@@ -44,6 +52,8 @@ struct Shared {
     /// Bytes received by all, and readers that wait.
     received: AtomicU64,
     waiting: AtomicUsize,
+    /// Bytes of samples that loaders have read ahead.
+    held: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -57,7 +67,8 @@ struct State {
 }
 
 impl Budget {
-    /// A budget of `connections` at a time, and of `bytes` that were asked for and have not been read yet.
+    /// A budget of `connections` at a time, and of `bytes` that were asked for and have not been read yet, or were read
+    /// ahead by loaders.
     #[must_use]
     pub fn new(connections: usize, bytes: u64) -> Self {
         let state = State {
@@ -72,6 +83,7 @@ impl Budget {
             lanes: AtomicU64::new(0),
             received: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
+            held: AtomicU64::new(0),
             state: Mutex::new(state),
         }))
     }
@@ -81,6 +93,17 @@ impl Budget {
     pub fn process() -> Self {
         static PROCESS: OnceLock<Budget> = OnceLock::new();
         PROCESS.get_or_init(|| Budget::new(CONNECTIONS, BYTES)).clone()
+    }
+
+    /// Bytes that are taken now: those that were asked for and have not been read yet, and those of samples that loaders
+    /// have read ahead.
+    ///
+    /// ```
+    /// println!("{} MB are held ahead", shardstream::store::Budget::process().in_use() / 1_000_000);
+    /// ```
+    #[must_use]
+    pub fn in_use(&self) -> u64 {
+        self.state().schedule.bytes().saturating_add(self.0.held.load(Relaxed))
     }
 
     /// A lane for objects that are read one after the other.
@@ -133,7 +156,8 @@ impl Budget {
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state();
         let result = change(&mut state);
-        while let Some((place, range)) = state.next(self.0.bytes) {
+        let bytes = self.0.bytes.saturating_sub(self.0.held.load(Relaxed));
+        while let Some((place, range)) = state.next(bytes) {
             let bytes = range.end - range.start;
             let connection = Connection(Some(self.clone()));
             let memory = Memory { budget: Some(self.clone()), place, bytes };
@@ -174,6 +198,7 @@ impl fmt::Debug for Budget {
         let state = self.state();
         f.debug_struct("Budget")
             .field("bytes", &self.0.bytes)
+            .field("held", &self.0.held)
             .field("connections", &state.schedule.connections())
             .field("limit", &state.tuner.limit())
             .finish_non_exhaustive()

@@ -153,6 +153,11 @@ impl Schedule {
         self.crowded
     }
 
+    /// Bytes that were asked for and have not been read yet.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     pub(super) fn connections(&self) -> usize {
         self.connections
     }

@@ -226,17 +226,17 @@ impl Content {
         let (first, end) = (at / BLOCK, end.min(written.bytes));
         let blocks = end.div_ceil(BLOCK).saturating_sub(first).min(BLOCKS_READ);
         let (begin, stop) = (first * BLOCK, ((first + blocks) * BLOCK).min(written.bytes));
-        let mut buffer = Buffer::full();
-        let length = usize::try_from(stop.saturating_sub(begin)).unwrap_or(0).min(SIZE);
+        let mut buffer = Buffer::of(stop.saturating_sub(begin));
+        let length = buffer.len();
         let mut sums = [0; (BLOCKS_READ * SUM) as usize];
         let sums = &mut sums[..(blocks * SUM) as usize];
-        if read_at(&self.file, &mut buffer[..length], self.place(begin))? < length
+        if read_at(&self.file, &mut buffer, self.place(begin))? < length
             || read_at(&self.file, sums, self.sum_place(begin))? < sums.len()
         {
             return Err(Fault::Short);
         }
         let (blocks, _) = sums.as_chunks::<{ SUM as usize }>();
-        for (block, sum) in buffer[..length].chunks(BLOCK as usize).zip(blocks) {
+        for (block, sum) in buffer.chunks(BLOCK as usize).zip(blocks) {
             let whole = block.len() as u64 == BLOCK || stop == self.size;
             let expected = if whole { u32::from_le_bytes(*sum) } else { written.rest };
             let received = crc32c::crc32c(block);

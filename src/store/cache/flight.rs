@@ -3,9 +3,12 @@
 //! A flight is a task that either fills in the file or watches the process that does, and tells how far it is. It goes on
 //! at the speed of the network, whatever its readers do, until the object is there or nobody reads it any more.
 
+mod follow;
+
 use super::Inner;
-use super::directory::{Claim, Partial, Room, free};
+use super::directory::{Claim, Partial, Room};
 use super::file::{Content, Written};
+use super::progress::{Part, Progress, Rest};
 use crate::store::fetch::{Object, fetch};
 use crate::store::{ObjectCell, ObjectVersion, runtime};
 use crate::{Error, ErrorKind, Result};
@@ -14,113 +17,13 @@ use futures::FutureExt;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream, StreamExt};
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
-/// How often another process is asked how far it is.
-const LOOK: Duration = Duration::from_millis(10);
-/// How long another process may bring nothing, as one that was stopped does, before its readers go on alone.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes that are written at once, if so many have come.
 const BATCH: usize = 4 << 20;
-
-/// How far a flight is.
-#[derive(Debug, Clone)]
-pub(super) enum Progress {
-    /// Nothing is known of the object yet.
-    Asking,
-    /// So many bytes can be read.
-    Growing(Part, Written),
-    /// All bytes can be read.
-    Whole(Part),
-    /// There is an entry by now, which the flight knows nothing of.
-    Entry,
-    /// So many bytes can be read; whoever wants more goes on alone.
-    Ended(Option<Part>, Written, Rest),
-}
-
-impl Progress {
-    fn is_over(&self) -> bool {
-        !matches!(self, Progress::Asking | Progress::Growing(..))
-    }
-
-    /// Whether a reader has found damage in the file.
-    fn is_damaged(&self) -> bool {
-        match self {
-            Progress::Growing(part, _) | Progress::Whole(part) | Progress::Ended(Some(part), ..) => {
-                part.content.is_damaged()
-            }
-            Progress::Asking | Progress::Entry | Progress::Ended(None, ..) => false,
-        }
-    }
-}
-
-/// A file that holds the object, or will.
-#[derive(Debug, Clone)]
-pub(super) struct Part {
-    pub(super) content: Arc<Content>,
-    /// Whether this process fills it.
-    pub(super) ours: bool,
-}
-
-/// What readers go on with where a flight has ended.
-#[derive(Clone, Default)]
-pub(super) struct Rest(Arc<Mutex<Left>>);
-
-#[derive(Default)]
-enum Left {
-    #[default]
-    Nothing,
-    /// What a fetch that has begun has not given yet, for one reader.
-    Chunks(Fetched),
-    /// What all of them have read already is wrong, of these checksums: all of them are told.
-    Damaged { expected: String, received: String },
-}
-
-type Fetched = (BoxStream<'static, Result<Bytes>>, ObjectCell);
-
-impl std::fmt::Debug for Rest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Rest")
-    }
-}
-
-impl Rest {
-    fn new(stream: impl futures::Stream<Item = Result<Bytes>> + Send + 'static, told: ObjectCell) -> Self {
-        Rest(Arc::new(Mutex::new(Left::Chunks((stream.boxed(), told)))))
-    }
-
-    fn fault(fault: Error, told: ObjectCell) -> Self {
-        match fault.kind() {
-            ErrorKind::Damaged { expected, received } => {
-                let (expected, received) = (expected.clone(), received.clone());
-                Rest(Arc::new(Mutex::new(Left::Damaged { expected, received })))
-            }
-            _ => Self::new(stream::iter([Err(fault)]), told),
-        }
-    }
-
-    /// What is left of the object, for a reader that wants all of it; and for all, that what they have read is wrong.
-    pub(super) fn take(&self, all: bool) -> Option<Fetched> {
-        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Left::Damaged { expected, received } = &*left {
-            let (expected, received) = (expected.clone(), received.clone());
-            let fault = ErrorKind::Damaged { expected, received }.into();
-            return Some((stream::iter([Err(fault)]).boxed(), ObjectCell::default()));
-        }
-        match std::mem::take(&mut *left) {
-            Left::Chunks(fetched) if all => Some(fetched),
-            other => {
-                *left = other;
-                None
-            }
-        }
-    }
-}
 
 /// The flights of a cache by the keys of their objects.
 pub(super) type Flights = Mutex<HashMap<String, watch::Sender<Progress>>>;
@@ -380,96 +283,11 @@ impl Flight {
             self.cache.warn(&error);
         }
     }
-
-    /// Tells how far another process is. Says whether that is all: if it has died, somebody else is to go on.
-    async fn watch(&self, file: File) -> Result<bool> {
-        let (mut file, mut part) = (Some(file), None::<Part>);
-        let (mut last, mut moved) = (None, Instant::now());
-        loop {
-            let (key, held) = (self.key.clone(), file.take());
-            let known = part.clone();
-            let looked = blocking(move || look(&key, held, known)).await;
-            let (held, seen) = match looked {
-                Ok(looked) => looked,
-                Err(error) => {
-                    self.cache.warn(&error);
-                    return Ok(true);
-                }
-            };
-            file = held;
-            let now = match &seen {
-                Seen::Bytes(_, written) => Some(*written),
-                _ => None,
-            };
-            if now != last {
-                (last, moved) = (now, Instant::now());
-            }
-            match seen {
-                Seen::Nothing | Seen::Bytes(..) if moved.elapsed() > PATIENCE => {
-                    self.end(Progress::Ended(part, last.unwrap_or_default(), Rest::default()));
-                    return Ok(true);
-                }
-                Seen::Nothing => {}
-                Seen::Bytes(seen, written) => {
-                    part = Some(seen.clone());
-                    self.sender.send_if_modified(|progress| {
-                        let news = !matches!(progress, Progress::Growing(_, told) if *told == written);
-                        *progress = Progress::Growing(seen, written);
-                        news
-                    });
-                }
-                Seen::Whole(seen) => {
-                    self.tell(Progress::Whole(seen));
-                    return Ok(true);
-                }
-                Seen::Dead => return Ok(false),
-            }
-            if self.while_followed(Box::pin(tokio::time::sleep(LOOK))).await.is_none() {
-                return Ok(true);
-            }
-        }
-    }
 }
 
 /// An object of which more bytes came, or fewer, than it has.
 fn wrong_length(content: &Content, received: u64) -> Error {
     ErrorKind::Length { expected: content.size, received }.into()
-}
-
-/// What can be seen of a file that another process fills.
-enum Seen {
-    Nothing,
-    Bytes(Part, Written),
-    Whole(Part),
-    /// It is not whole, and nobody fills it.
-    Dead,
-}
-
-/// Looks how far a file is, of which the head may have been read before.
-fn look(key: &str, file: Option<File>, part: Option<Part>) -> io::Result<(Option<File>, Seen)> {
-    let content = match (file, part) {
-        (_, Some(part)) => part.content,
-        (None, None) => return Ok((None, Seen::Dead)),
-        (Some(file), None) => {
-            let free = free(&file)?;
-            match Content::of(file, key)? {
-                Ok(content) => Arc::new(content),
-                Err(file) => return Ok((Some(file), if free { Seen::Dead } else { Seen::Nothing })),
-            }
-        }
-    };
-    // In this order: it may be finished at any moment.
-    let free = free(&content.file)?;
-    let part = Part { content, ours: false };
-    let seen = if part.content.is_whole()? {
-        Seen::Whole(part)
-    } else if free {
-        Seen::Dead
-    } else {
-        let written = part.content.written()?;
-        Seen::Bytes(part, written)
-    };
-    Ok((None, seen))
 }
 
 /// What there is to write without waiting, and what came behind it if that isn't more of the same.

@@ -6,6 +6,7 @@
 mod directory;
 mod file;
 mod flight;
+mod progress;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -112,7 +113,7 @@ impl Cache {
 }
 
 impl Inner {
-    fn flights(&self) -> MutexGuard<'_, HashMap<String, watch::Sender<flight::Progress>>> {
+    fn flights(&self) -> MutexGuard<'_, HashMap<String, watch::Sender<progress::Progress>>> {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

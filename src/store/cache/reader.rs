@@ -3,7 +3,8 @@
 use super::Inner;
 use super::directory::{Directory, Entry};
 use super::file::{Content, Fault, Written};
-use super::flight::{Part, Progress, blocking, join, keep};
+use super::flight::{blocking, join, keep};
+use super::progress::{Part, Progress};
 use crate::store::fetch::{Object, fetch};
 use crate::store::runtime::{self, Task};
 use crate::store::{ObjectCell, ObjectVersion};
@@ -138,12 +139,6 @@ async fn present_version<'a>(
         *present = told.get();
     }
     Ok(present.get_or_insert_default())
-}
-
-/// Whether two objects can't be the same, as far as is known of both.
-fn differs(one: &ObjectVersion, other: &ObjectVersion) -> bool {
-    (one.size.is_some() && other.size.is_some() && one.size != other.size)
-        || (one.version.is_some() && other.version.is_some() && one.version != other.version)
 }
 
 fn shown(object: &ObjectVersion) -> String {
@@ -282,7 +277,7 @@ impl Reader {
         }
         let changed = match (&self.version, &self.object.expected) {
             (Some(before), _) => Some(before),
-            (None, Some(expected)) if differs(expected, &object) => Some(expected),
+            (None, Some(expected)) if expected.contradicts(&object) => Some(expected),
             _ => None,
         };
         if let Some(before) = changed {

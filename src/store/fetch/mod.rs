@@ -10,6 +10,7 @@ mod retry;
 
 use super::body::Ahead;
 use super::budget::{Grant, Lane, Memory, ObjectPlace};
+use super::buffer;
 use super::checksum::{Check, Checksum};
 use super::report::{Answering, Meter};
 use super::runtime::{self, Task};
@@ -62,6 +63,9 @@ impl Default for Limits {
         }
     }
 }
+
+/// Number of chunks at most that wait to be read of a response that is not of a range.
+const WAITING: usize = 16;
 
 /// What is to be read.
 #[derive(Debug, Clone)]
@@ -316,7 +320,9 @@ fn whole(
     object.tell(&response);
     let checksum = object.checksum(&response, response.size.unwrap_or(u64::MAX));
     let pin = Arc::new(Pin { size: response.size, version: response.version.clone() });
-    let (sender, chunks) = async_channel::bounded(16);
+    // It does not end with the range that was granted: what waits is bounded by its length.
+    let granted = usize::try_from(grant.range.end - grant.range.start).unwrap_or(usize::MAX);
+    let (sender, chunks) = async_channel::bounded((granted / buffer::SIZE).clamp(1, WAITING));
     let wanted = object.wanted.clone();
     let length = response.size.map(|size| wanted.end.min(size).saturating_sub(wanted.start));
     let download = Download::new(object, pin, wanted, true);

@@ -37,12 +37,58 @@ fn a_sample_of_too_many_bytes_is_an_error_of_that_sample() {
     assert_eq!((found.len(), found[0].as_ref().unwrap().size()), (3, 1000));
     let error = found[1].as_ref().unwrap_err();
     assert!(
-        matches!(error.kind(), ErrorKind::TooLarge { what: "a sample", size: 1001, limit: 1000 }),
+        matches!(error.kind(), ErrorKind::TooLarge { size: 1001, limit: 1000, .. })
+            && error.to_string().contains("`tar::Limits::sample`"),
         "{error}"
     );
     let at = error.location();
     assert_eq!((at.key(), at.member(), at.offset()), (Some("b"), Some("b.z"), Some(512 * 10)));
     assert_eq!(found[2].as_ref().unwrap().position().sample, 2);
+}
+
+/// A header is enough to claim any size, and a few MB of compressed zeros to be as large as that.
+#[test]
+fn by_default_a_sample_has_up_to_a_gibibyte() {
+    const GIB: usize = 1 << 30;
+    let claims = |sizes: &[usize]| {
+        let mut outline = Outline::new("s.tar");
+        for (at, &size) in sizes.iter().enumerate() {
+            let name = format!("film.{at}");
+            outline.push(raw(&header(&name, EntryType::Regular, size), b"").into());
+            match outline.next() {
+                Ok(Outlined::NeedInput) => outline.skip_to(outline.wanted()),
+                other => return other.map(drop),
+            }
+        }
+        Ok(())
+    };
+    assert!(claims(&[700 << 20, 324 << 20]).is_ok(), "a long film, and what belongs to it");
+    for sizes in [vec![GIB + 1], vec![2_200_000_000], vec![400 << 20; 3]] {
+        let error = claims(&sizes).unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::TooLarge { what: "a sample", limit, .. } if *limit == GIB as u64)
+        );
+        assert!(error.to_string().contains("`tar::Limits::sample`"), "{error}");
+        let mut parser = SampleParser::new("s.tar");
+        let claim = raw(&header("film.mp4", EntryType::Regular, sizes.iter().sum()), b"");
+        parser.push(claim.into());
+        assert_eq!(parser.next().unwrap_err().kind().to_string(), error_of(sizes.iter().sum()), "{sizes:?}");
+    }
+    fn error_of(size: usize) -> String {
+        ErrorKind::TooLarge { what: "a sample", size: size as u64, limit: GIB as u64 }.to_string()
+    }
+    for (what, limits, error) in [
+        ("`tar::Limits::member`", Limits { member: 9, ..Limits::default() }, "a tar member of 10 bytes"),
+        ("`tar::Limits::extension`", Limits { extension: 1, ..Limits::default() }, "a tar extension header"),
+    ] {
+        let bytes = [
+            extended(EntryType::XHeader, &pax("path", "a.x")),
+            raw(&header("b", EntryType::Regular, 10), &[0; 10]),
+        ];
+        let bytes = if limits.member == 9 { bytes[1].clone() } else { bytes.concat() };
+        let found = only_error(parse_with(limits, [bytes.into()])).to_string();
+        assert!(found.contains(what) && found.contains(error), "{found}");
+    }
 }
 
 #[test]

@@ -1,0 +1,84 @@
+//! Memory of the budget for what loaders have read ahead.
+
+use super::Budget;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The part of a budget that loaders may take for what they have read ahead: one part in four. The rest is certain to be
+/// left for what is on its way, which they would otherwise keep waiting.
+const PART: u64 = 4;
+
+impl Budget {
+    /// Takes `bytes` for samples that are read ahead, if there is room for them.
+    pub(crate) fn try_hold(&self, bytes: u64) -> Option<Held> {
+        let most = self.0.bytes / PART;
+        let more = |held: u64| held.checked_add(bytes).filter(|held| *held <= most);
+        self.0.held.fetch_update(Relaxed, Relaxed, more).ok()?;
+        Some(Held { budget: self.clone(), bytes })
+    }
+
+    /// Takes `bytes` in any case.
+    pub(crate) fn hold(&self, bytes: u64) -> Held {
+        self.0.held.fetch_add(bytes, Relaxed);
+        Held { budget: self.clone(), bytes }
+    }
+}
+
+/// Memory of the budget, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    budget: Budget,
+    bytes: u64,
+}
+
+impl Held {
+    /// It is so many bytes in fact.
+    pub(crate) fn set(&mut self, bytes: u64) {
+        let held = &self.budget.0.held;
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => held.fetch_add(more, Relaxed),
+            None => held.fetch_sub(self.bytes - bytes, Relaxed),
+        };
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quarter_is_for_what_is_read_ahead_and_all_of_it_is_given_back() {
+        let budget = Budget::new(8, 400);
+        let first = budget.try_hold(60).unwrap();
+        assert!(budget.try_hold(41).is_none());
+        let mut second = budget.try_hold(40).unwrap();
+        second.set(10);
+        let third = budget.try_hold(30).unwrap();
+        second.set(500);
+        assert_eq!(budget.in_use(), 60 + 500 + 30, "one chunk may be larger than was thought");
+        let needed = budget.hold(7);
+        assert!(budget.try_hold(1).is_none() && budget.try_hold(u64::MAX).is_none());
+        drop((first, second, third, needed));
+        assert_eq!(budget.in_use(), 0);
+    }
+
+    #[test]
+    fn what_is_held_is_not_asked_for() {
+        let budget = Budget::new(8, 100);
+        budget.answered(std::time::Duration::from_millis(20));
+        let held = budget.hold(75);
+        let object = budget.lane().next_object();
+        let asked = object.ask(0..1000, Some(10), usize::MAX);
+        assert_eq!((asked.len(), budget.in_use()), (2, 95));
+        let waiting = object.wait_for_next();
+        assert_eq!(asked.len(), 2, "it has not read what came");
+        drop((waiting, held, asked.try_recv().unwrap()));
+        assert!(asked.len() > 2);
+    }
+}

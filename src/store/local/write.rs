@@ -1,0 +1,217 @@
+//! Files that are written beside their place, and get their name when they are whole.
+
+use super::{directory, info, located, settle};
+use crate::store::source::ObjectInfo;
+use crate::store::upload::ObjectWriter;
+use crate::{ErrorKind, Result};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+const PARTIAL: &str = ".partial";
+/// Bytes of a file's name that the name of its partial file shows.
+const LONGEST_SHOWN: usize = 96;
+
+/// Whether a file is one that a [`LocalWriter`] has not finished.
+pub(super) fn is_partial(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    name.starts_with(b".") && name.ends_with(PARTIAL.as_bytes())
+}
+
+/// Writes a file under another name beside its target, and renames it when it is whole.
+#[derive(Debug)]
+pub(in crate::store) struct LocalWriter {
+    url: String,
+    target: PathBuf,
+    partial: Partial,
+    file: BufWriter<File>,
+}
+
+/// A file that is removed when dropped, unless it has been renamed by then.
+#[derive(Debug)]
+struct Partial(PathBuf);
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl LocalWriter {
+    /// Begins a file at `target`; missing directories are made. A private file is for its owner only, and so is its
+    /// directory if it is made.
+    pub(in crate::store) fn create(url: &str, target: PathBuf, private: bool) -> Result<Self> {
+        let Some(name) = target.file_name() else {
+            return Err(ErrorKind::Config("a directory cannot be written as a file".into()).into());
+        };
+        let directory = directory(&target);
+        let (made, mut options) = match private {
+            true => (create_private_dir(directory), private_file()),
+            false => (fs::create_dir_all(directory), OpenOptions::new()),
+        };
+        made.map_err(located)?;
+        let partial = directory.join(partial_name(name));
+        let file = options.read(true).write(true).create_new(true).open(&partial).map_err(located)?;
+        Ok(LocalWriter {
+            url: url.to_owned(),
+            target,
+            partial: Partial(partial),
+            file: BufWriter::with_capacity(256 << 10, file),
+        })
+    }
+}
+
+/// The name of a file until it is whole. It is short: that of the target may be as long as the file system allows.
+fn partial_name(name: &OsStr) -> OsString {
+    let shown = name.to_string_lossy();
+    let mut end = shown.len().min(LONGEST_SHOWN);
+    while !shown.is_char_boundary(end) {
+        end -= 1;
+    }
+    // Random: in containers every process may be number 1, and one that was killed leaves its file behind.
+    let random = RandomState::new().hash_one(name);
+    format!(".{}.{random:016x}{PARTIAL}", &shown[..end]).into()
+}
+
+/// How to open files that only their owner may read, where the system knows owners.
+pub(in crate::store) fn private_file() -> OpenOptions {
+    #[cfg_attr(not(unix), allow(unused_mut, reason = "there are no modes"))]
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// Makes a directory that only its owner may read, and those above it as usual. One that is there stays as it is.
+pub(in crate::store) fn create_private_dir(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(directory(path))?;
+    #[cfg_attr(not(unix), allow(unused_mut, reason = "there are no modes"))]
+    let mut builder = DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    match builder.create(path) {
+        // Another process was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made,
+    }
+}
+
+impl Write for LocalWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl ObjectWriter for LocalWriter {
+    fn finish(self: Box<Self>) -> Result<ObjectInfo> {
+        let Self { url, target, partial, file } = *self;
+        let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        // Bytes before name: a crash must not leave the name on a file whose bytes never reached the disk.
+        file.sync_all()?;
+        fs::rename(&partial.0, &target).map_err(located)?;
+        std::mem::forget(partial);
+        settle(&target);
+        // Of the file that was written, whatever has the name by now; and last, since a file system may set times as it
+        // publishes a file.
+        let metadata = file.metadata()?;
+        Ok(info(url, &metadata))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::local::{list, stat};
+
+    /// A process of the same number was killed, or runs in another container.
+    #[test]
+    fn what_another_process_has_not_finished_is_not_in_the_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("f.tar");
+        for number in 0..1000 {
+            let name = format!(".f.tar.{}-{number}{PARTIAL}", std::process::id());
+            fs::write(directory.path().join(name), "half").unwrap();
+        }
+        let create = || LocalWriter::create("f.tar", target.clone(), false).unwrap();
+        let (first, second) = (create(), create());
+        assert_ne!(first.partial.0, second.partial.0);
+        Box::new(first).finish().unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"");
+    }
+
+    /// 255 bytes are what most file systems allow.
+    #[test]
+    fn the_longest_names_can_be_written() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["n".repeat(255), "ü".repeat(127), format!("x{}", "😀".repeat(63)), "short".into()] {
+            let target = directory.path().join(&name);
+            let mut writer = Box::new(LocalWriter::create(&name, target.clone(), false).unwrap());
+            assert!(is_partial(&writer.partial.0));
+            let partial = writer.partial.0.file_name().unwrap().to_str().unwrap();
+            assert!(partial.len() <= 140 && partial.starts_with('.'), "{partial}");
+            writer.write_all(b"content").unwrap();
+            writer.finish().unwrap();
+            assert_eq!(fs::read(&target).unwrap(), b"content");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn private_files_and_directories_are_for_their_owner() {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let directory = tempfile::tempdir().unwrap();
+        let (shared, made) = (directory.path().join("shared"), directory.path().join("above/made"));
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
+        for directory in [&shared, &made] {
+            let target = directory.join("f.json");
+            let writer = Box::new(LocalWriter::create("f.json", target.clone(), true).unwrap());
+            assert_eq!(mode(&writer.partial.0), 0o600);
+            writer.finish().unwrap();
+            assert_eq!(mode(&target), 0o600);
+        }
+        assert_eq!((mode(&shared), mode(&made)), (0o755, 0o700));
+        assert_ne!(mode(made.parent().unwrap()), 0o700, "it is nobody's in particular");
+    }
+
+    #[test]
+    fn a_place_that_is_only_for_reading_denies_writing() {
+        let error = located(io::ErrorKind::ReadOnlyFilesystem.into());
+        assert!(matches!(error.kind(), ErrorKind::Denied(_)), "{error:?}");
+    }
+
+    #[test]
+    fn a_write_replaces_the_target_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("new/f.tar");
+        let url = target.to_str().unwrap();
+        let list =
+            || list(directory.path(), usize::MAX, |path| Ok(path.to_string_lossy().into_owned())).unwrap();
+        for content in [&b"first"[..], b"second"] {
+            let before = fs::read(&target).ok();
+            let mut writer = Box::new(LocalWriter::create(url, target.clone(), false).unwrap());
+            writer.write_all(content).unwrap();
+            writer.flush().unwrap();
+            assert_eq!(fs::read(&target).ok(), before);
+            assert_eq!(list().len(), usize::from(before.is_some()));
+            let info = writer.finish().unwrap();
+            assert_eq!(fs::read(&target).unwrap(), content);
+            // What a later look finds is what was said of it.
+            let seen = stat(&target).unwrap();
+            assert_eq!((seen.size, seen.version), (Some(info.size), info.version.clone()));
+            assert_eq!(list(), [info]);
+        }
+        drop(LocalWriter::create(url, target.clone(), false).unwrap());
+        assert_eq!(fs::read_dir(directory.path().join("new")).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,155 @@
+//! What many loaders of one process hold together: their budget, and little beyond it.
+
+use crate::alone;
+use crate::support::archive;
+use bytes::Bytes;
+use futures::future::{self, BoxFuture, FutureExt};
+use futures::stream::{self, StreamExt};
+use shardstream::loader::Batches;
+use shardstream::prelude::*;
+use shardstream::store::{Budget, GetOptions, GetResponse, Source, Store};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+const LOADERS: usize = 20;
+const THREADS: usize = 2;
+
+/// Waits until a number stands still. A number that it is seen before is too small, and never too large.
+fn settled(number: impl Fn() -> u64) -> u64 {
+    let mut seen = number();
+    loop {
+        thread::sleep(Duration::from_millis(300));
+        match number() {
+            // To look may count too.
+            now if now < seen + 4096 => return now,
+            now => seen = now,
+        }
+    }
+}
+
+/// Loaders of which one batch has been taken, and which are kept open.
+fn open(dataset: &Dataset, batch: usize) -> Vec<Batches<Sample>> {
+    let loader = Loader::builder(dataset.clone()).threads(THREADS).batch(batch).prefetch(1);
+    let opened = (0..LOADERS).map(|_| {
+        let mut batches = loader.clone().epochs(0);
+        assert_eq!(batches.next().unwrap().unwrap().len(), batch);
+        batches
+    });
+    opened.collect()
+}
+
+/// Fails unless all is given back, also by requests that are still being called off.
+fn assert_nothing_in_use(budget: &Budget) {
+    for _ in 0..500 {
+        if budget.in_use() == 0 {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{} bytes are left", budget.in_use());
+}
+
+/// What is in the queues of all loaders when nothing is taken out: a quarter of the budget, and a small chunk in each
+/// place where somebody may need it.
+fn queues(budget: u64, streams: usize, chunk: u64) -> u64 {
+    // Of each stream one in turn and one ahead; of the threads one in turn, and one for each of them.
+    budget / 4 + (LOADERS * (2 * streams + 1 + THREADS)) as u64 * chunk
+}
+
+/// An archive without an end, which counts the bytes that were taken of it.
+#[derive(Debug)]
+struct Endless(Arc<AtomicUsize>);
+
+const LARGE: usize = 64 << 10;
+
+impl Source for Endless {
+    fn get(&self, _: &str, _: GetOptions) -> BoxFuture<'static, shardstream::Result<GetResponse>> {
+        let given = Arc::clone(&self.0);
+        let samples = stream::iter(0..).map(move |at| {
+            let mut bytes = archive(&[Sample::new(format!("{at:06}")).with("bin", vec![1; LARGE])]);
+            bytes.truncate(512 + LARGE);
+            given.fetch_add(bytes.len(), Ordering::SeqCst);
+            Ok(Bytes::from(bytes))
+        });
+        future::ready(Ok(GetResponse::new(samples.boxed()))).boxed()
+    }
+}
+
+#[test]
+fn loaders_of_one_process_share_the_budget() {
+    const STREAMS: usize = 2;
+    const BUDGET: u64 = 16 << 20;
+    let _alone = alone();
+    let given = Arc::<AtomicUsize>::default();
+    let budget = Budget::new(64, BUDGET);
+    let store = Store::builder().budget(budget.clone());
+    let store = store.with_source("test://", Arc::new(Endless(Arc::clone(&given)))).build();
+    let dataset = Dataset::builder("test://a/{0..1}.tar").store(store).topology(Topology::single());
+    let open = open(&dataset.streams(STREAMS).build().unwrap(), 1);
+    let read = settled(|| given.load(Ordering::SeqCst) as u64);
+    let sample = LARGE as u64 + 4096;
+    // Of each stream on its way: two chunks that wait to be read, one in the hand of each end, one that is parsed. Of
+    // each loader: the batch that was taken, one ahead and the one in hand.
+    let on_the_way = BUDGET + (LOADERS * (STREAMS * 5 + 3)) as u64 * sample;
+    let most = on_the_way + queues(BUDGET, STREAMS, sample);
+    assert!(read < most, "{} MB were read, at most {} MB may be", read >> 20, most >> 20);
+    // What is on its way of objects of unknown length is counted by the range that was granted, of 1 MiB at least.
+    let counted = queues(BUDGET, STREAMS, sample) + BUDGET + ((LOADERS * STREAMS) << 20) as u64;
+    assert!(budget.in_use() < counted, "{} MB are in use", budget.in_use() >> 20);
+    drop(open);
+    assert_nothing_in_use(&budget);
+}
+
+/// Of an object that cannot be read in ranges no more waits than there is memory for one of them.
+#[test]
+fn readers_of_whole_objects_share_the_budget() {
+    const READERS: usize = 8;
+    let _alone = alone();
+    let given = Arc::<AtomicUsize>::default();
+    let store = Store::builder().budget(Budget::new(64, 4 << 20));
+    let store = store.with_source("test://", Arc::new(Endless(Arc::clone(&given)))).build();
+    let mut bodies: Vec<_> =
+        (0..READERS).map(|at| store.open(&format!("test://{at}.tar")).unwrap()).collect();
+    bodies.iter_mut().for_each(|body| assert!(body.next().unwrap().is_ok()));
+    let chunks = settled(|| given.load(Ordering::SeqCst) as u64) / (LARGE as u64 + 512);
+    // One was read and one is in hand; four wait for the first reader, which was alone, and two for the last.
+    assert!(chunks <= (READERS * (2 + 4)) as u64, "{chunks} chunks");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn loaders_of_files_share_it_too() {
+    const STREAMS: usize = 4;
+    const SAMPLE: usize = 3000;
+    const BUDGET: u64 = 16 << 20;
+    /// Bytes that this process has read from files.
+    fn read() -> u64 {
+        let counters = std::fs::read_to_string("/proc/self/io").unwrap();
+        counters.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+    }
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let pattern = format!("{}/%06d.tar", dir.path().display());
+    let mut writer = ShardWriter::builder(&pattern).max_count(85).build().unwrap();
+    for at in 0..STREAMS * 85 {
+        writer.write(&Sample::new(format!("{at:06}")).with("bin", vec![1; SAMPLE])).unwrap();
+    }
+    let shard = writer.finish().unwrap()[0].bytes;
+    let budget = Budget::new(64, BUDGET);
+    let shards = pattern.replace("%06d", "{000000..000003}");
+    let dataset = Dataset::builder(shards).store(Store::builder().budget(budget.clone()).build());
+    let dataset = dataset.topology(Topology::single()).streams(STREAMS).build().unwrap();
+    let before = read();
+    let open = open(&dataset, 16);
+    let (most_held, held) = (queues(BUDGET, STREAMS, (64 << 10) + 4 * 4096), settled(|| budget.in_use()));
+    assert!(held < most_held, "{} MB in queues, at most {} MB may be", held >> 20, most_held >> 20);
+    // Each stream reads its file over and over, and is somewhere in it.
+    let read = settled(read) - before;
+    let batches = (LOADERS * 3 * 16 * SAMPLE * 2) as u64;
+    let most = most_held * 5 / 4 + (LOADERS * STREAMS) as u64 * shard + batches;
+    assert!(read < most, "{} MB were read, at most {} MB may be", read >> 20, most >> 20);
+    drop(open);
+    assert_nothing_in_use(&budget);
+}
