@@ -298,11 +298,12 @@ impl Client {
         self.read_timeout + Duration::from_secs(bytes as u64 / SLOWEST)
     }
 
-    /// How long requests are tried.
+    /// How long requests are tried: on the way to bytes so shortly that two places that may give credentials have their
+    /// turn before the answer is given up.
     fn patience(&self) -> Duration {
         let Limits { retry_timeout, stall, .. } = self.limits;
         let is_reading = READING.try_with(|()| ()).is_ok();
-        if is_reading { retry_timeout.min(stall / 2) } else { retry_timeout }
+        if is_reading { retry_timeout.min(stall / 4) } else { retry_timeout }
     }
 
     /// A request that was not answered.
@@ -487,7 +488,7 @@ mod tests {
         let Limits { stall, retry_timeout, .. } = client.limits;
         assert_eq!(client.patience(), retry_timeout);
         runtime::run(async move {
-            assert!(reading(async { client.patience() }).await < stall);
+            assert!(reading(async { client.patience() }).await < stall / 2);
             Ok(())
         })
         .unwrap();

@@ -102,6 +102,11 @@ fn all_requests_heed_what_a_store_asks_for() {
     assert!(begun.elapsed() >= Duration::from_secs(1));
 }
 
+/// A server that is the bucket and gives out tokens too.
+fn metadata<'a>(url: &'a str, host: &'a str) -> [(&'static str, &'a str); 3] {
+    [("GOOGLE_BASE_URL", url), ("GCE_METADATA_HOST", host), ("GCE_METADATA_IP", host)]
+}
+
 /// A response whose head has come and whose body breaks off, of a listing and of the server of credentials.
 #[test]
 fn a_short_response_that_breaks_off_is_asked_for_again() {
@@ -120,14 +125,14 @@ fn a_short_response_that_breaks_off_is_asked_for_again() {
         Some(if first { reply.cut(20) } else { reply })
     });
     let (url, host) = (server.url(""), server.url("").replace("http://", ""));
-    let says = child_says(3, 1, &[("GOOGLE_BASE_URL", &url), ("GCE_METADATA_HOST", &host)]);
+    let says = child_says(3, 1, &metadata(&url, &host));
     assert_eq!(says, ["writing gave 3", "listing gave 0", "reading gave 3", "deleting gave 0"]);
     let server = Server::start(|request| match request.path().ends_with("/token") {
         true => Reply::new(200, r#"{"access_token": "t", "expires_in": 3600}"#),
         false => Reply::new(200, "<ListBucketResult></ListBucketResult>").cut(20),
     });
     let (url, host) = (server.url(""), server.url("").replace("http://", ""));
-    let says = child_says(3, 1, &[("GOOGLE_BASE_URL", &url), ("GCE_METADATA_HOST", &host)]);
+    let says = child_says(3, 1, &metadata(&url, &host));
     assert!(says[1].contains("input/output error") && says[1].contains("after 2 tries"), "{says:?}");
 }
 
