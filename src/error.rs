@@ -38,7 +38,7 @@ struct Inner {
 pub struct Attempts {
     /// The number of tries, the first included.
     pub tries: u32,
-    /// The time from the first try to the end of the last.
+    /// The time from the first try to the end of the last, less the time in which a reader rested.
     pub elapsed: Duration,
 }
 

@@ -84,8 +84,8 @@ impl StoreBuilder {
         self
     }
 
-    /// How often a request, or the rest of a range, is tried again after a fault that may pass; 16 unless
-    /// set, which is two minutes or more. Tries and [time](StoreBuilder::retry_timeout) are counted anew when
+    /// How often a request, or the rest of a range, is tried again after a fault that may pass, be it of reading, or of a
+    /// listing, an upload or a deletion in a bucket; 16 unless set, which is two minutes or more. Tries and [time](StoreBuilder::retry_timeout) are counted anew when
     /// a response has brought 256 KiB. A response that is whole but shorter than was requested counts as a
     /// failed try if it brings less than 16 KiB and less than a sixteenth of what was requested.
     pub fn retries(mut self, retries: u32) -> Self {
@@ -94,7 +94,7 @@ impl StoreBuilder {
     }
 
     /// How long a request, or the rest of a range, is tried again without progress, pauses included; 5
-    /// minutes unless set. The last try may end up to one [`stall_timeout`](StoreBuilder::stall_timeout)
+    /// minutes unless set. The time in which a reader rests does not count. The last try may end up to one [`stall_timeout`](StoreBuilder::stall_timeout)
     /// later.
     ///
     /// A place that has never answered is given up sooner: after 2 seconds if it refuses connections or its

@@ -5,7 +5,7 @@
 //! however it is sent, where it may be sent next and with which headers.
 
 use super::location::Failure;
-use super::transport::{AGENT, addresses};
+use super::transport::{AGENT, addresses, is_final};
 use crate::{Error, ErrorKind, Result};
 #[cfg(feature = "cloud")]
 use object_store::{ClientConfigKey, ClientOptions};
@@ -46,7 +46,15 @@ pub(super) fn web() -> Result<Client> {
     built(builder().connect_timeout(CONNECT).http1_only().dns_resolver(Arc::new(InTurn)))
 }
 
-/// A client for a cloud, with the options that the environment gave to `object_store`.
+/// How long nothing may come of a request, as the environment says it to `object_store`. The client does not watch
+/// it: `reqwest` would count the time in which a request is sent, which a slow line takes for the part of an upload.
+#[cfg(feature = "cloud")]
+pub(super) fn read_timeout(options: &ClientOptions) -> Result<Option<Duration>> {
+    parsed(options, ClientConfigKey::ReadTimeout, |text| humantime::parse_duration(text).ok())
+}
+
+/// A client for a cloud, with the options that the environment gave to `object_store`, but for the time in which
+/// [nothing may come](read_timeout).
 #[cfg(feature = "cloud")]
 pub(super) fn cloud(options: &ClientOptions) -> Result<Client> {
     use ClientConfigKey as Key;
@@ -65,9 +73,6 @@ pub(super) fn cloud(options: &ClientOptions) -> Result<Client> {
     }
     if let Some(time) = time(Key::Timeout)? {
         builder = builder.timeout(time);
-    }
-    if let Some(time) = time(Key::ReadTimeout)? {
-        builder = builder.read_timeout(time);
     }
     if let Some(time) = time(Key::PoolIdleTimeout)? {
         builder = builder.pool_idle_timeout(time);
@@ -148,16 +153,14 @@ pub(super) fn fault(error: reqwest::Error) -> Error {
     }
 }
 
-/// A fault of the network, of this kind or of that which the system gave to its cause. Only a certificate
-/// that is not trusted now will not be trusted at the next try either.
+/// A fault of the network, of this kind or of that which the system gave to its cause. It may pass, unless TLS
+/// says that the next connection will fail in the same way.
 pub(super) fn network_fault(error: &(dyn StdError + 'static), kind: Option<io::ErrorKind>) -> Error {
     let causes = || iter::successors(Some(error), |error| (**error).source());
     let of_system = || causes().filter_map(|error| error.downcast_ref::<io::Error>());
-    let untrusted = |error: Option<&rustls::Error>| {
-        error.is_some_and(|error| matches!(error, rustls::Error::InvalidCertificate(_)))
-    };
-    if causes().any(|error| untrusted(error.downcast_ref()))
-        || of_system().filter_map(io::Error::get_ref).any(|inner| untrusted(inner.downcast_ref()))
+    let final_of_tls = |error: Option<&rustls::Error>| error.is_some_and(is_final);
+    if causes().any(|error| final_of_tls(error.downcast_ref()))
+        || of_system().filter_map(io::Error::get_ref).any(|inner| final_of_tls(inner.downcast_ref()))
     {
         return ErrorKind::Store(Failure::boxed(error)).into();
     }

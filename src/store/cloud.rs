@@ -2,6 +2,9 @@
 
 #[cfg(feature = "cloud")]
 use super::connector::Connector;
+use super::fetch::Limits;
+#[cfg(feature = "cloud")]
+use super::fetch::retry::LONGEST_PAUSE;
 #[cfg(feature = "cloud")]
 use super::location::Failure;
 #[cfg(not(all(feature = "gcs", feature = "s3", feature = "azure")))]
@@ -9,9 +12,9 @@ use super::missing;
 #[cfg(feature = "cloud")]
 use crate::ErrorKind;
 use crate::Result;
-#[cfg(feature = "cloud")]
-use object_store::ClientConfigKey;
 use object_store::ObjectStore;
+#[cfg(feature = "cloud")]
+use object_store::{BackoffConfig, ClientConfigKey, RetryConfig};
 #[cfg(feature = "cloud")]
 use std::env;
 use std::sync::Arc;
@@ -19,23 +22,26 @@ use std::sync::Arc;
 /// A client for the bucket that `base` names (`gs://bucket`), or `None` if its scheme is not that of a cloud.
 ///
 /// No request is made here.
-pub(super) fn client(base: &str) -> Result<Option<Arc<dyn ObjectStore>>> {
+pub(super) fn client(base: &str, limits: &Limits) -> Result<Option<Arc<dyn ObjectStore>>> {
     let scheme = super::location::scheme(base).unwrap_or_default();
     match scheme {
-        "gs" => gcs(base).map(Some),
-        "s3" | "s3a" => s3(base).map(Some),
-        "az" | "azure" | "adl" | "abfs" | "abfss" => azure(base).map(Some),
+        "gs" => gcs(base, limits).map(Some),
+        "s3" | "s3a" => s3(base, limits).map(Some),
+        "az" | "azure" | "adl" | "abfs" | "abfss" => azure(base, limits).map(Some),
         _ => Ok(None),
     }
 }
 
 #[cfg(feature = "gcs")]
-fn gcs(base: &str) -> Result<Arc<dyn ObjectStore>> {
+fn gcs(base: &str, limits: &Limits) -> Result<Arc<dyn ObjectStore>> {
     use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
     let payer = env::var("GOOGLE_USER_PROJECT").ok();
-    let connector = Connector::new(GOOGLE).with_header("x-goog-user-project", payer)?;
-    let mut builder = GoogleCloudStorageBuilder::from_env().with_url(base).with_http_connector(connector);
+    let connector = Connector::new(GOOGLE, limits).with_header("x-goog-user-project", payer)?;
+    let mut builder = GoogleCloudStorageBuilder::from_env()
+        .with_url(base)
+        .with_http_connector(connector)
+        .with_retry(retry(limits));
     for (key, value) in client_options("GOOGLE", env::var("GOOGLE_BASE_URL").ok().as_deref()) {
         builder = builder.with_config(GoogleConfigKey::Client(key), value);
     }
@@ -52,13 +58,14 @@ fn gcs(base: &str) -> Result<Arc<dyn ObjectStore>> {
 }
 
 #[cfg(feature = "s3")]
-fn s3(base: &str) -> Result<Arc<dyn ObjectStore>> {
+fn s3(base: &str, limits: &Limits) -> Result<Arc<dyn ObjectStore>> {
     use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 
     let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
     let endpoint = endpoint.into_iter().find_map(|name| env::var(name).ok());
-    let connector = Connector::new(AMAZON);
-    let mut builder = AmazonS3Builder::from_env().with_url(base).with_http_connector(connector);
+    let connector = Connector::new(AMAZON, limits);
+    let mut builder =
+        AmazonS3Builder::from_env().with_url(base).with_http_connector(connector).with_retry(retry(limits));
     for (key, value) in client_options("AWS", endpoint.as_deref()) {
         builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
     }
@@ -66,12 +73,15 @@ fn s3(base: &str) -> Result<Arc<dyn ObjectStore>> {
 }
 
 #[cfg(feature = "azure")]
-fn azure(base: &str) -> Result<Arc<dyn ObjectStore>> {
+fn azure(base: &str, limits: &Limits) -> Result<Arc<dyn ObjectStore>> {
     use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
     let endpoint = env::var("AZURE_STORAGE_ENDPOINT").ok();
-    let connector = Connector::new(MICROSOFT);
-    let mut builder = MicrosoftAzureBuilder::from_env().with_url(base).with_http_connector(connector);
+    let connector = Connector::new(MICROSOFT, limits);
+    let mut builder = MicrosoftAzureBuilder::from_env()
+        .with_url(base)
+        .with_http_connector(connector)
+        .with_retry(retry(limits));
     for (key, value) in client_options("AZURE", endpoint.as_deref()) {
         builder = builder.with_config(AzureConfigKey::Client(key), value);
     }
@@ -91,6 +101,17 @@ fn built<T: ObjectStore>(store: object_store::Result<T>, hint: &str) -> Result<A
                 false => Err(ErrorKind::Store(Box::new(failure)).into()),
             }
         }
+    }
+}
+
+/// How `object_store` tries again what only it sees: a success of S3 whose body says that it is none. All other
+/// failures have been tried again by the [`Connector`]'s clients.
+#[cfg(feature = "cloud")]
+fn retry(limits: &Limits) -> RetryConfig {
+    RetryConfig {
+        backoff: BackoffConfig { init_backoff: limits.pause, max_backoff: LONGEST_PAUSE, base: 4.0 },
+        max_retries: usize::try_from(limits.retries).unwrap_or(usize::MAX),
+        retry_timeout: limits.retry_timeout,
     }
 }
 
@@ -132,16 +153,16 @@ fn client_options(prefix: &str, endpoint: Option<&str>) -> Vec<(ClientConfigKey,
 }
 
 #[cfg(not(feature = "gcs"))]
-fn gcs(_: &str) -> Result<Arc<dyn ObjectStore>> {
+fn gcs(_: &str, _: &Limits) -> Result<Arc<dyn ObjectStore>> {
     Err(missing("gs", "gcs"))
 }
 
 #[cfg(not(feature = "s3"))]
-fn s3(_: &str) -> Result<Arc<dyn ObjectStore>> {
+fn s3(_: &str, _: &Limits) -> Result<Arc<dyn ObjectStore>> {
     Err(missing("s3", "s3"))
 }
 
 #[cfg(not(feature = "azure"))]
-fn azure(_: &str) -> Result<Arc<dyn ObjectStore>> {
+fn azure(_: &str, _: &Limits) -> Result<Arc<dyn ObjectStore>> {
     Err(missing("az", "azure"))
 }

@@ -5,15 +5,17 @@
 //! through it: it would try again in its own way what the reader of ranges tries again, and say of a failure
 //! neither the status nor how long to wait. It is left in the [`Slot`] that came with the request. Failures
 //! of other requests go through it as errors of this crate, which [`kept`] finds again: so a listing fails as
-//! reading does.
+//! reading does. They are tried again here, one by one, by the rules and settings of reading.
 
 use super::client::{self, is_set, network_fault};
+use super::fetch::retry::{Retries, passes, unreachable};
+use super::fetch::{Limits, timed};
 use super::transport::{self, Answer, Route, Target};
 use super::{answer, key};
 use crate::{Error, ErrorKind, Result};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::future::{BoxFuture, FutureExt};
-use futures::stream::{StreamExt, TryStreamExt};
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use http::header::{self, HeaderMap};
 use http::{Method, StatusCode};
 use object_store::client::{
@@ -25,13 +27,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, io, iter};
+use tokio::time::timeout;
 
-/// How long a bucket that has never answered is tried again while it refuses connections, and while it is
-/// silent.
-const REFUSED: Duration = Duration::from_secs(2);
-const SILENT: Duration = Duration::from_secs(60);
-/// The same for what gives credentials to the machines of a cloud, which may start later than this process.
+/// How long a place that gives credentials to the machines of a cloud is tried while it cannot be reached and has never
+/// answered: it may start later than this process.
 const NO_CREDENTIALS: Duration = Duration::from_secs(5);
+/// Failures so long before the last one have nothing to do with it.
+const FORGOTTEN: Duration = Duration::from_secs(15);
+/// How long nothing may come of a request, unless the environment says it.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes per second at which a request must be sent at the least.
+const SLOWEST: u64 = 64 << 10;
+
+tokio::task_local! {
+    /// Set while bytes of objects are asked for.
+    static READING: ();
+}
+
+/// Asks for bytes of an object. The reader of ranges tries again whatever fails, and watches the time: so requests for
+/// credentials are given up sooner on the way.
+pub(super) async fn reading<T>(request: impl Future<Output = T>) -> T {
+    READING.scope((), request).await
+}
 
 /// Travels with a request for bytes, and comes back with the answer.
 #[derive(Debug, Clone, Default)]
@@ -63,13 +80,14 @@ pub(super) struct Connector {
     hint: &'static str,
     /// Sent with each signed request.
     headers: HeaderMap,
+    limits: Limits,
     /// Whether the client that was made last is that of the bucket, as it is until another one is made.
     last: Mutex<Arc<AtomicBool>>,
 }
 
 impl Connector {
-    pub(super) fn new(hint: &'static str) -> Self {
-        Connector { hint, headers: HeaderMap::new(), last: Mutex::default() }
+    pub(super) fn new(hint: &'static str, limits: &Limits) -> Self {
+        Connector { hint, headers: HeaderMap::new(), limits: *limits, last: Mutex::default() }
     }
 
     /// Sends a header with each signed request, if it has a value.
@@ -86,10 +104,17 @@ impl Connector {
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let others = client::cloud(options).map_err(|error| object_store::Error::Generic {
+        let client = self.client(options).map_err(|error| object_store::Error::Generic {
             store: "HTTP client",
             source: Box::new(error),
         })?;
+        Ok(HttpClient::new(client))
+    }
+}
+
+impl Connector {
+    fn client(&self, options: &ClientOptions) -> Result<Client> {
+        let others = client::cloud(options)?;
         // What the transport has no idea of.
         let special = is_set(options, ClientConfigKey::AllowInvalidCertificates)
             || is_set(options, ClientConfigKey::NoSystemCertificates)
@@ -99,15 +124,17 @@ impl HttpConnector for Connector {
         let of_bucket = Arc::new(AtomicBool::new(true));
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *last, Arc::clone(&of_bucket)).store(false, Ordering::Release);
-        Ok(HttpClient::new(Client {
+        Ok(Client {
             route: if special { Route::Proxied(others.clone()) } else { Route::Direct },
             others,
             insecure: is_set(options, ClientConfigKey::AllowHttp),
             of_bucket,
             hint: self.hint,
             headers: self.headers.clone(),
+            limits: self.limits,
+            read_timeout: client::read_timeout(options)?.unwrap_or(READ_TIMEOUT),
             contact: Contact::default(),
-        }))
+        })
     }
 }
 
@@ -122,6 +149,9 @@ struct Client {
     of_bucket: Arc<AtomicBool>,
     hint: &'static str,
     headers: HeaderMap,
+    limits: Limits,
+    /// How long nothing may come of a request.
+    read_timeout: Duration,
     contact: Contact,
 }
 
@@ -129,16 +159,40 @@ struct Client {
 #[derive(Debug, Default)]
 struct Contact {
     answered: AtomicBool,
-    failed: Mutex<Option<Instant>>,
+    /// The first and the last of the failures that came one soon after the other.
+    failures: Mutex<Option<(Instant, Instant)>>,
 }
 
 impl Contact {
-    /// Whether it has never answered since a first failure so long ago.
-    fn is_hopeless(&self, after: Duration) -> bool {
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = failed.get_or_insert_with(Instant::now).elapsed();
-        since >= after && !self.answered.load(Ordering::Acquire)
+    fn answered(&self) {
+        self.answered.store(true, Ordering::Release);
     }
+
+    /// How long to try a place that cannot be reached now: as `usual`, or `before` it has ever answered. `None` if all
+    /// requests together have tried it that long.
+    fn limit(&self, before: Duration, usual: Duration) -> Option<Duration> {
+        match self.answered.load(Ordering::Acquire) {
+            true => Some(usual),
+            false => (self.fails_since(Instant::now()) < before).then_some(before.min(usual)),
+        }
+    }
+
+    /// It fails now; says how long it has failed.
+    fn fails_since(&self, now: Instant) -> Duration {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = failures.filter(|(_, last)| now.saturating_duration_since(*last) < FORGOTTEN);
+        let first = recent.map_or(now, |(first, _)| first);
+        *failures = Some((first, now));
+        now.saturating_duration_since(first)
+    }
+}
+
+/// A request that came to nothing.
+#[derive(Debug)]
+struct Failed {
+    error: Error,
+    /// How long such a request is tried; `None` if that would not help.
+    limit: Option<Duration>,
 }
 
 impl HttpService for Client {
@@ -153,12 +207,14 @@ impl HttpService for Client {
                 request.headers_mut().extend(self.headers.clone());
             }
             if request.method() != Method::GET {
-                return self.execute(request).await;
+                return Ok(self.execute(request).await?.map(Into::into));
             }
             match (slot, key_tag(&request)) {
                 (Some(slot), _) => self.get(request, &slot).await,
-                (None, Some(tag)) => listed(self.execute(request).await?, tag).await,
-                (None, None) => self.execute(request).await,
+                (None, Some(tag)) => {
+                    Ok(self.execute(request).await?.map(|page| listed(page, tag)).map(Into::into))
+                }
+                (None, None) => Ok(self.execute(request).await?.map(Into::into)),
             }
         }
         .boxed()
@@ -184,6 +240,9 @@ impl Client {
                 transport::get(&self.route, parts.uri, parts.headers).await
             }
         };
+        if answer.is_ok() {
+            self.contact.answered();
+        }
         let response = match &answer {
             Ok(answer) if answer.status.is_success() => {
                 let mut response = HttpResponse::new(HttpResponseBody::from(Bytes::new()));
@@ -198,42 +257,76 @@ impl Client {
         response
     }
 
-    /// Sends a request for anything else, to wherever answers lead.
-    async fn execute(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let mut target = Target::new(request.uri().clone(), request.headers().clone());
+    /// Sends a request for anything else, until it is answered or tried often or long enough.
+    async fn execute(&self, request: HttpRequest) -> Result<http::Response<Bytes>, HttpError> {
+        let mut retries = Retries::new(&self.limits);
         loop {
-            let mut sent = request.clone();
-            *sent.uri_mut() = target.uri.clone();
-            sent.headers_mut().clone_from(&target.headers);
-            let response = HttpService::call(&self.others, sent).await;
-            let response = response.map_err(|error| self.unreachable(&target, &error))?;
-            self.contact.answered.store(true, Ordering::Release);
-            match target.follow(request.method(), response.status(), response.headers()) {
-                Ok(true) => {}
-                Ok(false) => return self.checked(request.method(), response, target.note).await,
+            let Failed { error, limit } = match self.attempt(&request).await {
+                Ok(response) => return Ok(response),
+                Err(failed) => failed,
+            };
+            match retries.next(error, limit) {
+                Ok(pause) => tokio::time::sleep(pause).await,
+                // Of this kind nothing is tried again.
                 Err(error) => return Err(keep(HttpErrorKind::Unknown, error)),
             }
         }
     }
 
-    /// A request that was not answered, as an error that is tried again unless there is no hope.
-    fn unreachable(&self, target: &Target, error: &HttpError) -> HttpError {
-        let late = error.kind() == HttpErrorKind::Timeout;
-        let fault = network_fault(error, late.then_some(io::ErrorKind::TimedOut));
-        let of_bucket = self.is_of_bucket();
-        let hopeless = match error.kind() {
-            HttpErrorKind::Connect | HttpErrorKind::Timeout if !of_bucket => {
-                self.contact.is_hopeless(NO_CREDENTIALS)
+    /// Sends a request once, to wherever answers lead, and receives the answer whole.
+    async fn attempt(&self, request: &HttpRequest) -> Result<http::Response<Bytes>, Failed> {
+        let time = self.time_for(request.body().content_length());
+        let mut target = Target::new(request.uri().clone(), request.headers().clone());
+        loop {
+            let mut sent = request.clone();
+            *sent.uri_mut() = target.uri.clone();
+            sent.headers_mut().clone_from(&target.headers);
+            let response = timeout(time, HttpService::call(&self.others, sent)).await;
+            let response = response.unwrap_or_else(|_| Err(late(time)));
+            let response = response.map_err(|error| self.unreachable(&target, &error))?;
+            self.contact.answered();
+            match target.follow(request.method(), response.status(), response.headers()) {
+                Ok(true) => {}
+                Ok(false) => return self.checked(request.method(), response, target.note).await,
+                Err(error) => return Err(Failed { error, limit: None }),
             }
-            HttpErrorKind::Connect => self.contact.is_hopeless(REFUSED),
-            HttpErrorKind::Timeout => self.contact.is_hopeless(SILENT),
-            _ => false,
+        }
+    }
+
+    /// How long a request with a body of so many bytes may be unanswered: the time in which it is sent counts.
+    fn time_for(&self, bytes: usize) -> Duration {
+        self.read_timeout + Duration::from_secs(bytes as u64 / SLOWEST)
+    }
+
+    /// How long requests are tried: on the way to bytes so shortly that two places that may give credentials have their
+    /// turn before the answer is given up.
+    fn patience(&self) -> Duration {
+        let Limits { retry_timeout, stall, .. } = self.limits;
+        let is_reading = READING.try_with(|()| ()).is_ok();
+        if is_reading { retry_timeout.min(stall / 4) } else { retry_timeout }
+    }
+
+    /// A request that was not answered.
+    fn unreachable(&self, target: &Target, error: &HttpError) -> Failed {
+        use HttpErrorKind::{Connect, Interrupted, Request, Timeout};
+
+        let (kind, of_bucket) = (error.kind(), self.is_of_bucket());
+        let fault = network_fault(error, (kind == Timeout).then_some(io::ErrorKind::TimedOut));
+        let before = match of_bucket {
+            true => unreachable(&fault),
+            false => matches!(kind, Connect | Timeout).then_some(NO_CREDENTIALS),
+        };
+        // All requests that are sent here may be sent twice.
+        let passing = matches!(kind, Connect | Request | Timeout | Interrupted) && passes(&fault);
+        let usual = passing.then(|| self.patience());
+        let limit = match before {
+            Some(before) => usual.and_then(|usual| self.contact.limit(before, usual)),
+            None => usual,
         };
         // Only the machine's own server of credentials is asked without TLS: there is none, or not for this
         // cloud.
         let missing = !of_bucket && target.uri.scheme_str() == Some("http");
-        let kind = if hopeless { HttpErrorKind::Unknown } else { error.kind() };
-        keep(kind, if missing { self.no_credentials(fault) } else { fault })
+        Failed { error: if missing { self.no_credentials(fault) } else { fault }, limit }
     }
 
     fn no_credentials(&self, cause: Error) -> Error {
@@ -247,24 +340,46 @@ impl Client {
         method: &Method,
         response: HttpResponse,
         note: Option<String>,
-    ) -> Result<HttpResponse, HttpError> {
+    ) -> Result<http::Response<Bytes>, Failed> {
         let (status, of_bucket) = (response.status(), self.is_of_bucket());
         let read_by_object_store = status.is_success()
             || matches!(status, StatusCode::CONFLICT | StatusCode::NOT_MODIFIED)
             // Where the machine's server of credentials knows only the first version of its protocol.
             || (!of_bucket && *method == Method::PUT && status == StatusCode::FORBIDDEN);
+        let (parts, body) = response.into_parts();
+        let body = body.bytes_stream().map_err(|error| body_fault(&error)).boxed();
         if read_by_object_store {
-            return Ok(response);
+            let page = self.whole(body).await;
+            let page = page.map_err(|error| Failed { error, limit: Some(self.patience()) })?;
+            return Ok(http::Response::from_parts(parts, page));
         }
         let passing = status.is_server_error()
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
-        let kind = if passing { HttpErrorKind::Connect } else { HttpErrorKind::Unknown };
-        let (parts, body) = response.into_parts();
-        let body = body.bytes_stream().map_err(|error| network_fault(&error, None)).boxed();
-        let answer = Answer { status, headers: parts.headers, body, note };
-        let error = Error::from(answer::refused(answer).await);
-        Err(keep(kind, if of_bucket || passing { error } else { self.no_credentials(error) }))
+        let error = Error::from(answer::refused(Answer { status, headers: parts.headers, body, note }).await);
+        let limit = (passing && passes(&error)).then(|| self.patience());
+        Err(Failed { error: if of_bucket || passing { error } else { self.no_credentials(error) }, limit })
     }
+
+    /// All of a body.
+    async fn whole(&self, mut body: BoxStream<'static, Result<Bytes>>) -> Result<Bytes> {
+        let mut bytes = BytesMut::new();
+        while let Some(chunk) = timed(self.read_timeout, body.try_next()).await? {
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes.freeze())
+    }
+}
+
+/// A request that has not been answered in time.
+fn late(time: Duration) -> HttpError {
+    let why = format!("no answer within {time:?}");
+    HttpError::new(HttpErrorKind::Timeout, io::Error::new(io::ErrorKind::TimedOut, why))
+}
+
+/// A body that breaks off.
+fn body_fault(error: &HttpError) -> Error {
+    let late = error.kind() == HttpErrorKind::Timeout;
+    network_fault(error, late.then_some(io::ErrorKind::TimedOut))
 }
 
 /// The element that holds a key in the response to a listing; `None` for other requests.
@@ -278,15 +393,9 @@ fn key_tag(request: &HttpRequest) -> Option<&'static str> {
 }
 
 /// A page of a listing as `object_store` can read it, whatever keys are in it.
-async fn listed(response: HttpResponse, tag: &str) -> Result<HttpResponse, HttpError> {
-    if !response.status().is_success() {
-        return Ok(response);
-    }
-    let (parts, body) = response.into_parts();
-    let page = body.bytes().await?;
+fn listed(page: Bytes, tag: &str) -> Bytes {
     let marked = std::str::from_utf8(&page).ok().and_then(|page| key::marked(page, tag));
-    let page = marked.map_or(page, Bytes::from);
-    Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(page)))
+    marked.map_or(page, Bytes::from)
 }
 
 /// An error of the crate on its way through `object_store`.
@@ -321,4 +430,74 @@ pub(super) fn kept(error: &object_store::Error) -> Option<Error> {
     let error: &dyn std::error::Error = error;
     let mut causes = iter::successors(Some(error), |error| (**error).source());
     causes.find_map(|error| error.downcast_ref::<Kept>()?.error().take())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::runtime;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    fn client(limits: Limits) -> Client {
+        let options = ClientOptions::new().with_allow_http(true);
+        Connector::new("", &limits).client(&options).unwrap()
+    }
+
+    #[test]
+    fn failures_that_are_forgotten_do_not_count() {
+        let (contact, begun) = (Contact::default(), Instant::now());
+        let after = |seconds| contact.fails_since(begun + Duration::from_secs(seconds)).as_secs();
+        assert_eq!([0, 1, 9, 20].map(after), [0, 1, 9, 20]);
+        // A first contact that failed long ago leaves a later one its time.
+        assert_eq!([3600, 3602].map(after), [0, 2]);
+        let (before, usual) = (Duration::from_millis(1), Duration::from_secs(300));
+        let contact = Contact::default();
+        assert_eq!(contact.limit(before, usual), Some(before));
+        std::thread::sleep(before);
+        assert_eq!(contact.limit(before, usual), None);
+        contact.answered();
+        assert_eq!(contact.limit(before, usual), Some(usual));
+    }
+
+    /// Its listings and uploads are tried as long as those of any bucket that is there.
+    #[test]
+    fn a_bucket_that_is_read_has_answered() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let uri = format!("http://{}/a.tar", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let _ = socket.read(&mut [0; 1000]).unwrap();
+            socket.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").unwrap();
+        });
+        let answered = runtime::run(async move {
+            let client = client(Limits::default());
+            let request = http::Request::get(uri).body(Bytes::new().into()).unwrap();
+            let slot = Slot::default();
+            assert!(client.get(request, &slot).await.is_err() && slot.take().unwrap().is_ok());
+            Ok(client.contact.answered.load(Ordering::Acquire))
+        });
+        server.join().unwrap();
+        assert!(answered.unwrap());
+    }
+
+    /// Whoever asks for bytes gives up an answer that does not come, and would not hear of the fault.
+    #[test]
+    fn credentials_are_tried_for_less_time_on_the_way_to_bytes() {
+        let client = client(Limits::default());
+        let Limits { stall, retry_timeout, .. } = client.limits;
+        assert_eq!(client.patience(), retry_timeout);
+        runtime::run(async move {
+            assert!(reading(async { client.patience() }).await < stall / 2);
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_slow_line_has_time_to_send_a_part() {
+        let client = client(Limits::default());
+        assert_eq!(client.time_for(0), READ_TIMEOUT);
+        assert_eq!(client.time_for(16 << 20), READ_TIMEOUT + Duration::from_secs(256));
+    }
 }

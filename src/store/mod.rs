@@ -78,6 +78,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use upload::UploadWriter;
 
 /// Opens, lists and writes objects by URL.
@@ -284,7 +285,16 @@ impl Store {
         match self.place(prefix)? {
             Place::Local(path) if prefix.starts_with("file:") => local::list(&path, depth, file_url),
             Place::Local(path) => local::list(&path, depth, path_text),
-            Place::Source(source) => runtime::run(source.list(prefix).try_collect()),
+            Place::Source(source) => {
+                let (limit, mut found) = (self.patience(prefix), source.list(prefix));
+                runtime::run(async move {
+                    let mut objects = Vec::new();
+                    while let Some(object) = in_time(limit, found.try_next()).await? {
+                        objects.push(object);
+                    }
+                    Ok(objects)
+                })
+            }
         }
     }
 
@@ -337,7 +347,7 @@ impl Store {
     pub fn delete(&self, url: &str) -> Result<()> {
         let delete = || match self.place(url)? {
             Place::Local(path) => local::delete(&path),
-            Place::Source(source) => runtime::run(source.delete(url)),
+            Place::Source(source) => runtime::run(in_time(self.patience(url), source.delete(url))),
         };
         match delete() {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(()),
@@ -352,6 +362,13 @@ impl Store {
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         self.0.registered.iter().find(|(base, _)| serves(base))
+    }
+
+    /// How long a source of the caller's own may take to list something or to delete; the crate's clients watch the time
+    /// of each request themselves.
+    fn patience(&self, url: &str) -> Option<Duration> {
+        let Limits { retry_timeout, stall, .. } = self.0.limits;
+        self.registered(url).map(|_| retry_timeout.max(stall))
     }
 
     fn place(&self, url: &str) -> Result<Place> {
@@ -379,8 +396,11 @@ impl Store {
         if let Some(client) = clients.get(base) {
             return Ok(Arc::clone(client));
         }
-        let client: Arc<dyn Source> = match cloud::client(base)? {
-            Some(store) => Arc::new(ObjectSource::renewable(base.to_owned(), store, cloud::client)),
+        let client: Arc<dyn Source> = match cloud::client(base, &self.0.limits)? {
+            Some(store) => {
+                let limits = &self.0.limits;
+                Arc::new(ObjectSource::renewable(base.to_owned(), store, cloud::client, limits))
+            }
             None if base == "http" => web()?,
             None => {
                 let hint = "the schemes are file, gs, s3, az, http and https; the builder can register sources for others";
@@ -389,6 +409,14 @@ impl Store {
         };
         clients.insert(base.to_owned(), Arc::clone(&client));
         Ok(client)
+    }
+}
+
+/// Waits no longer than the limit, if there is one.
+async fn in_time<T>(limit: Option<Duration>, answer: impl Future<Output = Result<T>>) -> Result<T> {
+    match limit {
+        Some(limit) => fetch::timed(limit, answer).await,
+        None => answer.await,
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{ErrorKind, Result};
 use object_store::path::Path;
 use object_store::{MultipartUpload, PutMultipartOptions, PutPayload, PutResult};
 use std::time::Duration;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// Parts of one object in flight.
 const PARTS_IN_FLIGHT: usize = 4;
@@ -26,12 +26,12 @@ struct Running {
 impl Upload {
     /// Begins an upload, on the I/O runtime.
     pub(super) async fn begin(store: Client, path: Path) -> Result<Self> {
-        // In a task of its own: if nobody waits any more for what it returns, that is dropped there.
-        let begun = tokio::spawn(async move {
+        // In a task of its own: a request that is under way may begin an upload though nobody waits for it any more.
+        let beginning = tokio::spawn(async move {
             let upload = store.put_multipart_opts(&path, PutMultipartOptions::default()).await?;
-            Ok::<_, object_store::Error>(Upload(Some(Running { upload, in_flight: JoinSet::new() })))
+            Ok(Upload(Some(Running { upload, in_flight: JoinSet::new() })))
         });
-        begun.await.map_err(panicked)?.map_err(failed)
+        Beginning(Some(beginning)).end().await
     }
 
     /// Sends a part, when there is room for it in flight.
@@ -73,6 +73,30 @@ impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(running) = self.0.take() {
             let _ = spawn_cleanup(running.call_off());
+        }
+    }
+}
+
+/// An upload that is about to begin. Dropped before it has, it is called off as soon as it has.
+struct Beginning(Option<JoinHandle<object_store::Result<Upload>>>);
+
+impl Beginning {
+    async fn end(mut self) -> Result<Upload> {
+        let Some(beginning) = &mut self.0 else { return Err(ErrorKind::Stopped.into()) };
+        let begun = beginning.await;
+        self.0 = None;
+        begun.map_err(panicked)?.map_err(failed)
+    }
+}
+
+impl Drop for Beginning {
+    fn drop(&mut self) {
+        if let Some(beginning) = self.0.take() {
+            let _ = spawn_cleanup(async move {
+                if let Ok(Ok(upload)) = beginning.await {
+                    upload.call_off().await;
+                }
+            });
         }
     }
 }

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "cloud")]
 use super::connector::{self, Slot};
+use super::fetch::Limits;
 use super::key;
 use super::location::Failure;
 use super::multipart::Upload;
@@ -23,7 +24,7 @@ const PART: usize = 16 << 20;
 const RENEWAL: Duration = Duration::from_secs(5);
 
 /// Makes the client of a bucket from its URL; `None` where there is none for such URLs.
-type Make = fn(&str) -> Result<Option<Client>>;
+type Make = fn(&str, &Limits) -> Result<Option<Client>>;
 pub(super) type Client = Arc<dyn ObjectStore>;
 
 /// A bucket or other object store whose objects have URLs of the form `base/key`.
@@ -34,7 +35,8 @@ pub(super) struct ObjectSource(Arc<Bucket>);
 struct Bucket {
     base: String,
     client: Mutex<Renewed>,
-    make: Option<Make>,
+    /// With what it makes clients by.
+    make: Option<(Make, Limits)>,
 }
 
 #[derive(Debug)]
@@ -61,7 +63,8 @@ impl Bucket {
                 return None;
             }
             renewed.at = Some(Instant::now());
-            renewed.client = (self.make?)(&self.base).ok()??;
+            let (make, limits) = self.make?;
+            renewed.client = make(&self.base, &limits).ok()??;
         }
         Some(Arc::clone(&renewed.client))
     }
@@ -97,6 +100,9 @@ impl Bucket {
         };
         #[cfg(feature = "cloud")]
         let slot = Slot::of(&mut options);
+        #[cfg(feature = "cloud")]
+        let result = connector::reading(client.get_opts(path, options)).await;
+        #[cfg(not(feature = "cloud"))]
         let result = client.get_opts(path, options).await;
         #[cfg(feature = "cloud")]
         if let Some(answer) = slot.take() {
@@ -142,11 +148,11 @@ impl ObjectSource {
     }
 
     /// One whose client is made anew when its credentials have expired.
-    pub(super) fn renewable(base: String, client: Client, make: Make) -> Self {
-        Self::made(base, client, Some(make))
+    pub(super) fn renewable(base: String, client: Client, make: Make, limits: &Limits) -> Self {
+        Self::made(base, client, Some((make, *limits)))
     }
 
-    fn made(base: String, client: Client, make: Option<Make>) -> Self {
+    fn made(base: String, client: Client, make: Option<(Make, Limits)>) -> Self {
         let client = Mutex::new(Renewed { client, at: None });
         ObjectSource(Arc::new(Bucket { base, client, make }))
     }

@@ -104,7 +104,7 @@ impl<T> Task<T> {
     }
 
     /// Waits until it has ended, for `patience` at most: then it is cancelled. After that, waits for all cleanups, which it
-    /// may have left behind, for `limit` at most.
+    /// may have left behind, for `limit` at most. On a thread that runs I/O tasks all this happens without a wait.
     pub(super) fn end_within(mut self, patience: Duration, limit: Duration) -> Result<()>
     where
         T: Send + 'static,
@@ -121,7 +121,10 @@ impl<T> Task<T> {
             Ok(())
         };
         spawn(ending)?.detach();
-        // Not on the runtime, of which this may be the only thread.
+        // What runs on the runtime may be waiting for this very thread.
+        if wait::may_block().is_err() {
+            return Ok(());
+        }
         let _ = waiting.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         Ok(())
     }

@@ -20,8 +20,12 @@ use std::ops::Range;
 /// `tokio::task::spawn_blocking`.
 ///
 /// What an error's [`kind`](crate::Error::kind) says decides what happens next: after [`ErrorKind::Io`], a fault that
-/// may pass by itself, and after [`ErrorKind::Busy`] the request is tried again; every other kind is final. A source need
-/// not try again itself, and need not watch the time: an answer that does not come, or stops coming, is given up.
+/// may pass by itself, and after [`ErrorKind::Busy`] a [`get`](Source::get) is tried again; every other kind is final. So
+/// `get` need not try again itself, and need not watch the time: an answer that does not come, or stops coming, for
+/// [`stall_timeout`](super::StoreBuilder::stall_timeout) is given up. The other requests are made once, and try again
+/// themselves where that makes sense: [`list`](Source::list) is given up when no object comes, and
+/// [`delete`](Source::delete) when it has not ended, for [`retry_timeout`](super::StoreBuilder::retry_timeout). A
+/// [`put`](Source::put) watches its own time, since only the source knows how fast it sends.
 pub trait Source: fmt::Debug + Send + Sync + 'static {
     /// Reads an object or a range of it. `url` is whole, with the prefix under which the source is registered.
     ///

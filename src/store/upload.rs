@@ -12,16 +12,16 @@ use std::time::Duration;
 /// A new object that is being written.
 ///
 /// It appears whole when [`finish`](ObjectWriter::finish) returns, replacing what was there before. Dropped without
-/// that, it never appears: an upload to an object store is called off, so that none of its parts is kept, and the drop waits
-/// for that up to 10 seconds. An upload that ends with its process, or that cannot be called off in this time, may leave
-/// parts behind that nobody sees but that cost money: give the bucket a lifecycle rule that ends incomplete multipart
-/// uploads.
+/// that, or after a write that failed, it never appears: an upload to an object store is called off, so that none of its
+/// parts is kept, and the drop waits for that up to 10 seconds. An upload that ends with its process, or that cannot be
+/// called off in this time, may leave parts behind that nobody sees but that cost money: give the bucket a lifecycle rule
+/// that ends incomplete multipart uploads.
 pub trait ObjectWriter: Write + Send {
     /// Completes the object.
     ///
     /// # Errors
     ///
-    /// If any byte could not be stored; the object has not appeared then.
+    /// If any byte could not be stored, or a write failed before; the object has not appeared then.
     fn finish(self: Box<Self>) -> Result<ObjectInfo>;
 }
 
@@ -44,7 +44,7 @@ pub(super) struct UploadWriter {
     url: String,
     buffer: BytesMut,
     parts: Sender<Part>,
-    /// `None` once its end has been reported.
+    /// `None` once it has ended.
     upload: Option<Task<ObjectInfo>>,
 }
 
@@ -56,12 +56,19 @@ impl UploadWriter {
     }
 
     fn send(&mut self, part: Part) -> Result<()> {
-        // The upload drops its end of the channel only when it failed.
-        if wait::block_on(self.parts.send(part))?.is_err() {
-            self.end()?;
-            return Err(stopped());
+        match wait::block_on(self.parts.send(part)) {
+            Ok(Ok(())) => Ok(()),
+            // The upload drops its end of the channel only when it failed.
+            Ok(Err(_)) => {
+                self.end()?;
+                Err(stopped())
+            }
+            Err(error) => {
+                // The part is lost. Without it there must be no object, whatever is written after it.
+                self.parts.close();
+                Err(error)
+            }
         }
-        Ok(())
     }
 
     fn send_buffer(&mut self) -> Result<()> {
@@ -71,12 +78,13 @@ impl UploadWriter {
 
     /// Waits for the end of the upload.
     fn end(&mut self) -> Result<ObjectInfo> {
-        match self.upload.take() {
-            Some(upload) => wait::block_on(upload)
-                .and_then(|end| end)
-                .map_err(|error| error.in_shard(super::location::redacted(&self.url))),
-            None => Err(stopped()),
+        let Some(upload) = &mut self.upload else { return Err(stopped()) };
+        let end = wait::block_on(upload);
+        if end.is_ok() {
+            self.upload = None;
         }
+        // A wait that was interrupted leaves the upload to the drop, which waits until it is called off.
+        end.and_then(|end| end).map_err(|error| error.in_shard(super::location::redacted(&self.url)))
     }
 }
 
@@ -130,4 +138,115 @@ fn body(parts: Receiver<Part>) -> BoxStream<'static, Result<Bytes>> {
         Err(_) => Err(ErrorKind::Stopped.into()),
     })
     .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{GetOptions, GetResponse};
+    use futures::future::{BoxFuture, FutureExt};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+    use std::time::Instant;
+    use wait::Interrupt;
+
+    /// Takes an object when it is told to, and some time after its body has ended.
+    #[derive(Debug, Default)]
+    struct Slow {
+        begin: Arc<tokio::sync::Notify>,
+        time: Duration,
+        /// Whether it is done, with an object or with an error.
+        ended: Arc<AtomicBool>,
+    }
+
+    impl Source for Slow {
+        fn get(&self, _: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+            unreachable!("nothing is read")
+        }
+
+        fn put(
+            &self,
+            url: &str,
+            body: BoxStream<'static, Result<Bytes>>,
+        ) -> BoxFuture<'static, Result<ObjectInfo>> {
+            let Slow { begin, time, ended } = self;
+            let (url, begin, time, ended) = (url.to_owned(), Arc::clone(begin), *time, Arc::clone(ended));
+            async move {
+                begin.notified().await;
+                let bytes = body.map(|chunk| chunk.map(|chunk| chunk.len() as u64)).collect::<Vec<_>>().await;
+                tokio::time::sleep(time).await;
+                ended.store(true, Ordering::SeqCst);
+                Ok(ObjectInfo::new(url, bytes.into_iter().sum::<Result<u64>>()?))
+            }
+            .boxed()
+        }
+    }
+
+    fn writer(source: &Slow) -> Box<UploadWriter> {
+        Box::new(UploadWriter::create(source, "slow://a").unwrap())
+    }
+
+    /// A thread may write again what it could not write before, and have the object completed by another.
+    #[test]
+    fn an_object_with_a_hole_does_not_appear() {
+        for interrupts in [false, true] {
+            let source = Slow::default();
+            let mut writer = writer(&source);
+            let writing = thread::spawn(move || {
+                if interrupts {
+                    let interrupt = Interrupt::default();
+                    interrupt.attach();
+                    interrupt.interrupt();
+                } else {
+                    wait::mark_io_thread();
+                }
+                // More than the channel holds.
+                let error = writer.write_all(&vec![0; 8 * CHUNK]).unwrap_err();
+                let _ = writer.write(b"more");
+                (writer, error)
+            });
+            let (writer, error) = writing.join().unwrap();
+            assert!(error.get_ref().is_some_and(|error| error.is::<Error>()), "{error:?}");
+            source.begin.notify_one();
+            let error = (writer as Box<dyn ObjectWriter>).finish().unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Stopped), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_finish_that_is_interrupted_leaves_the_wait_to_the_drop() {
+        let source = Slow { time: Duration::from_millis(300), ..Slow::default() };
+        source.begin.notify_one();
+        let (mut writer, interrupt) = (writer(&source), Interrupt::default());
+        let (waits, waiting) = mpsc::channel();
+        let writing = thread::spawn({
+            let interrupt = interrupt.clone();
+            move || {
+                interrupt.attach();
+                writer.write_all(b"some").unwrap();
+                waits.send(()).unwrap();
+                (writer as Box<dyn ObjectWriter>).finish().unwrap_err()
+            }
+        });
+        waiting.recv().unwrap();
+        thread::sleep(Duration::from_millis(100));
+        interrupt.interrupt();
+        let error = writing.join().unwrap();
+        assert!(matches!(error.kind(), ErrorKind::Stopped), "{error:?}");
+        assert!(source.ended.load(Ordering::SeqCst), "the writer was dropped before the upload had ended");
+    }
+
+    #[test]
+    fn a_writer_that_is_dropped_on_an_io_thread_holds_it_up_for_no_time() {
+        // It never begins, so that nothing ends it but being cancelled.
+        let writer = writer(&Slow::default());
+        let begun = Instant::now();
+        runtime::run(async move {
+            drop(writer);
+            Ok(())
+        })
+        .unwrap();
+        assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+    }
 }

@@ -54,7 +54,10 @@ impl Cached {
             self.begin()?;
             let Cached { cache, object, opening } = self;
             let found = match opening {
-                Some(opening) => opening.await?,
+                Some(opening) => {
+                    let _waiting = object.meter.wait();
+                    opening.await?
+                }
                 None => Found::Nowhere,
             };
             Ok(Reader::new(cache, object, found, may_block))
@@ -132,7 +135,8 @@ async fn present_version<'a>(
 ) -> Result<&'a ObjectVersion> {
     if present.is_none() {
         let told = ObjectCell::default();
-        let mut byte = fetch(Object { wanted: 0..1, told: told.clone(), ..object.clone() });
+        // Whoever waits for the opening counts the time.
+        let mut byte = fetch(Object { wanted: 0..1, told: told.clone(), kept: true, ..object.clone() });
         while let Some(chunk) = byte.next().await {
             chunk?;
         }
@@ -306,6 +310,7 @@ impl Reader {
         self.place = Place::Nowhere;
         let (again, removed) = (self.recovered, self.condemn(content, fault, false).await?);
         if removed && !again {
+            let _waiting = self.object.meter.wait();
             self.place = open(Arc::clone(&self.cache), self.object.clone(), true).await?.into();
         }
         Ok(())

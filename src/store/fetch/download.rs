@@ -48,13 +48,15 @@ pub(super) struct Download {
     at: u64,
     /// The checksum of what has been handed on, where no version tells the object from others.
     sum: u32,
+    /// How long the last answer waited for the reader.
+    rested: Duration,
 }
 
 impl Download {
     /// `unranged`: the object is asked for as a whole, whatever `range` is.
     pub(super) fn new(object: Arc<Reading>, pin: Arc<Pin>, range: Range<u64>, unranged: bool) -> Self {
         let at = range.start;
-        Download { object, pin, range, unranged, at, sum: 0 }
+        Download { object, pin, range, unranged, at, sum: 0, rested: Duration::ZERO }
     }
 
     /// Hands on the bytes of the range, from the first to the last. `first` is an answer to begin with, if there is one.
@@ -71,6 +73,7 @@ impl Download {
                 Ok(response) => self.receive(response, &chunks).await,
                 Err(error) => Err(error),
             };
+            retries.rested(std::mem::take(&mut self.rested));
             match received {
                 Ok(true) => break,
                 Ok(false) if self.at < self.range.end => {
@@ -143,7 +146,10 @@ impl Download {
                     self.sum = crc32c::crc32c_append(self.sum, &new);
                 }
                 // Nobody reads any more. The task is about to be ended, but a body may never give it the occasion.
-                if chunks.send(new).await.is_err() {
+                let begun = Instant::now();
+                let sent = chunks.send(new).await;
+                self.rested += begun.elapsed();
+                if sent.is_err() {
                     return Ok(true);
                 }
             }
@@ -245,7 +251,10 @@ impl Watch {
 }
 
 /// Waits no longer than `stall`.
-pub(super) async fn timed<T>(stall: Duration, answer: impl Future<Output = Result<T>>) -> Result<T> {
+pub(in crate::store) async fn timed<T>(
+    stall: Duration,
+    answer: impl Future<Output = Result<T>>,
+) -> Result<T> {
     tokio::time::timeout(stall, answer).await.unwrap_or_else(|_| Err(stalled(stall, "nothing came")))
 }
 

@@ -6,7 +6,7 @@
 
 mod download;
 mod hedge;
-mod retry;
+pub(super) mod retry;
 
 use super::body::Ahead;
 use super::budget::{Grant, Lane, Memory, ObjectPlace};
@@ -19,6 +19,7 @@ use super::told::ObjectCell;
 use crate::{Error, ErrorKind, Result};
 use async_channel::{Receiver, Sender, TryRecvError};
 use bytes::Bytes;
+pub(super) use download::timed;
 use download::{Download, Pin};
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 use retry::Retries;

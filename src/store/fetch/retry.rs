@@ -8,7 +8,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 /// The longest pause before a retry that a store has not asked for.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+pub(in crate::store) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How long a place that has never answered is tried while it refuses connections or has no address.
 const REFUSED: Duration = Duration::from_secs(2);
@@ -26,16 +26,22 @@ const SHORTEST_PART: u64 = 16;
 
 /// Counts the tries of one request, and of the requests for the rest of it, since anything came of them.
 #[derive(Debug)]
-pub(super) struct Retries {
+pub(in crate::store) struct Retries {
     tries: u32,
+    /// When the first try began, later by the time in which a reader rested.
     since: Instant,
     pause: Duration,
     limits: Limits,
 }
 
 impl Retries {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(in crate::store) fn new(limits: &Limits) -> Self {
         Retries { tries: 0, since: Instant::now(), pause: limits.pause, limits: *limits }
+    }
+
+    /// So long has been waited, since the last fault or progress, not for an answer but for its reader.
+    pub(super) fn rested(&mut self, time: Duration) {
+        self.since += time;
     }
 
     /// So many bytes have come before the last fault.
@@ -61,40 +67,32 @@ impl Retries {
 
     /// Waits before the next try, or gives the fault back if it is final or was tried often or long enough.
     pub(super) async fn pause_after(&mut self, fault: Error, meter: &Meter, budget: &Budget) -> Result<()> {
-        self.tries += 1;
-        let asked = match fault.kind() {
-            ErrorKind::Io(_) | ErrorKind::Length { .. } => None,
-            ErrorKind::Busy { retry_after, .. } => {
-                meter.throttled();
-                budget.throttled();
-                *retry_after
-            }
-            _ => return Err(self.given_up(fault)),
-        };
-        let limit = self.limit(&fault, meter);
-        let Some(pause) = self.next_pause(asked, self.since.elapsed(), limit) else {
-            return Err(self.given_up(fault));
-        };
+        if let ErrorKind::Busy { .. } = fault.kind() {
+            meter.throttled();
+            budget.throttled();
+        }
+        let limit = passes(&fault).then(|| self.limit(&fault, meter));
+        let pause = self.next(fault, limit)?;
         meter.retried();
         tokio::time::sleep(pause).await;
         Ok(())
     }
 
-    /// How long to try after such a fault.
-    fn limit(&self, fault: &Error, meter: &Meter) -> Duration {
-        let unreachable = match fault.kind() {
-            ErrorKind::Io(error) => match error.kind() {
-                io::ErrorKind::ConnectionRefused
-                | io::ErrorKind::NotFound
-                | io::ErrorKind::AddrNotAvailable
-                | io::ErrorKind::HostUnreachable
-                | io::ErrorKind::NetworkUnreachable => Some(REFUSED),
-                io::ErrorKind::TimedOut => Some(SILENT),
-                _ => None,
-            },
+    /// The pause before the next try. Gives the fault back if it is final, which is without a limit, or was tried often
+    /// or long enough.
+    pub(in crate::store) fn next(&mut self, fault: Error, limit: Option<Duration>) -> Result<Duration> {
+        self.tries += 1;
+        let asked = match fault.kind() {
+            ErrorKind::Busy { retry_after, .. } => *retry_after,
             _ => None,
         };
-        match unreachable {
+        let pause = limit.and_then(|limit| self.next_pause(asked, self.since.elapsed(), limit));
+        pause.ok_or_else(|| self.given_up(fault))
+    }
+
+    /// How long to try after such a fault.
+    fn limit(&self, fault: &Error, meter: &Meter) -> Duration {
+        match unreachable(fault) {
             Some(limit) if !meter.is_reached() => self.limits.retry_timeout.min(limit),
             Some(_) => self.limits.retry_timeout,
             // Whoever says that something is wrong is there.
@@ -134,6 +132,25 @@ impl Retries {
             0 | 1 => fault,
             tries => fault.after(tries, self.since.elapsed()),
         }
+    }
+}
+
+/// Whether a fault may pass by itself.
+pub(in crate::store) fn passes(fault: &Error) -> bool {
+    matches!(fault.kind(), ErrorKind::Io(_) | ErrorKind::Length { .. } | ErrorKind::Busy { .. })
+}
+
+/// How long to try a place that has never answered, if the fault is that it cannot be reached.
+pub(in crate::store) fn unreachable(fault: &Error) -> Option<Duration> {
+    let ErrorKind::Io(error) = fault.kind() else { return None };
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused
+        | io::ErrorKind::NotFound
+        | io::ErrorKind::AddrNotAvailable
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkUnreachable => Some(REFUSED),
+        io::ErrorKind::TimedOut => Some(SILENT),
+        _ => None,
     }
 }
 
@@ -260,6 +277,20 @@ mod tests {
         let busy = ErrorKind::Busy { retry_after: Some(Duration::from_millis(30)), source: "503".into() };
         let (result, time) = after(&mut retries, busy);
         assert!(result.is_ok() && time >= Duration::from_millis(30), "{time:?}");
+    }
+
+    #[test]
+    fn a_reader_that_rests_takes_no_time_of_trying() {
+        let limits = Limits { retry_timeout: Duration::from_millis(50), ..limits(9) };
+        for rests in [true, false] {
+            let mut retries = Retries::new(&limits);
+            let rest = Duration::from_millis(60);
+            std::thread::sleep(rest);
+            if rests {
+                retries.rested(rest);
+            }
+            assert_eq!(retries.next(broken().into(), Some(limits.retry_timeout)).is_ok(), rests);
+        }
     }
 
     #[test]

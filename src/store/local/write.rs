@@ -27,6 +27,8 @@ pub(in crate::store) struct LocalWriter {
     target: PathBuf,
     partial: Partial,
     file: BufWriter<File>,
+    /// Whether a write has failed: bytes may be missing then.
+    failed: bool,
 }
 
 /// A file that is removed when dropped, unless it has been renamed by then.
@@ -59,6 +61,7 @@ impl LocalWriter {
             target,
             partial: Partial(partial),
             file: BufWriter::with_capacity(256 << 10, file),
+            failed: false,
         })
     }
 }
@@ -103,17 +106,25 @@ pub(in crate::store) fn create_private_dir(path: &Path) -> io::Result<()> {
 
 impl Write for LocalWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        self.file.write(bytes).inspect_err(|error| self.failed |= !is_interrupted(error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        self.file.flush().inspect_err(|error| self.failed |= !is_interrupted(error))
     }
+}
+
+/// Whether a call is to be made again, as all who write do.
+fn is_interrupted(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Interrupted
 }
 
 impl ObjectWriter for LocalWriter {
     fn finish(self: Box<Self>) -> Result<ObjectInfo> {
-        let Self { url, target, partial, file } = *self;
+        let Self { url, target, partial, file, failed } = *self;
+        if failed {
+            return Err(io::Error::other("a write to this file has failed before").into());
+        }
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
         // Bytes before name: a crash must not leave the name on a file whose bytes never reached the disk.
         file.sync_all()?;
@@ -131,6 +142,24 @@ impl ObjectWriter for LocalWriter {
 mod tests {
     use super::*;
     use crate::store::local::{list, stat};
+
+    /// As on a disk that was full for a moment.
+    #[test]
+    #[cfg(unix)]
+    fn a_file_with_a_hole_does_not_appear() {
+        let home = tempfile::tempdir().unwrap();
+        let target = home.path().join("a.tar");
+        let mut writer = LocalWriter::create("a.tar", target.clone(), false).unwrap();
+        let disk = std::mem::replace(
+            &mut writer.file,
+            BufWriter::with_capacity(0, File::open(home.path()).unwrap()),
+        );
+        assert!(writer.write_all(b"lost").is_err());
+        writer.file = disk;
+        writer.write_all(b"kept").unwrap();
+        let error = Box::new(writer).finish().unwrap_err();
+        assert!(error.to_string().contains("input/output") && !target.exists(), "{error}");
+    }
 
     /// A process of the same number was killed, or runs in another container.
     #[test]

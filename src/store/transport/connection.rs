@@ -93,7 +93,7 @@ impl Connection {
             }
             let name = ServerName::try_from(origin.host.clone());
             let name = name.map_err(|error| ErrorKind::Config(format!("bad host name: {error}")))?;
-            let stream = TlsConnector::from(tls()?).connect(name, socket).await.map_err(not_trusted)?;
+            let stream = TlsConnector::from(tls()?).connect(name, socket).await.map_err(tls_fault)?;
             Ok(Connection::new(origin.clone(), stream))
         };
         tokio::time::timeout(CONNECT, opening).await.unwrap_or_else(|_| {
@@ -113,7 +113,7 @@ impl Connection {
             self.wire.write_all(request).await?;
             self.wire.flush().await
         };
-        sent.await.map_err(|error: io::Error| Fault { error: error.into(), silent: true })?;
+        sent.await.map_err(|error: io::Error| Fault { error: tls_fault(error), silent: true })?;
         head::read(&mut *self.wire, &mut self.received).await
     }
 
@@ -180,13 +180,16 @@ async fn reach(origin: &Origin) -> Result<TcpStream> {
 pub(in crate::store) async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     match tokio::net::lookup_host((host, port)).await {
         Ok(found) => Ok(in_turn(found.collect())),
-        Err(error) => {
-            let text = error.to_string();
-            // The system gives the failure no kind. Unless it calls it temporary, the name has no address.
-            let temporary = ["emporary", "ry again"].iter().any(|word| text.contains(word));
-            Err(if temporary { error } else { io::Error::new(io::ErrorKind::NotFound, text) })
-        }
+        Err(error) => Err(unresolved(&error)),
     }
+}
+
+/// A name that could not be looked up. The system gives the failure no kind: unless it calls it temporary, in which case
+/// nobody answered, the name has no address.
+fn unresolved(error: &io::Error) -> io::Error {
+    let text = error.to_string();
+    let temporary = ["emporary", "ry again"].iter().any(|word| text.contains(word));
+    io::Error::new(if temporary { io::ErrorKind::TimedOut } else { io::ErrorKind::NotFound }, text)
 }
 
 /// The addresses in the order in which they are tried. Connections to a name with many addresses, as those of object
@@ -223,12 +226,32 @@ fn tls() -> Result<Arc<ClientConfig>> {
     config.clone().map_err(|error| ErrorKind::Store(Failure::boxed(&error)).into())
 }
 
-/// A certificate that is not trusted now is not trusted at the next try either.
-fn not_trusted(error: io::Error) -> Error {
+/// A fault of a connection that may use TLS.
+pub(super) fn tls_fault(error: io::Error) -> Error {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        Some(error @ rustls::Error::InvalidCertificate(_)) => ErrorKind::Store(Failure::boxed(error)).into(),
+        Some(error) if is_final(error) => ErrorKind::Store(Failure::boxed(error)).into(),
         Some(rustls::Error::InvalidMessage(_)) => malformed("it does not speak TLS"),
         _ => error.into(),
+    }
+}
+
+/// Whether the next handshake will fail as this one did: a certificate that is not trusted now, or two sides that have
+/// nothing in common.
+pub(in crate::store) fn is_final(error: &rustls::Error) -> bool {
+    use rustls::{AlertDescription as Alert, Error as Fault};
+
+    match error {
+        Fault::InvalidCertificate(_) | Fault::PeerIncompatible(_) | Fault::NoApplicationProtocol => true,
+        Fault::AlertReceived(alert) => matches!(
+            alert,
+            Alert::ProtocolVersion
+                | Alert::HandshakeFailure
+                | Alert::InsufficientSecurity
+                | Alert::UnrecognisedName
+                | Alert::NoApplicationProtocol
+                | Alert::CertificateRequired
+        ),
+        _ => false,
     }
 }
 
@@ -246,5 +269,44 @@ mod tests {
         }
         assert!(orders[0][0] != orders[1][0] && orders[1][0] != orders[2][0]);
         assert!(in_turn(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn a_name_without_an_address_is_told_from_one_that_nobody_answers_for() {
+        for (text, kind) in [
+            (
+                "failed to lookup address information: Temporary failure in name resolution",
+                io::ErrorKind::TimedOut,
+            ),
+            ("failed to lookup address information: Try again", io::ErrorKind::TimedOut),
+            ("failed to lookup address information: Name or service not known", io::ErrorKind::NotFound),
+        ] {
+            let fault = unresolved(&io::Error::other(text));
+            assert!(fault.kind() == kind && fault.to_string() == text, "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn what_fails_again_is_told_from_what_may_pass() {
+        use rustls::{AlertDescription as Alert, CertificateError, Error as Fault, PeerIncompatible};
+
+        for (fault, ends) in [
+            (Fault::InvalidCertificate(CertificateError::UnknownIssuer), true),
+            (
+                Fault::PeerIncompatible(PeerIncompatible::ServerSentHelloRetryRequestWithUnknownExtension),
+                true,
+            ),
+            (Fault::NoApplicationProtocol, true),
+            (Fault::AlertReceived(Alert::HandshakeFailure), true),
+            (Fault::AlertReceived(Alert::CertificateRequired), true),
+            (Fault::AlertReceived(Alert::InternalError), false),
+            (Fault::AlertReceived(Alert::CloseNotify), false),
+            (Fault::DecryptError, false),
+        ] {
+            let text = fault.to_string();
+            let error = tls_fault(io::Error::new(io::ErrorKind::InvalidData, fault));
+            assert_eq!(matches!(error.kind(), ErrorKind::Store(_)), ends, "{text}");
+            assert_eq!(matches!(error.kind(), ErrorKind::Io(_)), !ends, "{text}");
+        }
     }
 }

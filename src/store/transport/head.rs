@@ -1,6 +1,7 @@
 //! Heads: the request as it is sent, and what stands before the body of the answer.
 
 use super::chunked::Chunked;
+use super::connection::tls_fault;
 use super::{Origin, malformed};
 use crate::{Error, ErrorKind, Result};
 use bytes::BufMut;
@@ -100,7 +101,7 @@ pub(super) async fn read(
             Ok(_) => continue,
             Err(error) => error,
         };
-        return Err(Fault { error: error.into(), silent });
+        return Err(Fault { error: tls_fault(error), silent });
     }
 }
 

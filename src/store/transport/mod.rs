@@ -22,7 +22,7 @@ use crate::{Error, ErrorKind, Result};
 use body::Body;
 use bytes::Bytes;
 use connection::Connection;
-pub(super) use connection::addresses;
+pub(super) use connection::{addresses, is_final};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 pub(super) use head::AGENT;
 use head::{Fault, Head};

@@ -296,7 +296,8 @@ mod tests {
         for goodbye in [&b""[..], b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n"] {
             let mut socket = server.put(&pool);
             socket.write_all(goodbye).unwrap();
-            socket.shutdown(std::net::Shutdown::Write).unwrap();
+            // It may have been closed as soon as the goodbye was there.
+            let _ = socket.shutdown(std::net::Shutdown::Write);
             assert!(is_closed(socket));
             assert!(server.take(&pool).is_none());
         }

@@ -13,6 +13,8 @@ mod faults;
 mod http;
 mod ranged;
 mod ranges;
+#[cfg(feature = "gcs")]
+mod retries;
 #[cfg(feature = "http")]
 mod transport;
 #[cfg(feature = "gcs")]

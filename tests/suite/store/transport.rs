@@ -14,6 +14,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -261,10 +262,10 @@ fn a_redirect_behind_a_proxy_gives_nothing_away() {
 fn expired_credentials_are_fetched_anew_once() {
     // The first so many tokens that are given out are good for nothing.
     for (expired, expected) in [(1, "read it right"), (9, "access denied")] {
-        let tokens = std::sync::atomic::AtomicUsize::new(0);
+        let tokens = AtomicUsize::new(0);
         let server = Server::start(move |request| {
             if request.path().ends_with("/token") {
-                let token = tokens.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                let token = tokens.fetch_add(1, Ordering::SeqCst);
                 return Reply::new(200, format!("{{\"access_token\": \"t{token}\", \"expires_in\": 3600}}"));
             }
             let token = request.header("authorization").and_then(|text| text.strip_prefix("Bearer t"));
@@ -406,4 +407,35 @@ fn tls_trusts_whom_the_environment_trusts_and_nobody_else() {
     let text = child_says(&format!("https://127.0.0.2:{}/a.tar", server.port()), &environment);
     assert!(text.contains("failed"), "{text}");
     assert_eq!(server.requests().len(), 14);
+}
+
+/// A server that ends each handshake with this alert.
+fn alerting(alert: u8) -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, count) = (listener.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
+    let connections = Arc::clone(&count);
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            connections.fetch_add(1, Ordering::SeqCst);
+            let _ = client.read(&mut [0; 4096]);
+            // A fatal alert of TLS 1.2 and 1.3 before there are keys.
+            let _ = client.write_all(&[21, 3, 3, 0, 2, 2, alert]);
+            let _ = client.read(&mut [0; 4096]);
+        }
+    });
+    (port, count)
+}
+
+#[test]
+fn two_sides_with_nothing_in_common_are_an_error_at_once() {
+    const HANDSHAKE_FAILURE: u8 = 40;
+    const INTERNAL_ERROR: u8 = 80;
+    for (alert, tries) in [(HANDSHAKE_FAILURE, 1), (INTERNAL_ERROR, 3)] {
+        let (port, count) = alerting(alert);
+        let store = Store::builder().retries(2).retry_pause(Duration::from_millis(1)).build();
+        let error = store.open(&format!("https://127.0.0.1:{port}/a.tar")).unwrap().read_all().unwrap_err();
+        assert_eq!(matches!(error.kind(), ErrorKind::Store(_)), tries == 1, "{error:?}");
+        assert_eq!(count.load(Ordering::SeqCst), tries, "{error:?}");
+    }
 }

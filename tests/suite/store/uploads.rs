@@ -106,6 +106,27 @@ fn a_writer_that_is_dropped_calls_its_upload_off() {
     assert!(store.list("gs://bucket/").unwrap().is_empty());
 }
 
+/// Its identifier comes after its writer is gone.
+#[test]
+fn an_upload_that_is_about_to_begin_is_called_off_too() {
+    let events = Events::default();
+    let log = events.clone();
+    let server = bucket::start_with(move |request| {
+        if request.method == "POST" {
+            log.push("begins");
+            // Longer than a body that breaks off is waited for.
+            std::thread::sleep(Duration::from_millis(1300));
+        } else if is_abort(request) {
+            log.push("called off");
+        }
+        None
+    });
+    let writer = begin(&store(&server), LENGTH);
+    events.wait_for(1, "begins");
+    drop(writer);
+    assert_eq!(events.now(), ["begins", "called off"]);
+}
+
 /// All parts that may be in flight are, and their upload waits for one of them to arrive.
 #[test]
 fn an_upload_that_waits_is_called_off_too() {

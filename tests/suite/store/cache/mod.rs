@@ -122,6 +122,35 @@ impl Source for Desk {
     }
 }
 
+/// A source that takes its time before it says anything.
+#[derive(Debug)]
+struct Late(Arc<Desk>, Duration);
+
+impl Source for Late {
+    fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        let (time, response) = (self.1, self.0.get(url, options));
+        Box::pin(async move {
+            tokio::time::sleep(time).await;
+            response.await
+        })
+    }
+}
+
+/// Of whoever fills the cache, and of whoever asks whether what is in it is still right.
+#[test]
+fn the_wait_for_a_first_answer_is_counted_once() {
+    let (directory, time) = (tempfile::tempdir().unwrap(), Duration::from_millis(150));
+    let cache = Cache::builder(directory.path()).build().unwrap();
+    let late = Arc::new(Late(Desk::of(&noise(500)), time));
+    let store = small_ranges().retries(0).with_source("desk", late).cache(cache).build();
+    for _ in 0..2 {
+        let (before, begun) = (store.report(), std::time::Instant::now());
+        read(&store, URL).unwrap();
+        let waited = store.report().since(&before).total().waited;
+        assert!((time..=begun.elapsed()).contains(&waited), "{waited:?}");
+    }
+}
+
 #[test]
 fn conformance() {
     let directory = tempfile::tempdir().unwrap();
