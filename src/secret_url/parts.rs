@@ -37,7 +37,7 @@ pub(super) fn secrets(text: &str) -> Vec<Range<usize>> {
     for (at, colons) in text.match_indices("::") {
         let next = at + colons.len();
         // Another URL of a pattern. Anywhere else it is part of an address or a name.
-        if at >= start && scheme(&text[next..]).is_some() {
+        if at >= start && (scheme(&text[next..]).is_some() || is_command(&text[next..])) {
             found
                 .extend(secrets_of_one(&text[start..at]).map(|range| range.start + start..range.end + start));
             start = next;
@@ -49,15 +49,21 @@ pub(super) fn secrets(text: &str) -> Vec<Range<usize>> {
 
 /// The secrets of one URL, or of a pattern that has one piece: those before, and those behind the path.
 fn secrets_of_one(url: &str) -> impl Iterator<Item = Range<usize>> {
-    let pipe = "pipe:";
-    let [user, query] = if url.get(..pipe.len()).is_some_and(|start| start.eq_ignore_ascii_case(pipe)) {
-        [None, Some(pipe.len()..url.len())]
+    let [user, query] = if is_command(url) {
+        [None, Some(PIPE.len()..url.len())]
     } else if let Some((scheme, start)) = scheme(url) {
         secrets_after(url, &scheme, start)
     } else {
         secrets_without_scheme(url)
     };
     user.into_iter().chain(query)
+}
+
+/// What a command begins with.
+const PIPE: &str = "pipe:";
+
+fn is_command(url: &str) -> bool {
+    url.get(..PIPE.len()).is_some_and(|start| start.eq_ignore_ascii_case(PIPE))
 }
 
 /// The secrets of a URL of this scheme, whose authority begins at byte `start`.
@@ -111,8 +117,9 @@ fn secrets_without_scheme(text: &str) -> [Option<Range<usize>>; 2] {
     let query = text.find(['?', '#']);
     let start = inner.filter(|at| query.is_none_or(|query| *at < query)).unwrap_or(0);
     let (before, behind) = text.split_at(query.unwrap_or(text.len()));
-    if behind.contains('@') {
-        return [None, Some(start..text.len())];
+    let command = text.find(PIPE).map(|at| at + PIPE.len());
+    if behind.contains('@') || command.is_some() {
+        return [None, Some(command.map_or(start, |at| at.min(start))..text.len())];
     }
     let user = before.rfind('@').map(|at| if start <= at { start..at } else { 0..at });
     [user.filter(|user| !user.is_empty()), query.map(|query| query + 1..text.len())]

@@ -25,6 +25,8 @@ fn hides_secrets() {
         ("https:/me:s3cret@host/a?s3cret", "https:/[redacted]@host/a?[redacted]"),
         ("http:me:s3cret@host/a?s3cret", "http:[redacted]@host/a?[redacted]"),
         ("https:////me:s3cret@host/a", "https:////[redacted]@host/a"),
+        ("a.tar::pipe:curl -u s3cret", "a.tar::pipe:[redacted]"),
+        ("{a.tar,pipe:curl -u s3cret}", "[redacted]"),
         (" https://me:s3cret@host/a?s3cret", " https://[redacted]@host/a?[redacted]"),
         ("https://proxy/https://me:s3cret@host/a", "https://proxy/https://[redacted]"),
         ("http://[::1]:80/a.tar?sig=s3cret", "http://[::1]:80/a.tar?[redacted]"),

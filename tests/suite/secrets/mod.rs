@@ -261,6 +261,16 @@ impl Source for Chatty {
     }
 }
 
+/// A source that does not even make an error of it.
+#[derive(Debug)]
+struct Panics;
+
+impl Source for Panics {
+    fn get(&self, url: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        panic!("{url} is too much for it");
+    }
+}
+
 /// What a source of the caller's own says is shown without the secrets of URLs. Its own errors are as it made them.
 #[test]
 fn errors_of_other_sources_show_no_secret() {
@@ -273,7 +283,10 @@ fn errors_of_other_sources_show_no_secret() {
             writer.write(&Sample::new("a").with("cls", 1))?;
             writer.finish().map(drop)
         };
+        let panics = Arc::new(Panics);
+        let panicking = Store::builder().retries(0).with_source("http", panics).build();
         for result in [
+            panicking.open(&url).unwrap().read_all().map(drop),
             store.open(&url).unwrap().read_all().map(drop),
             store.stat(&url).map(drop),
             store.list(&url).map(drop),

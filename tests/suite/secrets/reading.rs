@@ -78,7 +78,12 @@ fn reading_shows_and_saves_no_secret() {
         "500",
         "503",
     ] {
+        let every = ["sound", "damaged", "moved", "403", "404"].contains(&name);
         for (number, url) in urls(&host, &format!("{name}.tar")).into_iter().enumerate() {
+            // User information and query, a query that is encoded, and no path: what differs is how they are parsed.
+            if !every && ![3, 5, 9].contains(&number) {
+                continue;
+            }
             let what = format!("{name}: {url}");
             let place = directory.path().join(format!("{name}-{number}"));
             let cache = Cache::builder(place.join("cache")).build().unwrap();
@@ -146,7 +151,7 @@ fn reading_shows_and_saves_no_secret() {
     }
     // The index of each, and what the cache keeps of it.
     assert!(seen.directory(directory.path()) >= 2 * kept && kept >= 10, "{kept}");
-    seen.check(10_000);
+    seen.check(5_000);
 }
 
 /// A loader of batches of one column, of a field that there is not.

@@ -183,7 +183,11 @@ impl Checkpoints {
         }
         match newest {
             None if resume => {
-                writeln!(out, "no checkpoint in {}: starting from the beginning", SecretUrl::from(&self.url))?;
+                writeln!(
+                    out,
+                    "no checkpoint in {}: starting from the beginning",
+                    SecretUrl::from(&self.url)
+                )?;
             }
             None => {}
             Some(newest) if !resume => return Err(Error::Exists { newest: newest.into() }.into()),
@@ -309,7 +313,9 @@ impl Checkpoints {
     fn delete(&self, urls: &[&str]) -> Vec<String> {
         let deleted = urls.iter().map(|url| (url, self.store.delete(url)));
         deleted
-            .filter_map(|(url, result)| Some(format!("cannot delete the old {}: {:#}", SecretUrl::from(*url), result.err()?)))
+            .filter_map(|(url, result)| {
+                Some(format!("cannot delete the old {}: {:#}", SecretUrl::from(*url), result.err()?))
+            })
             .collect()
     }
 }
