@@ -5,9 +5,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::index::{ShardIndex, checksum_of};
 use crate::plan::Slice;
 use crate::sample::Sample;
+use crate::secret_url::SecretUrl;
 use crate::store::{ObjectCell, ObjectVersion, is_local};
-use std::fmt;
-use std::sync::Arc;
 
 /// Passes over the samples before those of a slice, and checks that no sample is missing, surplus, or of
 /// another object.
@@ -29,7 +28,7 @@ pub(super) struct SliceCheck {
     /// Why there may be fewer than there should be.
     fault: Fault,
     /// Where the shard is, for errors.
-    shard: Arc<str>,
+    shard: SecretUrl,
     object: ObjectCell,
     /// What the object should be, until that has been looked at.
     expected: Option<Expected>,
@@ -38,6 +37,7 @@ pub(super) struct SliceCheck {
 }
 
 /// What the object that a slice is read of should be.
+#[derive(Debug)]
 pub(super) struct Expected {
     /// What it was when the state was taken that the job resumes from.
     pub(super) state: Option<ObjectVersion>,
@@ -46,16 +46,7 @@ pub(super) struct Expected {
     /// What the other slices of the epoch are read of.
     pub(super) epoch: EpochVersions,
     /// Where it is, as it is opened.
-    pub(super) url: Arc<str>,
-}
-
-impl fmt::Debug for Expected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Expected")
-            .field("state", &self.state)
-            .field("index", &self.index)
-            .finish_non_exhaustive()
-    }
+    pub(super) url: SecretUrl,
 }
 
 #[derive(Debug)]
@@ -81,7 +72,7 @@ impl SliceCheck {
         slice: &Slice,
         extent: Extent,
         index: Option<&ShardIndex>,
-        shard: impl Into<Arc<str>>,
+        shard: impl Into<SecretUrl>,
     ) -> Self {
         let samples = &slice.samples;
         let left = match samples.end {
@@ -124,7 +115,7 @@ impl SliceCheck {
     /// written is another one for each copy of it.
     pub(super) fn object(&self) -> Option<ObjectVersion> {
         let object = self.object.get()?;
-        let version = object.version.filter(|_| !is_local(&self.shard));
+        let version = object.version.filter(|_| !is_local(self.shard.expose_secret()));
         Some(ObjectVersion { version, ..object })
     }
 
@@ -254,7 +245,7 @@ impl SliceCheck {
     }
 
     fn located(&self, kind: ErrorKind) -> Error {
-        Error::from(kind).in_shard(Arc::clone(&self.shard))
+        Error::from(kind).in_shard(&self.shard)
     }
 }
 

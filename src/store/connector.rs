@@ -287,7 +287,7 @@ impl Client {
             self.contact.answered();
             match target.follow(request.method(), response.status(), response.headers()) {
                 Ok(true) => {}
-                Ok(false) => return self.checked(request.method(), response, target.note).await,
+                Ok(false) => return self.checked(request.method(), response, target).await,
                 Err(error) => return Err(Failed { error, limit: None }),
             }
         }
@@ -339,7 +339,7 @@ impl Client {
         &self,
         method: &Method,
         response: HttpResponse,
-        note: Option<String>,
+        target: Target,
     ) -> Result<http::Response<Bytes>, Failed> {
         let (status, of_bucket) = (response.status(), self.is_of_bucket());
         let read_by_object_store = status.is_success()
@@ -355,7 +355,9 @@ impl Client {
         }
         let passing = status.is_server_error()
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
-        let error = Error::from(answer::refused(Answer { status, headers: parts.headers, body, note }).await);
+        let Target { note, uri, .. } = target;
+        let answer = Answer { status, headers: parts.headers, body, note, uri };
+        let error = Error::from(answer::refused(answer, "").await);
         let limit = (passing && passes(&error)).then(|| self.patience());
         Err(Failed { error: if of_bucket || passing { error } else { self.no_credentials(error) }, limit })
     }

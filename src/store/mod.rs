@@ -58,13 +58,14 @@ pub(crate) use budget::Lane;
 pub use builder::StoreBuilder;
 pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
-pub(crate) use location::{file_name, is_local, is_same_place, redacted};
+pub(crate) use location::{file_name, is_local, is_same_place};
 pub use object_store;
 pub use report::{SourceReport, StoreReport};
 pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
 pub(crate) use told::ObjectCell;
 pub use upload::ObjectWriter;
 
+use crate::secret_url::{SecretUrl, shown};
 use crate::{Error, ErrorKind, Result};
 use body::Chunks;
 use decompress::{Compression, Expansion};
@@ -106,13 +107,13 @@ struct Inner {
     limits: Limits,
     expansion: Expansion,
     budget: Budget,
-    /// Counters, by what stands before the key in the URL.
+    /// Counters, by what is shown of what stands before the key in the URL.
     meters: Mutex<BTreeMap<String, Arc<Meter>>>,
     cache: Option<Cache>,
     /// The caller's sources, with the beginnings of the URLs they serve, longest first.
-    registered: Vec<(String, Arc<dyn Source>)>,
+    registered: Vec<(SecretUrl, Arc<dyn Source>)>,
     /// Clients made from the environment, by what stands before the key in the URL.
-    clients: Mutex<HashMap<String, Arc<dyn Source>>>,
+    clients: Mutex<HashMap<SecretUrl, Arc<dyn Source>>>,
 }
 
 impl Default for Store {
@@ -146,7 +147,7 @@ impl Store {
             let compression = Compression::of(url)?;
             Ok(self.stored(lane, url, 0..u64::MAX)?.compressed(compression, self.0.expansion))
         };
-        open().map_err(|error: Error| error.in_shard(location::redacted(url)))
+        open().map_err(|error: Error| error.in_shard(url))
     }
 
     /// Opens the bytes `range` of the object at `url` for reading, of which there are fewer where the object ends
@@ -170,7 +171,7 @@ impl Store {
             Some(_) => Err(ErrorKind::Unsupported("a range of a compressed object".into()).into()),
             None => self.stored(lane, url, range),
         };
-        open().map_err(|error: Error| error.in_shard(location::redacted(url)))
+        open().map_err(|error: Error| error.in_shard(url))
     }
 
     /// The budget that its readers share.
@@ -204,12 +205,12 @@ impl Store {
 
     /// The counters of the place that `url` lies in.
     fn meter(&self, url: &str) -> Arc<Meter> {
-        let registered = self.registered(url).map(|(base, _)| base.as_str());
-        let base = registered.unwrap_or_else(|| location::authority(url));
+        let registered = self.registered(url).map(|(base, _)| base.expose_secret());
+        let base = shown(registered.unwrap_or_else(|| location::authority(url)));
         let mut meters = self.0.meters.lock().unwrap_or_else(PoisonError::into_inner);
-        match meters.get(base) {
+        match meters.get(&*base) {
             Some(meter) => Arc::clone(meter),
-            None => Arc::clone(meters.entry(location::redacted(base).into_owned()).or_default()),
+            None => Arc::clone(meters.entry(base.into_owned()).or_default()),
         }
     }
 
@@ -237,7 +238,7 @@ impl Store {
                 }
             }
         };
-        Ok(Body::new(chunks).part_of(object, start).named(location::redacted(url)))
+        Ok(Body::new(chunks).part_of(object, start).named(url))
     }
 
     /// The size and version of the object at `url`, as stored: compressed objects are not looked into. Blocks.
@@ -256,7 +257,7 @@ impl Store {
                 Ok(body.object().unwrap_or_default())
             }
         };
-        stat().map_err(|error: Error| error.in_shard(location::redacted(url)))
+        stat().map_err(|error: Error| error.in_shard(url))
     }
 
     /// Lists all objects under the directory `prefix`, at any depth, sorted by URL. Blocks.
@@ -275,8 +276,7 @@ impl Store {
     /// [`list`](Store::list), but directories deeper than `depth` below `prefix` may be left out: a bucket lists them all
     /// the same.
     pub(crate) fn list_within(&self, prefix: &str, depth: usize) -> Result<Vec<ObjectInfo>> {
-        let mut objects =
-            self.list_at(prefix, depth).map_err(|error| error.in_shard(location::redacted(prefix)))?;
+        let mut objects = self.list_at(prefix, depth).map_err(|error| error.in_shard(prefix))?;
         objects.sort_unstable();
         Ok(objects)
     }
@@ -320,7 +320,7 @@ impl Store {
                 Place::Source(source) => Ok(Box::new(UploadWriter::create(&*source, url)?)),
             }
         };
-        create().map_err(|error| error.in_shard(location::redacted(url)))
+        create().map_err(|error| error.in_shard(url))
     }
 
     /// [`create`](Store::create) of what is written as it is, which a name that says otherwise would make unreadable.
@@ -329,7 +329,7 @@ impl Store {
             Ok(None) => self.create(url),
             _ => {
                 let why = "it would not be compressed as its name says; leave out the suffix";
-                Err(Error::from(ErrorKind::Unsupported(why.into())).in_shard(location::redacted(url)))
+                Err(Error::from(ErrorKind::Unsupported(why.into())).in_shard(url))
             }
         }
     }
@@ -351,17 +351,17 @@ impl Store {
         };
         match delete() {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(()),
-            result => result.map_err(|error| error.in_shard(location::redacted(url))),
+            result => result.map_err(|error| error.in_shard(url)),
         }
     }
 
     /// The source that the caller gave for this URL.
-    fn registered(&self, url: &str) -> Option<&(String, Arc<dyn Source>)> {
+    fn registered(&self, url: &str) -> Option<&(SecretUrl, Arc<dyn Source>)> {
         let serves = |base: &str| {
             let rest = url.strip_prefix(base);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        self.0.registered.iter().find(|(base, _)| serves(base))
+        self.0.registered.iter().find(|(base, _)| serves(base.expose_secret()))
     }
 
     /// How long a source of the caller's own may take to list something or to delete; the crate's clients watch the time
@@ -381,7 +381,7 @@ impl Store {
             return Err(unsupported("pipe", hint));
         }
         match location::local_path(url) {
-            Some(path) => Ok(Place::Local(path?)),
+            Some(path) => location::check_slashes(url).and(path).map(Place::Local),
             None => self.client(url).map(Place::Source),
         }
     }
@@ -393,21 +393,23 @@ impl Store {
             _ => location::authority(url),
         };
         let mut clients = self.0.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = clients.get(base) {
+        let key = SecretUrl::from(base);
+        if let Some(client) = clients.get(&key) {
             return Ok(Arc::clone(client));
         }
         let client: Arc<dyn Source> = match cloud::client(base, &self.0.limits)? {
             Some(store) => {
                 let limits = &self.0.limits;
-                Arc::new(ObjectSource::renewable(base.to_owned(), store, cloud::client, limits))
+                Arc::new(ObjectSource::renewable(base.into(), store, cloud::client, limits))
             }
             None if base == "http" => web()?,
             None => {
-                let hint = "the schemes are file, gs, s3, az, http and https; the builder can register sources for others";
-                return Err(unsupported(scheme, hint));
+                let known = "the schemes are file, gs, s3, az, http and https; the builder can register sources for others";
+                let hint = location::meant(url).map(|meant| format!("did you mean `{meant}`? {known}"));
+                return Err(unsupported(scheme, hint.unwrap_or_else(|| known.into())));
             }
         };
-        clients.insert(base.to_owned(), Arc::clone(&client));
+        clients.insert(key, Arc::clone(&client));
         Ok(client)
     }
 }
@@ -462,7 +464,7 @@ fn file_url(path: &Path) -> Result<String> {
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let registered: Vec<_> = self.0.registered.iter().map(|(base, _)| location::redacted(base)).collect();
+        let registered: Vec<_> = self.0.registered.iter().map(|(base, _)| base).collect();
         f.debug_struct("Store")
             .field("limits", &self.0.limits)
             .field("registered", &registered)

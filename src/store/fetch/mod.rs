@@ -16,6 +16,7 @@ use super::report::{Answering, Meter};
 use super::runtime::{self, Task};
 use super::source::{GetOptions, GetResponse, ObjectVersion, Source};
 use super::told::ObjectCell;
+use crate::secret_url::SecretUrl;
 use crate::{Error, ErrorKind, Result};
 use async_channel::{Receiver, Sender, TryRecvError};
 use bytes::Bytes;
@@ -72,7 +73,7 @@ const WAITING: usize = 16;
 #[derive(Debug, Clone)]
 pub(super) struct Object {
     pub(super) source: Arc<dyn Source>,
-    pub(super) url: Arc<str>,
+    pub(super) url: SecretUrl,
     /// Not an empty range; the whole object is all that there may be.
     pub(super) wanted: Range<u64>,
     /// What the object must be, if not whatever it is now.

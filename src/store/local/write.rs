@@ -1,6 +1,7 @@
 //! Files that are written beside their place, and get their name when they are whole.
 
 use super::{directory, info, located, settle};
+use crate::secret_url::SecretUrl;
 use crate::store::source::ObjectInfo;
 use crate::store::upload::ObjectWriter;
 use crate::{ErrorKind, Result};
@@ -23,7 +24,7 @@ pub(super) fn is_partial(path: &Path) -> bool {
 /// Writes a file under another name beside its target, and renames it when it is whole.
 #[derive(Debug)]
 pub(in crate::store) struct LocalWriter {
-    url: String,
+    url: SecretUrl,
     target: PathBuf,
     partial: Partial,
     file: BufWriter<File>,
@@ -57,7 +58,7 @@ impl LocalWriter {
         let partial = directory.join(partial_name(name));
         let file = options.read(true).write(true).create_new(true).open(&partial).map_err(located)?;
         Ok(LocalWriter {
-            url: url.to_owned(),
+            url: url.into(),
             target,
             partial: Partial(partial),
             file: BufWriter::with_capacity(256 << 10, file),
@@ -134,7 +135,7 @@ impl ObjectWriter for LocalWriter {
         // Of the file that was written, whatever has the name by now; and last, since a file system may set times as it
         // publishes a file.
         let metadata = file.metadata()?;
-        Ok(info(url, &metadata))
+        Ok(info(url.expose_secret().to_owned(), &metadata))
     }
 }
 
