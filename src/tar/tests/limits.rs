@@ -105,16 +105,41 @@ fn a_sample_of_too_many_members_is_an_error_of_that_sample() {
     assert_eq!(found[2].as_ref().unwrap().key(), "c");
 }
 
+/// Bytes that are counted as long as anybody holds them.
+#[derive(Debug)]
+struct Chunk(Vec<u8>, #[allow(dead_code)] Arc<()>);
+
+impl AsRef<[u8]> for Chunk {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Chunk {
+    fn of(part: &[u8], held: &Arc<()>) -> Bytes {
+        Bytes::from_owner(Chunk(part.to_vec(), Arc::clone(held)))
+    }
+}
+
+/// What came of a sample before it was too large is not kept while the rest of it is passed over.
+#[test]
+fn a_sample_beyond_its_limits_is_let_go() {
+    let bytes = archive(&[("a.x", &[1; 600]), ("a.y", &[2; 600])]);
+    for limits in [Limits { sample: 1000, ..Limits::default() }, Limits { members: 1, ..Limits::default() }] {
+        let held = Arc::new(());
+        let mut parser = SampleParser::new("s.tar").with_limits(limits);
+        parser.push(Chunk::of(&bytes[..1536], &held));
+        assert!(matches!(parser.next(), Ok(Parsed::NeedInput)));
+        assert_eq!(Arc::strong_count(&held), 2);
+        parser.push(Chunk::of(&bytes[1536..2048], &held));
+        assert!(parser.next().is_err());
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
+}
+
 /// Neither the name of a sample nor those of its fields keep the chunks alive in which they came.
 #[test]
 fn names_keep_no_chunk() {
-    #[derive(Debug)]
-    struct Chunk(Vec<u8>, #[allow(dead_code)] Arc<()>);
-    impl AsRef<[u8]> for Chunk {
-        fn as_ref(&self) -> &[u8] {
-            &self.0
-        }
-    }
     let long = format!("{}.txt", "k".repeat(300));
     let bytes = [
         archive(&[("a.cls", b""), ("a.JPG", b""), ("a.é", b""), ("b.cls", b"")])[..2048].to_vec(),
@@ -125,8 +150,7 @@ fn names_keep_no_chunk() {
     .concat();
     let held = Arc::new(());
     for chunk in [512, 700, 100_000] {
-        let owned = |part: &[u8]| Bytes::from_owner(Chunk(part.to_vec(), Arc::clone(&held)));
-        let samples = parse(bytes.chunks(chunk).map(owned));
+        let samples = parse(bytes.chunks(chunk).map(|part| Chunk::of(part, &held)));
         assert_eq!(keys(&samples), ["a", "b", &"k".repeat(300)], "{chunk}");
         assert_eq!(Arc::strong_count(&held), 1, "{chunk}");
     }

@@ -1,9 +1,10 @@
 //! Flipped bits: in samples that an index has checksums of, and in compressed shards.
 
 use super::*;
-use crate::support::{Content, content};
+use crate::support::{Content, content, member};
 use shardstream::prelude::*;
 use std::fs;
+use tar::EntryType;
 
 fn samples() -> Vec<Sample> {
     let sample = |i: usize| Sample::new(format!("s{i}")).with("cls", i as i64).with("bin", noise(i * 300));
@@ -193,4 +194,67 @@ fn a_flipped_bit_in_a_zstd_shard_is_an_error() {
             assert!(!errors.is_empty() || found == expected, "byte {at}, bit {bit}");
         }
     }
+}
+
+/// How many chunks are held, and were at most.
+#[derive(Debug, Default)]
+struct Held {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+/// A chunk of an object that is counted as long as anybody holds it.
+struct Chunk(Bytes, Arc<Held>);
+
+impl AsRef<[u8]> for Chunk {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.1.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A source of one object, which comes whole and in chunks that are made as they are asked for.
+#[derive(Debug)]
+struct Chunks(Bytes, Arc<Held>);
+
+impl Source for Chunks {
+    fn get(&self, _: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        let (object, held) = (self.0.clone(), Arc::clone(&self.1));
+        let length = object.len();
+        let chunks = (0..length).step_by(64 << 10).map(move |at| {
+            held.most.fetch_max(held.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            let chunk = object.slice(at..length.min(at + (64 << 10)));
+            Ok(Bytes::from_owner(Chunk(chunk, Arc::clone(&held))))
+        });
+        let response = GetResponse::new(futures::stream::iter(chunks).boxed()).with_size(length as u64);
+        Box::pin(async move { Ok(response) })
+    }
+
+    fn list(&self, _: &str) -> BoxStream<'static, Result<ObjectInfo>> {
+        futures::stream::empty().boxed()
+    }
+}
+
+/// What lies between two samples and belongs to none is not kept until the next one comes.
+#[test]
+fn checksums_take_the_memory_of_a_sample() {
+    let of_no_sample = member("README", EntryType::Regular, &noise(1 << 20)).repeat(16);
+    let (first, last) = (crate::support::files(&["a.cls"]), crate::support::files(&["b.cls"]));
+    let archive = [&first[..first.len() - 1024], &of_no_sample, &last].concat();
+    let held = Arc::new(Held::default());
+    let source = Chunks(archive.clone().into(), Arc::clone(&held));
+    let store = Store::builder().with_source("chunks", Arc::new(source)).build();
+    let list = ShardList::from_urls(["chunks://s.tar"]);
+    let index = Index::builder().store(store).checksums(true).build(&list).unwrap();
+    let shard = index.iter().next().unwrap();
+    check(&archive, shard);
+    assert!((0..2).all(|sample| shard.checksum_of(sample).is_some()));
+    // Of 257; some are on their way.
+    let most = held.most.load(Ordering::SeqCst);
+    assert!(most < 64, "{most} chunks");
 }

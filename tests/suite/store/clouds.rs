@@ -240,6 +240,34 @@ fn missing_credentials_are_denied_and_say_what_to_set() {
     assert_eq!(server.requests().len(), 0);
 }
 
+/// Credentials that are named and cannot be read, and a machine whose own are refused.
+#[test]
+fn credentials_that_are_no_use_are_denied_and_say_what_to_set() {
+    let refusing = Server::start(|request| match is_token(request) {
+        true => Reply::new(404, "no such account"),
+        false => bucket(request),
+    });
+    let nobody = format!("http://{}", nobody());
+    let amazon = [
+        ("AWS_ENDPOINT_URL", nobody.as_str()),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", "/nowhere/token"),
+        ("AWS_ROLE_ARN", "arn:aws:iam::1:role/a"),
+    ];
+    let google =
+        [("GOOGLE_BASE_URL", nobody.as_str()), ("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")];
+    let [amazon, _] = child_says("s3://bucket", &amazon);
+    assert!(amazon.contains("failed as Denied") && amazon.contains("/nowhere/token"), "{amazon}");
+    assert!(amazon.contains("AWS_ACCESS_KEY_ID") && amazon.contains("AWS_SKIP_SIGNATURE"), "{amazon}");
+    for text in [child_says("gs://bucket", &google), gs_says(&refusing, &[])].concat() {
+        assert!(text.contains("failed as Denied"), "{text}");
+        assert!(
+            text.contains("GOOGLE_APPLICATION_CREDENTIALS") && text.contains("GOOGLE_SKIP_SIGNATURE"),
+            "{text}"
+        );
+    }
+    assert!(refusing.requests().iter().all(is_token));
+}
+
 /// A bucket that nothing answers for.
 #[test]
 fn a_listing_that_is_refused_is_given_up() {

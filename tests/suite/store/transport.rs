@@ -91,7 +91,7 @@ fn a_connection_that_was_closed_meanwhile_is_no_fault() {
 /// The beginning of an answer, or something else that nobody asked for, must not be taken for the next answer.
 #[test]
 fn a_connection_on_which_more_came_is_not_used_again() {
-    let requests = requests_of(|request| {
+    let followed = |request: &Request| {
         let (first, last) = request.range().unwrap();
         let last = last.min(4499);
         let head = format!(
@@ -100,6 +100,13 @@ fn a_connection_on_which_more_came_is_not_used_again() {
         );
         let more = "HTTP/1.1 206 Part\r\nETag: \"v1\"\r\nContent-Range: bytes 0-0/4500\r\nContent-Length: 1\r\n\r\nx";
         Reply::raw([head.as_bytes(), &noise(4500)[first..=last], more.as_bytes()].concat())
+    };
+    let requests = requests_of(followed);
+    assert_eq!((requests.len(), connections(&requests)), (5, 5));
+    // A server that was trusted until then.
+    let requests = later_requests_of(move |request| match request.path() {
+        "/first.tar" => honest(request),
+        _ => followed(request),
     });
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
 }
