@@ -1,6 +1,6 @@
 //! Reading URLs: schemes, local paths, and what was meant where they are misspelt.
 
-use crate::secret_url::{redact_answer, shown};
+use crate::secret_url::{redact_answer, shown, without_secrets};
 use crate::{Error, ErrorKind, Result};
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -32,12 +32,20 @@ pub(crate) fn is_local(url: &str) -> bool {
     matches!(scheme(url), None | Some("file"))
 }
 
-/// Whether two URLs name the same place: as they are, without what is not [`shown`] of them, or as the same
-/// local path.
+/// Whether two URLs name the same place: without their secrets and under any name of their scheme, or as the same
+/// local path. An index is saved without the secrets of its URLs.
 pub(crate) fn is_same_place(one: &str, other: &str) -> bool {
     let path = |url: &str| std::path::absolute(local_path(url)?.ok()?).ok();
+    let place = |url| {
+        let place = without_secrets(url);
+        match scheme(&place) {
+            Some("s3a") => format!("s3{}", &place["s3a".len()..]).into(),
+            Some(name @ ("azure" | "adl")) => format!("az{}", &place[name.len()..]).into(),
+            _ => place,
+        }
+    };
     one == other
-        || shown(one) == shown(other)
+        || place(one) == place(other)
         || path(one).is_some_and(|one| path(other).is_some_and(|other| one == other))
 }
 
@@ -221,6 +229,12 @@ mod tests {
             ("gs://b/a.tar", "gs://b/a.tar", true),
             ("gs://b/a.tar", "gs://c/a.tar", false),
             ("https://h/a.tar?sig=1", "https://h/a.tar?sig=2", true),
+            ("https://h/a.tar", "https://h/a.tar?sig=2", true),
+            ("https://user:password@h/a.tar", "https://h/a.tar", true),
+            ("https://h/a.tar", "https://i/a.tar", false),
+            ("s3a://b/a.tar", "s3://b/a.tar", true),
+            ("azure://c/a.tar", "az://c/a.tar", true),
+            ("s3://b/a.tar", "gs://b/a.tar", false),
             ("d/a.tar", here, true),
             ("./d/a.tar", "file:d/a.tar", true),
             ("d/a.tar", "e/a.tar", false),
