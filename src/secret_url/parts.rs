@@ -114,13 +114,16 @@ fn secrets_without_scheme(text: &str) -> [Option<Range<usize>>; 2] {
     if inner.is_none() && !first.contains(['$', '{']) {
         return [None, None];
     }
+    if text.contains(PIPE) {
+        return [None, Some(0..text.len())];
+    }
     let query = text.find(['?', '#']);
     let start = inner.filter(|at| query.is_none_or(|query| *at < query)).unwrap_or(0);
+    let start = if text[..start].contains('@') { 0 } else { start };
     let (before, behind) = text.split_at(query.unwrap_or(text.len()));
-    let command = text.find(PIPE).map(|at| at + PIPE.len());
-    if behind.contains('@') || command.is_some() {
-        return [None, Some(command.map_or(start, |at| at.min(start))..text.len())];
+    if behind.contains('@') {
+        return [None, Some(start..text.len())];
     }
-    let user = before.rfind('@').map(|at| if start <= at { start..at } else { 0..at });
-    [user.filter(|user| !user.is_empty()), query.map(|query| query + 1..text.len())]
+    let user = before.rfind('@').map(|at| start..at).filter(|user| !user.is_empty());
+    [user, query.map(|query| query + 1..text.len())]
 }

@@ -102,7 +102,7 @@ pub(super) fn meant(url: &str) -> Option<String> {
 pub(super) fn check_slashes(path: &str) -> Result<()> {
     let scheme = path.split(':').next().filter(|start| start.len() < path.len()).unwrap_or_default();
     let known = |known: &&str| known.eq_ignore_ascii_case(scheme);
-    match meant(path).filter(|_| SCHEMES.iter().any(|name| known(&name)) || known(&"gcs")) {
+    match meant(path).filter(|_| SCHEMES.iter().chain(&["gcs"]).any(known)) {
         None => Ok(()),
         Some(meant) => {
             let why = format!(
