@@ -49,10 +49,10 @@ mod tests {
 
     #[test]
     fn colors_are_those_of_the_file() {
-        let colors = [[10, 200, 90], [250, 3, 128]];
+        let colors = [[10_i32, 200, 90], [250, 3, 128]];
         for (width, both) in [(3, true), (4, true), (4, false), (1, true)] {
             let height = if both { 6 } else { 3 };
-            let of = |x: usize, row: usize| i32::from(colors[x % 2][row]);
+            let of = |x: usize, row: usize| colors[x % 2][row];
             // As the filter does it: first over rows, of which there may be halves, then over columns.
             let row = |x: usize, y: usize| match (both, y % 2) {
                 (false, _) => of(x, y),

@@ -116,7 +116,7 @@ fn run_ends(
     };
     if let Some(needed) = units.checked_sub(1).and_then(|units| units.checked_div(interval.into())) {
         // Some encoders write one behind the last interval too.
-        let one_more = needed + u64::from(units % u64::from(interval) == 0);
+        let one_more = needed + u64::from(units.is_multiple_of(interval.into()));
         if restarts != needed && restarts != one_more {
             return Err(Fault::Damaged(RESTART));
         }

@@ -46,7 +46,7 @@ pub(super) fn copy(file: &[u8], headers: &Layout, to: &mut Vec<u8>) {
                     let interval = closing(units, interval);
                     to.extend_from_slice(&[0xff, 0xdd, 0, 4]);
                     to.extend_from_slice(&interval.to_be_bytes());
-                    let closes = interval > 0 && units % u64::from(interval) == 0;
+                    let closes = interval > 0 && units.is_multiple_of(interval.into());
                     scan_ends_openly = !closes && (first || headers.is_sequential());
                 }
                 first = false;
