@@ -236,6 +236,10 @@ fn dropping_ends_whatever_waits_for_a_silent_source() {
             drop_while_silent("batches on a thread", |dataset, alive| {
                 loader(dataset, alive, threads).epochs(0).prefetch(1).into_stream()
             });
+            drop_while_silent("a stream of batches that a thread polls", |dataset, alive| {
+                let batches = loader(dataset, alive, threads).epochs(0).into_stream();
+                futures::executor::block_on_stream(batches).prefetch(1).into_stream()
+            });
             drop_while_silent("batches whose errors nobody looks at", |dataset, alive| {
                 let batches = loader(dataset, alive, threads).epochs(0);
                 batches.filter_map(Result::ok).filter(|_| false).map(Ok).prefetch(1).into_stream()

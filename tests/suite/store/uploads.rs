@@ -33,7 +33,9 @@ impl Events {
 
     fn wait_for(&self, count: usize, event: &str) {
         let seen = |events: &mut Vec<String>| events.iter().filter(|seen| *seen == event).count() < count;
-        drop(self.0.1.wait_while(self.0.0.lock().unwrap(), seen).unwrap());
+        let (events, result) =
+            self.0.1.wait_timeout_while(self.0.0.lock().unwrap(), Duration::from_secs(60), seen).unwrap();
+        assert!(!result.timed_out(), "{event} {count} times: {events:?}");
     }
 }
 
