@@ -26,7 +26,8 @@ pub enum DType {
     U64,
     /// 16-bit floating-point number.
     F16,
-    /// 16-bit floating-point number with the range of `f32`. numpy has no such type, and npy files have none either.
+    /// 16-bit floating-point number with the range of `f32`. numpy has no such type, and npy files have none
+    /// either.
     BF16,
     /// 32-bit floating-point number.
     F32,

@@ -15,8 +15,9 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 /// [`kind`](Error::kind) says what went wrong and is what code matches on; [`location`](Error::location) says
 /// where: the shard, the byte offset in it, the tar member and the sample key, as far as they are known.
 ///
-/// As is the custom, `{}` shows this error alone, and [`source`](std::error::Error::source) its cause. `{:#}` shows all
-/// causes in one line, which is what a log wants, and so does `{:?}`, which people see where `main` returns an error.
+/// As is the custom, `{}` shows this error alone, and [`source`](std::error::Error::source) its cause. `{:#}`
+/// shows all causes in one line, which is what a log wants, and so does `{:?}`, which people see where `main`
+/// returns an error.
 ///
 /// None of them shows user information or queries of URLs: see [`SecretUrl`].
 ///
@@ -62,7 +63,8 @@ impl Location {
         self.shard.as_deref()
     }
 
-    /// The byte offset in the uncompressed shard: of the tar header at fault, or of the first byte that is missing.
+    /// The byte offset in the uncompressed shard: of the tar header at fault, or of the first byte that is
+    /// missing.
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         self.offset
@@ -154,15 +156,16 @@ pub enum ErrorKind {
     /// The compression of a shard or a field is not known, or its feature is not compiled in.
     #[error("{0}")]
     UnsupportedCompression(String),
-    /// The compressed data of a shard is damaged or cut short. Faults of the disk or the network have other kinds.
+    /// The compressed data of a shard is damaged or cut short. Faults of the disk or the network have other
+    /// kinds.
     ///
     /// [`Location::offset`] is the number of bytes that were decompressed before.
     #[error("damaged {compression} data: the object cannot be decompressed from about its byte {offset} on")]
     Decompress {
         /// The compression: "gzip" or "zstd".
         compression: &'static str,
-        /// How many bytes of the object the decoder had used up without an error. Damage that only a checksum at the end
-        /// of the data shows may lie before.
+        /// How many bytes of the object the decoder had used up without an error. Damage that only a checksum
+        /// at the end of the data shows may lie before.
         offset: u64,
         /// The decoder's own error.
         #[source]
@@ -232,8 +235,8 @@ pub enum ErrorKind {
         /// The checksum of the bytes that were read.
         received: u32,
     },
-    /// A file of a [`Cache`](crate::store::Cache) holds other bytes than were written to it, and so did the one before it. None
-    /// of them has been handed out.
+    /// A file of a [`Cache`](crate::store::Cache) holds other bytes than were written to it, and so did the
+    /// one before it. None of them has been handed out.
     #[error(
         "the cache file {} was damaged again after it was fetched anew: the checksum of a block should be {expected} and is \
          {received}; check the disk, or keep the cache on another one",
@@ -247,8 +250,8 @@ pub enum ErrorKind {
         /// The checksum of what was read.
         received: String,
     },
-    /// Reading was stopped before the end: by a [`Stopper`](crate::store::Stopper), or because what it was for has been
-    /// dropped.
+    /// Reading was stopped before the end: by a [`Stopper`](crate::store::Stopper), or because what it was
+    /// for has been dropped.
     #[error("the reading was stopped")]
     Stopped,
     /// The shard ends in the middle of something, or has no end-of-archive marker.
@@ -257,8 +260,9 @@ pub enum ErrorKind {
         /// How many bytes are missing at the least.
         missing: u64,
     },
-    /// The end of a tar archive is not where it may be, or data or too many zeros follow it: a region of the shard was
-    /// probably overwritten with zeros, and samples are missing. The offset is that of the first byte at fault.
+    /// The end of a tar archive is not where it may be, or data or too many zeros follow it: a region of the
+    /// shard was probably overwritten with zeros, and samples are missing. The offset is that of the first
+    /// byte at fault.
     #[error("bad end of the tar archive: {0}")]
     ArchiveEnd(String),
     /// A tar header's checksum does not match its bytes.

@@ -1,7 +1,7 @@
 //! Streams training data: WebDataset tar shards from object storage into any Rust trainer.
 //!
-//! Point it at tar shards in a bucket or on a disk, and get batches: in an order that is a pure function of a seed,
-//! on any number of nodes and threads, with typed errors in place of silently wrong samples.
+//! Point it at tar shards in a bucket or on a disk, and get batches: in an order that is a pure function of a
+//! seed, on any number of nodes and threads, with typed errors in place of silently wrong samples.
 //!
 //! # The way of a byte
 //!
@@ -66,14 +66,16 @@
 //! Batches of tensors, decoded and augmented straight into memory that a device can take, are what
 //! [`Loader::collate`] makes.
 //!
-//! Without threads, the same stages are adapters on any iterator of results ([`IteratorExt`](adapters::IteratorExt))
-//! or stream ([`StreamExt`](adapters::StreamExt)); and on their own all of them are state machines without I/O.
+//! Without threads, the same stages are adapters on any iterator of results
+//! ([`IteratorExt`](adapters::IteratorExt)) or stream ([`StreamExt`](adapters::StreamExt)); and on their own
+//! all of them are state machines without I/O.
 //!
 //! # What is random, and what is not
 //!
-//! The order of an epoch depends on the list of shards and their index, the seed, the epoch, the number of logical streams
-//! and the bounds of the shuffle buffer. It does not depend on ranks, threads, time or the network. Augmentations take their
-//! numbers from [`Sample::rng`], which depends on the seed, the epoch and the sample.
+//! The order of an epoch depends on the list of shards and their index, the seed, the epoch, the number of
+//! logical streams and the bounds of the shuffle buffer. It does not depend on ranks, threads, time or the
+//! network. Augmentations take their numbers from [`Sample::rng`], which depends on the seed, the epoch and
+//! the sample.
 //!
 //! # Features
 //!
@@ -126,7 +128,8 @@ pub use topology::Topology;
 
 /// What most programs use: `use shardstream::prelude::*;`.
 ///
-/// [`StreamExt`](crate::adapters::StreamExt) comes without its name, so that it can stand beside that of `futures`.
+/// [`StreamExt`](crate::adapters::StreamExt) comes without its name, so that it can stand beside that of
+/// `futures`.
 pub mod prelude {
     pub use crate::adapters::{Batch, IteratorExt, Partial, StreamExt as _, random_mix, round_robin};
     pub use crate::codec::{Array, Decoder, Encoder};

@@ -1,8 +1,8 @@
 //! Randomness that is the same on every platform, thread and release.
 //!
-//! The generator is ChaCha8, keyed directly by what the randomness is *for*: the seed, the epoch and the stream or
-//! sample. The bounded draw and the shuffle are the crate's own, because those of `rand` have changed between
-//! releases; golden tests pin all of them.
+//! The generator is ChaCha8, keyed directly by what the randomness is *for*: the seed, the epoch and the
+//! stream or sample. The bounded draw and the shuffle are the crate's own, because those of `rand` have
+//! changed between releases; golden tests pin all of them.
 
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng as _, SeedableRng, TryRng};
@@ -28,9 +28,9 @@ pub(crate) enum Purpose {
 
 /// A random number generator that gives the same numbers on every platform and in every release.
 ///
-/// It implements [`rand::Rng`], so that everything that takes one of those can be used with it; but note that the
-/// distributions of `rand` may change between its releases, where [`below`](Rng::below), [`unit`](Rng::unit) and
-/// [`shuffle`](Rng::shuffle) do not.
+/// It implements [`rand::Rng`], so that everything that takes one of those can be used with it; but note that
+/// the distributions of `rand` may change between its releases, where [`below`](Rng::below),
+/// [`unit`](Rng::unit) and [`shuffle`](Rng::shuffle) do not.
 ///
 /// ```
 /// use shardstream::Rng;
@@ -86,8 +86,8 @@ impl Rng {
 
     /// A number of a range whose logarithm is anywhere equally likely. Both ends are more than 0.
     ///
-    /// That is `least * (most / least) ^ unit`, put together of square roots, as these are the same on every platform where
-    /// logarithms are not.
+    /// That is `least * (most / least) ^ unit`, put together of square roots, as these are the same on every
+    /// platform where logarithms are not.
     #[cfg_attr(
         not(feature = "image"),
         expect(dead_code, reason = "what draws numbers so is the transforms of pictures")
@@ -106,10 +106,11 @@ impl Rng {
         (least * power).clamp(*least, *most)
     }
 
-    /// A number from 0 to 1 of the beta distribution whose two parameters are both `alpha`, which is more than 0.
+    /// A number from 0 to 1 of the beta distribution whose two parameters are both `alpha`, which is more
+    /// than 0.
     pub(crate) fn beta(&mut self, alpha: f64) -> f64 {
-        // Of two numbers of the gamma distribution, the part of the first one in their sum. Their logarithms, because for a
-        // small `alpha` both may be too close to 0.
+        // Of two numbers of the gamma distribution, the part of the first one in their sum. Their logarithms,
+        // because for a small `alpha` both may be too close to 0.
         let (first, second) = (self.log_gamma(alpha), self.log_gamma(alpha));
         1.0 / (1.0 + exp((second - first).clamp(-700.0, 700.0)))
     }
@@ -152,8 +153,8 @@ impl Rng {
     }
 }
 
-/// The logarithm of a number that is more than 0, by operations that are the same on every platform; that of the standard
-/// library is not.
+/// The logarithm of a number that is more than 0, by operations that are the same on every platform; that of
+/// the standard library is not.
 fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
     // As a power of 2 and a number from 1 to 2, and then from √½ to √2.

@@ -78,14 +78,15 @@ pub(crate) fn may_block() -> Result<()> {
 
 /// Waits for `future` on this thread.
 ///
-/// Unlike the `block_on` of an executor this never panics inside another one, so that the blocking face can be used
-/// (if need be) from within an asynchronous function.
+/// Unlike the `block_on` of an executor this never panics inside another one, so that the blocking face can
+/// be used (if need be) from within an asynchronous function.
 ///
 /// # Errors
-/// [`ErrorKind::Stopped`] when the thread is [interrupted](Interrupt), and [`ErrorKind::Unsupported`] instead of a wait
-/// on a thread that runs I/O tasks.
+/// [`ErrorKind::Stopped`] when the thread is [interrupted](Interrupt), and [`ErrorKind::Unsupported`] instead
+/// of a wait on a thread that runs I/O tasks.
 pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output> {
-    /// The flag keeps a wake-up that arrives while something inside `poll` parks this thread for its own reasons.
+    /// The flag keeps a wake-up that arrives while something inside `poll` parks this thread for its own
+    /// reasons.
     struct Parked {
         thread: thread::Thread,
         woken: AtomicBool,
@@ -104,7 +105,8 @@ pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output> {
     let parked = Arc::new(Parked { thread: thread::current(), woken: AtomicBool::new(false) });
     let waker = Arc::clone(&parked).into();
     let mut context = Context::from_waker(&waker);
-    // Inside a task of tokio's, its futures would rest after a while for the task to yield, as this never does.
+    // Inside a task of tokio's, its futures would rest after a while for the task to yield, as this never
+    // does.
     let mut future = pin!(tokio::task::unconstrained(future));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {

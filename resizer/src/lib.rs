@@ -1,9 +1,9 @@
 //! The image resizer of `shardstream`: [`fast_image_resize`] for grey and RGB pixels of 8 bits.
 //!
-//! It is a crate of its own for the sake of build times. `fast_image_resize` is generic over pixels and images, and is
-//! compiled into the crate that calls it: its vector code was more than half of what `shardstream` compiled to. Here it is
-//! compiled once, optimised in debug builds as well, and not again whenever `shardstream` changes. It follows the versions
-//! of `shardstream` and promises nothing to others.
+//! It is a crate of its own for the sake of build times. `fast_image_resize` is generic over pixels and
+//! images, and is compiled into the crate that calls it: its vector code was more than half of what
+//! `shardstream` compiled to. Here it is compiled once, optimised in debug builds as well, and not again
+//! whenever `shardstream` changes. It follows the versions of `shardstream` and promises nothing to others.
 
 use fast_image_resize::images::TypedImage;
 use fast_image_resize::pixels::{U8, U8x3};
@@ -53,8 +53,9 @@ pub struct Image<'a> {
     pub width: u32,
     /// Rows.
     pub height: u32,
-    /// At least `width * height * channels` bytes. Those of the source are only read; that they are borrowed for writing as
-    /// well makes source, result and what is between them one type, for which the resizer is compiled once.
+    /// At least `width * height * channels` bytes. Those of the source are only read; that they are borrowed
+    /// for writing as well makes source, result and what is between them one type, for which the resizer is
+    /// compiled once.
     pub bytes: &'a mut [u8],
 }
 
@@ -116,7 +117,8 @@ impl std::error::Error for Error {}
 /// Pixels outside of the part but inside of `from` are seen by the filter at the part's borders.
 ///
 /// # Errors
-/// Where the images have too little memory or another number of channels, or the part is not inside of `from`.
+/// Where the images have too little memory or another number of channels, or the part is not inside of
+/// `from`.
 pub fn resize(
     channels: usize,
     from: Image<'_>,

@@ -6,8 +6,8 @@ use std::ops::Deref;
 
 /// The items of one step. It reads as a slice.
 ///
-/// A batch of full size may be padded: then only the first [`valid`](Batch::valid) items are real, and the others
-/// are clones of the last real one, so that every batch has the same shape.
+/// A batch of full size may be padded: then only the first [`valid`](Batch::valid) items are real, and the
+/// others are clones of the last real one, so that every batch has the same shape.
 ///
 /// ```
 /// use shardstream::adapters::IteratorExt;
@@ -45,8 +45,8 @@ impl<T> Batch<T> {
         Batch { state: Some(state), ..self }
     }
 
-    /// Where the job stands when this batch has been consumed, and none after it; none for batches that are not a
-    /// [loader](crate::Loader)'s.
+    /// Where the job stands when this batch has been consumed, and none after it; none for batches that are
+    /// not a [loader](crate::Loader)'s.
     #[must_use]
     pub fn state(&self) -> Option<&State> {
         self.state.as_ref()

@@ -31,10 +31,12 @@ impl<S> Epochs<S> {
         Epochs { source: Staged::new(source, Slice::new(..)), length }
     }
 
-    /// The next items of the source, as many as an epoch has; fewer where the source ends. Errors come on top.
+    /// The next items of the source, as many as an epoch has; fewer where the source ends. Errors come on
+    /// top.
     ///
-    /// An epoch that is dropped before its end does not put anything back, and the next one is of full length. An
-    /// epoch is a stream only when the source is `Unpin`: put a source that is not into a `Box::pin`.
+    /// An epoch that is dropped before its end does not put anything back, and the next one is of full
+    /// length. An epoch is a stream only when the source is `Unpin`: put a source that is not into a
+    /// `Box::pin`.
     pub fn epoch(&mut self) -> Epoch<'_, S> {
         Staged::new(&mut self.source, Slice::new(..self.length))
     }

@@ -35,8 +35,8 @@ macro_rules! extension {
 
             /// Makes of each item another one.
             ///
-            /// The closure gets what is in the `Ok`, where that of `map` gets the whole `Result`. (The usual name of
-            /// this, `map_ok`, would be ambiguous beside that of `futures` or `itertools`.)
+            /// The closure gets what is in the `Ok`, where that of `map` gets the whole `Result`. (The usual
+            /// name of this, `map_ok`, would be ambiguous beside that of `futures` or `itertools`.)
             fn map_item<T, U, F>(self, f: F) -> Staged<Self, MapItem<F>>
             where
                 Self: $base<Item = Result<T>>,
@@ -54,14 +54,15 @@ macro_rules! extension {
                 self.stage(Select(predicate))
             }
 
-            /// Gives samples in a random order within a buffer of `size` samples; with a size of 0 or 1 in the order
-            /// in which they come.
+            /// Gives samples in a random order within a buffer of `size` samples; with a size of 0 or 1 in
+            /// the order in which they come.
             ///
-            /// The order depends on the seed and the number of samples only. It is the same every time: for another
-            /// one in each epoch, see [`shuffle_with`]($name::shuffle_with). An error comes out as soon as it is met,
-            /// ahead of the samples in the buffer. The buffer holds [compact](Sample::compact) samples, so that no
-            /// network chunk stays in memory for a few bytes of it; bound it by [`Staged::max_bytes`] where samples
-            /// are large, and see [`Staged::initial`] to start sooner.
+            /// The order depends on the seed and the number of samples only. It is the same every time: for
+            /// another one in each epoch, see [`shuffle_with`]($name::shuffle_with). An error comes out as
+            /// soon as it is met, ahead of the samples in the buffer. The buffer holds
+            /// [compact](Sample::compact) samples, so that no network chunk stays in memory for a few bytes
+            /// of it; bound it by [`Staged::max_bytes`] where samples are large, and see [`Staged::initial`]
+            /// to start sooner.
             fn shuffle(self, size: usize, seed: u64) -> Staged<Self, Shuffle<Sample>>
             where
                 Self: $base<Item = Result<Sample>>,
@@ -69,8 +70,8 @@ macro_rules! extension {
                 self.shuffle_with(size, Rng::new(seed, 0, 0))
             }
 
-            /// [`shuffle`]($name::shuffle) with random numbers of your own: for one order per epoch and stream,
-            /// [`Rng::new(seed, epoch, stream)`](Rng::new).
+            /// [`shuffle`]($name::shuffle) with random numbers of your own: for one order per epoch and
+            /// stream, [`Rng::new(seed, epoch, stream)`](Rng::new).
             fn shuffle_with(self, size: usize, rng: Rng) -> Staged<Self, Shuffle<Sample>>
             where
                 Self: $base<Item = Result<Sample>>,
@@ -80,8 +81,9 @@ macro_rules! extension {
 
             /// [`shuffle`]($name::shuffle) for items of any type.
             ///
-            /// The items stay in the buffer as they are. One that has a slice of a network chunk, such as the `Bytes`
-            /// of a field, keeps the whole chunk in memory: shuffle samples rather, before they become other things.
+            /// The items stay in the buffer as they are. One that has a slice of a network chunk, such as the
+            /// `Bytes` of a field, keeps the whole chunk in memory: shuffle samples rather, before they
+            /// become other things.
             fn shuffle_items<T>(self, size: usize, rng: Rng) -> Staged<Self, Shuffle<T>>
             where
                 Self: $base<Item = Result<T>>,
@@ -102,9 +104,9 @@ macro_rules! extension {
 
             /// Gives fields other names: pairs of the new name and the old one.
             ///
-            /// Where the old one has alternatives (`"jpg;png"`), the first one present is taken, and the others are
-            /// removed. All fields that are not named stay, unless [`Staged::only`] is called. Names can be swapped.
-            /// A sample without a field to rename becomes an error,
+            /// Where the old one has alternatives (`"jpg;png"`), the first one present is taken, and the
+            /// others are removed. All fields that are not named stay, unless [`Staged::only`] is called.
+            /// Names can be swapped. A sample without a field to rename becomes an error,
             /// [`ErrorKind::MissingField`](crate::ErrorKind::MissingField).
             fn rename<N, O>(self, names: impl IntoIterator<Item = (N, O)>) -> Staged<Self, Rename>
             where
@@ -118,10 +120,10 @@ macro_rules! extension {
             /// Makes of each sample a tuple of its fields, as the types that are asked for:
             /// `to_tuple::<(Image, i64)>(["jpg;png", "cls"])`.
             ///
-            /// There must be as many names as types. Alternatives stand apart by a semicolon: the first one present is
-            /// taken. Two names may choose the same field. A sample without the field becomes an error,
-            /// [`ErrorKind::MissingField`](crate::ErrorKind::MissingField), and so does one whose field is of another
-            /// type, [`ErrorKind::WrongType`](crate::ErrorKind::WrongType).
+            /// There must be as many names as types. Alternatives stand apart by a semicolon: the first one
+            /// present is taken. Two names may choose the same field. A sample without the field becomes an
+            /// error, [`ErrorKind::MissingField`](crate::ErrorKind::MissingField), and so does one whose
+            /// field is of another type, [`ErrorKind::WrongType`](crate::ErrorKind::WrongType).
             fn to_tuple<R: FromFields>(self, names: R::Specs<'_>) -> Staged<Self, ToTuple<R>>
             where
                 Self: $base<Item = Result<Sample>>,
@@ -131,9 +133,10 @@ macro_rules! extension {
 
             /// Puts `size` items at a time into a [`Batch`].
             ///
-            /// The last batch is smaller where the items don't come out even: see [`Staged::partial`] to drop it and
-            /// [`Staged::pad`] to fill it up. An error comes out as soon as it is met, ahead of the batch, and the
-            /// batch goes on with the next item. A size of 0 is an error, the first and only item.
+            /// The last batch is smaller where the items don't come out even: see [`Staged::partial`] to drop
+            /// it and [`Staged::pad`] to fill it up. An error comes out as soon as it is met, ahead of the
+            /// batch, and the batch goes on with the next item. A size of 0 is an error, the first and only
+            /// item.
             fn batched<T>(self, size: usize) -> Staged<Self, Batched<T>>
             where
                 Self: $base<Item = Result<T>>,
@@ -151,10 +154,11 @@ macro_rules! extension {
 
             /// Joins documents of tokens, and cuts them into rows of `length`, whatever document they are of.
             ///
-            /// [`Staged::separator`] puts a token behind each document. What is left at the end and does not fill a row
-            /// is dropped, unless [`Staged::partial`] says otherwise. A row begins anywhere in a document, so that this
-            /// has no state to go on from: behind a [loader](crate::Loader), a stop loses what is waiting for its row.
-            /// [`PackedTokens`](crate::collate::PackedTokens) packs the documents of a batch and loses nothing.
+            /// [`Staged::separator`] puts a token behind each document. What is left at the end and does not
+            /// fill a row is dropped, unless [`Staged::partial`] says otherwise. A row begins anywhere in a
+            /// document, so that this has no state to go on from: behind a [loader](crate::Loader), a stop
+            /// loses what is waiting for its row. [`PackedTokens`](crate::collate::PackedTokens) packs the
+            /// documents of a batch and loses nothing.
             fn chunked<T>(self, length: usize) -> Staged<Self, Chunked<T>>
             where
                 Self: $base<Item = Result<Vec<T>>>,
@@ -165,8 +169,8 @@ macro_rules! extension {
 
             /// Gives a range of the items: `slice(..1000)`, `slice(10..20)`.
             ///
-            /// Errors come out, up to the end of the range, and are not counted, where `take` and `skip` count them.
-            /// Nothing after the range is asked of the source.
+            /// Errors come out, up to the end of the range, and are not counted, where `take` and `skip`
+            /// count them. Nothing after the range is asked of the source.
             fn slice<T>(self, range: impl RangeBounds<usize>) -> Staged<Self, Slice>
             where
                 Self: $base<Item = Result<T>>,
@@ -174,8 +178,8 @@ macro_rules! extension {
                 self.stage(Slice::new(range))
             }
 
-            /// Cuts a source, usually an endless one, into epochs of `length` items. Each goes on where the last one
-            /// stopped: see [`Epochs`].
+            /// Cuts a source, usually an endless one, into epochs of `length` items. Each goes on where the
+            /// last one stopped: see [`Epochs`].
             fn with_epoch<T>(self, length: usize) -> Epochs<Self>
             where
                 Self: $base<Item = Result<T>>,
@@ -204,7 +208,8 @@ extension! {
     /// # Ok::<_, shardstream::Error>(())
     /// ```
     IteratorExt of Iterator {
-        /// Runs everything before this on a thread of its own, up to `ahead` items ahead of the one that is asked for.
+        /// Runs everything before this on a thread of its own, up to `ahead` items ahead of the one that is
+        /// asked for.
         ///
         /// The thread starts when the first item is asked for: see [`Background`].
         fn prefetch<T>(self, ahead: usize) -> Background<T>
@@ -215,12 +220,13 @@ extension! {
             parallel::prefetch(self, ahead)
         }
 
-        /// Makes of each item another one, or an error, on `threads` threads, and keeps the order: the outcome is that
-        /// of [`try_map`](IteratorExt::try_map), whatever the number of threads.
+        /// Makes of each item another one, or an error, on `threads` threads, and keeps the order: the
+        /// outcome is that of [`try_map`](IteratorExt::try_map), whatever the number of threads.
         ///
-        /// It is worth it where the closure takes tens of microseconds per item or more, as decoding an image does: to
-        /// hand an item from thread to thread takes a few. Up to four items per thread are prepared ahead;
-        /// [`Background::ahead`] changes that. What stands before this runs on those threads too, one item at a time.
+        /// It is worth it where the closure takes tens of microseconds per item or more, as decoding an image
+        /// does: to hand an item from thread to thread takes a few. Up to four items per thread are prepared
+        /// ahead; [`Background::ahead`] changes that. What stands before this runs on those threads too, one
+        /// item at a time.
         ///
         /// ```
         /// use shardstream::adapters::IteratorExt;

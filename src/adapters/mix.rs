@@ -9,7 +9,8 @@ use std::task::{Context, Poll, ready};
 
 /// Takes an item from each source in turn.
 ///
-/// It ends when a source whose turn it is has no item left; with [`longest`](Mix::longest), when all have none.
+/// It ends when a source whose turn it is has no item left; with [`longest`](Mix::longest), when all have
+/// none.
 ///
 /// ```
 /// use shardstream::adapters::round_robin;
@@ -54,8 +55,8 @@ pub fn random_mix<S>(sources: impl IntoIterator<Item = (S, f64)>, seed: u64) -> 
 /// Several sources as one: an [`Iterator`] or a [`Stream`], as the sources are.
 ///
 /// Made by [`round_robin`] and [`random_mix`]. The sources are of one type: box them where they are not, as
-/// `Box<dyn Iterator<Item = T> + Send>` or with `futures::stream::BoxStream`. An error of a source takes its turn
-/// like any item.
+/// `Box<dyn Iterator<Item = T> + Send>` or with `futures::stream::BoxStream`. An error of a source takes its
+/// turn like any item.
 #[must_use = "adapters are lazy: they do nothing unless they are iterated over or polled"]
 pub struct Mix<S> {
     sources: Vec<S>,

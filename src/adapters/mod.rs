@@ -1,7 +1,8 @@
 //! The stages between samples and batches, on iterators and on streams.
 //!
-//! [`IteratorExt`] and [`StreamExt`] add the same adapters to iterators and to streams of [`Result`](crate::Result)s:
-//! each is one [`Stage`], a state machine that both faces drive, so that they give the same.
+//! [`IteratorExt`] and [`StreamExt`] add the same adapters to iterators and to streams of
+//! [`Result`](crate::Result)s: each is one [`Stage`], a state machine that both faces drive, so that they
+//! give the same.
 //!
 //! | adapter | what it does |
 //! |---|---|
@@ -20,15 +21,16 @@
 //! | [`stage`](IteratorExt::stage) | a stage of your own |
 //! | [`round_robin`], [`random_mix`] | one source out of several |
 //!
-//! The names are those of Python's webdataset where it has the stage. None of them is a method of the standard
-//! library, `futures` or `itertools`, so that all can be imported side by side; `map`, `take`, `filter`, `chain` and
-//! the like are theirs. `par_map` and `prefetch` are for iterators, and their outcome becomes a stream by
-//! [`Background::into_stream`]; `futures::executor::block_on_stream` makes an iterator of a stream.
+//! The names are those of Python's webdataset where it has the stage. None of them is a method of the
+//! standard library, `futures` or `itertools`, so that all can be imported side by side; `map`, `take`,
+//! `filter`, `chain` and the like are theirs. `par_map` and `prefetch` are for iterators, and their outcome
+//! becomes a stream by [`Background::into_stream`]; `futures::executor::block_on_stream` makes an iterator of
+//! a stream.
 //!
 //! # Errors
 //!
-//! An error passes every adapter at once, ahead of what is waiting in a buffer or a batch. It ends nothing: the next
-//! call goes on with the next item, and it is for the caller to stop or to skip.
+//! An error passes every adapter at once, ahead of what is waiting in a buffer or a batch. It ends nothing:
+//! the next call goes on with the next item, and it is for the caller to stop or to skip.
 //!
 //! ```
 //! use shardstream::adapters::IteratorExt;
@@ -42,8 +44,8 @@
 //!
 //! # Options
 //!
-//! Options are set on what an adapter returns: `batched(32).pad()`, `shuffle(1000, 42).max_bytes(1 << 30)`. An option
-//! that makes no sense is an error that comes out as the first and only item.
+//! Options are set on what an adapter returns: `batched(32).pad()`, `shuffle(1000, 42).max_bytes(1 << 30)`.
+//! An option that makes no sense is an error that comes out as the first and only item.
 
 mod batch;
 mod batched;

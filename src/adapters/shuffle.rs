@@ -6,9 +6,9 @@ use std::fmt;
 
 /// The stage of [`shuffle`](super::IteratorExt::shuffle): a buffer out of which items are drawn at random.
 ///
-/// The buffer fills up to its size; from then on every item that comes in sends a random one of the buffer out. At
-/// the end the rest comes out in random order. The order depends on the random numbers and on the number of items
-/// only, never on time; under [`max_bytes`](Staged::max_bytes) on the sizes of the items too.
+/// The buffer fills up to its size; from then on every item that comes in sends a random one of the buffer
+/// out. At the end the rest comes out in random order. The order depends on the random numbers and on the
+/// number of items only, never on time; under [`max_bytes`](Staged::max_bytes) on the sizes of the items too.
 pub struct Shuffle<T> {
     size: usize,
     /// How many items make the buffer give one out: `initial` at first, then growing up to `size`.
@@ -81,8 +81,8 @@ pub(crate) struct Replayed {
     pub(crate) rng: Rng,
 }
 
-/// Finds out, without any item, what a buffer of `size` holds after it gave `taken` items out. `length` is how many come
-/// in, where their end was seen by then. None when so many cannot have come out.
+/// Finds out, without any item, what a buffer of `size` holds after it gave `taken` items out. `length` is
+/// how many come in, where their end was seen by then. None when so many cannot have come out.
 pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>) -> Option<Replayed> {
     let (mut held, mut inputs) = (Vec::new(), 0);
     for _ in 0..taken {
@@ -99,19 +99,19 @@ pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>)
 }
 
 impl<S, T> Staged<S, Shuffle<T>> {
-    /// Starts to give items out as soon as `count` of them are in the buffer; from there on it grows by one with
-    /// every item that comes out, until it is full.
+    /// Starts to give items out as soon as `count` of them are in the buffer; from there on it grows by one
+    /// with every item that comes out, until it is full.
     ///
-    /// The first item comes sooner then, but the first items are mixed less. By default the buffer fills first
-    /// (Python's webdataset starts at 100).
+    /// The first item comes sooner then, but the first items are mixed less. By default the buffer fills
+    /// first (Python's webdataset starts at 100).
     pub fn initial(self, count: usize) -> Self {
         self.with(|stage| stage.target = count.clamp(1, stage.size))
     }
 }
 
 impl<S> Staged<S, Shuffle<Sample>> {
-    /// Bounds the bytes of the samples in the buffer: while there are more, samples come out although the buffer is
-    /// not full. A single sample beyond the bound passes through.
+    /// Bounds the bytes of the samples in the buffer: while there are more, samples come out although the
+    /// buffer is not full. A single sample beyond the bound passes through.
     ///
     /// The order then depends on the sizes of the samples too; it is still the same on every run.
     pub fn max_bytes(self, bytes: usize) -> Self {

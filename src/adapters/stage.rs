@@ -10,11 +10,13 @@ use std::task::{Context, Poll, ready};
 
 /// A step between samples and batches: a state machine that takes items in and gives items out.
 ///
-/// A stage owns no thread, socket or clock, and it never sees an error of the stages before it: [`Staged`] passes
-/// those on in their place. It drives the stage from an iterator or from a stream, with the same outcome.
+/// A stage owns no thread, socket or clock, and it never sees an error of the stages before it: [`Staged`]
+/// passes those on in their place. It drives the stage from an iterator or from a stream, with the same
+/// outcome.
 ///
-/// Every adapter of [this module](crate::adapters) that works on the caller's thread is such a stage. A stage of
-/// your own needs [`push`](Stage::push) only, and [`IteratorExt::stage`](crate::adapters::IteratorExt::stage) or
+/// Every adapter of [this module](crate::adapters) that works on the caller's thread is such a stage. A stage
+/// of your own needs [`push`](Stage::push) only, and
+/// [`IteratorExt::stage`](crate::adapters::IteratorExt::stage) or
 /// [`StreamExt::stage`](crate::adapters::StreamExt::stage) to place it:
 ///
 /// ```
@@ -69,8 +71,8 @@ pub trait Stage<In> {
         Ok(())
     }
 
-    /// The least and the greatest number of items that will still come out, when that many still go in. An error
-    /// that passes the stage counts as an item on both sides.
+    /// The least and the greatest number of items that will still come out, when that many still go in. An
+    /// error that passes the stage counts as an item on both sides.
     fn size_hint(&self, upstream: (usize, Option<usize>)) -> (usize, Option<usize>) {
         let _ = upstream;
         (0, None)
@@ -78,11 +80,11 @@ pub trait Stage<In> {
 }
 
 pin_project! {
-    /// A source with a [stage](Stage) behind it: an [`Iterator`] where the source is one, a [`Stream`] where the
-    /// source is one.
+    /// A source with a [stage](Stage) behind it: an [`Iterator`] where the source is one, a [`Stream`] where
+    /// the source is one.
     ///
-    /// It is lazy: nothing is asked of the source before something is asked of this. Errors of the source come out
-    /// in their place, and asking may go on after an error. After its end it stays at its end.
+    /// It is lazy: nothing is asked of the source before something is asked of this. Errors of the source
+    /// come out in their place, and asking may go on after an error. After its end it stays at its end.
     #[derive(Debug)]
     #[must_use = "adapters are lazy: they do nothing unless they are iterated over or polled"]
     pub struct Staged<S, C> {

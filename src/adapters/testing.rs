@@ -59,8 +59,8 @@ impl<T> Stream for Hesitant<T> {
     }
 }
 
-/// Runs a chain of adapters over an iterator, a stream that is always ready and one that is often not, and returns
-/// what came out, after a check that it was the same three times.
+/// Runs a chain of adapters over an iterator, a stream that is always ready and one that is often not, and
+/// returns what came out, after a check that it was the same three times.
 macro_rules! both {
     ($items:expr, |$source:ident| $chain:expr) => {{
         let iterated = {

@@ -9,7 +9,8 @@ use std::cell::Cell;
 type Samples = std::vec::IntoIter<Result<Sample>>;
 type Numbers = std::vec::IntoIter<Result<i32>>;
 
-/// Both traits, and those of `futures`, in one scope: no method may be ambiguous, not even after a [`Background`].
+/// Both traits, and those of `futures`, in one scope: no method may be ambiguous, not even after a
+/// [`Background`].
 #[test]
 fn all_traits_can_be_imported_together() {
     use futures::{StreamExt as _, TryStreamExt as _};

@@ -15,8 +15,8 @@ type Decode = dyn Fn(&Bytes, usize) -> Result<Value, BoxError> + Send + Sync;
 
 /// Decodes the fields of samples by their extensions.
 ///
-/// [The module](crate::codec) has the table of extensions. The longest extension that is known wins, `seg.png` before
-/// `png`; of two functions for one extension, the one that was set last.
+/// [The module](crate::codec) has the table of extensions. The longest extension that is known wins,
+/// `seg.png` before `png`; of two functions for one extension, the one that was set last.
 ///
 /// ```
 /// use shardstream::codec::Decoder;
@@ -46,10 +46,12 @@ pub struct Decoder {
 struct IsPickle;
 
 impl Decoder {
-    /// What a field may take when it is decoded, unless [`max_size`](Decoder::max_size) says otherwise: 512 MiB.
+    /// What a field may take when it is decoded, unless [`max_size`](Decoder::max_size) says otherwise: 512
+    /// MiB.
     pub const DEFAULT_MAX_SIZE: usize = 512 << 20;
 
-    /// The standard decoders. Images stay raw until [`images`](Decoder::images) is called; pickles are refused.
+    /// The standard decoders. Images stay raw until [`images`](Decoder::images) is called; pickles are
+    /// refused.
     #[must_use]
     pub fn new() -> Self {
         let decoder = Decoder::empty()
@@ -76,7 +78,8 @@ impl Decoder {
 
     /// Sets a decoder of your own for these extensions, which stand apart by spaces or semicolons.
     ///
-    /// A field with `.gz` after the extension is decompressed first, unless a decoder for the name with `.gz` is set.
+    /// A field with `.gz` after the extension is decompressed first, unless a decoder for the name with `.gz`
+    /// is set.
     #[must_use]
     pub fn with(
         self,
@@ -109,8 +112,8 @@ impl Decoder {
         self
     }
 
-    /// Refuses fields that take more than this many bytes when they are decompressed or become an image: a few bytes
-    /// of input can ask for any amount of memory.
+    /// Refuses fields that take more than this many bytes when they are decompressed or become an image: a
+    /// few bytes of input can ask for any amount of memory.
     #[must_use]
     pub fn max_size(mut self, bytes: usize) -> Self {
         self.max_size = bytes;

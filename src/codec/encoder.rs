@@ -14,9 +14,9 @@ type Encode = dyn Fn(&Value) -> Result<Bytes, BoxError> + Send + Sync;
 
 /// Encodes values by the extension of their field, so that a [`Decoder`](super::Decoder) reads them back.
 ///
-/// Raw bytes are written as they are, whatever the extension. Text is written as it is where the extension is for
-/// text or unknown; in a field for labels or JSON it must be one. With `.gz` after the extension, what was encoded
-/// is compressed.
+/// Raw bytes are written as they are, whatever the extension. Text is written as it is where the extension is
+/// for text or unknown; in a field for labels or JSON it must be one. With `.gz` after the extension, what
+/// was encoded is compressed.
 ///
 /// ```
 /// use shardstream::Value;
@@ -33,8 +33,8 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// The standard encoders: those of [the table](crate::codec), and for images `png`, `jpg` (of quality 100, as
-    /// webdataset writes them), `webp` (lossless), `ppm`, `pgm` and `pnm`.
+    /// The standard encoders: those of [the table](crate::codec), and for images `png`, `jpg` (of quality
+    /// 100, as webdataset writes them), `webp` (lossless), `ppm`, `pgm` and `pnm`.
     #[must_use]
     pub fn new() -> Self {
         let encoder = Encoder::empty()
@@ -97,7 +97,8 @@ impl Encoder {
     /// The bytes of a field.
     ///
     /// # Errors
-    /// [`ErrorKind::Encode`] when the value is not of the type that the extension is for, or cannot be encoded.
+    /// [`ErrorKind::Encode`] when the value is not of the type that the extension is for, or cannot be
+    /// encoded.
     pub fn encode(&self, field: &str, value: &Value) -> Result<Bytes> {
         if let Value::Bytes(bytes) = value {
             return Ok(bytes.clone());

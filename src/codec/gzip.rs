@@ -16,7 +16,8 @@ pub(super) fn is_gzip(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
 
-/// Decompresses all members of a gzip file, up to `limit` bytes. Zeros behind a member are padding, as for `gzip` itself.
+/// Decompresses all members of a gzip file, up to `limit` bytes. Zeros behind a member are padding, as for
+/// `gzip` itself.
 pub(super) fn decompress(bytes: &[u8], limit: usize) -> Result<Bytes, BoxError> {
     let mut out = Vec::new();
     let mut rest = bytes;

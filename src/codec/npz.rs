@@ -42,8 +42,8 @@ pub enum NpzError {
 /// Reads an archive whose members take at most `limit` bytes in all.
 pub(super) fn read(file: &[u8], limit: usize) -> Result<BTreeMap<String, Array>, NpzError> {
     let mut archive = ZipArchive::new(Cursor::new(file))?;
-    // Names and sizes stand twice, in the directory and in front of each member, and no checksum is over them. Also here,
-    // equal names: of those, the archive knows the last one only.
+    // Names and sizes stand twice, in the directory and in front of each member, and no checksum is over
+    // them. Also here, equal names: of those, the archive knows the last one only.
     archive.validate_header_consistency()?;
     let mut arrays = BTreeMap::new();
     let mut left = limit;

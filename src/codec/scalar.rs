@@ -76,8 +76,8 @@ pub(crate) fn excerpt(bytes: &[u8]) -> String {
     }
 }
 
-/// Reads a whole number by the rules of Python's `int()`: spaces around it, a sign, and single underscores between
-/// the digits.
+/// Reads a whole number by the rules of Python's `int()`: spaces around it, a sign, and single underscores
+/// between the digits.
 pub(crate) fn parse_int(bytes: &[u8]) -> Result<i64, BoxError> {
     let error = || format!("{} is not a whole number", excerpt(bytes));
     let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'\x0b';

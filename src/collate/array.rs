@@ -8,11 +8,12 @@ use crate::sample::{ArrayError, DType, Sample};
 
 /// A column of arrays that all have the same type and shape: the field's numbers are copied into the slot.
 ///
-/// The field is an npy file or a decoded [`Array`](crate::Array), unless another option is called. Nothing is converted:
-/// an array of another type or shape is an error, [`ArrayError::Unlike`], that names both.
+/// The field is an npy file or a decoded [`Array`](crate::Array), unless another option is called. Nothing is
+/// converted: an array of another type or shape is an error, [`ArrayError::Unlike`], that names both.
 ///
-/// Neither raw bytes nor an npy file as numpy writes it cost an allocation. One in Fortran order or of big-endian numbers is
-/// converted to the order of a slot, and a safetensors file's header is read into a map, which do.
+/// Neither raw bytes nor an npy file as numpy writes it cost an allocation. One in Fortran order or of
+/// big-endian numbers is converted to the order of a slot, and a safetensors file's header is read into a
+/// map, which do.
 ///
 /// ```
 /// use shardstream::codec::{Array, DType};

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 /// The tensors of one step by name, as [`Columns`](super::Columns) make them.
 ///
-/// Where the batch is padded, only the first [`valid`](TensorBatch::valid) rows are samples, and the others are copies of
-/// the last one, or where there is none, of the first one of the epoch.
+/// Where the batch is padded, only the first [`valid`](TensorBatch::valid) rows are samples, and the others
+/// are copies of the last one, or where there is none, of the first one of the epoch.
 pub struct TensorBatch {
     names: Arc<[Arc<str>]>,
     /// None where one was taken out.
@@ -59,15 +59,17 @@ impl TensorBatch {
         (0..self.rows).map(move |at| at < valid)
     }
 
-    /// Where the job stands when this batch has been consumed; none for batches that are not a [loader](crate::Loader)'s.
+    /// Where the job stands when this batch has been consumed; none for batches that are not a
+    /// [loader](crate::Loader)'s.
     #[must_use]
     pub fn state(&self) -> Option<&State> {
         self.state.as_ref()
     }
 
-    /// The random numbers of this batch under `seed`, for what is done to a batch as a whole. For a [loader](crate::Loader)'s
-    /// batch they depend on the seed and on where the batch stands in the job: they are the same on every run and after a
-    /// restore, and others in each epoch and on each rank. Other batches all have the same ones: give each another seed.
+    /// The random numbers of this batch under `seed`, for what is done to a batch as a whole. For a
+    /// [loader](crate::Loader)'s batch they depend on the seed and on where the batch stands in the job: they
+    /// are the same on every run and after a restore, and others in each epoch and on each rank. Other
+    /// batches all have the same ones: give each another seed.
     #[must_use]
     pub fn rng(&self, seed: u64) -> Rng {
         let (epoch, index) = self.state.as_ref().map_or((0, 0), |state| (state.epoch(), state.place()));
@@ -100,7 +102,8 @@ impl TensorBatch {
         self.find(name).and_then(|at| self.tensors[at].take()).ok_or(missing)
     }
 
-    /// Puts a tensor in the place of another one, or adds it behind the last, and returns the one that was there.
+    /// Puts a tensor in the place of another one, or adds it behind the last, and returns the one that was
+    /// there.
     pub fn set(&mut self, name: &str, tensor: Tensor) -> Option<Tensor> {
         match self.find(name) {
             Some(at) => self.tensors[at].replace(tensor),
@@ -116,8 +119,8 @@ impl TensorBatch {
     /// [`Ragged`](super::Ragged).
     ///
     /// # Errors
-    /// [`ErrorKind::MissingTensor`] when there is no such tensor or none of its offsets, [`ErrorKind::Array`] when it is of
-    /// another type.
+    /// [`ErrorKind::MissingTensor`] when there is no such tensor or none of its offsets, [`ErrorKind::Array`]
+    /// when it is of another type.
     pub fn pieces<T: Element + CheckedBitPattern + 'static>(
         &self,
         name: &str,
@@ -134,7 +137,8 @@ impl TensorBatch {
     /// The texts of the samples, such as those of [`Text`](super::Text).
     ///
     /// # Errors
-    /// As [`pieces`](TensorBatch::pieces); and [`ErrorKind::Decode`] when one is not UTF-8, which that column does not make.
+    /// As [`pieces`](TensorBatch::pieces); and [`ErrorKind::Decode`] when one is not UTF-8, which that column
+    /// does not make.
     pub fn strings(&self, name: &str) -> Result<impl ExactSizeIterator<Item = &str>> {
         for piece in self.pieces::<u8>(name)? {
             std::str::from_utf8(piece).map_err(|error| Error::decode(name, error))?;

@@ -29,10 +29,12 @@ pub struct Output {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Shape {
-    /// Always as many: the batch's tensor has this shape behind the axis of the samples. No axis is one number.
+    /// Always as many: the batch's tensor has this shape behind the axis of the samples. No axis is one
+    /// number.
     Fixed(Vec<usize>),
-    /// As many as it has. Those of all samples stand one after the other in the tensor; another one, with `.offsets` behind
-    /// its name, says where each begins: `int64[samples + 1]`, in numbers, from 0 to the length of the first tensor.
+    /// As many as it has. Those of all samples stand one after the other in the tensor; another one, with
+    /// `.offsets` behind its name, says where each begins: `int64[samples + 1]`, in numbers, from 0 to the
+    /// length of the first tensor.
     Ragged,
 }
 
@@ -80,8 +82,8 @@ pub(super) enum Content {
 }
 
 impl Cell {
-    /// The bytes of a slot, aligned for the numbers. They hold what an earlier batch left in them: write all of them. Empty
-    /// where the output is ragged.
+    /// The bytes of a slot, aligned for the numbers. They hold what an earlier batch left in them: write all
+    /// of them. Empty where the output is ragged.
     pub fn bytes(&mut self) -> &mut [u8] {
         match &mut self.content {
             Content::Slot(slot) => slot,
@@ -89,8 +91,8 @@ impl Cell {
         }
     }
 
-    /// The numbers of a slot. They hold what an earlier batch left in them: write all of them. Empty where the output is
-    /// ragged.
+    /// The numbers of a slot. They hold what an earlier batch left in them: write all of them. Empty where
+    /// the output is ragged.
     ///
     /// # Errors
     /// [`ErrorKind::Array`] when the output is of another type.
@@ -106,10 +108,12 @@ impl Cell {
         bytemuck::checked::try_cast_slice_mut(self.bytes()).map_err(|_| other.into())
     }
 
-    /// Sets the content of a ragged output: numbers in the machine's byte order. It is copied when the batch is complete.
+    /// Sets the content of a ragged output: numbers in the machine's byte order. It is copied when the batch
+    /// is complete.
     ///
     /// # Errors
-    /// [`ErrorKind::Array`] when the bytes end within a number, [`ErrorKind::Config`] when the output has a fixed shape.
+    /// [`ErrorKind::Array`] when the bytes end within a number, [`ErrorKind::Config`] when the output has a
+    /// fixed shape.
     pub fn put(&mut self, numbers: impl Into<Bytes>) -> Result<()> {
         let Content::Piece(piece) = &mut self.content else {
             let what = "a column that puts numbers of any length into a slot of a fixed shape";
@@ -156,21 +160,23 @@ pub trait Column: Send + Sync {
     /// The tensors that it makes. It is asked once.
     fn outputs(&self) -> Vec<Output>;
 
-    /// Writes the place of a sample in each of them. Random numbers come from [`sample.rng(seed)`](Sample::rng).
+    /// Writes the place of a sample in each of them. Random numbers come from
+    /// [`sample.rng(seed)`](Sample::rng).
     ///
     /// # Errors
-    /// Whatever keeps the sample from being used: it comes out in the sample's turn, and the batch is one shorter.
+    /// Whatever keeps the sample from being used: it comes out in the sample's turn, and the batch is one
+    /// shorter.
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()>;
 
-    /// The tensors of a batch, where [`finish`](Column::finish) makes others of those that samples were written to: what
-    /// stands behind the column's name for each. It is asked once.
+    /// The tensors of a batch, where [`finish`](Column::finish) makes others of those that samples were
+    /// written to: what stands behind the column's name for each. It is asked once.
     fn finished(&self) -> Option<Vec<&'static str>> {
         None
     }
 
     /// Makes the tensors of a batch of those that samples were written to, which come in the order of
-    /// [`outputs`](Column::outputs), ragged ones with their offsets behind them. The first `valid` samples are real; the
-    /// others pad the batch. It is called where [`finished`](Column::finished) says so.
+    /// [`outputs`](Column::outputs), ragged ones with their offsets behind them. The first `valid` samples
+    /// are real; the others pad the batch. It is called where [`finished`](Column::finished) says so.
     ///
     /// # Errors
     /// Whatever keeps the batch from being used: it comes out in the batch's place.
@@ -282,10 +288,12 @@ impl Columns {
 
     /// Makes a batch of samples: for pipelines without a [loader](crate::Loader), on this thread.
     ///
-    /// Samples that were made by hand all have the same random numbers, and the memory of batches is not used again.
+    /// Samples that were made by hand all have the same random numbers, and the memory of batches is not used
+    /// again.
     ///
     /// # Errors
-    /// The first of a sample, and [`ErrorKind::Config`] for columns that make no sense, such as two of one name.
+    /// The first of a sample, and [`ErrorKind::Config`] for columns that make no sense, such as two of one
+    /// name.
     pub fn collate(&self, samples: impl IntoIterator<Item = Sample>) -> Result<TensorBatch> {
         self.check()?;
         let samples: Vec<Sample> = samples.into_iter().collect();

@@ -8,16 +8,16 @@ use crate::image::Layout;
 use crate::sample::ArrayError;
 use std::ops::Range;
 
-/// Puts a part of the picture before it into each picture of a batch, and mixes their labels by its area (Yun et al.,
-/// *CutMix*, 2019), as torchvision's `v2.CutMix` does.
+/// Puts a part of the picture before it into each picture of a batch, and mixes their labels by its area (Yun
+/// et al., *CutMix*, 2019), as torchvision's `v2.CutMix` does.
 ///
-/// For the whole batch one number λ is drawn from Beta(`alpha`, `alpha`), and the centre of a box anywhere in the picture;
-/// its sides are √(1 − λ) of those of the picture, and it is cut where it reaches over the edge. Of each label so much stays
-/// as is left of the picture. Pictures may have any type of numbers. Labels, and rows that only pad the batch, are treated
-/// as by [`Mixup`](super::Mixup).
+/// For the whole batch one number λ is drawn from Beta(`alpha`, `alpha`), and the centre of a box anywhere in
+/// the picture; its sides are √(1 − λ) of those of the picture, and it is cut where it reaches over the edge.
+/// Of each label so much stays as is left of the picture. Pictures may have any type of numbers. Labels, and
+/// rows that only pad the batch, are treated as by [`Mixup`](super::Mixup).
 ///
-/// To have one of the two for each batch, choose by other random numbers than theirs: `batch.rng(1).below(2)`, where they
-/// have the seeds 2 and 3.
+/// To have one of the two for each batch, choose by other random numbers than theirs:
+/// `batch.rng(1).below(2)`, where they have the seeds 2 and 3.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -59,8 +59,8 @@ impl CutMix {
     /// [`batch.rng(seed)`](TensorBatch::rng), the same on every run and after a restore.
     ///
     /// # Errors
-    /// As [`Mixup::apply`](super::Mixup::apply); and [`ArrayError::Shape`] for pictures that have no height, width and
-    /// channels.
+    /// As [`Mixup::apply`](super::Mixup::apply); and [`ArrayError::Shape`] for pictures that have no height,
+    /// width and channels.
     pub fn apply(&self, batch: &mut TensorBatch, image: &str, label: &str, seed: u64) -> Result<f64> {
         let mut rng = batch.rng(seed);
         self.apply_with(batch, image, label, &mut rng)
@@ -178,7 +178,8 @@ mod tests {
             let (xs, ys) = draw(&mut rng, 1.0, 224, 224);
             area += (xs.len() * ys.len()) as f64 / (224.0 * 224.0);
         }
-        // The mean over a uniform side s² = 1 - λ of (s - s²/4)², the expected part of a box within the picture.
+        // The mean over a uniform side s² = 1 - λ of (s - s²/4)², the expected part of a box within the
+        // picture.
         let wanted: f64 = (0..1000)
             .map(|i| (f64::from(i) + 0.5) / 1000.0)
             .map(|l| l.sqrt() - l / 4.0)

@@ -8,13 +8,14 @@ use std::cell::RefCell;
 
 /// A column of pictures: a field's file is decoded, transformed and written into its slot.
 ///
-/// The image data of a JPEG is read to its end, so that damage is an error; of its pixels, no more are made than the part that
-/// the transforms leave takes, as far as the decoder can, and where it is made much smaller, at a scale of
-/// 1/2, 1/4 or 1/8 (with the feature `turbojpeg`; see [`reducing_gap`](ImageColumn::reducing_gap)). For files that are known
-/// to be good, [`verify(false)`](ImageColumn::verify) is faster. Transforms draw their
-/// random numbers from the seed, the epoch and the sample, one after the other. All picture columns of a sample draw the
-/// same ones, so that a picture and its mask of the same size are cropped alike by the same transforms in the same order:
-/// what only one of them has, such as `ColorJitter`, must come last.
+/// The image data of a JPEG is read to its end, so that damage is an error; of its pixels, no more are made
+/// than the part that the transforms leave takes, as far as the decoder can, and where it is made much
+/// smaller, at a scale of 1/2, 1/4 or 1/8 (with the feature `turbojpeg`; see
+/// [`reducing_gap`](ImageColumn::reducing_gap)). For files that are known to be good,
+/// [`verify(false)`](ImageColumn::verify) is faster. Transforms draw their random numbers from the seed, the
+/// epoch and the sample, one after the other. All picture columns of a sample draw the same ones, so that a
+/// picture and its mask of the same size are cropped alike by the same transforms in the same order: what
+/// only one of them has, such as `ColorJitter`, must come last.
 ///
 /// The default is `u8[height, width, 3]`, with numbers from 0 to 255.
 ///
@@ -52,8 +53,8 @@ thread_local! {
 }
 
 impl ImageColumn {
-    /// Of a field (alternatives stand apart by semicolons), for pictures that are `width` x `height` pixels when the
-    /// transforms are done with them. One of another size is an error.
+    /// Of a field (alternatives stand apart by semicolons), for pictures that are `width` x `height` pixels
+    /// when the transforms are done with them. One of another size is an error.
     #[must_use]
     pub fn new(field: &str, width: u32, height: u32) -> Self {
         let opening = Opening {
@@ -97,9 +98,9 @@ impl ImageColumn {
         self.ready()
     }
 
-    /// Subtracts the mean of each channel and divides by its standard deviation, both of numbers from 0 to 1, as
-    /// torchvision's `Normalize` does: to the last bit of an `f32`, and rounded to the nearest for the shorter types.
-    /// Numbers of `u8` cannot be normalized.
+    /// Subtracts the mean of each channel and divides by its standard deviation, both of numbers from 0 to 1,
+    /// as torchvision's `Normalize` does: to the last bit of an `f32`, and rounded to the nearest for the
+    /// shorter types. Numbers of `u8` cannot be normalized.
     #[must_use]
     pub fn normalize(mut self, mean: impl Into<Vec<f32>>, deviation: impl Into<Vec<f32>>) -> Self {
         self.normalize = Some((mean.into(), deviation.into()));
@@ -120,21 +121,22 @@ impl ImageColumn {
         self
     }
 
-    /// Where a JPEG is made smaller, it may be decoded at a half, a quarter or an eighth of its size as long as that is
-    /// at least so many times the size that is wanted, in both directions. At least 1, which is fastest; from about 3 on
-    /// nobody sees a difference. Default: 2, as in Pillow's `thumbnail`.
+    /// Where a JPEG is made smaller, it may be decoded at a half, a quarter or an eighth of its size as long
+    /// as that is at least so many times the size that is wanted, in both directions. At least 1, which is
+    /// fastest; from about 3 on nobody sees a difference. Default: 2, as in Pillow's `thumbnail`.
     #[must_use]
     pub fn reducing_gap(mut self, times: f64) -> Self {
         self.opening.reducing_gap = times;
         self
     }
 
-    /// Whether a JPEG is decoded to its last row, even where the transforms leave less of it, so that image data that ends
-    /// early or is left over is an error wherever it is. Default: yes.
+    /// Whether a JPEG is decoded to its last row, even where the transforms leave less of it, so that image
+    /// data that ends early or is left over is an error wherever it is. Default: yes.
     ///
-    /// Without it, what lies below the part that is needed is not looked at, and data that ends early or is left over may
-    /// pass unseen. That saves time where pictures are cropped (`docs/benchmarks/2026-11-jpeg-verify.md`); it is
-    /// for files that are known to be good. The other formats are always read as a whole.
+    /// Without it, what lies below the part that is needed is not looked at, and data that ends early or is
+    /// left over may pass unseen. That saves time where pictures are cropped
+    /// (`docs/benchmarks/2026-11-jpeg-verify.md`); it is for files that are known to be good. The other
+    /// formats are always read as a whole.
     #[must_use]
     pub fn verify(mut self, verify: bool) -> Self {
         self.opening.verify = verify;

@@ -8,14 +8,15 @@ use crate::tensor::Tensor;
 use bytemuck::{CheckedBitPattern, NoUninit};
 use half::{bf16, f16};
 
-/// Mixes each picture of a batch with the one before it, and their labels alike (Zhang et al., *mixup*, 2018), as
-/// torchvision's `v2.MixUp` does.
+/// Mixes each picture of a batch with the one before it, and their labels alike (Zhang et al., *mixup*,
+/// 2018), as torchvision's `v2.MixUp` does.
 ///
-/// For the whole batch one number is drawn from Beta(`alpha`, `alpha`): so much of each picture and label stays, and the
-/// rest is of the one before it; before the first stands the last. Pictures are of `float32`, `bfloat16`, `float16` or
-/// `uint8`, and keep their type (torchvision makes `float32` of `uint8`). Labels are whole numbers from 0 and less than
-/// `classes`, and become `float32[samples, classes]`; those that are that already, such as labels that were smoothed, are
-/// mixed as they are. Rows that only pad the batch are not mixed.
+/// For the whole batch one number is drawn from Beta(`alpha`, `alpha`): so much of each picture and label
+/// stays, and the rest is of the one before it; before the first stands the last. Pictures are of `float32`,
+/// `bfloat16`, `float16` or `uint8`, and keep their type (torchvision makes `float32` of `uint8`). Labels are
+/// whole numbers from 0 and less than `classes`, and become `float32[samples, classes]`; those that are that
+/// already, such as labels that were smoothed, are mixed as they are. Rows that only pad the batch are not
+/// mixed.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -50,9 +51,9 @@ impl Mixup {
     /// [`batch.rng(seed)`](TensorBatch::rng), the same on every run and after a restore.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingTensor`] where the batch has no such tensors, [`ErrorKind::Array`] where they are of another type
-    /// or shape, [`ErrorKind::Config`] for a label that is no class and for an `alpha` that makes no sense. The batch is
-    /// then as it was.
+    /// [`ErrorKind::MissingTensor`] where the batch has no such tensors, [`ErrorKind::Array`] where they are
+    /// of another type or shape, [`ErrorKind::Config`] for a label that is no class and for an `alpha` that
+    /// makes no sense. The batch is then as it was.
     pub fn apply(&self, batch: &mut TensorBatch, image: &str, label: &str, seed: u64) -> Result<f64> {
         let mut rng = batch.rng(seed);
         self.apply_with(batch, image, label, &mut rng)
@@ -173,7 +174,8 @@ where
     Ok(())
 }
 
-/// Changes each of the first `valid` of `rows` rows by the one before it, as that was; before the first stands the last.
+/// Changes each of the first `valid` of `rows` rows by the one before it, as that was; before the first
+/// stands the last.
 pub(super) fn with_the_one_before<T: Copy>(
     numbers: &mut [T],
     rows: usize,

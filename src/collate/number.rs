@@ -50,8 +50,8 @@ pub(super) fn misfit<T: Element>(number: impl std::fmt::Display) -> String {
     format!("{number} does not fit {}", T::DTYPE)
 }
 
-/// Converts all numbers of one type. Nothing in the loop leaves it, so that compilers make vectors of it; and where all
-/// numbers of the one type are numbers of the other, no check is left.
+/// Converts all numbers of one type. Nothing in the loop leaves it, so that compilers make vectors of it; and
+/// where all numbers of the one type are numbers of the other, no check is left.
 macro_rules! convert {
     ($from:ty, $data:expr, $to:expr) => {{
         let from = $data.as_chunks::<{ size_of::<$from>() }>().0;

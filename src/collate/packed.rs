@@ -11,8 +11,9 @@ use crate::sample::{DType, Sample};
 use crate::tensor::{Buffer, Pool, Tensor};
 use std::sync::Arc;
 
-/// A column of sequences of whole numbers, such as tokens, that packs those of a batch into `rows` rows of `length`: less
-/// of a row is padding than with [`Tokens`](super::Tokens), and the shape is the same for every batch.
+/// A column of sequences of whole numbers, such as tokens, that packs those of a batch into `rows` rows of
+/// `length`: less of a row is padding than with [`Tokens`](super::Tokens), and the shape is the same for
+/// every batch.
 ///
 /// Its tensors are `[rows, length]`, whatever the number of samples:
 ///
@@ -21,13 +22,13 @@ use std::sync::Arc;
 ///   is between numbers of the same one;
 /// - `.positions`, `int32`: from 0 in each sequence; 0 for padding.
 ///
-/// The longest sequence is placed first, each into the first row with room for it (first fit decreasing), and of two that
-/// are equally long the one that comes first. It depends on nothing but the batch, so that a job goes on exactly after a
-/// stop. Samples that pad a batch are left out, and empty sequences take no segment.
+/// The longest sequence is placed first, each into the first row with room for it (first fit decreasing), and
+/// of two that are equally long the one that comes first. It depends on nothing but the batch, so that a job
+/// goes on exactly after a stop. Samples that pad a batch are left out, and empty sequences take no segment.
 ///
-/// Where `rows` are too few the batch is an error that says how many are needed, unless [`drop_rest`](Self::drop_rest) is
-/// called; and a sequence that is longer than a row is one of its sample, unless [`truncate`](Self::truncate) is. Numbers
-/// are read as [`Tokens`](super::Tokens) are.
+/// Where `rows` are too few the batch is an error that says how many are needed, unless
+/// [`drop_rest`](Self::drop_rest) is called; and a sequence that is longer than a row is one of its sample,
+/// unless [`truncate`](Self::truncate) is. Numbers are read as [`Tokens`](super::Tokens) are.
 ///
 /// ```
 /// use shardstream::Sample;

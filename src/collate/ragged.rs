@@ -9,12 +9,12 @@ use crate::sample::{DType, Sample, Value};
 use bytes::Bytes;
 use std::marker::PhantomData;
 
-/// A column of sequences of any length: all numbers of a batch one after the other, and with `.offsets` behind the column's
-/// name where those of each sample begin (`int64[samples + 1]`).
+/// A column of sequences of any length: all numbers of a batch one after the other, and with `.offsets`
+/// behind the column's name where those of each sample begin (`int64[samples + 1]`).
 ///
-/// The field is an npy file, a decoded [`Array`](crate::Array) or a JSON list, unless another option is called. Whole
-/// numbers may be stored as any type of them, floats as no other than `T`; one that does not fit is an error.
-/// [`TensorBatch::pieces`](super::TensorBatch::pieces) gives the sequences back.
+/// The field is an npy file, a decoded [`Array`](crate::Array) or a JSON list, unless another option is
+/// called. Whole numbers may be stored as any type of them, floats as no other than `T`; one that does not
+/// fit is an error. [`TensorBatch::pieces`](super::TensorBatch::pieces) gives the sequences back.
 ///
 /// ```
 /// use shardstream::collate::{Columns, Ragged};
@@ -95,8 +95,8 @@ impl<T: Number> Column for Ragged<T> {
 
 /// A column of texts: the bytes of all texts of a batch, and `.offsets`, as [`Ragged`] has them.
 ///
-/// The field is text or raw bytes. What is not UTF-8 is an error; [`TensorBatch::strings`](super::TensorBatch::strings)
-/// gives the texts back.
+/// The field is text or raw bytes. What is not UTF-8 is an error;
+/// [`TensorBatch::strings`](super::TensorBatch::strings) gives the texts back.
 ///
 /// ```
 /// use shardstream::collate::{Columns, Text};
@@ -162,8 +162,8 @@ impl Column for Text {
     }
 }
 
-/// A column of the raw bytes of a field, whatever they are: those of all samples of a batch (`uint8`), and `.offsets`, as
-/// [`Ragged`] has them. They are copied once, into the batch.
+/// A column of the raw bytes of a field, whatever they are: those of all samples of a batch (`uint8`), and
+/// `.offsets`, as [`Ragged`] has them. They are copied once, into the batch.
 ///
 /// ```
 /// use shardstream::collate::{Blob, Columns};

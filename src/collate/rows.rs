@@ -45,7 +45,8 @@ struct Inner {
     names: Arc<[Arc<str>]>,
     /// How many samples make a batch.
     rows: usize,
-    /// For each output, the bytes of a sample and where the buffers of batches come from; none for ragged ones.
+    /// For each output, the bytes of a sample and where the buffers of batches come from; none for ragged
+    /// ones.
     pools: Vec<Option<(usize, Arc<Pool>)>>,
 }
 
@@ -140,7 +141,8 @@ impl Collator {
     }
 }
 
-/// The slots of a tensor as one piece of memory: without a copy as long as each begins where the last one ends.
+/// The slots of a tensor as one piece of memory: without a copy as long as each begins where the last one
+/// ends.
 fn joined(cells: Vec<Content>, pool: &Pool) -> BytesMut {
     let mut slots = cells.into_iter().filter_map(|content| match content {
         Content::Slot(slot) => Some(slot),

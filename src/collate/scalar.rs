@@ -7,10 +7,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sample::{DType, Sample, Value};
 use std::marker::PhantomData;
 
-/// A column of one number for each sample, such as a class: integers of 8 to 64 bits, `f32`, `f64`, `f16` or `bf16`.
+/// A column of one number for each sample, such as a class: integers of 8 to 64 bits, `f32`, `f64`, `f16` or
+/// `bf16`.
 ///
-/// The field is a whole number, text or raw bytes with a number in it, or a JSON document. What does not fit the type is an
-/// error: a class of 300 never becomes an `u8` of 44.
+/// The field is a whole number, text or raw bytes with a number in it, or a JSON document. What does not fit
+/// the type is an error: a class of 300 never becomes an `u8` of 44.
 ///
 /// ```
 /// use shardstream::Sample;

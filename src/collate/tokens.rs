@@ -9,13 +9,13 @@ use crate::sample::{DType, Sample};
 
 /// A column of sequences of whole numbers, such as tokens, padded to one length.
 ///
-/// Its tensors are the numbers, `[samples, length]`, and with `.lengths` behind the column's name how many of them are
-/// the sample's (`int32`). With [`mask`](Tokens::mask) another one says so of each number.
+/// Its tensors are the numbers, `[samples, length]`, and with `.lengths` behind the column's name how many of
+/// them are the sample's (`int32`). With [`mask`](Tokens::mask) another one says so of each number.
 ///
-/// The field is an npy file, a decoded [`Array`](crate::Array) or a JSON list, unless another option is called. Its numbers
-/// may be stored as any type of whole numbers. One that does not fit `T` is an error, and so is a sequence that is longer
-/// than `length`, unless [`truncate`](Tokens::truncate) is called. Raw bytes and npy files as numpy writes them cost no
-/// allocation.
+/// The field is an npy file, a decoded [`Array`](crate::Array) or a JSON list, unless another option is
+/// called. Its numbers may be stored as any type of whole numbers. One that does not fit `T` is an error, and
+/// so is a sequence that is longer than `length`, unless [`truncate`](Tokens::truncate) is called. Raw bytes
+/// and npy files as numpy writes them cost no allocation.
 ///
 /// ```
 /// use shardstream::codec::DType;

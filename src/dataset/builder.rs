@@ -24,8 +24,8 @@ pub enum Shards {
 }
 
 impl Shards {
-    /// The list of shards: a pattern is expanded, and where it has wildcards, the directory or bucket is listed, once.
-    /// Blocks.
+    /// The list of shards: a pattern is expanded, and where it has wildcards, the directory or bucket is
+    /// listed, once. Blocks.
     ///
     /// [`DatasetBuilder::build`] does this by itself. It is needed where the list comes first, as for an
     /// [`Index`] of the shards:
@@ -122,20 +122,20 @@ impl DatasetBuilder {
         self
     }
 
-    /// Which rank and worker this process is. Default: the only one; but where the environment says that there are
-    /// several ranks or workers, this must be said, so that no job reads everything on every rank by mistake. Give
-    /// [`Topology::detect`] to split the shards, [`Topology::single`] to read them all.
+    /// Which rank and worker this process is. Default: the only one; but where the environment says that
+    /// there are several ranks or workers, this must be said, so that no job reads everything on every rank
+    /// by mistake. Give [`Topology::detect`] to split the shards, [`Topology::single`] to read them all.
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = Some(topology);
         self
     }
 
-    /// Reads only the shards of these numbers in the list, in this order: for a part of a dataset, or for a splitter of
-    /// your own. Default: all.
+    /// Reads only the shards of these numbers in the list, in this order: for a part of a dataset, or for a
+    /// splitter of your own. Default: all.
     ///
-    /// The samples keep their [positions](crate::Sample::position) in the whole list, and with them their random
-    /// numbers. What is left is dealt by the [topology](DatasetBuilder::topology) as ever, so that a splitter which has
-    /// dealt with the ranks goes with a single one:
+    /// The samples keep their [positions](crate::Sample::position) in the whole list, and with them their
+    /// random numbers. What is left is dealt by the [topology](DatasetBuilder::topology) as ever, so that a
+    /// splitter which has dealt with the ranks goes with a single one:
     ///
     /// ```
     /// use shardstream::plan::split_by;
@@ -157,9 +157,10 @@ impl DatasetBuilder {
         self
     }
 
-    /// What is known of the shards: then they are cut into slices, so that all streams, and with them all ranks, get the
-    /// same number of samples (one more or less), few shards can feed many ranks, and [`Dataset::len`] is known. It must
-    /// know all shards that are read. Default: none; whole shards are dealt.
+    /// What is known of the shards: then they are cut into slices, so that all streams, and with them all
+    /// ranks, get the same number of samples (one more or less), few shards can feed many ranks, and
+    /// [`Dataset::len`] is known. It must know all shards that are read. Default: none; whole shards are
+    /// dealt.
     ///
     /// The order depends on whether there is one. A shard that is not as it was indexed is
     /// [an error](ErrorKind::Stale) when it is read: one of another size or version, with other samples in a
@@ -181,33 +182,36 @@ impl DatasetBuilder {
         self
     }
 
-    /// The number of logical streams of all ranks together; it must be a multiple of the ranks times the workers,
-    /// and there must be at least as many shards, or samples with an [index](DatasetBuilder::index).
+    /// The number of logical streams of all ranks together; it must be a multiple of the ranks times the
+    /// workers, and there must be at least as many shards, or samples with an [index](DatasetBuilder::index).
     ///
-    /// The order depends on this number, and not on that of the ranks: say it, and keep it, where the number of ranks
-    /// may change. Several streams are read in parallel by a loader, each with a shuffle buffer of its own, and mix
-    /// samples of several shards; many streams divide among many numbers of ranks (48 among 1, 2, 3, 4, 6, 8, 12, 16, 24
-    /// and 48), and take memory and threads on few.
+    /// The order depends on this number, and not on that of the ranks: say it, and keep it, where the number
+    /// of ranks may change. Several streams are read in parallel by a loader, each with a shuffle buffer of
+    /// its own, and mix samples of several shards; many streams divide among many numbers of ranks (48 among
+    /// 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48), and take memory and threads on few.
     ///
-    /// Default: where the shards are in the order of the list, one per rank and worker, so that one process reads them
-    /// as they are listed. Where they are shuffled or resampled, 8, so that the order is the same on 1, 2, 4 and 8 ranks;
-    /// for other numbers of ranks and workers, the least number that they and 8 divide; fewer where there are not as
-    /// many shards.
+    /// Default: where the shards are in the order of the list, one per rank and worker, so that one process
+    /// reads them as they are listed. Where they are shuffled or resampled, 8, so that the order is the same
+    /// on 1, 2, 4 and 8 ranks; for other numbers of ranks and workers, the least number that they and 8
+    /// divide; fewer where there are not as many shards.
     pub fn streams(mut self, streams: usize) -> Self {
         self.streams = Some(streams);
         self
     }
 
-    /// Whether the shards are permuted anew in every epoch, over all ranks, before they are dealt. Default: no.
+    /// Whether the shards are permuted anew in every epoch, over all ranks, before they are dealt. Default:
+    /// no.
     pub fn shuffle_shards(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
         self
     }
 
-    /// Whether every stream draws its shards at random and with replacement, anew in every epoch, instead of being
-    /// dealt some: see [`Plan::resampled`]. For training [without an end](crate::Loader::epochs). Default: no.
+    /// Whether every stream draws its shards at random and with replacement, anew in every epoch, instead of
+    /// being dealt some: see [`Plan::resampled`]. For training [without an end](crate::Loader::epochs).
+    /// Default: no.
     ///
-    /// A shard that is drawn twice in an epoch gives its samples the same [random numbers](crate::Sample::rng) both times.
+    /// A shard that is drawn twice in an epoch gives its samples the same [random
+    /// numbers](crate::Sample::rng) both times.
     pub fn resample_shards(mut self, resample: bool) -> Self {
         self.resample = resample;
         self
@@ -219,19 +223,21 @@ impl DatasetBuilder {
         self
     }
 
-    /// Limits on what is accepted of a shard: sizes, padding, concatenated archives. Default: [`Limits::default`].
+    /// Limits on what is accepted of a shard: sizes, padding, concatenated archives. Default:
+    /// [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Expands the pattern (which lists a directory or bucket where it has wildcards, and blocks) and deals the
-    /// shards.
+    /// Expands the pattern (which lists a directory or bucket where it has wildcards, and blocks) and deals
+    /// the shards.
     ///
     /// # Errors
-    /// A pattern that is malformed or matches nothing, fewer shards than streams, a number of streams that the ranks
-    /// cannot share evenly, a topology that should have been said, [`only`](DatasetBuilder::only) with a
-    /// number that no shard has, or [`checksums`](DatasetBuilder::checksums) without an index that has them.
+    /// A pattern that is malformed or matches nothing, fewer shards than streams, a number of streams that
+    /// the ranks cannot share evenly, a topology that should have been said, [`only`](DatasetBuilder::only)
+    /// with a number that no shard has, or [`checksums`](DatasetBuilder::checksums) without an index that has
+    /// them.
     pub fn build(self) -> Result<Dataset> {
         let topology = match self.topology {
             Some(topology) => topology,
@@ -322,7 +328,8 @@ fn check_checksums(index: Option<&[ShardIndex]>) -> Result<()> {
     }
 }
 
-/// Stands for what an index says of the shards. Ranks may have copies of their own, with other times of writing.
+/// Stands for what an index says of the shards. Ranks may have copies of their own, with other times of
+/// writing.
 fn fingerprint(index: &[ShardIndex]) -> String {
     let shown = |shard: &ShardIndex| {
         let bytes = shard.bytes().map_or("?".into(), |bytes| bytes.to_string());
@@ -333,8 +340,8 @@ fn fingerprint(index: &[ShardIndex]) -> String {
     format!("{:016x}", hash_texts(texts.iter().map(String::as_str)))
 }
 
-/// What stands for the names of the shards that are read, and for their numbers, which the samples' random numbers depend
-/// on: where they lie is no part of it, so that a dataset can be moved as a whole.
+/// What stands for the names of the shards that are read, and for their numbers, which the samples' random
+/// numbers depend on: where they lie is no part of it, so that a dataset can be moved as a whole.
 fn names(shards: &ShardList, numbers: &[usize]) -> u64 {
     let urls: Vec<_> = numbers
         .iter()

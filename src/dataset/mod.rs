@@ -28,14 +28,14 @@ use std::sync::Arc;
 
 /// The samples of a list of shards, in an order that is a pure function of the seed and the epoch.
 ///
-/// A dataset knows which shards there are, where to open them, and which of them this process reads. Every epoch is
-/// dealt to *logical streams*: sequences of shards that are read one after the other. The ranks (and the workers
-/// within a rank) take whole streams, so that what a stream gives depends on the seed, the epoch and the number of
-/// streams, and not on how many nodes or threads share the work.
+/// A dataset knows which shards there are, where to open them, and which of them this process reads. Every
+/// epoch is dealt to *logical streams*: sequences of shards that are read one after the other. The ranks (and
+/// the workers within a rank) take whole streams, so that what a stream gives depends on the seed, the epoch
+/// and the number of streams, and not on how many nodes or threads share the work.
 ///
-/// [`samples`](Dataset::samples) is a plain blocking iterator and [`stream`](Dataset::stream) an asynchronous stream;
-/// both give the samples of this process's streams in turn. A [`Loader`](crate::loader::Loader) reads the same
-/// streams on threads.
+/// [`samples`](Dataset::samples) is a plain blocking iterator and [`stream`](Dataset::stream) an asynchronous
+/// stream; both give the samples of this process's streams in turn. A [`Loader`](crate::loader::Loader) reads
+/// the same streams on threads.
 ///
 /// ```
 /// use shardstream::prelude::*;
@@ -108,8 +108,8 @@ impl Dataset {
         self.0.seed
     }
 
-    /// The plan by which the shards are dealt to streams. The numbers that it deals are places in the list; under
-    /// [`only`](DatasetBuilder::only), places among the shards which that names.
+    /// The plan by which the shards are dealt to streams. The numbers that it deals are places in the list;
+    /// under [`only`](DatasetBuilder::only), places among the shards which that names.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.0.plan
@@ -123,8 +123,8 @@ impl Dataset {
         self.streams().iter().map(|stream| self.0.plan.samples(*stream)).sum()
     }
 
-    /// What the [content](Digest::content) of an epoch is in which all ranks together see each sample once; none where
-    /// [`len`](Dataset::len) is. It goes through the numbers of all samples.
+    /// What the [content](Digest::content) of an epoch is in which all ranks together see each sample once;
+    /// none where [`len`](Dataset::len) is. It goes through the numbers of all samples.
     #[must_use]
     pub fn digest(&self, epoch: u64) -> Option<Digest> {
         self.len()?;
@@ -215,11 +215,11 @@ impl Dataset {
 
     /// The samples of an epoch: one from each of this process's streams in turn, until all have ended.
     ///
-    /// After an error the iteration goes on: with the next sample of the shard, or with the next shard where the
-    /// rest of one can't be read. Stop at the first error (`?`) unless you mean to do without samples.
+    /// After an error the iteration goes on: with the next sample of the shard, or with the next shard where
+    /// the rest of one can't be read. Stop at the first error (`?`) unless you mean to do without samples.
     ///
-    /// A [`Loader`](crate::Loader) gives the same samples in the same order as long as there is no error, which takes a turn
-    /// here and none there.
+    /// A [`Loader`](crate::Loader) gives the same samples in the same order as long as there is no error,
+    /// which takes a turn here and none there.
     pub fn samples(&self, epoch: u64) -> Mix<ShardReader> {
         round_robin(self.readers(epoch)).longest()
     }

@@ -33,7 +33,8 @@ impl Stop {
         self.0.stopped.load(Ordering::Acquire)
     }
 
-    /// Notes what `reader` reads now, in place of what it read before. False when there is to be no more reading.
+    /// Notes what `reader` reads now, in place of what it read before. False when there is to be no more
+    /// reading.
     pub(super) fn reads(&self, reader: usize, stopper: Stopper) -> bool {
         let mut reading = self.0.reading.lock().unwrap_or_else(PoisonError::into_inner);
         reading.retain(|(other, _)| *other != reader);

@@ -1,9 +1,9 @@
 //! Batches on the devices ahead of the step, and the figure that says whether they were there in time.
 //!
-//! A device computes while the next batches are already on their way to it: a [`Feed`] takes batches from any iterator,
-//! hands each to a closure that starts its way to the devices, and keeps a few of what comes out ready. One process feeds
-//! all devices of its host: [`Tensor::into_rows`](crate::tensor::Tensor::into_rows) cuts a batch into the part of each
-//! without a copy.
+//! A device computes while the next batches are already on their way to it: a [`Feed`] takes batches from any
+//! iterator, hands each to a closure that starts its way to the devices, and keeps a few of what comes out
+//! ready. One process feeds all devices of its host: [`Tensor::into_rows`](crate::tensor::Tensor::into_rows)
+//! cuts a batch into the part of each without a copy.
 //!
 //! ```
 //! use shardstream::feed::Feed;
@@ -51,13 +51,14 @@ const DEPTH: usize = 2;
 
 /// Batches that are brought to the devices by a thread, ahead of the step.
 ///
-/// It iterates over what the closure made of each batch, in order. An error of a batch or of the closure comes out in its
-/// place and ends nothing, as everywhere in this crate; a panic is [`ErrorKind::Panicked`](crate::ErrorKind::Panicked). The
-/// thread starts with the first batch that is asked for, and has ended when the feed is dropped. That does not wait for the
-/// network, as dropping a [`Loader`](crate::Loader)'s batches does not: what is waited for is the closure, if it is at work.
+/// It iterates over what the closure made of each batch, in order. An error of a batch or of the closure
+/// comes out in its place and ends nothing, as everywhere in this crate; a panic is
+/// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked). The thread starts with the first batch that is asked
+/// for, and has ended when the feed is dropped. That does not wait for the network, as dropping a
+/// [`Loader`](crate::Loader)'s batches does not: what is waited for is the closure, if it is at work.
 ///
-/// The closure should start a transfer and not wait for it: what is returned may be a handle to something that is still on
-/// its way. Whatever memory it needs must travel with it, as clones of `Bytes` do.
+/// The closure should start a transfer and not wait for it: what is returned may be a handle to something
+/// that is still on its way. Whatever memory it needs must travel with it, as clones of `Bytes` do.
 #[must_use = "feeds are lazy: nothing is brought to a device unless it is iterated over or polled"]
 pub struct Feed<B> {
     ready: Background<B>,
@@ -74,7 +75,8 @@ pub struct FeedStream<B> {
 }
 
 impl<B: Send + 'static> Feed<B> {
-    /// Feeds what `upload` makes of `batches`. It is called on the thread of the feed, for one batch after the other.
+    /// Feeds what `upload` makes of `batches`. It is called on the thread of the feed, for one batch after
+    /// the other.
     pub fn new<T, I, U>(batches: I, mut upload: U) -> Self
     where
         I: Iterator<Item = Result<T>> + Send + 'static,
@@ -84,8 +86,8 @@ impl<B: Send + 'static> Feed<B> {
         Feed { ready: uploaded.prefetch(DEPTH), meter: Meter::default() }
     }
 
-    /// How many batches may be on the devices, or on their way, beside the one that the step has: at least 1. Default: 2.
-    /// One more is in the hand of the thread.
+    /// How many batches may be on the devices, or on their way, beside the one that the step has: at least 1.
+    /// Default: 2. One more is in the hand of the thread.
     pub fn depth(mut self, batches: usize) -> Self {
         self.ready = self.ready.ahead(batches);
         self
@@ -150,13 +152,15 @@ impl<B> fmt::Debug for FeedStream<B> {
     }
 }
 
-/// Whether the devices had to wait for data. Reports of several feeds, as those of the parts of an epoch, add up.
+/// Whether the devices had to wait for data. Reports of several feeds, as those of the parts of an epoch, add
+/// up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FeedReport {
     /// Batches that were taken.
     pub batches: u64,
-    /// Those of them that were the first of a feed. Nothing can be ready for them, and they don't count as late.
+    /// Those of them that were the first of a feed. Nothing can be ready for them, and they don't count as
+    /// late.
     pub firsts: u64,
     /// Those of them that were there when they were asked for, the first ones left out.
     pub ready: u64,
@@ -167,8 +171,8 @@ pub struct FeedReport {
 }
 
 impl FeedReport {
-    /// *Data readiness*: the share of the steps, from 0 to 1, whose batch was there when it was asked for. The first
-    /// batch of a feed is left out; with nothing else it is 1.
+    /// *Data readiness*: the share of the steps, from 0 to 1, whose batch was there when it was asked for.
+    /// The first batch of a feed is left out; with nothing else it is 1.
     #[must_use]
     pub fn readiness(&self) -> f64 {
         match self.batches.saturating_sub(self.firsts) {

@@ -41,7 +41,8 @@ pub(super) fn rechannel(pixels: &mut [u8], count: usize, from: usize, to: usize)
     }
 }
 
-/// Makes colours of printing inks (as Adobe has them: 255 is no ink), at the beginning of the memory that they are in.
+/// Makes colours of printing inks (as Adobe has them: 255 is no ink), at the beginning of the memory that
+/// they are in.
 #[cfg(feature = "turbojpeg")]
 pub(super) fn cmyk(pixels: &mut [u8]) {
     let count = pixels.len() / 4;

@@ -109,8 +109,8 @@ fn read_jpeg(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
     Ok(Raw { width, height, channels, pixels, turn: headers.turn(file) })
 }
 
-/// Reads a PNG with `png` itself and not through `image`, which skips palettes of transparency that are damaged, and
-/// doesn't look at what follows the pixels.
+/// Reads a PNG with `png` itself and not through `image`, which skips palettes of transparency that are
+/// damaged, and doesn't look at what follows the pixels.
 fn read_png(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
     let mut options = DecodeOptions::default();
     options.set_ignore_adler32(false);

@@ -1,18 +1,19 @@
 //! Decoded images.
 //!
-//! [`Image::decode`] reads JPEG, PNG, WebP and PNM; the content says which of them it is. The kinds of pixels and
-//! the conversions to them are those of Python's `webdataset` (that is, of Pillow): grey is made of colour by the
-//! weights of ITU-R 601, transparency is dropped without blending or added as opaque, the orientation that EXIF tells
-//! is not applied, and of an animation the first picture is taken. Pixels of 16 bits are scaled to 8, where Pillow
-//! would clip grey ones to white.
+//! [`Image::decode`] reads JPEG, PNG, WebP and PNM; the content says which of them it is. The kinds of pixels
+//! and the conversions to them are those of Python's `webdataset` (that is, of Pillow): grey is made of
+//! colour by the weights of ITU-R 601, transparency is dropped without blending or added as opaque, the
+//! orientation that EXIF tells is not applied, and of an animation the first picture is taken. Pixels of 16
+//! bits are scaled to 8, where Pillow would clip grey ones to white.
 //!
-//! Not read are JPEG files with arithmetic coding or lossless ones, and a few odd layouts that the decoder would get
-//! wrong: subsampled colours in scans of their own without being progressive, more colour than brightness in a row,
-//! and markers that contradict each other on the colours. They are errors.
+//! Not read are JPEG files with arithmetic coding or lossless ones, and a few odd layouts that the decoder
+//! would get wrong: subsampled colours in scans of their own without being progressive, more colour than
+//! brightness in a row, and markers that contradict each other on the colours. They are errors.
 //!
-//! A truncated or damaged image is an error, never a partial picture; so is an image without pixels. The data of a JPEG must be as
-//! much as its pixels take: what ends early or is left over is an error, also where an end marker follows. What no reader
-//! can see is damage to JPEG, WebP or PNM that leaves a well-formed file, since these formats have no checksums.
+//! A truncated or damaged image is an error, never a partial picture; so is an image without pixels. The data
+//! of a JPEG must be as much as its pixels take: what ends early or is left over is an error, also where an
+//! end marker follows. What no reader can see is damage to JPEG, WebP or PNM that leaves a well-formed file,
+//! since these formats have no checksums.
 //!
 //! That feature also reads the odd layouts.
 
@@ -266,7 +267,8 @@ impl Image {
     /// Makes an image of pixels.
     ///
     /// # Errors
-    /// [`ImageError::Pixels`] when they do not fill the width and height, or are of another type than the mode says.
+    /// [`ImageError::Pixels`] when they do not fill the width and height, or are of another type than the
+    /// mode says.
     pub fn new(
         mode: ImageMode,
         width: u32,

@@ -75,33 +75,34 @@ impl IndexBuilder {
         self
     }
 
-    /// How many shards are indexed at a time: 16 unless set, since most of the time is spent waiting for the network.
-    /// Each takes up to 16 MiB of memory, and with [checksums](Self::checksums) one sample more. A compressed shard is read whole, within the store's
-    /// [budget](crate::store::Budget).
+    /// How many shards are indexed at a time: 16 unless set, since most of the time is spent waiting for the
+    /// network. Each takes up to 16 MiB of memory, and with [checksums](Self::checksums) one sample more. A
+    /// compressed shard is read whole, within the store's [budget](crate::store::Budget).
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads.max(1);
         self
     }
 
-    /// Keeps the index of each shard beside it, at the shard's URL with `.index.json` added, and takes what is found
-    /// there in place of reading the shard. Default: no.
+    /// Keeps the index of each shard beside it, at the shard's URL with `.index.json` added, and takes what
+    /// is found there in place of reading the shard. Default: no.
     ///
-    /// What is kept is used only while the shard has the size and the version that it had then; an old one is made
-    /// again. Where the place cannot be written to, nothing is kept.
+    /// What is kept is used only while the shard has the size and the version that it had then; an old one is
+    /// made again. Where the place cannot be written to, nothing is kept.
     pub fn beside(mut self, beside: bool) -> Self {
         self.beside = beside;
         self
     }
 
-    /// Keeps the index of each shard in a local directory, as [`beside`](IndexBuilder::beside) does beside it. The
-    /// directory may be shared by processes and datasets. It, if it is made, and its files are for their owner only.
+    /// Keeps the index of each shard in a local directory, as [`beside`](IndexBuilder::beside) does beside
+    /// it. The directory may be shared by processes and datasets. It, if it is made, and its files are for
+    /// their owner only.
     pub fn cache(mut self, directory: impl Into<PathBuf>) -> Self {
         self.cache = Some(directory.into());
         self
     }
 
-    /// Sets the limits on what is accepted of a shard: those of the [dataset](crate::dataset::DatasetBuilder) that will
-    /// read the shards. Default: [`Limits::default`].
+    /// Sets the limits on what is accepted of a shard: those of the [dataset](crate::dataset::DatasetBuilder)
+    /// that will read the shards. Default: [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -117,8 +118,8 @@ impl IndexBuilder {
         self
     }
 
-    /// Is called for each shard when its index is there, in no particular order, on the thread that builds: to show
-    /// progress.
+    /// Is called for each shard when its index is there, in no particular order, on the thread that builds:
+    /// to show progress.
     pub fn on_shard(mut self, call: impl FnMut(&ShardIndex) + Send + 'static) -> Self {
         self.on_shard = Box::new(call);
         self
@@ -127,9 +128,9 @@ impl IndexBuilder {
     /// Indexes the shards. Blocks.
     ///
     /// # Errors
-    /// Whatever reading the shards would meet, in the first shard of the list that has a fault: damage to an archive, a
-    /// fault of any sample, and errors of the store. Nothing is indexed then, but what was [kept](IndexBuilder::beside)
-    /// stays.
+    /// Whatever reading the shards would meet, in the first shard of the list that has a fault: damage to an
+    /// archive, a fault of any sample, and errors of the store. Nothing is indexed then, but what was
+    /// [kept](IndexBuilder::beside) stays.
     pub fn build(mut self, shards: &ShardList) -> Result<Index> {
         let mut numbers: HashMap<&str, usize> = HashMap::with_capacity(shards.len());
         let mut urls: Vec<&SecretUrl> = Vec::with_capacity(shards.len());
@@ -156,7 +157,8 @@ impl IndexBuilder {
         };
         let next = AtomicUsize::new(0);
         let mut found = vec![None; urls.len()];
-        // The first one in the list. Shards are begun in order and ended once begun: it does not depend on the threads.
+        // The first one in the list. Shards are begun in order and ended once begun: it does not depend on
+        // the threads.
         let mut failed: Option<(usize, crate::Error)> = None;
         thread::scope(|scope| {
             let (sender, done) = mpsc::channel();

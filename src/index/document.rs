@@ -16,7 +16,8 @@ const KIND: &str = "wids-shard-index-v1";
 /// The longest document that is read, in bytes.
 const MAX_DOCUMENT: u64 = 4 << 30;
 
-/// The most samples that a shard may claim: with as many shards as a list may have, their sum can still be told.
+/// The most samples that a shard may claim: with as many shards as a list may have, their sum can still be
+/// told.
 const MAX_SAMPLES: u64 = 1 << 40;
 
 /// The most shards that a document may have, as many as a [`ShardList`](crate::ShardList) may expand to.
@@ -126,23 +127,23 @@ fn malformed(error: &dyn std::fmt::Display) -> Error {
 }
 
 impl Index {
-    /// Reads an index from its JSON document: one that was [saved](Index::save), or a `wids-shard-index-v1` document of
-    /// Python's `wids`, which knows the number of samples of each shard and not where they stand.
+    /// Reads an index from its JSON document: one that was [saved](Index::save), or a `wids-shard-index-v1`
+    /// document of Python's `wids`, which knows the number of samples of each shard and not where they stand.
     ///
-    /// A URL that is relative is that of a shard below the document's directory, or below the document's `base` where it
-    /// has one. Keys that are not known are passed over.
+    /// A URL that is relative is that of a shard below the document's directory, or below the document's
+    /// `base` where it has one. Keys that are not known are passed over.
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] for what is no such document or contradicts itself, [`ErrorKind::TooLarge`] for one of more
-    /// than 4 GiB, and what [`Store::open`] and reading give.
+    /// [`ErrorKind::Index`] for what is no such document or contradicts itself, [`ErrorKind::TooLarge`] for
+    /// one of more than 4 GiB, and what [`Store::open`] and reading give.
     pub fn load(store: &Store, url: &str) -> Result<Self> {
         read(store, url)
             .and_then(|text| Self::from_json(&text, directory(url)))
             .map_err(|error| error.in_shard(url))
     }
 
-    /// Reads an index from the text of its JSON document, as [`load`](Index::load) does from a document in `directory`,
-    /// which is the beginning of URLs or a path, or empty for the working directory.
+    /// Reads an index from the text of its JSON document, as [`load`](Index::load) does from a document in
+    /// `directory`, which is the beginning of URLs or a path, or empty for the working directory.
     ///
     /// # Errors
     /// [`ErrorKind::Index`].
@@ -178,15 +179,16 @@ impl Index {
 
     /// Writes the index as a JSON document, which [`load`](Index::load) reads, and Python's `wids` too.
     ///
-    /// Shards below the document's directory are named relative to it, so that they can be moved together. Passwords and
-    /// the queries of signed URLs are left out. The document has all that is known of the shards, one on each line: of
-    /// 10 000 samples of two fields it takes 65 KB where they have 1 KB each, 0.2 % of the shard, and 85 KB where they
-    /// have 100 KB, 0.01 %. Of 1300 such shards it takes 85 to 110 MB, and is loaded in some two seconds. Where that is
-    /// too much, save the [`counts`](Index::counts).
+    /// Shards below the document's directory are named relative to it, so that they can be moved together.
+    /// Passwords and the queries of signed URLs are left out. The document has all that is known of the
+    /// shards, one on each line: of 10 000 samples of two fields it takes 65 KB where they have 1 KB each,
+    /// 0.2 % of the shard, and 85 KB where they have 100 KB, 0.01 %. Of 1300 such shards it takes 85 to 110
+    /// MB, and is loaded in some two seconds. Where that is too much, save the [`counts`](Index::counts).
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] for shards that cannot be told apart without what is left out, [`ErrorKind::Unsupported`] for
-    /// a name such as `train.json.gz`, since nothing is compressed, and what [`Store::create`] and writing give.
+    /// [`ErrorKind::Index`] for shards that cannot be told apart without what is left out,
+    /// [`ErrorKind::Unsupported`] for a name such as `train.json.gz`, since nothing is compressed, and what
+    /// [`Store::create`] and writing give.
     pub fn save(&self, store: &Store, url: &str) -> Result<()> {
         let write = || {
             let named =

@@ -16,8 +16,8 @@ pub(crate) fn beside(url: &str) -> Option<String> {
     matches!(without_secrets(url), Cow::Borrowed(_)).then(|| format!("{url}{SUFFIX}"))
 }
 
-/// Where in a local directory the index of the shard at `url` is kept: a name that people can read, and one that is the
-/// same on every run and tells shards of the same name apart.
+/// Where in a local directory the index of the shard at `url` is kept: a name that people can read, and one
+/// that is the same on every run and tells shards of the same name apart.
 pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
     let mut url = without_secrets(url);
     // What is relative is another shard in another working directory.
@@ -59,7 +59,8 @@ pub(crate) fn keep(store: &Store, place: &str, shard: &ShardIndex) -> Result<()>
     keep_for(store, place, shard, false)
 }
 
-/// Keeps an index in a local directory, for the owner only: names of samples may be as private as their shard.
+/// Keeps an index in a local directory, for the owner only: names of samples may be as private as their
+/// shard.
 pub(super) fn keep_cached(store: &Store, place: &str, shard: &ShardIndex) -> Result<()> {
     keep_for(store, place, shard, true)
 }

@@ -1,8 +1,8 @@
 //! What is known of shards without reading them: how many samples they have, and where those stand.
 //!
 //! An [`Index`] is [built](Index::builder) from the headers of the shards, taken from [those who wrote
-//! them](crate::write::ShardInfo::index), or [loaded](Index::load). A damaged shard has none: an index promises that its
-//! numbers are what reading gives.
+//! them](crate::write::ShardInfo::index), or [loaded](Index::load). A damaged shard has none: an index
+//! promises that its numbers are what reading gives.
 //!
 //! In JSON, an index is a `wids-shard-index-v1` document:
 //!
@@ -13,13 +13,14 @@
 //!               "sizes": [1, 501, 1, 744, 1, 623]}}]}
 //! ```
 //!
-//! `version` and `layout` are keys of this crate's own. A layout says which fields there are, in which shapes samples
-//! come, which samples are of which shape, and the sizes of all fields in the order of the archive. A shape is the number
-//! of bytes between the sample before and the first header, and for each member the number of its field and the bytes
-//! from the end of the member before (or the first header) to its content. A run is the number of a shape, and how many
-//! samples in a row are of it. With checksums there is `"crc32c"` beside `sizes`: one text with eight
-//! hexadecimal digits for each sample, the CRC-32C of its key and a zero byte, and of each field's name, a
-//! zero byte, its size (8 bytes, little-endian) and its content, in the order of the archive.
+//! `version` and `layout` are keys of this crate's own. A layout says which fields there are, in which shapes
+//! samples come, which samples are of which shape, and the sizes of all fields in the order of the archive. A
+//! shape is the number of bytes between the sample before and the first header, and for each member the
+//! number of its field and the bytes from the end of the member before (or the first header) to its content.
+//! A run is the number of a shape, and how many samples in a row are of it. With checksums there is
+//! `"crc32c"` beside `sizes`: one text with eight hexadecimal digits for each sample, the CRC-32C of its key
+//! and a zero byte, and of each field's name, a zero byte, its size (8 bytes, little-endian) and its content,
+//! in the order of the archive.
 //!
 //! An index is of one version of each shard. A [dataset](crate::dataset::DatasetBuilder::index) compares size
 //! and version (ETag, generation or, of a file, the modification time) when it opens a shard, and the fields
@@ -64,10 +65,10 @@ struct Inner {
 impl Index {
     /// What is known of the shard at `url`.
     ///
-    /// It is found by its URL as it was indexed; without the query that a signed URL has; or by the last part of the
-    /// URL, where only one shard of the index has that name: the index of a dataset holds for its copy in another place.
-    /// Whether it is a copy cannot be seen here: compare [`bytes`](ShardIndex::bytes) with the object's, as a
-    /// dataset does.
+    /// It is found by its URL as it was indexed; without the query that a signed URL has; or by the last part
+    /// of the URL, where only one shard of the index has that name: the index of a dataset holds for its copy
+    /// in another place. Whether it is a copy cannot be seen here: compare [`bytes`](ShardIndex::bytes) with
+    /// the object's, as a dataset does.
     #[must_use]
     pub fn get(&self, url: &str) -> Option<&ShardIndex> {
         let Inner { shards, by_url, by_name } = &*self.0;
@@ -132,7 +133,8 @@ impl Index {
         self.iter().map(ShardIndex::without_version).collect()
     }
 
-    /// The same index with the numbers of samples alone, and not where they stand: see [`ShardIndex::counts`].
+    /// The same index with the numbers of samples alone, and not where they stand: see
+    /// [`ShardIndex::counts`].
     #[must_use]
     pub fn counts(&self) -> Self {
         self.iter().map(ShardIndex::counts).collect()

@@ -1,9 +1,9 @@
 //! Finds out where the samples of one shard stand, and fetches as little of it as is worth while.
 //!
-//! A shard is read in windows, each of which is one request. Where bodies are small, windows follow one another and
-//! double, as far as one request may go: their headers stand so close together that passing over what lies between would
-//! take longer than receiving it. Where a body reaches far beyond its window, the next window begins behind it, and is
-//! small.
+//! A shard is read in windows, each of which is one request. Where bodies are small, windows follow one
+//! another and double, as far as one request may go: their headers stand so close together that passing over
+//! what lies between would take longer than receiving it. Where a body reaches far beyond its window, the
+//! next window begins behind it, and is small.
 
 use super::{LayoutBuilder, ShardIndex, checksum_of};
 use crate::error::{Error, ErrorKind, Result};
@@ -16,8 +16,8 @@ use std::collections::VecDeque;
 const SMALL: u64 = 64 << 10;
 /// The largest window: what a [`Store`] asks for in one request, unless told otherwise.
 const LARGE: u64 = 8 << 20;
-/// A body that reaches further than this beyond the window is worth a new request: it would take about as long to
-/// receive so many bytes.
+/// A body that reaches further than this beyond the window is worth a new request: it would take about as
+/// long to receive so many bytes.
 const JUMP: u64 = 1 << 20;
 
 /// Indexes the shard at `url`; with `checksums` it is read whole.
@@ -162,8 +162,8 @@ impl<'a> Windows<'a> {
         let pinned = self.object.as_ref().filter(|object| object.version.is_some());
         let ranged = pinned.filter(|_| !self.body.object_cell().is_unranged());
         let Some(length) = ranged.and_then(|object| object.size) else {
-            // That several requests give the same object cannot be checked, or each one would give it from its
-            // beginning: there is one more, for all the rest.
+            // That several requests give the same object cannot be checked, or each one would give it from
+            // its beginning: there is one more, for all the rest.
             self.end = u64::MAX;
             self.body = self.store.open_range(self.url, self.at..self.end)?;
             return Ok(true);

@@ -10,11 +10,12 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What is known of one shard without reading it: how many samples it has, and where they stand. Cheap to clone.
+/// What is known of one shard without reading it: how many samples it has, and where they stand. Cheap to
+/// clone.
 ///
-/// In JSON it is one object, which is an entry of the `shardlist` of a `wids` index, with keys of its own in addition:
-/// see [`Index`](super::Index). What serde makes of it has the URL without user information and signature, as what
-/// [`Index::save`](super::Index::save) writes has.
+/// In JSON it is one object, which is an entry of the `shardlist` of a `wids` index, with keys of its own in
+/// addition: see [`Index`](super::Index). What serde makes of it has the URL without user information and
+/// signature, as what [`Index::save`](super::Index::save) writes has.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Entry", into = "Entry")]
 pub struct ShardIndex {
@@ -60,28 +61,29 @@ impl ShardIndex {
         self.bytes
     }
 
-    /// What told the version of the shard from others when it was indexed: an ETag, a generation or a modification time.
-    /// A dataset reads no other version of it.
+    /// What told the version of the shard from others when it was indexed: an ETag, a generation or a
+    /// modification time. A dataset reads no other version of it.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
     }
 
-    /// Where in the archive the samples of these numbers stand: from the first header of the first of them to the first
-    /// header of the sample after the last of them, or to the end of the object where there is none.
+    /// Where in the archive the samples of these numbers stand: from the first header of the first of them to
+    /// the first header of the sample after the last of them, or to the end of the object where there is
+    /// none.
     ///
     /// These bytes are what a [`SampleParser`](crate::tar::SampleParser) takes that is
-    /// [`starting`](crate::tar::SampleParser::starting) there, and is [`cut`](crate::tar::SampleParser::cut) unless they
-    /// reach to the end. `None` where there are not so many samples, and where their places are not known or are no use:
-    /// in shards of which only the number of samples is known, in compressed shards, and in archives whose samples mean
-    /// something else without a global header that stands before them.
+    /// [`starting`](crate::tar::SampleParser::starting) there, and is [`cut`](crate::tar::SampleParser::cut)
+    /// unless they reach to the end. `None` where there are not so many samples, and where their places are
+    /// not known or are no use: in shards of which only the number of samples is known, in compressed shards,
+    /// and in archives whose samples mean something else without a global header that stands before them.
     #[must_use]
     pub fn range(&self, samples: Range<u64>) -> Option<Range<u64>> {
         self.seekable()?.range(samples, self.bytes?)
     }
 
-    /// The bytes that the fields of a sample hold; `None` where there is no such sample, and where only the number of
-    /// samples is known.
+    /// The bytes that the fields of a sample hold; `None` where there is no such sample, and where only the
+    /// number of samples is known.
     #[must_use]
     pub fn size_of(&self, sample: u64) -> Option<u64> {
         self.layout.as_ref()?.size_of(sample)

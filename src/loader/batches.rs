@@ -56,8 +56,8 @@ enum Running<B> {
     Here(Box<dyn Iterator<Item = Result<Given<B>>> + Send>),
 }
 
-/// Ends the reads, so that the threads that are about to be joined don't wait for the network. Fields are dropped in
-/// order, and this one comes first.
+/// Ends the reads, so that the threads that are about to be joined don't wait for the network. Fields are
+/// dropped in order, and this one comes first.
 struct StopOnDrop(Stop);
 
 impl Drop for StopOnDrop {
@@ -159,15 +159,16 @@ impl<T: Send + 'static, B: Batched> Batches<T, B> {
 
 /// Where the loader stands: what was consumed, whatever is prepared ahead of that.
 impl<T, B> Batches<T, B> {
-    /// The state after the last batch that was given out, as [`Batch::state`] of that batch; at first, that of the
-    /// beginning. It takes no longer than a few allocations.
+    /// The state after the last batch that was given out, as [`Batch::state`] of that batch; at first, that
+    /// of the beginning. It takes no longer than a few allocations.
     #[must_use]
     pub fn state(&self) -> State {
         self.consumed.state.clone()
     }
 
-    /// What has been taken since the beginning of the run: batches, waiting times, requests and bytes. For those of an
-    /// epoch of many, take the difference of two with [`StoreReport::since`](crate::store::StoreReport::since).
+    /// What has been taken since the beginning of the run: batches, waiting times, requests and bytes. For
+    /// those of an epoch of many, take the difference of two with
+    /// [`StoreReport::since`](crate::store::StoreReport::since).
     #[must_use]
     pub fn report(&self) -> Report {
         self.consumed.counter.report()

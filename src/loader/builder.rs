@@ -64,8 +64,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         mixed
     }
 
-    /// Shuffles the samples of each stream in a buffer of `samples`, with random numbers of the dataset's seed, the
-    /// epoch and the stream. Default: 0, which is no shuffle.
+    /// Shuffles the samples of each stream in a buffer of `samples`, with random numbers of the dataset's
+    /// seed, the epoch and the stream. Default: 0, which is no shuffle.
     pub fn shuffle(self, samples: usize) -> Self {
         self.each(|recipe| recipe.shuffle = samples)
     }
@@ -78,22 +78,23 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         self.each(|recipe| recipe.shuffle_bytes = bytes)
     }
 
-    /// How many of so many samples a [mix](Loader::mix) takes from this dataset: of `weight(3)` beside `weight(1)`,
-    /// three in four. Default: 1.
+    /// How many of so many samples a [mix](Loader::mix) takes from this dataset: of `weight(3)` beside
+    /// `weight(1)`, three in four. Default: 1.
     pub fn weight(self, weight: u32) -> Self {
         self.each(|recipe| recipe.weight = weight)
     }
 
-    /// How many epochs of this dataset make one epoch, of a [mix](Loader::mix) in which a small dataset is to be seen
-    /// more often, say. Default: 1. Where epochs go on [without an end](Loader::epochs), it has no meaning.
+    /// How many epochs of this dataset make one epoch, of a [mix](Loader::mix) in which a small dataset is to
+    /// be seen more often, say. Default: 1. Where epochs go on [without an end](Loader::epochs), it has no
+    /// meaning.
     pub fn repeats(self, epochs: u64) -> Self {
         self.each(|recipe| recipe.repeats = epochs)
     }
 
-    /// The number of threads that map. Default: one for each core that the process may use, less one in eight, which are
-    /// left to the trainer. Each stream is read on a
-    /// thread beside them, which mostly waits. With 0 there is no thread at all, and nothing happens ahead of
-    /// [`next`](Iterator::next): for debugging, the batches are the same.
+    /// The number of threads that map. Default: one for each core that the process may use, less one in
+    /// eight, which are left to the trainer. Each stream is read on a thread beside them, which mostly waits.
+    /// With 0 there is no thread at all, and nothing happens ahead of [`next`](Iterator::next): for
+    /// debugging, the batches are the same.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self

@@ -20,9 +20,11 @@ impl<T> Chunk<T> {
     }
 }
 
-/// A chunk is full at so many samples: with 16, two fifths of the time for small ones went into the hand-over.
+/// A chunk is full at so many samples: with 16, two fifths of the time for small ones went into the
+/// hand-over.
 const SAMPLES: usize = 128;
-/// Or at so many bytes: for large samples a hand-over costs nothing, and chunks of them would fill the memory.
+/// Or at so many bytes: for large samples a hand-over costs nothing, and chunks of them would fill the
+/// memory.
 pub(super) const BYTES: usize = 512 << 10;
 /// The same where the budget has no room for it.
 const BYTES_NEEDED: usize = 64 << 10;
@@ -32,7 +34,8 @@ const BYTES_OUT: usize = 4 << 20;
 
 /// Cuts `events` into chunks. A panic becomes the last item of the last one.
 ///
-/// Errors in a row are not collected: a stream of which nothing can be read tries again only when somebody has seen why.
+/// Errors in a row are not collected: a stream of which nothing can be read tries again only when somebody
+/// has seen why.
 ///
 /// Each sample becomes `grown` bytes more on its way. Waits until `memory` is there for another chunk.
 pub(super) fn chunks<I>(

@@ -39,8 +39,8 @@ pub(super) struct Collect<I, T, B> {
     batch: usize,
     last: Last<T>,
     items: Vec<T>,
-    /// The first item of the epoch, where a batch had nothing else to be padded with: not the last item of the batch before,
-    /// which a job that goes on after a stop does not have.
+    /// The first item of the epoch, where a batch had nothing else to be padded with: not the last item of
+    /// the batch before, which a job that goes on after a stop does not have.
     spare: Option<T>,
     first: First<T>,
     make: Make<T, B>,

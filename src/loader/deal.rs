@@ -5,9 +5,9 @@ use super::lane::Lane;
 
 /// Gives the items of the rank's streams in turn, and says where batches end.
 ///
-/// Of the sequence of the job, place `g` belongs to stream `g % streams`. A rank has the places of its streams, which it
-/// knows without the others; a stream that has ended leaves its places empty, and does not move up those after it. So does
-/// one of which a reader before a stop had come further than others.
+/// Of the sequence of the job, place `g` belongs to stream `g % streams`. A rank has the places of its
+/// streams, which it knows without the others; a stream that has ended leaves its places empty, and does not
+/// move up those after it. So does one of which a reader before a stop had come further than others.
 #[derive(Debug)]
 pub(super) struct Deal<I> {
     lanes: Vec<Lane<I>>,
@@ -33,8 +33,8 @@ pub(super) enum Cuts {
     Places,
     /// The same, for so many batches, whether they have items or not.
     Steps(u64),
-    /// When a batch is full: it reaches over empty places, and ranks then cut the sequence in different places. One that
-    /// does not fill up is no batch.
+    /// When a batch is full: it reaches over empty places, and ranks then cut the sequence in different
+    /// places. One that does not fill up is no batch.
     Full,
 }
 

@@ -64,8 +64,9 @@ impl<T, I: Iterator<Item = Event<T>>> Iterator for Lane<I> {
 
 /// Which dataset gives which item of a stream.
 ///
-/// Turns come in windows as long as the sum of the weights. In each window every dataset has exactly as many turns as its
-/// weight, in a random order that depends on the seed, the stream and the number of the window alone.
+/// Turns come in windows as long as the sum of the weights. In each window every dataset has exactly as many
+/// turns as its weight, in a random order that depends on the seed, the stream and the number of the window
+/// alone.
 #[derive(Debug, Clone)]
 pub(super) struct Turns {
     weights: Vec<u32>,

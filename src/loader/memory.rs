@@ -1,7 +1,7 @@
 //! How far a queue between threads may run ahead: as far as the budget of the process has room for it.
 //!
-//! A queue without room has one small chunk for each thread that empties it. It is not told when there is room again, but
-//! looks when one of its chunks is taken out; so no queue ever waits for another one.
+//! A queue without room has one small chunk for each thread that empties it. It is not told when there is
+//! room again, but looks when one of its chunks is taken out; so no queue ever waits for another one.
 
 use crate::error::Result;
 use crate::store::{Budget, Held};
@@ -32,8 +32,8 @@ pub(super) struct Permit {
 }
 
 impl QueueMemory {
-    /// `least` chunks are made in any case: one for each thread that empties the queue. The first is thought to have
-    /// `expected` bytes.
+    /// `least` chunks are made in any case: one for each thread that empties the queue. The first is thought
+    /// to have `expected` bytes.
     pub(super) fn new(budget: &Budget, least: usize, expected: usize) -> Self {
         let (takes, taken) = async_channel::unbounded();
         let (budget, expected) = (budget.clone(), expected as u64);

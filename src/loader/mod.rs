@@ -50,48 +50,52 @@ use std::sync::Arc;
 /// stream 2 ─ read ─ shuffle ─┘                       threads  a thread, ahead
 /// ```
 ///
-/// Each logical stream of the dataset is read, parsed and shuffled on a thread of its own; `threads` more do the map
-/// (decode, augment); the batches are collected on one more, ahead of the trainer. Every queue between them is bounded:
-/// beyond the shuffle buffers and the batches ahead, some 4 chunks for each stream and 3 for each thread are on their
-/// way, where a chunk is up to 128 samples, and fewer when they are large (512 KiB). All loaders of a process together
-/// have a quarter of the [`Budget`](crate::store::Budget) for them: 64 MiB unless set. Beyond that there are 2 chunks for
-/// each stream and thread, of a sample or up to 64 KiB.
-/// The batches of an epoch depend on the dataset, the seed, the epoch and the options, never on the number of
-/// threads or on what arrives first.
+/// Each logical stream of the dataset is read, parsed and shuffled on a thread of its own; `threads` more do
+/// the map (decode, augment); the batches are collected on one more, ahead of the trainer. Every queue
+/// between them is bounded: beyond the shuffle buffers and the batches ahead, some 4 chunks for each stream
+/// and 3 for each thread are on their way, where a chunk is up to 128 samples, and fewer when they are large
+/// (512 KiB). All loaders of a process together have a quarter of the [`Budget`](crate::store::Budget) for
+/// them: 64 MiB unless set. Beyond that there are 2 chunks for each stream and thread, of a sample or up to
+/// 64 KiB. The batches of an epoch depend on the dataset, the seed, the epoch and the options, never on the
+/// number of threads or on what arrives first.
 ///
 /// An epoch is an [`Iterator`] ([`epoch`](Loader::epoch)) or a [`Stream`](futures::Stream)
-/// ([`Batches::into_stream`]). Dropping it stops and joins all threads, also those that wait for the network; what is
-/// waited for is the map of one sample on each thread.
+/// ([`Batches::into_stream`]). Dropping it stops and joins all threads, also those that wait for the network;
+/// what is waited for is the map of one sample on each thread.
 ///
-/// An error comes out when it would be its turn, ahead of the samples that wait in the shuffle buffer of its stream or in
-/// the batch that is being filled, and iteration can go on after it. A panic of the map is the
+/// An error comes out when it would be its turn, ahead of the samples that wait in the shuffle buffer of its
+/// stream or in the batch that is being filled, and iteration can go on after it. A panic of the map is the
 /// [`ErrorKind::Panicked`] of that one sample.
 ///
 /// # The sequence of a job
 ///
-/// All ranks together consume one sequence, whatever their number: its place `g` belongs to stream `g % streams`, and
-/// is that stream's next sample. Batch `k` of `n` items on each of `W` ranks is the places from `k * n * W` on, so
-/// that a global batch holds the same samples on any number of ranks. A stream that has come to its end leaves its
-/// places empty, and does not move the others up: at the end of an epoch batches may have fewer items.
+/// All ranks together consume one sequence, whatever their number: its place `g` belongs to stream `g %
+/// streams`, and is that stream's next sample. Batch `k` of `n` items on each of `W` ranks is the places from
+/// `k * n * W` on, so that a global batch holds the same samples on any number of ranks. A stream that has
+/// come to its end leaves its places empty, and does not move the others up: at the end of an epoch batches
+/// may have fewer items.
 ///
-/// [`partial`](Loader::partial), [`pad`](Loader::pad) and [`repeat`](Loader::repeat) say what becomes of empty places.
-/// Where the datasets have an index, all ranks get the same number of batches with [`Partial::Drop`], `pad` and
-/// `repeat`. Without one a rank does not know how long the streams of the others are: then take the same number of
-/// batches on all of them from [`epochs`](Loader::epochs), where streams do not end.
+/// [`partial`](Loader::partial), [`pad`](Loader::pad) and [`repeat`](Loader::repeat) say what becomes of
+/// empty places. Where the datasets have an index, all ranks get the same number of batches with
+/// [`Partial::Drop`], `pad` and `repeat`. Without one a rank does not know how long the streams of the others
+/// are: then take the same number of batches on all of them from [`epochs`](Loader::epochs), where streams do
+/// not end.
 ///
 /// # Errors and the size of batches
 ///
-/// A sample that could not be mapped keeps its place, without an item: its error comes first, and its batch has one item
-/// fewer, or none at all if all of its samples failed. A sample that could not be read has no place, and the next one of
-/// its stream moves up, so that the stream is shorter, and ends earlier than an index says. No other sample takes the
-/// place of either, whatever is said of the last batches: **only `pad` gives batches that always have the same number of
-/// items**. With anything else, check the length of each batch where a short batch would do harm.
+/// A sample that could not be mapped keeps its place, without an item: its error comes first, and its batch
+/// has one item fewer, or none at all if all of its samples failed. A sample that could not be read has no
+/// place, and the next one of its stream moves up, so that the stream is shorter, and ends earlier than an
+/// index says. No other sample takes the place of either, whatever is said of the last batches: **only `pad`
+/// gives batches that always have the same number of items**. With anything else, check the length of each
+/// batch where a short batch would do harm.
 ///
 /// # Going on after a stop
 ///
-/// Every batch carries a [`State`]; [`restore`](Loader::restore) gives the rest, byte for byte, on the same or on another
-/// number of ranks. What shuffle buffers held is found out from the seed, and read again: with an index by ranges,
-/// without one from the beginning of the shards that were open, and of compressed shards in any case.
+/// Every batch carries a [`State`]; [`restore`](Loader::restore) gives the rest, byte for byte, on the same
+/// or on another number of ranks. What shuffle buffers held is found out from the seed, and read again: with
+/// an index by ranges, without one from the beginning of the shards that were open, and of compressed shards
+/// in any case.
 ///
 /// ```
 /// use shardstream::prelude::*;
@@ -134,11 +138,12 @@ impl Loader<Sample> {
 }
 
 impl Loader<Sample> {
-    /// Makes tensors of the batches: the threads that map write each sample straight into its slots of the batch's
-    /// [`columns`](Columns).
+    /// Makes tensors of the batches: the threads that map write each sample straight into its slots of the
+    /// batch's [`columns`](Columns).
     ///
-    /// A batch that is short for an error is copied once, so that its rows are adjacent. Batches that are dropped give their
-    /// memory to those that come; some `prefetch` and those in the making are under way at a time.
+    /// A batch that is short for an error is copied once, so that its rows are adjacent. Batches that are
+    /// dropped give their memory to those that come; some `prefetch` and those in the making are under way at
+    /// a time.
     pub fn collate(self, columns: Columns) -> Loader<Row, TensorBatch> {
         let make = Make::tensors(columns, self.batch);
         let recipes = self.items.recipes.into_iter().enumerate().map(|(number, recipe)| {
@@ -167,12 +172,12 @@ impl Loader<Sample> {
 }
 
 impl<T: Send + 'static> Loader<T> {
-    /// Begins a loader of several datasets, each with its own map, [weight](LoaderBuilder::weight) and number of
-    /// [epochs](LoaderBuilder::repeats), mixed sample by sample.
+    /// Begins a loader of several datasets, each with its own map, [weight](LoaderBuilder::weight) and number
+    /// of [epochs](LoaderBuilder::repeats), mixed sample by sample.
     ///
-    /// Their weights hold exactly: of as many samples of a stream as the sum of the weights, each dataset gives as many
-    /// as its weight, in an order that depends on the seed of the first dataset. Each goes through its own epochs. When
-    /// one has come to its end, its turns go to the next one.
+    /// Their weights hold exactly: of as many samples of a stream as the sum of the weights, each dataset
+    /// gives as many as its weight, in an order that depends on the seed of the first dataset. Each goes
+    /// through its own epochs. When one has come to its end, its turns go to the next one.
     ///
     /// They must have the same number of streams, and be read by the same ranks.
     ///
@@ -203,16 +208,18 @@ impl<T: Send + 'static> Loader<T> {
     }
 }
 
-/// Options. One that makes no sense, as batches of 0 items, is an error that comes out as the first and only batch.
+/// Options. One that makes no sense, as batches of 0 items, is an error that comes out as the first and only
+/// batch.
 impl<T: Send + 'static, B> Loader<T, B> {
-    /// What becomes of the last batches of an epoch when they have empty places. Default: they are smaller, and one that
-    /// would have no place with an item is left out.
+    /// What becomes of the last batches of an epoch when they have empty places. Default: they are smaller,
+    /// and one that would have no place with an item is left out.
     ///
-    /// With [`Partial::Drop`] the last batches, which would have empty places, are left out. Where the datasets have an index, the epoch ends
-    /// before the first place that is empty by the index, which leaves out less than a batch, on all ranks after the same
-    /// step. Without one, batches reach over empty places, and every rank leaves out less than a batch of its own samples:
-    /// after the first stream has ended, the batches of ranks are no longer runs of the one sequence, and their number may
-    /// differ. A batch with a sample that failed is short all the same, and is not left out: see
+    /// With [`Partial::Drop`] the last batches, which would have empty places, are left out. Where the
+    /// datasets have an index, the epoch ends before the first place that is empty by the index, which leaves
+    /// out less than a batch, on all ranks after the same step. Without one, batches reach over empty places,
+    /// and every rank leaves out less than a batch of its own samples: after the first stream has ended, the
+    /// batches of ranks are no longer runs of the one sequence, and their number may differ. A batch with a
+    /// sample that failed is short all the same, and is not left out: see
     /// [errors](Loader#errors-and-the-size-of-batches).
     #[must_use]
     pub fn partial(mut self, partial: Partial) -> Self {
@@ -221,7 +228,8 @@ impl<T: Send + 'static, B> Loader<T, B> {
     }
 
     /// Fills batches up with clones of their last item, or where they have none with the first of the epoch;
-    /// [`Batch::valid`](crate::adapters::Batch::valid) says how many are real. So does a batch that is short for an error.
+    /// [`Batch::valid`](crate::adapters::Batch::valid) says how many are real. So does a batch that is short
+    /// for an error.
     #[must_use]
     pub fn pad(mut self) -> Self
     where
@@ -231,8 +239,9 @@ impl<T: Send + 'static, B> Loader<T, B> {
         self
     }
 
-    /// Fills the last batch of an epoch up with samples from its beginning, so that all ranks get as many places. It takes a
-    /// single dataset, with an index. It does not replace samples that [fail](Loader#errors-and-the-size-of-batches).
+    /// Fills the last batch of an epoch up with samples from its beginning, so that all ranks get as many
+    /// places. It takes a single dataset, with an index. It does not replace samples that
+    /// [fail](Loader#errors-and-the-size-of-batches).
     #[must_use]
     pub fn repeat(mut self) -> Self {
         self.last = Last::Repeat;
@@ -256,27 +265,27 @@ impl<T: Send + 'static, B: Batched> Loader<T, B> {
 
     /// The batches of all epochs from `first` on, without an end: for training by the number of steps.
     ///
-    /// Each stream goes into its next epoch, in a new order, as soon as it has come to its end, so that there are no empty
-    /// places, and every rank gets as many batches as it takes. An epoch of a fixed number of steps, that resumes where the
-    /// last one stopped, is `batches.by_ref().take(steps)`.
+    /// Each stream goes into its next epoch, in a new order, as soon as it has come to its end, so that there
+    /// are no empty places, and every rank gets as many batches as it takes. An epoch of a fixed number of
+    /// steps, that resumes where the last one stopped, is `batches.by_ref().take(steps)`.
     ///
-    /// A sample that cannot be mapped [shortens its batch](Loader#errors-and-the-size-of-batches). A shard that cannot be
-    /// opened is an error, and is tried again in the next epoch. A stream that has had no sample in a hundred epochs in a
-    /// row, whether there was none or none could be read, ends with [`ErrorKind::NoShards`], and leaves its places empty;
-    /// when all streams have ended, so do the batches.
+    /// A sample that cannot be mapped [shortens its batch](Loader#errors-and-the-size-of-batches). A shard
+    /// that cannot be opened is an error, and is tried again in the next epoch. A stream that has had no
+    /// sample in a hundred epochs in a row, whether there was none or none could be read, ends with
+    /// [`ErrorKind::NoShards`], and leaves its places empty; when all streams have ended, so do the batches.
     pub fn epochs(&self, first: u64) -> Batches<T, B> {
         self.begin(Run::EpochsFrom(first))
     }
 
     /// The batches that were not consumed when `state` was taken: the rest of its epoch, or all that follow.
     ///
-    /// The loader must be what it was, except for the number of ranks, threads and batches ahead, the size of batches, and
-    /// the map, which nobody can compare. The state must have the streams of this rank: it is this rank's own, or the
-    /// [whole](State::merge).
+    /// The loader must be what it was, except for the number of ranks, threads and batches ahead, the size of
+    /// batches, and the map, which nobody can compare. The state must have the streams of this rank: it is
+    /// this rank's own, or the [whole](State::merge).
     ///
     /// # Errors
-    /// [`ErrorKind::State`] with the difference, when the state is of other shards, another seed
-    /// or another pipeline, and what [`epoch`](Loader::epoch) would give as its first item. Shards that were open and
+    /// [`ErrorKind::State`] with the difference, when the state is of other shards, another seed or another
+    /// pipeline, and what [`epoch`](Loader::epoch) would give as its first item. Shards that were open and
     /// have changed since are an error of the first batch, after which there is none.
     pub fn restore(&self, state: &State) -> Result<Batches<T, B>> {
         let run = match state.header().run {
@@ -300,8 +309,8 @@ impl<T, B> Loader<T, B> {
         self.items.recipes.iter().map(|recipe| &recipe.dataset)
     }
 
-    /// How many batches an epoch has on this rank; none where that is not known, because a dataset has no index or is
-    /// resampled.
+    /// How many batches an epoch has on this rank; none where that is not known, because a dataset has no
+    /// index or is resampled.
     #[must_use]
     pub fn steps(&self) -> Option<u64> {
         let (rank, ranks) = self.reader();

@@ -1,4 +1,5 @@
-//! Going on in the middle of an epoch: what the shuffle buffer held is found out from the seed, and read again.
+//! Going on in the middle of an epoch: what the shuffle buffer held is found out from the seed, and read
+//! again.
 
 use super::source::{Numbered, Reading, Stream};
 use crate::adapters::{Replayed, replay};
@@ -12,8 +13,8 @@ use crate::store::ObjectVersion;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The most samples that a shard which was not counted may have been found to have. A state that claims more is no use:
-/// it would take too long to find out what the shuffle buffer held.
+/// The most samples that a shard which was not counted may have been found to have. A state that claims more
+/// is no use: it would take too long to find out what the shuffle buffer held.
 const MOST_IN_A_SHARD: u64 = 1 << 26;
 
 /// A gap of so many bytes between two samples is not read: to ask for what is behind it anew takes no longer.
@@ -66,7 +67,8 @@ pub(super) fn reading(stream: &Stream, epoch: u64, from: &StreamState) -> Result
     })
 }
 
-/// The slice that was being read, where there is such a one, and there may have been as many samples up to its end.
+/// The slice that was being read, where there is such a one, and there may have been as many samples up to
+/// its end.
 fn last_opened<'a>(stream: usize, slices: &[Slice], from: &'a StreamState) -> Result<&'a Opened> {
     let misfit =
         |what: String| misfit(format!("stream {stream} {what}: the state is damaged, or of other shards"));
@@ -154,8 +156,8 @@ impl Refill<'_> {
         Ok(reader)
     }
 
-    /// Reads the samples of these numbers, which are of the slice that the reader begins with, and keeps those that are
-    /// wanted.
+    /// Reads the samples of these numbers, which are of the slice that the reader begins with, and keeps
+    /// those that are wanted.
     fn pick(
         &mut self,
         reader: &mut ShardReader,

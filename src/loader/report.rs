@@ -16,8 +16,9 @@ pub struct Report {
     pub waited: Duration,
     /// Since the run began.
     pub elapsed: Duration,
-    /// What was transferred meanwhile by the stores of the datasets, for whomever: what a provider bills as requests and
-    /// egress. What was read ahead of the batches is in it. Empty where all shards are local files.
+    /// What was transferred meanwhile by the stores of the datasets, for whomever: what a provider bills as
+    /// requests and egress. What was read ahead of the batches is in it. Empty where all shards are local
+    /// files.
     pub store: StoreReport,
 }
 

@@ -1,4 +1,5 @@
-//! What a loader does with its options: whether they make sense, what a state says of them, and the streams they begin.
+//! What a loader does with its options: whether they make sense, what a state says of them, and the streams
+//! they begin.
 
 use super::Loader;
 use super::batches::{Batches, map_one};

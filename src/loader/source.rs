@@ -263,8 +263,8 @@ impl Iterator for Source {
                     self.reading = None;
                     return Some(Event::Fatal(error));
                 }
-                // What goes wrong among samples that were read before has been reported then; or it is new, which shows
-                // in what comes of it.
+                // What goes wrong among samples that were read before has been reported then; or it is new,
+                // which shows in what comes of it.
                 Some(Err(error)) if self.again > 0 => self.missed = Some(error),
                 Some(Err(error)) => {
                     if self.found == Found::Nothing {
@@ -317,13 +317,14 @@ impl Reading {
         }
     }
 
-    /// Whether the error says that a shard is not the one that was open when the state was taken. Where a shard only
-    /// contradicts its index, an undisturbed run met the same error and read on.
+    /// Whether the error says that a shard is not the one that was open when the state was taken. Where a
+    /// shard only contradicts its index, an undisturbed run met the same error and read on.
     fn is_replaced(&self, error: &Error) -> bool {
         matches!(error.kind(), ErrorKind::Stale { .. }) && self.reader.is_replaced()
     }
 
-    /// Whether all up to the state has come again as it was then: in the slices that are open, at the same numbers.
+    /// Whether all up to the state has come again as it was then: in the slices that are open, at the same
+    /// numbers.
     fn is_resumed(&mut self) -> bool {
         let (Some(from), Some(note)) = (&self.resumed, self.note.take()) else { return false };
         let same = |(then, now): (&Opened, &Opened)| (then.slice, then.start) == (now.slice, now.start);

@@ -3,7 +3,8 @@
 use super::collect::Last;
 use crate::adapters::Partial;
 
-/// So many places with gaps among them are looked at one by one; it takes streams of very different lengths to have more.
+/// So many places with gaps among them are looked at one by one; it takes streams of very different lengths
+/// to have more.
 const MOST_COUNTED: u64 = 1 << 22;
 
 /// The lengths of all streams of the job, in samples of an epoch.
@@ -28,8 +29,8 @@ impl Lengths {
         self.0.iter().enumerate().filter_map(end).max().unwrap_or(0)
     }
 
-    /// How many batches of `batch` items every rank gets from the place `from` on, where all ranks are to get the same
-    /// number.
+    /// How many batches of `batch` items every rank gets from the place `from` on, where all ranks are to get
+    /// the same number.
     pub(super) fn equal<T>(&self, last: Last<T>, batch: u64, from: u64) -> Option<u64> {
         match last {
             Last::Partial(Partial::Keep) => None,
@@ -38,7 +39,8 @@ impl Lengths {
         }
     }
 
-    /// How many batches of `batch` items a rank gets that keeps partial ones; none where it would take long to find out.
+    /// How many batches of `batch` items a rank gets that keeps partial ones; none where it would take long
+    /// to find out.
     pub(super) fn kept(&self, (rank, ranks): (usize, usize), batch: u64) -> Option<u64> {
         let streams = self.0.len() as u64;
         let (full, used) = (self.full(), self.used());

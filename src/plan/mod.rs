@@ -1,14 +1,16 @@
 //! In which order: the pure epoch plan and the splitters.
 //!
-//! Who reads which shard when is no matter of chance and of who comes first, but a function: of the number of shards,
-//! a seed, the epoch and the number of *logical streams*. [`Plan`] is that function. An epoch puts all shards into
-//! one order, and deals them to the streams like cards; each stream is read by one reader from its first shard to
-//! its last. Where it is known how many samples each shard has, the order is cut into equal pieces instead, one for each
-//! stream, so that a few shards can serve many streams and all of them get the same number of samples.
+//! Who reads which shard when is no matter of chance and of who comes first, but a function: of the number of
+//! shards, a seed, the epoch and the number of *logical streams*. [`Plan`] is that function. An epoch puts
+//! all shards into one order, and deals them to the streams like cards; each stream is read by one reader
+//! from its first shard to its last. Where it is known how many samples each shard has, the order is cut into
+//! equal pieces instead, one for each stream, so that a few shards can serve many streams and all of them get
+//! the same number of samples.
 //!
-//! Ranks and workers only take up streams, and the number of streams is not theirs. So what is in stream 5 of epoch
-//! 3, and therefore what a global batch that is made of all streams contains, is the same on 1, 2, 4 … nodes: a job
-//! can be stopped on 8 nodes and go on with 4, or be debugged on one, with the same data in the same order.
+//! Ranks and workers only take up streams, and the number of streams is not theirs. So what is in stream 5 of
+//! epoch 3, and therefore what a global batch that is made of all streams contains, is the same on 1, 2, 4 …
+//! nodes: a job can be stopped on 8 nodes and go on with 4, or be debugged on one, with the same data in the
+//! same order.
 
 mod split;
 
@@ -80,8 +82,8 @@ impl Plan {
         Self::with(shards, None, 0, streams, seed)
     }
 
-    /// Plans shards of which it is known how many samples each has. They are cut into slices where that makes all
-    /// streams equally long: none is more than one sample longer than another.
+    /// Plans shards of which it is known how many samples each has. They are cut into slices where that makes
+    /// all streams equally long: none is more than one sample longer than another.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for no streams, or for fewer samples than streams.
@@ -116,9 +118,9 @@ impl Plan {
         Plan { shuffled, ..self }
     }
 
-    /// Whether every stream draws its shards at random with replacement, each epoch anew, instead of being dealt some:
-    /// then a shard may come several times in an epoch, or not at all. An epoch has as many draws as it would deal
-    /// shards. Python's webdataset knows this as `resampled`.
+    /// Whether every stream draws its shards at random with replacement, each epoch anew, instead of being
+    /// dealt some: then a shard may come several times in an epoch, or not at all. An epoch has as many draws
+    /// as it would deal shards. Python's webdataset knows this as `resampled`.
     #[must_use]
     pub fn resampled(self, resampled: bool) -> Self {
         Plan { resampled, ..self }
@@ -163,8 +165,8 @@ impl Plan {
         Some(piece.end - piece.start)
     }
 
-    /// All shards of an epoch in the order in which they are dealt: the first to stream 0, the next to stream 1, and
-    /// so on, round after round; or in which their samples stand in the row that is cut into pieces.
+    /// All shards of an epoch in the order in which they are dealt: the first to stream 0, the next to stream
+    /// 1, and so on, round after round; or in which their samples stand in the row that is cut into pieces.
     #[must_use]
     pub fn order(&self, epoch: u64) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.shards).collect();
@@ -210,8 +212,8 @@ impl Plan {
         start(stream)..start((stream + 1).min(streams))
     }
 
-    /// The streams that this worker of this rank reads: of W ranks, rank r takes the streams r, r + W, r + 2W …, and
-    /// its N workers take every N-th of those each. All readers together read all streams, each once.
+    /// The streams that this worker of this rank reads: of W ranks, rank r takes the streams r, r + W, r + 2W
+    /// …, and its N workers take every N-th of those each. All readers together read all streams, each once.
     ///
     /// With one stream for each reader this is [`split_by_node`] and then [`split_by_worker`] on the
     /// [order](Plan::order) of the epoch:
@@ -229,8 +231,8 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] when the streams are not a multiple of the readers: then some would have more to do
-    /// than others.
+    /// [`ErrorKind::Config`] when the streams are not a multiple of the readers: then some would have more to
+    /// do than others.
     pub fn streams_of(&self, topology: &Topology) -> Result<StepBy<Range<usize>>> {
         let readers = topology.readers();
         if !self.streams.is_multiple_of(readers) {

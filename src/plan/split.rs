@@ -54,8 +54,8 @@ pub fn split_by<I: IntoIterator>(
     numbered.filter_map(move |(index, item)| keeps(index, topology).then_some(item))
 }
 
-/// Checks that each of `readers` gets a shard: one without would end its epoch at once and leave the others waiting
-/// for it in their next collective operation.
+/// Checks that each of `readers` gets a shard: one without would end its epoch at once and leave the others
+/// waiting for it in their next collective operation.
 ///
 /// `what` names the readers in the error: "ranks", "workers".
 ///

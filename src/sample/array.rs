@@ -81,7 +81,8 @@ impl Array {
     /// Makes an array of little-endian elements that stand in row-major order.
     ///
     /// # Errors
-    /// [`ArrayError::Shape`] when the data is longer or shorter than the shape says, or there are over 64 axes.
+    /// [`ArrayError::Shape`] when the data is longer or shorter than the shape says, or there are over 64
+    /// axes.
     pub fn new(dtype: DType, shape: Vec<usize>, data: impl Into<Bytes>) -> Result<Self, ArrayError> {
         let data = data.into();
         if shape.len() <= MAX_AXES && byte_len(&shape, dtype.size()) == Some(data.len()) {
@@ -168,8 +169,8 @@ mod sealed {
     }
 }
 
-/// A Rust type that the elements of an [`Array`] can be: `bool`, the integers of 8 to 64 bits, `f32`, `f64`, and `f16`
-/// and `bf16` of the crate `half`.
+/// A Rust type that the elements of an [`Array`] can be: `bool`, the integers of 8 to 64 bits, `f32`, `f64`,
+/// and `f16` and `bf16` of the crate `half`.
 pub trait Element: sealed::Sealed {
     /// The array's name for the type.
     const DTYPE: DType;

@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 /// One training sample: the members of a tar shard that share a key.
 ///
-/// A field is named by its extension in lower case, without the leading dot: the member `dir/0001.seg.PNG` is the
-/// field `seg.png` of the sample `dir/0001`.
+/// A field is named by its extension in lower case, without the leading dot: the member `dir/0001.seg.PNG` is
+/// the field `seg.png` of the sample `dir/0001`.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -68,8 +68,8 @@ impl Sample {
         Sample { key: key.into(), fields: Vec::new(), shard: Arc::from(""), position: Position::default() }
     }
 
-    /// Numbers a sample that was made by hand, so that its [random numbers](Sample::rng) are its own: for sources other
-    /// than shards.
+    /// Numbers a sample that was made by hand, so that its [random numbers](Sample::rng) are its own: for
+    /// sources other than shards.
     ///
     /// ```
     /// # use shardstream::Sample;
@@ -108,8 +108,8 @@ impl Sample {
         &self.key
     }
 
-    /// The URL of the shard, without the query and password that a signed URL may have; empty for a sample that was
-    /// made by hand.
+    /// The URL of the shard, without the query and password that a signed URL may have; empty for a sample
+    /// that was made by hand.
     #[must_use]
     pub fn shard(&self) -> &str {
         &self.shard
@@ -121,9 +121,9 @@ impl Sample {
         self.position
     }
 
-    /// The random numbers of this sample under `seed`, always from the first one on: take another seed for what must not
-    /// depend on other draws, such as those of picture columns, which have that of the dataset. A sample that is made anew
-    /// by hand has lost them; draw before.
+    /// The random numbers of this sample under `seed`, always from the first one on: take another seed for
+    /// what must not depend on other draws, such as those of picture columns, which have that of the dataset.
+    /// A sample that is made anew by hand has lost them; draw before.
     ///
     /// These are the numbers under `seed`: they depend on the seed, the epoch and the sample alone, so
     /// that an augmentation does not change with the number of threads or ranks.
@@ -155,7 +155,8 @@ impl Sample {
         self.fields.is_empty()
     }
 
-    /// The value of a field. In `spec`, alternatives stand apart by a semicolon: the first one present is taken.
+    /// The value of a field. In `spec`, alternatives stand apart by a semicolon: the first one present is
+    /// taken.
     #[must_use]
     pub fn get(&self, spec: &str) -> Option<&Value> {
         self.find(spec).map(|at| &self.fields[at].1)
@@ -172,8 +173,8 @@ impl Sample {
     /// Takes a field out, as the type that is asked for. After an error the sample is as it was.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingField`] when no alternative of `spec` is present, [`ErrorKind::WrongType`] when the value
-    /// is of another type.
+    /// [`ErrorKind::MissingField`] when no alternative of `spec` is present, [`ErrorKind::WrongType`] when
+    /// the value is of another type.
     pub fn take<T: FromValue>(&mut self, spec: &str) -> Result<T> {
         let at = self.find(spec).ok_or_else(|| self.missing(spec))?;
         let (name, value) = self.fields.remove(at);
@@ -208,7 +209,8 @@ impl Sample {
 
     /// Copies the raw fields out of the network or file chunks that they are slices of.
     ///
-    /// A slice keeps its whole chunk in memory. Do this before samples are kept for long: [`shuffle`] does it.
+    /// A slice keeps its whole chunk in memory. Do this before samples are kept for long: [`shuffle`] does
+    /// it.
     ///
     /// [`shuffle`]: crate::adapters::IteratorExt::shuffle
     pub fn compact(&mut self) {

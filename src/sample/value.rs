@@ -114,8 +114,8 @@ fn json_size(json: &serde_json::Value) -> usize {
 /// Characters of a text that `Debug` shows.
 const EXCERPT: usize = 60;
 
-/// The type and size of the value, and the beginning of a text, also of one that is not decoded yet, or of a JSON
-/// document. What is binary is not printed.
+/// The type and size of the value, and the beginning of a text, also of one that is not decoded yet, or of a
+/// JSON document. What is binary is not printed.
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let excerpt = |f: &mut fmt::Formatter<'_>, text: &str| match text.char_indices().nth(EXCERPT) {

@@ -17,10 +17,10 @@ const HIDDEN: &str = "[redacted]";
 
 /// A URL or path, or a pattern of them, that may hold a password, a token or a signature.
 ///
-/// `Display` and `Debug` show it without the user information (`user:password@`), and without the query and fragment,
-/// in which there may be a signature. Keys of buckets (`gs://`, `s3://`) and names of files are shown whole, since a
-/// `?` is nothing special in them. Of a command (`pipe:`), nothing is shown. The whole text is asked for by name:
-/// [`expose_secret`](SecretUrl::expose_secret).
+/// `Display` and `Debug` show it without the user information (`user:password@`), and without the query and
+/// fragment, in which there may be a signature. Keys of buckets (`gs://`, `s3://`) and names of files are
+/// shown whole, since a `?` is nothing special in them. Of a command (`pipe:`), nothing is shown. The whole
+/// text is asked for by name: [`expose_secret`](SecretUrl::expose_secret).
 ///
 /// ```
 /// use shardstream::SecretUrl;

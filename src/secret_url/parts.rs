@@ -11,8 +11,8 @@ pub(super) fn scheme_start(text: &str, colon: usize) -> usize {
     text[..colon].trim_end_matches(is_of_scheme).len()
 }
 
-/// The scheme with which a URL begins, in lower case, and where what follows its slashes begins. There may be too few of
-/// them: what is meant for a URL may not be shown either.
+/// The scheme with which a URL begins, in lower case, and where what follows its slashes begins. There may be
+/// too few of them: what is meant for a URL may not be shown either.
 fn scheme(url: &str) -> Option<(String, usize)> {
     let colon = url.find(':').filter(|colon| *colon > 1 && scheme_start(url, *colon) == 0)?;
     let scheme = url[..colon].to_ascii_lowercase();
@@ -107,7 +107,8 @@ fn odd_port(host: &str, is_bucket: bool) -> Option<usize> {
     (is_bucket || !host[port..].bytes().all(|byte| byte.is_ascii_digit())).then_some(port)
 }
 
-/// The secrets of what begins with no scheme: a path, or a pattern whose scheme is in a variable or in braces.
+/// The secrets of what begins with no scheme: a path, or a pattern whose scheme is in a variable or in
+/// braces.
 fn secrets_without_scheme(text: &str) -> [Option<Range<usize>>; 2] {
     let inner = text.find("://").map(|at| at + "://".len());
     let first = text.split('/').next().unwrap_or_default();

@@ -41,8 +41,8 @@ pub(crate) fn redact_answer(text: &str, urls: &[&str]) -> String {
     text
 }
 
-/// Where the secret begins in a word that is no URL: the query of a path, the value of an option of a telling name, or
-/// what follows the word before it in an `Authorization`.
+/// Where the secret begins in a word that is no URL: the query of a path, the value of an option of a telling
+/// name, or what follows the word before it in an `Authorization`.
 fn hidden_in_word(before: &str, word: &str) -> Option<usize> {
     if word.contains("://") {
         return None;

@@ -13,9 +13,9 @@
 //! | `{x}`, `{}`, `{1..a}` | left as they are |
 //! | `\{`, `\,`, `\\` | the character itself, without its meaning |
 //!
-//! As in `braceexpand`, escapes are taken off once for each level of braces. Unlike there, a `}` before its `{` is
-//! an error, and so are an expansion without reasonable bounds and a range of digits other than 0 to 9, such as
-//! `{٠..٩}`, which Python counts and Bash leaves as it is.
+//! As in `braceexpand`, escapes are taken off once for each level of braces. Unlike there, a `}` before its
+//! `{` is an error, and so are an expansion without reasonable bounds and a range of digits other than 0 to
+//! 9, such as `{٠..٩}`, which Python counts and Bash leaves as it is.
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -36,9 +36,10 @@ const MAX_BYTES: u64 = 1 << 30;
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Pattern`] when braces are not balanced or nested more than 100 deep, when a number does not fit
-/// 64 bits, is padded to more than 1000 digits or has digits other than 0 to 9, and when there would be more than
-/// `limit` strings or 1 GiB of them. What is too large costs no memory: it is counted before it is made.
+/// [`ErrorKind::Pattern`] when braces are not balanced or nested more than 100 deep, when a number does not
+/// fit 64 bits, is padded to more than 1000 digits or has digits other than 0 to 9, and when there would be
+/// more than `limit` strings or 1 GiB of them. What is too large costs no memory: it is counted before it is
+/// made.
 pub fn expand(pattern: &str, limit: usize) -> Result<Vec<String>> {
     expand_traced(pattern, &mut Budget::new(limit)).map_err(|fault| fault.in_pattern(pattern))
 }
@@ -225,8 +226,8 @@ struct Parser<'a> {
     at: usize,
 }
 
-// All characters with a meaning are ASCII: they are never found inside a longer character, and slices between them
-// are valid UTF-8.
+// All characters with a meaning are ASCII: they are never found inside a longer character, and slices between
+// them are valid UTF-8.
 impl<'a> Parser<'a> {
     fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()

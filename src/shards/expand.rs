@@ -1,4 +1,5 @@
-//! From a pattern to URLs: `::`, then `${NAME}`, then braces; errors point into the pattern as it was written.
+//! From a pattern to URLs: `::`, then `${NAME}`, then braces; errors point into the pattern as it was
+//! written.
 
 use super::braces::{Budget, Fault, expand_traced};
 use super::glob;

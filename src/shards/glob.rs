@@ -1,8 +1,8 @@
 //! Patterns that are answered by listing: `gs://bucket/train/*.tar`.
 //!
-//! `?` is one character, `*` any number of them within one part of the path, `**` as a whole part any number of
-//! parts, and `[a-z]`, `[!a-z]` one character of a set; `[*]` is a `*` without its meaning. What is expanded by
-//! listing is the path only, never the scheme, host or bucket.
+//! `?` is one character, `*` any number of them within one part of the path, `**` as a whole part any number
+//! of parts, and `[a-z]`, `[!a-z]` one character of a set; `[*]` is a `*` without its meaning. What is
+//! expanded by listing is the path only, never the scheme, host or bucket.
 
 use crate::error::{ErrorKind, Result};
 use glob::{MatchOptions, Pattern};
@@ -12,8 +12,9 @@ pub(super) const WILDCARDS: [char; 3] = ['*', '?', '['];
 
 /// Splits a pattern into the directory that is to be listed and the rest, which has the wildcards.
 ///
-/// None when there is nothing to list: the path has no wildcards, or it cannot have any. HTTP has no listing, and a
-/// `?` starts the query there (a `*` in the path is refused where patterns are expanded); `pipe:` names a command.
+/// None when there is nothing to list: the path has no wildcards, or it cannot have any. HTTP has no listing,
+/// and a `?` starts the query there (a `*` in the path is refused where patterns are expanded); `pipe:` names
+/// a command.
 ///
 /// ```
 /// use shardstream::shards::glob;
@@ -59,8 +60,8 @@ impl Glob {
     /// Compiles a pattern. One without wildcards matches itself alone.
     ///
     /// # Errors
-    /// [`ErrorKind::Pattern`] when a `[` is not closed, `**` is not a whole part of the path, or there are more than
-    /// 8 `*`.
+    /// [`ErrorKind::Pattern`] when a `[` is not closed, `**` is not a whole part of the path, or there are
+    /// more than 8 `*`.
     pub fn new(pattern: &str) -> Result<Self> {
         let (prefix, rest) = split(pattern).unwrap_or((pattern, ""));
         let bad = |position: usize, message: String| ErrorKind::Pattern {

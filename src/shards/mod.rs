@@ -25,8 +25,8 @@ const MAX_SHARDS: usize = 10_000_000;
 
 /// The URLs or paths of the shards of a dataset, in order. Cheap to clone.
 ///
-/// URLs may be signed or have a password in them: each is a [`SecretUrl`], which shows neither. What opens it is
-/// [`expose_secret`](SecretUrl::expose_secret).
+/// URLs may be signed or have a password in them: each is a [`SecretUrl`], which shows neither. What opens it
+/// is [`expose_secret`](SecretUrl::expose_secret).
 ///
 /// ```
 /// use shardstream::ShardList;
@@ -40,23 +40,25 @@ const MAX_SHARDS: usize = 10_000_000;
 pub struct ShardList(Arc<[SecretUrl]>);
 
 impl ShardList {
-    /// Expands a pattern, as WebDataset does: it is split at each `::`, in each piece `${NAME}` is replaced by the
-    /// environment variable `WDS_NAME`, and then the [braces] are expanded. A value may use variables
+    /// Expands a pattern, as WebDataset does: it is split at each `::`, in each piece `${NAME}` is replaced
+    /// by the environment variable `WDS_NAME`, and then the [braces] are expanded. A value may use variables
     /// itself, up to 10 deep.
     ///
     /// Wildcards ([`*`, `?`, `[a-z]`](glob)) are refused, since nothing is listed here:
-    /// [`dataset::Shards::resolve`](crate::dataset::Shards::resolve) lists, and so does a dataset that is built of a
-    /// pattern. Names that have these characters in them are given to [`from_urls`](ShardList::from_urls).
+    /// [`dataset::Shards::resolve`](crate::dataset::Shards::resolve) lists, and so does a dataset that is
+    /// built of a pattern. Names that have these characters in them are given to
+    /// [`from_urls`](ShardList::from_urls).
     ///
     /// # Errors
-    /// [`ErrorKind::Pattern`] with the place in the pattern when it is malformed, has wildcards, gives an empty URL, or
-    /// more than 10 million of them; [`ErrorKind::MissingVariable`]; [`ErrorKind::NoShards`] when the pattern is empty.
+    /// [`ErrorKind::Pattern`] with the place in the pattern when it is malformed, has wildcards, gives an
+    /// empty URL, or more than 10 million of them; [`ErrorKind::MissingVariable`]; [`ErrorKind::NoShards`]
+    /// when the pattern is empty.
     pub fn expand(pattern: &str) -> Result<Self> {
         Self::expand_with(pattern, |_| None)
     }
 
-    /// [`expand`](ShardList::expand), with `${NAME}` replaced by what `vars` says for `NAME`. Where that is none, the
-    /// environment variable `WDS_NAME` is asked.
+    /// [`expand`](ShardList::expand), with `${NAME}` replaced by what `vars` says for `NAME`. Where that is
+    /// none, the environment variable `WDS_NAME` is asked.
     ///
     /// ```
     /// use shardstream::ShardList;
@@ -87,8 +89,8 @@ impl ShardList {
         Ok(urls.into_iter().collect())
     }
 
-    /// Reads a list of patterns, one on each line, each of which is [expanded](ShardList::expand). Empty lines, and
-    /// lines that start with `#`, are skipped.
+    /// Reads a list of patterns, one on each line, each of which is [expanded](ShardList::expand). Empty
+    /// lines, and lines that start with `#`, are skipped.
     ///
     /// ```
     /// use shardstream::ShardList;
@@ -113,11 +115,11 @@ impl ShardList {
         Ok(urls.into_iter().collect())
     }
 
-    /// Picks the names that match a pattern with [wildcards](glob), and sorts them by their bytes, so that the list
-    /// does not depend on the order in which the store lists.
+    /// Picks the names that match a pattern with [wildcards](glob), and sorts them by their bytes, so that
+    /// the list does not depend on the order in which the store lists.
     ///
-    /// The pattern and the names are written in full, with the scheme. Names that end with `/` stand for directories
-    /// and are no shards.
+    /// The pattern and the names are written in full, with the scheme. Names that end with `/` stand for
+    /// directories and are no shards.
     ///
     /// ```
     /// use shardstream::ShardList;

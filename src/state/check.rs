@@ -1,7 +1,8 @@
 //! Whether a document can be the state of any loader.
 //!
-//! Documents come from disks and from other people. What does not fit together is refused when it is read, so that a loader
-//! need not fear to count beyond the last number, or to look for ever for a place that nobody has been at.
+//! Documents come from disks and from other people. What does not fit together is refused when it is read, so
+//! that a loader need not fear to count beyond the last number, or to look for ever for a place that nobody
+//! has been at.
 
 use super::{Header, Reached, StreamState};
 use std::collections::BTreeMap;

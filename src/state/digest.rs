@@ -7,13 +7,15 @@ use std::iter::Sum;
 
 /// A hash of the samples that were consumed, in which order.
 ///
-/// Every sample adds two numbers: one that stands for the sample (its dataset, epoch, shard and number), one that
-/// stands for the sample at its place in the sequence of the whole job. Sums don't care for the order in which they are
-/// made, so the digests of all ranks [add up](Digest::merge) to that of the job, whatever their number. Two jobs that
-/// agree in [`order`](Digest::order) have seen the same samples in the same order; an epoch whose
-/// [`content`](Digest::content) is that of [`Dataset::digest`](crate::Dataset::digest) has seen each sample exactly once.
+/// Every sample adds two numbers: one that stands for the sample (its dataset, epoch, shard and number), one
+/// that stands for the sample at its place in the sequence of the whole job. Sums don't care for the order in
+/// which they are made, so the digests of all ranks [add up](Digest::merge) to that of the job, whatever
+/// their number. Two jobs that agree in [`order`](Digest::order) have seen the same samples in the same
+/// order; an epoch whose [`content`](Digest::content) is that of [`Dataset::digest`](crate::Dataset::digest)
+/// has seen each sample exactly once.
 ///
-/// It guards against mistakes, not against an adversary: sums of 64 bits, by chance equal once in 10^19 times.
+/// It guards against mistakes, not against an adversary: sums of 64 bits, by chance equal once in 10^19
+/// times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Digest {

@@ -17,13 +17,13 @@ use std::sync::Arc;
 
 /// How far a loader's batches have been consumed.
 ///
-/// It says what was *taken*, whatever was prepared ahead of that; [`Loader::restore`](crate::Loader::restore) gives the
-/// rest. It is a few numbers for each logical stream and for each shard that has samples in its shuffle buffer, and
-/// cheap to take and to clone: every [`Batch`](crate::adapters::Batch) carries one. Its text is one JSON document, and so is what serde makes of it, to be
-/// saved with the weights of the model.
+/// It says what was *taken*, whatever was prepared ahead of that; [`Loader::restore`](crate::Loader::restore)
+/// gives the rest. It is a few numbers for each logical stream and for each shard that has samples in its
+/// shuffle buffer, and cheap to take and to clone: every [`Batch`](crate::adapters::Batch) carries one. Its
+/// text is one JSON document, and so is what serde makes of it, to be saved with the weights of the model.
 ///
-/// Each rank has the state of its own streams. With the same number of ranks each restores its own; for any other
-/// number, [merge](State::merge) them first, and give all ranks the whole.
+/// Each rank has the state of its own streams. With the same number of ranks each restores its own; for any
+/// other number, [merge](State::merge) them first, and give all ranks the whole.
 ///
 /// ```
 /// use shardstream::State;
@@ -65,9 +65,9 @@ pub struct State {
 
 /// Which slots of the job's sequence have been passed.
 ///
-/// Ranks are not always at the same one: where the lengths of streams are not known, a rank leaves out batches in which its
-/// own streams have nothing left, or reaches over the empty slots. Of each stream it is known how many samples were taken,
-/// and with that which of its slots hold one that is yet to come.
+/// Ranks are not always at the same one: where the lengths of streams are not known, a rank leaves out
+/// batches in which its own streams have nothing left, or reaches over the empty slots. Of each stream it is
+/// known how many samples were taken, and with that which of its slots hold one that is yet to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reached {
     /// How many slots have been passed by all ranks.
@@ -101,7 +101,8 @@ pub(crate) struct StreamState {
     /// How many samples the pass has, if its end was seen by then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) length: Option<u64>,
-    /// The slices that still have samples in the shuffle buffer, and the one that is being read, in their order.
+    /// The slices that still have samples in the shuffle buffer, and the one that is being read, in their
+    /// order.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub(crate) open: Arc<[Opened]>,
     /// Of everything taken, in all passes.
@@ -147,7 +148,8 @@ struct Document {
     streams: Arc<[StreamState]>,
 }
 
-/// The version of the document. It comes first, so that one of another version is told before its other keys are.
+/// The version of the document. It comes first, so that one of another version is told before its other keys
+/// are.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 struct Version;
@@ -215,13 +217,15 @@ impl State {
         self.streams.get(at.ok()?)
     }
 
-    /// The epoch that was asked for: the one that the batches are of, or the first one where they go on without end.
+    /// The epoch that was asked for: the one that the batches are of, or the first one where they go on
+    /// without end.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.header.run.epoch()
     }
 
-    /// How many batches were taken on a rank, those before a restore among them: the number of the next one, from 0.
+    /// How many batches were taken on a rank, those before a restore among them: the number of the next one,
+    /// from 0.
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.batches
@@ -245,15 +249,15 @@ impl State {
         Some(self.streams.len()) == self.header.streams.checked_mul(self.header.datasets.len())
     }
 
-    /// The state of a job out of those of its ranks, in any order. They must have been taken at the same step, on every
-    /// rank: after the same number of batches, or after its last one on a rank that has fewer.
+    /// The state of a job out of those of its ranks, in any order. They must have been taken at the same
+    /// step, on every rank: after the same number of batches, or after its last one on a rank that has fewer.
     ///
-    /// Ranks need not have come equally far in the sequence, as they do not where a rank leaves out batches in which it
-    /// has nothing: what each of them has yet to take comes at its own place.
+    /// Ranks need not have come equally far in the sequence, as they do not where a rank leaves out batches
+    /// in which it has nothing: what each of them has yet to take comes at its own place.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] when they are not of one job or not of one step, when their batches are not of one size, when a
-    /// rank is there twice or missing.
+    /// [`ErrorKind::State`] when they are not of one job or not of one step, when their batches are not of
+    /// one size, when a rank is there twice or missing.
     pub fn merge(states: impl IntoIterator<Item = State>) -> Result<State> {
         let states: Vec<State> = states.into_iter().collect();
         let Some(batches) = states.iter().map(|state| state.batches).max() else {

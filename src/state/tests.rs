@@ -237,7 +237,8 @@ fn what_no_loader_can_have_seen_is_refused() {
             error(parse(&with(0, path, value.clone())));
         }
     }
-    // Of a job with nothing in it, nothing is missing; and nobody looks through as many streams as there are numbers.
+    // Of a job with nothing in it, nothing is missing; and nobody looks through as many streams as there are
+    // numbers.
     let none = json!({"shardstream_state": 1, "of": {"streams": usize::MAX, "read": {"epoch": 0}, "datasets": []},
                       "slots": 0, "batches": 0, "at": []});
     assert!(parse(&none).unwrap().is_whole());

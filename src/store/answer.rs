@@ -34,7 +34,8 @@ pub(super) async fn read(
         StatusCode::OK => (None, content_length(&headers)),
         StatusCode::PARTIAL_CONTENT => match content_range(&headers) {
             Some((range, size)) => (Some(range), size),
-            // A part with nothing in it, which cannot be said otherwise: so some emulators answer for empty objects.
+            // A part with nothing in it, which cannot be said otherwise: so some emulators answer for empty
+            // objects.
             None if asked.range.is_some() && content_length(&headers) == Some(0) => {
                 return Err(Refusal::Beyond);
             }
@@ -183,7 +184,8 @@ fn explanation(text: &str) -> [String; 2] {
     ]
 }
 
-/// What stands in an element of the documents with which all clouds explain themselves. There is one of each name.
+/// What stands in an element of the documents with which all clouds explain themselves. There is one of each
+/// name.
 fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = document.split_once(&format!("<{name}>"))?;
     Some(rest.split_once(&format!("</{name}>"))?.0.trim())
@@ -220,8 +222,8 @@ fn date(text: &str) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
-/// The checksum of the whole object, if the answer says it. `whole` says whether the answer holds the whole object:
-/// some headers are of what is sent, and some of what is stored.
+/// The checksum of the whole object, if the answer says it. `whole` says whether the answer holds the whole
+/// object: some headers are of what is sent, and some of what is stored.
 fn checksum(headers: &HeaderMap, whole: bool) -> Option<Checksum> {
     let values = |name: &str| -> Vec<&str> {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());

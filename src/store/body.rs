@@ -19,9 +19,9 @@ use std::task::{Context, Poll};
 
 /// The bytes of an object, decompressed, in order, in chunks of any size above zero.
 ///
-/// It is a blocking iterator, and [`into_stream`](Body::into_stream) turns it into a stream for any executor. Nothing
-/// is read before the first chunk is asked for. After an error there is no more chunk; a body that ends without an
-/// error was whole.
+/// It is a blocking iterator, and [`into_stream`](Body::into_stream) turns it into a stream for any executor.
+/// Nothing is read before the first chunk is asked for. After an error there is no more chunk; a body that
+/// ends without an error was whole.
 ///
 /// ```
 /// use shardstream::store::Body;
@@ -79,8 +79,8 @@ impl Body {
         }
     }
 
-    /// A body of chunks made by the caller: for tests, and for bytes that are in memory already. The iterator may
-    /// block.
+    /// A body of chunks made by the caller: for tests, and for bytes that are in memory already. The iterator
+    /// may block.
     pub fn from_chunks<I>(chunks: I) -> Self
     where
         I: IntoIterator<Item = Result<Bytes>>,
@@ -104,8 +104,8 @@ impl Body {
         self
     }
 
-    /// Begins to ask for the bytes, as far as others leave room for it, so that they are there when they are read. Says how
-    /// many of the objects that are read after this one should begin too.
+    /// Begins to ask for the bytes, as far as others leave room for it, so that they are there when they are
+    /// read. Says how many of the objects that are read after this one should begin too.
     pub(crate) fn begin(&mut self) -> usize {
         match &mut self.state {
             // What is asked for is up to the budget: enough of them, that even small ones fill the line.
@@ -127,10 +127,11 @@ impl Body {
         self
     }
 
-    /// What is known of the object that is read, of which the body may be a range: its size as stored, and its version.
+    /// What is known of the object that is read, of which the body may be a range: its size as stored, and
+    /// its version.
     ///
-    /// `None` before the first chunk, and where nothing is known: pipes, sources that do not say, bodies of the caller's
-    /// own chunks.
+    /// `None` before the first chunk, and where nothing is known: pipes, sources that do not say, bodies of
+    /// the caller's own chunks.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;
@@ -155,8 +156,8 @@ impl Body {
 
     /// The asynchronous face of the same bytes.
     ///
-    /// It can be polled by any executor. What keeps it busy or blocks it, such as decompression and the reading of local
-    /// files, happens on a thread of its own, a few chunks ahead.
+    /// It can be polled by any executor. What keeps it busy or blocks it, such as decompression and the
+    /// reading of local files, happens on a thread of its own, a few chunks ahead.
     pub fn into_stream(mut self) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + 'static {
         self.start(false)
     }
@@ -321,9 +322,9 @@ impl Stream for Running {
 
 /// Ends the reading of a [`Body`] from another thread.
 ///
-/// After [`stop`](Stopper::stop) a waiting or later read gives [`ErrorKind::Stopped`] once and then nothing more; an
-/// error and not a plain end, so that half an object is never taken for a whole one. A read of a local file is not
-/// interrupted, but it is the last.
+/// After [`stop`](Stopper::stop) a waiting or later read gives [`ErrorKind::Stopped`] once and then nothing
+/// more; an error and not a plain end, so that half an object is never taken for a whole one. A read of a
+/// local file is not interrupted, but it is the last.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<Stop>);
 

@@ -1,11 +1,12 @@
-//! Buffers that are used again and again: memory that was never touched before costs more than the copy into it.
+//! Buffers that are used again and again: memory that was never touched before costs more than the copy into
+//! it.
 
 use bytes::Bytes;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes that one buffer holds: few enough that what was read is still in the core's cache when it is parsed, and many
-/// enough that few samples straddle two buffers.
+/// Bytes that one buffer holds: few enough that what was read is still in the core's cache when it is parsed,
+/// and many enough that few samples straddle two buffers.
 pub(super) const SIZE: usize = 512 << 10;
 
 /// Bytes of which idle buffers keep at most so many.
@@ -13,7 +14,8 @@ const IDLE: usize = 64 << 20;
 
 static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// An empty vector with room for [`SIZE`] bytes or for a few, which is not to grow beyond. The default has none.
+/// An empty vector with room for [`SIZE`] bytes or for a few, which is not to grow beyond. The default has
+/// none.
 #[derive(Debug, Default)]
 pub(super) struct Buffer(Vec<u8>);
 
@@ -26,8 +28,8 @@ impl Buffer {
         Buffer(bytes)
     }
 
-    /// One with room for that many bytes, or for as many as fit. Fewer than fit get memory of their own size: small objects,
-    /// and the ends of large ones, wait to be read in as many readers as there are.
+    /// One with room for that many bytes, or for as many as fit. Fewer than fit get memory of their own size:
+    /// small objects, and the ends of large ones, wait to be read in as many readers as there are.
     #[cfg_attr(not(feature = "transport"), allow(dead_code, reason = "for what is written piece by piece"))]
     pub(super) fn with_room(bytes: u64) -> Self {
         match usize::try_from(bytes) {
@@ -44,8 +46,8 @@ impl Buffer {
         Buffer(bytes)
     }
 
-    /// One of that many bytes, or of as many as fit, whatever is in it. As for [`with_room`](Buffer::with_room), fewer than
-    /// fit get memory of their own size.
+    /// One of that many bytes, or of as many as fit, whatever is in it. As for
+    /// [`with_room`](Buffer::with_room), fewer than fit get memory of their own size.
     pub(super) fn of(bytes: u64) -> Self {
         match usize::try_from(bytes) {
             Ok(bytes) if bytes < SIZE => Buffer(vec![0; bytes]),

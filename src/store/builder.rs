@@ -45,7 +45,8 @@ impl StoreBuilder {
         }
     }
 
-    /// Serves all URLs that begin with `prefix` from `source`: a scheme (`hf` or `hf://`) or more (`gs://bucket`).
+    /// Serves all URLs that begin with `prefix` from `source`: a scheme (`hf` or `hf://`) or more
+    /// (`gs://bucket`).
     ///
     /// The longest prefix wins, and any prefix wins over the built-in clients.
     pub fn with_source(mut self, prefix: &str, source: Arc<dyn Source>) -> Self {
@@ -59,7 +60,8 @@ impl StoreBuilder {
         self.with_source(prefix, Arc::new(source))
     }
 
-    /// The connections and the memory that reading may take; those of the [process](Budget::process) unless set.
+    /// The connections and the memory that reading may take; those of the [process](Budget::process) unless
+    /// set.
     pub fn budget(mut self, budget: Budget) -> Self {
         self.budget = Some(budget);
         self
@@ -71,8 +73,8 @@ impl StoreBuilder {
         self
     }
 
-    /// How many bytes one request asks for. Unless set, from 8 to 32 MiB, so that the time until an answer begins is
-    /// small beside the rest of it; less where many objects share little memory.
+    /// How many bytes one request asks for. Unless set, from 8 to 32 MiB, so that the time until an answer
+    /// begins is small beside the rest of it; less where many objects share little memory.
     pub fn range_size(mut self, bytes: u64) -> Self {
         self.limits.range_size = Some(bytes.max(1));
         self
@@ -85,18 +87,19 @@ impl StoreBuilder {
         self
     }
 
-    /// How often a request, or the rest of a range, is tried again after a fault that may pass, be it of reading, or of a
-    /// listing, an upload or a deletion in a bucket; 16 unless set, which is two minutes or more. Tries and [time](StoreBuilder::retry_timeout) are counted anew when
-    /// a response has brought 256 KiB. A response that is whole but shorter than was requested counts as a
-    /// failed try if it brings less than 16 KiB and less than a sixteenth of what was requested.
+    /// How often a request, or the rest of a range, is tried again after a fault that may pass, be it of
+    /// reading, or of a listing, an upload or a deletion in a bucket; 16 unless set, which is two minutes or
+    /// more. Tries and [time](StoreBuilder::retry_timeout) are counted anew when a response has brought 256
+    /// KiB. A response that is whole but shorter than was requested counts as a failed try if it brings less
+    /// than 16 KiB and less than a sixteenth of what was requested.
     pub fn retries(mut self, retries: u32) -> Self {
         self.limits.retries = retries;
         self
     }
 
     /// How long a request, or the rest of a range, is tried again without progress, pauses included; 5
-    /// minutes unless set. The time in which a reader rests does not count. The last try may end up to one [`stall_timeout`](StoreBuilder::stall_timeout)
-    /// later.
+    /// minutes unless set. The time in which a reader rests does not count. The last try may end up to one
+    /// [`stall_timeout`](StoreBuilder::stall_timeout) later.
     ///
     /// A place that has never answered is given up sooner: after 2 seconds if it refuses connections or its
     /// name has no address, and after a minute of silence.
@@ -121,24 +124,24 @@ impl StoreBuilder {
         self
     }
 
-    /// Sends a second request for a range of up to 8 MiB when the first is answered later than nearly all others were,
-    /// and takes the answer that comes first. `share` is the most, of all bytes, that may be asked for twice: 0.05 for a
-    /// twentieth. 0, which is never, unless set.
+    /// Sends a second request for a range of up to 8 MiB when the first is answered later than nearly all
+    /// others were, and takes the answer that comes first. `share` is the most, of all bytes, that may be
+    /// asked for twice: 0.05 for a twentieth. 0, which is never, unless set.
     pub fn hedge(mut self, share: f64) -> Self {
         self.limits.hedge = share;
         self
     }
 
-    /// Whether the checksum that a store gives with an object is compared with the bytes that came, where the whole
-    /// object is read; it is unless set. CRC-32C costs next to nothing; MD5, where a store has nothing else, some 2 ns
-    /// per byte.
+    /// Whether the checksum that a store gives with an object is compared with the bytes that came, where the
+    /// whole object is read; it is unless set. CRC-32C costs next to nothing; MD5, where a store has nothing
+    /// else, some 2 ns per byte.
     pub fn checksums(mut self, compare: bool) -> Self {
         self.limits.checksums = compare;
         self
     }
 
-    /// How many bytes may come out of each byte of a compressed object, beside the first 64 MiB; 1000 unless set, which
-    /// hardly any archive reaches that was not made to.
+    /// How many bytes may come out of each byte of a compressed object, beside the first 64 MiB; 1000 unless
+    /// set, which hardly any archive reaches that was not made to.
     ///
     /// An object that gives more ends with [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge).
     pub fn max_expansion(mut self, ratio: u32) -> Self {
@@ -171,7 +174,8 @@ impl fmt::Debug for StoreBuilder {
     }
 }
 
-/// What stands before `/key` in the URLs of a prefix: `mem:/` for `mem` and `mem://`, `gs://bucket` for itself.
+/// What stands before `/key` in the URLs of a prefix: `mem:/` for `mem` and `mem://`, `gs://bucket` for
+/// itself.
 fn base_of(prefix: &str) -> SecretUrl {
     let prefix = prefix.trim_end_matches('/');
     match prefix.contains("://") {

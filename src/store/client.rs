@@ -46,15 +46,16 @@ pub(super) fn web() -> Result<Client> {
     built(builder().connect_timeout(CONNECT).http1_only().dns_resolver(Arc::new(InTurn)))
 }
 
-/// How long nothing may come of a request, as the environment says it to `object_store`. The client does not watch
-/// it: `reqwest` would count the time in which a request is sent, which a slow line takes for the part of an upload.
+/// How long nothing may come of a request, as the environment says it to `object_store`. The client does not
+/// watch it: `reqwest` would count the time in which a request is sent, which a slow line takes for the part
+/// of an upload.
 #[cfg(feature = "cloud")]
 pub(super) fn read_timeout(options: &ClientOptions) -> Result<Option<Duration>> {
     parsed(options, ClientConfigKey::ReadTimeout, |text| humantime::parse_duration(text).ok())
 }
 
-/// A client for a cloud, with the options that the environment gave to `object_store`, but for the time in which
-/// [nothing may come](read_timeout).
+/// A client for a cloud, with the options that the environment gave to `object_store`, but for the time in
+/// which [nothing may come](read_timeout).
 #[cfg(feature = "cloud")]
 pub(super) fn cloud(options: &ClientOptions) -> Result<Client> {
     use ClientConfigKey as Key;
@@ -153,8 +154,8 @@ pub(super) fn fault(error: reqwest::Error) -> Error {
     }
 }
 
-/// A fault of the network, of this kind or of that which the system gave to its cause. It may pass, unless TLS
-/// says that the next connection will fail in the same way.
+/// A fault of the network, of this kind or of that which the system gave to its cause. It may pass, unless
+/// TLS says that the next connection will fail in the same way.
 pub(super) fn network_fault(error: &(dyn StdError + 'static), kind: Option<io::ErrorKind>) -> Error {
     let causes = || iter::successors(Some(error), |error| (**error).source());
     let of_system = || causes().filter_map(|error| error.downcast_ref::<io::Error>());

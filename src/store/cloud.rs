@@ -50,7 +50,8 @@ fn gcs(base: &str, limits: &Limits) -> Result<Arc<dyn ObjectStore>> {
         builder = builder
             .with_base_url(url.trim_end_matches('/'))
             .with_skip_signature(true)
-            // Writes ask for a token all the same; without this one they would ask the machine's metadata server.
+            // Writes ask for a token all the same; without this one they would ask the machine's metadata
+            // server.
             .with_bearer_token("emulator")
             .with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }
@@ -107,8 +108,8 @@ fn built<T: ObjectStore>(store: object_store::Result<T>, hint: &str) -> Result<A
     }
 }
 
-/// How `object_store` tries again what only it sees: a success of S3 whose body says that it is none. All other
-/// failures have been tried again by the [`Connector`]'s clients.
+/// How `object_store` tries again what only it sees: a success of S3 whose body says that it is none. All
+/// other failures have been tried again by the [`Connector`]'s clients.
 #[cfg(feature = "cloud")]
 fn retry(limits: &Limits) -> RetryConfig {
     RetryConfig {
@@ -138,8 +139,9 @@ const AMAZON: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_S
 const MICROSOFT: &str = "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or \
                          AZURE_STORAGE_SAS_KEY; for a public container, set AZURE_SKIP_SIGNATURE=true";
 
-/// What differs from the library's defaults, unless the environment sets it: no limit on the time of a whole body,
-/// which would punish slow lines, but one on the silence in it; and plain HTTP where an endpoint asks for it by name.
+/// What differs from the library's defaults, unless the environment sets it: no limit on the time of a whole
+/// body, which would punish slow lines, but one on the silence in it; and plain HTTP where an endpoint asks
+/// for it by name.
 #[cfg(feature = "cloud")]
 fn client_options(prefix: &str, endpoint: Option<&str>) -> Vec<(ClientConfigKey, &'static str)> {
     let insecure = endpoint.is_some_and(|url| url.starts_with("http://"));

@@ -1,5 +1,5 @@
-//! How clients of clouds send their requests: those for bytes of objects by the [`transport`], and all others (uploads,
-//! listings, tokens) by a client that the crate builds for them.
+//! How clients of clouds send their requests: those for bytes of objects by the [`transport`], and all others
+//! (uploads, listings, tokens) by a client that the crate builds for them.
 //!
 //! `object_store` signs a request and says where it goes. The answer to a request for bytes does not go back
 //! through it: it would try again in its own way what the reader of ranges tries again, and say of a failure
@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 use std::{fmt, io, iter};
 use tokio::time::timeout;
 
-/// How long a place that gives credentials to the machines of a cloud is tried while it cannot be reached and has never
-/// answered: it may start later than this process.
+/// How long a place that gives credentials to the machines of a cloud is tried while it cannot be reached and
+/// has never answered: it may start later than this process.
 const NO_CREDENTIALS: Duration = Duration::from_secs(5);
 /// Failures so long before the last one have nothing to do with it.
 const FORGOTTEN: Duration = Duration::from_secs(15);
@@ -44,8 +44,8 @@ tokio::task_local! {
     static READING: ();
 }
 
-/// Asks for bytes of an object. The reader of ranges tries again whatever fails, and watches the time: so requests for
-/// credentials are given up sooner on the way.
+/// Asks for bytes of an object. The reader of ranges tries again whatever fails, and watches the time: so
+/// requests for credentials are given up sooner on the way.
 pub(super) async fn reading<T>(request: impl Future<Output = T>) -> T {
     READING.scope((), request).await
 }
@@ -168,8 +168,8 @@ impl Contact {
         self.answered.store(true, Ordering::Release);
     }
 
-    /// How long to try a place that cannot be reached now: as `usual`, or `before` it has ever answered. `None` if all
-    /// requests together have tried it that long.
+    /// How long to try a place that cannot be reached now: as `usual`, or `before` it has ever answered.
+    /// `None` if all requests together have tried it that long.
     fn limit(&self, before: Duration, usual: Duration) -> Option<Duration> {
         match self.answered.load(Ordering::Acquire) {
             true => Some(usual),
@@ -293,13 +293,14 @@ impl Client {
         }
     }
 
-    /// How long a request with a body of so many bytes may be unanswered: the time in which it is sent counts.
+    /// How long a request with a body of so many bytes may be unanswered: the time in which it is sent
+    /// counts.
     fn time_for(&self, bytes: usize) -> Duration {
         self.read_timeout + Duration::from_secs(bytes as u64 / SLOWEST)
     }
 
-    /// How long requests are tried: on the way to bytes so shortly that two places that may give credentials have their
-    /// turn before the answer is given up.
+    /// How long requests are tried: on the way to bytes so shortly that two places that may give credentials
+    /// have their turn before the answer is given up.
     fn patience(&self) -> Duration {
         let Limits { retry_timeout, stall, .. } = self.limits;
         let is_reading = READING.try_with(|()| ()).is_ok();

@@ -13,8 +13,8 @@ pub(super) enum Compression {
     Zstd,
 }
 
-/// How much may come out of so many compressed bytes: no archive of samples gives more, but a few bytes can be made that
-/// keep a reader busy for days.
+/// How much may come out of so many compressed bytes: no archive of samples gives more, but a few bytes can
+/// be made that keep a reader busy for days.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expansion {
     /// Bytes for each compressed byte that has come.
@@ -67,7 +67,8 @@ impl Compression {
         let compressed = chunks.map_err(std::io::Error::other).into_async_read();
         let (compressed, used) = chunked::Counted::new(compressed);
         let limit = |compression| chunked::Limit::new(compression, expansion, used);
-        // Without `multiple_members` both decoders end after the first of several concatenated members or frames.
+        // Without `multiple_members` both decoders end after the first of several concatenated members or
+        // frames.
         match self {
             #[cfg(feature = "gzip")]
             Self::Gzip => {
@@ -187,7 +188,8 @@ mod chunked {
             Limit { compression, expansion, used, given: 0 }
         }
 
-        /// The error that stopped the compressed bytes, or else the decoder's own, which says that they are damaged.
+        /// The error that stopped the compressed bytes, or else the decoder's own, which says that they are
+        /// damaged.
         fn located(&self, error: io::Error) -> Error {
             let (compression, offset) = (self.compression, self.used.load(Relaxed));
             let damaged = |source| ErrorKind::Decompress { compression, offset, source }.into();

@@ -1,6 +1,7 @@
 //! Web servers: `http://` and `https://`, signed URLs included.
 //!
-//! This is a client of the crate's own because [`object_store`]'s drops the query of a URL and needs a length.
+//! This is a client of the crate's own because [`object_store`]'s drops the query of a URL and needs a
+//! length.
 
 use super::source::{GetOptions, GetResponse, Refusal, Source};
 use super::transport::{self, Route};
@@ -78,8 +79,8 @@ fn version(headers: &HeaderMap) -> Option<String> {
     answer::etag(headers).or_else(changed)
 }
 
-/// The header that asks for a version and no other (RFC 9110, 13.1). A weak ETag would never match; the reader
-/// compares the version of each answer in any case.
+/// The header that asks for a version and no other (RFC 9110, 13.1). A weak ETag would never match; the
+/// reader compares the version of each answer in any case.
 fn condition(version: &str) -> Option<(HeaderName, &str)> {
     if version.starts_with("W/") {
         None

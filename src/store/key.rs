@@ -1,8 +1,8 @@
 //! Keys of buckets as paths of [`object_store`], which has rules of its own for them.
 //!
-//! In a bucket `a//b` is a key like any other, and so are `a/` and `a/./b`. `object_store` refuses to parse them, and with
-//! them a whole page of a listing in which there is one. A path with an empty part can be joined, though, and in the page
-//! of a listing such parts get a mark before `object_store` sees it.
+//! In a bucket `a//b` is a key like any other, and so are `a/` and `a/./b`. `object_store` refuses to parse
+//! them, and with them a whole page of a listing in which there is one. A path with an empty part can be
+//! joined, though, and in the page of a listing such parts get a mark before `object_store` sees it.
 
 use crate::secret_url::redact_text;
 use crate::{ErrorKind, Result};
@@ -32,7 +32,8 @@ fn is_odd(part: &str) -> bool {
     matches!(part.trim_start_matches(MARK), "" | "." | "..")
 }
 
-/// The page of a listing, with marks on the parts of keys that a path cannot have. `tag` is the element of a key.
+/// The page of a listing, with marks on the parts of keys that a path cannot have. `tag` is the element of a
+/// key.
 #[cfg(any(feature = "cloud", test))]
 pub(super) fn marked(page: &str, tag: &str) -> Option<String> {
     let (begin, end) = (format!("<{tag}>"), format!("</{tag}>"));

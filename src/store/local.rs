@@ -118,7 +118,8 @@ pub(super) fn delete(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes durable that a name is there or gone, where directories can be synchronised; elsewhere the system sees to it.
+/// Makes durable that a name is there or gone, where directories can be synchronised; elsewhere the system
+/// sees to it.
 fn settle(path: &Path) {
     if let Ok(directory) = File::open(directory(path)) {
         let _ = directory.sync_all();

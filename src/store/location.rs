@@ -15,7 +15,8 @@ pub(super) fn scheme(url: &str) -> Option<&str> {
 
 /// The file that a plain path or a `file:` URL names; `None` for other URLs.
 ///
-/// Plain paths are taken as they are; `file://` URLs (RFC 8089) and `file:` before a relative path are percent-decoded.
+/// Plain paths are taken as they are; `file://` URLs (RFC 8089) and `file:` before a relative path are
+/// percent-decoded.
 pub(super) fn local_path(url: &str) -> Option<Result<PathBuf>> {
     match scheme(url) {
         None => Some(match url.strip_prefix("file:") {
@@ -32,8 +33,8 @@ pub(crate) fn is_local(url: &str) -> bool {
     matches!(scheme(url), None | Some("file"))
 }
 
-/// Whether two URLs name the same place: without their secrets and under any name of their scheme, or as the same
-/// local path. An index is saved without the secrets of its URLs.
+/// Whether two URLs name the same place: without their secrets and under any name of their scheme, or as the
+/// same local path. An index is saved without the secrets of its URLs.
 pub(crate) fn is_same_place(one: &str, other: &str) -> bool {
     let path = |url: &str| std::path::absolute(local_path(url)?.ok()?).ok();
     let place = |url| {
@@ -98,7 +99,8 @@ pub(super) fn meant(url: &str) -> Option<String> {
     }
 }
 
-/// Refuses what would be the path of a local file, but begins as a URL without its slashes does: `s3:/bucket/key`.
+/// Refuses what would be the path of a local file, but begins as a URL without its slashes does:
+/// `s3:/bucket/key`.
 pub(super) fn check_slashes(path: &str) -> Result<()> {
     let scheme = path.split(':').next().filter(|start| start.len() < path.len()).unwrap_or_default();
     let known = |known: &&str| known.eq_ignore_ascii_case(scheme);

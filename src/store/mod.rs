@@ -1,4 +1,5 @@
-//! Where bytes come from and go to: local files, object stores, web servers, sources of your own; decompression.
+//! Where bytes come from and go to: local files, object stores, web servers, sources of your own;
+//! decompression.
 //!
 //! | URL | place | feature |
 //! |---|---|---|
@@ -8,9 +9,9 @@
 //! | `az://container/key`, `abfss://container@account.dfs.core.windows.net/key` | Azure Blob Storage | `azure` |
 //! | `http://`, `https://` | web servers, signed URLs | `http` |
 //!
-//! Keys stand in URLs of buckets as they are, without percent-encoding, and may have `//` in them. Those that begin with
-//! `/`, or have a part `.` or `..`, are listed, but cannot be read. Names that end in `.gz` or `.zst` (`.tgz`,
-//! `.tzst`) are decompressed while they are read.
+//! Keys stand in URLs of buckets as they are, without percent-encoding, and may have `//` in them. Those that
+//! begin with `/`, or have a part `.` or `..`, are listed, but cannot be read. Names that end in `.gz` or
+//! `.zst` (`.tgz`, `.tzst`) are decompressed while they are read.
 //!
 //! Clients take their settings from the environment, with the names of `object_store`: `GOOGLE_…`, `AWS_…`
 //! and `AZURE_…`, and `STORAGE_EMULATOR_HOST` for an emulator of Google Cloud Storage. Public buckets are
@@ -18,8 +19,8 @@
 //! `true`. Where the requester pays, `AWS_REQUEST_PAYER=requester` and `GOOGLE_USER_PROJECT` (the project
 //! that is billed) say who does.
 //!
-//! An object is read as bounded ranges of one pinned version, each checked for its length: what comes out is the
-//! object as it was at one moment, or an error. No message shows passwords or the query of a signed URL.
+//! An object is read as bounded ranges of one pinned version, each checked for its length: what comes out is
+//! the object as it was at one moment, or an error. No message shows passwords or the query of a signed URL.
 
 #[cfg(feature = "transport")]
 mod answer;
@@ -135,8 +136,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::UnsupportedScheme`] and [`ErrorKind::UnsupportedCompression`], which name the feature that is
-    /// missing, and errors in the URL or in the settings of its client.
+    /// [`ErrorKind::UnsupportedScheme`] and [`ErrorKind::UnsupportedCompression`], which name the feature
+    /// that is missing, and errors in the URL or in the settings of its client.
     pub fn open(&self, url: &str) -> Result<Body> {
         self.open_in(&self.lane(), url)
     }
@@ -150,17 +151,17 @@ impl Store {
         open().map_err(|error: Error| error.in_shard(url))
     }
 
-    /// Opens the bytes `range` of the object at `url` for reading, of which there are fewer where the object ends
-    /// before `range` does, and none where it ends before `range` begins.
+    /// Opens the bytes `range` of the object at `url` for reading, of which there are fewer where the object
+    /// ends before `range` does, and none where it ends before `range` begins.
     ///
-    /// A range of no more than [`range_size`](StoreBuilder::range_size) bytes is one request, and an empty one is none.
-    /// The offsets of errors count from the beginning of the object. A server that knows no ranges sends the whole
-    /// object: what stands before `range` is received and passed over.
+    /// A range of no more than [`range_size`](StoreBuilder::range_size) bytes is one request, and an empty
+    /// one is none. The offsets of errors count from the beginning of the object. A server that knows no
+    /// ranges sends the whole object: what stands before `range` is received and passed over.
     ///
     /// # Errors
     ///
-    /// As for [`open`](Store::open), and [`ErrorKind::Unsupported`] for an object that is decompressed while it is
-    /// read: its bytes have no place of their own.
+    /// As for [`open`](Store::open), and [`ErrorKind::Unsupported`] for an object that is decompressed while
+    /// it is read: its bytes have no place of their own.
     pub fn open_range(&self, url: &str, range: Range<u64>) -> Result<Body> {
         self.open_range_in(&self.lane(), url, range)
     }
@@ -184,7 +185,8 @@ impl Store {
         self.0.budget.lane()
     }
 
-    /// What has been transferred since this store was made, from each place: bytes, requests, faults and waiting times.
+    /// What has been transferred since this store was made, from each place: bytes, requests, faults and
+    /// waiting times.
     ///
     /// ```
     /// # let store = shardstream::store::Store::default();
@@ -241,7 +243,8 @@ impl Store {
         Ok(Body::new(chunks).part_of(object, start).named(url))
     }
 
-    /// The size and version of the object at `url`, as stored: compressed objects are not looked into. Blocks.
+    /// The size and version of the object at `url`, as stored: compressed objects are not looked into.
+    /// Blocks.
     ///
     /// A file is not opened for it; of any other object one byte is read.
     ///
@@ -267,14 +270,14 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// If the place cannot be reached or cannot be listed, as web servers cannot. A local directory must exist; in a
-    /// bucket there are no directories, and a listing may be empty.
+    /// If the place cannot be reached or cannot be listed, as web servers cannot. A local directory must
+    /// exist; in a bucket there are no directories, and a listing may be empty.
     pub fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
         self.list_within(prefix, usize::MAX)
     }
 
-    /// [`list`](Store::list), but directories deeper than `depth` below `prefix` may be left out: a bucket lists them all
-    /// the same.
+    /// [`list`](Store::list), but directories deeper than `depth` below `prefix` may be left out: a bucket
+    /// lists them all the same.
     pub(crate) fn list_within(&self, prefix: &str, depth: usize) -> Result<Vec<ObjectInfo>> {
         let mut objects = self.list_at(prefix, depth).map_err(|error| error.in_shard(prefix))?;
         objects.sort_unstable();
@@ -323,7 +326,8 @@ impl Store {
         create().map_err(|error| error.in_shard(url))
     }
 
-    /// [`create`](Store::create) of what is written as it is, which a name that says otherwise would make unreadable.
+    /// [`create`](Store::create) of what is written as it is, which a name that says otherwise would make
+    /// unreadable.
     pub(crate) fn create_plain(&self, url: &str) -> Result<Box<dyn ObjectWriter>> {
         match Compression::of(url) {
             Ok(None) => self.create(url),
@@ -336,9 +340,9 @@ impl Store {
 
     /// Deletes the object at `url`. Blocks.
     ///
-    /// What is not there is deleted already: some stores cannot tell, and a request that is repeated after a fault would
-    /// find its own work done. A file is deleted by its name, so that a link is deleted and not what it leads to.
-    /// Directories stay, also empty ones.
+    /// What is not there is deleted already: some stores cannot tell, and a request that is repeated after a
+    /// fault would find its own work done. A file is deleted by its name, so that a link is deleted and not
+    /// what it leads to. Directories stay, also empty ones.
     ///
     /// # Errors
     ///
@@ -364,8 +368,8 @@ impl Store {
         self.0.registered.iter().find(|(base, _)| serves(base.expose_secret()))
     }
 
-    /// How long a source of the caller's own may take to list something or to delete; the crate's clients watch the time
-    /// of each request themselves.
+    /// How long a source of the caller's own may take to list something or to delete; the crate's clients
+    /// watch the time of each request themselves.
     fn patience(&self, url: &str) -> Option<Duration> {
         let Limits { retry_timeout, stall, .. } = self.0.limits;
         self.registered(url).map(|_| retry_timeout.max(stall))

@@ -29,7 +29,8 @@ struct Running {
 impl Upload {
     /// Begins an upload, on the I/O runtime.
     pub(super) async fn begin(store: Client, path: Path, url: &str) -> Result<Self> {
-        // In a task of its own: a request that is under way may begin an upload though nobody waits for it any more.
+        // In a task of its own: a request that is under way may begin an upload though nobody waits for it
+        // any more.
         let at = SecretUrl::from(url);
         let beginning = tokio::spawn(async move {
             let upload = store.put_multipart_opts(&path, PutMultipartOptions::default()).await?;
@@ -123,7 +124,8 @@ impl Running {
         in_flight.shutdown().await;
         let _ = upload.abort().await;
         if late {
-            // A server that had all of a part, and was slow, may keep it after all. S3 advises to call off again then.
+            // A server that had all of a part, and was slow, may keep it after all. S3 advises to call off
+            // again then.
             tokio::spawn(async move {
                 tokio::time::sleep(GRACE).await;
                 let _ = upload.abort().await;

@@ -60,8 +60,8 @@ impl Bucket {
         Arc::clone(&self.renewed().client)
     }
 
-    /// A client other than `refused`, whose credentials are no longer good: they are read again from where they come
-    /// from, unless that was a moment ago or the client is the caller's own.
+    /// A client other than `refused`, whose credentials are no longer good: they are read again from where
+    /// they come from, unless that was a moment ago or the client is the caller's own.
     fn renew(&self, refused: &Client) -> Option<Client> {
         let mut renewed = self.renewed();
         if Arc::ptr_eq(&renewed.client, refused) {
@@ -75,7 +75,8 @@ impl Bucket {
         Some(Arc::clone(&renewed.client))
     }
 
-    /// Keys stand in URLs as they are, without percent-encoding, as all tools for `gs://` and `s3://` have it.
+    /// Keys stand in URLs as they are, without percent-encoding, as all tools for `gs://` and `s3://` have
+    /// it.
     fn path(&self, url: &str) -> Result<Path> {
         key::path(self.key(url))
     }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What has been transferred since a [`Store`](super::Store) was made, or [since](StoreReport::since) an earlier report.
+/// What has been transferred since a [`Store`](super::Store) was made, or [since](StoreReport::since) an
+/// earlier report.
 ///
 /// Local files are not counted: nobody bills them.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -25,7 +26,8 @@ pub struct SourceReport {
     pub requests: u64,
     /// Requests that have been answered, whatever the answer.
     pub answers: u64,
-    /// Bytes of objects that were received, those that were of no use included: what a provider bills as egress.
+    /// Bytes of objects that were received, those that were of no use included: what a provider bills as
+    /// egress.
     pub bytes: u64,
     /// Requests that were tries after a fault.
     pub retries: u64,
@@ -256,14 +258,16 @@ impl Meter {
         self.throttled.fetch_add(1, Relaxed);
     }
 
-    /// How long after a request its answer is late: later than nearly all others. `None` before that is known.
+    /// How long after a request its answer is late: later than nearly all others. `None` before that is
+    /// known.
     pub(super) fn late(&self) -> Option<Duration> {
         let pace = self.pace();
         let late = Duration::from_secs_f64(pace.mean + 4.0 * pace.deviation);
         (pace.answers >= KNOWN).then(|| late.max(NEVER_LATE))
     }
 
-    /// Whether `bytes` may be asked for a second time, when no more than this `share` of all may be. Counts them if so.
+    /// Whether `bytes` may be asked for a second time, when no more than this `share` of all may be. Counts
+    /// them if so.
     pub(super) fn try_hedge(&self, bytes: u64, share: f64) -> bool {
         let mut pace = self.pace();
         let hedged = pace.hedged.saturating_add(bytes);

@@ -1,7 +1,8 @@
 //! The one runtime on which all network I/O of the process happens.
 //!
-//! It is started by the first object that is read from a network, and it lives as long as the process, so that no
-//! caller's runtime is needed and none can be dropped under a read. Nothing that costs CPU time runs on it except TLS.
+//! It is started by the first object that is read from a network, and it lives as long as the process, so
+//! that no caller's runtime is needed and none can be dropped under a read. Nothing that costs CPU time runs
+//! on it except TLS.
 
 use crate::secret_url::redact_text;
 use crate::wait::{self, block_on};
@@ -37,12 +38,13 @@ fn start() -> io::Result<Runtime> {
     let counter = Arc::clone(&started);
     let runtime = Builder::new_multi_thread()
         .worker_threads(workers)
-        // Every local file that is open as a stream keeps one; beyond the bound they would wait for each other.
+        // Every local file that is open as a stream keeps one; beyond the bound they would wait for each
+        // other.
         .max_blocking_threads(1 << 16)
         .thread_name("shardstream-io")
         .on_thread_park(move || {
-            // Only threads that run tasks rest here. Which ones they are cannot be told when they start: each takes
-            // whatever is to be done next, a loop that runs tasks or blocking work, which may wait.
+            // Only threads that run tasks rest here. Which ones they are cannot be told when they start: each
+            // takes whatever is to be done next, a loop that runs tasks or blocking work, which may wait.
             if wait::mark_io_thread() {
                 counter.fetch_add(1, Ordering::Relaxed);
             }
@@ -105,8 +107,9 @@ impl<T> Task<T> {
         Task { handle, detached: false }
     }
 
-    /// Waits until it has ended, for `patience` at most: then it is cancelled. After that, waits for all cleanups, which it
-    /// may have left behind, for `limit` at most. On a thread that runs I/O tasks all this happens without a wait.
+    /// Waits until it has ended, for `patience` at most: then it is cancelled. After that, waits for all
+    /// cleanups, which it may have left behind, for `limit` at most. On a thread that runs I/O tasks all this
+    /// happens without a wait.
     pub(super) fn end_within(mut self, patience: Duration, limit: Duration) -> Result<()>
     where
         T: Send + 'static,

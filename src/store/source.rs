@@ -13,27 +13,29 @@ use std::ops::Range;
 /// A place that objects are read from, listed in and written to.
 ///
 /// Implement it to read shards from a system of your own, and register it with
-/// [`StoreBuilder::with_source`](super::StoreBuilder::with_source). Ranges, retries, checks of length and version,
-/// and decompression are added by the [`Store`](super::Store): a source answers single requests. Its futures and
-/// streams are polled on a tokio runtime of the crate's own, with timers and I/O enabled. Its threads are few: a blocking
-/// call of this crate that would have to wait there, such as [`Body::read_all`](super::Body::read_all), is
-/// [`ErrorKind::Unsupported`]. Await [`Body::into_stream`](super::Body::into_stream), or make the call in
-/// `tokio::task::spawn_blocking`.
+/// [`StoreBuilder::with_source`](super::StoreBuilder::with_source). Ranges, retries, checks of length and
+/// version, and decompression are added by the [`Store`](super::Store): a source answers single requests. Its
+/// futures and streams are polled on a tokio runtime of the crate's own, with timers and I/O enabled. Its
+/// threads are few: a blocking call of this crate that would have to wait there, such as
+/// [`Body::read_all`](super::Body::read_all), is [`ErrorKind::Unsupported`]. Await
+/// [`Body::into_stream`](super::Body::into_stream), or make the call in `tokio::task::spawn_blocking`.
 ///
-/// What an error's [`kind`](crate::Error::kind) says decides what happens next: after [`ErrorKind::Io`], a fault that
-/// may pass by itself, and after [`ErrorKind::Busy`] a [`get`](Source::get) is tried again; every other kind is final. So
-/// `get` need not try again itself, and need not watch the time: an answer that does not come, or stops coming, for
-/// [`stall_timeout`](super::StoreBuilder::stall_timeout) is given up. The other requests are made once, and try again
-/// themselves where that makes sense: [`list`](Source::list) is given up when no object comes, and
-/// [`delete`](Source::delete) when it has not ended, for [`retry_timeout`](super::StoreBuilder::retry_timeout). A
-/// [`put`](Source::put) watches its own time, since only the source knows how fast it sends.
+/// What an error's [`kind`](crate::Error::kind) says decides what happens next: after [`ErrorKind::Io`], a
+/// fault that may pass by itself, and after [`ErrorKind::Busy`] a [`get`](Source::get) is tried again; every
+/// other kind is final. So `get` need not try again itself, and need not watch the time: an answer that does
+/// not come, or stops coming, for [`stall_timeout`](super::StoreBuilder::stall_timeout) is given up. The
+/// other requests are made once, and try again themselves where that makes sense: [`list`](Source::list) is
+/// given up when no object comes, and [`delete`](Source::delete) when it has not ended, for
+/// [`retry_timeout`](super::StoreBuilder::retry_timeout). A [`put`](Source::put) watches its own time, since
+/// only the source knows how fast it sends.
 pub trait Source: fmt::Debug + Send + Sync + 'static {
-    /// Reads an object or a range of it. `url` is whole, with the prefix under which the source is registered.
+    /// Reads an object or a range of it. `url` is whole, with the prefix under which the source is
+    /// registered.
     ///
     /// [`ErrorKind::NotFound`] says that there is no such object; the shard's URL is added to any error.
     ///
-    /// A range that begins at or after the end of the object is no fault: the answer says the size, and holds the
-    /// whole object or an empty range. So an empty object is readable whatever the range.
+    /// A range that begins at or after the end of the object is no fault: the answer says the size, and holds
+    /// the whole object or an empty range. So an empty object is readable whatever the range.
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>>;
 
     /// Lists all objects under the directory `prefix`, at any depth and in any order.
@@ -46,8 +48,8 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
 
     /// Writes an object from its bytes.
     ///
-    /// The object appears whole when the body ends, and not at all when the body gives an error or the future is
-    /// dropped. The default says that this source cannot be written to.
+    /// The object appears whole when the body ends, and not at all when the body gives an error or the future
+    /// is dropped. The default says that this source cannot be written to.
     fn put(
         &self,
         url: &str,
@@ -58,7 +60,8 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
         future::ready(Err(error)).boxed()
     }
 
-    /// Deletes an object. That there is none is no fault, and may be told by [`ErrorKind::NotFound`] or not at all.
+    /// Deletes an object. That there is none is no fault, and may be told by [`ErrorKind::NotFound`] or not
+    /// at all.
     ///
     /// The default says that this source cannot delete.
     fn delete(&self, url: &str) -> BoxFuture<'static, Result<()>> {
@@ -76,7 +79,8 @@ fn unsupported(action: &str, url: &str, hint: &str) -> Error {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GetOptions {
-    /// The bytes wanted; may reach beyond the end of the object. A source may answer with the whole object instead.
+    /// The bytes wanted; may reach beyond the end of the object. A source may answer with the whole object
+    /// instead.
     pub range: Option<Range<u64>>,
     /// Only this version is wanted; [`ErrorKind::Changed`] if the object has another one by now.
     pub if_version: Option<String>,
@@ -89,11 +93,11 @@ pub struct GetResponse {
     pub size: Option<u64>,
     /// The range that `body` holds; `None` if it holds the whole object.
     pub range: Option<Range<u64>>,
-    /// What tells this version of the object from others (an ETag, generation or modification time), if anything
-    /// does. An object without a version is never read in more than one request.
+    /// What tells this version of the object from others (an ETag, generation or modification time), if
+    /// anything does. An object without a version is never read in more than one request.
     pub version: Option<String>,
-    /// The checksum of the whole object, whatever range the body holds, if it is known. It is compared where the whole
-    /// object is read.
+    /// The checksum of the whole object, whatever range the body holds, if it is known. It is compared where
+    /// the whole object is read.
     pub checksum: Option<Checksum>,
     /// The bytes. The chunks become the [`Bytes`] that samples share: 64 KiB and more work best.
     pub body: BoxStream<'static, Result<Bytes>>,
@@ -149,8 +153,8 @@ impl fmt::Debug for GetResponse {
 /// Why an answer is not the object that was asked for.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// The range begins at the end or after it, as every range of an empty object does: the answer for the whole object
-    /// tells its size.
+    /// The range begins at the end or after it, as every range of an empty object does: the answer for the
+    /// whole object tells its size.
     Beyond,
     /// The credentials are not good, or no longer.
     Unauthenticated(Error),
@@ -181,9 +185,9 @@ pub struct ObjectVersion {
 impl ObjectVersion {
     /// Whether the two cannot be the same object, as far as the size and the version of both are known.
     ///
-    /// ETags are compared weakly (RFC 9110, 8.8.3.2), since a server may name the same bytes in both ways. The
-    /// modification time of a file is compared with other such times alone: it says nothing of the ETag that the
-    /// same bytes have in a bucket.
+    /// ETags are compared weakly (RFC 9110, 8.8.3.2), since a server may name the same bytes in both ways.
+    /// The modification time of a file is compared with other such times alone: it says nothing of the ETag
+    /// that the same bytes have in a bucket.
     pub(crate) fn contradicts(&self, other: &ObjectVersion) -> bool {
         let sizes = matches!((self.size, other.size), (Some(one), Some(other)) if one != other);
         let (Some(one), Some(other)) = (&self.version, &other.version) else { return sizes };

@@ -19,8 +19,8 @@ impl ObjectCell {
         self.0.object.get().cloned()
     }
 
-    /// Whether the source answers with the whole object whatever range it is asked for, so that every further range
-    /// costs all that stands before it.
+    /// Whether the source answers with the whole object whatever range it is asked for, so that every further
+    /// range costs all that stands before it.
     pub(crate) fn is_unranged(&self) -> bool {
         self.0.unranged.load(Ordering::Acquire)
     }

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 /// A new object that is being written.
 ///
-/// It appears whole when [`finish`](ObjectWriter::finish) returns, replacing what was there before. Dropped without
-/// that, or after a write that failed, it never appears: an upload to an object store is called off, so that none of its
-/// parts is kept, and the drop waits for that up to 10 seconds. An upload that ends with its process, or that cannot be
-/// called off in this time, may leave parts behind that nobody sees but that cost money: give the bucket a lifecycle rule
-/// that ends incomplete multipart uploads.
+/// It appears whole when [`finish`](ObjectWriter::finish) returns, replacing what was there before. Dropped
+/// without that, or after a write that failed, it never appears: an upload to an object store is called off,
+/// so that none of its parts is kept, and the drop waits for that up to 10 seconds. An upload that ends with
+/// its process, or that cannot be called off in this time, may leave parts behind that nobody sees but that
+/// cost money: give the bucket a lifecycle rule that ends incomplete multipart uploads.
 pub trait ObjectWriter: Write + Send {
     /// Completes the object.
     ///
@@ -28,7 +28,8 @@ pub trait ObjectWriter: Write + Send {
 
 /// Bytes that are handed to the upload at once.
 const CHUNK: usize = 1 << 20;
-/// How long an upload whose writer has been dropped may take to see that its body breaks off, before it is cancelled.
+/// How long an upload whose writer has been dropped may take to see that its body breaks off, before it is
+/// cancelled.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a dropped writer waits for the upload to be called off after that.
 const LIMIT: Duration = Duration::from_secs(9);
@@ -114,8 +115,8 @@ impl Write for UploadWriter {
 
 impl Drop for UploadWriter {
     fn drop(&mut self) {
-        // The source sees that the body breaks off, and cleans up behind itself. A process that ends now, as after an error
-        // or a panic, must not end before.
+        // The source sees that the body breaks off, and cleans up behind itself. A process that ends now, as
+        // after an error or a panic, must not end before.
         self.parts.close();
         if let Some(upload) = self.upload.take() {
             let _ = upload.end_within(PATIENCE, LIMIT);

@@ -1,7 +1,7 @@
 //! The end of an archive: two blocks of zeros, and no more zeros after them than padding explains.
 //!
-//! Preallocated downloads, power failures and bad network file systems leave regions of zeros in files. One that begins
-//! where a header should stand looks like the end of the archive, and must not be taken for it.
+//! Preallocated downloads, power failures and bad network file systems leave regions of zeros in files. One
+//! that begins where a header should stand looks like the end of the archive, and must not be taken for it.
 
 use super::header::BLOCK;
 use crate::error::{Error, ErrorKind};

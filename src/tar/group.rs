@@ -32,8 +32,8 @@ impl Keep for Value {
     }
 }
 
-/// Drives a [`Walker`] and groups its members into samples: what the parser and the outline have in common, so that both
-/// see the same samples and the same faults.
+/// Drives a [`Walker`] and groups its members into samples: what the parser and the outline have in common,
+/// so that both see the same samples and the same faults.
 #[derive(Debug)]
 pub(super) struct Group<V> {
     pub(super) walker: Walker,
@@ -282,7 +282,8 @@ impl Hasher for Hashed {
     }
 }
 
-/// A name that is not UTF-8 as text that tells it from others, so that it spoils the sample it belongs to and no other.
+/// A name that is not UTF-8 as text that tells it from others, so that it spoils the sample it belongs to and
+/// no other.
 fn escaped(name: &[u8]) -> ByteString {
     name.utf8_chunks()
         .map(|part| format!("{}{}", part.valid(), part.invalid().escape_ascii()))

@@ -1,7 +1,7 @@
 //! What a tar header block says, and what the extension headers before it add.
 //!
-//! Formats: POSIX ustar and pax (IEEE Std 1003.1, pax interchange format), GNU tar, and the v7 layout. The fields are
-//! read by the types of the `tar` crate.
+//! Formats: POSIX ustar and pax (IEEE Std 1003.1, pax interchange format), GNU tar, and the v7 layout. The
+//! fields are read by the types of the `tar` crate.
 
 use super::input::Piece;
 use crate::error::{Error, ErrorKind, Result};
@@ -80,15 +80,16 @@ pub(super) fn parse(block: Piece<'_>, extension: &mut Extension, global: &Extens
     };
     let size = extension.size.take().or(global.size).unwrap_or(size);
     extension.pax = false;
-    // GNU tar and Python's tarfile agree that these types have no data blocks, whatever their size field says.
+    // GNU tar and Python's tarfile agree that these types have no data blocks, whatever their size field
+    // says.
     let no_data = matches!(header.entry_type().as_byte(), b'1'..=b'6');
     Ok(Block::Member { name, kind, size: if no_data { 0 } else { size } })
 }
 
 /// The name in the header itself: the `name` field, with what the `prefix` field says before it.
 ///
-/// The `tar` crate looks for a prefix only where the version says `00`; other readers, and some old writers, take any
-/// `ustar` that is not GNU's.
+/// The `tar` crate looks for a prefix only where the version says `00`; other readers, and some old writers,
+/// take any `ustar` that is not GNU's.
 fn name(block: Piece<'_>, header: &Header) -> Bytes {
     const MAGIC: std::ops::Range<usize> = 257..265;
     const PREFIX: std::ops::Range<usize> = 345..500;
@@ -104,8 +105,8 @@ fn name(block: Piece<'_>, header: &Header) -> Bytes {
     [prefix, b"/", name].concat().into()
 }
 
-/// The size field: octal digits, or a base-256 number, of which the `tar` crate reads the last eight bytes only.
-/// GNU tar leaves it blank in volume labels.
+/// The size field: octal digits, or a base-256 number, of which the `tar` crate reads the last eight bytes
+/// only. GNU tar leaves it blank in volume labels.
 fn size(header: &Header) -> Result<u64> {
     let field = &header.as_old().size;
     if let Some(size) = plain_octal(field) {
@@ -121,7 +122,8 @@ fn size(header: &Header) -> Result<u64> {
     header.entry_size().map_err(malformed)
 }
 
-/// Octal digits up to a NUL, as nearly all writers put them; what else a number may look like, the `tar` crate knows.
+/// Octal digits up to a NUL, as nearly all writers put them; what else a number may look like, the `tar`
+/// crate knows.
 fn plain_octal(field: &[u8]) -> Option<u64> {
     let mut number = 0;
     for (at, &byte) in field.iter().enumerate() {
@@ -134,8 +136,8 @@ fn plain_octal(field: &[u8]) -> Option<u64> {
     Some(number)
 }
 
-/// What is wrong with an archive that begins so, if it is compressed data. Its suffix is what tells a reader to
-/// decompress a shard.
+/// What is wrong with an archive that begins so, if it is compressed data. Its suffix is what tells a reader
+/// to decompress a shard.
 pub(super) fn compressed(start: &[u8]) -> Option<Error> {
     const MAGIC: [(&[u8], &str, &str); 5] = [
         (b"\x1f\x8b\x08", "gzip", "whose name must end in .tar.gz or .tgz to be read"),
@@ -212,8 +214,8 @@ impl Extension {
         Ok(())
     }
 
-    /// Takes in a GNU long name. It ends with one NUL, which some writers leave out; more of them are a part of the name
-    /// that was overwritten with zeros.
+    /// Takes in a GNU long name. It ends with one NUL, which some writers leave out; more of them are a part
+    /// of the name that was overwritten with zeros.
     pub(super) fn read_long_name(&mut self, name: Piece<'_>) -> Result<()> {
         let text = name.strip_suffix(b"\0").unwrap_or(&name);
         if text.is_empty() || text.contains(&0) {
@@ -226,8 +228,8 @@ impl Extension {
     }
 }
 
-/// The keywords and values of pax records, `LENGTH KEYWORD=VALUE\n`. Only the length says where a record ends: a value
-/// may hold line breaks, which the `tar` crate takes for the end.
+/// The keywords and values of pax records, `LENGTH KEYWORD=VALUE\n`. Only the length says where a record
+/// ends: a value may hold line breaks, which the `tar` crate takes for the end.
 fn pax_records(mut rest: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8])>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {

@@ -7,7 +7,8 @@ use std::ops::Deref;
 /// The most memory that is reserved on the word of a header alone; more is reserved only as bytes come.
 const TRUSTED: usize = 1 << 20;
 
-/// A queue of chunks that gives out pieces: slices where a piece lies in one chunk, copies where it straddles two.
+/// A queue of chunks that gives out pieces: slices where a piece lies in one chunk, copies where it straddles
+/// two.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     head: Bytes,
@@ -58,7 +59,8 @@ impl Input {
         self
     }
 
-    /// The offset of the next byte that is neither given out, nor skipped, nor gathered for an unfinished piece.
+    /// The offset of the next byte that is neither given out, nor skipped, nor gathered for an unfinished
+    /// piece.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
@@ -68,8 +70,8 @@ impl Input {
         &self.gathered
     }
 
-    /// Shows the next `size` bytes, and goes on behind them; none until they have all come. Until then, call it with the
-    /// same `size`.
+    /// Shows the next `size` bytes, and goes on behind them; none until they have all come. Until then, call
+    /// it with the same `size`.
     pub(super) fn look<T>(&mut self, size: usize, look: impl FnOnce(Piece<'_>) -> T) -> Option<T> {
         if self.gathered.is_empty() && self.head.len() >= size {
             let found = look(Piece { bytes: &self.head[..size], chunk: &self.head });
@@ -81,7 +83,8 @@ impl Input {
         Some(look(Piece { bytes: &chunk, chunk: &chunk }))
     }
 
-    /// The next `size` bytes as one piece; none until they have all come. Until then, call it with the same `size`.
+    /// The next `size` bytes as one piece; none until they have all come. Until then, call it with the same
+    /// `size`.
     pub(super) fn take(&mut self, size: usize) -> Option<Bytes> {
         if self.gathered.is_empty() && self.head.len() >= size {
             let piece = self.head.split_to(size);

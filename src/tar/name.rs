@@ -1,10 +1,11 @@
 //! How a member's name becomes a sample's key and a field's name.
 
 /// Splits a member's name at the first dot of its last part: `dir/0001.seg.png` is the key `dir/0001` and the
-/// extension `seg.png`. Names that are no member of a sample have no key: those without a dot, and hidden files.
+/// extension `seg.png`. Names that are no member of a sample have no key: those without a dot, and hidden
+/// files.
 ///
-/// The rule is that of Python's `webdataset`, with one exception: there, hidden files in a directory (such as the
-/// `._0001.jpg` that macOS adds) all become one sample whose key is the directory.
+/// The rule is that of Python's `webdataset`, with one exception: there, hidden files in a directory (such as
+/// the `._0001.jpg` that macOS adds) all become one sample whose key is the directory.
 ///
 /// ```
 /// use shardstream::tar::split_name;
@@ -21,7 +22,8 @@ pub fn split_name(name: &str) -> Option<(&str, &str)> {
     Some((&name[..dot], &name[dot + 1..]))
 }
 
-/// Whether a member is metadata: its first part begins and ends with two underscores, as `__index__` or `__x__/y`.
+/// Whether a member is metadata: its first part begins and ends with two underscores, as `__index__` or
+/// `__x__/y`.
 pub(crate) fn is_meta(name: &str) -> bool {
     let first = || name.split('/').next().unwrap_or_default();
     name.starts_with("__") && first().len() >= 4 && first().ends_with("__")

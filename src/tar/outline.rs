@@ -56,9 +56,10 @@ impl Keep for FieldOutline {
 
 /// Finds where the samples of a shard stand, from the headers of its archive.
 ///
-/// It sees the same samples and the same faults as a [`SampleParser`](super::SampleParser), and does not look at the
-/// content of members: whoever drives it may leave that out. When it needs input, it has no use for the bytes before
-/// [`wanted`](Outline::wanted); [`skip_to`](Outline::skip_to) says which of them do not come.
+/// It sees the same samples and the same faults as a [`SampleParser`](super::SampleParser), and does not look
+/// at the content of members: whoever drives it may leave that out. When it needs input, it has no use for
+/// the bytes before [`wanted`](Outline::wanted); [`skip_to`](Outline::skip_to) says which of them do not
+/// come.
 ///
 /// ```
 /// use shardstream::tar::{Outline, Outlined};
@@ -94,7 +95,8 @@ impl Keep for FieldOutline {
 pub struct Outline(Group<FieldOutline>);
 
 impl Outline {
-    /// An outline from the beginning of a shard, whose URL or name is used, without its [secrets](SecretUrl), in errors.
+    /// An outline from the beginning of a shard, whose URL or name is used, without its [secrets](SecretUrl),
+    /// in errors.
     #[must_use]
     pub fn new(shard: impl Into<SecretUrl>) -> Self {
         Outline(Group::new(shard.into().shown()))
@@ -123,15 +125,15 @@ impl Outline {
         self.0.walker.wanted()
     }
 
-    /// Says that the next byte to be pushed is the one at `offset` of the archive, which must not lie behind the one
-    /// that is [wanted](Outline::wanted). In an archive that ends before that one, the end is the furthest to go: what
-    /// is missing is only noticed from there.
+    /// Says that the next byte to be pushed is the one at `offset` of the archive, which must not lie behind
+    /// the one that is [wanted](Outline::wanted). In an archive that ends before that one, the end is the
+    /// furthest to go: what is missing is only noticed from there.
     pub fn skip_to(&mut self, offset: u64) {
         self.0.walker.skip_to(offset);
     }
 
-    /// Whether every sample so far can be read from its own offset, by [`SampleParser::starting`]. It cannot where a
-    /// global pax header gives a name or a size to the members after it.
+    /// Whether every sample so far can be read from its own offset, by [`SampleParser::starting`]. It cannot
+    /// where a global pax header gives a name or a size to the members after it.
     ///
     /// [`SampleParser::starting`]: super::SampleParser::starting
     #[must_use]

@@ -12,7 +12,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Parsed {
-    /// Nothing, until more bytes are [pushed](SampleParser::push) or the input is [finished](SampleParser::finish).
+    /// Nothing, until more bytes are [pushed](SampleParser::push) or the input is
+    /// [finished](SampleParser::finish).
     NeedInput,
     /// A whole sample.
     Sample(Sample),
@@ -22,18 +23,20 @@ pub enum Parsed {
 
 /// Parses the samples of one shard, in whatever chunks its bytes come.
 ///
-/// Like the [`Walker`](super::Walker) that it drives, it owns no file, socket or thread. Adjacent members that share a key are one
-/// sample; a sample is given out only when it is certain to be whole, that is when the next key or the end of the archive,
-/// with its padding, has been seen. Fields are named by the extension in lower case and keep the order of the shard. Skipped are
-/// directories, hidden files, names without an extension and `__metadata__`.
+/// Like the [`Walker`](super::Walker) that it drives, it owns no file, socket or thread. Adjacent members
+/// that share a key are one sample; a sample is given out only when it is certain to be whole, that is when
+/// the next key or the end of the archive, with its padding, has been seen. Fields are named by the extension
+/// in lower case and keep the order of the shard. Skipped are directories, hidden files, names without an
+/// extension and `__metadata__`.
 ///
-/// The raw fields are slices of the chunks pushed, where they don't straddle two: see [`Sample::compact`]. Keys and names
-/// are copies. What a sample may hold is [limited](super::Limits).
+/// The raw fields are slices of the chunks pushed, where they don't straddle two: see [`Sample::compact`].
+/// Keys and names are copies. What a sample may hold is [limited](super::Limits).
 #[derive(Debug)]
 pub struct SampleParser(Group<Value>);
 
 impl SampleParser {
-    /// A parser at the beginning of a shard, whose URL or name is used, without its [secrets](SecretUrl), in samples and errors.
+    /// A parser at the beginning of a shard, whose URL or name is used, without its [secrets](SecretUrl), in
+    /// samples and errors.
     #[must_use]
     pub fn new(shard: impl Into<SecretUrl>) -> Self {
         SampleParser(Group::new(shard.into().shown()))
@@ -46,12 +49,12 @@ impl SampleParser {
         self
     }
 
-    /// Begins in the middle of a shard: the bytes pushed begin at `offset` of the archive, where sample number `sample`
-    /// begins. The samples' positions, and the offsets in errors, count from there.
+    /// Begins in the middle of a shard: the bytes pushed begin at `offset` of the archive, where sample
+    /// number `sample` begins. The samples' positions, and the offsets in errors, count from there.
     ///
-    /// An index says where that is ([`SampleOutline::offset`](super::SampleOutline)), and whether samples of this shard
-    /// can be read so ([`Outline::seekable`](super::Outline::seekable)). That a key comes twice in the shard is noticed
-    /// in what is read only.
+    /// An index says where that is ([`SampleOutline::offset`](super::SampleOutline)), and whether samples of
+    /// this shard can be read so ([`Outline::seekable`](super::Outline::seekable)). That a key comes twice in
+    /// the shard is noticed in what is read only.
     #[must_use]
     pub fn starting(mut self, sample: u64, offset: u64) -> Self {
         self.0.position.sample = sample;
@@ -59,17 +62,18 @@ impl SampleParser {
         self
     }
 
-    /// The bytes will end where a sample ends, and not where the archive does: no end marker is missed there, nor may there
-    /// be one, except between [several archives](super::Limits::archives). An end in the middle of anything else is
-    /// [`Truncated`](crate::ErrorKind::Truncated) all the same; that a sample's last members are missing cannot be seen.
+    /// The bytes will end where a sample ends, and not where the archive does: no end marker is missed there,
+    /// nor may there be one, except between [several archives](super::Limits::archives). An end in the middle
+    /// of anything else is [`Truncated`](crate::ErrorKind::Truncated) all the same; that a sample's last
+    /// members are missing cannot be seen.
     #[must_use]
     pub fn cut(mut self) -> Self {
         self.0.walker = self.0.walker.cut();
         self
     }
 
-    /// The members of the archive reach up to `offset` at least, which an index knows. Where the archive ends before, its
-    /// last members were overwritten with zeros.
+    /// The members of the archive reach up to `offset` at least, which an index knows. Where the archive ends
+    /// before, its last members were overwritten with zeros.
     #[must_use]
     pub(crate) fn reaching(mut self, offset: u64) -> Self {
         self.0.walker = self.0.walker.reaching(offset);
@@ -96,11 +100,12 @@ impl SampleParser {
     /// The next sample.
     ///
     /// # Errors
-    /// Damage to the archive, as from [`Walker::next`](super::Walker::next): the sample in hand is not given out, and
-    /// [`Parsed::End`] comes next. A fault of one sample only ([`DuplicateMember`](crate::ErrorKind::DuplicateMember),
-    /// [`ScatteredSample`](crate::ErrorKind::ScatteredSample), more bytes or members than the [limits](super::Limits)
-    /// allow, a link in place of a file, a name that is not UTF-8): that sample is not given out, and the next one comes
-    /// next.
+    /// Damage to the archive, as from [`Walker::next`](super::Walker::next): the sample in hand is not given
+    /// out, and [`Parsed::End`] comes next. A fault of one sample only
+    /// ([`DuplicateMember`](crate::ErrorKind::DuplicateMember),
+    /// [`ScatteredSample`](crate::ErrorKind::ScatteredSample), more bytes or members than the
+    /// [limits](super::Limits) allow, a link in place of a file, a name that is not UTF-8): that sample is
+    /// not given out, and the next one comes next.
     #[allow(clippy::should_implement_trait)] // It asks for input in between, which no iterator can.
     pub fn next(&mut self) -> Result<Parsed> {
         Ok(match self.0.next()? {

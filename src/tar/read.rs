@@ -1,4 +1,5 @@
-//! The two faces of the sample parser: an iterator over an iterator of chunks, a stream over a stream of them.
+//! The two faces of the sample parser: an iterator over an iterator of chunks, a stream over a stream of
+//! them.
 
 use super::parser::{Parsed, SampleParser};
 use crate::error::{Error, Result};
@@ -10,7 +11,8 @@ use std::task::{Context, Poll, ready};
 
 /// The samples of one shard; see [`read`].
 ///
-/// It is an [`Iterator`] where the chunks come from an iterator, and a [`Stream`] where they come from a stream.
+/// It is an [`Iterator`] where the chunks come from an iterator, and a [`Stream`] where they come from a
+/// stream.
 #[derive(Debug)]
 #[must_use = "a reader does nothing unless it is iterated or polled"]
 pub struct Read<C> {
@@ -21,7 +23,8 @@ pub struct Read<C> {
 
 /// Reads the samples of one shard from its (uncompressed) bytes, which may come in any chunks.
 ///
-/// After an error of one sample the next one follows; after damage to the archive, or an error of the chunks, nothing.
+/// After an error of one sample the next one follows; after damage to the archive, or an error of the chunks,
+/// nothing.
 ///
 /// ```
 /// use shardstream::tar::{SampleParser, read};

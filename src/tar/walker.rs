@@ -32,9 +32,11 @@ pub enum Event {
     /// A member. If it is a [file](EntryKind::File), its [`Body`](Event::Body) comes next, unless it is
     /// [skipped](Walker::skip_body).
     Entry(Entry),
-    /// The whole content of the file before: a slice of the chunk pushed, or a copy where it straddles chunks.
+    /// The whole content of the file before: a slice of the chunk pushed, or a copy where it straddles
+    /// chunks.
     Body(Bytes),
-    /// An end-of-archive marker: two blocks of zeros. Another archive may follow where [`Limits::archives`] allows it.
+    /// An end-of-archive marker: two blocks of zeros. Another archive may follow where [`Limits::archives`]
+    /// allows it.
     EndOfArchive,
     /// The input has ended where it may.
     End,
@@ -42,11 +44,12 @@ pub enum Event {
 
 /// Walks through the members of a tar archive, in whatever chunks its bytes come.
 ///
-/// It owns no file, socket or thread: [`push`](Walker::push) it bytes, [`finish`](Walker::finish) it when there are no
-/// more, and ask for the [`next`](Walker::next) event. It reads the v7, ustar, pax and GNU formats and verifies every
-/// header's checksum. It refuses an archive that ends in the middle of anything or has no end marker, a lone block of
-/// zeros in place of a header, and anything but padding after the end marker. Walking allocates nothing per member,
-/// except for a name that is split over the ustar prefix field and for content that straddles chunks.
+/// It owns no file, socket or thread: [`push`](Walker::push) it bytes, [`finish`](Walker::finish) it when
+/// there are no more, and ask for the [`next`](Walker::next) event. It reads the v7, ustar, pax and GNU
+/// formats and verifies every header's checksum. It refuses an archive that ends in the middle of anything or
+/// has no end marker, a lone block of zeros in place of a header, and anything but padding after the end
+/// marker. Walking allocates nothing per member, except for a name that is split over the ustar prefix field
+/// and for content that straddles chunks.
 ///
 /// ```
 /// use shardstream::tar::{Event, Walker};
@@ -100,9 +103,11 @@ enum State {
     /// A header block comes next, and the archive may not end here.
     #[default]
     Header,
-    /// A block of zeros stood at this offset, in place of a header. Another one makes both the end-of-archive marker.
+    /// A block of zeros stood at this offset, in place of a header. Another one makes both the end-of-archive
+    /// marker.
     Zeros(u64),
-    /// The archive has ended, with zeros that began at this offset; more of them, another archive or nothing comes next.
+    /// The archive has ended, with zeros that began at this offset; more of them, another archive or nothing
+    /// comes next.
     Ended(u64),
     /// The content of an extension header comes next.
     Extension(Meaning, u64),
@@ -189,7 +194,8 @@ impl Walker {
         }
     }
 
-    /// Whether a global pax header has said something of a member, which then means less without what stands before it.
+    /// Whether a global pax header has said something of a member, which then means less without what stands
+    /// before it.
     pub(super) fn global_used(&self) -> bool {
         self.global_used
     }
@@ -209,8 +215,8 @@ impl Walker {
     /// # Errors
     /// [`ErrorKind::Truncated`], [`ErrorKind::ArchiveEnd`], [`ErrorKind::Checksum`], [`ErrorKind::Header`] or
     /// [`ErrorKind::TooLarge`], with the byte offset and, where it is known, the member;
-    /// [`ErrorKind::UnsupportedCompression`] where compressed data stands in place of the archive. The archive can't be
-    /// read further: the next event is [`Event::End`].
+    /// [`ErrorKind::UnsupportedCompression`] where compressed data stands in place of the archive. The
+    /// archive can't be read further: the next event is [`Event::End`].
     #[allow(clippy::should_implement_trait)] // It asks for input in between, which no iterator can.
     pub fn next(&mut self) -> Result<Event> {
         self.advance().inspect_err(|_| self.state = State::Done)
@@ -348,7 +354,8 @@ impl Walker {
 
     /// The end of the archive in hand, whose end marker stood at `first`.
     fn end(&self, first: u64) -> end::End {
-        // Among several archives, a reader that began in the middle does not know where the one in hand begins.
+        // Among several archives, a reader that began in the middle does not know where the one in hand
+        // begins.
         let known = self.start == 0 || self.limits.archives <= 1;
         end::End { first, archive: self.archive.or(known.then_some(0)), most: self.limits.padding }
     }
@@ -411,7 +418,8 @@ impl Walker {
     }
 }
 
-/// Passes over content of `size` bytes, padding included. Sizes near the end of `u64` were refused with their header.
+/// Passes over content of `size` bytes, padding included. Sizes near the end of `u64` were refused with their
+/// header.
 fn passing_over(size: u64) -> State {
     let left = size.next_multiple_of(BLOCK as u64);
     State::Skip { left, padding: left - size }

@@ -7,12 +7,12 @@ use dlpark::metadata::Dynamic;
 use dlpark::{Managed, ManagedTensorBase};
 
 impl Tensor {
-    /// The tensor as one that whatever knows [DLPack](https://dmlc.github.io/dlpack) can take, without a copy: PyTorch, JAX,
-    /// numpy, CuPy. It is in the memory of the CPU, writable, and its deleter gives the memory back to its pool, on whatever
-    /// thread it is called.
+    /// The tensor as one that whatever knows [DLPack](https://dmlc.github.io/dlpack) can take, without a
+    /// copy: PyTorch, JAX, numpy, CuPy. It is in the memory of the CPU, writable, and its deleter gives the
+    /// memory back to its pool, on whatever thread it is called.
     ///
-    /// The crate [`dlpark`] has both forms of it, `dlpark::versioned::Dlpack` and, for consumers that don't know it yet,
-    /// `dlpark::legacy::Dlpack`; with its feature `pyo3` they become Python capsules.
+    /// The crate [`dlpark`] has both forms of it, `dlpark::versioned::Dlpack` and, for consumers that don't
+    /// know it yet, `dlpark::legacy::Dlpack`; with its feature `pyo3` they become Python capsules.
     ///
     /// ```
     /// use shardstream::codec::DType;
@@ -35,10 +35,10 @@ impl Tensor {
             Err(_) => return Err(ArrayError::Shape { shape, dtype, bytes }),
         };
         made.set_data(data.cast()).set_device(DLDevice::CPU).set_dtype(data_type(dtype));
-        // SAFETY: `data` points to the buffer's bytes, which stay where they are until `owner` is dropped, and the deleter
-        // that `initialize_as` installed is what drops it. A tensor's buffer is as long as its type and shape say and begins
-        // where any number may stand; the strides are those of row-major order; nobody else can read or write it, so that
-        // the flags are right when there is none.
+        // SAFETY: `data` points to the buffer's bytes, which stay where they are until `owner` is dropped,
+        // and the deleter that `initialize_as` installed is what drops it. A tensor's buffer is as long as
+        // its type and shape say and begins where any number may stand; the strides are those of row-major
+        // order; nobody else can read or write it, so that the flags are right when there is none.
         #[allow(unsafe_code, reason = "it is for the producer to promise that its tensor is one")]
         Ok(unsafe { made.finish() })
     }

@@ -1,10 +1,11 @@
 //! Numbers for devices: tensors in aligned memory that is used again.
 //!
-//! A [`Tensor`] is a column of a batch: row-major, in the machine's byte order, at an address that is a multiple of 256. It
-//! becomes what trainers take without a copy: a slice of numbers ([`as_slice`](Tensor::as_slice)), bytes
-//! ([`into_bytes`](Tensor::into_bytes)), an array of the crate `ndarray` (`view`, with the feature of that name), a tensor of
-//! another framework (`into_dlpack`, with the feature `dlpack`). When the tensor is dropped, or whatever it has become, its memory is that of a
-//! batch to come.
+//! A [`Tensor`] is a column of a batch: row-major, in the machine's byte order, at an address that is a
+//! multiple of 256. It becomes what trainers take without a copy: a slice of numbers
+//! ([`as_slice`](Tensor::as_slice)), bytes ([`into_bytes`](Tensor::into_bytes)), an array of the crate
+//! `ndarray` (`view`, with the feature of that name), a tensor of another framework (`into_dlpack`, with the
+//! feature `dlpack`). When the tensor is dropped, or whatever it has become, its memory is that of a batch to
+//! come.
 
 #[cfg(feature = "dlpack")]
 mod dlpack;
@@ -107,14 +108,15 @@ impl Tensor {
         self.buffer.as_mut()
     }
 
-    /// The bytes without a copy. The memory goes back to its pool when the last clone and slice of them is dropped.
+    /// The bytes without a copy. The memory goes back to its pool when the last clone and slice of them is
+    /// dropped.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self.buffer)
     }
 
-    /// The bytes of `parts` runs of rows, one for each device of a host, without a copy. The memory goes back to its pool
-    /// when the last clone and slice of all of them is dropped.
+    /// The bytes of `parts` runs of rows, one for each device of a host, without a copy. The memory goes back
+    /// to its pool when the last clone and slice of all of them is dropped.
     ///
     /// # Errors
     /// [`ArrayError::Parts`] unless the first axis can be cut into so many parts of equal length.

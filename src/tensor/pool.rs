@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What DLPack asks of its producers, and more than any device's copy engine does.
 pub(crate) const ALIGNMENT: usize = 256;
 
-/// So many buffers are kept that nobody uses, or so many bytes of them: there are many batches of small samples on their way.
+/// So many buffers are kept that nobody uses, or so many bytes of them: there are many batches of small
+/// samples on their way.
 const MOST_FREE: usize = 8;
 const MOST_FREE_BYTES: usize = 64 << 20;
 /// What a buffer takes beside its bytes.
@@ -15,8 +16,8 @@ const OVERHEAD: usize = 512;
 
 /// Buffers of one size. What comes back is given out again, with what it held last still in it.
 ///
-/// `BytesMut` makes slots safe and free of copies: a buffer is split into parts that threads own and write side by side,
-/// and the parts that touch are joined again.
+/// `BytesMut` makes slots safe and free of copies: a buffer is split into parts that threads own and write
+/// side by side, and the parts that touch are joined again.
 pub(crate) struct Pool {
     size: usize,
     free: Mutex<Vec<BytesMut>>,

@@ -180,8 +180,8 @@ fn check_lone_world_size(environment: &Environment, topology: Topology) -> Resul
     Ok(())
 }
 
-/// Slurm tells the number of tasks to the batch script too, which is one process: only within a step that `srun`
-/// started is it the number of processes.
+/// Slurm tells the number of tasks to the batch script too, which is one process: only within a step that
+/// `srun` started is it the number of processes.
 fn slurm(environment: &Environment) -> Result<Option<Topology>> {
     if !environment.has("SLURM_STEP_ID") {
         return Ok(None);

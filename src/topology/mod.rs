@@ -1,9 +1,9 @@
 //! Who am I: rank and worker, given or discovered.
 //!
-//! A *rank* is one process of a training job, a *worker* one of several readers in it. Nothing is agreed over the
-//! network: the job's launcher has told each process in its environment, and [`Topology::detect`] reads that. What is
-//! half told or contradicts itself is an error, because a process that takes itself for rank 0 of 1 by mistake trains
-//! on the data of all the others.
+//! A *rank* is one process of a training job, a *worker* one of several readers in it. Nothing is agreed over
+//! the network: the job's launcher has told each process in its environment, and [`Topology::detect`] reads
+//! that. What is half told or contradicts itself is an error, because a process that takes itself for rank 0
+//! of 1 by mistake trains on the data of all the others.
 
 mod detect;
 
@@ -110,7 +110,8 @@ impl Topology {
             .checked_local()
     }
 
-    /// Reads the environment of this process, as its launcher has set it: see [`detect_from`](Topology::detect_from).
+    /// Reads the environment of this process, as its launcher has set it: see
+    /// [`detect_from`](Topology::detect_from).
     ///
     /// # Errors
     /// As [`detect_from`](Topology::detect_from).
@@ -132,8 +133,8 @@ impl Topology {
     /// | PMIx | `PMIX_RANK`, and a world size that you set |
     /// | Kubernetes | `JOB_COMPLETION_INDEX`, and a world size that you set |
     ///
-    /// Workers are told by `WORKER` and `NUM_WORKERS` with any of them. Without any, the process is on its own. The
-    /// page `docs/topology.md` of the repository has the details.
+    /// Workers are told by `WORKER` and `NUM_WORKERS` with any of them. Without any, the process is on its
+    /// own. The page `docs/topology.md` of the repository has the details.
     ///
     /// ```
     /// use shardstream::topology::{Launcher, Topology};
@@ -148,8 +149,8 @@ impl Topology {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Topology`] when a variable that counts is not a number, lacks its other half, is out of range or
-    /// contradicts another. The message says which, and what to do.
+    /// [`ErrorKind::Topology`] when a variable that counts is not a number, lacks its other half, is out of
+    /// range or contradicts another. The message says which, and what to do.
     pub fn detect_from(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         detect::detect(&lookup)
     }

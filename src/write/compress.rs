@@ -16,8 +16,8 @@ pub(super) enum Compression {
 
 impl Compression {
     /// # Errors
-    /// [`ErrorKind::UnsupportedCompression`] when the compression is not compiled in or not known, so that a name
-    /// never promises a compression that the content does not have.
+    /// [`ErrorKind::UnsupportedCompression`] when the compression is not compiled in or not known, so that a
+    /// name never promises a compression that the content does not have.
     pub(super) fn of(name: &str) -> Result<Self> {
         let unsupported =
             |why: &str| Err(ErrorKind::UnsupportedCompression(format!("{}: {why}", shown(name))).into());

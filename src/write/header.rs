@@ -1,9 +1,9 @@
 //! The header blocks of a member.
 //!
-//! Plain ustar where the name fits: one block. Otherwise a PAX header comes first (two blocks more): with the `path`
-//! when the name is too long or not ASCII (ustar does not say in which encoding a name is, PAX says UTF-8), and with
-//! the `size` from 8 GiB on. With names of up to 100 ASCII characters, the headers are those of Python's `webdataset`
-//! under `mtime=0`, byte for byte.
+//! Plain ustar where the name fits: one block. Otherwise a PAX header comes first (two blocks more): with the
+//! `path` when the name is too long or not ASCII (ustar does not say in which encoding a name is, PAX says
+//! UTF-8), and with the `size` from 8 GiB on. With names of up to 100 ASCII characters, the headers are those
+//! of Python's `webdataset` under `mtime=0`, byte for byte.
 
 use super::options::TarOptions;
 use ::tar::{EntryType, Header};
@@ -34,7 +34,8 @@ pub(super) fn push_headers(out: &mut Vec<u8>, name: &str, size: u64, options: &T
     push_header(out, (prefix, name), size, EntryType::Regular, options);
 }
 
-/// Splits a name that fits into the ustar fields: at most 155 bytes, a slash that is left out, at most 100 bytes.
+/// Splits a name that fits into the ustar fields: at most 155 bytes, a slash that is left out, at most 100
+/// bytes.
 fn split(name: &str) -> Option<(&str, &str)> {
     if name.len() <= 100 {
         return Some(("", name));

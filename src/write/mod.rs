@@ -1,12 +1,12 @@
 //! Writing shards: one archive, or a numbered series of them.
 //!
-//! [`TarWriter`] writes samples into one tar archive, on any [`Write`](std::io::Write). [`ShardWriter`] starts a new
-//! shard when one is full, compresses, and publishes each shard only when it is whole. How large an
-//! archive will be can be told before: [`ArchiveSize`].
+//! [`TarWriter`] writes samples into one tar archive, on any [`Write`](std::io::Write). [`ShardWriter`]
+//! starts a new shard when one is full, compresses, and publishes each shard only when it is whole. How large
+//! an archive will be can be told before: [`ArchiveSize`].
 //!
-//! What is written can be trusted to read back: a sample that a reader would split, skip or merge is refused with
-//! [`ErrorKind::Unwritable`](crate::ErrorKind::Unwritable) before a byte of it is written. The rules, where `KEY.FIELD`
-//! is the name of a member:
+//! What is written can be trusted to read back: a sample that a reader would split, skip or merge is refused
+//! with [`ErrorKind::Unwritable`](crate::ErrorKind::Unwritable) before a byte of it is written. The rules,
+//! where `KEY.FIELD` is the name of a member:
 //!
 //! - a key has no dot in its last part (a reader ends the key at the first dot there), no empty part (`a//b`, `a/`,
 //!   `/a`), no part `..`, and none `.` but a leading `./`, as `tar -cf shard.tar .` makes them;

@@ -15,15 +15,15 @@ pub struct TarOptions {
 }
 
 impl TarOptions {
-    /// Modification time 0, mode `0o444`, the [standard encoder](Encoder::new), the [limits](Limits::default) that readers have by
-    /// default.
+    /// Modification time 0, mode `0o444`, the [standard encoder](Encoder::new), the [limits](Limits::default)
+    /// that readers have by default.
     #[must_use]
     pub fn new() -> Self {
         TarOptions { mtime: 0, mode: 0o444, encoder: Encoder::new(), limits: Limits::default() }
     }
 
-    /// The modification time of every member, in seconds since 1970. It is fixed so that the same samples make the
-    /// same archive.
+    /// The modification time of every member, in seconds since 1970. It is fixed so that the same samples
+    /// make the same archive.
     #[must_use]
     pub fn mtime(mut self, seconds: u64) -> Self {
         self.mtime = seconds;
@@ -44,8 +44,9 @@ impl TarOptions {
         self
     }
 
-    /// The limits of those who will read the archive: a sample with more bytes or fields is refused. Whoever raises them
-    /// gives the readers the same ([`DatasetBuilder::limits`](crate::dataset::DatasetBuilder::limits)).
+    /// The limits of those who will read the archive: a sample with more bytes or fields is refused. Whoever
+    /// raises them gives the readers the same
+    /// ([`DatasetBuilder::limits`](crate::dataset::DatasetBuilder::limits)).
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;

@@ -4,8 +4,8 @@ use crate::error::{ErrorKind, Result};
 use crate::secret_url::SecretUrl;
 use std::fmt;
 
-/// The names of a series of shards: a pattern with exactly one number, `%d`, or `%06d` for six digits at least, with
-/// leading zeros. `%%` is a percent sign.
+/// The names of a series of shards: a pattern with exactly one number, `%d`, or `%06d` for six digits at
+/// least, with leading zeros. `%%` is a percent sign.
 ///
 /// ```
 /// use shardstream::write::ShardPattern;

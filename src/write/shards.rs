@@ -53,10 +53,10 @@ impl<'a> FromIterator<&'a ShardInfo> for Index {
 
 /// Writes samples into a numbered series of shards.
 ///
-/// A new shard is begun when one is full: before the write that would exceed the limits. A shard appears under its
-/// name when it is whole; when the writer is dropped without [`finish`](ShardWriter::finish), what is unfinished
-/// never appears, and the shards before it stay. No empty shard is written. Shards that are there already are
-/// replaced.
+/// A new shard is begun when one is full: before the write that would exceed the limits. A shard appears
+/// under its name when it is whole; when the writer is dropped without [`finish`](ShardWriter::finish), what
+/// is unfinished never appears, and the shards before it stay. No empty shard is written. Shards that are
+/// there already are replaced.
 ///
 /// ```
 /// use shardstream::{Sample, write::ShardWriter};
@@ -97,9 +97,9 @@ pub struct ShardWriterBuilder {
 }
 
 impl ShardWriter {
-    /// Writes shards named by `pattern`, with the number of the shard at its `%06d` (six digits at least) or `%d`; a
-    /// percent sign is `%%`. The end of the name says the compression: `.tar`, `.tar.gz` or `.tgz` (feature `gzip`),
-    /// `.tar.zst` or `.tzst` (feature `zstd`). It is a path, or a URL of an object store.
+    /// Writes shards named by `pattern`, with the number of the shard at its `%06d` (six digits at least) or
+    /// `%d`; a percent sign is `%%`. The end of the name says the compression: `.tar`, `.tar.gz` or `.tgz`
+    /// (feature `gzip`), `.tar.zst` or `.tzst` (feature `zstd`). It is a path, or a URL of an object store.
     pub fn builder(pattern: impl Into<String>) -> ShardWriterBuilder {
         ShardWriterBuilder {
             pattern: pattern.into().into(),
@@ -117,9 +117,9 @@ impl ShardWriter {
     /// Writes a sample into the current shard, or into a new one when that is full.
     ///
     /// # Errors
-    /// [`ErrorKind::Unwritable`] when the sample would not read back as it is, or its key is in the current shard
-    /// already, and [`ErrorKind::Encode`] when a value cannot be encoded: nothing was written then, and the next
-    /// sample can be. Any other error leaves a gap in the series: every later call fails too.
+    /// [`ErrorKind::Unwritable`] when the sample would not read back as it is, or its key is in the current
+    /// shard already, and [`ErrorKind::Encode`] when a value cannot be encoded: nothing was written then, and
+    /// the next sample can be. Any other error leaves a gap in the series: every later call fails too.
     pub fn write(&mut self, sample: &Sample) -> Result<()> {
         self.check()?;
         let layout = self.settings.options.lay_out(sample)?;
@@ -209,8 +209,8 @@ impl ShardWriterBuilder {
         self
     }
 
-    /// The most bytes in a shard's archive, before compression, all headers and padding counted: 3 GB by default. A
-    /// single sample that takes more gets a shard of its own.
+    /// The most bytes in a shard's archive, before compression, all headers and padding counted: 3 GB by
+    /// default. A single sample that takes more gets a shard of its own.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self
@@ -243,9 +243,9 @@ impl ShardWriterBuilder {
     /// Makes the writer. No file is made before the first sample.
     ///
     /// # Errors
-    /// [`ErrorKind::Pattern`] when the pattern has not exactly one number, [`ErrorKind::UnsupportedCompression`] when
-    /// the end of the name says no compression that is compiled in, [`ErrorKind::Config`] when no sample would be
-    /// allowed.
+    /// [`ErrorKind::Pattern`] when the pattern has not exactly one number,
+    /// [`ErrorKind::UnsupportedCompression`] when the end of the name says no compression that is compiled
+    /// in, [`ErrorKind::Config`] when no sample would be allowed.
     pub fn build(self) -> Result<ShardWriter> {
         let pattern = ShardPattern::new(self.pattern.expose_secret())?;
         let compression = Compression::of(self.pattern.expose_secret())?;

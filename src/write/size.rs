@@ -4,8 +4,8 @@ use super::header::{BLOCK, push_headers};
 use super::options::TarOptions;
 use super::tar::whole_archive;
 
-/// How large an archive will be, told from the names and sizes of its members alone: to cut a dataset into shards before
-/// a byte of it is read, and to see afterwards whether a shard is all there.
+/// How large an archive will be, told from the names and sizes of its members alone: to cut a dataset into
+/// shards before a byte of it is read, and to see afterwards whether a shard is all there.
 ///
 /// ```
 /// use shardstream::{Sample, write::{ArchiveSize, TarWriter}};
@@ -31,8 +31,8 @@ impl ArchiveSize {
         ArchiveSize { members: 0 }
     }
 
-    /// Adds the member `KEY.FIELD` with `bytes` bytes of content. Whether a reader would take such a name is not looked
-    /// at.
+    /// Adds the member `KEY.FIELD` with `bytes` bytes of content. Whether a reader would take such a name is
+    /// not looked at.
     pub fn add(&mut self, key: &str, field: &str, bytes: u64) {
         let mut head = Vec::with_capacity(BLOCK);
         push_headers(&mut head, &format!("{key}.{field}"), bytes, &TarOptions::new());

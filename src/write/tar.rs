@@ -92,13 +92,14 @@ impl Layout<'_> {
 
 /// Writes samples as a tar archive.
 ///
-/// A sample becomes one member `KEY.FIELD` per field, sorted by field. Raw bytes are written as they are; other
-/// values go through the [encoder](TarOptions::encoder). What would not read back is
-/// refused: see [`write`](crate::write) for the rules. The archive has no end before [`finish`](TarWriter::finish):
+/// A sample becomes one member `KEY.FIELD` per field, sorted by field. Raw bytes are written as they are;
+/// other values go through the [encoder](TarOptions::encoder). What would not read back is refused: see
+/// [`write`](crate::write) for the rules. The archive has no end before [`finish`](TarWriter::finish):
 /// readers reject it as truncated.
 ///
-/// The writer remembers the keys of the archive, to refuse a key that comes twice: for 100 000 keys of 20 bytes, some
-/// 4 MB. It makes several small writes per member: give it a [`BufWriter`](io::BufWriter) around a file or socket.
+/// The writer remembers the keys of the archive, to refuse a key that comes twice: for 100 000 keys of 20
+/// bytes, some 4 MB. It makes several small writes per member: give it a [`BufWriter`](io::BufWriter) around
+/// a file or socket.
 ///
 /// ```
 /// use shardstream::{Sample, write::TarWriter};
@@ -136,9 +137,9 @@ impl<W: Write> TarWriter<W> {
     /// Writes a sample, and returns how many bytes it takes in the archive, with headers and padding.
     ///
     /// # Errors
-    /// [`ErrorKind::Unwritable`] when the sample would not read back as it is and [`ErrorKind::Encode`] when a value
-    /// cannot be encoded: nothing was written then, and the next sample can be. [`ErrorKind::Io`] when writing
-    /// failed: the archive is damaged then, and every later call fails too.
+    /// [`ErrorKind::Unwritable`] when the sample would not read back as it is and [`ErrorKind::Encode`] when
+    /// a value cannot be encoded: nothing was written then, and the next sample can be. [`ErrorKind::Io`]
+    /// when writing failed: the archive is damaged then, and every later call fails too.
     pub fn write(&mut self, sample: &Sample) -> Result<u64> {
         let layout = self.options.lay_out(sample)?;
         self.append(&layout).map_err(|error| error.with_key(sample.key()))
@@ -203,8 +204,8 @@ impl<W: Write> fmt::Debug for TarWriter<W> {
     }
 }
 
-/// The length of an archive of `members` bytes of members: with the end-of-archive marker of two blocks of zeros,
-/// padded to whole records.
+/// The length of an archive of `members` bytes of members: with the end-of-archive marker of two blocks of
+/// zeros, padded to whole records.
 pub(super) fn whole_archive(members: u64) -> u64 {
     let longest = u64::MAX - u64::MAX % RECORD;
     members.saturating_add(2 * BLOCK as u64).checked_next_multiple_of(RECORD).unwrap_or(longest)

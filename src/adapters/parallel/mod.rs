@@ -26,13 +26,14 @@ const MAX_AHEAD: usize = 1 << 16;
 ///
 /// Made by [`prefetch`](super::IteratorExt::prefetch) and [`par_map`](super::IteratorExt::par_map).
 ///
-/// The threads start when the first item is asked for, and not before. Dropping this stops and joins them. What the
-/// threads wait for in this crate (bytes of a store, items of other threads) ends with [`ErrorKind::Stopped`]; any other
-/// call to the source or to the closure that is under way is waited for, and no further ones are made. Where one of them
-/// panics, [`ErrorKind::Panicked`] is in the place of its item.
+/// The threads start when the first item is asked for, and not before. Dropping this stops and joins them.
+/// What the threads wait for in this crate (bytes of a store, items of other threads) ends with
+/// [`ErrorKind::Stopped`]; any other call to the source or to the closure that is under way is waited for,
+/// and no further ones are made. Where one of them panics, [`ErrorKind::Panicked`] is in the place of its
+/// item.
 ///
-/// [`into_stream`](Background::into_stream) gives the same as a [`Stream`], for any executor. (One type with both
-/// faces would make every `map` and `batched` after it ambiguous.)
+/// [`into_stream`](Background::into_stream) gives the same as a [`Stream`], for any executor. (One type with
+/// both faces would make every `map` and `batched` after it ambiguous.)
 #[must_use = "adapters are lazy: they do nothing unless they are iterated over or polled"]
 pub struct Background<T> {
     state: State<T>,
@@ -62,8 +63,8 @@ impl<T> Background<T> {
         Background { state: State::New(Box::new(start)), ahead }
     }
 
-    /// Sets how many items may be prepared ahead of the one that is asked for: what bounds the memory. It must be at
-    /// least 1, and is at most 65536.
+    /// Sets how many items may be prepared ahead of the one that is asked for: what bounds the memory. It
+    /// must be at least 1, and is at most 65536.
     pub fn ahead(mut self, items: usize) -> Self {
         self.ahead = items;
         self
@@ -74,7 +75,8 @@ impl<T> Background<T> {
         BackgroundStream(self)
     }
 
-    /// Starts the threads now, and not when the first item is asked for. Where that fails, the first item is the error.
+    /// Starts the threads now, and not when the first item is asked for. Where that fails, the first item is
+    /// the error.
     pub(crate) fn started(mut self) -> Self {
         if let Err(error) = self.crew() {
             self.state = State::New(Box::new(|_| Err(error)));
@@ -116,7 +118,8 @@ impl<T> Background<T> {
         item
     }
 
-    /// Passes on why this thread cannot wait for an answer, once: whoever goes on after errors must come to an end.
+    /// Passes on why this thread cannot wait for an answer, once: whoever goes on after errors must come to
+    /// an end.
     fn broken_off(&mut self, error: Error) -> Option<Result<T>> {
         self.state = State::Ended;
         Some(Err(error))
@@ -238,7 +241,8 @@ impl<T: Send + 'static> Crew<T> {
 }
 
 impl<T> Crew<T> {
-    /// Whether there is something at the front of the queue. A place that a thread is still at work on counts too.
+    /// Whether there is something at the front of the queue. A place that a thread is still at work on counts
+    /// too.
     fn is_waiting(&self) -> bool {
         self.front.is_some() || !self.queue.is_empty()
     }

@@ -1,8 +1,8 @@
 //! `par_map`: a map on several threads that keeps the order.
 //!
-//! The threads take turns at the source. The one whose turn it is takes the next item *and* the next place in the
-//! queue under one lock, so that the queue has the order of the source; then it works on the item outside the lock
-//! and fills its place. The length of the queue bounds how far the threads run ahead.
+//! The threads take turns at the source. The one whose turn it is takes the next item *and* the next place in
+//! the queue under one lock, so that the queue has the order of the source; then it works on the item outside
+//! the lock and fills its place. The length of the queue bounds how far the threads run ahead.
 
 use super::{Background, Crew, Slot, catch};
 use crate::{ErrorKind, Result};

@@ -40,8 +40,8 @@ pub(super) fn descr(dtype: DType) -> &'static str {
     }
 }
 
-/// Reads numpy's notation of a type: the type, and whether it is big-endian. Without a byte order numpy takes that of its
-/// machine; here that is little-endian, as on all machines that the files are likely to be from.
+/// Reads numpy's notation of a type: the type, and whether it is big-endian. Without a byte order numpy takes
+/// that of its machine; here that is little-endian, as on all machines that the files are likely to be from.
 fn parse_descr(text: &str) -> Result<(DType, bool), NpyError> {
     let (order, code) = match text.as_bytes().first() {
         Some(order @ (b'<' | b'>' | b'|' | b'=')) => (*order, &text[1..]),

@@ -1,7 +1,7 @@
 //! The npy format, versions 1 to 3: a Python dictionary that describes the array, and its bytes.
 //!
-//! The format is described in the manual of `numpy.lib.format`. Python evaluates the dictionary; here it is read by
-//! a parser that knows the three keys and nothing else.
+//! The format is described in the manual of `numpy.lib.format`. Python evaluates the dictionary; here it is
+//! read by a parser that knows the three keys and nothing else.
 
 mod header;
 

@@ -16,8 +16,8 @@ use std::fmt;
 
 /// How pixels are made of others when the size changes.
 ///
-/// All but [`Nearest`](Filter::Nearest) widen with the reduction, as those of Pillow do (and torchvision's with
-/// `antialias=True`), so that nothing is skipped.
+/// All but [`Nearest`](Filter::Nearest) widen with the reduction, as those of Pillow do (and torchvision's
+/// with `antialias=True`), so that nothing is skipped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Filter {
@@ -71,11 +71,11 @@ pub(crate) struct Opening {
     pub(crate) limit: usize,
 }
 
-/// A picture that [transforms](super::Transform) work on: its size is known, and its pixels are decoded when somebody asks
-/// for them.
+/// A picture that [transforms](super::Transform) work on: its size is known, and its pixels are decoded when
+/// somebody asks for them.
 ///
-/// Crops, flips and the first resize are only noted. When pixels are wanted, or the picture is complete, the part that is left
-/// is decoded, at the smallest scale that serves.
+/// Crops, flips and the first resize are only noted. When pixels are wanted, or the picture is complete, the
+/// part that is left is decoded, at the smallest scale that serves.
 pub struct Frame<'a> {
     file: &'a [u8],
     opening: Opening,
@@ -143,8 +143,8 @@ impl<'a> Frame<'a> {
     /// Changes the size.
     ///
     /// # Errors
-    /// [`ImageError::Outside`] for a size of 0 pixels, and those of [`pixels`](Frame::pixels) where the picture has been
-    /// resized before.
+    /// [`ImageError::Outside`] for a size of 0 pixels, and those of [`pixels`](Frame::pixels) where the
+    /// picture has been resized before.
     pub fn resize(&mut self, width: u32, height: u32, filter: Filter) -> Result<(), ImageError> {
         if width == 0 || height == 0 {
             let size = (self.width(), self.height());
@@ -178,8 +178,8 @@ impl<'a> Frame<'a> {
         Ok(room(&mut self.scratch.pixels, size))
     }
 
-    /// Draws a new picture of `width` x `height` pixels. `draw` is given the pixels as they are, and memory for those of the
-    /// new picture, with nothing in particular in it.
+    /// Draws a new picture of `width` x `height` pixels. `draw` is given the pixels as they are, and memory
+    /// for those of the new picture, with nothing in particular in it.
     ///
     /// # Errors
     /// Those of decoding, and [`ImageError::TooLarge`].
@@ -242,7 +242,8 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Sees to it that the pixels are in memory. Returns what of the picture they are, and what is to be done with them.
+    /// Sees to it that the pixels are in memory. Returns what of the picture they are, and what is to be done
+    /// with them.
     fn load(&mut self) -> Result<(Raster, Plan, Turn), ImageError> {
         let (plan, turn) = self.plan.before(self.turn, self.stored);
         let raster = match &self.jpeg {
@@ -301,7 +302,8 @@ impl Raster {
     }
 }
 
-/// Memory for so many bytes, with anything in it. It does not become less, so that it need not be cleared again.
+/// Memory for so many bytes, with anything in it. It does not become less, so that it need not be cleared
+/// again.
 pub(in crate::image) fn room(memory: &mut Vec<u8>, size: usize) -> &mut [u8] {
     if memory.len() < size {
         memory.resize(size, 0);

@@ -18,8 +18,8 @@ impl Rect {
         Rect { x: 0, y: 0, width, height }
     }
 
-    /// The part of this rectangle that `part` names, counted from its corner; none where it does not lie inside or has
-    /// no pixel.
+    /// The part of this rectangle that `part` names, counted from its corner; none where it does not lie
+    /// inside or has no pixel.
     pub(in crate::image) fn part(self, part: Rect) -> Option<Self> {
         let right = part.x.checked_add(part.width)?;
         let bottom = part.y.checked_add(part.height)?;
@@ -36,8 +36,8 @@ impl Rect {
     }
 }
 
-/// A part of the picture, resized, of which a part is kept, and mirrored: any sequence of crops and flips with at most one
-/// resize among them is one of these.
+/// A part of the picture, resized, of which a part is kept, and mirrored: any sequence of crops and flips
+/// with at most one resize among them is one of these.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Plan {
     /// What is resized. Pixels outside of it have no say.
@@ -89,8 +89,8 @@ impl Plan {
         Plan { flip: !self.flip, ..self }
     }
 
-    /// The same plan for a picture as it is stored, before `turn`; the plan does not mirror, what is returned beside it
-    /// does. `stored` is the size of the picture before the turn.
+    /// The same plan for a picture as it is stored, before `turn`; the plan does not mirror, what is returned
+    /// beside it does. `stored` is the size of the picture before the turn.
     pub(super) fn before(self, turn: Turn, stored: (u32, u32)) -> (Self, Turn) {
         let resized = self.resize.map_or((self.window.width, self.window.height), |to| (to.width, to.height));
         let resize = self.resize.map(|to| {
@@ -108,7 +108,8 @@ impl Plan {
         raster.shrink == 1 && self.resize.is_none() && self.window == raster.part
     }
 
-    /// How many times smaller than the file the picture is after the resize, the smaller of both directions, at least 1.
+    /// How many times smaller than the file the picture is after the resize, the smaller of both directions,
+    /// at least 1.
     pub(super) fn reduction(self) -> f64 {
         // The nearest pixel is one of the file, not one of a smaller picture.
         let Some(resize) = self.resize.filter(|to| to.filter != Filter::Nearest) else { return 1.0 };

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 /// Resizes, and keeps the memory that it takes.
 ///
-/// The rows are resized first, then the columns, in two calls of the resizer, so that neither sees a pixel outside of the
-/// window: the first call has no filter across, and the second is given nothing else.
+/// The rows are resized first, then the columns, in two calls of the resizer, so that neither sees a pixel
+/// outside of the window: the first call has no filter across, and the second is given nothing else.
 #[derive(Default)]
 pub(super) struct Resampler {
     /// The pixels after the first call.
@@ -24,8 +24,8 @@ impl Resampler {
         }
     }
 
-    /// Draws what `plan` keeps of a picture into `to`, which has its size. `from` are the pixels of `raster`; they are only
-    /// read.
+    /// Draws what `plan` keeps of a picture into `to`, which has its size. `from` are the pixels of `raster`;
+    /// they are only read.
     pub(super) fn draw(
         &mut self,
         from: &mut [u8],

@@ -25,8 +25,8 @@ pub(crate) struct Writer {
     numbers: Numbers,
 }
 
-/// What becomes of each of the 256 numbers that a channel can have. A table is as fast as arithmetic, and gives what
-/// arithmetic in the usual order gives to the last bit, in any type.
+/// What becomes of each of the 256 numbers that a channel can have. A table is as fast as arithmetic, and
+/// gives what arithmetic in the usual order gives to the last bit, in any type.
 #[derive(Debug, Clone)]
 enum Numbers {
     U8,
@@ -39,8 +39,8 @@ enum Numbers {
 pub(crate) type Statistics<'a> = (&'a [f32], &'a [f32]);
 
 impl Writer {
-    /// Numbers of `u8` are 0 to 255; others are 0 to 1, less the mean and divided by the deviation where there are some.
-    /// None where there is no such type of pixels.
+    /// Numbers of `u8` are 0 to 255; others are 0 to 1, less the mean and divided by the deviation where
+    /// there are some. None where there is no such type of pixels.
     pub(crate) fn new(
         (width, height): (u32, u32),
         mode: ImageMode,
@@ -91,7 +91,8 @@ impl Writer {
     }
 }
 
-/// For each channel what becomes of each number, in the order in which torchvision's `ToTensor` and `Normalize` compute.
+/// For each channel what becomes of each number, in the order in which torchvision's `ToTensor` and
+/// `Normalize` compute.
 fn tables<T: Copy + Default>(
     channels: usize,
     normalize: Option<Statistics<'_>>,

@@ -6,7 +6,8 @@ use crate::image::Filter;
 /// (0, 0) is the upper left corner of the upper left pixel.
 pub(in crate::image) type Matrix = [f64; 6];
 
-/// Each row is moved by `x` pixels to the left for each pixel that it is further down, each column by `y` pixels upwards.
+/// Each row is moved by `x` pixels to the left for each pixel that it is further down, each column by `y`
+/// pixels upwards.
 pub(in crate::image) fn shear(x: f64, y: f64) -> Matrix {
     [1.0, x, 0.0, y, 1.0, 0.0]
 }

@@ -16,8 +16,8 @@ fn replace(pixels: &mut [u8], of: impl Fn(u8) -> u8) {
     pixels.iter_mut().for_each(|number| *number = table[usize::from(*number)]);
 }
 
-/// Between two numbers, or beyond the second: 0 gives `from`, 1 gives `to`. Rounded down and clipped, as Pillow and
-/// torchvision do.
+/// Between two numbers, or beyond the second: 0 gives `from`, 1 gives `to`. Rounded down and clipped, as
+/// Pillow and torchvision do.
 fn blend(from: f32, to: u8, factor: f32) -> u8 {
     (from + factor * (f32::from(to) - from)) as u8
 }
@@ -46,7 +46,8 @@ pub(super) fn grey(pixels: &mut [u8]) {
     pixels.as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| *pixel = [luma(*pixel); 3]);
 }
 
-/// Turns the hue by so many turns: the largest and the smallest number of a pixel stay, the one between moves.
+/// Turns the hue by so many turns: the largest and the smallest number of a pixel stay, the one between
+/// moves.
 pub(super) fn hue(pixels: &mut [u8], turns: f32) {
     // Six sectors, and enough turns forward that nothing is negative.
     let turned = 6.0 * (turns - turns.floor());
@@ -147,7 +148,8 @@ fn channels_of<const N: usize>(pixels: &mut [u8], table: impl Fn([u64; 256]) -> 
     }
 }
 
-/// Draws `from`, with a difference from its smoothed copy that is `factor` times what it was. Pixels at the border stay.
+/// Draws `from`, with a difference from its smoothed copy that is `factor` times what it was. Pixels at the
+/// border stay.
 pub(super) fn sharpness(from: &[u8], width: usize, channels: usize, factor: f32, to: &mut [u8]) {
     to.copy_from_slice(from);
     let stride = width * channels;

@@ -1,8 +1,10 @@
-//! What [transforms](crate::image::Transform) do to a picture, with nothing left to chance: for transforms of your own.
+//! What [transforms](crate::image::Transform) do to a picture, with nothing left to chance: for transforms of
+//! your own.
 //!
-//! The names are those of torchvision's `transforms.v2.functional`, and so are the results, in numbers from 0 to 255:
-//! those of colours differ by at most 1 from both of its ways (that of tensors of `uint8` and that of Pillow) for factors
-//! from 0 to 2, but for [`adjust_hue`], where Pillow rounds hue and saturation to 8 bits. Grey is made by Pillow's weights.
+//! The names are those of torchvision's `transforms.v2.functional`, and so are the results, in numbers from 0
+//! to 255: those of colours differ by at most 1 from both of its ways (that of tensors of `uint8` and that of
+//! Pillow) for factors from 0 to 2, but for [`adjust_hue`], where Pillow rounds hue and saturation to 8 bits.
+//! Grey is made by Pillow's weights.
 //!
 //! On a grey picture, what would need colours does nothing, and a colour to fill with is made grey.
 //!
@@ -32,7 +34,8 @@ pub(in crate::image) use affine::{shear, translate};
 use super::convert::luma;
 use super::{Filter, Frame, ImageError};
 
-/// Multiplies the numbers by `factor`: 0 gives black, 1 the same picture. As torchvision's `adjust_brightness`.
+/// Multiplies the numbers by `factor`: 0 gives black, 1 the same picture. As torchvision's
+/// `adjust_brightness`.
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].
@@ -41,8 +44,8 @@ pub fn adjust_brightness(frame: &mut Frame<'_>, factor: f64) -> Result<(), Image
     Ok(())
 }
 
-/// Multiplies the distances from the mean of the picture's grey by `factor`: 0 gives one grey, 1 the same picture. As
-/// torchvision's `adjust_contrast`.
+/// Multiplies the distances from the mean of the picture's grey by `factor`: 0 gives one grey, 1 the same
+/// picture. As torchvision's `adjust_contrast`.
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].
@@ -52,8 +55,8 @@ pub fn adjust_contrast(frame: &mut Frame<'_>, factor: f64) -> Result<(), ImageEr
     Ok(())
 }
 
-/// Multiplies the distance of each pixel from its grey by `factor`: 0 gives a grey picture, 1 the same picture. As
-/// torchvision's `adjust_saturation`.
+/// Multiplies the distance of each pixel from its grey by `factor`: 0 gives a grey picture, 1 the same
+/// picture. As torchvision's `adjust_saturation`.
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].
@@ -75,8 +78,8 @@ pub fn adjust_hue(frame: &mut Frame<'_>, turns: f64) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Multiplies the distances from a smoothed picture by `factor`: 0 gives a blurred picture, 1 the same. Pixels at the
-/// border stay as they are. As torchvision's `adjust_sharpness`.
+/// Multiplies the distances from a smoothed picture by `factor`: 0 gives a blurred picture, 1 the same.
+/// Pixels at the border stay as they are. As torchvision's `adjust_sharpness`.
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].
@@ -146,8 +149,8 @@ pub fn rgb_to_grayscale(frame: &mut Frame<'_>) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Turns the picture about its centre, against the clock; its size stays, and what comes from outside is `fill` (red, green,
-/// blue). As torchvision's `rotate`.
+/// Turns the picture about its centre, against the clock; its size stays, and what comes from outside is
+/// `fill` (red, green, blue). As torchvision's `rotate`.
 ///
 /// Another filter than [`Filter::Nearest`] works as [`Filter::Bilinear`].
 ///
@@ -158,9 +161,10 @@ pub fn rotate(frame: &mut Frame<'_>, degrees: f64, filter: Filter, fill: [u8; 3]
     affine(frame, matrix, filter, fill)
 }
 
-/// Draws the picture so that the pixel whose centre is (X, Y) comes from (a X + b Y + c, d X + e Y + f), where `matrix` is
-/// `[a, b, c, d, e, f]`, and (0, 0) is the upper left corner of the picture; its size stays, and what comes from outside is
-/// `fill` (red, green, blue). As Pillow's `Image.transform` with `AFFINE`, through which torchvision's `affine` works.
+/// Draws the picture so that the pixel whose centre is (X, Y) comes from (a X + b Y + c, d X + e Y + f),
+/// where `matrix` is `[a, b, c, d, e, f]`, and (0, 0) is the upper left corner of the picture; its size
+/// stays, and what comes from outside is `fill` (red, green, blue). As Pillow's `Image.transform` with
+/// `AFFINE`, through which torchvision's `affine` works.
 ///
 /// Another filter than [`Filter::Nearest`] works as [`Filter::Bilinear`].
 ///
@@ -180,13 +184,14 @@ pub fn affine(
     })
 }
 
-/// Keeps the rectangle of `width` x `height` pixels whose upper left pixel is (`left`, `top`), which may lie outside of the
-/// picture: what does is `fill` (red, green, blue). As torchvision's `pad` and `crop`.
+/// Keeps the rectangle of `width` x `height` pixels whose upper left pixel is (`left`, `top`), which may lie
+/// outside of the picture: what does is `fill` (red, green, blue). As torchvision's `pad` and `crop`.
 ///
 /// Of a JPEG, no more is decoded than the part of the picture that is left.
 ///
 /// # Errors
-/// [`ImageError::Outside`] for a size of 0 pixels, and those of [`Frame::pixels`] where something has to be filled.
+/// [`ImageError::Outside`] for a size of 0 pixels, and those of [`Frame::pixels`] where something has to be
+/// filled.
 pub fn crop(
     frame: &mut Frame<'_>,
     (left, top): (i64, i64),
@@ -202,7 +207,8 @@ pub fn crop(
     if width == 0 || height == 0 {
         return frame.crop(0, 0, width, height);
     }
-    // Also where nothing is left of it, the picture is decoded: a damaged one is not to become a good one of fill.
+    // Also where nothing is left of it, the picture is decoded: a damaged one is not to become a good one of
+    // fill.
     frame.crop(across.from, down.from, keep_width, keep_height)?;
     let channels = frame.channels();
     frame.redraw(width, height, |from, to| {
@@ -240,8 +246,8 @@ impl Overlap {
     }
 }
 
-/// Fills the rectangle of `width` x `height` pixels from (`left`, `top`) on with a colour (red, green, blue). What of it lies
-/// outside of the picture is left out. As torchvision's `erase`.
+/// Fills the rectangle of `width` x `height` pixels from (`left`, `top`) on with a colour (red, green, blue).
+/// What of it lies outside of the picture is left out. As torchvision's `erase`.
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].

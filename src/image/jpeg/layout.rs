@@ -86,7 +86,8 @@ impl Layout {
         }
     }
 
-    /// Why the decoder would give other pixels than libjpeg (and so Pillow) gives, or panic; none where it gives the same.
+    /// Why the decoder would give other pixels than libjpeg (and so Pillow) gives, or panic; none where it
+    /// gives the same.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let first = self.components.first()?;
         let max = |factor: fn(&Component) -> u8| self.components.iter().map(factor).max().unwrap_or_default();
@@ -159,8 +160,8 @@ impl Layout {
         }
     }
 
-    /// Whether libjpeg repeats the colours instead of filtering them, as they have but one or two columns; and then, if
-    /// they have half the rows too.
+    /// Whether libjpeg repeats the colours instead of filtering them, as they have but one or two columns;
+    /// and then, if they have half the rows too.
     pub(super) fn repeats_colors(&self) -> Option<bool> {
         let (horizontal, vertical) = self.factors();
         match &self.components[..] {
@@ -186,8 +187,8 @@ impl Layout {
         }
     }
 
-    /// The height of a file that would be decoded no further than `bottom` needs; none where that is no less work. What is
-    /// left out is not looked at.
+    /// The height of a file that would be decoded no further than `bottom` needs; none where that is no less
+    /// work. What is left out is not looked at.
     pub(super) fn rows_above(&self, bottom: u32) -> Option<u16> {
         // Every scan of other files goes over the whole picture.
         if !self.is_one_pass() {

@@ -67,7 +67,8 @@ impl Headers {
         }
     }
 
-    /// Whether the decoder in Rust reads the file. What libjpeg warns of cannot be told from damage when it decodes.
+    /// Whether the decoder in Rust reads the file. What libjpeg warns of cannot be told from damage when it
+    /// decodes.
     #[cfg(feature = "turbojpeg")]
     fn is_portable(&self) -> bool {
         self.is_odd()

@@ -1,12 +1,12 @@
 //! Colours of pictures that are up to four pixels wide.
 //!
-//! Where colours have half the columns, libjpeg makes up those in between by a filter, unless there are only one or two of
-//! them: then it repeats them, in both directions. `zune-jpeg` has the filter for all. So its colours are turned back into those
-//! of the file, from columns and rows of which the filter took a quarter of the one before and three quarters of their own,
-//! and repeated.
+//! Where colours have half the columns, libjpeg makes up those in between by a filter, unless there are only
+//! one or two of them: then it repeats them, in both directions. `zune-jpeg` has the filter for all. So its
+//! colours are turned back into those of the file, from columns and rows of which the filter took a quarter
+//! of the one before and three quarters of their own, and repeated.
 
-/// Repeats the colours of rows of `width` pixels of luma and two colours, of which the file has half the columns and, where
-/// `both`, half the rows.
+/// Repeats the colours of rows of `width` pixels of luma and two colours, of which the file has half the
+/// columns and, where `both`, half the rows.
 pub(super) fn repeat_colors(pixels: &mut [u8], width: usize, both: bool) {
     let height = pixels.len() / (3 * width);
     for color in 1..3 {
@@ -27,7 +27,8 @@ pub(super) fn repeat_colors(pixels: &mut [u8], width: usize, both: bool) {
     }
 }
 
-/// What three quarters of were mixed with a quarter of what is before it. Rounding leaves it uncertain by less than one.
+/// What three quarters of were mixed with a quarter of what is before it. Rounding leaves it uncertain by
+/// less than one.
 fn unmixed(before: u8, mixed: u8) -> u8 {
     let number = (8 * i32::from(mixed) - 2 * i32::from(before) + 2).div_euclid(6);
     number.clamp(0, 255) as u8

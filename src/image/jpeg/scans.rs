@@ -1,8 +1,8 @@
 //! The image data of a JPEG: where its runs of entropy-coded bits end, and whether its markers add up.
 //!
-//! A run ends at a restart marker or at the marker behind its scan. Restart markers are numbered from 0 to 7 in a circle, and
-//! how many of them a scan has follows from its size. So runs that are missing, surplus or of another picture are seen
-//! without decoding; and so are scans that are missing.
+//! A run ends at a restart marker or at the marker behind its scan. Restart markers are numbered from 0 to 7
+//! in a circle, and how many of them a scan has follows from its size. So runs that are missing, surplus or
+//! of another picture are seen without decoding; and so are scans that are missing.
 
 use super::layout::Layout;
 
@@ -36,7 +36,8 @@ const RESTART: &str = "the JPEG file is damaged: a restart marker is missing, su
 #[derive(Debug, Default, Clone)]
 pub(super) struct Scans {
     pub(super) marks: Vec<Mark>,
-    /// Whether they give all bits of all coefficients. Nothing says that they must, but encoders write them so.
+    /// Whether they give all bits of all coefficients. Nothing says that they must, but encoders write them
+    /// so.
     pub(super) complete: bool,
 }
 
@@ -131,7 +132,8 @@ fn segment(file: &[u8], at: usize) -> Result<&[u8], Fault> {
     file.get(at + 4..at + 2 + length).ok_or(Fault::Truncated)
 }
 
-/// The next marker from a place on: where the bytes begin that fill up in front of it, and where it stands itself.
+/// The next marker from a place on: where the bytes begin that fill up in front of it, and where it stands
+/// itself.
 fn marker(file: &[u8], mut from: usize) -> Option<(usize, usize)> {
     loop {
         let start = from + memchr::memchr(0xff, file.get(from..)?)?;

@@ -1,11 +1,11 @@
 //! The decoder of libjpeg-turbo: the window that is wanted, at the scale that serves.
 //!
-//! What lies above the window is only passed over, and what lies beside it is not transformed. What lies below it is decoded to
-//! see whether the data is there, or not looked at. What comes is what a decode of the whole picture at that scale gives
-//! there, to the last bit.
+//! What lies above the window is only passed over, and what lies beside it is not transformed. What lies
+//! below it is decoded to see whether the data is there, or not looked at. What comes is what a decode of the
+//! whole picture at that scale gives there, to the last bit.
 //!
-//! libjpeg warns of damage and goes on; here each warning is an error, but for zeros behind the last pixel, or any bytes where
-//! nothing is to be verified.
+//! libjpeg warns of damage and goes on; here each warning is an error, but for zeros behind the last pixel,
+//! or any bytes where nothing is to be verified.
 #![allow(unsafe_code)]
 
 use super::{Ask, Headers};
@@ -20,7 +20,8 @@ use turbojpeg_sys as tj;
 /// The passes that a progressive file may take: so many as the other decoder allows.
 const SCANS: c_int = 100;
 
-// The bindings are made for platforms where this holds (all but 64-bit Windows): elsewhere the calls would be wrong.
+// The bindings are made for platforms where this holds (all but 64-bit Windows): elsewhere the calls would be
+// wrong.
 const _: () = assert!(size_of::<tj::size_t>() == size_of::<usize>(), "turbojpeg is not for this platform");
 
 /// Decodes file after file.
@@ -107,7 +108,8 @@ impl Handle {
         self.checked(done)?;
         let all = Rect::all(width.div_ceil(shrink), height.div_ceil(shrink));
         let mut region = region(ask.window, shrink, headers.unit_width(), all);
-        // libjpeg does not look at what is below the region; of files of several scans it has read all before.
+        // libjpeg does not look at what is below the region; of files of several scans it has read all
+        // before.
         if ask.verify && headers.is_one_pass() {
             region.height = all.height - region.y;
         }
@@ -122,9 +124,9 @@ impl Handle {
         let pixels = region.width as usize * region.height as usize;
         let to = room(to, size);
         let size = pixels * channels;
-        // SAFETY: the instance is alive, and the file is as long as it says, and has not changed since its header was
-        // read. `to` has room for the region of pixels of `format`, without gaps between the rows: the region is in
-        // the picture at that scale, or is all of it.
+        // SAFETY: the instance is alive, and the file is as long as it says, and has not changed since its
+        // header was read. `to` has room for the region of pixels of `format`, without gaps between the rows:
+        // the region is in the picture at that scale, or is all of it.
         let done =
             unsafe { tj::tj3Decompress8(self.0.as_ptr(), file.as_ptr(), length, to.as_mut_ptr(), 0, format) };
         if done != 0 {
@@ -175,8 +177,8 @@ impl Handle {
         failed(self.complaint())
     }
 
-    /// The number of bytes between the last pixel and the end marker, if those are all that is wrong. Decoding stops at
-    /// the first warning, so there was none before, and all pixels have been written.
+    /// The number of bytes between the last pixel and the end marker, if those are all that is wrong.
+    /// Decoding stops at the first warning, so there was none before, and all pixels have been written.
     fn surplus(&self) -> Option<usize> {
         // SAFETY: the instance is alive.
         let code = unsafe { tj::tj3GetErrorCode(self.0.as_ptr()) };
@@ -193,8 +195,8 @@ impl Handle {
     }
 }
 
-/// Where the window lies in the picture `shrink` times smaller, which is `all`. It starts where a unit of the file starts,
-/// and is larger than the window by what the filters for colours see of its neighbours.
+/// Where the window lies in the picture `shrink` times smaller, which is `all`. It starts where a unit of the
+/// file starts, and is larger than the window by what the filters for colours see of its neighbours.
 fn region(window: Rect, shrink: u32, unit: u32, all: Rect) -> Rect {
     const NEIGHBOURS: u32 = 2;
     let unit = (unit / shrink).max(1);

@@ -1,8 +1,8 @@
 //! How `zune-jpeg` is made to notice data that ends early, and data that is left over.
 //!
-//! Where its bits run out, the decoder goes on with zeros, which are codes as good as others; and what is left over behind the
-//! last pixel it skips. So it is given a copy of the file in which one bits stand behind each run of entropy-coded bits, and
-//! a [`Reader`] that watches what is taken of them:
+//! Where its bits run out, the decoder goes on with zeros, which are codes as good as others; and what is
+//! left over behind the last pixel it skips. So it is given a copy of the file in which one bits stand behind
+//! each run of entropy-coded bits, and a [`Reader`] that watches what is taken of them:
 //!
 //! - A code of one bits alone is reserved (T.81, annex C). A symbol that begins behind the end of its run is an error.
 //! - What is not a code, such as the bits that refine coefficients, or the last bits of a symbol, may take one bits. The decoder
@@ -10,18 +10,19 @@
 //!   had four bytes of them.
 //! - When a run is decoded, the decoder looks for the marker byte by byte, which it does nowhere else. What it skips is left over.
 //!
-//! A scan among several must end with a restart interval, or the decoder does not look for the marker behind it: see [`closing`].
+//! A scan among several must end with a restart interval, or the decoder does not look for the marker behind
+//! it: see [`closing`].
 //!
-//! What passes: a last symbol of a run whose missing bits are ones, and up to seven bytes that are left over, which the decoder
-//! has in its buffer then.
+//! What passes: a last symbol of a run whose missing bits are ones, and up to seven bytes that are left over,
+//! which the decoder has in its buffer then.
 
 use super::layout::Layout;
 use super::scans::Mark;
 use std::cell::Cell;
 use zune_jpeg::zune_core::bytestream::{ZByteIoError, ZByteReaderTrait, ZSeekFrom};
 
-/// 64 one bits, as they stand in image data: a symbol takes up to 32 of them before the next one is no code, and the marker
-/// behind them is not met before the decoder asks for more than there may be.
+/// 64 one bits, as they stand in image data: a symbol takes up to 32 of them before the next one is no code,
+/// and the marker behind them is not met before the decoder asks for more than there may be.
 const ONES: [u8; 16] = [0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0];
 /// A byte that fills up in front of the marker tells that no one bits stand there.
 const OPEN: &[u8] = b"\xff";
@@ -66,10 +67,11 @@ pub(super) fn copy(file: &[u8], headers: &Layout, to: &mut Vec<u8>) {
     }
 }
 
-/// The restart interval that a scan among several is given. Behind the first scan of a progressive file, and behind each
-/// one of a file that isn't, the decoder must have met the next marker by itself, unless a restart interval ends with the
-/// scan: then it looks for a marker, and takes whatever it finds. A scan without intervals gets one as long as itself. What
-/// cannot have one that ends with it has no one bits behind it.
+/// The restart interval that a scan among several is given. Behind the first scan of a progressive file, and
+/// behind each one of a file that isn't, the decoder must have met the next marker by itself, unless a
+/// restart interval ends with the scan: then it looks for a marker, and takes whatever it finds. A scan
+/// without intervals gets one as long as itself. What cannot have one that ends with it has no one bits
+/// behind it.
 fn closing(units: u64, interval: u16) -> u16 {
     if interval > 0 { interval } else { u16::try_from(units).unwrap_or(0) }
 }

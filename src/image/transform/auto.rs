@@ -75,8 +75,9 @@ pub(super) const WIDE: Space =
     Space { shear: 0.99, translate: Distance::Pixels(32.0), rotate: 135.0, factor: 0.99, posterize: 6.0 };
 
 impl Space {
-    /// The magnitude in bin `bin` of `bins`, and whether it may as well be the other way round; none where the operation has
-    /// no magnitude. In the arithmetic of torchvision, to the last bit: a threshold that is a little higher spares pixels.
+    /// The magnitude in bin `bin` of `bins`, and whether it may as well be the other way round; none where
+    /// the operation has no magnitude. In the arithmetic of torchvision, to the last bit: a threshold that is
+    /// a little higher spares pixels.
     pub(super) fn magnitude(
         self,
         op: Op,
@@ -183,11 +184,11 @@ fn draw(
 
 /// Some of fourteen operations, one after the other, all of one magnitude. As torchvision's `RandAugment`.
 ///
-/// The operations, each as likely, and their magnitudes in the last of the bins: `Identity`; `ShearX`, `ShearY` (0.3 pixels
-/// for each pixel), `TranslateX`, `TranslateY` (150/331 of the picture's side), `Rotate` (30 degrees), `Brightness`,
-/// `Color`, `Contrast`, `Sharpness` (a factor of 1 more or less 0.9), these to either side; `Posterize` (4 bits are left),
-/// `Solarize` (everything is inverted), `AutoContrast`, `Equalize`. Bin 0 is no change, and those between are equally far
-/// apart.
+/// The operations, each as likely, and their magnitudes in the last of the bins: `Identity`; `ShearX`,
+/// `ShearY` (0.3 pixels for each pixel), `TranslateX`, `TranslateY` (150/331 of the picture's side), `Rotate`
+/// (30 degrees), `Brightness`, `Color`, `Contrast`, `Sharpness` (a factor of 1 more or less 0.9), these to
+/// either side; `Posterize` (4 bits are left), `Solarize` (everything is inverted), `AutoContrast`,
+/// `Equalize`. Bin 0 is no change, and those between are equally far apart.
 ///
 /// Drawn for each operation are which it is, and then, where it goes to either side, to which.
 ///
@@ -207,8 +208,8 @@ pub struct RandAugment {
 }
 
 impl RandAugment {
-    /// `num_ops` operations of the magnitude in the bin `magnitude`, which is 0 to 30; torchvision's defaults are 2 and 9. With
-    /// [`Filter::Nearest`], and black for what comes from outside of the picture.
+    /// `num_ops` operations of the magnitude in the bin `magnitude`, which is 0 to 30; torchvision's defaults
+    /// are 2 and 9. With [`Filter::Nearest`], and black for what comes from outside of the picture.
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) for another magnitude.
@@ -267,12 +268,14 @@ impl Transform for RandAugment {
 
 /// One of fourteen operations, of any magnitude. As torchvision's `TrivialAugmentWide`.
 ///
-/// The operations, each as likely, and their magnitudes in the last of the bins: `Identity`; `ShearX`, `ShearY` (0.99 pixels
-/// for each pixel), `TranslateX`, `TranslateY` (32 pixels), `Rotate` (135 degrees), `Brightness`, `Color`, `Contrast`,
-/// `Sharpness` (a factor of 1 more or less 0.99), these to either side; `Posterize` (2 bits are left), `Solarize`
-/// (everything is inverted), `AutoContrast`, `Equalize`. Bin 0 is no change, and those between are equally far apart.
+/// The operations, each as likely, and their magnitudes in the last of the bins: `Identity`; `ShearX`,
+/// `ShearY` (0.99 pixels for each pixel), `TranslateX`, `TranslateY` (32 pixels), `Rotate` (135 degrees),
+/// `Brightness`, `Color`, `Contrast`, `Sharpness` (a factor of 1 more or less 0.99), these to either side;
+/// `Posterize` (2 bits are left), `Solarize` (everything is inverted), `AutoContrast`, `Equalize`. Bin 0 is
+/// no change, and those between are equally far apart.
 ///
-/// Drawn are the operation; where it has a magnitude, its bin, each as likely; and where it goes to either side, to which.
+/// Drawn are the operation; where it has a magnitude, its bin, each as likely; and where it goes to either
+/// side, to which.
 ///
 /// ```
 /// use shardstream::image::{RandomResizedCrop, Transforms, TrivialAugmentWide};

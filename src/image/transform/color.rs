@@ -9,8 +9,8 @@ use std::ops::RangeInclusive;
 
 /// Changes brightness, contrast, saturation and hue, in a random order. As torchvision's `ColorJitter`.
 ///
-/// Drawn are the order of the four, then the factors of those that are asked for, in the order in which they stand here, each
-/// uniform in its range.
+/// Drawn are the order of the four, then the factors of those that are asked for, in the order in which they
+/// stand here, each uniform in its range.
 ///
 /// ```
 /// use shardstream::image::ColorJitter;
@@ -37,8 +37,9 @@ pub(super) enum Step {
 }
 
 impl ColorJitter {
-    /// The factors of brightness, contrast and saturation are from 1 less the number (but at least 0) to 1 more than the
-    /// number; the hue is turned by up to `hue` of a full turn to either side. 0 leaves one as it is.
+    /// The factors of brightness, contrast and saturation are from 1 less the number (but at least 0) to 1
+    /// more than the number; the hue is turned by up to `hue` of a full turn to either side. 0 leaves one as
+    /// it is.
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) for numbers that are negative, and for a hue of more than 0.5.
@@ -119,9 +120,11 @@ impl Transform for ColorJitter {
     }
 }
 
-/// Takes the colours away, with a probability; the number of channels stays. As torchvision's `RandomGrayscale`.
+/// Takes the colours away, with a probability; the number of channels stays. As torchvision's
+/// `RandomGrayscale`.
 ///
-/// Drawn is one number, uniform in 0 to 1, 1 excluded: if it is less than the probability, the picture becomes grey.
+/// Drawn is one number, uniform in 0 to 1, 1 excluded: if it is less than the probability, the picture
+/// becomes grey.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RandomGrayscale {
     p: f64,

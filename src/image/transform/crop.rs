@@ -8,12 +8,14 @@ use crate::rng::Rng;
 use crate::{ErrorKind, Result};
 use std::ops::RangeInclusive;
 
-/// A random part of the picture, resized: how most networks for pictures are trained. As torchvision's `RandomResizedCrop`.
+/// A random part of the picture, resized: how most networks for pictures are trained. As torchvision's
+/// `RandomResizedCrop`.
 ///
-/// Up to ten times are drawn: the part's area, as a share of that of the picture, uniform in `scale`; its width divided by its
-/// height, in `ratio`, with a uniform logarithm; and if a part of these (sides rounded to whole pixels) has a pixel and
-/// fits into the picture, its top, then its left, uniform over all places. If none of the ten fits, the part is the
-/// whole picture, cut at its centre to the nearest ratio that is allowed.
+/// Up to ten times are drawn: the part's area, as a share of that of the picture, uniform in `scale`; its
+/// width divided by its height, in `ratio`, with a uniform logarithm; and if a part of these (sides rounded
+/// to whole pixels) has a pixel and fits into the picture, its top, then its left, uniform over all places.
+/// If none of the ten fits, the part is the whole picture, cut at its centre to the nearest ratio that is
+/// allowed.
 ///
 /// ```
 /// use shardstream::image::{Filter, RandomHorizontalFlip, RandomResizedCrop, Transforms};
@@ -148,11 +150,12 @@ impl Resize {
         Ok(Resize { to: Target::Exact(options::size("Resize", size)?), filter: Filter::default() })
     }
 
-    /// Where the longer side would have more pixels than this, it becomes this, and the shorter one as many as keep the
-    /// ratio, rounded down, but at least 1.
+    /// Where the longer side would have more pixels than this, it becomes this, and the shorter one as many
+    /// as keep the ratio, rounded down, but at least 1.
     ///
     /// # Errors
-    /// [`Config`](ErrorKind::Config) unless it is more than the shorter side, and for an [`exact`](Resize::exact) size.
+    /// [`Config`](ErrorKind::Config) unless it is more than the shorter side, and for an
+    /// [`exact`](Resize::exact) size.
     pub fn max_size(self, longest: u32) -> Result<Self> {
         match self.to {
             Target::Shorter { side, .. } if longest > side => {
@@ -231,8 +234,8 @@ impl Transform for CenterCrop {
     }
 }
 
-/// A part of the picture at a random place, with a border added first where wanted. As torchvision's `RandomCrop`, with
-/// `padding_mode="constant"`.
+/// A part of the picture at a random place, with a border added first where wanted. As torchvision's
+/// `RandomCrop`, with `padding_mode="constant"`.
 ///
 /// Drawn are the top, then the left of the part, uniform over all places of the picture with its border.
 ///
@@ -260,14 +263,15 @@ impl RandomCrop {
         Ok(RandomCrop { size, padding: Size::from(0), pad_if_needed: false, fill: [0; 3] })
     }
 
-    /// Adds a border of so many pixels: one number for all four, or one for above and below and one for left and right.
+    /// Adds a border of so many pixels: one number for all four, or one for above and below and one for left
+    /// and right.
     #[must_use]
     pub fn padding(self, padding: impl Into<Size>) -> Self {
         RandomCrop { padding: padding.into(), ..self }
     }
 
-    /// Whether a picture that is too small gets a border on both sides, of as many pixels as it lacks. If not, it is an
-    /// error.
+    /// Whether a picture that is too small gets a border on both sides, of as many pixels as it lacks. If
+    /// not, it is an error.
     #[must_use]
     pub fn pad_if_needed(self, pad_if_needed: bool) -> Self {
         RandomCrop { pad_if_needed, ..self }

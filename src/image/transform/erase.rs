@@ -10,15 +10,18 @@ use crate::rng::Rng;
 use rand::Rng as _;
 use std::ops::RangeInclusive;
 
-/// Erases a random rectangle, with a probability. As torchvision's `RandomErasing`, but on pixels from 0 to 255.
+/// Erases a random rectangle, with a probability. As torchvision's `RandomErasing`, but on pixels from 0 to
+/// 255.
 ///
-/// Drawn is one number, uniform in 0 to 1, 1 excluded: if it is less than the probability, up to ten times are drawn: the
-/// rectangle's area, as a share of that of the picture, uniform in `scale`; its height divided by its width, in `ratio`, with a
-/// uniform logarithm; and if such a rectangle (sides rounded to whole pixels) is less high and less wide than the picture,
-/// its top, then its left, uniform over all places. If none of the ten is, nothing is erased.
+/// Drawn is one number, uniform in 0 to 1, 1 excluded: if it is less than the probability, up to ten times
+/// are drawn: the rectangle's area, as a share of that of the picture, uniform in `scale`; its height divided
+/// by its width, in `ratio`, with a uniform logarithm; and if such a rectangle (sides rounded to whole
+/// pixels) is less high and less wide than the picture, its top, then its left, uniform over all places. If
+/// none of the ten is, nothing is erased.
 ///
-/// torchvision's is mostly used after `Normalize`, where its 0 is the mean of all pictures. Here numbers are normalised last, so
-/// that the same is to erase to the mean, as in the example: its numbers become 0, but for the rounding to whole numbers.
+/// torchvision's is mostly used after `Normalize`, where its 0 is the mean of all pictures. Here numbers are
+/// normalised last, so that the same is to erase to the mean, as in the example: its numbers become 0, but
+/// for the rounding to whole numbers.
 ///
 /// ```
 /// use shardstream::image::{RandomErasing, RandomResizedCrop, Transforms};
@@ -44,7 +47,8 @@ enum Value {
 }
 
 impl RandomErasing {
-    /// With the probability `p` (torchvision's default is 0.5), a `scale` of 0.02 to 0.33, a `ratio` of 0.3 to 3.3, to black.
+    /// With the probability `p` (torchvision's default is 0.5), a `scale` of 0.02 to 0.33, a `ratio` of 0.3
+    /// to 3.3, to black.
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) for a probability that is not from 0 to 1.
@@ -75,8 +79,8 @@ impl RandomErasing {
         RandomErasing { value: Value::Color(color), ..self }
     }
 
-    /// Each number of the rectangle is drawn from 0 to 255, each as likely, row by row; torchvision's `value="random"` draws
-    /// them from a normal distribution, which is made for normalised numbers.
+    /// Each number of the rectangle is drawn from 0 to 255, each as likely, row by row; torchvision's
+    /// `value="random"` draws them from a normal distribution, which is made for normalised numbers.
     #[must_use]
     pub fn random(self) -> Self {
         RandomErasing { value: Value::Random, ..self }

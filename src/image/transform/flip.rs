@@ -7,7 +7,8 @@ use crate::rng::Rng;
 
 /// Mirrors the picture, left becoming right, with a probability. As torchvision's `RandomHorizontalFlip`.
 ///
-/// Drawn is one number, uniform in 0 to 1, 1 excluded: if it is less than the probability, the picture is mirrored.
+/// Drawn is one number, uniform in 0 to 1, 1 excluded: if it is less than the probability, the picture is
+/// mirrored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RandomHorizontalFlip {
     p: f64,

@@ -25,7 +25,8 @@ use std::sync::Arc;
 
 /// A step from one picture to another: what this module has, a closure, or a type of your own.
 pub trait Transform: Send + Sync {
-    /// Changes the picture. All that is random comes from `rng`, which depends on the seed, the epoch and the sample.
+    /// Changes the picture. All that is random comes from `rng`, which depends on the seed, the epoch and the
+    /// sample.
     ///
     /// # Errors
     /// Whatever keeps the picture from being used: it is the error of its sample.

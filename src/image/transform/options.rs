@@ -1,11 +1,11 @@
-//! What transforms are made with. An option that makes no sense is an error when the transform is made, so that none can
-//! come up with the first picture.
+//! What transforms are made with. An option that makes no sense is an error when the transform is made, so
+//! that none can come up with the first picture.
 
 use crate::{Error, ErrorKind, Result};
 use std::ops::RangeInclusive;
 
-/// The size of a picture in pixels. Where one is asked for, a number is a square, and two are `(height, width)`, as in
-/// torchvision and as in the shape of an array.
+/// The size of a picture in pixels. Where one is asked for, a number is a square, and two are `(height,
+/// width)`, as in torchvision and as in the shape of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Size {
     /// The rows.

@@ -1,4 +1,5 @@
-//! What is drawn has the distributions that are documented. Seeds are fixed: a test that passes once always does.
+//! What is drawn has the distributions that are documented. Seeds are fixed: a test that passes once always
+//! does.
 
 use super::auto::{NARROW, OPS, Op, WIDE};
 use super::color::Step;
@@ -8,7 +9,8 @@ use crate::image::{Image, ImageMode};
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 
-/// Kolmogorov and Smirnov: whether numbers are uniform in 0 to 1. One uniform sample in a thousand is not taken for one.
+/// Kolmogorov and Smirnov: whether numbers are uniform in 0 to 1. One uniform sample in a thousand is not
+/// taken for one.
 #[track_caller]
 fn is_uniform(mut numbers: Vec<f64>) {
     numbers.sort_by(f64::total_cmp);

@@ -1,9 +1,9 @@
 //! Where the samples of one archive and their fields stand, in few bytes.
 //!
-//! Most samples of a shard are alike: the same fields, in the same order, behind headers of the same length. Such a
-//! *shape* is kept once, and which samples are of it as *runs* of them; what differs from sample to sample are the sizes.
-//! All offsets follow from these, so that a document holds few bytes more than the digits of the sizes: see the numbers at
-//! [`Index::save`](super::Index::save).
+//! Most samples of a shard are alike: the same fields, in the same order, behind headers of the same length.
+//! Such a *shape* is kept once, and which samples are of it as *runs* of them; what differs from sample to
+//! sample are the sizes. All offsets follow from these, so that a document holds few bytes more than the
+//! digits of the sizes: see the numbers at [`Index::save`](super::Index::save).
 
 mod document;
 
@@ -38,8 +38,8 @@ pub(crate) struct Layout {
 struct Shape {
     /// The bytes between the end of the sample before and the first header.
     lead: u64,
-    /// The number of each field, and the bytes between the end of the member before (or the first header) and its
-    /// content.
+    /// The number of each field, and the bytes between the end of the member before (or the first header) and
+    /// its content.
     members: Vec<(usize, u64)>,
 }
 
@@ -79,7 +79,8 @@ impl Layout {
         self.end
     }
 
-    /// From the first header of the first sample to that of the one after the last; `end` is where the archive ends.
+    /// From the first header of the first sample to that of the one after the last; `end` is where the
+    /// archive ends.
     pub(super) fn range(&self, samples: Range<u64>, end: u64) -> Option<Range<u64>> {
         let at = |sample: u64| match usize::try_from(sample).ok()? {
             sample if sample == self.offsets.len() => Some(end),
@@ -179,7 +180,8 @@ impl Default for LayoutBuilder {
 }
 
 impl LayoutBuilder {
-    /// Takes in the next sample, whose first header stands at `offset`, and the names, offsets and sizes of its fields.
+    /// Takes in the next sample, whose first header stands at `offset`, and the names, offsets and sizes of
+    /// its fields.
     pub(crate) fn push<'a>(&mut self, offset: u64, members: impl IntoIterator<Item = (&'a str, u64, u64)>) {
         let layout = &mut self.layout;
         let lead = offset.saturating_sub(layout.end);

@@ -3,8 +3,8 @@
 use super::Budget;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The part of a budget that loaders may take for what they have read ahead: one part in four. The rest is certain to be
-/// left for what is on its way, which they would otherwise keep waiting.
+/// The part of a budget that loaders may take for what they have read ahead: one part in four. The rest is
+/// certain to be left for what is on its way, which they would otherwise keep waiting.
 const PART: u64 = 4;
 
 impl Budget {

@@ -1,5 +1,5 @@
-//! What all readers of a process share: connections, and memory for bytes that were asked for and not read yet, or read
-//! and not consumed.
+//! What all readers of a process share: connections, and memory for bytes that were asked for and not read
+//! yet, or read and not consumed.
 
 mod held;
 mod schedule;
@@ -18,15 +18,16 @@ use tuner::Tuner;
 
 /// How many connections and how much memory the reading of objects may take, for all that share this budget.
 ///
-/// All stores of a process share one, [`Budget::process`], unless they are given another. How many of its connections
-/// are used is found out while reading: as many as bring more bytes. What a reader is waiting for is asked for even
-/// when the budget is used up, one range for each reader, so that readers never wait for each other; and so is one range
-/// of each object that a cache fills in.
+/// All stores of a process share one, [`Budget::process`], unless they are given another. How many of its
+/// connections are used is found out while reading: as many as bring more bytes. What a reader is waiting for
+/// is asked for even when the budget is used up, one range for each reader, so that readers never wait for
+/// each other; and so is one range of each object that a cache fills in.
 ///
-/// Samples that the threads of loaders have read ahead, from files as from a network, take up to a quarter of the memory.
-/// Beyond that each queue between threads holds one small chunk of samples for each thread that empties it. Samples are
-/// slices of the buffers they were read into, of up to 512 KiB each, which a small chunk keeps too. Batches that
-/// are ready, shuffle buffers and what a map makes of samples are not counted: the loader's own options bound them.
+/// Samples that the threads of loaders have read ahead, from files as from a network, take up to a quarter of
+/// the memory. Beyond that each queue between threads holds one small chunk of samples for each thread that
+/// empties it. Samples are slices of the buffers they were read into, of up to 512 KiB each, which a small
+/// chunk keeps too. Batches that are ready, shuffle buffers and what a map makes of samples are not counted:
+/// the loader's own options bound them.
 ///
 /// ```
 /// use shardstream::store::{Budget, Store};
@@ -67,8 +68,8 @@ struct State {
 }
 
 impl Budget {
-    /// A budget of `connections` at a time, and of `bytes` that were asked for and have not been read yet, or were read
-    /// ahead by loaders.
+    /// A budget of `connections` at a time, and of `bytes` that were asked for and have not been read yet, or
+    /// were read ahead by loaders.
     #[must_use]
     pub fn new(connections: usize, bytes: u64) -> Self {
         let state = State {
@@ -95,8 +96,8 @@ impl Budget {
         PROCESS.get_or_init(|| Budget::new(CONNECTIONS, BYTES)).clone()
     }
 
-    /// Bytes that are taken now: those that were asked for and have not been read yet, and those of samples that loaders
-    /// have read ahead.
+    /// Bytes that are taken now: those that were asked for and have not been read yet, and those of samples
+    /// that loaders have read ahead.
     ///
     /// ```
     /// println!("{} MB are held ahead", shardstream::store::Budget::process().in_use() / 1_000_000);
@@ -238,8 +239,8 @@ pub(super) struct ObjectPlace {
 }
 
 impl ObjectPlace {
-    /// Begins to ask for `ahead` of the object, `most` ranges at a time. Each range that may be requested comes out of
-    /// what this gives.
+    /// Begins to ask for `ahead` of the object, `most` ranges at a time. Each range that may be requested
+    /// comes out of what this gives.
     pub(super) fn ask(&self, ahead: Range<u64>, range_size: Option<u64>, most: usize) -> Receiver<Grant> {
         let (sender, grants) = async_channel::unbounded();
         self.budget.change(|state| {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The object of a lane: lanes are numbered, and so are the objects of a lane, in the order in which they are read.
+/// The object of a lane: lanes are numbered, and so are the objects of a lane, in the order in which they are
+/// read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) lane: u64,
@@ -84,8 +85,8 @@ impl Schedule {
 
     /// The range that is asked for next, if one may be.
     ///
-    /// What a reader waits for is always asked for: so nobody waits for ever for room that others hold. Of all others,
-    /// the lane that holds least comes first, and in a lane what is read first.
+    /// What a reader waits for is always asked for: so nobody waits for ever for room that others hold. Of
+    /// all others, the lane that holds least comes first, and in a lane what is read first.
     pub(super) fn next(&mut self, bounds: Bounds) -> Option<(Place, Range<u64>)> {
         self.crowded = false;
         let awaited = self.lanes.iter().find_map(|(lane, of)| {
@@ -273,8 +274,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whatever order: bounds hold but for what is waited for, every object is asked for from
-        /// its first byte to its last, and in the end nothing is held.
+        /// Whatever happens in whatever order: bounds hold but for what is waited for, every object is asked
+        /// for from its first byte to its last, and in the end nothing is held.
         #[test]
         fn all_is_asked_for_once_and_given_back(
             objects in prop::collection::vec((0u64..3, 1u64..60), 1..9),

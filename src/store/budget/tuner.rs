@@ -1,20 +1,20 @@
-//! How many requests are in flight at once: found out by trying, since nobody can tell beforehand what a line, a store
-//! and a machine can do together.
+//! How many requests are in flight at once: found out by trying, since nobody can tell beforehand what a
+//! line, a store and a machine can do together.
 //!
-//! In the beginning the number doubles with every round until more of them bring no more bytes. From then on a few more
-//! or a few less are tried now and then, and the smallest number is kept that loses nothing. Only rounds count in which
-//! readers had to wait and more requests could have been sent.
+//! In the beginning the number doubles with every round until more of them bring no more bytes. From then on
+//! a few more or a few less are tried now and then, and the smallest number is kept that loses nothing. Only
+//! rounds count in which readers had to wait and more requests could have been sent.
 
 use std::time::{Duration, Instant};
 
-/// The number of requests in flight at the beginning, and when it is known that answers come from far away; and never
-/// fewer than [`LEAST`].
+/// The number of requests in flight at the beginning, and when it is known that answers come from far away;
+/// and never fewer than [`LEAST`].
 const FIRST: usize = 1;
 const FAR: usize = 16;
 const LEAST: usize = 1;
 
-/// Rounds in the beginning without a gain, after which there is none to be expected: where answers take time, new
-/// connections are slow at first, so that one round says little.
+/// Rounds in the beginning without a gain, after which there is none to be expected: where answers take time,
+/// new connections are slow at first, so that one round says little.
 const FLAT: u32 = 3;
 /// Answers that begin sooner than this come from nearby.
 const NEAR: Duration = Duration::from_millis(5);
@@ -61,7 +61,8 @@ impl Tuner {
         self.limit
     }
 
-    /// Answers begin so long after their requests, by now. What was found out nearby says nothing of what is far.
+    /// Answers begin so long after their requests, by now. What was found out nearby says nothing of what is
+    /// far.
     pub(super) fn answered(&mut self, first_byte: Duration) {
         let far = first_byte >= NEAR;
         if far && !self.far {
@@ -73,7 +74,8 @@ impl Tuner {
         self.far = first_byte >= if self.far { NEAR / 2 } else { NEAR };
     }
 
-    /// A store asks for fewer requests. Those that were sent before it did are answered alike: in a round it counts once.
+    /// A store asks for fewer requests. Those that were sent before it did are answered alike: in a round it
+    /// counts once.
     pub(super) fn throttled(&mut self) {
         if std::mem::replace(&mut self.slowed, true) {
             return;
@@ -83,8 +85,8 @@ impl Tuner {
         self.round = None;
     }
 
-    /// Takes note of what has been `received` in all by `now`, and whether readers are `starved`: they wait, and more
-    /// could be asked for. `first_byte` is how long answers take to begin.
+    /// Takes note of what has been `received` in all by `now`, and whether readers are `starved`: they wait,
+    /// and more could be asked for. `first_byte` is how long answers take to begin.
     pub(super) fn observe(&mut self, now: Instant, received: u64, starved: bool, first_byte: Duration) {
         let round = self.round.get_or_insert(Round { since: now, received, starved });
         round.starved |= starved;
@@ -166,7 +168,8 @@ fn fewer(limit: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Plays `seconds` on a line that gives `rate` bytes per second for so many requests; gives what was received.
+    /// Plays `seconds` on a line that gives `rate` bytes per second for so many requests; gives what was
+    /// received.
     fn play(tuner: &mut Tuner, seconds: f64, starved: bool, rate: impl Fn(usize) -> f64) -> f64 {
         play_at(Duration::from_millis(20), tuner, seconds, starved, rate)
     }

@@ -1,8 +1,8 @@
 //! The files of the cache, shared by all threads and processes that use the directory.
 //!
-//! Names change only under the lock of the directory, so that what one process finds there is not exchanged by another in
-//! between. A file that is being filled is locked too, by the process that fills it, for as long as that lives. Files of
-//! other names are left alone.
+//! Names change only under the lock of the directory, so that what one process finds there is not exchanged
+//! by another in between. A file that is being filled is locked too, by the process that fills it, for as
+//! long as that lives. Files of other names are left alone.
 
 use super::file::{self, Content, TAIL};
 use crate::secret_url::SecretUrl;
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 const ENTRY: &str = "shard";
 const PARTIAL: &str = "partial";
-/// How long the lock of the directory is waited for: it is held for moments, unless its holder has been stopped.
+/// How long the lock of the directory is waited for: it is held for moments, unless its holder has been
+/// stopped.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -125,13 +126,14 @@ impl Directory {
         })
     }
 
-    /// Makes the entry the last to be removed. Where times can't be set, entries go in the order in which they came.
+    /// Makes the entry the last to be removed. Where times can't be set, entries go in the order in which
+    /// they came.
     pub(super) fn used(content: &Content) {
         let _ = content.file.set_modified(SystemTime::now());
     }
 
-    /// Looks for whoever fills in the object, and if nobody does, begins to. `stale` is what an entry may be that is to be
-    /// replaced.
+    /// Looks for whoever fills in the object, and if nobody does, begins to. `stale` is what an entry may be
+    /// that is to be replaced.
     pub(super) fn claim(&self, key: &str, stale: Option<&ObjectVersion>) -> io::Result<Claim> {
         let _locked = self.lock()?;
         match self.find(key)? {
@@ -234,8 +236,8 @@ impl Directory {
         FileExt::unlock(&partial.file)
     }
 
-    /// Removes the entry of a key, unless the bytes from `at` on and before `end` can be read in it: others may have replaced
-    /// the file in which damage was found. Says whether it was removed.
+    /// Removes the entry of a key, unless the bytes from `at` on and before `end` can be read in it: others
+    /// may have replaced the file in which damage was found. Says whether it was removed.
     pub(super) fn discard(&self, key: &str, at: u64, end: u64) -> io::Result<bool> {
         let _locked = self.lock()?;
         match self.find(key) {
@@ -250,7 +252,8 @@ impl Directory {
         remove(&self.entry(key)).map(|()| true)
     }
 
-    /// Removes what processes left behind that have died, entries of other layouts, and the oldest entries of too many.
+    /// Removes what processes left behind that have died, entries of other layouts, and the oldest entries of
+    /// too many.
     pub(super) fn tidy(&self) -> io::Result<()> {
         let _locked = self.lock()?;
         for found in fs::read_dir(&self.path)? {
@@ -265,8 +268,8 @@ impl Directory {
         self.evict(0, "").map(drop)
     }
 
-    /// Removes the entries that have not been used for the longest time until there is room for `bytes`, which take the
-    /// place of the entry of `key`. Says whether there is.
+    /// Removes the entries that have not been used for the longest time until there is room for `bytes`,
+    /// which take the place of the entry of `key`. Says whether there is.
     fn evict(&self, bytes: u64, key: &str) -> io::Result<bool> {
         let (mut entries, mut taken) = (Vec::new(), bytes);
         for found in fs::read_dir(&self.path)? {

@@ -1,8 +1,9 @@
-//! The layout of a file of the cache: a head that says which object this is, a checksum of each block, the object's bytes
-//! as they are stored, and a tail.
+//! The layout of a file of the cache: a head that says which object this is, a checksum of each block, the
+//! object's bytes as they are stored, and a tail.
 //!
-//! The head comes first, so that others can follow a file that is still growing. A block's checksum is written before its
-//! last byte is, so that whoever sees the whole block can check it. The tail makes the file whole.
+//! The head comes first, so that others can follow a file that is still growing. A block's checksum is
+//! written before its last byte is, so that whoever sees the whole block can check it. The tail makes the
+//! file whole.
 
 use crate::Result;
 use crate::secret_url::SecretUrl;
@@ -23,8 +24,8 @@ const LONGEST_DOCUMENT: u64 = 64 << 10;
 const FORMAT: u32 = 2;
 /// The checksum of the head, and the magic.
 pub(super) const TAIL: u64 = 16;
-/// Bytes of an object that share a checksum. A part is read in whole blocks: they are small beside most parts, and their
-/// checksums take less than a ten-thousandth of the object.
+/// Bytes of an object that share a checksum. A part is read in whole blocks: they are small beside most
+/// parts, and their checksums take less than a ten-thousandth of the object.
 pub(super) const BLOCK: u64 = 64 << 10;
 /// Blocks that are read at once.
 const BLOCKS_READ: u64 = SIZE as u64 / BLOCK;
@@ -69,12 +70,14 @@ pub(super) struct Content {
 pub(super) struct Written {
     /// Bytes of the object, from the first on.
     pub(super) bytes: u64,
-    /// The checksum of those of them that follow the last whole block. That of the object's last block is in the file.
+    /// The checksum of those of them that follow the last whole block. That of the object's last block is in
+    /// the file.
     rest: u32,
 }
 
 impl Written {
-    /// Counts a chunk in, and adds the checksums of the blocks that it completes in an object of `size` bytes.
+    /// Counts a chunk in, and adds the checksums of the blocks that it completes in an object of `size`
+    /// bytes.
     pub(super) fn add(&mut self, mut chunk: &[u8], size: u64, complete: &mut Vec<u8>) {
         while !chunk.is_empty() {
             let left = BLOCK - self.bytes % BLOCK;
@@ -188,7 +191,8 @@ impl Content {
         Written { bytes: self.size, rest: 0 }
     }
 
-    /// How much another process has written: whole blocks, since the checksum of what follows them is not in the file.
+    /// How much another process has written: whole blocks, since the checksum of what follows them is not in
+    /// the file.
     pub(super) fn written(&self) -> io::Result<Written> {
         let bytes = self.file.metadata()?.len().saturating_sub(self.begins).min(self.size);
         let bytes = if bytes == self.size { bytes } else { bytes - bytes % BLOCK };
@@ -222,7 +226,8 @@ impl Content {
         self.sums + at / BLOCK * SUM
     }
 
-    /// A buffer of the object's bytes from `at` on and before `end`, checked block by block. Some have been written.
+    /// A buffer of the object's bytes from `at` on and before `end`, checked block by block. Some have been
+    /// written.
     pub(super) fn read(&self, at: u64, end: u64, written: Written) -> Result<Bytes, Fault> {
         let (first, end) = (at / BLOCK, end.min(written.bytes));
         let blocks = end.div_ceil(BLOCK).saturating_sub(first).min(BLOCKS_READ);

@@ -1,7 +1,8 @@
 //! The filling in of one object, for all its readers in this process.
 //!
-//! A flight is a task that either fills in the file or watches the process that does, and tells how far it is. It goes on
-//! at the speed of the network, whatever its readers do, until the object is there or nobody reads it any more.
+//! A flight is a task that either fills in the file or watches the process that does, and tells how far it
+//! is. It goes on at the speed of the network, whatever its readers do, until the object is there or nobody
+//! reads it any more.
 
 mod follow;
 
@@ -315,8 +316,8 @@ fn gather(
     }
 }
 
-/// Writes chunks behind what has been written, after the checksums of the blocks that they complete. Returns how much has
-/// been written then.
+/// Writes chunks behind what has been written, after the checksums of the blocks that they complete. Returns
+/// how much has been written then.
 fn write(
     cache: &Inner,
     partial: &Partial,

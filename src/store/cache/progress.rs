@@ -84,7 +84,8 @@ impl Rest {
         }
     }
 
-    /// What is left of the object, for a reader that wants all of it; and for all, that what they have read is wrong.
+    /// What is left of the object, for a reader that wants all of it; and for all, that what they have read
+    /// is wrong.
     pub(super) fn take(&self, all: bool) -> Option<Fetched> {
         let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Left::Damaged { expected, received } = &*left {

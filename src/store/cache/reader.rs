@@ -1,4 +1,5 @@
-//! The bytes of one object for one reader: out of an entry, out of a file that is growing, or from the source.
+//! The bytes of one object for one reader: out of an entry, out of a file that is growing, or from the
+//! source.
 
 use super::Inner;
 use super::directory::{Directory, Entry};
@@ -14,7 +15,8 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// How often an entry that came while an object was asked for is looked at, before the object is read without a cache.
+/// How often an entry that came while an object was asked for is looked at, before the object is read without
+/// a cache.
 const TRIES: usize = 3;
 
 /// What is to be read of an object through a cache.
@@ -38,8 +40,8 @@ impl Cached {
         Cached { cache, object, opening: None }
     }
 
-    /// Looks for the object, and begins to fill it in if it isn't there; the next calls do nothing. It is filled in until
-    /// this, or what it becomes, is dropped.
+    /// Looks for the object, and begins to fill it in if it isn't there; the next calls do nothing. It is
+    /// filled in until this, or what it becomes, is dropped.
     pub(in crate::store) fn begin(&mut self) -> Result<()> {
         if self.opening.is_none() {
             let (cache, object) = (Arc::clone(&self.cache), self.object.clone());
@@ -48,7 +50,8 @@ impl Cached {
         Ok(())
     }
 
-    /// The bytes. Where the one who polls may block, files are read there, and otherwise on threads of their own.
+    /// The bytes. Where the one who polls may block, files are read there, and otherwise on threads of their
+    /// own.
     pub(in crate::store) fn into_stream(mut self, may_block: bool) -> BoxStream<'static, Result<Bytes>> {
         let begin = async move || -> Result<Reader> {
             self.begin()?;
@@ -71,8 +74,9 @@ impl Cached {
     }
 }
 
-/// Finds the object as it is now, or as it was when it was cached if that is all that is asked for. If it is not in the
-/// cache, that is filled for those who read all of it, in place of an entry that is damaged, and if `fill` says so.
+/// Finds the object as it is now, or as it was when it was cached if that is all that is asked for. If it is
+/// not in the cache, that is filled for those who read all of it, in place of an entry that is damaged, and
+/// if `fill` says so.
 async fn open(cache: Arc<Inner>, object: Object, mut fill: bool) -> Result<Found> {
     let key = super::key(object.url.expose_secret());
     let whole = object.wanted == (0..u64::MAX);
@@ -305,7 +309,8 @@ impl Reader {
         Ok(chunk)
     }
 
-    /// An entry cannot be read, or not as it was written: it is removed, and the object fetched anew in its place.
+    /// An entry cannot be read, or not as it was written: it is removed, and the object fetched anew in its
+    /// place.
     async fn recover_entry(&mut self, content: &Content, fault: Fault) -> Result<()> {
         self.place = Place::Nowhere;
         let (again, removed) = (self.recovered, self.condemn(content, fault, false).await?);
@@ -316,14 +321,15 @@ impl Reader {
         Ok(())
     }
 
-    /// A file that is being filled cannot be read, or not as it was written: it becomes no entry, and this reader goes on
-    /// from the source.
+    /// A file that is being filled cannot be read, or not as it was written: it becomes no entry, and this
+    /// reader goes on from the source.
     async fn recover_followed(&mut self, part: &Part, fault: Fault) -> Result<()> {
         self.place = Place::Nowhere;
         self.condemn(&part.content, fault, part.ours).await.map(drop)
     }
 
-    /// Sees to it that nobody reads a file any more. Says whether its entry could be removed, or is another one by now.
+    /// Sees to it that nobody reads a file any more. Says whether its entry could be removed, or is another
+    /// one by now.
     ///
     /// # Errors
     ///

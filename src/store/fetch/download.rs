@@ -59,7 +59,8 @@ impl Download {
         Download { object, pin, range, unranged, at, sum: 0, rested: Duration::ZERO }
     }
 
-    /// Hands on the bytes of the range, from the first to the last. `first` is an answer to begin with, if there is one.
+    /// Hands on the bytes of the range, from the first to the last. `first` is an answer to begin with, if
+    /// there is one.
     pub(super) async fn run(mut self, mut first: Option<GetResponse>, chunks: Sender<Bytes>) -> Result<()> {
         let mut retries = Retries::new(&self.object.limits);
         let object = Arc::clone(&self.object);
@@ -145,7 +146,8 @@ impl Download {
                 if !self.exact() {
                     self.sum = crc32c::crc32c_append(self.sum, &new);
                 }
-                // Nobody reads any more. The task is about to be ended, but a body may never give it the occasion.
+                // Nobody reads any more. The task is about to be ended, but a body may never give it the
+                // occasion.
                 let begun = Instant::now();
                 let sent = chunks.send(new).await;
                 self.rested += begun.elapsed();
@@ -220,7 +222,8 @@ fn part(chunk: &Bytes, at: u64, wanted: &Range<u64>) -> Bytes {
 /// Fewer bytes per second than this are as bad as none.
 const DRIP: u64 = 1 << 10;
 
-/// Watches that a body goes on coming. Only the time in which it is waited for counts, not what its reader takes.
+/// Watches that a body goes on coming. Only the time in which it is waited for counts, not what its reader
+/// takes.
 #[derive(Debug)]
 struct Watch {
     stall: Duration,

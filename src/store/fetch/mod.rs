@@ -1,8 +1,8 @@
 //! Reads one object, or a range of it, as an in-order ring of ranged requests.
 //!
-//! The first request asks for the first bytes and learns the size and version; the rest follows in ranges of the same
-//! version, as many in flight as the [budget](super::budget) grants, each drained by a task of its own as fast as the
-//! network gives it, so that a slow reader never holds a connection open.
+//! The first request asks for the first bytes and learns the size and version; the rest follows in ranges of
+//! the same version, as many in flight as the [budget](super::budget) grants, each drained by a task of its
+//! own as fast as the network gives it, so that a slow reader never holds a connection open.
 
 mod download;
 mod hedge;
@@ -197,7 +197,8 @@ struct Ring {
     check: Option<Check>,
     /// Bytes that have been given out.
     given: u64,
-    /// Sends the first request, and those that are granted after it. Ends with the number of bytes there are, if known.
+    /// Sends the first request, and those that are granted after it. Ends with the number of bytes there are,
+    /// if known.
     lead: Task<Option<u64>>,
 }
 
@@ -268,14 +269,15 @@ async fn received<T, W>(receiver: &Receiver<T>, object: &Object, waiting: impl F
 async fn lead(object: Arc<Reading>, grants: Receiver<Grant>, parts: Sender<Part>) -> Result<Option<u64>> {
     let Range { start, end } = object.wanted;
     let Ok(grant) = grants.recv().await else { return Ok(None) };
-    // Dropped before the grant is, if something fails: what that gives back is not to be granted to this object again.
+    // Dropped before the grant is, if something fails: what that gives back is not to be granted to this
+    // object again.
     let grants = grants;
     let asked = grant.range.end;
     let first = object.get_first(Some(grant.range.clone())).await?;
     let Some(held) = &first.range else { return whole(object, first, grant, &parts) };
     let end = end.min(first.size.unwrap_or(u64::MAX)).max(start);
-    // Parts of an object of unknown size or version could come from different objects: unless this is all, it is read
-    // in one go.
+    // Parts of an object of unknown size or version could come from different objects: unless this is all, it
+    // is read in one go.
     if held.end < end && (first.size.is_none() || first.version.is_none()) {
         drop(first);
         let response = object.get_first(None).await?;

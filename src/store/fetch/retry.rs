@@ -78,8 +78,8 @@ impl Retries {
         Ok(())
     }
 
-    /// The pause before the next try. Gives the fault back if it is final, which is without a limit, or was tried often
-    /// or long enough.
+    /// The pause before the next try. Gives the fault back if it is final, which is without a limit, or was
+    /// tried often or long enough.
     pub(in crate::store) fn next(&mut self, fault: Error, limit: Option<Duration>) -> Result<Duration> {
         self.tries += 1;
         let asked = match fault.kind() {
@@ -118,7 +118,8 @@ impl Retries {
         })
     }
 
-    /// Twice as long each time, less up to a half of it by chance: requests that failed together are not tried together.
+    /// Twice as long each time, less up to a half of it by chance: requests that failed together are not
+    /// tried together.
     fn growing_pause(&mut self) -> Duration {
         let pause = self.pause;
         self.pause = pause.saturating_mul(2).min(LONGEST_PAUSE);

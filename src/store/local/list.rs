@@ -7,11 +7,11 @@ use crate::store::source::ObjectInfo;
 use std::fs;
 use std::path::Path;
 
-/// Lists all files under `root`, in no particular order, or those at most `depth` directories below it; `name` makes
-/// the URL of a path below it.
+/// Lists all files under `root`, in no particular order, or those at most `depth` directories below it;
+/// `name` makes the URL of a path below it.
 ///
-/// Links to files are followed, links to directories below `root` are not. Files that a [`LocalWriter`](super::LocalWriter) has not
-/// finished are left out.
+/// Links to files are followed, links to directories below `root` are not. Files that a
+/// [`LocalWriter`](super::LocalWriter) has not finished are left out.
 pub(in crate::store) fn list(
     root: &Path,
     depth: usize,

@@ -43,8 +43,8 @@ impl Drop for Partial {
 }
 
 impl LocalWriter {
-    /// Begins a file at `target`; missing directories are made. A private file is for its owner only, and so is its
-    /// directory if it is made.
+    /// Begins a file at `target`; missing directories are made. A private file is for its owner only, and so
+    /// is its directory if it is made.
     pub(in crate::store) fn create(url: &str, target: PathBuf, private: bool) -> Result<Self> {
         let Some(name) = target.file_name() else {
             return Err(ErrorKind::Config("a directory cannot be written as a file".into()).into());
@@ -67,7 +67,8 @@ impl LocalWriter {
     }
 }
 
-/// The name of a file until it is whole. It is short: that of the target may be as long as the file system allows.
+/// The name of a file until it is whole. It is short: that of the target may be as long as the file system
+/// allows.
 fn partial_name(name: &OsStr) -> OsString {
     let shown = name.to_string_lossy();
     let mut end = shown.len().min(LONGEST_SHOWN);
@@ -88,7 +89,8 @@ pub(in crate::store) fn private_file() -> OpenOptions {
     options
 }
 
-/// Makes a directory that only its owner may read, and those above it as usual. One that is there stays as it is.
+/// Makes a directory that only its owner may read, and those above it as usual. One that is there stays as it
+/// is.
 pub(in crate::store) fn create_private_dir(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -132,8 +134,8 @@ impl ObjectWriter for LocalWriter {
         fs::rename(&partial.0, &target).map_err(located)?;
         std::mem::forget(partial);
         settle(&target);
-        // Of the file that was written, whatever has the name by now; and last, since a file system may set times as it
-        // publishes a file.
+        // Of the file that was written, whatever has the name by now; and last, since a file system may set
+        // times as it publishes a file.
         let metadata = file.metadata()?;
         Ok(info(url.expose_secret().to_owned(), &metadata))
     }

@@ -14,8 +14,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// How long what has come waits for more to fill its buffer. Each chunk wakes its readers up and pins its buffer, so
-/// that few large ones are better; on a line so slow that this time counts, it does not matter.
+/// How long what has come waits for more to fill its buffer. Each chunk wakes its readers up and pins its
+/// buffer, so that few large ones are better; on a line so slow that this time counts, it does not matter.
 const MOMENT: Duration = Duration::from_millis(20);
 /// The same for the first of a body, for which someone may be waiting, and which come slowly on every line.
 const FIRST_MOMENT: Duration = Duration::from_millis(1);

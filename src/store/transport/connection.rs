@@ -184,16 +184,16 @@ pub(in crate::store) async fn addresses(host: &str, port: u16) -> io::Result<Vec
     }
 }
 
-/// A name that could not be looked up. The system gives the failure no kind: unless it calls it temporary, in which case
-/// nobody answered, the name has no address.
+/// A name that could not be looked up. The system gives the failure no kind: unless it calls it temporary, in
+/// which case nobody answered, the name has no address.
 fn unresolved(error: &io::Error) -> io::Error {
     let text = error.to_string();
     let temporary = ["emporary", "ry again"].iter().any(|word| text.contains(word));
     io::Error::new(if temporary { io::ErrorKind::TimedOut } else { io::ErrorKind::NotFound }, text)
 }
 
-/// The addresses in the order in which they are tried. Connections to a name with many addresses, as those of object
-/// stores are, begin with different ones; where there are two families, they take turns.
+/// The addresses in the order in which they are tried. Connections to a name with many addresses, as those of
+/// object stores are, begin with different ones; where there are two families, they take turns.
 fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     static TURN: AtomicUsize = AtomicUsize::new(0);
     let preferred = addresses.first().is_some_and(SocketAddr::is_ipv6);
@@ -211,7 +211,8 @@ fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     pairs.flatten().flatten().collect()
 }
 
-/// What the system trusts, as it was at the first connection; `SSL_CERT_FILE` is heeded where the system heeds it.
+/// What the system trusts, as it was at the first connection; `SSL_CERT_FILE` is heeded where the system
+/// heeds it.
 fn tls() -> Result<Arc<ClientConfig>> {
     static CONFIG: OnceLock<Result<Arc<ClientConfig>, rustls::Error>> = OnceLock::new();
     let config = CONFIG.get_or_init(|| {
@@ -235,8 +236,8 @@ pub(super) fn tls_fault(error: io::Error) -> Error {
     }
 }
 
-/// Whether the next handshake will fail as this one did: a certificate that is not trusted now, or two sides that have
-/// nothing in common.
+/// Whether the next handshake will fail as this one did: a certificate that is not trusted now, or two sides
+/// that have nothing in common.
 pub(in crate::store) fn is_final(error: &rustls::Error) -> bool {
     use rustls::{AlertDescription as Alert, Error as Fault};
 

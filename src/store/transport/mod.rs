@@ -1,12 +1,14 @@
 //! Downloads over HTTP/1.1 that cost little: the way of the bytes of objects.
 //!
-//! `reqwest` does all the rest (uploads, listings, tokens, and whatever goes through a proxy), and did this too. For a
-//! gigabyte from a server on the same machine it took about twice the time of a core that `curl` takes: it reads into
-//! memory that was never touched before, in small pieces, and each wakes a chain of tasks. Here bytes go from the socket
-//! into buffers that have been used before, and those are what samples share. That is all this module is for: GETs,
-//! HTTP/1.1 (many connections carry more than many streams of one), no proxy, no cookies, no compression.
+//! `reqwest` does all the rest (uploads, listings, tokens, and whatever goes through a proxy), and did this
+//! too. For a gigabyte from a server on the same machine it took about twice the time of a core that `curl`
+//! takes: it reads into memory that was never touched before, in small pieces, and each wakes a chain of
+//! tasks. Here bytes go from the socket into buffers that have been used before, and those are what samples
+//! share. That is all this module is for: GETs, HTTP/1.1 (many connections carry more than many streams of
+//! one), no proxy, no cookies, no compression.
 //!
-//! It watches the time only until a connection is made. Who waits for an answer or a chunk gives it up by dropping it.
+//! It watches the time only until a connection is made. Who waits for an answer or a chunk gives it up by
+//! dropping it.
 
 mod body;
 mod chunked;

@@ -32,7 +32,8 @@ fn reads_every_dialect_of_names() {
     }
 }
 
-/// A pax size over a smaller ustar size: readers that ignore it see the inner header as a member (CVE-2025-62518).
+/// A pax size over a smaller ustar size: readers that ignore it see the inner header as a member
+/// (CVE-2025-62518).
 #[test]
 fn a_pax_size_hides_what_it_covers() {
     let inner = raw(&header("evil.txt", EntryType::Regular, 4), b"evil");

@@ -4,7 +4,8 @@ use super::properties::{built, chunks, members};
 use super::*;
 use proptest::prelude::*;
 
-/// What the headers say, read in steps of so many bytes, jumping over what is not wanted where `jumps` says so.
+/// What the headers say, read in steps of so many bytes, jumping over what is not wanted where `jumps` says
+/// so.
 fn outlined(bytes: &[u8], steps: &[usize], jumps: &[bool]) -> (Vec<Result<SampleOutline>>, bool) {
     let mut outline = Outline::new("s.tar").with_limits(several());
     let (mut steps, mut jumps) = (steps.iter().cycle(), jumps.iter().cycle());
@@ -126,7 +127,8 @@ fn a_piece_ends_where_it_may() {
         read([Ok(Bytes::copy_from_slice(&bytes[start..cut]))].into_iter(), parser)
             .any(|sample| sample.is_err())
     };
-    // Within headers, bodies and paddings; between an extension header and its member; but not where a member begins.
+    // Within headers, bodies and paddings; between an extension header and its member; but not where a member
+    // begins.
     let fine: Vec<usize> = (start..end).filter(|cut| !truncated(*cut)).map(|cut| cut - start).collect();
     let member = 1024 + 512 + 1024;
     let next = member + (512 + 1024) + 1024 + 1024;

@@ -11,7 +11,8 @@ fn large_member() -> Vec<u8> {
     raw(&header("README", EntryType::Regular, 1 << 20), &[7; 1 << 20])
 }
 
-/// Samples behind every kind of header, with bodies of no, one and more blocks, and no padding after the end marker.
+/// Samples behind every kind of header, with bodies of no, one and more blocks, and no padding after the end
+/// marker.
 fn motley() -> Vec<u8> {
     let long = format!("{}/b.txt", "d".repeat(600));
     let longer = format!("{}/c.txt\0", "e".repeat(1200));
@@ -122,7 +123,8 @@ fn a_run_of_zeros_anywhere_loses_nothing_without_a_word() {
     assert!(ends > 100, "{ends}");
 }
 
-/// The same in an archive padded to whole records: only a run that reaches the end marker can pass for padding.
+/// The same in an archive padded to whole records: only a run that reaches the end marker can pass for
+/// padding.
 #[test]
 fn a_run_of_zeros_in_a_padded_archive() {
     let mut bytes = motley();

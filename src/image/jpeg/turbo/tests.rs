@@ -159,7 +159,8 @@ proptest! {
         let limit = 1 << 24;
         portable::decode(&file, &headers, ask, limit, &mut Vec::new(), &mut other).unwrap();
         prop_assert_eq!(pixels.len(), other.len());
-        // In the last column and row of halved colours it takes what stands outside of the picture for a neighbour.
+        // In the last column and row of halved colours it takes what stands outside of the picture for a
+        // neighbour.
         let inner = Rect::all(kind.width - 1, kind.height - 1);
         let [pixels, other] = [pixels, other].map(|pixels| cut(&pixels, kind.width, 3, inner));
         let off: Vec<u8> = pixels.iter().zip(&other).map(|(a, b)| a.abs_diff(*b)).collect();
