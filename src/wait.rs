@@ -60,9 +60,9 @@ fn with_interrupt(ask: impl FnOnce(&Shared) -> bool) -> bool {
     asked.unwrap_or(false)
 }
 
-/// Says that this thread runs the tasks that move bytes.
-pub(crate) fn mark_io_thread() {
-    RUNS_IO.set(true);
+/// Says that this thread runs the tasks that move bytes. Whether that is news.
+pub(crate) fn mark_io_thread() -> bool {
+    !RUNS_IO.replace(true)
 }
 
 /// Refuses to block a thread that runs I/O tasks: what is waited for might need this very thread.

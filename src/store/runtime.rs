@@ -39,10 +39,11 @@ fn start() -> io::Result<Runtime> {
         // Every local file that is open as a stream keeps one; beyond the bound they would wait for each other.
         .max_blocking_threads(1 << 16)
         .thread_name("shardstream-io")
-        .on_thread_start(move || {
-            // The first threads run tasks. Those that come later are for blocking work, and may wait.
-            if counter.fetch_add(1, Ordering::Relaxed) < workers {
-                wait::mark_io_thread();
+        .on_thread_park(move || {
+            // Only threads that run tasks rest here. Which ones they are cannot be told when they start: each takes
+            // whatever is to be done next, a loop that runs tasks or blocking work, which may wait.
+            if wait::mark_io_thread() {
+                counter.fetch_add(1, Ordering::Relaxed);
             }
         })
         .enable_all()
@@ -188,6 +189,20 @@ mod tests {
         let error = run(async move { nested() }).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
         assert_eq!(run(async move { spawn_blocking(nested)?.await }).unwrap(), 7);
+    }
+
+    /// A thread of the runtime takes whatever is to be done next, and not what it was started for.
+    #[test]
+    fn whoever_runs_tasks_knows_it_however_soon_blocking_work_comes() {
+        for _ in 0..300 {
+            let runtime = start().unwrap();
+            let work = runtime.spawn_blocking(|| wait::may_block().is_ok());
+            let task = runtime.spawn(async { wait::may_block().is_err() });
+            let (work, task) = block_on(async { (work.await, task.await) }).unwrap();
+            assert!(work.unwrap(), "blocking work is refused");
+            assert!(task.unwrap(), "a task may wait for itself");
+            runtime.shutdown_background();
+        }
     }
 
     #[test]
