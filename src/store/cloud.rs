@@ -86,7 +86,10 @@ fn built<T: ObjectStore>(store: object_store::Result<T>, hint: &str) -> Result<A
             let failure = Failure::new(&error);
             let text = failure.to_string();
             // There is no kind for it.
-            match ["redential", "AccessKey", "service account"].iter().any(|word| text.contains(word)) {
+            match ["redential", "AccessKey", "service account", "Account must be specified"]
+                .iter()
+                .any(|word| text.contains(word))
+            {
                 true => Err(ErrorKind::Denied(format!("{text}; {hint}").into()).into()),
                 false => Err(ErrorKind::Store(Box::new(failure)).into()),
             }

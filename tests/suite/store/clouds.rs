@@ -266,6 +266,9 @@ fn credentials_that_are_no_use_are_denied_and_say_what_to_set() {
         );
     }
     assert!(refusing.requests().iter().all(is_token));
+    for text in child_says("az://bucket", &[]) {
+        assert!(text.contains("failed as Denied") && text.contains("AZURE_STORAGE_ACCOUNT_NAME"), "{text}");
+    }
 }
 
 /// A bucket that nothing answers for.
