@@ -3,7 +3,7 @@
 use super::{Place, URL, until};
 use crate::store::conformance::{read, read_range};
 use crate::support::noise;
-use shardstream::store::Cache;
+use shardstream::store::{Body, Cache};
 use shardstream::{Error, ErrorKind, Result};
 use std::fs;
 use std::ops::Range;
@@ -270,18 +270,23 @@ fn damage_in_a_file_that_grows_is_not_handed_out() {
     for at in [0, BLOCK - 1, 3 * BLOCK - 1, 3 * BLOCK, 199_000] {
         let mut place = Place::of(LENGTH, |cache| cache);
         place.store = place.desk.builder(&place.cache).range_size(50_000).build();
-        place.desk.hold(Some(200_000));
+        place.desk.hold(Some(50_000));
         let mut bodies = [0; 3].map(|_| place.store.open(URL).unwrap());
         let firsts = bodies.each_mut().map(|body| body.next().unwrap().unwrap());
+        place.desk.hold(Some(200_000));
         let partial = || place.files().into_iter().next().map(|path| (fs::read(&path).unwrap(), path));
         let there = || partial().filter(|(file, _)| file.len() > begins(file, &place.content) + 199_999);
         until(|| there().is_some());
         let (file, path) = there().unwrap();
         let flipped = file[begins(&file, &place.content) + at] ^ 1;
         write_byte(&path, begins(&file, &place.content) + at, flipped);
+        let read = |body: Body| std::thread::spawn(|| body.map(Result::unwrap).collect::<Vec<_>>());
+        let readers = bodies.map(read);
+        // As far as they come while the last block is there in part.
+        std::thread::sleep(std::time::Duration::from_millis(100));
         place.desk.hold(None);
-        for (first, body) in firsts.iter().zip(bodies) {
-            let rest: Vec<_> = body.map(Result::unwrap).collect();
+        for (first, reader) in firsts.iter().zip(readers) {
+            let rest = reader.join().unwrap();
             assert!([&first[..], &rest.concat()].concat() == place.content, "damaged at {at}");
         }
         place.cache.flush();
