@@ -142,6 +142,7 @@ pub(crate) fn file_name(url: &str) -> Cow<'_, str> {
 pub(super) struct Failure(String);
 
 impl Failure {
+    #[cfg(feature = "transport")]
     pub(super) fn new(error: &dyn StdError) -> Self {
         Self::of("", error)
     }
@@ -160,6 +161,7 @@ impl Failure {
         Self(redact_answer(&text, &[url]))
     }
 
+    #[cfg(feature = "transport")]
     pub(super) fn boxed(error: &dyn StdError) -> Box<dyn StdError + Send + Sync> {
         Box::new(Self::new(error))
     }
