@@ -68,7 +68,8 @@ fn measure(c: &mut Criterion, group: &str, shards: &str, pattern: &str) {
         |streams| Dataset::builder(pattern).streams(streams).topology(Topology::single()).build().unwrap();
     let one = dataset(1);
     let store = Store::default();
-    let sizes = one.shards().iter().map(|url| store.stat(url).unwrap().size.unwrap_or_default());
+    let sizes =
+        one.shards().iter().map(|url| store.stat(url.expose_secret()).unwrap().size.unwrap_or_default());
     let mut group = c.benchmark_group(group);
     group.throughput(Throughput::Bytes(sizes.sum())).sample_size(10).sampling_mode(SamplingMode::Flat);
     group.warm_up_time(Duration::from_millis(100)).measurement_time(Duration::from_secs(3));

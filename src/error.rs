@@ -1,5 +1,6 @@
 //! One error type for the whole crate: what went wrong, where, and what to do about it.
 
+use crate::secret_url::{self, SecretUrl};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,9 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 /// where: the shard, the byte offset in it, the tar member and the sample key, as far as they are known.
 ///
 /// As is the custom, `{}` shows this error alone, and [`source`](std::error::Error::source) its cause. `{:#}` shows all
-/// causes in one line, which is what a log wants.
+/// causes in one line, which is what a log wants, and so does `{:?}`, which people see where `main` returns an error.
+///
+/// None of them shows user information or queries of URLs: see [`SecretUrl`].
 ///
 /// ```
 /// use shardstream::{Error, ErrorKind};
@@ -53,7 +56,7 @@ pub struct Location {
 }
 
 impl Location {
-    /// The URL or path of the shard.
+    /// The URL or path of the shard, without [what may be secret](SecretUrl) in it.
     #[must_use]
     pub fn shard(&self) -> Option<&str> {
         self.shard.as_deref()
@@ -83,11 +86,15 @@ impl Location {
 #[non_exhaustive]
 pub enum ErrorKind {
     /// A shard pattern could not be expanded.
-    #[error("bad shard pattern: {message}\n  {pattern}\n  {caret:>width$}", caret = "^", width = column(pattern, *position))]
+    #[error(
+        "bad shard pattern: {message}\n  {pattern}\n  {caret:>width$}",
+        caret = "^",
+        width = 1 + pattern.shown_before(*position)
+    )]
     Pattern {
         /// The pattern as given.
-        pattern: String,
-        /// The byte position of the character at fault.
+        pattern: SecretUrl,
+        /// The byte position of the character at fault in the whole pattern.
         position: usize,
         /// What is wrong with it.
         message: String,
@@ -98,7 +105,7 @@ pub enum ErrorKind {
     )]
     MissingVariable {
         /// The pattern as given.
-        pattern: String,
+        pattern: SecretUrl,
         /// The name of the variable.
         name: String,
     },
@@ -298,6 +305,14 @@ pub enum ErrorKind {
         /// The fields that are present.
         present: String,
     },
+    /// A batch lacks a tensor.
+    #[error("the batch has no tensor {name:?}; it has: {available}")]
+    MissingTensor {
+        /// The tensor asked for.
+        name: String,
+        /// The tensors that the batch has, those that were taken out not included.
+        available: String,
+    },
     /// A field holds another type of value than was asked for.
     #[error("the field {field:?} holds {found}, not {wanted}{}", hint(wanted, found))]
     WrongType {
@@ -347,11 +362,6 @@ pub enum ErrorKind {
     /// A thread of the pipeline panicked.
     #[error("a pipeline thread panicked: {0}")]
     Panicked(String),
-}
-
-/// The width at which a right-aligned caret stands under byte `position` of `pattern`.
-fn column(pattern: &str, position: usize) -> usize {
-    1 + pattern.char_indices().take_while(|(at, _)| *at < position).count()
 }
 
 /// How long a store asks to wait, if it does.
@@ -417,10 +427,10 @@ impl Error {
         self
     }
 
-    /// Adds the shard, unless one is known already.
+    /// Adds the shard, unless one is known already. Of its URL only what is [no secret](SecretUrl) is kept.
     #[must_use]
-    pub fn in_shard(mut self, shard: impl Into<Arc<str>>) -> Self {
-        self.0.location.shard.get_or_insert_with(|| shard.into());
+    pub fn in_shard(mut self, shard: impl Into<SecretUrl>) -> Self {
+        self.0.location.shard.get_or_insert_with(|| shard.into().shown());
         self
     }
 
@@ -484,7 +494,11 @@ impl fmt::Display for Error {
         if f.alternate() {
             let mut cause = std::error::Error::source(self);
             while let Some(error) = cause {
-                write!(f, ": {error}")?;
+                match error.is::<Error>() {
+                    true => write!(f, ": {error}")?,
+                    // Of a library, or of the caller's own source.
+                    false => write!(f, ": {}", secret_url::redact_text(&error.to_string()))?,
+                }
                 cause = error.source();
             }
         }
@@ -492,9 +506,10 @@ impl fmt::Display for Error {
     }
 }
 
+/// The message with all causes, in one line: this is what is seen where `main` returns an error.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Error").field("kind", &self.0.kind).field("location", &self.0.location).finish()
+        write!(f, "{self:#}")
     }
 }
 
@@ -538,6 +553,25 @@ mod tests {
         assert_eq!(
             format!("{error:#}"),
             "cannot decode the field \"png\" (sample a): input/output error (shard b.tar): line lost"
+        );
+    }
+
+    #[test]
+    fn main_shows_the_message_with_its_causes() {
+        let error = Error::from(std::io::Error::other("line lost")).in_shard("b.tar").at_offset(7);
+        assert_eq!(format!("{error:?}"), "input/output error (shard b.tar, byte 7): line lost");
+        assert_eq!(format!("{error:#?}"), format!("{error:?}"));
+        assert!(matches!(error.kind(), ErrorKind::Io(_)) && error.location().offset() == Some(7));
+    }
+
+    #[test]
+    fn secrets_of_shards_and_causes_are_not_shown() {
+        let error = std::io::Error::other("GET https://me:s3cret@h/a?s3cret failed");
+        let error = Error::from(error).in_shard("https://me:s3cret@h/a?s3cret");
+        assert_eq!(error.location().shard(), Some("https://[redacted]@h/a?[redacted]"));
+        assert_eq!(
+            format!("{error:?}"),
+            "input/output error (shard https://[redacted]@h/a?[redacted]): GET https://[redacted]@h/a?[redacted] failed"
         );
     }
 

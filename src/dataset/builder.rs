@@ -4,9 +4,10 @@ use super::{Dataset, Inner, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::index::{Index, ShardIndex};
 use crate::plan::{Plan, check_enough};
+use crate::secret_url::{SecretUrl, shown};
 use crate::shards::{ShardList, glob};
 use crate::state::hash_texts;
-use crate::store::{Store, is_local, redacted};
+use crate::store::{Store, is_local};
 use crate::tar::Limits;
 use crate::topology::Topology;
 use std::iter;
@@ -16,8 +17,8 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Shards {
-    /// Brace notation, `::`, `${NAME}` and wildcards; see [`ShardList::expand`] and [`glob`].
-    Pattern(String),
+    /// Brace notation, `::` and `${NAME}`, as in [`ShardList::expand`], and [wildcards](glob).
+    Pattern(SecretUrl),
     /// A list that is taken as it is.
     List(ShardList),
 }
@@ -52,7 +53,7 @@ impl Shards {
     pub fn resolve(self, store: &Store) -> Result<ShardList> {
         match self {
             Shards::List(list) => Ok(list),
-            Shards::Pattern(pattern) => resolve(&pattern, store),
+            Shards::Pattern(pattern) => resolve(pattern.expose_secret(), store),
         }
     }
 }
@@ -65,13 +66,13 @@ impl From<&str> for Shards {
 
 impl From<&String> for Shards {
     fn from(pattern: &String) -> Self {
-        Shards::Pattern(pattern.clone())
+        Shards::Pattern(pattern.into())
     }
 }
 
 impl From<String> for Shards {
     fn from(pattern: String) -> Self {
-        Shards::Pattern(pattern)
+        Shards::Pattern(pattern.into())
     }
 }
 
@@ -295,10 +296,10 @@ impl DatasetBuilder {
 fn indexed(index: &Index, shards: &ShardList, numbers: &[usize]) -> Result<Vec<ShardIndex>> {
     let urls = numbers.iter().filter_map(|number| shards.get(*number));
     urls.map(|url| {
-        index.get(url).cloned().ok_or_else(|| {
+        index.get(url.expose_secret()).cloned().ok_or_else(|| {
             let message =
                 format!("the index of {} shards does not know this one: build it again", index.len());
-            crate::Error::from(ErrorKind::Config(message)).in_shard(redacted(url))
+            crate::Error::from(ErrorKind::Config(message)).in_shard(url)
         })
     })
     .collect()
@@ -315,7 +316,7 @@ fn check_checksums(index: Option<&[ShardIndex]>) -> Result<()> {
         Some(shard) => {
             let message =
                 "`checksums`: the index has none of this shard; build it with `IndexBuilder::checksums`";
-            Err(config(message).in_shard(redacted(shard.url())))
+            Err(config(message).in_shard(shard.url()))
         }
         None => Ok(()),
     }
@@ -335,8 +336,11 @@ fn fingerprint(index: &[ShardIndex]) -> String {
 /// What stands for the names of the shards that are read, and for their numbers, which the samples' random numbers depend
 /// on: where they lie is no part of it, so that a dataset can be moved as a whole.
 fn names(shards: &ShardList, numbers: &[usize]) -> u64 {
-    let urls: Vec<_> =
-        numbers.iter().filter_map(|number| shards.get(*number)).map(|url| redacted(url)).collect();
+    let urls: Vec<_> = numbers
+        .iter()
+        .filter_map(|number| shards.get(*number))
+        .map(|url| shown(url.expose_secret()))
+        .collect();
     let directory = |url: &str| url.rfind('/').map_or(0, |slash| slash + 1);
     let mut common = urls.first().map_or("", |url| &url[..directory(url)]);
     for url in &urls {
@@ -383,11 +387,11 @@ fn single_unless_told_otherwise() -> Result<Topology> {
 
 /// Expands a pattern; what has wildcards is listed in the store.
 fn resolve(pattern: &str, store: &Store) -> Result<ShardList> {
-    let expanded = ShardList::expand(pattern)?;
-    let mut urls: Vec<Arc<str>> = Vec::with_capacity(expanded.len());
+    let expanded = ShardList::expand_to_list(pattern)?;
+    let mut urls: Vec<SecretUrl> = Vec::with_capacity(expanded.len());
     for url in expanded.iter() {
-        match glob::split(url) {
-            None => urls.push(Arc::clone(url)),
+        match glob::split(url.expose_secret()) {
+            None => urls.push(url.clone()),
             Some((prefix, wild)) => {
                 // What is relative is listed in the working directory, which the names then begin with.
                 let (root, shown) = if prefix.is_empty() { (".", "./") } else { (prefix, "") };
@@ -395,7 +399,7 @@ fn resolve(pattern: &str, store: &Store) -> Result<ShardList> {
                 let names = listed
                     .into_iter()
                     .map(|info| info.url.strip_prefix(shown).unwrap_or(&info.url).to_owned());
-                urls.extend(ShardList::from_listing(url, names)?.iter().cloned());
+                urls.extend(ShardList::from_listing(url.expose_secret(), names)?.iter().cloned());
             }
         }
     }

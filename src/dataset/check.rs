@@ -5,9 +5,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::index::{ShardIndex, checksum_of};
 use crate::plan::Slice;
 use crate::sample::Sample;
+use crate::secret_url::SecretUrl;
 use crate::store::{ObjectCell, ObjectVersion, is_local};
-use std::fmt;
-use std::sync::Arc;
 
 /// Passes over the samples before those of a slice, and checks that no sample is missing, surplus, or of
 /// another object.
@@ -29,26 +28,21 @@ pub(super) struct SliceCheck {
     /// Why there may be fewer than there should be.
     fault: Fault,
     /// Where the shard is, for errors.
-    shard: Arc<str>,
+    shard: SecretUrl,
     object: ObjectCell,
     /// What the object should be, until that has been looked at.
     expected: Option<Expected>,
 }
 
 /// What the object that a slice is read of should be.
+#[derive(Debug)]
 pub(super) struct Expected {
     /// What a state or an index says of it.
     pub(super) recorded: Vec<ObjectVersion>,
     /// What the other slices of the epoch are read of.
     pub(super) epoch: EpochVersions,
     /// Where it is, as it is opened.
-    pub(super) url: Arc<str>,
-}
-
-impl fmt::Debug for Expected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Expected").field("recorded", &self.recorded).finish_non_exhaustive()
-    }
+    pub(super) url: SecretUrl,
 }
 
 #[derive(Debug)]
@@ -74,7 +68,7 @@ impl SliceCheck {
         slice: &Slice,
         extent: Extent,
         index: Option<&ShardIndex>,
-        shard: impl Into<Arc<str>>,
+        shard: impl Into<SecretUrl>,
     ) -> Self {
         let samples = &slice.samples;
         let left = match samples.end {
@@ -116,7 +110,7 @@ impl SliceCheck {
     /// written is another one for each copy of it.
     pub(super) fn object(&self) -> Option<ObjectVersion> {
         let object = self.object.get()?;
-        let version = object.version.filter(|_| !is_local(&self.shard));
+        let version = object.version.filter(|_| !is_local(self.shard.expose_secret()));
         Some(ObjectVersion { version, ..object })
     }
 
@@ -239,7 +233,7 @@ impl SliceCheck {
     }
 
     fn located(&self, kind: ErrorKind) -> Error {
-        Error::from(kind).in_shard(Arc::clone(&self.shard))
+        Error::from(kind).in_shard(&self.shard)
     }
 }
 

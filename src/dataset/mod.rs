@@ -17,6 +17,7 @@ use crate::error::{ErrorKind, Result};
 use crate::index::ShardIndex;
 use crate::plan::{Plan, Slice};
 use crate::sample::Position;
+use crate::secret_url::SecretUrl;
 use crate::shards::ShardList;
 use crate::state::{DatasetHeader, Digest, Order};
 use crate::store::Store;
@@ -175,7 +176,7 @@ impl Dataset {
     }
 
     /// A shard of the plan: its number in the list, and its URL.
-    pub(crate) fn shard(&self, planned: usize) -> Result<(usize, &Arc<str>)> {
+    pub(crate) fn shard(&self, planned: usize) -> Result<(usize, &SecretUrl)> {
         let found =
             self.0.numbers.get(planned).and_then(|number| Some((*number, self.0.shards.get(*number)?)));
         found.ok_or_else(|| ErrorKind::Config(format!("there is no shard {planned} to read")).into())

@@ -8,7 +8,7 @@ use crate::error::{ErrorKind, Result};
 use crate::index::ShardIndex;
 use crate::plan::Slice;
 use crate::sample::Sample;
-use crate::store::{Body, Lane, ObjectVersion, Stopper, redacted};
+use crate::store::{Body, Lane, ObjectVersion, Stopper};
 use crate::tar::{self, SampleParser};
 use crate::wait;
 use bytes::Bytes;
@@ -16,7 +16,6 @@ use futures::stream::{BoxStream, Stream, StreamExt};
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// The samples of one logical stream, as a blocking iterator; see [`Dataset::read`].
@@ -232,7 +231,7 @@ impl Opener {
     fn open(&self, slice: &Slice, expected: Option<ObjectVersion>) -> Result<(Part<Body>, Stopper, usize)> {
         let inner = &*self.dataset.0;
         let (number, url) = self.dataset.shard(slice.shard)?;
-        let parser = SampleParser::new(redacted(url)).at(self.epoch, number as u64).with_limits(inner.limits);
+        let parser = SampleParser::new(url).at(self.epoch, number as u64).with_limits(inner.limits);
         let index = self.dataset.indexed(slice.shard);
         let samples = slice.samples.clone();
         let last = index.filter(|index| samples.end == index.samples()).and_then(ShardIndex::end);
@@ -241,17 +240,19 @@ impl Opener {
         let piece = index.filter(|index| samples.start > 0 || samples.end < index.samples());
         let piece = piece.and_then(|index| Some((index, index.range(samples.clone())?)));
         let (mut body, parser, extent) = match piece {
-            None => (inner.store.open_in(&self.lane, url)?, parser, Extent::Shard(samples.start)),
+            None => {
+                (inner.store.open_in(&self.lane, url.expose_secret())?, parser, Extent::Shard(samples.start))
+            }
             Some((index, range)) => {
                 let parser = parser.starting(samples.start, range.start);
                 let parser = if samples.end < index.samples() { parser.cut() } else { parser };
-                (inner.store.open_range_in(&self.lane, url, range)?, parser, Extent::Slice)
+                (inner.store.open_range_in(&self.lane, url.expose_secret(), range)?, parser, Extent::Slice)
             }
         };
         let (object, stopper, worth) = (body.object_cell(), body.stopper(), body.begin());
-        let recorded = expected.into_iter().chain(index.map(|index| index.object_at(url)));
-        let (recorded, epoch, url) = (recorded.collect(), self.versions.clone(), Arc::clone(url));
-        let check = SliceCheck::new(slice, extent, index, redacted(&url));
+        let recorded = expected.into_iter().chain(index.map(|index| index.object_at(url.expose_secret())));
+        let (recorded, epoch, url) = (recorded.collect(), self.versions.clone(), url.clone());
+        let check = SliceCheck::new(slice, extent, index, &url);
         let check = check.of(object, Expected { recorded, epoch, url });
         let part = Part::new(tar::read(body, parser), check.with_checksums(inner.checksums));
         Ok((part, stopper, worth))

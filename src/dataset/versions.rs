@@ -1,8 +1,8 @@
 //! One version of each shard in an epoch, however often it is opened.
 
+use crate::secret_url::SecretUrl;
 use crate::store::ObjectVersion;
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Number of epochs that are remembered when nobody reads them: streams may be read one after the other.
@@ -13,8 +13,8 @@ const KEPT: usize = 2;
 pub(crate) struct Versions(Arc<Mutex<BTreeMap<u64, EpochVersions>>>);
 
 /// Which version of each shard the readers of one epoch have found, by URL. Clones are the same.
-#[derive(Clone, Default)]
-pub(super) struct EpochVersions(Arc<Mutex<HashMap<Arc<str>, ObjectVersion>>>);
+#[derive(Debug, Clone, Default)]
+pub(super) struct EpochVersions(Arc<Mutex<HashMap<SecretUrl, ObjectVersion>>>);
 
 impl Versions {
     /// Those of an epoch. They are remembered as long as somebody has them, and somewhat longer.
@@ -33,10 +33,10 @@ impl Versions {
 impl EpochVersions {
     /// Notes which object was found at `url`, or returns the one that was found there before, if it is
     /// another one.
-    pub(super) fn check(&self, url: &Arc<str>, found: &ObjectVersion) -> Result<(), ObjectVersion> {
+    pub(super) fn check(&self, url: &SecretUrl, found: &ObjectVersion) -> Result<(), ObjectVersion> {
         let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(before) = versions.get_mut(url) else {
-            versions.insert(Arc::clone(url), found.clone());
+            versions.insert(url.clone(), found.clone());
             return Ok(());
         };
         if before.contradicts(found) {
@@ -47,13 +47,6 @@ impl EpochVersions {
             before.version.clone_from(&found.version);
         }
         Ok(())
-    }
-}
-
-/// URLs may be signed.
-impl fmt::Debug for EpochVersions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EpochVersions").finish_non_exhaustive()
     }
 }
 
@@ -69,18 +62,18 @@ mod tests {
 
     #[test]
     fn the_first_version_counts() {
-        let (versions, url) = (EpochVersions::default(), Arc::from("a.tar"));
+        let (versions, url) = (EpochVersions::default(), SecretUrl::from("a.tar"));
         assert_eq!(versions.check(&url, &object(1, None)), Ok(()));
         assert_eq!(versions.check(&url, &object(2, None)), Err(object(1, None)));
         assert_eq!(versions.check(&url, &object(1, Some("v1"))), Ok(()));
         assert_eq!(versions.check(&url, &object(1, Some("v2"))), Err(object(1, Some("v1"))));
         assert_eq!(versions.check(&url, &object(1, None)), Ok(()));
-        assert_eq!(versions.check(&Arc::from("b.tar"), &object(2, Some("v2"))), Ok(()));
+        assert_eq!(versions.check(&SecretUrl::from("b.tar"), &object(2, Some("v2"))), Ok(()));
     }
 
     #[test]
     fn epochs_that_nobody_reads_are_forgotten() {
-        let (versions, url) = (Versions::default(), Arc::from("a.tar"));
+        let (versions, url) = (Versions::default(), SecretUrl::from("a.tar"));
         let read = versions.of(0);
         for epoch in 0..100 {
             versions.of(epoch).check(&url, &object(epoch, None)).unwrap();

@@ -2,6 +2,7 @@
 
 use super::{Index, ShardIndex, keep, scan};
 use crate::error::{ErrorKind, Result};
+use crate::secret_url::SecretUrl;
 use crate::shards::ShardList;
 use crate::store::{ObjectVersion, Store};
 use crate::tar::Limits;
@@ -10,7 +11,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread;
 
 type OnShard = Box<dyn FnMut(&ShardIndex) + Send>;
@@ -44,7 +45,7 @@ impl Index {
     /// let index = Index::builder().build(&shards)?;
     /// assert_eq!((index.len(), index.samples()), (3, 5));
     ///
-    /// let shard = index.get(&shards[0]).unwrap();
+    /// let shard = index.get(shards[0].expose_secret()).unwrap();
     /// assert_eq!(shard.range(1..2), Some(2048..10_240)); // up to the end of the shard
     /// let fields: Vec<_> = shard.members(1).unwrap().map(|member| (member.field, member.size)).collect();
     /// assert_eq!(fields, [("cls", 1), ("txt", 5)]);
@@ -131,19 +132,19 @@ impl IndexBuilder {
     /// stays.
     pub fn build(mut self, shards: &ShardList) -> Result<Index> {
         let mut numbers: HashMap<&str, usize> = HashMap::with_capacity(shards.len());
-        let mut urls: Vec<&Arc<str>> = Vec::with_capacity(shards.len());
+        let mut urls: Vec<&SecretUrl> = Vec::with_capacity(shards.len());
         for url in shards {
-            numbers.entry(url).or_insert_with(|| {
+            numbers.entry(url.expose_secret()).or_insert_with(|| {
                 urls.push(url);
                 urls.len() - 1
             });
         }
         let found = self.index(&urls)?;
-        Ok(shards.iter().filter_map(|url| found.get(*numbers.get(&**url)?)?.clone()).collect())
+        Ok(shards.iter().filter_map(|url| found.get(*numbers.get(url.expose_secret())?)?.clone()).collect())
     }
 
     /// The indexes of the shards, in their order.
-    fn index(&mut self, urls: &[&Arc<str>]) -> Result<Vec<Option<ShardIndex>>> {
+    fn index(&mut self, urls: &[&SecretUrl]) -> Result<Vec<Option<ShardIndex>>> {
         wait::may_block()?;
         let mut on_shard = std::mem::replace(&mut self.on_shard, Box::new(|_| ()));
         let worker = Worker {
@@ -164,8 +165,9 @@ impl IndexBuilder {
                 let work = move || {
                     while let number = next.fetch_add(1, Ordering::Relaxed)
                         && let Some(url) = urls.get(number)
-                        && sender.send((number, worker.shard(url))).is_ok()
-                    {}
+                        && sender.send((number, worker.shard(url.expose_secret()))).is_ok()
+                    {
+                    }
                 };
                 let name = format!("shardstream-index-{number}");
                 thread::Builder::new().name(name).spawn_scoped(scope, work)?;
@@ -203,7 +205,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    fn shard(&self, url: &Arc<str>) -> Result<ShardIndex> {
+    fn shard(&self, url: &str) -> Result<ShardIndex> {
         let mut places = Vec::new();
         if let Some(directory) = self.cache {
             let bad = || ErrorKind::Config(format!("the directory {} is not UTF-8", directory.display()));

@@ -3,7 +3,8 @@
 use super::layout::{Layout, LayoutDocument};
 use super::{Index, ShardIndex};
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Store, redacted};
+use crate::secret_url::{redact_text, shown, without_secrets};
+use crate::store::Store;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::io::Write;
@@ -22,7 +23,7 @@ const MAX_SAMPLES: u64 = 1 << 40;
 const MAX_SHARDS: usize = 10_000_000;
 
 /// A shard in JSON: the keys of `wids`, and `version` and `layout`, which are ours.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 pub(super) struct Entry {
     url: Box<str>,
     nsamples: u64,
@@ -38,7 +39,7 @@ impl From<ShardIndex> for Entry {
     fn from(shard: ShardIndex) -> Self {
         Entry {
             layout: shard.layout.as_deref().map(LayoutDocument::from),
-            url: (&*shard.url).into(),
+            url: without_secrets(shard.url()).into(),
             nsamples: shard.samples,
             filesize: shard.bytes,
             version: shard.version.as_deref().map(Into::into),
@@ -51,7 +52,7 @@ impl TryFrom<Entry> for ShardIndex {
 
     fn try_from(entry: Entry) -> Result<Self, String> {
         let Entry { url, nsamples: samples, filesize: bytes, version, layout } = entry;
-        let bad = |what: &str| Err(format!("the entry of the shard {}: {what}", redacted(&url)));
+        let bad = |what: &str| Err(format!("the entry of the shard {}: {what}", shown(&url)));
         if url.is_empty() {
             return bad("the URL is empty");
         }
@@ -121,7 +122,7 @@ fn read(store: &Store, url: &str) -> Result<Vec<u8>> {
 }
 
 fn malformed(error: &dyn std::fmt::Display) -> Error {
-    ErrorKind::Index(error.to_string()).into()
+    ErrorKind::Index(redact_text(&error.to_string())).into()
 }
 
 impl Index {
@@ -137,7 +138,7 @@ impl Index {
     pub fn load(store: &Store, url: &str) -> Result<Self> {
         read(store, url)
             .and_then(|text| Self::from_json(&text, directory(url)))
-            .map_err(|error| error.in_shard(redacted(url)))
+            .map_err(|error| error.in_shard(url))
     }
 
     /// Reads an index from the text of its JSON document, as [`load`](Index::load) does from a document in `directory`,
@@ -161,14 +162,14 @@ impl Index {
         let base =
             document.base.filter(|base| !base.is_empty()).map(|base| resolved(directory, &base).into_owned());
         let base = base.as_deref().unwrap_or(directory);
-        let shards = shards.into_iter().map(|shard| shard.at(resolved(base, &shard.url)));
+        let shards = shards.into_iter().map(|shard| shard.at(resolved(base, shard.url())));
         shards.collect::<Index>().consistent()
     }
 
     fn consistent(self) -> Result<Self> {
-        match self.iter().find(|shard| self.get(&shard.url) != Some(*shard)) {
+        match self.iter().find(|shard| self.get(shard.url()) != Some(*shard)) {
             Some(shard) => {
-                let what = format!("two entries disagree on the shard {}", redacted(&shard.url));
+                let what = format!("two entries disagree on the shard {}", shard.url);
                 Err(ErrorKind::Index(what).into())
             }
             None => Ok(self),
@@ -188,7 +189,8 @@ impl Index {
     /// a name such as `train.json.gz`, since nothing is compressed, and what [`Store::create`] and writing give.
     pub fn save(&self, store: &Store, url: &str) -> Result<()> {
         let write = || {
-            let named = |shard: &ShardIndex| shard.at(relative(directory(url), &public(&shard.url)));
+            let named =
+                |shard: &ShardIndex| shard.at(relative(directory(url), &without_secrets(shard.url())));
             let index = self.iter().map(named).collect::<Index>().consistent()?;
             let mut object = store.create_plain(url)?;
             let name = crate::store::file_name(url);
@@ -202,18 +204,7 @@ impl Index {
             object.write_all(b"\n]}\n")?;
             object.finish().map(drop)
         };
-        write().map_err(|error: Error| error.in_shard(redacted(url)))
-    }
-}
-
-/// The URL without what only its owner may see: passwords, and queries that may hold a signature.
-pub(super) fn public(url: &str) -> Cow<'_, str> {
-    match redacted(url) {
-        Cow::Borrowed(url) => Cow::Borrowed(url),
-        Cow::Owned(shown) => {
-            let shown = shown.strip_suffix("?[redacted]").unwrap_or(&shown);
-            Cow::Owned(shown.replacen("[redacted]@", "", 1))
-        }
+        write().map_err(|error: Error| error.in_shard(url))
     }
 }
 
@@ -316,12 +307,6 @@ mod tests {
         ] {
             assert_eq!(directory(url), expected);
         }
-    }
-
-    #[test]
-    fn nothing_secret_is_public() {
-        assert_eq!(public("https://me:s3cret@h/a.tar?sig=x"), "https://h/a.tar");
-        assert_eq!(public("gs://b/a?.tar"), "gs://b/a?.tar");
     }
 
     /// A document with everything in it, to be damaged.

@@ -1,8 +1,9 @@
 //! Indexes that are kept where they are found again: beside their shard, or in a local directory.
 
 use super::ShardIndex;
-use super::document::{is_relative, public, read_entry, write_entry};
+use super::document::{is_relative, read_entry, write_entry};
 use crate::error::Result;
+use crate::secret_url::without_secrets;
 use crate::store::{ObjectVersion, Store, file_name};
 use std::borrow::Cow;
 use std::path::Path;
@@ -12,13 +13,13 @@ const SUFFIX: &str = ".index.json";
 
 /// Where the index of the shard at `url` stands beside it; none for URLs with a query.
 pub(crate) fn beside(url: &str) -> Option<String> {
-    matches!(public(url), Cow::Borrowed(_)).then(|| format!("{url}{SUFFIX}"))
+    matches!(without_secrets(url), Cow::Borrowed(_)).then(|| format!("{url}{SUFFIX}"))
 }
 
 /// Where in a local directory the index of the shard at `url` is kept: a name that people can read, and one that is the
 /// same on every run and tells shards of the same name apart.
 pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
-    let mut url = public(url);
+    let mut url = without_secrets(url);
     // What is relative is another shard in another working directory.
     let absolute = || std::path::absolute(&*url).ok()?.to_str().map(str::to_owned);
     if let Some(absolute) = is_relative(&url).then(absolute).flatten() {
@@ -45,7 +46,7 @@ pub(super) fn find(
     checksums: bool,
 ) -> Option<ShardIndex> {
     let kept = read_entry(store, place).ok()?;
-    let same_shard = *kept.url == *file_name(url);
+    let same_shard = kept.url() == file_name(&without_secrets(url));
     // A shard that is written again is often as long as it was: without a version nothing can be told.
     let same_version =
         now.version.is_some() && now.version.as_deref() == kept.version() && now.size == kept.bytes;
@@ -65,7 +66,7 @@ pub(super) fn keep_cached(store: &Store, place: &str, shard: &ShardIndex) -> Res
 
 fn keep_for(store: &Store, place: &str, shard: &ShardIndex, private: bool) -> Result<()> {
     // Shard and index may be moved together.
-    let shard = shard.at(&*file_name(&shard.url));
+    let shard = shard.at(file_name(&without_secrets(shard.url())));
     write_entry(store, place, &shard, private).map_err(|error| error.in_shard(place))
 }
 

@@ -43,6 +43,7 @@ pub(crate) use layout::LayoutBuilder;
 pub use layout::Member;
 pub use shard::ShardIndex;
 
+use crate::secret_url::without_secrets;
 use crate::shards::ShardList;
 use crate::store::file_name;
 use std::collections::HashMap;
@@ -72,14 +73,14 @@ impl Index {
         let Inner { shards, by_url, by_name } = &*self.0;
         let named = || by_name.get(&*file_name(url)).copied().flatten();
         let number =
-            by_url.get(url).or_else(|| by_url.get(&*document::public(url))).copied().or_else(named)?;
+            by_url.get(url).or_else(|| by_url.get(&*without_secrets(url))).copied().or_else(named)?;
         shards.get(number)
     }
 
     /// The shards' URLs.
     #[must_use]
     pub fn shards(&self) -> ShardList {
-        self.iter().map(|shard| Arc::clone(&shard.url)).collect()
+        self.iter().map(|shard| &shard.url).collect()
     }
 
     /// The number of shards.
@@ -143,7 +144,7 @@ impl FromIterator<ShardIndex> for Index {
     fn from_iter<I: IntoIterator<Item = ShardIndex>>(shards: I) -> Self {
         let shards: Vec<ShardIndex> = shards.into_iter().collect();
         let by_url: HashMap<_, _> =
-            shards.iter().enumerate().map(|(number, shard)| (Arc::clone(&shard.url), number)).collect();
+            shards.iter().enumerate().map(|(number, shard)| (shard.url.expose_shared(), number)).collect();
         let mut by_name = HashMap::new();
         for (url, &number) in &by_url {
             let name = file_name(url).into_owned().into_boxed_str();

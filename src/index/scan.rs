@@ -7,7 +7,7 @@
 
 use super::{LayoutBuilder, ShardIndex, checksum_of};
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Body, ObjectVersion, Store, redacted};
+use crate::store::{Body, ObjectVersion, Store};
 use crate::tar::{Limits, Outline, Outlined, Parsed, SampleParser};
 use bytes::Bytes;
 
@@ -24,8 +24,8 @@ const JUMP: u64 = 1 << 20;
 /// # Errors
 /// Whatever reading the shard would meet: the first fault of any sample.
 pub(super) fn scan(store: &Store, url: &str, limits: Limits, checksums: bool) -> Result<ShardIndex> {
-    let outline = Outline::new(redacted(url)).with_limits(limits);
-    let parser = checksums.then(|| SampleParser::new(redacted(url)).with_limits(limits));
+    let outline = Outline::new(url).with_limits(limits);
+    let parser = checksums.then(|| SampleParser::new(url).with_limits(limits));
     let mut machines = Machines { outline, parser };
     let mut windows = match Windows::open(store, url) {
         // A compressed shard has no ranges, and its samples no place in the object.
@@ -168,7 +168,7 @@ impl<'a> Windows<'a> {
                     object.size.map_or_else(|| version.to_owned(), |size| format!("{version}, {size} bytes"))
                 };
                 let (before, after) = (shown(before), shown(&after));
-                return Err(Error::from(ErrorKind::Changed { before, after }).in_shard(redacted(self.url)));
+                return Err(Error::from(ErrorKind::Changed { before, after }).in_shard(self.url));
             }
             _ => {}
         }

@@ -3,7 +3,8 @@
 use super::document::Entry;
 use super::layout::{Layout, Member};
 use crate::sample::Sample;
-use crate::store::{ObjectVersion, is_same_place, redacted};
+use crate::secret_url::SecretUrl;
+use crate::store::{ObjectVersion, is_same_place};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
@@ -12,12 +13,12 @@ use std::sync::Arc;
 /// What is known of one shard without reading it: how many samples it has, and where they stand. Cheap to clone.
 ///
 /// In JSON it is one object, which is an entry of the `shardlist` of a `wids` index, with keys of its own in addition:
-/// see [`Index`](super::Index). What serde makes of it has the whole URL, also one that is signed;
-/// [`Index::save`](super::Index::save) leaves the signature out.
+/// see [`Index`](super::Index). What serde makes of it has the URL without user information and signature, as what
+/// [`Index::save`](super::Index::save) writes has.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Entry", into = "Entry")]
 pub struct ShardIndex {
-    pub(super) url: Arc<str>,
+    pub(super) url: SecretUrl,
     pub(super) samples: u64,
     pub(super) bytes: Option<u64>,
     pub(super) version: Option<Arc<str>>,
@@ -27,7 +28,7 @@ pub struct ShardIndex {
 impl ShardIndex {
     /// A shard whose archive was gone through: `bytes` is its size as stored.
     pub(crate) fn new(
-        url: impl Into<Arc<str>>,
+        url: impl Into<SecretUrl>,
         bytes: Option<u64>,
         version: Option<&str>,
         layout: Layout,
@@ -41,10 +42,10 @@ impl ShardIndex {
         }
     }
 
-    /// Where the shard is.
+    /// Where the shard is: the whole URL, with a password or signature that it may have.
     #[must_use]
     pub fn url(&self) -> &str {
-        &self.url
+        self.url.expose_secret()
     }
 
     /// The number of samples in it.
@@ -115,7 +116,7 @@ impl ShardIndex {
     /// In another place than the one that was indexed, the object is a copy: it has the same size, and a
     /// version of its own.
     pub(crate) fn object_at(&self, url: &str) -> ObjectVersion {
-        let version = self.version().filter(|_| is_same_place(url, &self.url));
+        let version = self.version().filter(|_| is_same_place(url, self.url()));
         ObjectVersion { size: self.bytes, version: version.map(Into::into) }
     }
 
@@ -156,7 +157,7 @@ impl ShardIndex {
     }
 
     /// The same index under another URL of the same shard.
-    pub(super) fn at(&self, url: impl Into<Arc<str>>) -> Self {
+    pub(super) fn at(&self, url: impl Into<SecretUrl>) -> Self {
         ShardIndex { url: url.into(), ..self.clone() }
     }
 
@@ -168,7 +169,7 @@ impl ShardIndex {
 impl fmt::Debug for ShardIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ShardIndex")
-            .field("url", &redacted(&self.url))
+            .field("url", &self.url)
             .field("samples", &self.samples)
             .field("bytes", &self.bytes)
             .field("version", &self.version)

@@ -61,8 +61,7 @@ impl Fault {
     }
 
     pub(super) fn in_pattern(self, pattern: &str) -> Error {
-        ErrorKind::Pattern { pattern: pattern.to_owned(), position: self.position, message: self.message }
-            .into()
+        ErrorKind::Pattern { pattern: pattern.into(), position: self.position, message: self.message }.into()
     }
 }
 

@@ -1,6 +1,7 @@
 //! From a pattern to URLs: `::`, then `${NAME}`, then braces; errors point into the pattern as it was written.
 
 use super::braces::{Budget, Fault, expand_traced};
+use super::glob;
 use crate::error::{Error, ErrorKind, Result};
 use std::ops::Range;
 
@@ -9,10 +10,20 @@ const ROUNDS: usize = 10;
 /// The longest text that variables may make, in bytes.
 const MAX_LENGTH: usize = 1 << 20;
 
+/// What happens to wildcards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wildcards {
+    /// They are an error.
+    Refused,
+    /// They stay as they are, to be listed. Those of web servers, which cannot be listed, are an error.
+    Listed,
+}
+
 /// Adds the URLs of `pattern` to `urls`.
 pub(super) fn expand(
     pattern: &str,
     variable: &dyn Fn(&str) -> Option<String>,
+    wildcards: Wildcards,
     budget: &mut Budget,
     urls: &mut Vec<String>,
 ) -> Result<()> {
@@ -24,6 +35,9 @@ pub(super) fn expand(
         urls.extend(expanded.map_err(|fault| fault.traced(&text.origin).in_pattern(pattern))?);
         if urls[before..].iter().any(String::is_empty) {
             return Err(Fault::new(offset, "this gives an empty URL").in_pattern(pattern));
+        }
+        if let Some(fault) = text.wildcard(&urls[before..], wildcards) {
+            return Err(fault.in_pattern(pattern));
         }
         offset += piece.len() + "::".len();
     }
@@ -58,6 +72,33 @@ impl Traced {
                 Err(Fault::new(self.origin[at.start], message).in_pattern(pattern))
             }
         }
+    }
+
+    /// The wildcard that cannot stay in one of the URLs that this text gives.
+    fn wildcard(&self, urls: &[String], wildcards: Wildcards) -> Option<Fault> {
+        if !self.text.contains(glob::WILDCARDS) {
+            return None;
+        }
+        urls.iter().find_map(|url| {
+            let (at, message) = match (glob::star_of_web(url), wildcards) {
+                (Some(at), _) => (
+                    at,
+                    "a web server cannot be listed: name the shards with braces, as in `s-{000..146}.tar`; URLs with a \
+                     `*` in their names are given to `ShardList::from_urls`",
+                ),
+                (None, Wildcards::Refused) => (
+                    glob::first_wildcard(url)?,
+                    "wildcards need a listing, and nothing is listed here: give the pattern to `Dataset::builder` or \
+                     `dataset::Shards::resolve`, and names with such characters in them to `ShardList::from_urls`",
+                ),
+                (None, Wildcards::Listed) => return None,
+            };
+            let (before, wildcard) = (&url[..at], url[at..].chars().next()?);
+            let number = before.matches(wildcard).count();
+            let place = |number| self.text.match_indices(wildcard).nth(number).map(|(at, _)| self.origin[at]);
+            // Braces may have made fewer of them.
+            Some(Fault::new(place(number).or_else(|| place(0))?, message))
+        })
     }
 
     /// Replaces each `${NAME}` once.
@@ -99,7 +140,7 @@ fn find_variable(text: &str, start: usize) -> Option<Range<usize>> {
 }
 
 fn missing(pattern: &str, name: &str) -> Error {
-    ErrorKind::MissingVariable { pattern: pattern.to_owned(), name: name.to_owned() }.into()
+    ErrorKind::MissingVariable { pattern: pattern.into(), name: name.to_owned() }.into()
 }
 
 #[cfg(test)]
@@ -128,7 +169,7 @@ mod tests {
             Some(value.to_owned())
         };
         let mut urls = Vec::new();
-        expand(pattern, &variables, &mut Budget::new(1000), &mut urls).map(|()| urls)
+        expand(pattern, &variables, Wildcards::Listed, &mut Budget::new(1000), &mut urls).map(|()| urls)
     }
 
     fn position(pattern: &str) -> usize {

@@ -7,10 +7,13 @@
 use crate::error::{ErrorKind, Result};
 use glob::{MatchOptions, Pattern};
 
+/// The characters with a meaning.
+pub(super) const WILDCARDS: [char; 3] = ['*', '?', '['];
+
 /// Splits a pattern into the directory that is to be listed and the rest, which has the wildcards.
 ///
 /// None when there is nothing to list: the path has no wildcards, or it cannot have any. HTTP has no listing, and a
-/// `?` starts the query there; `pipe:` names a command.
+/// `?` starts the query there (a `*` in the path is refused where patterns are expanded); `pipe:` names a command.
 ///
 /// ```
 /// use shardstream::shards::glob;
@@ -21,8 +24,7 @@ use glob::{MatchOptions, Pattern};
 /// ```
 #[must_use]
 pub fn split(pattern: &str) -> Option<(&str, &str)> {
-    let path = path_start(pattern)?;
-    let wildcard = path + pattern[path..].find(['*', '?', '['])?;
+    let (path, wildcard) = (path_start(pattern)?, first_wildcard(pattern)?);
     let cut = pattern[path..wildcard].rfind('/').map_or(path, |slash| path + slash + 1);
     Some(pattern.split_at(cut))
 }
@@ -62,7 +64,7 @@ impl Glob {
     pub fn new(pattern: &str) -> Result<Self> {
         let (prefix, rest) = split(pattern).unwrap_or((pattern, ""));
         let bad = |position: usize, message: String| ErrorKind::Pattern {
-            pattern: pattern.to_owned(),
+            pattern: pattern.into(),
             position: prefix.len() + position,
             message,
         };
@@ -86,6 +88,24 @@ impl Glob {
     }
 }
 
+/// Where the first wildcard is of those that are answered by listing.
+pub(super) fn first_wildcard(pattern: &str) -> Option<usize> {
+    let path = path_start(pattern)?;
+    Some(path + pattern[path..].find(WILDCARDS)?)
+}
+
+/// Where the first `*` is in the path of a web server's URL. Queries and hosts may have wildcards in them.
+pub(super) fn star_of_web(url: &str) -> Option<usize> {
+    let (scheme, rest) = url.split_once("://").filter(|(scheme, _)| is_web(scheme))?;
+    let rest = rest.split(['?', '#']).next()?;
+    let path = rest.find('/')?;
+    Some(scheme.len() + "://".len() + path + rest[path..].find('*')?)
+}
+
+fn is_web(scheme: &str) -> bool {
+    ["http", "https"].iter().any(|name| scheme.eq_ignore_ascii_case(name))
+}
+
 /// Where the path begins; none where paths have no wildcards.
 fn path_start(pattern: &str) -> Option<usize> {
     if pattern.starts_with("pipe:") {
@@ -96,7 +116,7 @@ fn path_start(pattern: &str) -> Option<usize> {
             && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
     };
     match pattern.split_once("://") {
-        Some((http, _)) if ["http", "https"].iter().any(|name| http.eq_ignore_ascii_case(name)) => None,
+        Some((scheme, _)) if is_web(scheme) => None,
         Some((scheme, rest)) if is_scheme(scheme) => Some(scheme.len() + "://".len() + rest.find('/')? + 1),
         _ => Some(0),
     }

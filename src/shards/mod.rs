@@ -12,7 +12,9 @@ mod expand;
 pub mod glob;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::secret_url::SecretUrl;
 use braces::Budget;
+use expand::Wildcards;
 use std::fmt;
 use std::ops::Index;
 use std::str::FromStr;
@@ -23,27 +25,32 @@ const MAX_SHARDS: usize = 10_000_000;
 
 /// The URLs or paths of the shards of a dataset, in order. Cheap to clone.
 ///
+/// URLs may be signed or have a password in them: each is a [`SecretUrl`], which shows neither. What opens it is
+/// [`expose_secret`](SecretUrl::expose_secret).
+///
 /// ```
 /// use shardstream::ShardList;
 ///
 /// let shards = ShardList::expand("gs://bucket/{train,val}-{000..146}.tar")?;
 /// assert_eq!(shards.len(), 2 * 147);
-/// assert_eq!(&*shards[147], "gs://bucket/val-000.tar");
+/// assert_eq!(shards[147], "gs://bucket/val-000.tar");
 /// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct ShardList(Arc<[Arc<str>]>);
+pub struct ShardList(Arc<[SecretUrl]>);
 
 impl ShardList {
     /// Expands a pattern, as WebDataset does: it is split at each `::`, in each piece `${NAME}` is replaced by the
     /// environment variable `WDS_NAME`, and then the [braces] are expanded. A value may use variables
     /// itself, up to 10 deep.
     ///
-    /// Wildcards (`*`) are left as they are, since only a listing can answer them: see [`glob`].
+    /// Wildcards ([`*`, `?`, `[a-z]`](glob)) are refused, since nothing is listed here:
+    /// [`dataset::Shards::resolve`](crate::dataset::Shards::resolve) lists, and so does a dataset that is built of a
+    /// pattern. Names that have these characters in them are given to [`from_urls`](ShardList::from_urls).
     ///
     /// # Errors
-    /// [`ErrorKind::Pattern`] with the place in the pattern when it is malformed, gives an empty URL, or more than 10
-    /// million of them; [`ErrorKind::MissingVariable`]; [`ErrorKind::NoShards`] when the pattern is empty.
+    /// [`ErrorKind::Pattern`] with the place in the pattern when it is malformed, has wildcards, gives an empty URL, or
+    /// more than 10 million of them; [`ErrorKind::MissingVariable`]; [`ErrorKind::NoShards`] when the pattern is empty.
     pub fn expand(pattern: &str) -> Result<Self> {
         Self::expand_with(pattern, |_| None)
     }
@@ -55,19 +62,28 @@ impl ShardList {
     /// use shardstream::ShardList;
     ///
     /// let shards = ShardList::expand_with("${ROOT}/{0..9}.tar", |name| (name == "ROOT").then(|| "gs://b".into()))?;
-    /// assert_eq!(&*shards[9], "gs://b/9.tar");
+    /// assert_eq!(shards[9], "gs://b/9.tar");
     /// # Ok::<(), shardstream::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`expand`](ShardList::expand).
     pub fn expand_with(pattern: &str, vars: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        Self::expanded(pattern, vars, Wildcards::Refused)
+    }
+
+    /// [`expand`](ShardList::expand) for who lists: wildcards stay where they can be listed.
+    pub(crate) fn expand_to_list(pattern: &str) -> Result<Self> {
+        Self::expanded(pattern, |_| None, Wildcards::Listed)
+    }
+
+    fn expanded(pattern: &str, vars: impl Fn(&str) -> Option<String>, wildcards: Wildcards) -> Result<Self> {
         if pattern.is_empty() {
             return Err(ErrorKind::NoShards("the pattern is empty".into()).into());
         }
         let variable = |name: &str| vars(name).or_else(|| std::env::var(format!("WDS_{name}")).ok());
         let mut urls = Vec::new();
-        expand::expand(pattern, &variable, &mut Budget::new(MAX_SHARDS), &mut urls)?;
+        expand::expand(pattern, &variable, wildcards, &mut Budget::new(MAX_SHARDS), &mut urls)?;
         Ok(urls.into_iter().collect())
     }
 
@@ -89,7 +105,7 @@ impl ShardList {
         let mut budget = Budget::new(MAX_SHARDS);
         let mut urls = Vec::new();
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            expand::expand(line, &variable, &mut budget, &mut urls)?;
+            expand::expand(line, &variable, Wildcards::Refused, &mut budget, &mut urls)?;
         }
         if urls.is_empty() {
             return Err(ErrorKind::NoShards("the list has no line with a pattern".into()).into());
@@ -119,6 +135,7 @@ impl ShardList {
         let mut found: Vec<String> =
             names.into_iter().filter(|name| !name.ends_with('/') && glob.matches(name)).collect();
         if found.is_empty() {
+            let pattern = SecretUrl::from(pattern);
             return Err(ErrorKind::NoShards(format!("nothing that is listed matches {pattern}")).into());
         }
         found.sort_unstable();
@@ -127,7 +144,7 @@ impl ShardList {
 
     /// A list of URLs or paths that are taken as they are: braces and variables are not expanded.
     #[must_use]
-    pub fn from_urls<S: Into<Arc<str>>>(urls: impl IntoIterator<Item = S>) -> Self {
+    pub fn from_urls<S: Into<SecretUrl>>(urls: impl IntoIterator<Item = S>) -> Self {
         urls.into_iter().collect()
     }
 
@@ -145,17 +162,17 @@ impl ShardList {
 
     /// The shard of this number, counted from 0.
     #[must_use]
-    pub fn get(&self, index: usize) -> Option<&Arc<str>> {
+    pub fn get(&self, index: usize) -> Option<&SecretUrl> {
         self.0.get(index)
     }
 
     /// The shards in order.
-    pub fn iter(&self) -> std::slice::Iter<'_, Arc<str>> {
+    pub fn iter(&self) -> std::slice::Iter<'_, SecretUrl> {
         self.0.iter()
     }
 }
 
-impl<S: Into<Arc<str>>> FromIterator<S> for ShardList {
+impl<S: Into<SecretUrl>> FromIterator<S> for ShardList {
     fn from_iter<I: IntoIterator<Item = S>>(urls: I) -> Self {
         ShardList(urls.into_iter().map(Into::into).collect())
     }
@@ -171,25 +188,25 @@ impl FromStr for ShardList {
 }
 
 impl Index<usize> for ShardList {
-    type Output = Arc<str>;
+    type Output = SecretUrl;
 
     /// # Panics
     /// When there is no shard of this number, as for slices.
-    fn index(&self, index: usize) -> &Arc<str> {
+    fn index(&self, index: usize) -> &SecretUrl {
         &self.0[index]
     }
 }
 
 impl<'a> IntoIterator for &'a ShardList {
-    type Item = &'a Arc<str>;
-    type IntoIter = std::slice::Iter<'a, Arc<str>>;
+    type Item = &'a SecretUrl;
+    type IntoIter = std::slice::Iter<'a, SecretUrl>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
     }
 }
 
-/// The number of shards with the first and the last of them.
+/// The number of shards with the first and the last of them, without what may be secret in their URLs.
 impl fmt::Display for ShardList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
@@ -261,6 +278,53 @@ mod tests {
         assert_eq!(format!("{list:?}"), "ShardList(3 shards: a{1..3} ... c)");
         assert_eq!(list.get(3), None);
         let second: ShardList = list.iter().skip(1).cloned().collect();
-        assert_eq!(&*second[0], "b*");
+        assert_eq!(second[0], "b*");
+    }
+
+    #[test]
+    fn wildcards_are_refused_where_nothing_is_listed() {
+        for (pattern, at) in
+            [("gs://b/{a,b}/*.tar", 13), ("s-?.tar", 2), ("a.tar::s-[0-9].tar", 9), ("${X}/x.tar", 0)]
+        {
+            let variables = |_: &str| Some("d*".into());
+            let results =
+                [ShardList::expand_with(pattern, variables), pattern.replace("${X}", "*").parse(), {
+                    ShardList::from_lines(&pattern.replace("${X}", "*"))
+                }];
+            for error in results.map(Result::unwrap_err) {
+                assert!(
+                    matches!(error.kind(), ErrorKind::Pattern { position, .. } if *position == at),
+                    "{error}"
+                );
+                assert!(error.to_string().contains("Shards::resolve"), "{error}");
+            }
+        }
+        assert_eq!(ShardList::expand_to_list("d/{a,b}*").unwrap(), ShardList::from_urls(["d/a*", "d/b*"]));
+        for url in [
+            "http://[fe80:1]/a.tar?b=[c]*&d=?",
+            "https://me:a*b@host/a[0].tar",
+            "pipe:cat *.tar",
+            "gs://b*/a",
+        ] {
+            assert_eq!(ShardList::expand(url).unwrap(), ShardList::from_urls([url]));
+        }
+    }
+
+    #[test]
+    fn web_servers_are_not_listed() {
+        for (pattern, at) in
+            [("https://host/s-*.tar?sig=s3cret*", 15), ("HTTP://me:*s3cret@host/{a,b}/**/x.tar", 29)]
+        {
+            for result in [ShardList::expand(pattern), ShardList::expand_to_list(pattern)] {
+                let error = result.unwrap_err();
+                assert!(
+                    matches!(error.kind(), ErrorKind::Pattern { position, .. } if *position == at),
+                    "{error}"
+                );
+                let text = error.to_string();
+                assert!(text.contains("cannot be listed") && text.contains("braces"), "{text}");
+                assert!(!text.contains("s3cret"), "{text}");
+            }
+        }
     }
 }

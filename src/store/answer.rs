@@ -1,9 +1,10 @@
 //! What the answer of a web server or bucket means: an object or a part of it, or why there is none.
 
 use super::checksum::Checksum;
-use super::location::{file_name, redact_text};
+use super::location::file_name;
 use super::source::{GetOptions, GetResponse, Refusal};
 use super::transport::{Answer, region};
+use crate::secret_url::redact_answer;
 use crate::{ErrorKind, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -25,7 +26,7 @@ pub(super) async fn read(
     asked: &GetOptions,
     version: fn(&HeaderMap) -> Option<String>,
 ) -> Result<GetResponse, Refusal> {
-    let Answer { status, headers, body, note } = answer;
+    let Answer { status, headers, body, note, uri } = answer;
     if status.is_success() {
         refuse_coding(&headers, url).map_err(Refusal::Other)?;
     }
@@ -48,7 +49,7 @@ pub(super) async fn read(
             let after = version(&headers).unwrap_or_else(|| "another one".into());
             return Err(Refusal::Other(ErrorKind::Changed { before, after }.into()));
         }
-        _ => return Err(refused(Answer { status, headers, body, note }).await),
+        _ => return Err(refused(Answer { status, headers, body, note, uri }, url).await),
     };
     let (version, checksum) = (version(&headers), checksum(&headers, range.is_none()));
     Ok(GetResponse { size, range, version, checksum, body })
@@ -98,9 +99,10 @@ fn content_range(headers: &HeaderMap) -> Option<(Range<u64>, Option<u64>)> {
     Some((first..last.checked_add(1)?, size))
 }
 
-/// Why there is no object, from an answer that is none.
-pub(super) async fn refused(answer: Answer) -> Refusal {
-    let Answer { status, headers, mut body, note } = answer;
+/// Why there is no object at `url`, from an answer that is none. Its words may repeat what was asked, and are
+/// shown without its secrets.
+pub(super) async fn refused(answer: Answer, url: &str) -> Refusal {
+    let Answer { status, headers, mut body, note, uri } = answer;
     let mut text = Vec::new();
     let reading = async {
         while let Ok(Some(chunk)) = body.try_next().await {
@@ -117,8 +119,9 @@ pub(super) async fn refused(answer: Answer) -> Refusal {
     let code = explanation[0].as_str();
     let mut said = format!("the server answered {status}");
     for part in explanation.iter().filter(|part| !part.is_empty()) {
-        said = format!("{said}: {}", redact_text(part));
+        said = format!("{said}: {part}");
     }
+    let mut said = redact_answer(&said, &[url, &uri.to_string()]);
     said.extend(note.map(|note| format!("; {note}")));
     said += &advice(code, &text, &headers);
     let busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);

@@ -5,6 +5,7 @@ use super::decompress::{Compression, Expansion};
 use super::runtime;
 use super::source::ObjectVersion;
 use super::told::ObjectCell;
+use crate::secret_url::SecretUrl;
 use crate::{Error, ErrorKind, Result, wait};
 use bytes::Bytes;
 use futures::future::{Either, select};
@@ -34,7 +35,7 @@ pub struct Body {
     state: State,
     compression: Option<Compression>,
     expansion: Expansion,
-    url: Option<Arc<str>>,
+    url: Option<SecretUrl>,
     /// The place in the object at which the body begins.
     start: u64,
     object: ObjectCell,
@@ -98,7 +99,7 @@ impl Body {
         self
     }
 
-    pub(super) fn named(mut self, url: impl Into<Arc<str>>) -> Self {
+    pub(super) fn named(mut self, url: impl Into<SecretUrl>) -> Self {
         self.url = Some(url.into());
         self
     }
@@ -265,7 +266,7 @@ struct Running {
     /// `None` after the end.
     chunks: Option<BoxStream<'static, Result<Bytes>>>,
     position: u64,
-    url: Option<Arc<str>>,
+    url: Option<SecretUrl>,
     stop: Arc<Stop>,
 }
 
@@ -293,7 +294,7 @@ impl Running {
     fn located(&self, error: Error) -> Error {
         let error = error.at_offset(self.position);
         match &self.url {
-            Some(url) => error.in_shard(Arc::clone(url)),
+            Some(url) => error.in_shard(url),
             None => error,
         }
     }

@@ -7,6 +7,7 @@ use super::fetch::Limits;
 use super::object::ObjectSource;
 use super::source::Source;
 use super::{Inner, Store};
+use crate::secret_url::SecretUrl;
 use object_store::ObjectStore;
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -30,7 +31,7 @@ pub struct StoreBuilder {
     expansion: Expansion,
     budget: Option<Budget>,
     cache: Option<Cache>,
-    registered: Vec<(String, Arc<dyn Source>)>,
+    registered: Vec<(SecretUrl, Arc<dyn Source>)>,
 }
 
 impl StoreBuilder {
@@ -148,7 +149,7 @@ impl StoreBuilder {
     /// The store.
     #[must_use]
     pub fn build(mut self) -> Store {
-        self.registered.sort_by_key(|(base, _)| std::cmp::Reverse(base.len()));
+        self.registered.sort_by_key(|(base, _)| std::cmp::Reverse(base.expose_secret().len()));
         if !self.limits.retry_timeout.is_zero() {
             self.limits.stall = self.limits.stall.min(self.limits.retry_timeout);
         }
@@ -171,10 +172,10 @@ impl fmt::Debug for StoreBuilder {
 }
 
 /// What stands before `/key` in the URLs of a prefix: `mem:/` for `mem` and `mem://`, `gs://bucket` for itself.
-fn base_of(prefix: &str) -> String {
+fn base_of(prefix: &str) -> SecretUrl {
     let prefix = prefix.trim_end_matches('/');
     match prefix.contains("://") {
-        true => prefix.to_owned(),
-        false => format!("{}:/", prefix.trim_end_matches(':')),
+        true => prefix.into(),
+        false => format!("{}:/", prefix.trim_end_matches(':')).into(),
     }
 }

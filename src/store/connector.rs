@@ -210,7 +210,7 @@ impl Client {
             self.contact.answered.store(true, Ordering::Release);
             match target.follow(request.method(), response.status(), response.headers()) {
                 Ok(true) => {}
-                Ok(false) => return self.checked(request.method(), response, target.note).await,
+                Ok(false) => return self.checked(request.method(), response, target).await,
                 Err(error) => return Err(keep(HttpErrorKind::Unknown, error)),
             }
         }
@@ -246,7 +246,7 @@ impl Client {
         &self,
         method: &Method,
         response: HttpResponse,
-        note: Option<String>,
+        target: Target,
     ) -> Result<HttpResponse, HttpError> {
         let (status, of_bucket) = (response.status(), self.is_of_bucket());
         let read_by_object_store = status.is_success()
@@ -261,8 +261,9 @@ impl Client {
         let kind = if passing { HttpErrorKind::Connect } else { HttpErrorKind::Unknown };
         let (parts, body) = response.into_parts();
         let body = body.bytes_stream().map_err(|error| network_fault(&error, None)).boxed();
-        let answer = Answer { status, headers: parts.headers, body, note };
-        let error = Error::from(answer::refused(answer).await);
+        let Target { note, uri, .. } = target;
+        let answer = Answer { status, headers: parts.headers, body, note, uri };
+        let error = Error::from(answer::refused(answer, "").await);
         Err(keep(kind, if of_bucket || passing { error } else { self.no_credentials(error) }))
     }
 }

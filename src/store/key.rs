@@ -4,6 +4,7 @@
 //! them a whole page of a listing in which there is one. A path with an empty part can be joined, though, and in the page
 //! of a listing such parts get a mark before `object_store` sees it.
 
+use crate::secret_url::redact_text;
 use crate::{ErrorKind, Result};
 use object_store::path::{Path, PathPart};
 use std::borrow::Cow;
@@ -13,7 +14,7 @@ pub(super) fn path(key: &str) -> Result<Path> {
     let bad = |why: &str| ErrorKind::Config(format!("bad object name: {why}")).into();
     let mut path = Path::default();
     for part in key.split('/') {
-        path = path.join(PathPart::parse(part).map_err(|error| bad(&error.to_string()))?);
+        path = path.join(PathPart::parse(part).map_err(|error| bad(&redact_text(&error.to_string())))?);
     }
     match path.as_ref() == key {
         true => Ok(path),

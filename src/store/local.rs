@@ -4,6 +4,7 @@ use super::buffer::{self, Buffer};
 use super::source::{ObjectInfo, ObjectVersion};
 use super::told::ObjectCell;
 use super::upload::ObjectWriter;
+use crate::secret_url::SecretUrl;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::ffi::{OsStr, OsString};
@@ -232,7 +233,7 @@ fn is_partial(path: &Path) -> bool {
 /// Writes a file under another name beside its target, and renames it when it is whole.
 #[derive(Debug)]
 pub(super) struct LocalWriter {
-    url: String,
+    url: SecretUrl,
     target: PathBuf,
     partial: Partial,
     file: BufWriter<File>,
@@ -264,7 +265,7 @@ impl LocalWriter {
         let partial = directory.join(partial_name(name));
         let file = options.read(true).write(true).create_new(true).open(&partial).map_err(located)?;
         Ok(LocalWriter {
-            url: url.to_owned(),
+            url: url.into(),
             target,
             partial: Partial(partial),
             file: BufWriter::with_capacity(256 << 10, file),
@@ -338,7 +339,7 @@ impl ObjectWriter for LocalWriter {
         fs::rename(&partial.0, &target).map_err(located)?;
         std::mem::forget(partial);
         settle(&target);
-        Ok(info(url, &metadata))
+        Ok(info(url.expose_secret().to_owned(), &metadata))
     }
 }
 

@@ -1,6 +1,7 @@
-//! Reading URLs: schemes, local paths, and what may be shown of them.
+//! Reading URLs: schemes, local paths, and what was meant where they are misspelt.
 
-use crate::{ErrorKind, Result};
+use crate::secret_url::{redact_answer, shown};
+use crate::{Error, ErrorKind, Result};
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::path::PathBuf;
@@ -31,17 +32,17 @@ pub(crate) fn is_local(url: &str) -> bool {
     matches!(scheme(url), None | Some("file"))
 }
 
-/// Whether two URLs name the same place: as they are, without what is [`redacted`], or as the same local
-/// path.
+/// Whether two URLs name the same place: as they are, without what is not [`shown`] of them, or as the same
+/// local path.
 pub(crate) fn is_same_place(one: &str, other: &str) -> bool {
     let path = |url: &str| std::path::absolute(local_path(url)?.ok()?).ok();
     one == other
-        || redacted(one) == redacted(other)
+        || shown(one) == shown(other)
         || path(one).is_some_and(|one| path(other).is_some_and(|other| one == other))
 }
 
 fn file_path(url: &str) -> Result<PathBuf> {
-    let bad = |why: &str| ErrorKind::Config(format!("bad file URL {url:?}: {why}")).into();
+    let bad = |why: &str| ErrorKind::Config(format!("bad file URL {:?}: {why}", shown(url))).into();
     let parsed = url::Url::parse(url).map_err(|error| bad(&error.to_string()))?;
     if parsed.query().is_some() || parsed.fragment().is_some() {
         return Err(bad("write a ? or # in a file name as %3F or %23"));
@@ -53,6 +54,57 @@ fn percent_decoded(path: &str) -> Result<PathBuf> {
     let decoded = percent_encoding::percent_decode_str(path).decode_utf8();
     let path = decoded.map_err(|_| ErrorKind::Config(format!("bad file URL {path:?}: it is not UTF-8")))?;
     Ok(PathBuf::from(path.as_ref()))
+}
+
+/// The schemes that are known, in the words of the user; see [`meant`].
+const SCHEMES: [&str; 10] = ["gs", "s3", "s3a", "az", "azure", "adl", "abfs", "abfss", "http", "https"];
+/// What other tools call them, and what is easily mistyped.
+const MISSPELT: [(&str, &str); 13] = [
+    ("gcs", "gs"),
+    ("gcp", "gs"),
+    ("google", "gs"),
+    ("aws", "s3"),
+    ("s3n", "s3"),
+    ("azblob", "az"),
+    ("files", "file"),
+    ("htp", "http"),
+    ("htttp", "http"),
+    ("hhtp", "http"),
+    ("htps", "https"),
+    ("htpps", "https"),
+    ("httpss", "https"),
+];
+
+/// What may be shown of the URL that is meant by one of an unknown scheme.
+pub(super) fn meant(url: &str) -> Option<String> {
+    // First, since what is no secret in the URL that is meant may be one in that which is written.
+    let url = shown(url);
+    let (scheme, rest) = url.split_once(':')?;
+    let scheme = scheme.to_ascii_lowercase();
+    let known = SCHEMES.iter().chain(&["file"]).find(|known| **known == scheme);
+    let meant =
+        known.or_else(|| MISSPELT.iter().find(|(other, _)| *other == scheme).map(|(_, known)| known))?;
+    match rest.starts_with("//") {
+        true => Some(format!("{meant}:{rest}")),
+        false => Some(format!("{meant}://{}", rest.trim_start_matches(['/', '\\']))),
+    }
+}
+
+/// Refuses what would be the path of a local file, but begins as a URL without its slashes does: `s3:/bucket/key`.
+pub(super) fn check_slashes(path: &str) -> Result<()> {
+    let scheme = path.split(':').next().filter(|start| start.len() < path.len()).unwrap_or_default();
+    let known = |known: &&str| known.eq_ignore_ascii_case(scheme);
+    match meant(path).filter(|_| SCHEMES.iter().chain(&["gcs"]).any(known)) {
+        None => Ok(()),
+        Some(meant) => {
+            let why = format!(
+                "two slashes follow the scheme of a URL: did you mean `{meant}`? A local file of this name is \
+                 `./{}`",
+                shown(path)
+            );
+            Err(Error::from(ErrorKind::Config(why)))
+        }
+    }
 }
 
 /// The part of a URL that names a bucket or host: everything before the first `/` after `://`.
@@ -74,35 +126,19 @@ pub(crate) fn file_name(url: &str) -> Cow<'_, str> {
     }
 }
 
-/// The URL without what must not reach a log: passwords, and the query of a URL in which it may hold a signature.
-///
-/// Keys of buckets and names of files are shown whole: a `?` is nothing special in them.
-pub(crate) fn redacted(url: &str) -> Cow<'_, str> {
-    let Some(scheme) = scheme(url) else { return Cow::Borrowed(url) };
-    let authority = authority(url);
-    let mut shown = Cow::Borrowed(url);
-    if !matches!(scheme, "file" | "gs" | "s3" | "s3a")
-        && let Some(query) = url.find(['?', '#'])
-    {
-        shown = Cow::Owned(format!("{}?[redacted]", &url[..query]));
-    }
-    let user = &authority[scheme.len() + 3..];
-    if let Some((user, host)) = user.rsplit_once('@')
-        && (user.contains(':') || matches!(scheme, "http" | "https"))
-    {
-        let path = shown.strip_prefix(authority).unwrap_or_default();
-        shown = Cow::Owned(format!("{scheme}://[redacted]@{host}{path}"));
-    }
-    shown
-}
-
-/// What a library's error and its causes say, on one line, with all URLs in it [`redacted`].
+/// What a library's error and its causes say, on one line, without the secrets of URLs.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Failure(String);
 
 impl Failure {
+    #[cfg(feature = "transport")]
     pub(super) fn new(error: &dyn StdError) -> Self {
+        Self::of("", error)
+    }
+
+    /// What an error says of a request for `url`.
+    pub(super) fn of(url: &str, error: &dyn StdError) -> Self {
         let mut text = error.to_string();
         let mut cause = error.source();
         while let Some(error) = cause {
@@ -112,26 +148,13 @@ impl Failure {
             }
             cause = error.source();
         }
-        Self(redact_text(&text))
+        Self(redact_answer(&text, &[url]))
     }
 
+    #[cfg(feature = "transport")]
     pub(super) fn boxed(error: &dyn StdError) -> Box<dyn StdError + Send + Sync> {
         Box::new(Self::new(error))
     }
-}
-
-pub(super) fn redact_text(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(start) = rest.find("http://").into_iter().chain(rest.find("https://")).min() {
-        let (before, from) = rest.split_at(start);
-        let end = from.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`'));
-        let (url, after) = from.split_at(end.unwrap_or(from.len()));
-        shown.push_str(before);
-        shown.push_str(&redacted(url));
-        rest = after;
-    }
-    shown + rest
 }
 
 #[cfg(test)]
@@ -148,6 +171,34 @@ mod tests {
             ("s3a://b/k", Some("s3a")),
         ] {
             assert_eq!(scheme(url), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn near_misses_are_told() {
+        for (url, expected) in [
+            ("gcs://bucket/x", Some("gs://bucket/x")),
+            ("S3://bucket/X", Some("s3://bucket/X")),
+            ("s3:/bucket/x", Some("s3://bucket/x")),
+            ("s3:bucket/x", Some("s3://bucket/x")),
+            ("GCS:/bucket/x", Some("gs://bucket/x")),
+            ("Https:\\\\host\\x", Some("https://host\\x")),
+            ("FILE:///x", Some("file:///x")),
+            ("htps://host/x", Some("https://host/x")),
+            ("gcs://s3cret@bucket/x?s3cret", Some("gs://[redacted]@bucket/x?[redacted]")),
+            ("hf://x", None),
+            ("C:\\x", None),
+            ("x", None),
+        ] {
+            assert_eq!(meant(url).as_deref(), expected, "{url}");
+        }
+        for path in ["s3:/x", "GS:/x", "gcs:x", "https:/me:s3cret@host/x?s3cret", "http:x"] {
+            let error = check_slashes(path).unwrap_err().to_string();
+            assert!(error.contains("did you mean `") && !error.contains("s3cret"), "{error}");
+        }
+        for path in ["./s3:/x", "/s3:/x", "s3", "s3/x", "C:\\x", "file:x", "FILE:x", "google:x", "s3x:/y", ""]
+        {
+            assert!(check_slashes(path).is_ok(), "{path}");
         }
     }
 
@@ -179,29 +230,5 @@ mod tests {
         ] {
             assert_eq!(is_same_place(one, other), expected, "{one} {other}");
         }
-    }
-
-    #[test]
-    fn hides_secrets() {
-        for (url, shown) in [
-            ("https://host/a.tar?sig=s3cret&x=1", "https://host/a.tar?[redacted]"),
-            ("https://me:s3cret@host:80/a@b.tar?sig=s3cret", "https://[redacted]@host:80/a@b.tar?[redacted]"),
-            ("https://s3cret@host/a.tar", "https://[redacted]@host/a.tar"),
-            ("https://host?sig=s3cret/", "https://host?[redacted]"),
-            ("gs://bucket/why?.tar", "gs://bucket/why?.tar"),
-            (
-                "abfss://box@account.dfs.core.windows.net/a.tar",
-                "abfss://box@account.dfs.core.windows.net/a.tar",
-            ),
-            ("az://box/a.tar?sig=s3cret", "az://box/a.tar?[redacted]"),
-            ("odd://me:s3cret@host/a", "odd://[redacted]@host/a"),
-            ("what?.tar", "what?.tar"),
-        ] {
-            assert_eq!(redacted(url), shown);
-        }
-        assert_eq!(
-            redact_text("GET http://h/k?sig=s3cret failed, \"https://u:s3cret@h/\""),
-            "GET http://h/k?[redacted] failed, \"https://[redacted]@h/\""
-        );
     }
 }

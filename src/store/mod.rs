@@ -57,13 +57,14 @@ pub(crate) use budget::Lane;
 pub use builder::StoreBuilder;
 pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
-pub(crate) use location::{file_name, is_local, is_same_place, redacted};
+pub(crate) use location::{file_name, is_local, is_same_place};
 pub use object_store;
 pub use report::{SourceReport, StoreReport};
 pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
 pub(crate) use told::ObjectCell;
 pub use upload::ObjectWriter;
 
+use crate::secret_url::{SecretUrl, shown};
 use crate::{Error, ErrorKind, Result};
 use body::Chunks;
 use decompress::{Compression, Expansion};
@@ -104,13 +105,13 @@ struct Inner {
     limits: Limits,
     expansion: Expansion,
     budget: Budget,
-    /// Counters, by what stands before the key in the URL.
+    /// Counters, by what is shown of what stands before the key in the URL.
     meters: Mutex<BTreeMap<String, Arc<Meter>>>,
     cache: Option<Cache>,
     /// The caller's sources, with the beginnings of the URLs they serve, longest first.
-    registered: Vec<(String, Arc<dyn Source>)>,
+    registered: Vec<(SecretUrl, Arc<dyn Source>)>,
     /// Clients made from the environment, by what stands before the key in the URL.
-    clients: Mutex<HashMap<String, Arc<dyn Source>>>,
+    clients: Mutex<HashMap<SecretUrl, Arc<dyn Source>>>,
 }
 
 impl Default for Store {
@@ -144,7 +145,7 @@ impl Store {
             let compression = Compression::of(url)?;
             Ok(self.stored(lane, url, 0..u64::MAX)?.compressed(compression, self.0.expansion))
         };
-        open().map_err(|error: Error| error.in_shard(location::redacted(url)))
+        open().map_err(|error: Error| error.in_shard(url))
     }
 
     /// Opens the bytes `range` of the object at `url` for reading, of which there are fewer where the object ends
@@ -168,7 +169,7 @@ impl Store {
             Some(_) => Err(ErrorKind::Unsupported("a range of a compressed object".into()).into()),
             None => self.stored(lane, url, range),
         };
-        open().map_err(|error: Error| error.in_shard(location::redacted(url)))
+        open().map_err(|error: Error| error.in_shard(url))
     }
 
     /// What is opened in a lane is read one after the other, and asked for in this order.
@@ -197,12 +198,12 @@ impl Store {
 
     /// The counters of the place that `url` lies in.
     fn meter(&self, url: &str) -> Arc<Meter> {
-        let registered = self.registered(url).map(|(base, _)| base.as_str());
-        let base = registered.unwrap_or_else(|| location::authority(url));
+        let registered = self.registered(url).map(|(base, _)| base.expose_secret());
+        let base = shown(registered.unwrap_or_else(|| location::authority(url)));
         let mut meters = self.0.meters.lock().unwrap_or_else(PoisonError::into_inner);
-        match meters.get(base) {
+        match meters.get(&*base) {
             Some(meter) => Arc::clone(meter),
-            None => Arc::clone(meters.entry(location::redacted(base).into_owned()).or_default()),
+            None => Arc::clone(meters.entry(base.into_owned()).or_default()),
         }
     }
 
@@ -230,7 +231,7 @@ impl Store {
                 }
             }
         };
-        Ok(Body::new(chunks).part_of(object, start).named(location::redacted(url)))
+        Ok(Body::new(chunks).part_of(object, start).named(url))
     }
 
     /// The size and version of the object at `url`, as stored: compressed objects are not looked into. Blocks.
@@ -249,7 +250,7 @@ impl Store {
                 Ok(body.object().unwrap_or_default())
             }
         };
-        stat().map_err(|error: Error| error.in_shard(location::redacted(url)))
+        stat().map_err(|error: Error| error.in_shard(url))
     }
 
     /// Lists all objects under the directory `prefix`, at any depth, sorted by URL. Blocks.
@@ -268,8 +269,7 @@ impl Store {
     /// [`list`](Store::list), but directories deeper than `depth` below `prefix` may be left out: a bucket lists them all
     /// the same.
     pub(crate) fn list_within(&self, prefix: &str, depth: usize) -> Result<Vec<ObjectInfo>> {
-        let mut objects =
-            self.list_at(prefix, depth).map_err(|error| error.in_shard(location::redacted(prefix)))?;
+        let mut objects = self.list_at(prefix, depth).map_err(|error| error.in_shard(prefix))?;
         objects.sort_unstable();
         Ok(objects)
     }
@@ -304,7 +304,7 @@ impl Store {
                 Place::Source(source) => Ok(Box::new(UploadWriter::create(&*source, url)?)),
             }
         };
-        create().map_err(|error| error.in_shard(location::redacted(url)))
+        create().map_err(|error| error.in_shard(url))
     }
 
     /// [`create`](Store::create) of what is written as it is, which a name that says otherwise would make unreadable.
@@ -313,7 +313,7 @@ impl Store {
             Ok(None) => self.create(url),
             _ => {
                 let why = "it would not be compressed as its name says; leave out the suffix";
-                Err(Error::from(ErrorKind::Unsupported(why.into())).in_shard(location::redacted(url)))
+                Err(Error::from(ErrorKind::Unsupported(why.into())).in_shard(url))
             }
         }
     }
@@ -335,17 +335,17 @@ impl Store {
         };
         match delete() {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(()),
-            result => result.map_err(|error| error.in_shard(location::redacted(url))),
+            result => result.map_err(|error| error.in_shard(url)),
         }
     }
 
     /// The source that the caller gave for this URL.
-    fn registered(&self, url: &str) -> Option<&(String, Arc<dyn Source>)> {
+    fn registered(&self, url: &str) -> Option<&(SecretUrl, Arc<dyn Source>)> {
         let serves = |base: &str| {
             let rest = url.strip_prefix(base);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        self.0.registered.iter().find(|(base, _)| serves(base))
+        self.0.registered.iter().find(|(base, _)| serves(base.expose_secret()))
     }
 
     fn place(&self, url: &str) -> Result<Place> {
@@ -358,7 +358,7 @@ impl Store {
             return Err(unsupported("pipe", hint));
         }
         match location::local_path(url) {
-            Some(path) => Ok(Place::Local(path?)),
+            Some(path) => location::check_slashes(url).and(path).map(Place::Local),
             None => self.client(url).map(Place::Source),
         }
     }
@@ -370,18 +370,20 @@ impl Store {
             _ => location::authority(url),
         };
         let mut clients = self.0.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = clients.get(base) {
+        let key = SecretUrl::from(base);
+        if let Some(client) = clients.get(&key) {
             return Ok(Arc::clone(client));
         }
         let client: Arc<dyn Source> = match cloud::client(base)? {
-            Some(store) => Arc::new(ObjectSource::renewable(base.to_owned(), store, cloud::client)),
+            Some(store) => Arc::new(ObjectSource::renewable(base.into(), store, cloud::client)),
             None if base == "http" => web()?,
             None => {
-                let hint = "the schemes are file, gs, s3, az, http and https; the builder can register sources for others";
-                return Err(unsupported(scheme, hint));
+                let known = "the schemes are file, gs, s3, az, http and https; the builder can register sources for others";
+                let hint = location::meant(url).map(|meant| format!("did you mean `{meant}`? {known}"));
+                return Err(unsupported(scheme, hint.unwrap_or_else(|| known.into())));
             }
         };
-        clients.insert(base.to_owned(), Arc::clone(&client));
+        clients.insert(key, Arc::clone(&client));
         Ok(client)
     }
 }
@@ -428,7 +430,7 @@ fn file_url(path: &Path) -> Result<String> {
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let registered: Vec<_> = self.0.registered.iter().map(|(base, _)| location::redacted(base)).collect();
+        let registered: Vec<_> = self.0.registered.iter().map(|(base, _)| base).collect();
         f.debug_struct("Store")
             .field("limits", &self.0.limits)
             .field("registered", &registered)

@@ -2,6 +2,7 @@
 
 use super::object::{Client, failed};
 use super::runtime::{panicked, spawn_cleanup};
+use crate::secret_url::SecretUrl;
 use crate::{ErrorKind, Result};
 use object_store::path::Path;
 use object_store::{MultipartUpload, PutMultipartOptions, PutPayload, PutResult};
@@ -19,38 +20,41 @@ pub(super) struct Upload(Option<Running>);
 
 #[derive(Debug)]
 struct Running {
+    /// Where the object will be.
+    url: SecretUrl,
     upload: Box<dyn MultipartUpload>,
     in_flight: JoinSet<object_store::Result<()>>,
 }
 
 impl Upload {
     /// Begins an upload, on the I/O runtime.
-    pub(super) async fn begin(store: Client, path: Path) -> Result<Self> {
+    pub(super) async fn begin(store: Client, path: Path, url: &str) -> Result<Self> {
         // In a task of its own: if nobody waits any more for what it returns, that is dropped there.
+        let at = SecretUrl::from(url);
         let begun = tokio::spawn(async move {
             let upload = store.put_multipart_opts(&path, PutMultipartOptions::default()).await?;
-            Ok::<_, object_store::Error>(Upload(Some(Running { upload, in_flight: JoinSet::new() })))
+            Ok::<_, object_store::Error>(Upload(Some(Running { url: at, upload, in_flight: JoinSet::new() })))
         });
-        begun.await.map_err(panicked)?.map_err(failed)
+        begun.await.map_err(panicked)?.map_err(|error| failed(url, error))
     }
 
     /// Sends a part, when there is room for it in flight.
     pub(super) async fn put(&mut self, part: PutPayload) -> Result<()> {
-        let Running { upload, in_flight } = self.running()?;
+        let Running { url, upload, in_flight } = self.running()?;
         in_flight.spawn(upload.put_part(part));
         while in_flight.len() >= PARTS_IN_FLIGHT {
-            arrived(in_flight).await?;
+            arrived(url, in_flight).await?;
         }
         Ok(())
     }
 
     /// Makes an object of all parts.
     pub(super) async fn complete(&mut self) -> Result<PutResult> {
-        let Running { upload, in_flight } = self.running()?;
+        let Running { url, upload, in_flight } = self.running()?;
         while !in_flight.is_empty() {
-            arrived(in_flight).await?;
+            arrived(url, in_flight).await?;
         }
-        let result = upload.complete().await.map_err(failed)?;
+        let result = upload.complete().await.map_err(|error| failed(url.expose_secret(), error))?;
         self.0 = None;
         Ok(result)
     }
@@ -78,9 +82,9 @@ impl Drop for Upload {
 }
 
 /// Waits for one part in flight.
-async fn arrived(in_flight: &mut JoinSet<object_store::Result<()>>) -> Result<()> {
+async fn arrived(url: &SecretUrl, in_flight: &mut JoinSet<object_store::Result<()>>) -> Result<()> {
     match in_flight.join_next().await {
-        Some(Ok(result)) => result.map_err(failed),
+        Some(Ok(result)) => result.map_err(|error| failed(url.expose_secret(), error)),
         Some(Err(error)) => Err(panicked(error)),
         None => Ok(()),
     }
@@ -88,7 +92,7 @@ async fn arrived(in_flight: &mut JoinSet<object_store::Result<()>>) -> Result<()
 
 impl Running {
     async fn call_off(self) {
-        let Running { mut upload, mut in_flight } = self;
+        let Running { mut upload, mut in_flight, .. } = self;
         // A part that arrives after the upload was called off would be kept, and paid for.
         let arriving = async { while in_flight.join_next().await.is_some() {} };
         let late = tokio::time::timeout(GRACE, arriving).await.is_err();

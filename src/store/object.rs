@@ -8,12 +8,14 @@ use super::multipart::Upload;
 use super::source::{GetOptions, GetResponse, ObjectInfo, Refusal, Source};
 #[cfg(feature = "cloud")]
 use super::{answer, cloud};
+use crate::secret_url::SecretUrl;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload, PutResult};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,17 +29,21 @@ type Make = fn(&str) -> Result<Option<Client>>;
 pub(super) type Client = Arc<dyn ObjectStore>;
 
 /// A bucket or other object store whose objects have URLs of the form `base/key`.
-#[derive(Debug)]
 pub(super) struct ObjectSource(Arc<Bucket>);
 
-#[derive(Debug)]
+/// Clients have credentials.
+impl fmt::Debug for ObjectSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectSource").field("base", &self.0.base).finish_non_exhaustive()
+    }
+}
+
 struct Bucket {
-    base: String,
+    base: SecretUrl,
     client: Mutex<Renewed>,
     make: Option<Make>,
 }
 
-#[derive(Debug)]
 struct Renewed {
     client: Client,
     at: Option<Instant>,
@@ -61,7 +67,7 @@ impl Bucket {
                 return None;
             }
             renewed.at = Some(Instant::now());
-            renewed.client = (self.make?)(&self.base).ok()??;
+            renewed.client = (self.make?)(self.base.expose_secret()).ok()??;
         }
         Some(Arc::clone(&renewed.client))
     }
@@ -72,7 +78,7 @@ impl Bucket {
     }
 
     fn key<'a>(&self, url: &'a str) -> &'a str {
-        let key = url.strip_prefix(&self.base).unwrap_or(url);
+        let key = url.strip_prefix(self.base.expose_secret()).unwrap_or(url);
         key.strip_prefix('/').unwrap_or(key)
     }
 }
@@ -114,39 +120,40 @@ impl Bucket {
             object_store::Error::Generic { .. } if self.make.is_some() => {
                 let why = format!(
                     "there are no credentials ({}): {}",
-                    Failure::new(&error),
-                    cloud::hint(&self.base)
+                    Failure::of(url, &error),
+                    cloud::hint(self.base.expose_secret())
                 );
                 Refusal::Other(ErrorKind::Denied(why.into()).into())
             }
             // The range may begin after the end, as every range of an empty object does, and some servers
             // know no ranges at all. An object of a known version is past such questions.
             object_store::Error::Generic { .. } if range.is_some() && if_version.is_none() => Refusal::Beyond,
-            object_store::Error::Unauthenticated { .. } => Refusal::Unauthenticated(failed(error)),
+            object_store::Error::Unauthenticated { .. } => Refusal::Unauthenticated(failed(url, error)),
             object_store::Error::Precondition { .. } => Refusal::Other(changed(if_version.clone())),
-            error => Refusal::Other(failed(error)),
+            error => Refusal::Other(failed(url, error)),
         })?;
         let mut response = GetResponse::new(stream::empty().boxed()).with_size(result.meta.size);
         response.version = result.meta.e_tag.clone();
         response.range = range.is_some().then(|| result.range.clone());
         // Requests are repeated by the store itself; a body that breaks is continued by the reader of ranges.
-        response.body = result.into_stream().map_err(|error| broken(&error)).boxed();
+        let url = url.to_owned();
+        response.body = result.into_stream().map_err(move |error| broken(&url, &error)).boxed();
         Ok(response)
     }
 }
 
 impl ObjectSource {
     /// `base` is the URL of the bucket without a `/` at the end.
-    pub(super) fn new(base: String, client: Client) -> Self {
+    pub(super) fn new(base: SecretUrl, client: Client) -> Self {
         Self::made(base, client, None)
     }
 
     /// One whose client is made anew when its credentials have expired.
-    pub(super) fn renewable(base: String, client: Client, make: Make) -> Self {
+    pub(super) fn renewable(base: SecretUrl, client: Client, make: Make) -> Self {
         Self::made(base, client, Some(make))
     }
 
-    fn made(base: String, client: Client, make: Option<Make>) -> Self {
+    fn made(base: SecretUrl, client: Client, make: Option<Make>) -> Self {
         let client = Mutex::new(Renewed { client, at: None });
         ObjectSource(Arc::new(Bucket { base, client, make }))
     }
@@ -179,18 +186,19 @@ impl Source for ObjectSource {
             Err(error) => return stream::once(async { Err(error) }).boxed(),
         };
         let objects = self.0.client().list((!path.is_root()).then_some(&path));
+        let prefix = prefix.to_owned();
         // The caller's own clients know nothing of marks.
         let marked = self.0.make.is_some();
         objects
             .map_ok(move |meta| ObjectInfo {
                 url: match marked {
-                    true => format!("{base}/{}", key::unmarked(meta.location.as_ref())),
-                    false => format!("{base}/{}", meta.location),
+                    true => format!("{}/{}", base.expose_secret(), key::unmarked(meta.location.as_ref())),
+                    false => format!("{}/{}", base.expose_secret(), meta.location),
                 },
                 size: meta.size,
                 version: meta.e_tag,
             })
-            .map_err(failed)
+            .map_err(move |error| failed(&prefix, error))
             .boxed()
     }
 
@@ -201,15 +209,15 @@ impl Source for ObjectSource {
     ) -> BoxFuture<'static, Result<ObjectInfo>> {
         let (store, path, url) = (self.0.client(), self.0.path(url), url.to_owned());
         async move {
-            let (size, result) = put(store, path?, body).await?;
+            let (size, result) = put(store, &url, path?, body).await?;
             Ok(ObjectInfo { url, size, version: result.e_tag })
         }
         .boxed()
     }
 
     fn delete(&self, url: &str) -> BoxFuture<'static, Result<()>> {
-        let (store, path) = (self.0.client(), self.0.path(url));
-        async move { store.delete(&path?).await.map_err(failed) }.boxed()
+        let (store, path, url) = (self.0.client(), self.0.path(url), url.to_owned());
+        async move { store.delete(&path?).await.map_err(|error| failed(&url, error)) }.boxed()
     }
 }
 
@@ -217,16 +225,17 @@ fn changed(before: Option<String>) -> Error {
     ErrorKind::Changed { before: before.unwrap_or_default(), after: "another one".into() }.into()
 }
 
-fn broken(error: &object_store::Error) -> Error {
-    std::io::Error::other(Failure::new(error)).into()
+fn broken(url: &str, error: &object_store::Error) -> Error {
+    std::io::Error::other(Failure::of(url, error)).into()
 }
 
-pub(super) fn failed(error: object_store::Error) -> Error {
+/// What an error of the library says of a request for `url`.
+pub(super) fn failed(url: &str, error: object_store::Error) -> Error {
     #[cfg(feature = "cloud")]
     if let Some(error) = connector::kept(&error) {
         return error;
     }
-    let failure = Failure::boxed(&error);
+    let failure = Box::new(Failure::of(url, &error));
     match error {
         object_store::Error::NotFound { .. } => ErrorKind::NotFound(failure),
         object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
@@ -240,15 +249,16 @@ pub(super) fn failed(error: object_store::Error) -> Error {
 /// Stores a body in one request if it fits into a part, and in several parts if not.
 async fn put(
     store: Client,
+    url: &str,
     path: Path,
     mut body: BoxStream<'static, Result<Bytes>>,
 ) -> Result<(u64, PutResult)> {
     let (first, more) = next_part(&mut body).await?;
     if !more {
         let size = first.content_length() as u64;
-        return Ok((size, store.put(&path, first).await.map_err(failed)?));
+        return Ok((size, store.put(&path, first).await.map_err(|error| failed(url, error))?));
     }
-    let mut upload = Upload::begin(store, path).await?;
+    let mut upload = Upload::begin(store, path, url).await?;
     match put_parts(&mut upload, first, body).await {
         Ok(put) => Ok(put),
         Err(error) => {

@@ -3,6 +3,7 @@
 //! It is started by the first object that is read from a network, and it lives as long as the process, so that no
 //! caller's runtime is needed and none can be dropped under a read. Nothing that costs CPU time runs on it except TLS.
 
+use crate::secret_url::redact_text;
 use crate::wait::{self, block_on};
 use crate::{Error, ErrorKind, Result};
 use std::future::Future;
@@ -152,7 +153,7 @@ impl<T> Drop for Task<T> {
 pub(super) fn panicked(error: JoinError) -> Error {
     let Ok(payload) = error.try_into_panic() else { return ErrorKind::Stopped.into() };
     let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref().map(String::as_str));
-    ErrorKind::Panicked(text.unwrap_or("no message").to_owned()).into()
+    ErrorKind::Panicked(redact_text(text.unwrap_or("no message"))).into()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::checksum::Checksum;
 use super::local::modification_time;
+use crate::secret_url::shown;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use futures::future::{self, BoxFuture, FutureExt};
@@ -199,10 +200,12 @@ fn tag(version: &str) -> &str {
 }
 
 /// What a listing or a finished write tells about an object.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+///
+/// `Debug` shows its URL without [what may be secret](crate::SecretUrl) in it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct ObjectInfo {
-    /// The URL or path that opens the object.
+    /// The URL or path that opens the object: whole, with a password or signature that it may have.
     pub url: String,
     /// The size in bytes, as stored: compressed objects are not looked into.
     pub size: u64,
@@ -221,6 +224,17 @@ impl ObjectInfo {
     pub fn with_version(mut self, version: impl Into<String>) -> Self {
         self.version = Some(version.into());
         self
+    }
+}
+
+impl fmt::Debug for ObjectInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url, size, version } = self;
+        f.debug_struct("ObjectInfo")
+            .field("url", &shown(url))
+            .field("size", size)
+            .field("version", version)
+            .finish()
     }
 }
 

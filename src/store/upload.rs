@@ -2,6 +2,7 @@
 
 use super::runtime::{self, Task};
 use super::source::{ObjectInfo, Source};
+use crate::secret_url::SecretUrl;
 use crate::{Error, ErrorKind, Result, wait};
 use async_channel::{Receiver, Sender};
 use bytes::{Bytes, BytesMut};
@@ -41,7 +42,7 @@ enum Part {
 /// Feeds the bytes written to an upload that runs on the I/O runtime.
 #[derive(Debug)]
 pub(super) struct UploadWriter {
-    url: String,
+    url: SecretUrl,
     buffer: BytesMut,
     parts: Sender<Part>,
     /// `None` once its end has been reported.
@@ -52,7 +53,7 @@ impl UploadWriter {
     pub(super) fn create(source: &dyn Source, url: &str) -> Result<Self> {
         let (parts, receiver) = async_channel::bounded(4);
         let upload = Some(runtime::spawn(source.put(url, body(receiver)))?);
-        Ok(UploadWriter { url: url.to_owned(), buffer: BytesMut::new(), parts, upload })
+        Ok(UploadWriter { url: url.into(), buffer: BytesMut::new(), parts, upload })
     }
 
     fn send(&mut self, part: Part) -> Result<()> {
@@ -72,9 +73,9 @@ impl UploadWriter {
     /// Waits for the end of the upload.
     fn end(&mut self) -> Result<ObjectInfo> {
         match self.upload.take() {
-            Some(upload) => wait::block_on(upload)
-                .and_then(|end| end)
-                .map_err(|error| error.in_shard(super::location::redacted(&self.url))),
+            Some(upload) => {
+                wait::block_on(upload).and_then(|end| end).map_err(|error| error.in_shard(&self.url))
+            }
             None => Err(stopped()),
         }
     }

@@ -4,9 +4,9 @@ use super::group::{Found, Group, Keep};
 use super::limits::Limits;
 use super::walker::Entry;
 use crate::error::{Error, Result};
+use crate::secret_url::SecretUrl;
 use bytes::Bytes;
 use bytestring::ByteString;
-use std::sync::Arc;
 
 /// What the [`Outline`] found next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,10 +94,10 @@ impl Keep for FieldOutline {
 pub struct Outline(Group<FieldOutline>);
 
 impl Outline {
-    /// An outline from the beginning of a shard, whose name is used in errors.
+    /// An outline from the beginning of a shard, whose URL or name is used, without its [secrets](SecretUrl), in errors.
     #[must_use]
-    pub fn new(shard: impl Into<Arc<str>>) -> Self {
-        Outline(Group::new(shard.into()))
+    pub fn new(shard: impl Into<SecretUrl>) -> Self {
+        Outline(Group::new(shard.into().shown()))
     }
 
     /// Sets the limits on what is accepted of the shard.

@@ -4,6 +4,7 @@ use super::group::{Found, Group, Pending};
 use super::limits::Limits;
 use crate::error::{Error, Result};
 use crate::sample::{Position, Sample, Value};
+use crate::secret_url::SecretUrl;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -32,10 +33,10 @@ pub enum Parsed {
 pub struct SampleParser(Group<Value>);
 
 impl SampleParser {
-    /// A parser at the beginning of a shard, whose name is used in samples and errors.
+    /// A parser at the beginning of a shard, whose URL or name is used, without its [secrets](SecretUrl), in samples and errors.
     #[must_use]
-    pub fn new(shard: impl Into<Arc<str>>) -> Self {
-        SampleParser(Group::new(shard.into()))
+    pub fn new(shard: impl Into<SecretUrl>) -> Self {
+        SampleParser(Group::new(shard.into().shown()))
     }
 
     /// Sets the epoch and the number of the shard that the samples' [positions](Sample::position) will name.

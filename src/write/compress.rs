@@ -1,6 +1,7 @@
 //! The compression of a shard, by the end of its name.
 
 use crate::error::{ErrorKind, Result};
+use crate::secret_url::shown;
 use std::io::{self, Write};
 
 /// How a shard is compressed.
@@ -18,7 +19,8 @@ impl Compression {
     /// [`ErrorKind::UnsupportedCompression`] when the compression is not compiled in or not known, so that a name
     /// never promises a compression that the content does not have.
     pub(super) fn of(name: &str) -> Result<Self> {
-        let unsupported = |why: &str| Err(ErrorKind::UnsupportedCompression(format!("{name}: {why}")).into());
+        let unsupported =
+            |why: &str| Err(ErrorKind::UnsupportedCompression(format!("{}: {why}", shown(name))).into());
         let ends = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
         if ends(&[".tar"]) {
             Ok(Self::None)

@@ -1,6 +1,8 @@
 //! The names of shards: a pattern with a place for the number.
 
 use crate::error::{ErrorKind, Result};
+use crate::secret_url::SecretUrl;
+use std::fmt;
 
 /// The names of a series of shards: a pattern with exactly one number, `%d`, or `%06d` for six digits at least, with
 /// leading zeros. `%%` is a percent sign.
@@ -14,7 +16,7 @@ use crate::error::{ErrorKind, Result};
 /// assert_eq!(pattern.number("gs://bucket/train-7.tar"), None);
 /// # Ok::<(), shardstream::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ShardPattern {
     before: String,
     width: usize,
@@ -68,6 +70,17 @@ impl ShardPattern {
     pub fn number(&self, name: &str) -> Option<u64> {
         let number = name.strip_prefix(&*self.before)?.strip_suffix(&*self.after)?.parse().ok()?;
         (self.name(number) == name).then_some(number)
+    }
+}
+
+impl fmt::Debug for ShardPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = match self.width {
+            0 => "%d".to_owned(),
+            width => format!("%0{width}d"),
+        };
+        let pattern = SecretUrl::from([&*self.before, &number, &self.after].concat());
+        f.debug_tuple("ShardPattern").field(&pattern).finish()
     }
 }
 

@@ -7,17 +7,18 @@ use super::tar::{Layout, TarWriter, whole_archive};
 use crate::Sample;
 use crate::error::{ErrorKind, Result};
 use crate::index::{self, Index, LayoutBuilder, ShardIndex, sample_checksum};
-use crate::store::{ObjectWriter, Store, redacted};
+use crate::secret_url::SecretUrl;
+use crate::store::{ObjectWriter, Store};
 use std::fmt;
 use std::io;
 
 type OnShard = Box<dyn FnMut(&ShardInfo) + Send>;
 
-/// A shard that was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A shard that was written. `Debug` shows its URL without [what may be secret](SecretUrl) in it.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShardInfo {
-    /// Where it is.
+    /// Where it is: the whole URL, with a password or signature that it may have.
     pub url: String,
     /// The number of samples in it.
     pub samples: u64,
@@ -28,6 +29,19 @@ pub struct ShardInfo {
     /// Where its samples stand. An [`Index`] of the series is collected from these:
     /// `infos.iter().collect::<Index>()`.
     pub index: ShardIndex,
+}
+
+impl fmt::Debug for ShardInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url, samples, bytes, archive_bytes, index } = self;
+        f.debug_struct("ShardInfo")
+            .field("url", &SecretUrl::from(url))
+            .field("samples", samples)
+            .field("bytes", bytes)
+            .field("archive_bytes", archive_bytes)
+            .field("index", index)
+            .finish()
+    }
 }
 
 /// The index of the shards that were written.
@@ -71,7 +85,7 @@ pub struct ShardWriter {
 /// The options of a [`ShardWriter`].
 #[must_use = "nothing is written until the writer is built and used"]
 pub struct ShardWriterBuilder {
-    pattern: String,
+    pattern: SecretUrl,
     max_count: u64,
     max_bytes: u64,
     start_shard: u64,
@@ -88,7 +102,7 @@ impl ShardWriter {
     /// `.tar.zst` or `.tzst` (feature `zstd`). It is a path, or a URL of an object store.
     pub fn builder(pattern: impl Into<String>) -> ShardWriterBuilder {
         ShardWriterBuilder {
-            pattern: pattern.into(),
+            pattern: pattern.into().into(),
             max_count: 100_000,
             max_bytes: 3_000_000_000,
             start_shard: 0,
@@ -118,7 +132,7 @@ impl ShardWriter {
         };
         let result = shard.append(&layout, self.settings.checksums);
         self.broken = matches!(&result, Err(error) if !matches!(error.kind(), ErrorKind::Unwritable(_)));
-        let result = result.map_err(|error| error.in_shard(redacted(&shard.url)).with_key(sample.key()));
+        let result = result.map_err(|error| error.in_shard(&shard.url).with_key(sample.key()));
         self.current = Some(shard);
         result
     }
@@ -142,13 +156,13 @@ impl ShardWriter {
 
     fn next_shard(&mut self) -> Result<Shard> {
         let number = self.settings.start_shard.saturating_add(self.done.len() as u64);
-        let url = self.pattern.name(number);
-        let opened = self.settings.store.create(&url).and_then(|object| {
+        let url = SecretUrl::from(self.pattern.name(number));
+        let opened = self.settings.store.create(url.expose_secret()).and_then(|object| {
             let out = Compressor::new(self.compression, object)?;
             Ok(TarWriter::with_options(out, self.settings.options.clone()))
         });
         self.broken = opened.is_err();
-        let tar = opened.map_err(|error| error.in_shard(redacted(&url)))?;
+        let tar = opened.map_err(|error| error.in_shard(&url))?;
         Ok(Shard { url, samples: 0, tar, layout: LayoutBuilder::default() })
     }
 
@@ -157,7 +171,7 @@ impl ShardWriter {
         let url = shard.url.clone();
         let info = shard.finish(self.compression).and_then(|info| self.keep_index(&info).map(|()| info));
         self.broken = info.is_err();
-        let info = info.map_err(|error| error.in_shard(redacted(&url)))?;
+        let info = info.map_err(|error| error.in_shard(&url))?;
         (self.settings.on_shard)(&info);
         self.done.push(info);
         Ok(())
@@ -233,8 +247,8 @@ impl ShardWriterBuilder {
     /// the end of the name says no compression that is compiled in, [`ErrorKind::Config`] when no sample would be
     /// allowed.
     pub fn build(self) -> Result<ShardWriter> {
-        let pattern = ShardPattern::new(&self.pattern)?;
-        let compression = Compression::of(&self.pattern)?;
+        let pattern = ShardPattern::new(self.pattern.expose_secret())?;
+        let compression = Compression::of(self.pattern.expose_secret())?;
         if self.max_count == 0 || self.max_bytes == 0 {
             return Err(ErrorKind::Config("a shard of no samples or no bytes holds nothing".into()).into());
         }
@@ -288,7 +302,7 @@ impl fmt::Debug for ShardWriterBuilder {
 
 /// The shard that is being written.
 struct Shard {
-    url: String,
+    url: SecretUrl,
     samples: u64,
     tar: TarWriter<Compressor<Box<dyn ObjectWriter>>>,
     layout: LayoutBuilder,
@@ -315,7 +329,8 @@ impl Shard {
         let archive_bytes = whole_archive(tar.written());
         let object = tar.finish()?.finish()?.finish()?;
         let layout = layout.finish(compression == Compression::None);
-        let index = ShardIndex::new(&*url, Some(object.size), object.version.as_deref(), layout);
+        let index = ShardIndex::new(&url, Some(object.size), object.version.as_deref(), layout);
+        let url = url.expose_secret().to_owned();
         Ok(ShardInfo { url, samples, bytes: object.size, archive_bytes, index })
     }
 }

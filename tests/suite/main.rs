@@ -18,6 +18,7 @@ mod loader;
 mod promises;
 mod restore;
 mod rooms;
+mod secrets;
 mod sequence;
 mod store;
 mod tolerated;

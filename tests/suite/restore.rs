@@ -396,7 +396,12 @@ fn copies_of_local_shards_are_the_same_shards() {
         let shards = ShardList::from_urls(writer.finish().unwrap().into_iter().map(|shard| shard.url));
         for shard in shards.iter() {
             let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(written);
-            std::fs::File::options().write(true).open(&**shard).unwrap().set_modified(time).unwrap();
+            std::fs::File::options()
+                .write(true)
+                .open(shard.expose_secret())
+                .unwrap()
+                .set_modified(time)
+                .unwrap();
         }
         let index = shardstream::Index::builder().build(&shards).unwrap();
         items(Dataset::builder(shards).streams(4).shuffle_shards(true).index(index)).batch(5)

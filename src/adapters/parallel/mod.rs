@@ -6,6 +6,7 @@ mod prefetch;
 pub(super) use par_map::par_map;
 pub(super) use prefetch::prefetch;
 
+use crate::secret_url::redact_text;
 use crate::wait::{self, Interrupt};
 use crate::{Error, ErrorKind, Result};
 use async_channel::{Receiver, Sender, TryRecvError};
@@ -310,10 +311,8 @@ fn broken<T>() -> Result<T> {
 /// Calls a closure of the caller's, and makes an error of its panic.
 pub(crate) fn catch<T>(call: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
-        let message = match panic.downcast_ref::<&str>() {
-            Some(message) => Some((*message).to_owned()),
-            None => panic.downcast_ref::<String>().cloned(),
-        };
-        ErrorKind::Panicked(message.unwrap_or_else(|| "no message".into())).into()
+        let message = panic.downcast_ref::<&str>().copied();
+        let message = message.or_else(|| panic.downcast_ref().map(String::as_str));
+        ErrorKind::Panicked(redact_text(message.unwrap_or("no message"))).into()
     })
 }

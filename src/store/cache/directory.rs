@@ -5,6 +5,7 @@
 //! other names are left alone.
 
 use super::file::{self, Content, TAIL};
+use crate::secret_url::SecretUrl;
 use crate::store::{ObjectVersion, local};
 use fs4::{FileExt, TryLockError};
 use std::fs::{self, File};
@@ -157,7 +158,12 @@ impl Directory {
     }
 
     /// Makes room for an object, and writes down which it is.
-    pub(super) fn reserve(&self, partial: &Partial, url: &str, object: &ObjectVersion) -> io::Result<Room> {
+    pub(super) fn reserve(
+        &self,
+        partial: &Partial,
+        url: &SecretUrl,
+        object: &ObjectVersion,
+    ) -> io::Result<Room> {
         let (Some(size), Some(version)) = (object.size, &object.version) else { return Ok(Room::Short) };
         let Some(head) = file::head(&partial.key, url, version, size) else { return Ok(Room::Short) };
         let total = (head.len() as u64 + TAIL).saturating_add(size);

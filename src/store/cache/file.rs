@@ -5,6 +5,7 @@
 //! last byte is, so that whoever sees the whole block can check it. The tail makes the file whole.
 
 use crate::Result;
+use crate::secret_url::SecretUrl;
 use crate::store::ObjectVersion;
 use crate::store::buffer::{Buffer, SIZE};
 use bytes::Bytes;
@@ -116,8 +117,8 @@ impl From<io::Error> for Fault {
 }
 
 /// The head of a file for an object; none for one that can't be described in reasonable space.
-pub(super) fn head(key: &str, url: &str, version: &str, size: u64) -> Option<Vec<u8>> {
-    let (key, url, version) = (key.into(), crate::store::location::redacted(url).into(), version.into());
+pub(super) fn head(key: &str, url: &SecretUrl, version: &str, size: u64) -> Option<Vec<u8>> {
+    let (key, url, version) = (key.into(), url.to_string(), version.into());
     let document = serde_json::to_vec(&Document { format: FORMAT, key, url, version, size }).ok()?;
     let length =
         u32::try_from(document.len()).ok().filter(|length| u64::from(*length) <= LONGEST_DOCUMENT)?;

@@ -275,7 +275,7 @@ impl Flight {
             Some(Err(_)) => Ok(Room::Short),
             _ => {
                 let (cache, file) = (Arc::clone(&self.cache), Arc::clone(&partial));
-                let url = Arc::clone(&self.object.url);
+                let url = self.object.url.clone();
                 blocking(move || cache.directory.reserve(&file, &url, &object)).await
             }
         };

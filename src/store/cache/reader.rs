@@ -70,7 +70,7 @@ impl Cached {
 /// Finds the object as it is now, or as it was when it was cached if that is all that is asked for. If it is not in the
 /// cache, that is filled for those who read all of it, in place of an entry that is damaged, and if `fill` says so.
 async fn open(cache: Arc<Inner>, object: Object, mut fill: bool) -> Result<Found> {
-    let key = super::key(&object.url);
+    let key = super::key(object.url.expose_secret());
     let whole = object.wanted == (0..u64::MAX);
     let mut present = None;
     for _ in 0..TRIES {
@@ -329,7 +329,7 @@ impl Reader {
     ///
     /// If this reader has met damage before, or this process has found it in another file of the same object.
     async fn condemn(&mut self, content: &Content, fault: Fault, ours: bool) -> Result<bool> {
-        let (cache, key) = (Arc::clone(&self.cache), super::key(&self.object.url));
+        let (cache, key) = (Arc::clone(&self.cache), super::key(self.object.url.expose_secret()));
         let (at, end) = (self.at, self.object.wanted.end);
         let file = cache.directory.entry(&key);
         let shown = file.display();

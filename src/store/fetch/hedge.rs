@@ -47,7 +47,7 @@ fn range_of(options: &GetOptions) -> u64 {
 
 async fn request(object: &Reading, options: GetOptions) -> Result<GetResponse> {
     let answering = object.meter.request();
-    let response = timed(object.limits.stall, object.source.get(&object.url, options)).await?;
+    let response = timed(object.limits.stall, object.source.get(object.url.expose_secret(), options)).await?;
     object.place.budget.answered(answering.answered());
     Ok(GetResponse { body: counted(answering, response.body), ..response })
 }

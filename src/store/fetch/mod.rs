@@ -15,6 +15,7 @@ use super::report::{Answering, Meter};
 use super::runtime::{self, Task};
 use super::source::{GetOptions, GetResponse, ObjectVersion, Source};
 use super::told::ObjectCell;
+use crate::secret_url::SecretUrl;
 use crate::{Error, ErrorKind, Result};
 use async_channel::{Receiver, Sender, TryRecvError};
 use bytes::Bytes;
@@ -67,7 +68,7 @@ impl Default for Limits {
 #[derive(Debug, Clone)]
 pub(super) struct Object {
     pub(super) source: Arc<dyn Source>,
-    pub(super) url: Arc<str>,
+    pub(super) url: SecretUrl,
     /// Not an empty range; the whole object is all that there may be.
     pub(super) wanted: Range<u64>,
     /// What the object must be, if not whatever it is now.

@@ -38,6 +38,8 @@ pub(super) struct Answer {
     pub(super) body: BoxStream<'static, Result<Bytes>>,
     /// What a redirect on the way to it changed, for who is refused.
     pub(super) note: Option<String>,
+    /// What was asked for in the end. It may be signed: servers repeat what they refuse.
+    pub(super) uri: Uri,
 }
 
 impl fmt::Debug for Answer {
@@ -76,7 +78,8 @@ pub(super) async fn get(route: &Route, uri: Uri, mut headers: HeaderMap) -> Resu
                     exchange(&origin, &request).await?;
                 let body = Body::new(connection, framing, keep);
                 if !target.follow(&Method::GET, status, &headers)? {
-                    return Ok(Answer { status, headers, body: body.boxed(), note: target.note });
+                    let (body, Target { note, uri, .. }) = (body.boxed(), target);
+                    return Ok(Answer { status, headers, body, note, uri });
                 }
                 body.discard().await;
             }
@@ -85,7 +88,8 @@ pub(super) async fn get(route: &Route, uri: Uri, mut headers: HeaderMap) -> Resu
                 if !target.follow(&Method::GET, response.status(), response.headers())? {
                     let (status, headers) = (response.status(), response.headers().clone());
                     let body = response.bytes_stream().map_err(client::fault).boxed();
-                    return Ok(Answer { status, headers, body, note: target.note });
+                    let Target { note, uri, .. } = target;
+                    return Ok(Answer { status, headers, body, note, uri });
                 }
             }
         }

@@ -11,7 +11,6 @@ const REDIRECTS: usize = 10;
 
 /// Where a request is sent, and with which headers. The same rules hold for all requests, whoever sends them:
 /// from https only to https, and to another server without credentials.
-#[derive(Debug)]
 pub(in crate::store) struct Target {
     pub(in crate::store) uri: Uri,
     pub(in crate::store) headers: HeaderMap,

@@ -49,13 +49,18 @@ fn a_writer_and_a_builder_note_the_same_checksums() {
         written.save(&Store::default(), place.to_str().unwrap()).unwrap();
         assert_eq!(Index::load(&Store::default(), place.to_str().unwrap()).unwrap(), written);
         assert_eq!(Index::builder().beside(true).build(&urls).unwrap(), written);
-        assert_eq!(written.counts().get(&urls[0]).unwrap().checksum_of(0), None);
+        assert_eq!(written.counts().get(urls[0].expose_secret()).unwrap().checksum_of(0), None);
         // One without is made again.
         let plain = Index::builder().build(&urls).unwrap();
         assert_ne!(plain, written);
         let sidecar = format!("{}.index.json", urls[0]);
-        fs::write(&sidecar, serde_json::to_vec(&plain.get(&urls[0]).unwrap()).unwrap()).unwrap();
-        fs::write(&sidecar, fs::read_to_string(&sidecar).unwrap().replace(&*urls[0], "s-000.tar")).unwrap();
+        fs::write(&sidecar, serde_json::to_vec(&plain.get(urls[0].expose_secret()).unwrap()).unwrap())
+            .unwrap();
+        fs::write(
+            &sidecar,
+            fs::read_to_string(&sidecar).unwrap().replace(urls[0].expose_secret(), "s-000.tar"),
+        )
+        .unwrap();
         assert_eq!(Index::builder().beside(true).checksums(true).build(&urls).unwrap(), written);
         let (found, errors) = read_all(&verified(&Store::default(), &written, 3));
         assert_eq!((found.len(), errors.len()), (40, 0));

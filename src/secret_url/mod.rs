@@ -1,0 +1,159 @@
+//! URLs that may hold secrets, and what of them may be shown.
+
+mod parts;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub(crate) use text::{redact_answer, redact_text};
+
+use parts::secrets;
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+/// What is shown in place of a secret.
+const HIDDEN: &str = "[redacted]";
+
+/// A URL or path, or a pattern of them, that may hold a password, a token or a signature.
+///
+/// `Display` and `Debug` show it without the user information (`user:password@`), and without the query and fragment,
+/// in which there may be a signature. Keys of buckets (`gs://`, `s3://`) and names of files are shown whole, since a
+/// `?` is nothing special in them. Of a command (`pipe:`), nothing is shown. The whole text is asked for by name:
+/// [`expose_secret`](SecretUrl::expose_secret).
+///
+/// ```
+/// use shardstream::SecretUrl;
+///
+/// let url = SecretUrl::from("https://me:password@host/train.tar?signature=abc");
+/// assert_eq!(url.to_string(), "https://[redacted]@host/train.tar?[redacted]");
+/// assert_eq!(url.expose_secret(), "https://me:password@host/train.tar?signature=abc");
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SecretUrl(Arc<str>);
+
+impl SecretUrl {
+    /// The whole text, with all secrets: to open the URL, and for no message.
+    #[must_use]
+    pub fn expose_secret(&self) -> &str {
+        &self.0
+    }
+
+    /// [`expose_secret`](SecretUrl::expose_secret), shared.
+    pub(crate) fn expose_shared(&self) -> Arc<str> {
+        Arc::clone(&self.0)
+    }
+
+    /// What may be shown of it.
+    pub(crate) fn shown(&self) -> Arc<str> {
+        match shown(&self.0) {
+            Cow::Borrowed(_) => Arc::clone(&self.0),
+            Cow::Owned(shown) => shown.into(),
+        }
+    }
+
+    /// How many characters of what is shown stand before byte `position` of the whole text.
+    pub(crate) fn shown_before(&self, position: usize) -> usize {
+        let mut hidden = 0;
+        let mut marks = 0;
+        for range in secrets(&self.0) {
+            if range.start >= position {
+                break;
+            }
+            hidden +=
+                self.0[range.clone()].char_indices().filter(|(at, _)| range.start + at < position).count();
+            marks += if range.end <= position { HIDDEN.len() } else { 0 };
+        }
+        self.0.char_indices().take_while(|(at, _)| *at < position).count() - hidden + marks
+    }
+}
+
+impl fmt::Display for SecretUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&shown(&self.0))
+    }
+}
+
+impl fmt::Debug for SecretUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*shown(&self.0), f)
+    }
+}
+
+/// The whole texts are compared.
+impl PartialEq<str> for SecretUrl {
+    fn eq(&self, other: &str) -> bool {
+        *self.0 == *other
+    }
+}
+
+/// The whole texts are compared.
+impl PartialEq<&str> for SecretUrl {
+    fn eq(&self, other: &&str) -> bool {
+        *self.0 == **other
+    }
+}
+
+macro_rules! from {
+    ($($type:ty),*) => {$(
+        impl From<$type> for SecretUrl {
+            fn from(url: $type) -> Self {
+                SecretUrl(url.into())
+            }
+        }
+    )*};
+}
+
+from!(&str, String, Box<str>, Arc<str>, Cow<'_, str>);
+
+impl From<&String> for SecretUrl {
+    fn from(url: &String) -> Self {
+        SecretUrl(url.as_str().into())
+    }
+}
+
+impl From<&Arc<str>> for SecretUrl {
+    fn from(url: &Arc<str>) -> Self {
+        SecretUrl(Arc::clone(url))
+    }
+}
+
+impl From<&SecretUrl> for SecretUrl {
+    fn from(url: &SecretUrl) -> Self {
+        url.clone()
+    }
+}
+
+/// What may be shown of a URL or pattern.
+pub(crate) fn shown(url: &str) -> Cow<'_, str> {
+    let secrets = secrets(url);
+    if secrets.is_empty() {
+        return Cow::Borrowed(url);
+    }
+    let mut shown = String::with_capacity(url.len());
+    let mut at = 0;
+    for range in secrets {
+        shown.push_str(&url[at..range.start]);
+        shown.push_str(HIDDEN);
+        at = range.end;
+    }
+    shown.push_str(&url[at..]);
+    Cow::Owned(shown)
+}
+
+/// A URL without its secrets and what marks them off: what may be saved, and names the same place.
+pub(crate) fn without_secrets(url: &str) -> Cow<'_, str> {
+    let secrets = secrets(url);
+    if secrets.is_empty() {
+        return Cow::Borrowed(url);
+    }
+    let mut public = String::with_capacity(url.len());
+    let mut at = 0;
+    for range in secrets {
+        let before = &url[at..range.start];
+        public.push_str(before.strip_suffix(['?', '#', ':']).unwrap_or(before));
+        at = range.end + usize::from(url[range.end..].starts_with('@'));
+    }
+    public.push_str(&url[at..]);
+    Cow::Owned(public)
+}

@@ -1,0 +1,129 @@
+//! Which parts of a URL are secret.
+
+use std::ops::Range;
+
+fn is_of_scheme(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.')
+}
+
+/// Where the scheme begins whose `:` is at byte `colon`.
+pub(super) fn scheme_start(text: &str, colon: usize) -> usize {
+    text[..colon].trim_end_matches(is_of_scheme).len()
+}
+
+/// The scheme with which a URL begins, in lower case, and where what follows its slashes begins. There may be too few of
+/// them: what is meant for a URL may not be shown either.
+fn scheme(url: &str) -> Option<(String, usize)> {
+    let colon = url.find(':').filter(|colon| *colon > 1 && scheme_start(url, *colon) == 0)?;
+    let scheme = url[..colon].to_ascii_lowercase();
+    let rest = &url[colon + 1..];
+    let slashes = rest.len() - rest.trim_start_matches(['/', '\\']).len();
+    let is_known =
+        matches!(&*scheme, "http" | "https" | "gs" | "gcs" | "s3" | "s3a" | "az" | "abfs" | "abfss");
+    let skipped = match &*scheme {
+        "http" | "https" => slashes,
+        // A path without a host.
+        "file" if slashes < 2 => return None,
+        _ if slashes == 0 && !is_known => return None,
+        _ => slashes.min(2),
+    };
+    url.starts_with(|c: char| c.is_ascii_alphabetic()).then_some((scheme, colon + 1 + skipped))
+}
+
+/// The secrets in a URL, or in a pattern of URLs: byte ranges in order.
+pub(super) fn secrets(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut start = 0;
+    for (at, colons) in text.match_indices("::") {
+        let next = at + colons.len();
+        // Another URL of a pattern. Anywhere else it is part of an address or a name.
+        if at >= start && (scheme(&text[next..]).is_some() || is_command(&text[next..])) {
+            found
+                .extend(secrets_of_one(&text[start..at]).map(|range| range.start + start..range.end + start));
+            start = next;
+        }
+    }
+    found.extend(secrets_of_one(&text[start..]).map(|range| range.start + start..range.end + start));
+    found
+}
+
+/// The secrets of one URL, or of a pattern that has one piece: those before, and those behind the path.
+fn secrets_of_one(url: &str) -> impl Iterator<Item = Range<usize>> {
+    let [user, query] = if is_command(url) {
+        [None, Some(PIPE.len()..url.len())]
+    } else if let Some((scheme, start)) = scheme(url) {
+        secrets_after(url, &scheme, start)
+    } else {
+        secrets_without_scheme(url)
+    };
+    user.into_iter().chain(query)
+}
+
+/// What a command begins with.
+const PIPE: &str = "pipe:";
+
+fn is_command(url: &str) -> bool {
+    url.get(..PIPE.len()).is_some_and(|start| start.eq_ignore_ascii_case(PIPE))
+}
+
+/// The secrets of a URL of this scheme, whose authority begins at byte `start`.
+fn secrets_after(url: &str, scheme: &str, start: usize) -> [Option<Range<usize>>; 2] {
+    let all = Some(start..url.len());
+    let rest = &url[start..];
+    let names = matches!(scheme, "file" | "gs" | "s3" | "s3a");
+    let ends: &[char] = if names { &['/'] } else { &['/', '\\', '?', '#'] };
+    let (authority, path) = rest.split_at(rest.find(ends).unwrap_or(rest.len()));
+    let (user, host) =
+        authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    let port = odd_port(host, names);
+    // A password with a slash, or one of several alternatives in braces.
+    if path.contains('@') && (port.is_some() || authority.contains(['{', '}', '$', '\\'])) {
+        return [None, all];
+    }
+    // The name of a container, which is no secret.
+    let container = matches!(scheme, "az" | "azure" | "adl" | "abfs" | "abfss");
+    let user = user.filter(|user| !container || user.contains(':')).map(|user| start..start + user.len());
+    // A name and password where the host is missing.
+    let host_at = start + authority.len() - host.len();
+    let port = port.map(|at| host_at + at..start + authority.len());
+    let query = path.find(['?', '#']).filter(|_| !names);
+    let path_at = start + authority.len();
+    let shown_path = &path[..query.unwrap_or(path.len())];
+    // A URL in the path of another one.
+    let inner =
+        shown_path.find("://").filter(|at| !names && path[*at..].contains('@')).map(|at| at + "://".len());
+    let behind = inner.or(query.map(|at| at + 1)).map(|at| path_at + at..url.len());
+    match (user, port, behind) {
+        (None, port, behind) => [port, behind],
+        (user, None, behind) => [user, behind],
+        (Some(user), Some(_), _) => [None, Some(user.start..url.len())],
+    }
+}
+
+/// Where in a host its port begins, if that is none. A bucket has no port.
+fn odd_port(host: &str, is_bucket: bool) -> Option<usize> {
+    let address = host.rfind(']').map_or(0, |end| end + 1);
+    let port = address + host[address..].find(':')? + 1;
+    (is_bucket || !host[port..].bytes().all(|byte| byte.is_ascii_digit())).then_some(port)
+}
+
+/// The secrets of what begins with no scheme: a path, or a pattern whose scheme is in a variable or in braces.
+fn secrets_without_scheme(text: &str) -> [Option<Range<usize>>; 2] {
+    let inner = text.find("://").map(|at| at + "://".len());
+    let first = text.split('/').next().unwrap_or_default();
+    if inner.is_none() && !first.contains(['$', '{']) {
+        return [None, None];
+    }
+    if text.contains(PIPE) {
+        return [None, Some(0..text.len())];
+    }
+    let query = text.find(['?', '#']);
+    let start = inner.filter(|at| query.is_none_or(|query| *at < query)).unwrap_or(0);
+    let start = if text[..start].contains('@') { 0 } else { start };
+    let (before, behind) = text.split_at(query.unwrap_or(text.len()));
+    if behind.contains('@') {
+        return [None, Some(start..text.len())];
+    }
+    let user = before.rfind('@').map(|at| start..at).filter(|user| !user.is_empty());
+    [user, query.map(|query| query + 1..text.len())]
+}
