@@ -39,7 +39,7 @@ mod registry;
 mod scalar;
 
 pub(crate) use npy::View as NpyView;
-pub(crate) use scalar::{parse_int, parse_json};
+pub(crate) use scalar::{excerpt, parse_int, parse_json};
 
 pub use crate::sample::{Array, ArrayError, DType, Element};
 pub use decoder::Decoder;

@@ -53,11 +53,33 @@ pub(super) fn refuse(found: &Value, wanted: &str) -> BoxError {
     format!("the field's extension is for {wanted}, but the value is {}", found.type_name()).into()
 }
 
+/// Characters of a text that errors show.
+const EXCERPT: usize = 40;
+
+/// What an error shows of a field: the beginning of a text, and of anything else how long it is.
+pub(crate) fn excerpt(bytes: &[u8]) -> String {
+    // Before them may stand the whole of a text, the last character of which is cut.
+    let start = bytes.get(..4 * EXCERPT).unwrap_or(bytes);
+    let text = match std::str::from_utf8(start) {
+        Ok(text) => Some(text),
+        Err(error) if start.len() < bytes.len() && error.error_len().is_none() => {
+            std::str::from_utf8(&start[..error.valid_up_to()]).ok()
+        }
+        Err(_) => None,
+    };
+    match text.filter(|text| !text.contains(|c: char| c.is_control() && !c.is_whitespace())) {
+        Some(text) => match text.char_indices().nth(EXCERPT) {
+            Some((end, _)) => format!("{:?}… ({} bytes)", &text[..end], bytes.len()),
+            None => format!("{text:?}"),
+        },
+        None => format!("a field of {} bytes that are no text", bytes.len()),
+    }
+}
+
 /// Reads a whole number by the rules of Python's `int()`: spaces around it, a sign, and single underscores between
 /// the digits.
 pub(crate) fn parse_int(bytes: &[u8]) -> Result<i64, BoxError> {
-    let error =
-        || format!("{:?} is not a whole number", String::from_utf8_lossy(&bytes[..bytes.len().min(40)]));
+    let error = || format!("{} is not a whole number", excerpt(bytes));
     let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'\x0b';
     let start = bytes.iter().position(|byte| !is_space(byte)).ok_or_else(error)?;
     let end = bytes.iter().rposition(|byte| !is_space(byte)).ok_or_else(error)?;
@@ -68,7 +90,10 @@ pub(crate) fn parse_int(bytes: &[u8]) -> Result<i64, BoxError> {
         return Err(error().into());
     }
     let number = if text.contains('_') { text.replace('_', "").parse() } else { text.parse() };
-    number.map_err(|_| format!("{text} does not fit a 64-bit number").into())
+    number.map_err(|_| match text.len() {
+        ..=EXCERPT => format!("{text} does not fit a 64-bit number").into(),
+        digits => format!("a number of {digits} digits does not fit a 64-bit number").into(),
+    })
 }
 
 pub(crate) fn parse_json(bytes: &[u8]) -> Result<serde_json::Value, serde_json::Error> {
@@ -79,6 +104,27 @@ pub(crate) fn parse_json(bytes: &[u8]) -> Result<serde_json::Value, serde_json::
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn errors_show_the_beginning_of_texts_and_nothing_of_other_bytes() {
+        let long = "é".repeat(100);
+        for (bytes, expected) in [
+            (&b"cat\n"[..], "\"cat\\n\"".to_owned()),
+            (b"", "\"\"".into()),
+            (long.as_bytes(), format!("{:?}… (200 bytes)", "é".repeat(40))),
+            (
+                &[b"x".repeat(159), "é".repeat(9).into()].concat(),
+                format!("{:?}… (177 bytes)", "x".repeat(40)),
+            ),
+            (b"\xff\xd8\xff\xe0 JFIF", "a field of 9 bytes that are no text".into()),
+            (b"a\0b", "a field of 3 bytes that are no text".into()),
+            (b"a\xc3", "a field of 2 bytes that are no text".into()),
+        ] {
+            assert_eq!(excerpt(bytes), expected);
+        }
+        assert!(parse_int(b"\xff\xd8").unwrap_err().to_string().contains("2 bytes that are no text"));
+        assert!(parse_int(&b"7".repeat(9999)).unwrap_err().to_string().contains("a number of 9999 digits"));
+    }
 
     #[test]
     fn whole_numbers_follow_python() {

@@ -77,7 +77,7 @@ impl TensorBatch {
     /// A tensor.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingField`] when there is none of that name.
+    /// [`ErrorKind::MissingTensor`] when there is none of that name.
     pub fn tensor(&self, name: &str) -> Result<&Tensor> {
         self.find(name).and_then(|at| self.tensors[at].as_ref()).ok_or_else(|| self.missing(name))
     }
@@ -85,7 +85,7 @@ impl TensorBatch {
     /// A tensor to be changed.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingField`] when there is none of that name.
+    /// [`ErrorKind::MissingTensor`] when there is none of that name.
     pub fn tensor_mut(&mut self, name: &str) -> Result<&mut Tensor> {
         let missing = self.missing(name);
         self.find(name).and_then(|at| self.tensors[at].as_mut()).ok_or(missing)
@@ -94,7 +94,7 @@ impl TensorBatch {
     /// Takes a tensor out.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingField`] when there is none of that name, or it was taken.
+    /// [`ErrorKind::MissingTensor`] when there is none of that name, or it was taken.
     pub fn take(&mut self, name: &str) -> Result<Tensor> {
         let missing = self.missing(name);
         self.find(name).and_then(|at| self.tensors[at].take()).ok_or(missing)
@@ -116,7 +116,7 @@ impl TensorBatch {
     /// [`Ragged`](super::Ragged).
     ///
     /// # Errors
-    /// [`ErrorKind::MissingField`] when there is no such tensor or none of its offsets, [`ErrorKind::Array`] when it is of
+    /// [`ErrorKind::MissingTensor`] when there is no such tensor or none of its offsets, [`ErrorKind::Array`] when it is of
     /// another type.
     pub fn pieces<T: Element + CheckedBitPattern + 'static>(
         &self,
@@ -152,8 +152,9 @@ impl TensorBatch {
     }
 
     fn missing(&self, name: &str) -> Error {
-        let present: Vec<&str> = self.iter().map(|(name, _)| name).collect();
-        ErrorKind::MissingField { wanted: name.into(), present: present.join(", ") }.into()
+        let available: Vec<&str> = self.iter().map(|(name, _)| name).collect();
+        let available = if available.is_empty() { "nothing".into() } else { available.join(", ") };
+        ErrorKind::MissingTensor { name: name.into(), available }.into()
     }
 }
 

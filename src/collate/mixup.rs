@@ -50,7 +50,7 @@ impl Mixup {
     /// [`batch.rng(seed)`](TensorBatch::rng), the same on every run and after a restore.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingField`] where the batch has no such tensors, [`ErrorKind::Array`] where they are of another type
+    /// [`ErrorKind::MissingTensor`] where the batch has no such tensors, [`ErrorKind::Array`] where they are of another type
     /// or shape, [`ErrorKind::Config`] for a label that is no class and for an `alpha` that makes no sense. The batch is
     /// then as it was.
     pub fn apply(&self, batch: &mut TensorBatch, image: &str, label: &str, seed: u64) -> Result<f64> {

@@ -2,7 +2,7 @@
 
 use super::column::{Cell, Column, Output};
 use super::number::{Number, misfit, of_json};
-use crate::codec::{parse_int, parse_json};
+use crate::codec::{excerpt, parse_int, parse_json};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sample::{DType, Sample, Value};
 use std::marker::PhantomData;
@@ -71,14 +71,18 @@ fn of_text<T: Number>(text: &[u8]) -> Result<T, String> {
     match parse_int(text) {
         Ok(int) => T::of_int(int).ok_or_else(|| misfit::<T>(int)),
         Err(error) => {
+            let bytes = text;
             let text = std::str::from_utf8(text).unwrap_or_default().trim();
             if let (DType::U64, Ok(whole)) = (T::DTYPE, text.parse::<u64>()) {
                 return Ok(T::read(&whole.to_le_bytes()));
             }
             match text.parse::<f64>().ok() {
                 // More than any float has, unless it says that it is infinite.
-                Some(float) if float.is_infinite() && !text.contains(['n', 'N']) => Err(misfit::<T>(text)),
+                Some(float) if float.is_infinite() && !text.contains(['n', 'N']) => {
+                    Err(misfit::<T>(if text.len() > 40 { "a number of so many digits" } else { text }))
+                }
                 Some(float) => T::of_float(float).ok_or_else(|| misfit::<T>(float)),
+                None if T::of_float(0.5).is_some() => Err(format!("{} is not a number", excerpt(bytes))),
                 None => Err(error.to_string()),
             }
         }
@@ -105,7 +109,7 @@ impl<T: Number> Column for Scalar<T> {
 mod tests {
     use super::*;
     use crate::collate::Columns;
-    use half::f16;
+    use half::{bf16, f16};
 
     fn read<T: Number + PartialEq>(value: impl Into<Value>) -> Result<T, String> {
         let column = Columns::new().with("x", Scalar::<T>::new("x"));
@@ -133,6 +137,12 @@ mod tests {
             (read::<f16>("1e6").map(f64::from), "1000000 does not fit float16"),
             (read::<f64>("1e999"), "1e999 does not fit float64"),
             (read::<i32>("cat").map(f64::from), "\"cat\" is not a whole number"),
+            (read::<f32>("cat").map(f64::from), "\"cat\" is not a number"),
+            (
+                read::<bf16>(b"\xff\xd8\xff").map(f64::from),
+                "a field of 3 bytes that are no text is not a number",
+            ),
+            (read::<f64>("9".repeat(999)), "a number of so many digits does not fit float64"),
             (read::<i32>(Value::Json(serde_json::json!([1]))).map(f64::from), "[1] is no number"),
         ] {
             let error = found.unwrap_err();

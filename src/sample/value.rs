@@ -111,16 +111,36 @@ fn json_size(json: &serde_json::Value) -> usize {
         }
 }
 
+/// Characters of a text that `Debug` shows.
+const EXCERPT: usize = 60;
+
+/// The type and size of the value, and the beginning of a text, also of one that is not decoded yet, or of a JSON
+/// document. What is binary is not printed.
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let excerpt = |f: &mut fmt::Formatter<'_>, text: &str| match text.char_indices().nth(EXCERPT) {
+            Some((end, _)) => write!(f, "{:?}… ({} bytes)", &text[..end], text.len()),
+            None => write!(f, "{text:?}"),
+        };
         match self {
-            Value::Bytes(bytes) if bytes.len() > 32 => {
-                write!(f, "{:?}… ({} bytes)", bytes.slice(..32), bytes.len())
-            }
-            Value::Bytes(bytes) => bytes.fmt(f),
-            Value::Text(text) => text.fmt(f),
+            Value::Bytes(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) if !text.contains(|c: char| c.is_control() && !c.is_whitespace()) => {
+                    f.write_str("b")?;
+                    excerpt(f, text)
+                }
+                _ => write!(f, "Bytes({} bytes)", bytes.len()),
+            },
+            Value::Text(text) => excerpt(f, text),
             Value::Int(int) => int.fmt(f),
-            Value::Json(json) => json.fmt(f),
+            Value::Json(json) => {
+                let text = format!("{json:?}");
+                match text.char_indices().nth(EXCERPT) {
+                    Some((end, _)) => {
+                        write!(f, "{}… ({} bytes of JSON)", &text[..end], json.to_string().len())
+                    }
+                    None => f.write_str(&text),
+                }
+            }
             Value::Array(array) => array.fmt(f),
             Value::Arrays(arrays) => arrays.fmt(f),
             #[cfg(feature = "image")]
@@ -256,3 +276,31 @@ macro_rules! widen {
 }
 
 widen!(i8, u8, i16, u16, i32, u32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn binary_fields_are_not_printed() {
+        let long = "é".repeat(100);
+        for (value, expected) in [
+            (Value::from(b"\xff\xd8\xff S3CRET"), "Bytes(10 bytes)".to_owned()),
+            (Value::from(b"S3CRET\0"), "Bytes(7 bytes)".into()),
+            (Value::from(b"7\n"), "b\"7\\n\"".into()),
+            (Value::from(long.as_bytes()), format!("b{:?}… (200 bytes)", "é".repeat(60))),
+            (Value::from(&*long), format!("{:?}… (200 bytes)", "é".repeat(60))),
+            (Value::from("short"), "\"short\"".into()),
+            (Value::from(7), "7".into()),
+            (Value::Json(serde_json::json!({"a": 1})), "Object {\"a\": Number(1)}".into()),
+            (Value::Array(Array::from_vec(vec![2], vec![1_u8, 2]).unwrap()), "Array(uint8[2])".into()),
+            (Value::other("S3CRET"), "Other(..)".into()),
+        ] {
+            assert_eq!(format!("{value:?}"), expected);
+        }
+        let json = format!("{:?}", Value::Json(serde_json::json!({"a": "x".repeat(999)})));
+        assert!(json.len() < 100 && json.ends_with("(1007 bytes of JSON)"), "{json}");
+        let sample = crate::Sample::new("k").with("jpg", b"\xff\xd8").with("txt", "x".repeat(999));
+        assert!(format!("{sample:#?}").len() < 200, "{sample:#?}");
+    }
+}

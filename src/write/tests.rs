@@ -90,8 +90,12 @@ fn compressed_sizes_are_those_of_the_file() {
     assert_eq!(write("a%d.tar.gz"), write("b%d.tgz"), "nothing of the time or the name is in it");
 }
 
+fn shown_bin(sample: &Sample) -> String {
+    format!("{:?}", sample.get("bin").unwrap().as_bytes().unwrap())
+}
+
 fn read_back(store: &Store, shards: &[ShardInfo]) -> Vec<String> {
-    let shown = |sample: Result<Sample>| format!("{:?}", sample.unwrap().get("bin").unwrap());
+    let shown = |sample: Result<Sample>| shown_bin(&sample.unwrap());
     let samples = |shard: &ShardInfo| {
         let body = store.open(&shard.url).unwrap();
         read(body, SampleParser::new(&*shard.url)).map(shown).collect::<Vec<_>>()
@@ -118,8 +122,7 @@ fn every_compression_and_store_reads_back() {
             samples.iter().for_each(|sample| writer.write(sample).unwrap());
             let shards = writer.finish().unwrap();
             assert_eq!(shards.len(), 3);
-            let expected: Vec<String> =
-                samples.iter().map(|sample| format!("{:?}", sample.get("bin").unwrap())).collect();
+            let expected: Vec<String> = samples.iter().map(shown_bin).collect();
             assert_eq!(read_back(store, &shards), expected);
         }
     }

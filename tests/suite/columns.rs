@@ -6,7 +6,7 @@ use shardstream::collate::{
     ArrayColumn, Blob, Columns, Mixup, PackedTokens, Ragged, Scalar, TensorBatch, Text, Tokens,
 };
 use shardstream::prelude::*;
-use shardstream::{Error, State};
+use shardstream::{Error, ErrorKind, State};
 
 /// Samples with as many tokens as their number, in shards of 10.
 fn shards(dir: &std::path::Path, count: u32) -> String {
@@ -121,4 +121,26 @@ proptest! {
         let _ = Columns::new().with("x", Ragged::<u8>::new("x").named("a")).collate([sample()]);
         let _ = Columns::new().with("x", Ragged::<u8>::new("x").raw(DType::I64)).collate([sample()]);
     }
+}
+
+#[test]
+fn a_tensor_that_a_batch_lacks_is_no_field_of_a_sample() {
+    let columns = Columns::new().with("label", Scalar::<i32>::new("cls")).with("text", Text::new("txt"));
+    let mut batch = columns.collate([Sample::new("a").with("cls", 1).with("txt", "x")]).unwrap();
+    let missing = |error: Error| match error.kind() {
+        ErrorKind::MissingTensor { name, .. } => (name.clone(), error.to_string()),
+        other => panic!("{other:?}"),
+    };
+    let (name, text) = missing(batch.tensor("image").unwrap_err());
+    assert_eq!(
+        (&*name, &*text),
+        ("image", "the batch has no tensor \"image\"; it has: label, text, text.offsets")
+    );
+    assert_eq!(missing(batch.tensor_mut("x").unwrap_err()).0, "x");
+    assert_eq!(missing(batch.pieces::<i32>("label").map(drop).unwrap_err()).0, "label.offsets");
+    for name in ["label", "text", "text.offsets"] {
+        batch.take(name).unwrap();
+        assert_eq!(missing(batch.take(name).unwrap_err()).0, name);
+    }
+    assert!(missing(batch.tensor("label").unwrap_err()).1.ends_with("it has: nothing"));
 }

@@ -12,8 +12,12 @@ fn groups_adjacent_members() {
         ("d/._a.jpg", b"a resource fork"),
         ("d/b.seg.Png", b""),
     ]));
+    let shown = |sample: &Result<Sample>| {
+        let sample = sample.as_ref().unwrap();
+        format!("{sample:?} {:?}", sample.position())
+    };
     assert_eq!(
-        shown(&samples),
+        samples.iter().map(shown).collect::<Vec<_>>(),
         [
             r#"{"__key__": "d/a", "__url__": "s.tar", "jpg": b"jpg", "cls": b"1"} "#,
             r#"{"__key__": "d/b", "__url__": "s.tar", "seg.png": b""} "#,

@@ -87,7 +87,10 @@ fn shown(samples: &[Result<Sample>]) -> Vec<String> {
     samples
         .iter()
         .map(|sample| match sample {
-            Ok(sample) => format!("{sample:?} {:?}", sample.position()),
+            Ok(sample) => {
+                let fields: Vec<_> = sample.fields().map(|(name, value)| (name, value.as_bytes())).collect();
+                format!("{} {} {fields:?} {:?}", sample.key(), sample.shard(), sample.position())
+            }
             Err(error) => format!("{error}"),
         })
         .collect()
