@@ -8,9 +8,9 @@
 //! Without arguments it writes a few small shards first, and indexes those.
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
-use shardstream::Index;
 use shardstream::dataset::Shards;
 use shardstream::prelude::*;
+use shardstream::{Index, SecretUrl};
 use std::error::Error;
 use std::time::Instant;
 
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         index.samples(),
         HumanBytes(bytes)
     );
-    println!("{place}: {}", HumanBytes(store.open(&place)?.read_all()?.len() as u64));
+    println!("{}: {}", SecretUrl::from(&place), HumanBytes(store.open(&place)?.read_all()?.len() as u64));
     Ok(())
 }
 

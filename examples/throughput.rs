@@ -39,7 +39,7 @@ impl Count {
 fn read(shards: &ShardList) -> std::io::Result<Count> {
     let (mut count, mut buffer) = (Count::default(), vec![0; 512 << 10]);
     for path in shards.iter() {
-        let mut file = File::open(&**path)?;
+        let mut file = File::open(path.expose_secret())?;
         loop {
             match file.read(&mut buffer)? {
                 0 => break,

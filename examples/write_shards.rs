@@ -7,6 +7,7 @@
 //!
 //! For folders of images and for CIFAR-10 there are whole programs: `examples/make_shards`.
 
+use shardstream::SecretUrl;
 use shardstream::prelude::*;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         writer.write(&sample.with("txt", format!("picture {n}")))?;
     }
     for shard in writer.finish()? {
-        println!("{}: {} samples, {} bytes", shard.url, shard.samples, shard.bytes);
+        println!("{}: {} samples, {} bytes", SecretUrl::from(shard.url), shard.samples, shard.bytes);
     }
     Ok(())
 }

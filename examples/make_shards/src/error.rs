@@ -1,6 +1,7 @@
 //! What can end the making of shards.
 
 use crate::tree::BadFile;
+use shardstream::SecretUrl;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -60,7 +61,7 @@ pub enum Error {
     )]
     OtherPlan {
         /// Where the plan is.
-        place: String,
+        place: SecretUrl,
         /// What differs, each with both values.
         differences: Vec<String>,
     },
@@ -68,7 +69,7 @@ pub enum Error {
     #[error("{place} is not the plan of a series of shards; --overwrite replaces it, and removes the shards")]
     NoPlan {
         /// Where it is.
-        place: String,
+        place: SecretUrl,
         /// What is wrong with it.
         source: serde_json::Error,
     },
@@ -81,7 +82,7 @@ pub enum Error {
         /// How many.
         count: usize,
         /// One of them.
-        first: String,
+        first: SecretUrl,
     },
     /// Neither form of CIFAR-10 is there.
     #[error(

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
-use shardstream::{ErrorKind, Index};
+use shardstream::{ErrorKind, Index, SecretUrl};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -115,12 +115,12 @@ fn begin(store: &Store, options: &Options, plan: &Document) -> Result<()> {
         (Some(there), _) => {
             let differences = there.differences(plan);
             if !differences.is_empty() {
-                return Err(Error::OtherPlan { place: series.plan(), differences });
+                return Err(Error::OtherPlan { place: series.plan().into(), differences });
             }
             return Ok(());
         }
         (None, Some(first)) if !options.overwrite => {
-            return Err(Error::Taken { count: shards.len(), first: first.clone() });
+            return Err(Error::Taken { count: shards.len(), first: first.into() });
         }
         (None, _) if options.overwrite => series.clear(store, &shards)?,
         (None, _) => {}
@@ -179,13 +179,14 @@ impl<'a> Maker<'a> {
                     self.task.add(shard.bytes);
                     return Ok(Done { made: Made::Kept, index });
                 }
-                Err(why) => Made::Rewritten(format!("{url} is written again: {why}")),
+                Err(why) => Made::Rewritten(format!("{} is written again: {why}", SecretUrl::from(&url))),
             },
             Ok(object) => {
                 let size =
                     object.size.map_or_else(|| "an unknown size".into(), |size| format!("{size} bytes"));
                 Made::Rewritten(format!(
-                    "{url} is written again: it has {size}, and {} are planned",
+                    "{} is written again: it has {size}, and {} are planned",
+                    SecretUrl::from(&url),
                     shard.bytes
                 ))
             }

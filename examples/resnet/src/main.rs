@@ -14,7 +14,7 @@ use resnet::progress::Task;
 use resnet::shards::{self, Counts, Shards};
 use resnet::train::{self, Keeping, Start};
 use resnet::{Error, Result, plugin, spawn, synthetic};
-use shardstream::Topology;
+use shardstream::{SecretUrl, Topology};
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -174,7 +174,8 @@ fn open(
         }
         _ => {
             let shards = the_shards(args, artifact)?;
-            writeln!(out, "training shards   {}\nvalidation shards {}", shards.train, shards.validation)?;
+            let (train, validation) = (SecretUrl::from(&shards.train), SecretUrl::from(&shards.validation));
+            writeln!(out, "training shards   {train}\nvalidation shards {validation}")?;
             Box::new(Sets {
                 train: Data::open(&shards.train, Split::Train, &options)?,
                 validation: Data::open(&shards.validation, Split::Validation, &options)?,

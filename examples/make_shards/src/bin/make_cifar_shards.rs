@@ -6,6 +6,7 @@ use make_shards::cifar::{self, Format, Options};
 use make_shards::progress::Task;
 use make_shards::series::Series;
 use make_shards::summary::Summary;
+use shardstream::SecretUrl;
 use shardstream::store::Store;
 use std::io::Write;
 use std::path::PathBuf;
@@ -71,8 +72,8 @@ fn run(args: &Args) -> Result<()> {
         };
         let shards = cifar::write(&store, &series, images, &options)?;
         let summary = Summary { shards: shards.iter().map(|shard| (shard.samples, shard.bytes)).collect() };
-        writeln!(out, "{}", series.pattern())?;
-        writeln!(out, "{summary}index              {}", series.index())?;
+        writeln!(out, "{}", SecretUrl::from(series.pattern()))?;
+        writeln!(out, "{summary}index              {}", SecretUrl::from(series.index()))?;
         writeln!(out, "{}", summary.line(&summary, start.elapsed()))?;
     }
     Ok(())

@@ -6,8 +6,8 @@ use make_shards::plan::Limits;
 use make_shards::series::Series;
 use make_shards::summary::Summary;
 use make_shards::{Error, Result};
-use shardstream::Topology;
 use shardstream::store::Store;
+use shardstream::{SecretUrl, Topology};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -81,7 +81,7 @@ fn run(args: Args) -> Result<()> {
     let written = summary(&mut outcome.done.iter().filter(|done| done.made != Made::Kept));
     let mut out = std::io::stdout();
     match &outcome.index {
-        Some(index) => writeln!(out, "{all}index              {index}")?,
+        Some(index) => writeln!(out, "{all}index              {}", SecretUrl::from(index))?,
         None => writeln!(
             out,
             "{topology}: its part of {} shards is there. When all are, run once more with --rank 0 --world-size 1: \

@@ -55,7 +55,7 @@ pub fn write(store: &Store, series: &Series, images: &Images, options: &Options)
     let there = series.existing(store)?;
     match there.first() {
         Some(first) if !options.overwrite => {
-            return Err(Error::Taken { count: there.len(), first: first.clone() });
+            return Err(Error::Taken { count: there.len(), first: first.into() });
         }
         _ => series.clear(store, &there)?,
     }

@@ -192,7 +192,9 @@ fn another_plan_is_refused() {
     let refused = |options: &Options, difference: &str| {
         let error = run(options, 2).unwrap_err();
         let Error::OtherPlan { place, differences } = &error else { panic!("{error}") };
-        assert!(place.ends_with("train.plan.json") && error.to_string().contains("--overwrite"));
+        assert!(
+            place.expose_secret().ends_with("train.plan.json") && error.to_string().contains("--overwrite")
+        );
         assert!(differences.iter().any(|found| found.contains(difference)), "{differences:?}");
         assert_eq!(content(&out), there, "nothing is touched");
     };

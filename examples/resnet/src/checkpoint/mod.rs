@@ -17,7 +17,7 @@ use part::{Part, Refused};
 use shardstream::prelude::*;
 use shardstream::tar::{SampleParser, read};
 use shardstream::write::TarWriter;
-use shardstream::{ErrorKind, State};
+use shardstream::{ErrorKind, SecretUrl, State};
 use std::io::{self, BufWriter, Write};
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ pub enum Error {
     #[error("cannot keep checkpoints in {url:?}: {reason}")]
     Place {
         /// The place.
-        url: String,
+        url: SecretUrl,
         /// What is wrong with it.
         reason: &'static str,
     },
@@ -37,7 +37,7 @@ pub enum Error {
     #[error("cannot list the checkpoints in {url}")]
     List {
         /// The place.
-        url: String,
+        url: SecretUrl,
         /// Why.
         source: shardstream::Error,
     },
@@ -47,13 +47,13 @@ pub enum Error {
     )]
     Exists {
         /// The newest one.
-        newest: String,
+        newest: SecretUrl,
     },
     /// It could not be written.
     #[error("cannot write the checkpoint {url}")]
     Write {
         /// The object.
-        url: String,
+        url: SecretUrl,
         /// Why.
         source: shardstream::Error,
     },
@@ -63,7 +63,7 @@ pub enum Error {
     )]
     Read {
         /// The object.
-        url: String,
+        url: SecretUrl,
         /// Why.
         source: shardstream::Error,
     },
@@ -71,7 +71,7 @@ pub enum Error {
     #[error("the checkpoint {url} is damaged ({reason}): remove it, and --resume takes the one before it")]
     Damaged {
         /// The object.
-        url: String,
+        url: SecretUrl,
         /// What is wrong with it.
         reason: String,
     },
@@ -79,15 +79,15 @@ pub enum Error {
     #[error("the checkpoint {url} is incomplete: {missing} is missing")]
     Incomplete {
         /// The object of the first rank.
-        url: String,
+        url: SecretUrl,
         /// That of another.
-        missing: String,
+        missing: SecretUrl,
     },
     /// It was written by another program.
     #[error("the checkpoint {url} is of version {version}, and this program knows {}", document::VERSION)]
     Version {
         /// The object.
-        url: String,
+        url: SecretUrl,
         /// Of the checkpoint.
         version: u64,
     },
@@ -95,7 +95,7 @@ pub enum Error {
     #[error("the checkpoint {url} is of another training ({})", differences.join("; "))]
     Other {
         /// The object.
-        url: String,
+        url: SecretUrl,
         /// What is not the same.
         differences: Vec<String>,
     },
@@ -179,10 +179,16 @@ impl Checkpoints {
         let listing = self.listing()?;
         let (newest, incomplete) = listing.newest();
         for incomplete in incomplete {
-            writeln!(out, "passed over in {}: {incomplete}", self.url)?;
+            writeln!(out, "passed over in {}: {incomplete}", SecretUrl::from(&self.url))?;
         }
         match newest {
-            None if resume => writeln!(out, "no checkpoint in {}: starting from the beginning", self.url)?,
+            None if resume => {
+                writeln!(
+                    out,
+                    "no checkpoint in {}: starting from the beginning",
+                    SecretUrl::from(&self.url)
+                )?;
+            }
             None => {}
             Some(newest) if !resume => return Err(Error::Exists { newest: newest.into() }.into()),
             Some(newest) => return self.begin_at(newest, out).map(Some),
@@ -196,7 +202,7 @@ impl Checkpoints {
         for change in changed {
             writeln!(out, "changed since the checkpoint: {change}")?;
         }
-        writeln!(out, "resumed from {url}: {}", checkpoint.place(self.inputs.epochs))?;
+        writeln!(out, "resumed from {}: {}", SecretUrl::from(url), checkpoint.place(self.inputs.epochs))?;
         Ok(checkpoint)
     }
 
@@ -209,7 +215,7 @@ impl Checkpoints {
         let objects = match self.store.list(&self.url) {
             // The directory is made with the first checkpoint.
             Err(e) if matches!(e.kind(), ErrorKind::NotFound(_)) => vec![],
-            listed => listed.map_err(|source| Error::List { url: self.url.clone(), source })?,
+            listed => listed.map_err(|source| Error::List { url: SecretUrl::from(&self.url), source })?,
         };
         Ok(Listing::new(&self.url, objects.into_iter().map(|object| object.url)))
     }
@@ -271,7 +277,7 @@ impl Checkpoints {
             0 => self.write_first(checkpoint, &url),
             _ => self.write_part(Part { step, rank, ranks, data: checkpoint.data }, &url),
         };
-        let bytes = bytes.map_err(|source| Error::Write { url: url.clone(), source })?;
+        let bytes = bytes.map_err(|source| Error::Write { url: SecretUrl::from(&url), source })?;
         let time = start.elapsed();
         let failed = if rank == 0 { self.clean(step, best) } else { vec![] };
         Ok(Saved { what, bytes, time, url, failed })
@@ -307,7 +313,9 @@ impl Checkpoints {
     fn delete(&self, urls: &[&str]) -> Vec<String> {
         let deleted = urls.iter().map(|url| (url, self.store.delete(url)));
         deleted
-            .filter_map(|(url, result)| Some(format!("cannot delete the old {url}: {:#}", result.err()?)))
+            .filter_map(|(url, result)| {
+                Some(format!("cannot delete the old {}: {:#}", SecretUrl::from(*url), result.err()?))
+            })
             .collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Checkpoint, Checkpoints, Error, Result};
 use crate::report::Progress;
-use shardstream::State;
+use shardstream::{SecretUrl, State};
 use std::fmt;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -21,7 +21,12 @@ pub struct Saved {
 impl fmt::Display for Saved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (megabytes, seconds) = (self.bytes as f64 / 1e6, self.time.as_secs_f64());
-        write!(f, "checkpoint at {}: {megabytes:.1} MB in {seconds:.2} s -> {}", self.what, self.url)?;
+        write!(
+            f,
+            "checkpoint at {}: {megabytes:.1} MB in {seconds:.2} s -> {}",
+            self.what,
+            SecretUrl::from(&self.url)
+        )?;
         self.failed.iter().try_for_each(|failed| write!(f, "\n{failed}"))
     }
 }

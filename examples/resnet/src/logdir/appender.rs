@@ -3,6 +3,7 @@
 use super::sink::Sink;
 use super::{Error, Result};
 use crate::error::with_causes;
+use shardstream::SecretUrl;
 use shardstream::store::Store;
 use std::collections::VecDeque;
 use std::io::Write;
@@ -135,7 +136,7 @@ impl Appender {
         let Some(end) = self.end.take() else { return Ok(()) };
         self.shared.queue().closing = true;
         self.shared.changed.notify_all();
-        let (url, patience) = (self.url.clone(), self.settings.patience);
+        let (url, patience) = (SecretUrl::from(&self.url), self.settings.patience);
         match end.recv_timeout(patience) {
             Ok(Some(source)) => return Err(Error::Write { url, source }),
             Ok(None) => {}
@@ -178,7 +179,7 @@ fn run(shared: &Shared, mut sink: Sink, url: &str, settings: Settings) -> shards
         if let Err(e) = &flushed
             && !std::mem::replace(&mut told, true)
         {
-            (settings.tell)(&format!("cannot write the log {url}, trying again: {e:#}"));
+            (settings.tell)(&format!("cannot write the log {}, trying again: {e:#}", SecretUrl::from(url)));
         }
         let queue = shared.queue();
         if closing && (flushed.is_err() || queue.records.is_empty()) {

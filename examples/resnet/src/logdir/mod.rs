@@ -11,6 +11,7 @@ pub use appender::{Appender, Settings};
 pub use copy::LogCopy;
 pub use events::Events;
 
+use shardstream::SecretUrl;
 use shardstream::store::Store;
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
@@ -23,7 +24,7 @@ pub enum Error {
     #[error("cannot log to {url:?}: {reason}")]
     Place {
         /// The place.
-        url: String,
+        url: SecretUrl,
         /// What is wrong with it.
         reason: &'static str,
     },
@@ -31,7 +32,7 @@ pub enum Error {
     #[error("the end of the log {url} could not be written")]
     Write {
         /// The file or object.
-        url: String,
+        url: SecretUrl,
         /// Why.
         source: shardstream::Error,
     },
@@ -39,7 +40,7 @@ pub enum Error {
     #[error("the end of the log {url} was not written within {} s", patience.as_secs_f32())]
     Late {
         /// The file or object.
-        url: String,
+        url: SecretUrl,
         /// How long it was waited for.
         patience: Duration,
     },
@@ -49,7 +50,7 @@ pub enum Error {
     )]
     Dropped {
         /// The file or object.
-        url: String,
+        url: SecretUrl,
         /// Lines or events.
         records: u64,
         /// Of them together.
@@ -59,7 +60,7 @@ pub enum Error {
     #[error("the thread that writes the log {url} panicked")]
     Panicked {
         /// The file or object.
-        url: String,
+        url: SecretUrl,
     },
     /// No thread could be had.
     #[error("cannot start the thread that writes a log")]
