@@ -98,7 +98,7 @@ fn reading_shows_and_saves_no_secret() {
                 seen.result(&what, store.delete(&url));
                 seen.result(&what, store.create(&url).and_then(|object| object.finish()));
 
-                let data = dataset(&[url.clone()], &store);
+                let data = dataset(std::slice::from_ref(&url), &store);
                 seen.debug(&what, &data);
                 seen.debug(&what, data.shards());
                 seen.debug(&what, &data.samples(0));
