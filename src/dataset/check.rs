@@ -32,7 +32,9 @@ pub(super) struct SliceCheck {
     object: ObjectCell,
     /// What the object should be, until that has been looked at.
     expected: Option<Expected>,
-    /// Whether the object is another one than when the state was taken.
+    /// Whether the slice was open when the state was taken that the job resumes from.
+    resumed: bool,
+    /// Whether the object is another one than then.
     replaced: bool,
 }
 
@@ -96,6 +98,7 @@ impl SliceCheck {
             shard: shard.into(),
             object: ObjectCell::default(),
             expected: None,
+            resumed: false,
             replaced: false,
         }
     }
@@ -103,7 +106,7 @@ impl SliceCheck {
     /// Gives no sample of an object that is not as expected. `object` tells what it is with the first of its
     /// bytes.
     pub(super) fn of(self, object: ObjectCell, expected: Expected) -> Self {
-        SliceCheck { object, expected: Some(expected), ..self }
+        SliceCheck { object, resumed: expected.state.is_some(), expected: Some(expected), ..self }
     }
 
     /// Whether samples are compared with the checksums of the index.
@@ -141,6 +144,8 @@ impl SliceCheck {
             None => return Some(self.short().map(Err)),
         };
         if let Some(error) = self.other_sample(&sample) {
+            // When the state was taken it was the sample that was indexed, or it would not have been given.
+            self.replaced |= self.resumed && self.pass > 0;
             return self.refused(error);
         }
         // Also of those that are passed over: all slices of the shard must count the same samples.
@@ -181,9 +186,10 @@ impl SliceCheck {
         self.expected.as_ref()?;
         let found = self.object.get()?;
         let Expected { state, index, epoch, url } = self.expected.take()?;
-        let state = state.filter(|then| then.contradicts(&found));
-        self.replaced = state.is_some();
-        if let Some(then) = state.or(index.filter(|then| then.contradicts(&found))) {
+        let mut recorded = state.into_iter().chain(index);
+        if let Some(then) = recorded.find(|then| then.contradicts(&found)) {
+            // When the state was taken it was as recorded, or no sample would have been given.
+            self.replaced = self.resumed;
             let (then, now) = (described(&then), described(&found));
             return Some(self.located(ErrorKind::Stale { then, now }));
         }
@@ -223,12 +229,14 @@ impl SliceCheck {
     /// The bytes have ended: what is wrong if there should have been more samples.
     fn short(&mut self) -> Option<Error> {
         let missing = if self.left == u64::MAX { self.pass } else { self.pass + self.left };
+        let passing = self.pass > 0;
         (self.pass, self.left, self.ends) = (0, 0, false);
         match std::mem::replace(&mut self.fault, Fault::Reported) {
             Fault::Reported => None,
             _ if missing == 0 => None,
             Fault::Passed(error) => Some(error),
             Fault::None => {
+                self.replaced |= self.resumed && passing;
                 let (then, now) = (format!("it had {missing} samples more"), "it ends here".into());
                 Some(self.located(ErrorKind::Stale { then, now }))
             }

@@ -18,6 +18,8 @@ pub(super) struct QueueMemory {
     waiting: usize,
     /// Bytes of the chunk before: those of the next one are not known until it is made.
     expected: u64,
+    /// Bytes of a chunk of the usual size.
+    usual: u64,
     takes: Sender<()>,
     taken: Receiver<()>,
 }
@@ -37,7 +39,7 @@ impl QueueMemory {
     pub(super) fn new(budget: &Budget, least: usize, expected: usize) -> Self {
         let (takes, taken) = async_channel::unbounded();
         let (budget, expected) = (budget.clone(), expected as u64);
-        QueueMemory { budget, least: least.max(1), waiting: 0, expected, takes, taken }
+        QueueMemory { budget, least: least.max(1), waiting: 0, expected, usual: expected, takes, taken }
     }
 
     /// Waits until another chunk may be made.
@@ -60,10 +62,13 @@ impl QueueMemory {
 
     /// The chunk was made, and takes so many bytes.
     pub(super) fn made(&mut self, permit: &mut Permit, bytes: usize) {
-        if permit.roomy {
-            self.expected = bytes as u64;
-        }
-        permit.held.set(bytes as u64);
+        let bytes = bytes as u64;
+        // What is made without room is cut short: it says no more than that the one before it was unusually large.
+        self.expected = match permit.roomy {
+            true => bytes,
+            false => self.expected.min(bytes.max(self.usual)),
+        };
+        permit.held.set(bytes);
     }
 }
 
@@ -112,6 +117,19 @@ mod tests {
         );
         drop((both, queues));
         assert_eq!(budget.in_use(), 0);
+    }
+
+    #[test]
+    fn a_sample_that_is_larger_than_the_budget_is_forgotten() {
+        let mut queue = QueueMemory::new(&Budget::new(1, 400), 1, 50);
+        let mut large = queue.ask().unwrap();
+        queue.made(&mut large, 1000);
+        drop(large);
+        let mut needed = queue.ask().unwrap();
+        assert!(!needed.is_roomy());
+        queue.made(&mut needed, 40);
+        drop(needed);
+        assert!(queue.ask().unwrap().is_roomy());
     }
 
     #[test]

@@ -112,8 +112,8 @@ fn odd_port(host: &str, is_bucket: bool) -> Option<usize> {
 fn secrets_without_scheme(text: &str) -> [Option<Range<usize>>; 2] {
     let inner = text.find("://").map(|at| at + "://".len());
     let first = text.split('/').next().unwrap_or_default();
-    if inner.is_none() && !first.contains(['$', '{']) {
-        return [None, None];
+    if inner.is_none() && !first.contains("${") {
+        return [None, (first.contains('{') && text.contains(PIPE)).then_some(0..text.len())];
     }
     if text.contains(PIPE) {
         return [None, Some(0..text.len())];

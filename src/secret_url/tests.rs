@@ -44,6 +44,8 @@ fn hides_secrets() {
         ("pipe:curl -H 'Authorization: Bearer s3cret' https://host/a", "pipe:[redacted]"),
         // Paths.
         ("what?.tar", "what?.tar"),
+        ("imagenet-{000..146}@224px.tar", "imagenet-{000..146}@224px.tar"),
+        ("{train,val}@v2/000.tar", "{train,val}@v2/000.tar"),
         ("a:b@c/d?e=f.tar", "a:b@c/d?e=f.tar"),
         ("C:\\data\\a?.tar", "C:\\data\\a?.tar"),
         ("file:///data/a@b?c.tar", "file:///data/a@b?c.tar"),
@@ -97,6 +99,10 @@ fn texts_are_searched_for_urls() {
         ("access_token=s3cret and what?", "access_token=[redacted] and what?"),
         ("gs://b/k?a=b is not there\n", "gs://b/k?a=b is not there\n"),
         ("a=b, ü", "a=b, ü"),
+        (
+            "Some(\"X-Amz-Algorithm=AWS4&X-Amz-Credential=AKIA&X-Amz-Signature=s3cret\")",
+            "Some(\"X-Amz-Algorithm=AWS4&X-Amz-Credential=[redacted]\")",
+        ),
         ("Authorization: Basic bWU6czNjcmV0, please", "Authorization: Basic [redacted] please"),
         ("'Bearer s3cret-token' is a Bearer token", "'Bearer [redacted]' is a Bearer token"),
         ("Basic authentication and Basic Authentication", "Basic authentication and Basic Authentication"),
@@ -109,6 +115,8 @@ fn texts_are_searched_for_urls() {
         redact_answer(told, &["gs://b", url]),
         "[redacted] and [redacted] of [redacted] are no good: 1"
     );
+    let url = "https://me:c2VjcmV0cGFzcw==@h/a";
+    assert_eq!(redact_answer("token c2VjcmV0cGFzcw== is not valid", &[url]), "token [redacted] is not valid");
 }
 
 #[test]

@@ -30,9 +30,10 @@ pub(crate) fn redact_answer(text: &str, urls: &[&str]) -> String {
     let mut text = redact_text(text);
     for url in urls {
         for range in secrets(url) {
-            let values =
-                url[range].split(['&', ':']).map(|pair| pair.split_once('=').map_or(pair, |pair| pair.1));
-            for value in values.filter(|value| value.len() >= SHORTEST) {
+            // A password may have a `=` too.
+            let values = url[range].split(['&', ':']);
+            let values = values.flat_map(|pair| [Some(pair), pair.split_once('=').map(|(_, value)| value)]);
+            for value in values.flatten().filter(|value| value.len() >= SHORTEST) {
                 let decoded = percent_encoding::percent_decode_str(value).decode_utf8_lossy();
                 text = text.replace(value, HIDDEN).replace(&*decoded, HIDDEN);
             }
@@ -59,8 +60,16 @@ fn hidden_in_word(before: &str, word: &str) -> Option<usize> {
     {
         return Some(path.len() + 1);
     }
-    let (name, value) = word.split_once('=')?;
-    let name = name.to_ascii_lowercase();
     let telling = ["sig", "signature", "token", "secret", "password", "credential", "_key"];
-    (!value.is_empty() && telling.iter().any(|end| name.ends_with(end))).then_some(name.len() + 1)
+    let mut at = 0;
+    for pair in word.split('&') {
+        if let Some((name, value)) = pair.split_once('=')
+            && !value.is_empty()
+            && telling.iter().any(|end| name.to_ascii_lowercase().ends_with(end))
+        {
+            return Some(at + name.len() + 1);
+        }
+        at += pair.len() + 1;
+    }
+    None
 }

@@ -159,6 +159,9 @@ pub(super) fn fault(error: reqwest::Error) -> Error {
 pub(super) fn network_fault(error: &(dyn StdError + 'static), kind: Option<io::ErrorKind>) -> Error {
     let causes = || iter::successors(Some(error), |error| (**error).source());
     let of_system = || causes().filter_map(|error| error.downcast_ref::<io::Error>());
+    // What is no TLS at all is as final as a refusal.
+    let is_final =
+        |error: &rustls::Error| is_final(error) || matches!(error, rustls::Error::InvalidMessage(_));
     let final_of_tls = |error: Option<&rustls::Error>| error.is_some_and(is_final);
     if causes().any(|error| final_of_tls(error.downcast_ref()))
         || of_system().filter_map(io::Error::get_ref).any(|inner| final_of_tls(inner.downcast_ref()))

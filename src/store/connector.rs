@@ -8,7 +8,7 @@
 //! reading does. They are tried again here, one by one, by the rules and settings of reading.
 
 use super::client::{self, is_set, network_fault};
-use super::fetch::retry::{Retries, passes, unreachable};
+use super::fetch::retry::{REFUSED, Retries, passes, unreachable};
 use super::fetch::{Limits, timed};
 use super::transport::{self, Answer, Route, Target};
 use super::{answer, key};
@@ -314,7 +314,8 @@ impl Client {
         let (kind, of_bucket) = (error.kind(), self.is_of_bucket());
         let fault = network_fault(error, (kind == Timeout).then_some(io::ErrorKind::TimedOut));
         let before = match of_bucket {
-            true => unreachable(&fault),
+            // Also a place that takes connections and makes none of them usable.
+            true => unreachable(&fault).or((kind == Connect).then_some(REFUSED)),
             false => matches!(kind, Connect | Timeout).then_some(NO_CREDENTIALS),
         };
         // All requests that are sent here may be sent twice.
@@ -324,9 +325,10 @@ impl Client {
             Some(before) => usual.and_then(|usual| self.contact.limit(before, usual)),
             None => usual,
         };
-        // Only the machine's own server of credentials is asked without TLS: there is none, or not for this
-        // cloud.
-        let missing = !of_bucket && target.uri.scheme_str() == Some("http");
+        // Only the machine's own server of credentials is asked without TLS. Where it has never answered, there is
+        // none, or not for this cloud; where it has, its faults pass as those of any other place.
+        let answered = self.contact.answered.load(Ordering::Acquire);
+        let missing = !of_bucket && !answered && target.uri.scheme_str() == Some("http");
         Failed { error: if missing { self.no_credentials(fault) } else { fault }, limit }
     }
 

@@ -59,11 +59,16 @@ impl Layout {
             match marker {
                 0xc0..=0xc2 => {
                     layout.sequential = marker != 0xc2;
-                    let &[_, h1, h2, w1, w2, _, ref components @ ..] = content else { return None };
+                    let &[_, h1, h2, w1, w2, count, ref components @ ..] = content else { return None };
                     layout.height = u16::from_be_bytes([h1, h2]);
                     layout.width = u16::from_be_bytes([w1, w2]);
                     layout.height_at = start + 1;
-                    let (components, _) = components.as_chunks::<3>();
+                    let (components, more) = components.as_chunks::<3>();
+                    // No decoder reads others, and work on each scan is work on each of its components.
+                    if !more.is_empty() || components.len() != usize::from(count) || !(1..=4).contains(&count)
+                    {
+                        return None;
+                    }
                     layout.components = components.iter().map(Component::read).collect();
                 }
                 0xdd => layout.interval = content.try_into().map_or(0, u16::from_be_bytes),
@@ -125,12 +130,6 @@ impl Layout {
     /// Whether each scan has all of its components' coefficients, and the file is not progressive.
     pub(super) fn is_sequential(&self) -> bool {
         self.sequential
-    }
-
-    /// Whether the pixels come in one pass, without markers between them.
-    #[cfg(feature = "turbojpeg")]
-    pub(super) fn is_one_stream(&self) -> bool {
-        self.is_one_pass() && self.interval == 0
     }
 
     /// The columns of pixels that are coded together.
@@ -231,6 +230,14 @@ mod tests {
         file.extend([0xff, 0xda, 0, 6 + 2 * scan, scan]);
         file.resize(file.len() + usize::from(2 * scan) + 3, 0);
         file
+    }
+
+    #[test]
+    fn pictures_of_many_components_are_not_read() {
+        for count in [1, 4, 5, 80] {
+            let file = headers(b"", SEQUENTIAL, &vec![(1, 0x11); count][..], 1);
+            assert_eq!(Layout::read(&file).is_some(), count <= 4, "{count}");
+        }
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl Handle {
         let done =
             unsafe { tj::tj3Decompress8(self.0.as_ptr(), file.as_ptr(), length, to.as_mut_ptr(), 0, format) };
         if done != 0 {
-            let surplus = self.surplus().filter(|_| headers.is_one_stream());
+            let surplus = self.surplus().filter(|_| headers.is_one_pass());
             let harmless = surplus.is_some_and(|surplus| !ask.verify || headers.is_filled_up(file, surplus));
             if !harmless {
                 return Err(self.error());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub(in crate::store) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How long a place that has never answered is tried while it refuses connections or has no address.
-const REFUSED: Duration = Duration::from_secs(2);
+pub(in crate::store) const REFUSED: Duration = Duration::from_secs(2);
 /// How long a place that has never answered is tried while nothing comes from it.
 const SILENT: Duration = Duration::from_secs(60);
 

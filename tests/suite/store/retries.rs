@@ -136,6 +136,28 @@ fn a_short_response_that_breaks_off_is_asked_for_again() {
     assert!(says[1].contains("input/output error") && says[1].contains("after 2 tries"), "{says:?}");
 }
 
+/// The machine's server of credentials is away for longer than it is asked at one go: it has answered before, so that
+/// reading goes on as after any other fault.
+#[test]
+fn a_server_of_credentials_that_is_away_for_a_while_ends_no_reading() {
+    let (listed, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let server = bucket::start_with(move |request: &Request| match request.path() {
+        path if path.ends_with("/token") => {
+            let away = listed.load(Ordering::SeqCst) > 0 && refused.fetch_add(1, Ordering::SeqCst) < 10;
+            let token = Reply::new(200, r#"{"access_token": "t", "expires_in": 1}"#);
+            Some(if away { Reply::raw("").then_closed() } else { token })
+        }
+        "/bucket" | "/bucket/" => {
+            listed.fetch_add(1, Ordering::SeqCst);
+            Some(Reply::new(200, "<ListBucketResult></ListBucketResult>"))
+        }
+        _ => None,
+    });
+    let (url, host) = (server.url(""), server.url("").replace("http://", ""));
+    let says = child_says(3, 3, &metadata(&url, &host));
+    assert_eq!(says, ["writing gave 3", "listing gave 0", "reading gave 3", "deleting gave 0"]);
+}
+
 /// A connection whose other end reads nothing for a while, after so many bytes.
 struct Resting {
     stream: TcpStream,
