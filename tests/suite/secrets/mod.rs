@@ -104,9 +104,27 @@ fn dataset(urls: &[String], store: &Store) -> Dataset {
     Dataset::builder(shards).store(store.clone()).topology(Topology::single()).build().unwrap()
 }
 
+/// A source without objects.
+#[derive(Debug)]
+struct Empty;
+
+impl Source for Empty {
+    fn get(&self, _: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        future::ready(Err(ErrorKind::NotFound("it is empty".into()).into())).boxed()
+    }
+
+    fn list(&self, _: &str) -> BoxStream<'static, Result<ObjectInfo>> {
+        stream::empty().boxed()
+    }
+}
+
 #[test]
 fn patterns_and_lists_show_no_secret() {
     let mut seen = Seen::default();
+    // No bucket of anybody is asked.
+    let sources = ["gs", "s3", "az", "odd"].into_iter();
+    let store = sources.fold(Store::builder(), |store, scheme| store.with_source(scheme, Arc::new(Empty)));
+    let store = store.retries(0).build();
     let wrong = |url: &str| {
         let (start, end) = url.split_at(url.find("/t").or(url.find('?')).unwrap_or(url.len()));
         [
@@ -144,7 +162,8 @@ fn patterns_and_lists_show_no_secret() {
             seen.result(pattern, pattern.parse::<ShardList>());
             seen.result(pattern, ShardList::from_lines(&format!("# list\n{pattern}\n")));
             seen.result(pattern, ShardList::from_listing(pattern, ["gs://bucket/x".into()]));
-            seen.result(pattern, Dataset::builder(pattern).topology(Topology::single()).build());
+            let builder = Dataset::builder(pattern).store(store.clone()).topology(Topology::single());
+            seen.result(pattern, builder.build());
             seen.result(pattern, ShardPattern::new(pattern));
             // A secret that comes with a variable.
             for of_variable in
