@@ -1,73 +1,293 @@
-//! What happens to the samples before they are batched.
+//! The options of a loader.
 
 use super::Loader;
-use super::collect::Last;
-use super::make::Make;
-use crate::adapters::Partial;
+use super::batches::{Batches, Collect, Collected, Counter, First, Make, Pad};
+use super::event::Event;
+use super::last_batch::LastBatch;
+use super::policy::OnError;
+use super::pool::{Here, Pool, Sources};
+use super::sequence::{Deal, Outputs};
+use super::settings::{Begun, Part, Settings};
+use super::stages::{Out, Rows, Stages, identity};
+use super::stream::Source;
+use crate::adapters::Batch;
 use crate::codec::Decoder;
-use crate::collate::Seat;
+use crate::collate::{Collator, Columns, Row, TensorBatch};
 use crate::dataset::Dataset;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::sample::Sample;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::thread;
-
-/// What the threads make of each sample, in its place of a batch of tensors. Items have none.
-pub(super) type Map<T> = Arc<dyn Fn(Sample, Seat) -> Result<T> + Send + Sync>;
 
 /// One core in so many is left to the trainer.
 const CORES_FOR_TRAINER: usize = 8;
 
-/// What is done with the samples of one dataset.
-pub(super) struct Recipe<T> {
-    pub(super) dataset: Dataset,
-    pub(super) shuffle: usize,
-    pub(super) shuffle_bytes: usize,
-    pub(super) map: Map<T>,
-    /// Its turns, where datasets are mixed.
-    pub(super) weight: u32,
-    /// How many of its epochs are one of the mix.
-    pub(super) repeats: u64,
-}
-
-/// What a [`Loader`] does with samples before it batches them; `T` is what becomes of each sample.
-#[must_use = "a builder does nothing until `batch` makes a loader of it"]
-pub struct LoaderBuilder<T> {
-    pub(super) recipes: Vec<Recipe<T>>,
-    pub(super) threads: usize,
+/// The options of a [`Loader`]: what is done with samples, and how they are batched.
+///
+/// `T` is the type of the items that are batched, and `B` that of the batches. Every option that makes no
+/// sense is an error of [`build`](LoaderBuilder::build).
+#[must_use = "a builder does nothing until `build` makes a loader of it"]
+pub struct LoaderBuilder<T, B = Batch<T>> {
+    parts: Vec<(Part, Stages<T>)>,
+    threads: usize,
+    batch: Option<usize>,
+    last: LastBatch,
+    pad: Pad<T>,
+    prefetch: usize,
+    policy: OnError,
+    columns: Option<Columns>,
+    /// What is wrong already.
+    wrong: Option<String>,
+    batches: PhantomData<fn() -> B>,
 }
 
 impl LoaderBuilder<Sample> {
     pub(super) fn new(dataset: Dataset) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let threads = cores - cores / CORES_FOR_TRAINER;
-        let map = Arc::new(|sample, _| Ok(sample));
-        let recipe = Recipe { dataset, shuffle: 0, shuffle_bytes: usize::MAX, map, weight: 1, repeats: 1 };
-        LoaderBuilder { recipes: vec![recipe], threads }
+        let stages = Stages { pipe: identity(), join: None, names: Vec::new() };
+        LoaderBuilder {
+            parts: vec![(Part::new(dataset), stages)],
+            threads: cores - cores / CORES_FOR_TRAINER,
+            batch: None,
+            last: LastBatch::Keep,
+            pad: None,
+            prefetch: 2,
+            policy: OnError::stop(),
+            columns: None,
+            wrong: None,
+            batches: PhantomData,
+        }
+    }
+
+    /// Reads on only the samples that the predicate is true of: they alone come into the shuffle buffer and
+    /// count. Use it for what a look at keys, sizes or small fields tells; it runs on the thread that reads
+    /// the stream.
+    ///
+    /// The number of samples is not known before they are read, so that [`Loader::steps`] is none; a restore
+    /// reads the shards that were open from their beginning. For a filter that is used again and again, keep it
+    /// with the index: [`Index::select`](crate::Index::select). A predicate must give the same for the same
+    /// sample always. A panic is an error of that sample.
+    pub fn select(self, predicate: impl Fn(&Sample) -> bool + Send + Sync + 'static) -> Self {
+        let predicate = Arc::new(predicate);
+        self.each(|part, _| {
+            let (before, predicate) = (part.select.take(), Arc::clone(&predicate));
+            part.select = Some(match before {
+                Some(before) => Arc::new(move |sample| before(sample) && predicate(sample)),
+                None => predicate,
+            });
+            part.stages.push("select".into());
+        })
     }
 
     /// Decodes the fields on the threads: short for a [`map`](LoaderBuilder::map) with the decoder.
     pub fn decode(self, decoder: Decoder) -> Self {
         self.map(move |sample| decoder.decode(sample))
     }
+
+    /// Makes tensors of the batches: the threads write each sample straight into its slots of the batch's
+    /// [`columns`](Columns).
+    ///
+    /// A batch in which samples failed or were filtered out is copied once, so that its rows are adjacent.
+    /// Batches that are dropped give their memory to those that come; some `prefetch` and those in the making
+    /// are under way at a time.
+    pub fn collate(self, columns: Columns) -> LoaderBuilder<Sample, TensorBatch> {
+        LoaderBuilder {
+            parts: self.parts,
+            threads: self.threads,
+            batch: self.batch,
+            last: self.last,
+            pad: None,
+            prefetch: self.prefetch,
+            policy: self.policy,
+            columns: Some(columns),
+            wrong: self.wrong,
+            batches: PhantomData,
+        }
+    }
 }
 
-/// Options; of a [mix](Loader::mix), those for each sample are set for all datasets in it.
+impl LoaderBuilder<Sample, TensorBatch> {
+    /// Checks all options.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] with the option that makes no sense, and what to do.
+    pub fn build(self) -> Result<Loader<TensorBatch>> {
+        let Checked { settings, stages, columns, .. } = self.checked()?;
+        let make = Make::tensors(columns.unwrap_or_default(), settings.batch);
+        if let Some(collator) = &make.collator {
+            collator.check()?;
+        }
+        let stages: Vec<Stages<Row>> = stages
+            .into_iter()
+            .enumerate()
+            .map(|(number, stages)| {
+                // Datasets of the same seed must not be augmented alike.
+                let seed = settings.parts[number].dataset.seed();
+                let seed = seed ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                rows(stages, make.collator.clone(), seed)
+            })
+            .collect();
+        let pad: Pad<Row> = (settings.last == LastBatch::Pad).then_some(Row::clone);
+        Ok(loader(settings, stages, pad, make))
+    }
+}
+
+/// Writes each sample that comes out of the stages into its slots.
+fn rows(stages: Stages<Sample>, collator: Option<Collator>, seed: u64) -> Stages<Row> {
+    let Stages { pipe, names, .. } = stages;
+    let pipe = Arc::new(
+        move |sample: Sample, seat, sink: super::stages::Sink<'_, Out<Row>>| {
+            let (position, mut seat, mut number) = (sample.position(), Some(seat), 0);
+            pipe(sample, crate::collate::Seat::new(), &mut |output| {
+                let part = number;
+                number += 1;
+                let seat = seat.take().unwrap_or_default();
+                sink(match (output, &collator) {
+                    (Ok(Out::Item(sample)), Some(collator)) => {
+                        let sample = sample.or_at(position).part(part);
+                        collator.row(&sample, seed, seat).map(Out::Item)
+                    }
+                    (Err(error), _) => Err(error),
+                    _ => Err(ErrorKind::Config("tensors without columns".into()).into()),
+                });
+            });
+        },
+    );
+    Stages { pipe, join: None, names }
+}
+
 impl<T: Send + 'static> LoaderBuilder<T> {
     pub(super) fn mixed(builders: impl IntoIterator<Item = LoaderBuilder<T>>) -> Self {
-        let mut mixed = LoaderBuilder { recipes: Vec::new(), threads: 0 };
+        let mut mixed = LoaderBuilder {
+            parts: Vec::new(),
+            threads: 0,
+            batch: None,
+            last: LastBatch::Keep,
+            pad: None,
+            prefetch: 2,
+            policy: OnError::stop(),
+            columns: None,
+            wrong: None,
+            batches: PhantomData,
+        };
         for builder in builders {
-            mixed.recipes.extend(builder.recipes);
+            let set = builder.batch.is_some() || builder.last != LastBatch::Keep || builder.prefetch != 2;
+            if set || builder.policy != OnError::stop() {
+                let what = "`batch`, `last_batch`, `prefetch` and `on_error` are options of the mix: set them on what \
+                            `Loader::mix` returns";
+                mixed.wrong.get_or_insert(what.into());
+            }
+            mixed.wrong = mixed.wrong.or(builder.wrong);
+            mixed.parts.extend(builder.parts);
             mixed.threads = mixed.threads.max(builder.threads);
         }
         mixed
     }
 
+    /// Makes of each item another one, on the threads: decoding, augmenting, picking fields. Maps add up.
+    ///
+    /// A sample for which it fails is an error item, or is skipped as [`on_error`](LoaderBuilder::on_error)
+    /// says; the next one of its stream takes its place. Take random numbers from [`Sample::rng`], so that
+    /// they don't depend on threads.
+    pub fn map<U: Send + 'static>(
+        self,
+        f: impl Fn(T) -> Result<U> + Send + Sync + 'static,
+    ) -> LoaderBuilder<U> {
+        let f = Arc::new(f);
+        self.stages(|stages| stages.map(Arc::clone(&f)))
+    }
+
+    /// Makes of each item another one, or leaves it out, on the threads. What is left out is replaced by the
+    /// next of its stream, so that batches stay full.
+    ///
+    /// The number of items is not known before they are made, so that [`Loader::steps`] is none. The function
+    /// must give the same for the same item always.
+    pub fn filter_map<U: Send + 'static>(
+        self,
+        f: impl Fn(T) -> Result<Option<U>> + Send + Sync + 'static,
+    ) -> LoaderBuilder<U> {
+        let f = Arc::new(f);
+        self.stages(|stages| stages.filter_map(Arc::clone(&f)))
+    }
+
+    /// Makes of each item any number of others, on the threads: crops of a picture, rows of a table, pieces of
+    /// a long recording. They follow each other in their stream; a batch takes one from each stream in turn.
+    ///
+    /// All that is made of one item is in memory at the same time. A restore makes the outputs of the sample
+    /// that was under way again, and leaves out those that were given. Otherwise as
+    /// [`filter_map`](LoaderBuilder::filter_map). Items of a sample share its random numbers: use another
+    /// [seed](Sample::rng) for each, or draw before. Columns of tensors tell them apart.
+    pub fn flat_map<I>(
+        self,
+        f: impl Fn(T) -> Result<I> + Send + Sync + 'static,
+    ) -> LoaderBuilder<I::Item>
+    where
+        I: IntoIterator + 'static,
+        I::Item: Send + 'static,
+    {
+        if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
+            let what = "`flat_map` behind `chunked`: make several items of each before they are chunked";
+            let mut next: LoaderBuilder<I::Item> = self.stages(|stages| stages.filter_map(Arc::new(|_| Ok(None))));
+            next.wrong.get_or_insert(what.into());
+            return next;
+        }
+        let f = Arc::new(f);
+        self.stages(|stages| stages.flat_map(Arc::clone(&f)))
+    }
+
+    fn stages<U>(self, with: impl Fn(Stages<T>) -> Stages<U>) -> LoaderBuilder<U> {
+        let LoaderBuilder { parts, threads, batch, last, pad: _, prefetch, policy, columns, mut wrong, .. } = self;
+        if last == LastBatch::Pad {
+            let what = "`LastBatch::Pad` was set for items of another type: call `last_batch` after the stages";
+            wrong.get_or_insert(what.into());
+        }
+        let parts = parts.into_iter().map(|(part, stages)| (part, with(stages))).collect();
+        let (pad, batches) = (None, PhantomData);
+        LoaderBuilder { parts, threads, batch, last, pad, prefetch, policy, columns, wrong, batches }
+    }
+
+    /// Checks all options.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] with the option that makes no sense, and what to do.
+    pub fn build(self) -> Result<Loader<Batch<T>>> {
+        let Checked { settings, stages, pad, .. } = self.checked()?;
+        Ok(loader(settings, stages, pad, Make::items()))
+    }
+}
+
+impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
+    /// Joins documents of tokens and cuts them into rows of `length` tokens: each document is followed by the
+    /// `separator`, if there is one, and a row begins where the one before it ends. That is the usual way to
+    /// pretrain language models.
+    ///
+    /// Each logical stream joins its own documents, in their order. What is left at the end of a stream's
+    /// epoch, less than a row, is left out. A restore makes the document again in which the last row ended.
+    /// A stage behind it runs on one thread.
+    pub fn chunked(mut self, length: usize, separator: impl Into<Option<N>>) -> Self {
+        let separator = separator.into();
+        let name = format!("chunked({length}, {})", if separator.is_some() { "separator" } else { "no separator" });
+        if length == 0 {
+            self.wrong.get_or_insert("rows of 0 tokens: the length must be at least 1".into());
+        }
+        if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
+            self.wrong.get_or_insert("`chunked` twice: the rows of the first one are of one length".into());
+        }
+        self.stages(|stages| {
+            let separator = separator.clone();
+            stages.joined(&name, move || Box::new(Rows::new(length, separator.clone())))
+        })
+    }
+}
+
+/// Options; of a [mix](Loader::mix), those for each sample are set for all datasets in it.
+impl<T, B> LoaderBuilder<T, B> {
     /// Shuffles the samples of each stream in a buffer of `samples`, with random numbers of the dataset's
     /// seed, the epoch and the stream. Default: 0, which is no shuffle.
     pub fn shuffle(self, samples: usize) -> Self {
-        self.each(|recipe| recipe.shuffle = samples)
+        self.each(|part, _| part.shuffle = samples)
     }
 
     /// Bounds the bytes in the shuffle buffer of each stream. Default: no bound.
@@ -75,95 +295,164 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// The order depends on the sizes of the samples then, and a loader that is
     /// [restored](Loader::restore) reads the epoch again from its beginning to find them out.
     pub fn shuffle_bytes(self, bytes: usize) -> Self {
-        self.each(|recipe| recipe.shuffle_bytes = bytes)
+        self.each(|part, _| part.shuffle_bytes = bytes)
     }
 
-    /// How many of so many samples a [mix](Loader::mix) takes from this dataset: of `weight(3)` beside
-    /// `weight(1)`, three in four. Default: 1.
+    /// This dataset's relative weight in a [mix](Loader::mix): of `weight(3)` beside `weight(1)`, three items
+    /// in four. Default: 1.
     pub fn weight(self, weight: u32) -> Self {
-        self.each(|recipe| recipe.weight = weight)
+        self.each(|part, _| part.weight = weight)
     }
 
     /// How many epochs of this dataset make one epoch, of a [mix](Loader::mix) in which a small dataset is to
     /// be seen more often, say. Default: 1. Where epochs go on [without an end](Loader::epochs), it has no
     /// meaning.
-    pub fn repeats(self, epochs: u64) -> Self {
-        self.each(|recipe| recipe.repeats = epochs)
+    pub fn passes(self, epochs: u64) -> Self {
+        self.each(|part, _| part.passes = epochs)
     }
 
-    /// The number of threads that map. Default: one for each core that the process may use, less one in
-    /// eight, which are left to the trainer. Each stream is read on a thread beside them, which mostly waits.
-    /// With 0 there is no thread at all, and nothing happens ahead of [`next`](Iterator::next): for
+    /// The number of threads that do the stages. Default: one for each core that the process may use, less one
+    /// in eight, which are left to the trainer. Each stream is read on a thread beside them, which mostly
+    /// waits. With 0 there is no thread at all, and nothing happens ahead of [`next`](Iterator::next): for
     /// debugging, the batches are the same.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Makes of each item another one, on the threads: decoding, augmenting, picking fields. Maps add up.
-    ///
-    /// Take random numbers from [`Sample::rng`], so that they don't depend on threads.
-    pub fn map<U: Send + 'static>(
-        self,
-        f: impl Fn(T) -> Result<U> + Send + Sync + 'static,
-    ) -> LoaderBuilder<U> {
-        let f = Arc::new(f);
-        let recipes = self.recipes.into_iter().map(|recipe| {
-            let Recipe { dataset, shuffle, shuffle_bytes, map, weight, repeats } = recipe;
-            let f = Arc::clone(&f);
-            let map: Map<U> = Arc::new(move |sample, seat| f(map(sample, seat)?));
-            Recipe { dataset, shuffle, shuffle_bytes, map, weight, repeats }
-        });
-        LoaderBuilder { recipes: recipes.collect(), threads: self.threads }
+    /// How many items a batch has. There is no default.
+    pub fn batch(mut self, size: usize) -> Self {
+        self.batch = Some(size);
+        self
     }
 
-    /// A loader that puts `size` items at a time into a batch.
-    #[must_use]
-    pub fn batch(self, size: usize) -> Loader<T> {
-        Loader {
-            items: self,
-            batch: size,
-            last: Last::Partial(Partial::Keep),
-            prefetch: 2,
-            make: Make::items(),
+    /// What becomes of the last batches of an epoch. Default: [`LastBatch::Keep`].
+    pub fn last_batch(mut self, last: LastBatch) -> Self
+    where
+        T: Clone,
+    {
+        self.last = last;
+        self.pad = (last == LastBatch::Pad).then_some(T::clone);
+        self
+    }
+
+    /// How many batches are prepared ahead of the one that is asked for, at least 1. Default: 2.
+    pub fn prefetch(mut self, batches: usize) -> Self {
+        self.prefetch = batches;
+        self
+    }
+
+    /// What becomes of samples that fail. Default: [`OnError::stop`], with which each is an error item.
+    pub fn on_error(mut self, policy: OnError) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    fn checked(self) -> Result<Checked<T>> {
+        if let Some(wrong) = self.wrong {
+            return Err(ErrorKind::Config(wrong).into());
         }
+        let Some(batch) = self.batch else {
+            let what = "no batch size: call `batch` with the number of items in a batch";
+            return Err(ErrorKind::Config(what.into()).into());
+        };
+        let (parts, stages): (Vec<Part>, Vec<Stages<T>>) = self.parts.into_iter().unzip();
+        let names = stages.iter().map(|stages| &stages.names);
+        let parts = parts.into_iter().zip(names).map(|(mut part, names)| {
+            part.stages.extend(names.iter().cloned());
+            part
+        });
+        let (parts, policy) = (parts.collect(), Arc::new(self.policy));
+        let (threads, last, prefetch) = (self.threads, self.last, self.prefetch);
+        let settings = Settings { parts, threads, batch, last, prefetch, policy };
+        settings.check()?;
+        Ok(Checked { settings, stages, pad: self.pad, columns: self.columns })
     }
 
-    fn each(mut self, option: impl Fn(&mut Recipe<T>)) -> Self {
-        self.recipes.iter_mut().for_each(option);
+    fn each(mut self, option: impl Fn(&mut Part, &mut Stages<T>)) -> Self {
+        self.parts.iter_mut().for_each(|(part, stages)| option(part, stages));
         self
     }
 }
 
-impl<T> Clone for Recipe<T> {
+/// Options that make sense.
+struct Checked<T> {
+    settings: Settings,
+    stages: Vec<Stages<T>>,
+    pad: Pad<T>,
+    columns: Option<Columns>,
+}
+
+/// A loader of these batches, whatever they are made of.
+fn loader<T: Send + 'static, B: Send + 'static>(
+    settings: Settings,
+    stages: Vec<Stages<T>>,
+    pad: Pad<T>,
+    make: Make<T, B>,
+) -> Loader<B> {
+    let (settings, stages) = (Arc::new(settings), Arc::<[Stages<T>]>::from(stages));
+    let start = move |settings: &Settings, begun: Begun| {
+        let Begun { sources, lanes, dealing, progress, stop, first } = begun;
+        let (state, batch) = (progress.state(), settings.batch);
+        let collator = make.collator.clone();
+        let width = lanes.len();
+        let first = first_item(first, Arc::clone(&stages));
+        let sources = Sources { sources, lanes: width, stages: Arc::clone(&stages), collator };
+        let events: Box<dyn Iterator<Item = Event<T>> + Send> = match settings.threads {
+            0 => Box::new(Deal::new(Here::new(sources), lanes, &dealing)),
+            threads => {
+                let shared = (stop.clone(), settings.budget());
+                let pool = Pool::new(sources, lanes.clone(), &dealing, threads, shared);
+                Box::new(Deal::new(pool, lanes, &dealing))
+            }
+        };
+        let progress = (progress, Arc::clone(&settings.policy));
+        let batches: Collected<B> =
+            Box::new(Collect::new(events, (batch, pad), first, make.clone(), progress));
+        let ahead = (settings.threads > 0).then_some(settings.prefetch);
+        let counter: Counter = settings.counter();
+        Batches::new(batches, ahead, stop, (state, counter))
+    };
+    Loader { settings, start: Arc::new(start) }
+}
+
+/// Reads the first item of the epoch again that this rank has.
+fn first_item<T: Send + 'static>(streams: Vec<super::stream::Stream>, stages: Arc<[Stages<T>]>) -> First<T> {
+    Box::new(move || {
+        let lanes = streams.len();
+        let sources = streams.iter().map(|stream| Source::new(stream.clone(), None)).collect();
+        let mut here = Here::new(Sources { sources, lanes, stages: Arc::clone(&stages), collator: None });
+        (0..lanes).find_map(|lane| {
+            std::iter::from_fn(|| here.next(lane)).find_map(|event| match event {
+                Event::Item(_, item) => Some(Ok(item)),
+                Event::Fatal(error) => Some(Err(error)),
+                Event::Fault(_) | Event::Cut(_) => None,
+            })
+        })
+    })
+}
+
+impl<T, B> Clone for LoaderBuilder<T, B> {
     fn clone(&self) -> Self {
-        Recipe { dataset: self.dataset.clone(), map: Arc::clone(&self.map), ..*self }
+        LoaderBuilder {
+            parts: self.parts.clone(),
+            policy: self.policy.clone(),
+            columns: self.columns.clone(),
+            wrong: self.wrong.clone(),
+            ..*self
+        }
     }
 }
 
-impl<T> Clone for LoaderBuilder<T> {
-    fn clone(&self) -> Self {
-        LoaderBuilder { recipes: self.recipes.clone(), threads: self.threads }
-    }
-}
-
-impl<T> fmt::Debug for Recipe<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recipe")
-            .field("dataset", &self.dataset)
-            .field("shuffle", &self.shuffle)
-            .field("shuffle_bytes", &self.shuffle_bytes)
-            .field("weight", &self.weight)
-            .field("repeats", &self.repeats)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<T> fmt::Debug for LoaderBuilder<T> {
+impl<T, B> fmt::Debug for LoaderBuilder<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoaderBuilder")
-            .field("recipes", &self.recipes)
+            .field("datasets", &self.parts.iter().map(|(part, _)| part).collect::<Vec<_>>())
             .field("threads", &self.threads)
+            .field("batch", &self.batch)
+            .field("last_batch", &self.last)
+            .field("prefetch", &self.prefetch)
+            .field("on_error", &self.policy)
             .finish_non_exhaustive()
     }
 }

@@ -1,34 +1,95 @@
 //! What travels from the streams to the batches.
 
-use crate::error::{Error, Result};
-use crate::sample::Position;
+use crate::error::Error;
+use crate::sample::{Position, Sample};
 use crate::state::Opened;
 
-/// A sample or what has become of it, or something that happened between two of them.
+/// What a stream gives to the stages on threads.
+#[derive(Debug)]
+pub(super) enum Read {
+    Input(Input),
+    /// A failure between the samples of the stream.
+    Fault(u64, Error),
+    /// A failure after which nothing that comes could be right.
+    Fatal(Error),
+    /// The stream has come to its end. Where places are filled up, it may begin again.
+    End,
+}
+
+/// A sample on its way to the stages, after the shuffle buffer.
+#[derive(Debug)]
+pub(super) struct Input {
+    pub(super) origin: Origin,
+    pub(super) sample: Sample,
+}
+
+/// Which input of its stream a sample is.
+#[derive(Debug, Default)]
+pub(super) struct Origin {
+    /// How often its stream had come to an end before.
+    pub(super) pass: u64,
+    pub(super) position: Position,
+    /// Its number among the inputs of the pass in the order in which they were read.
+    pub(super) number: u64,
+    /// How many inputs of the pass have left the shuffle buffer, with this one.
+    pub(super) taken: u64,
+    /// The outputs of this input that were given before a restore.
+    pub(super) given: Given,
+    /// What its stream has to say for the state, seldom anything.
+    pub(super) note: Option<Box<Note>>,
+}
+
+/// How much of an input has been given: so many of its outputs, and of the next one so many parts, where a
+/// stage behind the threads takes outputs apart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Given {
+    pub(super) outputs: u64,
+    pub(super) used: u64,
+}
+
+/// What a source has for the sequence, in the order of its stream.
 #[derive(Debug)]
 pub(super) enum Event<T> {
-    /// It has a place in the sequence, whether it came out well or not.
-    Item(Tag, Result<T>),
-    /// An error between the samples of a stream.
-    Fault(Error),
-    /// An error after which nothing that comes could be right.
+    /// An item, which takes the next place of its stream.
+    Item(Tag, T),
+    /// A failure between two items: it takes no place.
+    Fault(Fault),
+    /// A failure after which nothing that comes could be right.
     Fatal(Error),
     /// The places of a batch end here.
     Cut(Cut),
 }
 
-/// Where an item stands in the sequence of its job.
-#[derive(Debug)]
-pub(super) struct Tag {
-    /// In the sequence of all ranks.
-    pub(super) slot: u64,
+/// Which source something comes from: a stream of a dataset.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct From {
     pub(super) dataset: usize,
     /// Which of the rank's streams.
     pub(super) lane: usize,
-    /// How often its stream had come to an end before.
+    /// How often the stream had come to an end before.
     pub(super) pass: u64,
+}
+
+/// A sample that was lost, and why.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) from: From,
+    pub(super) error: Error,
+}
+
+/// Where an item is in the sequence of its job.
+#[derive(Debug, Default)]
+pub(super) struct Tag {
+    /// In the sequence of all ranks.
+    pub(super) slot: u64,
+    pub(super) from: From,
     pub(super) position: Position,
-    /// What its stream has to say for the state, seldom anything.
+    /// Which output of its input it is, from 0.
+    pub(super) part: u64,
+    /// How many inputs of the pass have left the shuffle buffer by then.
+    pub(super) taken: u64,
+    /// The input that has more to give, by its number, and how much of it has been given.
+    pub(super) rest: Option<(u64, Given)>,
     pub(super) note: Option<Box<Note>>,
 }
 
@@ -41,6 +102,17 @@ pub(super) struct Note {
     pub(super) oldest: u64,
     /// No more come: there were so many.
     pub(super) length: Option<u64>,
+}
+
+impl Note {
+    /// This and what happened after it.
+    pub(super) fn then(&mut self, later: Note) {
+        if !later.opened.is_empty() {
+            self.opened.extend(later.opened);
+            self.oldest = later.oldest;
+        }
+        self.length = later.length.or(self.length);
+    }
 }
 
 /// The end of a batch.

@@ -1,44 +1,35 @@
 //! The runtime that drives datasets through the stages on threads, into batches.
 //!
 //! ```text
-//! source    one stream of one dataset: its epochs, read and shuffled      refill: begun in the middle
-//! lane      one stream of all datasets that are mixed
-//! deal      the places of the sequence in turn, and where batches end
-//! collect   batches, each with the state as of its last item
-//! batches   all of it on threads, in chunks
-//! run       the options, checked, and the streams begun
+//! builder   the options      settings   the options, checked; the streams that a run begins
+//! stream    one stream of one dataset: its epochs, read, selected from and shuffled
+//! stages    what becomes of a sample
+//! pool      the stages on threads
+//! sequence  the places of the sequence in turn, and where batches end
+//! batches   batches, each with the state as of its last item
 //! ```
 
 mod batches;
 mod builder;
-mod chunks;
-mod collect;
-mod deal;
 mod event;
-mod lane;
-mod make;
-mod memory;
-mod refill;
-mod report;
-mod run;
-mod source;
-mod steps;
+mod last_batch;
+mod policy;
+mod pool;
+mod sequence;
+mod settings;
+mod stages;
+mod stream;
 
-pub use batches::{Batches, BatchesStream};
+pub use batches::{Batches, BatchesStream, Report};
 pub use builder::LoaderBuilder;
-pub use make::Batched;
-pub use report::Report;
+pub use last_batch::LastBatch;
+pub use policy::{Failures, OnError};
 
-use crate::adapters::{Batch, Partial};
-use crate::collate::{Columns, Row, Seat, TensorBatch};
 use crate::dataset::Dataset;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::sample::Sample;
 use crate::state::{Run, State, misfit};
-use builder::{Map, Recipe};
-use collect::Last;
-use make::Make;
-use source::Source;
+use settings::{Begun, Settings};
 use std::fmt;
 use std::sync::Arc;
 
@@ -122,58 +113,19 @@ use std::sync::Arc;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Loader<T, B = Batch<T>> {
-    items: LoaderBuilder<T>,
-    batch: usize,
-    last: Last<T>,
-    prefetch: usize,
-    make: Make<T, B>,
+pub struct Loader<B> {
+    settings: Arc<Settings>,
+    start: Arc<dyn Fn(&Settings, Begun) -> Batches<B> + Send + Sync>,
 }
 
-impl Loader<Sample> {
-    /// Begins a loader of `dataset`: [`LoaderBuilder::batch`] makes it one.
+impl Loader<()> {
+    /// Begins a loader of `dataset`: [`LoaderBuilder::build`] makes it one.
     pub fn builder(dataset: Dataset) -> LoaderBuilder<Sample> {
         LoaderBuilder::new(dataset)
     }
-}
 
-impl Loader<Sample> {
-    /// Makes tensors of the batches: the threads that map write each sample straight into its slots of the
-    /// batch's [`columns`](Columns).
-    ///
-    /// A batch that is short for an error is copied once, so that its rows are adjacent. Batches that are
-    /// dropped give their memory to those that come; some `prefetch` and those in the making are under way at
-    /// a time.
-    pub fn collate(self, columns: Columns) -> Loader<Row, TensorBatch> {
-        let make = Make::tensors(columns, self.batch);
-        let recipes = self.items.recipes.into_iter().enumerate().map(|(number, recipe)| {
-            let Recipe { dataset, shuffle, shuffle_bytes, map, weight, repeats } = recipe;
-            // Datasets of the same seed must not be augmented alike.
-            let seed = dataset.seed() ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let collator = make.collator.clone();
-            let map: Map<Row> = Arc::new(move |sample: Sample, seat| {
-                let position = sample.position();
-                let sample = map(sample, Seat::new())?.or_at(position);
-                match &collator {
-                    Some(collator) => collator.row(&sample, seed, seat),
-                    None => Err(ErrorKind::Config("tensors without columns".into()).into()),
-                }
-            });
-            Recipe { dataset, shuffle, shuffle_bytes, map, weight, repeats }
-        });
-        let items = LoaderBuilder { recipes: recipes.collect(), threads: self.items.threads };
-        let last = match self.last {
-            Last::Partial(partial) => Last::Partial(partial),
-            Last::Pad(_) => Last::Pad(Row::clone),
-            Last::Repeat => Last::Repeat,
-        };
-        Loader { items, batch: self.batch, last, prefetch: self.prefetch, make }
-    }
-}
-
-impl<T: Send + 'static> Loader<T> {
     /// Begins a loader of several datasets, each with its own map, [weight](LoaderBuilder::weight) and number
-    /// of [epochs](LoaderBuilder::repeats), mixed sample by sample.
+    /// of [epochs](LoaderBuilder::passes), mixed sample by sample.
     ///
     /// Their weights hold exactly: of as many samples of a stream as the sum of the weights, each dataset
     /// gives as many as its weight, in an order that depends on the seed of the first dataset. Each goes
@@ -196,71 +148,23 @@ impl<T: Send + 'static> Loader<T> {
     /// let dataset = |shards| Dataset::builder(shards).streams(1).shuffle_shards(true).build();
     /// let web = Loader::builder(dataset(&web)?).shuffle(100).weight(3);
     /// let books = Loader::builder(dataset(&books)?).shuffle(100);
-    /// let loader = Loader::mix([web, books]).map(|sample| Ok(sample.key().to_owned())).batch(4);
+    /// let loader = Loader::mix([web, books]).map(|sample| Ok(sample.key().to_owned())).batch(4).build()?;
     /// for batch in loader.epochs(0).take(20) {
     ///     assert_eq!(batch?.iter().filter(|key| key.starts_with("books")).count(), 1);
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub fn mix(loaders: impl IntoIterator<Item = LoaderBuilder<T>>) -> LoaderBuilder<T> {
+    pub fn mix<T: Send + 'static>(loaders: impl IntoIterator<Item = LoaderBuilder<T>>) -> LoaderBuilder<T> {
         LoaderBuilder::mixed(loaders)
     }
 }
 
-/// Options. One that makes no sense, as batches of 0 items, is an error that comes out as the first and only
-/// batch.
-impl<T: Send + 'static, B> Loader<T, B> {
-    /// What becomes of the last batches of an epoch when they have empty places. Default: they are smaller,
-    /// and one that would have no place with an item is left out.
-    ///
-    /// With [`Partial::Drop`] the last batches, which would have empty places, are left out. Where the
-    /// datasets have an index, the epoch ends before the first place that is empty by the index, which leaves
-    /// out less than a batch, on all ranks after the same step. Without one, batches reach over empty places,
-    /// and every rank leaves out less than a batch of its own samples: after the first stream has ended, the
-    /// batches of ranks are no longer runs of the one sequence, and their number may differ. A batch with a
-    /// sample that failed is short all the same, and is not left out: see
-    /// [errors](Loader#errors-and-the-size-of-batches).
-    #[must_use]
-    pub fn partial(mut self, partial: Partial) -> Self {
-        self.last = Last::Partial(partial);
-        self
-    }
-
-    /// Fills batches up with clones of their last item, or where they have none with the first of the epoch;
-    /// [`Batch::valid`](crate::adapters::Batch::valid) says how many are real. So does a batch that is short
-    /// for an error.
-    #[must_use]
-    pub fn pad(mut self) -> Self
-    where
-        T: Clone,
-    {
-        self.last = Last::Pad(T::clone);
-        self
-    }
-
-    /// Fills the last batch of an epoch up with samples from its beginning, so that all ranks get as many
-    /// places. It takes a single dataset, with an index. It does not replace samples that
-    /// [fail](Loader#errors-and-the-size-of-batches).
-    #[must_use]
-    pub fn repeat(mut self) -> Self {
-        self.last = Last::Repeat;
-        self
-    }
-
-    /// How many batches are prepared ahead of the one that is asked for, at least 1. Default: 2.
-    #[must_use]
-    pub fn prefetch(mut self, batches: usize) -> Self {
-        self.prefetch = batches;
-        self
-    }
-}
-
 /// Reading.
-impl<T: Send + 'static, B: Batched> Loader<T, B> {
+impl<B: Send + 'static> Loader<B> {
     /// The batches of one epoch. Nothing is read before the first one is asked for.
-    pub fn epoch(&self, epoch: u64) -> Batches<T, B> {
-        self.begin(self.one_epoch(epoch))
+    pub fn epoch(&self, epoch: u64) -> Batches<B> {
+        self.begin(self.settings.one_epoch(epoch))
     }
 
     /// The batches of all epochs from `first` on, without an end: for training by the number of steps.
@@ -273,7 +177,7 @@ impl<T: Send + 'static, B: Batched> Loader<T, B> {
     /// that cannot be opened is an error, and is tried again in the next epoch. A stream that has had no
     /// sample in a hundred epochs in a row, whether there was none or none could be read, ends with
     /// [`ErrorKind::NoShards`], and leaves its places empty; when all streams have ended, so do the batches.
-    pub fn epochs(&self, first: u64) -> Batches<T, B> {
+    pub fn epochs(&self, first: u64) -> Batches<B> {
         self.begin(Run::EpochsFrom(first))
     }
 
@@ -287,63 +191,54 @@ impl<T: Send + 'static, B: Batched> Loader<T, B> {
     /// [`ErrorKind::State`] with the difference, when the state is of other shards, another seed or another
     /// pipeline, and what [`epoch`](Loader::epoch) would give as its first item. Shards that were open and
     /// have changed since are an error of the first batch, after which there is none.
-    pub fn restore(&self, state: &State) -> Result<Batches<T, B>> {
+    pub fn restore(&self, state: &State) -> Result<Batches<B>> {
         let run = match state.header().run {
-            Run::Epoch(epoch) | Run::EpochRepeated(epoch) => self.one_epoch(epoch),
+            Run::Epoch(epoch) | Run::EpochRepeated(epoch) => self.settings.one_epoch(epoch),
             run @ Run::EpochsFrom(_) => run,
         };
-        let header = self.header(run);
+        let header = self.settings.header(run);
         if let Some(difference) = state.header().difference(&header) {
             return Err(misfit(format!(
                 "{difference}; go on with what it was taken with, or begin an epoch anew"
             )));
         }
-        self.check(run)?;
-        self.start(header, Some(state))
+        Ok((self.start)(&self.settings, self.settings.begin(header, Some(state))?))
+    }
+
+    fn begin(&self, run: Run) -> Batches<B> {
+        let header = self.settings.header(run);
+        match self.settings.begin(header.clone(), None) {
+            Ok(begun) => (self.start)(&self.settings, begun),
+            Err(error) => {
+                let reached = self.settings.reached(None);
+                Batches::failed(error, State::new(Arc::new(header), reached, 0, Arc::default()))
+            }
+        }
     }
 }
 
-impl<T, B> Loader<T, B> {
+impl<B> Loader<B> {
     /// The datasets that are read.
     pub fn datasets(&self) -> impl ExactSizeIterator<Item = &Dataset> {
-        self.items.recipes.iter().map(|recipe| &recipe.dataset)
+        self.settings.parts.iter().map(|part| &part.dataset)
     }
 
     /// How many batches an epoch has on this rank; none where that is not known, because a dataset has no
-    /// index or is resampled.
+    /// index or is resampled, or because a stage changes the number of items.
     #[must_use]
     pub fn steps(&self) -> Option<u64> {
-        let (rank, ranks) = self.reader();
-        let lengths = self.lengths()?;
-        let equal = lengths.equal(self.last, self.step(), 0);
-        equal.or_else(|| lengths.kept((rank, ranks), self.batch as u64))
+        self.settings.steps()
     }
 }
 
-impl<T, B> Clone for Loader<T, B> {
+impl<B> Clone for Loader<B> {
     fn clone(&self) -> Self {
-        Loader { items: self.items.clone(), make: self.make.clone(), ..*self }
+        Loader { settings: Arc::clone(&self.settings), start: Arc::clone(&self.start) }
     }
 }
 
-impl<T, B> fmt::Debug for Loader<T, B> {
+impl<B> fmt::Debug for Loader<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loader")
-            .field("items", &self.items)
-            .field("batch", &self.batch)
-            .field("last", &self.last)
-            .field("prefetch", &self.prefetch)
-            .field("collator", &self.make.collator)
-            .finish()
-    }
-}
-
-impl<T> fmt::Debug for Last<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Last::Partial(partial) => partial.fmt(f),
-            Last::Pad(_) => f.write_str("Pad"),
-            Last::Repeat => f.write_str("Repeat"),
-        }
+        f.debug_struct("Loader").field("settings", &self.settings).finish()
     }
 }

@@ -1,8 +1,13 @@
-//! One stream of one dataset: its epochs one after the other, each read and shuffled.
+//! One stream of one dataset: its epochs one after the other, each read, selected from and shuffled.
 
-use super::event::{Event, Note, Tag};
-use super::refill;
-use crate::adapters::{Shuffle, Stage};
+mod gate;
+mod resume;
+
+pub(super) use gate::Gate;
+
+use super::event::{Given, Input, Note, Origin, Read};
+use super::policy::{Failure, OnError};
+use crate::adapters::{Shuffle, Stage, catch};
 use crate::dataset::{Dataset, ShardReader, Stop, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Slice;
@@ -11,15 +16,24 @@ use crate::sample::Sample;
 use crate::state::{Opened, StreamState, misfit};
 use crate::store::Budget;
 use crate::wait;
+use std::fmt;
+use std::sync::Arc;
 
 /// After so many epochs in a row without a single sample, a stream is not going to have any.
 const FUTILE: u64 = 100;
 
-/// Which stream of what, and how it is shuffled.
-#[derive(Debug, Clone)]
+/// Which samples of a stream are read on.
+pub(super) type Select = Arc<dyn Fn(&Sample) -> bool + Send + Sync>;
+
+/// Which stream of what, and how it is selected from and shuffled.
+#[derive(Clone)]
 pub(super) struct Stream {
     pub(super) dataset: Dataset,
     pub(super) stream: usize,
+    /// Which samples come into the shuffle buffer: all where there is none.
+    pub(super) select: Option<Select>,
+    /// What becomes of failures.
+    pub(super) policy: Arc<OnError>,
     /// The size of the shuffle buffer, and its bound in bytes.
     pub(super) shuffle: usize,
     pub(super) shuffle_bytes: usize,
@@ -32,21 +46,21 @@ pub(super) struct Stream {
 }
 
 /// Which epochs a stream goes through.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Epochs {
     /// So many, from the first one on; none for no end.
     From(u64, Option<u64>),
-    /// The same one again and again.
-    Again(u64),
+    /// So many, from the first one on, and again as often as the gate allows.
+    Again(u64, u64, Gate),
 }
 
 impl Epochs {
     /// The epoch of a pass, counted from 0; none after the last one.
-    fn of(self, pass: u64) -> Option<u64> {
+    fn of(&self, pass: u64) -> Option<u64> {
         match self {
-            Epochs::From(_, Some(count)) if pass >= count => None,
+            Epochs::From(_, Some(count)) if pass >= *count => None,
             Epochs::From(first, _) => first.checked_add(pass),
-            Epochs::Again(epoch) => Some(epoch),
+            Epochs::Again(first, count, _) => first.checked_add(pass % (*count).max(1)),
         }
     }
 }
@@ -82,6 +96,14 @@ impl Stream {
         (self.shuffle > 1).then(|| Shuffle::new(self.shuffle, rng, admit).bounded(self.shuffle_bytes))
     }
 
+    /// Whether a sample is read on. A panic of the predicate is an error of the sample.
+    fn selects(&self, sample: &Sample) -> Result<bool> {
+        match &self.select {
+            Some(select) => catch(|| select(sample)).map_err(|error| sample.locate(error)),
+            None => Ok(true),
+        }
+    }
+
     /// Whether what a shuffle buffer holds depends on the sizes of the samples.
     fn is_bounded(&self) -> bool {
         self.shuffle > 1 && self.shuffle_bytes != usize::MAX
@@ -105,12 +127,20 @@ pub(super) struct Source {
     from: Option<StreamState>,
     /// How many samples have been read before, and are read again only to get to those after them.
     again: u64,
+    /// The input of which outputs were given before and more are to come, where it is read again on the way.
+    rest: Option<(u64, Given)>,
+    held: Option<Input>,
     /// What went wrong last while they were read again.
     missed: Option<Error>,
     /// How many passes have been without a sample.
     futile: u64,
     /// What the pass has given.
     found: Found,
+    /// How many samples of the pass have left the shuffle buffer.
+    taken: u64,
+    /// Whether the end has been said that the gate is at.
+    at_gate: bool,
+    ended: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,6 +161,8 @@ pub(super) struct Reading {
     pub(super) slice: Option<usize>,
     /// The state that the pass goes on from, if it does.
     pub(super) resumed: Option<StreamState>,
+    /// The input of which outputs were given before and more are to come.
+    pub(super) rest: Option<Input>,
     pub(super) ended: bool,
     pub(super) note: Option<Box<Note>>,
 }
@@ -140,13 +172,34 @@ impl Source {
     pub(super) fn new(stream: Stream, from: Option<&StreamState>) -> Self {
         let from = from.filter(|at| at.pass > 0 || at.taken > 0);
         let (pass, from) = (from.map_or(0, |at| at.pass), from.cloned());
-        let found = Found::Nothing;
-        Source { stream, pass, reading: None, from, again: 0, missed: None, futile: 0, found }
+        Source {
+            stream,
+            pass,
+            reading: None,
+            from,
+            again: 0,
+            rest: None,
+            held: None,
+            missed: None,
+            futile: 0,
+            found: Found::Nothing,
+            taken: 0,
+            at_gate: false,
+            ended: false,
+        }
     }
 
     /// The budget of what is read.
     pub(super) fn budget(&self) -> &Budget {
         self.stream.dataset.store().budget()
+    }
+
+    /// What lets the stream begin again at its end.
+    pub(super) fn gate(&self) -> Option<&Gate> {
+        match &self.stream.epochs {
+            Epochs::Again(_, _, gate) => Some(gate),
+            Epochs::From(..) => None,
+        }
     }
 
     /// Begins a pass; none after the last one.
@@ -156,13 +209,14 @@ impl Source {
             return None;
         }
         let epoch = self.stream.epochs.of(self.pass)?;
-        self.found = Found::Nothing;
+        (self.found, self.taken) = (Found::Nothing, 0);
         let fresh = |stream: &Stream| Reading {
             reader: stream.whole(epoch),
             buffer: stream.buffer(stream.rng(epoch)),
             inputs: 0,
             slice: None,
             resumed: None,
+            rest: None,
             ended: false,
             note: None,
         };
@@ -172,22 +226,23 @@ impl Source {
                 // More may not come in this pass, but some did.
                 self.found = Found::Samples;
                 if self.stream.is_bounded() {
-                    self.again = from.taken;
+                    (self.again, self.rest) = (from.taken, resume::rest(&from));
                     let mut again = fresh(&self.stream);
                     for opened in from.open.iter() {
-                        again.reader = again.reader.expecting(opened.slice, refill::version(opened));
+                        again.reader = again.reader.expecting(opened.slice, resume::version(opened));
                     }
                     again.resumed = Some(from);
                     Ok(again)
                 } else {
-                    refill::reading(&self.stream, epoch, &from)
+                    self.taken = from.taken;
+                    resume::reading(&self.stream, epoch, &from)
                 }
             }
         })
     }
 
     /// The pass has ended: whether there may be another one.
-    fn end(&mut self) -> Option<Event<Sample>> {
+    fn end(&mut self) -> Option<Read> {
         self.reading = None;
         if self.again > 0 {
             return Some(self.differs());
@@ -202,93 +257,142 @@ impl Source {
             Found::Nothing => false,
         };
         // What failed in one epoch may be there in the next. To read the same one again is for filling up.
-        if failed && matches!(self.stream.epochs, Epochs::Again(_)) {
-            self.stream.epochs = Epochs::From(0, Some(0));
+        if let Epochs::Again(_, count, _) = self.stream.epochs
+            && self.pass >= count
+        {
+            self.ended = true;
             return None;
         }
         self.futile += 1;
         if self.futile < FUTILE {
             return None;
         }
-        self.stream.epochs = Epochs::From(0, Some(0));
+        self.ended = true;
         self.futile = 0;
         let why = if failed { "the errors before this one say why" } else { "use fewer streams" };
         let what = format!("stream {} had no sample in {FUTILE} epochs: {why}", self.stream.stream);
-        Some(Event::Fault(ErrorKind::NoShards(what).into()))
+        Some(Read::Fault(self.pass, ErrorKind::NoShards(what).into()))
     }
-}
 
-impl Source {
     /// What was read before does not come again as it was.
-    fn differs(&mut self) -> Event<Sample> {
-        self.stream.epochs = Epochs::From(0, Some(0));
-        self.reading = None;
+    fn differs(&mut self) -> Read {
         let why = self.missed.take().map_or("without an error".into(), |error| error.to_string());
         let stream = self.stream.stream;
         let why = format!("what was read of stream {stream} is not there as it was: {why}; restore it again");
-        Event::Fatal(misfit(why))
+        self.fatal(misfit(why))
+    }
+
+    fn fatal(&mut self, error: Error) -> Read {
+        (self.ended, self.reading) = (true, None);
+        Read::Fatal(error)
+    }
+
+    /// Waits at the end of a pass until another one is wanted, after it has said so.
+    fn passes_gate(&mut self) -> Option<Result<Read>> {
+        let gate = self.gate()?;
+        if gate.allows(self.pass) {
+            self.at_gate = false;
+            return None;
+        }
+        if !self.at_gate {
+            self.at_gate = true;
+            return Some(Ok(Read::End));
+        }
+        let waited = gate.wait(self.pass);
+        self.at_gate = false;
+        waited.err().map(Err)
+    }
+
+    fn input(&mut self, numbered: Numbered, note: Option<Box<Note>>) -> Read {
+        let Numbered { number, sample } = numbered;
+        let (position, given) = (sample.position(), Given::default());
+        let origin = Origin { pass: self.pass, position, number, taken: self.taken, given, note };
+        Read::Input(Input { origin, sample })
     }
 }
 
 impl Iterator for Source {
-    type Item = Event<Sample>;
+    type Item = Read;
 
-    fn next(&mut self) -> Option<Event<Sample>> {
-        loop {
+    fn next(&mut self) -> Option<Read> {
+        while !self.ended {
+            if self.reading.is_none() {
+                match self.passes_gate() {
+                    None => {}
+                    Some(Ok(read)) => return Some(read),
+                    Some(Err(_)) => return None,
+                }
+            }
             let reading = match &mut self.reading {
                 Some(reading) => reading,
                 None => match self.begin()? {
                     Ok(reading) => self.reading.insert(reading),
-                    Err(error) => {
-                        self.stream.epochs = Epochs::From(0, Some(0));
-                        return Some(Event::Fatal(error));
-                    }
+                    Err(error) => return Some(self.fatal(error)),
                 },
             };
-            match reading.next() {
-                Some(Ok(_)) if self.again > 0 => {
+            if let Some(rest) = reading.rest.take() {
+                return Some(Read::Input(rest));
+            }
+            match reading.next(&self.stream) {
+                Some(Ok(numbered)) if self.again > 0 => {
                     self.again -= 1;
-                    if self.again == 0 && !reading.is_resumed() {
-                        return Some(self.differs());
+                    self.taken += 1;
+                    if let Some((number, given)) = self.rest
+                        && number == numbered.number
+                    {
+                        let (pass, position) = (self.pass, numbered.sample.position());
+                        let taken = self.taken + self.again;
+                        let origin = Origin { pass, position, number, taken, given, note: None };
+                        self.held = Some(Input { origin, sample: numbered.sample });
+                        self.rest = None;
+                    }
+                    if self.again == 0 {
+                        if self.rest.is_some() || !reading.is_resumed() {
+                            return Some(self.differs());
+                        }
+                        reading.rest = self.held.take();
                     }
                 }
-                Some(Ok(sample)) => {
+                Some(Ok(numbered)) => {
                     self.found = Found::Samples;
-                    let (position, note) = (sample.position(), reading.note.take());
-                    let tag = Tag { slot: 0, dataset: 0, lane: 0, pass: self.pass, position, note };
-                    return Some(Event::Item(tag, Ok(sample)));
+                    self.taken += 1;
+                    let note = reading.note.take();
+                    return Some(self.input(numbered, note));
                 }
-                Some(Err(error)) if reading.is_replaced(&error) => {
-                    self.stream.epochs = Epochs::From(0, Some(0));
-                    self.reading = None;
-                    return Some(Event::Fatal(error));
-                }
+                Some(Err(error)) if reading.is_replaced(&error) => return Some(self.fatal(error)),
                 // What goes wrong among samples that were read before has been reported then; or it is new,
                 // which shows in what comes of it.
                 Some(Err(error)) if self.again > 0 => self.missed = Some(error),
+                // An outage is no damage: without what could not be read, all that follows would be another
+                // sequence.
+                Some(Err(error)) if Failure::of(&error) == Failure::World => return Some(self.fatal(error)),
                 Some(Err(error)) => {
                     if self.found == Found::Nothing {
                         self.found = Found::Errors;
                     }
-                    return Some(Event::Fault(error));
+                    if self.stream.policy.gives_up_shard(&error) {
+                        reading.reader.give_up();
+                    }
+                    return Some(Read::Fault(self.pass, error));
                 }
                 None => {
-                    if let Some(event) = self.end() {
-                        return Some(event);
+                    if let Some(read) = self.end() {
+                        return Some(read);
                     }
                 }
             }
         }
+        None
     }
 }
 
 impl Reading {
-    fn next(&mut self) -> Option<Result<Sample>> {
+    fn next(&mut self, stream: &Stream) -> Option<Result<Numbered>> {
         loop {
             if let Some(buffer) = &mut self.buffer {
                 let item = if self.ended { buffer.drain() } else { buffer.pull() };
-                if let Some(item) = item {
-                    return Some(item.map(|numbered| numbered.sample));
+                if item.is_some() {
+                    return item;
                 }
             }
             if self.ended {
@@ -296,13 +400,18 @@ impl Reading {
             }
             match self.reader.next() {
                 Some(Ok(sample)) => {
+                    match stream.selects(&sample) {
+                        Ok(true) => {}
+                        Ok(false) => continue,
+                        Err(error) => return Some(Err(error)),
+                    }
                     self.admit();
                     let number = self.inputs;
                     self.inputs += 1;
                     match &mut self.buffer {
                         // A shuffle buffer never answers at once.
                         Some(buffer) => drop(buffer.push(Numbered { number, sample })),
-                        None => return Some(Ok(sample)),
+                        None => return Some(Ok(Numbered { number, sample })),
                     }
                 }
                 Some(Err(error)) => return Some(Err(error)),
@@ -344,5 +453,16 @@ impl Reading {
             let version = object.version.map(Into::into);
             note.opened.push(Opened { slice, start: self.inputs, size: object.size, version });
         }
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream")
+            .field("dataset", &self.dataset)
+            .field("stream", &self.stream)
+            .field("shuffle", &self.shuffle)
+            .field("epochs", &self.epochs)
+            .finish_non_exhaustive()
     }
 }

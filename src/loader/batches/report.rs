@@ -41,7 +41,7 @@ impl fmt::Display for Report {
 
 /// Counts what a run takes.
 #[derive(Debug)]
-pub(super) struct Counter {
+pub(in crate::loader) struct Counter {
     begun: Instant,
     /// The stores, each once, with what they had transferred before.
     stores: Vec<(Store, StoreReport)>,
@@ -51,7 +51,7 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    pub(super) fn new<'a>(all: impl Iterator<Item = &'a Store>) -> Self {
+    pub(in crate::loader) fn new<'a>(all: impl Iterator<Item = &'a Store>) -> Self {
         let mut stores: Vec<(Store, StoreReport)> = Vec::new();
         for store in all {
             if !stores.iter().any(|(known, _)| known.is(store)) {
@@ -61,16 +61,16 @@ impl Counter {
         Counter { begun: Instant::now(), stores, batches: 0, items: 0, waited: Duration::ZERO }
     }
 
-    pub(super) fn waited(&mut self, since: Instant) {
+    pub(in crate::loader) fn waited(&mut self, since: Instant) {
         self.waited += since.elapsed();
     }
 
-    pub(super) fn batch(&mut self, items: usize) {
+    pub(in crate::loader) fn batch(&mut self, items: usize) {
         self.batches += 1;
         self.items += items as u64;
     }
 
-    pub(super) fn report(&self) -> Report {
+    pub(in crate::loader) fn report(&self) -> Report {
         let reports = self.stores.iter().map(|(store, before)| store.report().since(before));
         Report {
             batches: self.batches,

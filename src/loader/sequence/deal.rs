@@ -1,7 +1,7 @@
 //! Whose turn it is: the places of the sequence, and the streams and datasets that fill them.
 
-use super::event::{Cut, Event};
-use super::lane::Lane;
+use super::{Lane, Outputs};
+use crate::loader::event::{Cut, Event};
 
 /// Gives the items of the rank's streams in turn, and says where batches end.
 ///
@@ -9,8 +9,9 @@ use super::lane::Lane;
 /// streams, which it knows without the others; a stream that has ended leaves its places empty, and does not
 /// move up those after it. So does one of which a reader before a stop had come further than others.
 #[derive(Debug)]
-pub(super) struct Deal<I> {
-    lanes: Vec<Lane<I>>,
+pub(in crate::loader) struct Deal<O> {
+    outputs: O,
+    lanes: Vec<Lane>,
     /// How many lanes have not ended.
     alive: usize,
     /// The next place of this rank, counted among its own.
@@ -19,6 +20,8 @@ pub(super) struct Deal<I> {
     reader: (usize, usize),
     batch: usize,
     cuts: Cuts,
+    /// Whether streams that have ended begin again as long as there are batches to be filled.
+    refill: bool,
     /// How many places of the batch have been passed, and how many of them had an item.
     passed: usize,
     filled: usize,
@@ -26,9 +29,23 @@ pub(super) struct Deal<I> {
     start: u64,
 }
 
+/// What is dealt, and how.
+#[derive(Debug, Clone)]
+pub(in crate::loader) struct Dealing {
+    /// The number of this rank, and of how many.
+    pub(in crate::loader) reader: (usize, usize),
+    /// How many places of this rank a batch takes.
+    pub(in crate::loader) batch: usize,
+    /// The place of the job's sequence to begin with.
+    pub(in crate::loader) from: u64,
+    pub(in crate::loader) cuts: Cuts,
+    /// Whether streams that have ended begin again as long as there are batches to be filled.
+    pub(in crate::loader) refill: bool,
+}
+
 /// Where batches end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cuts {
+pub(in crate::loader) enum Cuts {
     /// After as many places as a batch has items, on all ranks alike, until no stream has any more.
     Places,
     /// The same, for so many batches, whether they have items or not.
@@ -38,17 +55,19 @@ pub(super) enum Cuts {
     Full,
 }
 
-impl<I> Deal<I> {
+impl<O> Deal<O> {
     /// Deals from the place `from` of the job's sequence on.
-    pub(super) fn new(
-        lanes: Vec<Lane<I>>,
-        reader: (usize, usize),
-        batch: usize,
-        from: u64,
-        cuts: Cuts,
-    ) -> Self {
+    pub(in crate::loader) fn new(outputs: O, lanes: Vec<Lane>, dealing: &Dealing) -> Self {
+        let Dealing { reader, batch, from, cuts, refill } = *dealing;
         let slot = from.saturating_sub(reader.0 as u64).div_ceil(reader.1 as u64);
-        Deal { alive: lanes.len(), lanes, slot, reader, batch, cuts, passed: 0, filled: 0, start: from }
+        let refill = refill && matches!(cuts, Cuts::Steps(_));
+        let alive = lanes.len();
+        Deal { outputs, alive, lanes, slot, reader, batch, cuts, refill, passed: 0, filled: 0, start: from }
+    }
+
+    /// Whose items are dealt.
+    pub(in crate::loader) fn outputs(&mut self) -> &mut O {
+        &mut self.outputs
     }
 
     /// The next place of this rank, in the sequence of the job.
@@ -93,7 +112,7 @@ impl<I> Deal<I> {
     fn pass_given(&mut self) {
         let (current, turn) = self.turn();
         let lanes = self.lanes.len() as u64;
-        let next = |(at, lane): (usize, &Lane<I>)| {
+        let next = |(at, lane): (usize, &Lane)| {
             let turn = if at < current { turn + 1 } else { turn };
             (!lane.is_ended()).then(|| turn.max(lane.taken()).saturating_mul(lanes).saturating_add(at as u64))
         };
@@ -115,16 +134,17 @@ impl<I> Deal<I> {
     }
 }
 
-impl<T, I: Iterator<Item = Event<T>>> Iterator for Deal<I> {
-    type Item = Event<T>;
+impl<O: Outputs> Iterator for Deal<O> {
+    type Item = Event<O::Item>;
 
-    fn next(&mut self) -> Option<Event<T>> {
+    fn next(&mut self) -> Option<Event<O::Item>> {
         loop {
             if self.cuts == Cuts::Steps(0) {
                 return None;
             }
             if self.is_done() {
                 let empty = self.filled == 0;
+                self.outputs.end_batch();
                 let cut = self.cut();
                 // One without an item is a batch only where all ranks get the same number.
                 if empty && self.cuts == Cuts::Places {
@@ -146,18 +166,23 @@ impl<T, I: Iterator<Item = Event<T>>> Iterator for Deal<I> {
                 self.pass_given();
                 continue;
             }
-            match self.lanes[at].next() {
+            match self.lanes[at].next(&mut self.outputs) {
                 Some(Event::Item(mut tag, item)) => {
-                    (tag.slot, tag.lane) = (self.place(), at);
+                    (tag.slot, tag.from.lane) = (self.place(), at);
                     self.pass();
                     self.filled += 1;
                     return Some(Event::Item(tag, item));
+                }
+                Some(Event::Fault(mut fault)) => {
+                    fault.from.lane = at;
+                    return Some(Event::Fault(fault));
                 }
                 Some(Event::Fatal(error)) => {
                     self.cuts = Cuts::Steps(0);
                     return Some(Event::Fatal(error));
                 }
                 Some(event) => return Some(event),
+                None if self.refill && self.lanes[at].again(&mut self.outputs) => {}
                 None => {
                     self.alive = self.lanes.iter().filter(|lane| !lane.is_ended()).count();
                     self.pass();
@@ -170,39 +195,21 @@ impl<T, I: Iterator<Item = Event<T>>> Iterator for Deal<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ErrorKind;
-    use crate::loader::event::Tag;
-    use crate::loader::lane::Turns;
-    use crate::sample::Position;
+    use crate::loader::sequence::testing::{Listed, fatal, fault, item};
+    use crate::loader::sequence::{Lane, Turns};
 
-    type Events = std::vec::IntoIter<Event<u32>>;
-
-    fn item(number: u32) -> Event<u32> {
-        let position = Position::default();
-        Event::Item(Tag { slot: 0, dataset: 0, lane: 0, pass: 0, position, note: None }, Ok(number))
+    /// Streams of these events, of which so many items have been given before.
+    fn dealt(lanes: Vec<(u64, Vec<Event<u32>>)>, dealing: Dealing) -> Vec<String> {
+        let turns = || Turns::new(vec![1], 0, 0).unwrap();
+        let taken = lanes.iter().enumerate();
+        let all = taken.map(|(source, (taken, _))| Lane::new(vec![source], turns(), *taken, 0)).collect();
+        let listed = Listed::events(lanes.into_iter().map(|(_, events)| events));
+        shown(Deal::new(listed, all, &dealing))
     }
 
-    fn fault(fatal: bool) -> Event<u32> {
-        if fatal {
-            Event::Fatal(ErrorKind::Checksum.into())
-        } else {
-            Event::Fault(ErrorKind::Checksum.into())
-        }
-    }
-
-    /// A stream of so many, of which so many have been given before.
-    fn lane_after(taken: u64, events: Vec<Event<u32>>) -> Lane<Events> {
-        let turns = Turns::new(vec![1], 0, 0).unwrap();
-        Lane::new(vec![events.into_iter()], turns, taken)
-    }
-
-    fn lane(events: Vec<Event<u32>>) -> Lane<Events> {
-        lane_after(0, events)
-    }
-
-    fn shown(deal: Deal<Events>) -> Vec<String> {
+    fn shown(deal: Deal<Listed>) -> Vec<String> {
         deal.map(|event| match event {
-            Event::Item(tag, item) => format!("{}:{}", tag.slot, item.unwrap()),
+            Event::Item(tag, item) => format!("{}:{item}", tag.slot),
             Event::Fault(_) => "fault".into(),
             Event::Fatal(_) => "fatal".into(),
             Event::Cut(cut) => format!("|{}", cut.slots),
@@ -212,8 +219,8 @@ mod tests {
 
     /// Streams of the rank `reader.0` of `reader.1`.
     fn deal(lanes: &[&[u32]], reader: (usize, usize), batch: usize, from: u64, cuts: Cuts) -> Vec<String> {
-        let lanes = lanes.iter().map(|items| lane(items.iter().copied().map(item).collect()));
-        shown(Deal::new(lanes.collect(), reader, batch, from, cuts))
+        let lanes = lanes.iter().map(|items| (0, items.iter().copied().map(item).collect()));
+        dealt(lanes.collect(), Dealing { reader, batch, from, cuts, refill: false })
     }
 
     #[test]
@@ -251,9 +258,8 @@ mod tests {
 
     /// Streams of which so many items were given before.
     fn deal_after(lanes: &[(u64, &[u32])], batch: usize, cuts: Cuts) -> Vec<String> {
-        let lanes =
-            lanes.iter().map(|(taken, items)| lane_after(*taken, items.iter().copied().map(item).collect()));
-        shown(Deal::new(lanes.collect(), (0, 1), batch, 0, cuts))
+        let lanes = lanes.iter().map(|(taken, items)| (*taken, items.iter().copied().map(item).collect()));
+        dealt(lanes.collect(), Dealing { reader: (0, 1), batch, from: 0, cuts, refill: false })
     }
 
     #[test]
@@ -284,11 +290,25 @@ mod tests {
 
     #[test]
     fn an_error_between_samples_takes_no_place_and_a_fatal_one_ends_it() {
-        let first = || lane(vec![item(0), fault(false), item(2)]);
-        let lanes = vec![first(), lane(vec![item(1), item(3)])];
-        let found = shown(Deal::new(lanes, (0, 1), 4, 0, Cuts::Places));
-        assert_eq!(found, ["0:0", "1:1", "fault", "2:2", "3:3", "|4"]);
-        let lanes = vec![first(), lane(vec![fault(true), item(1)])];
-        assert_eq!(shown(Deal::new(lanes, (0, 1), 4, 0, Cuts::Places)), ["0:0", "fatal"]);
+        let first = || (0, vec![item(0), fault(), item(2)]);
+        let dealing = || Dealing { reader: (0, 1), batch: 4, from: 0, cuts: Cuts::Places, refill: false };
+        let lanes = vec![first(), (0, vec![item(1), item(3)])];
+        assert_eq!(dealt(lanes, dealing()), ["0:0", "1:1", "fault", "2:2", "3:3", "|4"]);
+        let lanes = vec![first(), (0, vec![fatal(), item(1)])];
+        assert_eq!(dealt(lanes, dealing()), ["0:0", "fatal"]);
+    }
+
+    #[test]
+    fn streams_that_have_ended_begin_again_while_there_are_batches_to_fill() {
+        let turns = || Turns::new(vec![1], 0, 0).unwrap();
+        let lanes = |count| (0..count).map(|source| Lane::new(vec![source], turns(), 0, 0)).collect();
+        let deal = |listed, count, steps| {
+            let cuts = Cuts::Steps(steps);
+            shown(Deal::new(listed, lanes(count), &Dealing { reader: (0, 1), batch: 3, from: 0, cuts, refill: true }))
+        };
+        let listed = Listed::items([vec![0, 2, 4], vec![1]]).repeated();
+        assert_eq!(deal(listed, 2, 2), ["0:0", "1:1", "2:2", "|3", "3:1", "4:4", "5:1", "|6"]);
+        let listed = Listed::items([vec![0, 2], vec![]]).repeated();
+        assert_eq!(deal(listed, 2, 1), ["0:0", "2:2", "|3"], "a stream of nothing stays empty");
     }
 }

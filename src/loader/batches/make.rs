@@ -10,15 +10,15 @@ use std::sync::Arc;
 type MakeBatch<T, B> = Arc<dyn Fn(Vec<T>, usize, State) -> Result<B> + Send + Sync>;
 
 /// How items become batches.
-pub(super) struct Make<T, B> {
+pub(in crate::loader) struct Make<T, B> {
     /// Where items write into the slots of their batch.
-    pub(super) collator: Option<Collator>,
-    pub(super) batch: MakeBatch<T, B>,
+    pub(in crate::loader) collator: Option<Collator>,
+    pub(in crate::loader) batch: MakeBatch<T, B>,
 }
 
 impl<T: 'static> Make<T, Batch<T>> {
     /// The items as they are.
-    pub(super) fn items() -> Self {
+    pub(in crate::loader) fn items() -> Self {
         let batch = |items, valid, state| Ok(Batch::padded(items, valid).at(state));
         Make { collator: None, batch: Arc::new(batch) }
     }
@@ -26,7 +26,7 @@ impl<T: 'static> Make<T, Batch<T>> {
 
 impl Make<Row, TensorBatch> {
     /// Tensors of `rows` samples.
-    pub(super) fn tensors(columns: Columns, rows: usize) -> Self {
+    pub(in crate::loader) fn tensors(columns: Columns, rows: usize) -> Self {
         let collator = Collator::new(columns, rows);
         let made = collator.clone();
         let batch = move |rows, valid, state| Ok(made.batch(rows, valid)?.at(state));
@@ -37,43 +37,5 @@ impl Make<Row, TensorBatch> {
 impl<T, B> Clone for Make<T, B> {
     fn clone(&self) -> Self {
         Make { collator: self.collator.clone(), batch: Arc::clone(&self.batch) }
-    }
-}
-
-mod sealed {
-    pub trait Sealed {}
-}
-
-/// A batch of a [loader](super::Loader): a [`Batch`] of items, or a [`TensorBatch`].
-pub trait Batched: sealed::Sealed + Send + 'static {
-    /// How many items it has, with those that pad it.
-    #[doc(hidden)]
-    fn items(&self) -> usize;
-    /// Where the job stands after it.
-    #[doc(hidden)]
-    fn after(&self) -> Option<&State>;
-}
-
-impl<T> sealed::Sealed for Batch<T> {}
-
-impl<T: Send + 'static> Batched for Batch<T> {
-    fn items(&self) -> usize {
-        self.len()
-    }
-
-    fn after(&self) -> Option<&State> {
-        self.state()
-    }
-}
-
-impl sealed::Sealed for TensorBatch {}
-
-impl Batched for TensorBatch {
-    fn items(&self) -> usize {
-        self.len()
-    }
-
-    fn after(&self) -> Option<&State> {
-        self.state()
     }
 }

@@ -1,7 +1,6 @@
 //! How many batches an epoch has, where the lengths of all streams are known.
 
-use super::collect::Last;
-use crate::adapters::Partial;
+use crate::loader::last_batch::LastBatch;
 
 /// So many places with gaps among them are looked at one by one; it takes streams of very different lengths
 /// to have more.
@@ -9,7 +8,7 @@ const MOST_COUNTED: u64 = 1 << 22;
 
 /// The lengths of all streams of the job, in samples of an epoch.
 #[derive(Debug)]
-pub(super) struct Lengths(pub(super) Vec<u64>);
+pub(in crate::loader) struct Lengths(pub(in crate::loader) Vec<u64>);
 
 impl Lengths {
     /// How many places come before the first that is empty.
@@ -31,17 +30,17 @@ impl Lengths {
 
     /// How many batches of `batch` items every rank gets from the place `from` on, where all ranks are to get
     /// the same number.
-    pub(super) fn equal<T>(&self, last: Last<T>, batch: u64, from: u64) -> Option<u64> {
+    pub(in crate::loader) fn equal(&self, last: LastBatch, batch: u64, from: u64) -> Option<u64> {
         match last {
-            Last::Partial(Partial::Keep) => None,
-            Last::Partial(Partial::Drop) => Some(self.full().saturating_sub(from) / batch),
-            Last::Pad(_) | Last::Repeat => Some(self.used().saturating_sub(from).div_ceil(batch)),
+            LastBatch::Keep => None,
+            LastBatch::Drop => Some(self.full().saturating_sub(from) / batch),
+            LastBatch::Pad | LastBatch::Repeat => Some(self.used().saturating_sub(from).div_ceil(batch)),
         }
     }
 
     /// How many batches of `batch` items a rank gets that keeps partial ones; none where it would take long
     /// to find out.
-    pub(super) fn kept(&self, (rank, ranks): (usize, usize), batch: u64) -> Option<u64> {
+    pub(in crate::loader) fn kept(&self, (rank, ranks): (usize, usize), batch: u64) -> Option<u64> {
         let streams = self.0.len() as u64;
         let (full, used) = (self.full(), self.used());
         if used.saturating_sub(full) > MOST_COUNTED {
@@ -67,13 +66,13 @@ mod tests {
     #[test]
     fn equal_streams() {
         let lengths = Lengths(vec![3, 3, 2, 2]);
-        let (drop, pad) = (Last::<u8>::Partial(Partial::Drop), Last::<u8>::Pad(|item| *item));
+        let (drop, pad) = (LastBatch::Drop, LastBatch::Pad);
         assert_eq!(lengths.equal(drop, 4, 0), Some(2));
         assert_eq!(lengths.equal(pad, 4, 0), Some(3));
         assert_eq!(lengths.equal(pad, 5, 0), Some(2));
         assert_eq!(lengths.equal(pad, 4, 8), Some(1));
         assert_eq!(lengths.equal(drop, 4, 10), Some(0));
-        assert_eq!(lengths.equal(Last::<u8>::Partial(Partial::Keep), 4, 0), None);
+        assert_eq!(lengths.equal(LastBatch::Keep, 4, 0), None);
         assert_eq!([0, 1, 2, 3].map(|rank| lengths.kept((rank, 4), 1).unwrap()), [3, 3, 2, 2]);
         assert_eq!(lengths.kept((0, 1), 4), Some(3));
     }

@@ -1,7 +1,8 @@
 //! Going on in the middle of an epoch: what the shuffle buffer held is found out from the seed, and read
 //! again.
 
-use super::source::{Numbered, Reading, Stream};
+use super::super::event::{Given, Input, Origin};
+use super::{Numbered, Reading, Stream};
 use crate::adapters::{Replayed, replay};
 use crate::dataset::ShardReader;
 use crate::error::{Error, Result};
@@ -35,7 +36,9 @@ pub(super) fn reading(stream: &Stream, epoch: u64, from: &StreamState) -> Result
             stream.stream
         )));
     }
+    let rest = rest(from);
     let mut wanted = held.clone();
+    wanted.extend(rest.map(|(number, _)| number));
     wanted.sort_unstable();
     let mut refill = Refill { stream, epoch, slices, found: HashMap::new() };
     let ends = from.open.iter().skip(1).map(|next| next.start);
@@ -56,15 +59,30 @@ pub(super) fn reading(stream: &Stream, epoch: u64, from: &StreamState) -> Result
         Ok(Numbered { number: *number, sample })
     });
     let again = again.collect::<Result<Vec<_>>>()?;
+    let rest = match rest {
+        Some((number, given)) => {
+            let what = "the sample of which more was to come is in no open shard";
+            let sample = refill.found.remove(&number).ok_or_else(|| misfit(what))?;
+            let (pass, position, taken) = (from.pass, sample.position(), from.taken);
+            Some(Input { origin: Origin { pass, position, number, taken, given, note: None }, sample })
+        }
+        None => None,
+    };
     Ok(Reading {
         reader,
         buffer: stream.buffer(rng).map(|buffer| buffer.holding(again)),
         inputs,
         slice: Some(current.slice),
         resumed: Some(from.clone()),
+        rest,
         ended: from.length.is_some(),
         note: None,
     })
+}
+
+/// The input of which outputs were given and more are to come.
+pub(super) fn rest(from: &StreamState) -> Option<(u64, Given)> {
+    from.part.map(|part| (part.number, Given { outputs: part.given, used: part.used }))
 }
 
 /// The slice that was being read, where there is such a one, and there may have been as many samples up to
@@ -108,6 +126,8 @@ impl Refill<'_> {
         let slice = slice
             .ok_or_else(|| misfit(format!("stream {} has no slice {}", self.stream.stream, opened.slice)))?;
         let index = self.stream.dataset.indexed(slice.shard);
+        // Where samples are selected, no number says where one is.
+        let index = index.filter(|_| self.stream.select.is_none());
         Ok((slice, index.filter(|index| index.range(slice.samples.clone()).is_some())))
     }
 
@@ -115,6 +135,11 @@ impl Refill<'_> {
     fn read(&mut self, opened: &Opened, numbers: &[u64]) -> Result<()> {
         let (slice, index) = self.slice(opened)?;
         let (slice, index) = (slice.clone(), index.cloned());
+        if self.stream.select.is_some() {
+            let Some(last) = numbers.last() else { return Ok(()) };
+            let mut reader = self.stream.reader(self.epoch, vec![slice]).expecting(0, version(opened));
+            return self.pick(&mut reader, 0, opened.start..last + 1, numbers);
+        }
         let place = |number: u64| slice.samples.start.saturating_add(number - opened.start);
         let near = |a: &u64, b: &u64| {
             let gap = index.as_ref().and_then(|index| index.range(place(*a) + 1..place(*b)));
@@ -141,6 +166,7 @@ impl Refill<'_> {
             number.checked_sub(opened.start).ok_or_else(|| misfit("a shard was begun after its first sample"))
         };
         let from = match (self.slice(opened)?.1, numbers.first()) {
+            _ if self.stream.select.is_some() => opened.start,
             (None, Some(first)) => *first,
             // Where the next one stands is known, or nothing is wanted before it.
             _ => next,
@@ -167,7 +193,7 @@ impl Refill<'_> {
     ) -> Result<()> {
         let mut wanted = wanted.iter().peekable();
         for number in numbers {
-            let mut sample = next_good(reader, slice)?;
+            let mut sample = next_good(self.stream, reader, slice)?;
             if wanted.next_if_eq(&&number).is_some() {
                 // It may wait for long, and the chunk that it is a slice of is large.
                 sample.compact();
@@ -184,12 +210,16 @@ pub(super) fn version(opened: &Opened) -> ObjectVersion {
 }
 
 /// The next sample of the slice that can be read. What could not be was reported when it was read before.
-fn next_good(reader: &mut ShardReader, slice: usize) -> Result<Sample> {
+fn next_good(stream: &Stream, reader: &mut ShardReader, slice: usize) -> Result<Sample> {
     let mut fault: Option<Error> = None;
     while let Some(item) = reader.next() {
         match item {
             _ if reader.slice() != slice => break,
-            Ok(sample) => return Ok(sample),
+            Ok(sample) => match stream.selects(&sample) {
+                Ok(true) => return Ok(sample),
+                Ok(false) => {}
+                Err(error) => fault = Some(error),
+            },
             Err(error) => fault = Some(error),
         }
     }

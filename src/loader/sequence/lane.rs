@@ -1,29 +1,29 @@
 //! One stream out of the same stream of every dataset that is mixed.
 
-use super::event::Event;
+use super::Outputs;
+use crate::loader::event::Event;
 use crate::error::{ErrorKind, Result};
 use crate::rng::{Purpose, Rng};
 
 /// The items of one logical stream: of one dataset, or of several in proportion to their weights.
 #[derive(Debug)]
-pub(super) struct Lane<I> {
-    /// The streams of the datasets; none for those that have ended.
-    datasets: Vec<Option<I>>,
+pub(in crate::loader) struct Lane {
+    /// The source of each dataset, and whether it has ended.
+    sources: Vec<(usize, bool)>,
     turns: Turns,
     /// How many items were given.
     taken: u64,
+    /// How often all of them have begun again, and whether there was an item since.
+    again: u64,
+    fruitful: bool,
 }
 
-impl<I> Lane<I> {
-    /// A stream of each dataset, of which `taken` items have been given before.
-    pub(super) fn new(datasets: Vec<I>, turns: Turns, taken: u64) -> Self {
-        Lane { datasets: datasets.into_iter().map(Some).collect(), turns, taken }
-    }
-
-    /// The same lane over what `with` makes of each stream.
-    pub(super) fn map_sources<J>(self, with: impl Fn(I) -> J) -> Lane<J> {
-        let Lane { datasets, turns, taken } = self;
-        Lane { datasets: datasets.into_iter().map(|dataset| dataset.map(&with)).collect(), turns, taken }
+impl Lane {
+    /// A stream of each dataset, of which `taken` items have been given before, after all have begun again so
+    /// many times.
+    pub(in crate::loader) fn new(sources: Vec<usize>, turns: Turns, taken: u64, again: u64) -> Self {
+        let sources = sources.into_iter().map(|source| (source, false)).collect();
+        Lane { sources, turns, taken, again, fruitful: taken > 0 }
     }
 
     /// How many items were given.
@@ -32,30 +32,39 @@ impl<I> Lane<I> {
     }
 
     pub(super) fn is_ended(&self) -> bool {
-        self.datasets.iter().all(Option::is_none)
+        self.sources.iter().all(|(_, ended)| *ended)
     }
-}
 
-impl<T, I: Iterator<Item = Event<T>>> Iterator for Lane<I> {
-    type Item = Event<T>;
+    /// Begins again when all have ended, unless that would bring nothing.
+    pub(super) fn again(&mut self, outputs: &mut impl Outputs) -> bool {
+        if !self.is_ended() || !std::mem::take(&mut self.fruitful) {
+            return false;
+        }
+        self.again += 1;
+        for (source, ended) in &mut self.sources {
+            *ended = !outputs.again(*source, self.again);
+        }
+        !self.is_ended()
+    }
 
-    fn next(&mut self) -> Option<Event<T>> {
+    pub(super) fn next<O: Outputs>(&mut self, outputs: &mut O) -> Option<Event<O::Item>> {
         while !self.is_ended() {
-            let count = self.datasets.len();
+            let count = self.sources.len();
             let mut at = self.turns.at(self.taken);
             // The turns of one that has ended go to the next one.
-            while self.datasets.get(at).is_some_and(Option::is_none) {
+            while self.sources.get(at).is_some_and(|(_, ended)| *ended) {
                 at = (at + 1) % count;
             }
-            let Some(dataset) = self.datasets.get_mut(at)?.as_mut() else { continue };
-            match dataset.next() {
+            let (source, ended) = self.sources.get_mut(at)?;
+            match outputs.next(*source) {
                 Some(Event::Item(mut tag, item)) => {
-                    tag.dataset = at;
+                    tag.from.dataset = at;
                     self.taken += 1;
+                    self.fruitful = true;
                     return Some(Event::Item(tag, item));
                 }
                 Some(event) => return Some(event),
-                None => self.datasets[at] = None,
+                None => *ended = true,
             }
         }
         None
@@ -68,7 +77,7 @@ impl<T, I: Iterator<Item = Event<T>>> Iterator for Lane<I> {
 /// turns as its weight, in a random order that depends on the seed, the stream and the number of the window
 /// alone.
 #[derive(Debug, Clone)]
-pub(super) struct Turns {
+pub(in crate::loader) struct Turns {
     weights: Vec<u32>,
     seed: u64,
     stream: u64,
@@ -83,7 +92,7 @@ const LONGEST_WINDOW: u64 = 1 << 16;
 impl Turns {
     /// # Errors
     /// [`ErrorKind::Config`] for weights of 0, and weights whose sum is large.
-    pub(super) fn new(weights: Vec<u32>, seed: u64, stream: usize) -> Result<Self> {
+    pub(in crate::loader) fn new(weights: Vec<u32>, seed: u64, stream: usize) -> Result<Self> {
         let sum: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
         if weights.contains(&0) || sum > LONGEST_WINDOW {
             let message = format!(
@@ -115,24 +124,18 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loader::event::Tag;
-    use crate::sample::Position;
+    use crate::loader::sequence::testing::Listed;
     use proptest::prelude::*;
-
-    fn events(number: u32) -> impl Iterator<Item = Event<()>> {
-        let tag =
-            |_| Tag { slot: 0, dataset: 0, lane: 0, pass: 0, position: Position::default(), note: None };
-        (0..number).map(tag).map(|tag| Event::Item(tag, Ok(())))
-    }
 
     fn lane(lengths: &[u32], weights: &[u32], skip: usize) -> Vec<usize> {
         let turns = Turns::new(weights.to_vec(), 42, 3).unwrap();
-        let lane = Lane::new(lengths.iter().copied().map(events).collect(), turns, skip as u64);
+        let mut lane = Lane::new((0..lengths.len()).collect(), turns, skip as u64, 0);
+        let mut listed = Listed::items(lengths.iter().map(|length| vec![0; *length as usize]));
         let dataset = |event| match event {
-            Event::Item(tag, _) => tag.dataset,
+            Event::Item(tag, _) => tag.from.dataset,
             _ => unreachable!("no other event went in"),
         };
-        lane.map(dataset).collect()
+        std::iter::from_fn(|| lane.next(&mut listed)).map(dataset).collect()
     }
 
     #[test]
@@ -154,6 +157,24 @@ mod tests {
         assert_eq!(found.iter().filter(|dataset| **dataset == 0).count(), 1);
         assert_eq!(found.len(), 10);
         assert_eq!(lane(&[], &[], 0), [0; 0]);
+    }
+
+    #[test]
+    fn all_begin_again_together_and_only_where_there_was_something() {
+        let turns = Turns::new(vec![1, 1], 42, 3).unwrap();
+        let mut lane = Lane::new(vec![0, 1], turns, 0, 0);
+        let mut listed = Listed::items([vec![1], vec![2, 3]]).repeated();
+        let rounds: Vec<usize> = (0..3)
+            .map(|_| {
+                let count = std::iter::from_fn(|| lane.next(&mut listed)).count();
+                lane.again(&mut listed);
+                count
+            })
+            .collect();
+        assert_eq!(rounds, [3, 3, 3]);
+        let mut none = Listed::items([vec![], vec![]]).repeated();
+        let mut lane = Lane::new(vec![0, 1], Turns::new(vec![1, 1], 42, 3).unwrap(), 0, 0);
+        assert!(lane.next(&mut none).is_none() && !lane.again(&mut none));
     }
 
     proptest! {

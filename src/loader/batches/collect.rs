@@ -1,0 +1,219 @@
+//! From events to batches, each with the state as of its last item.
+
+use super::make::Make;
+use crate::adapters::catch;
+use crate::error::{Error, ErrorKind, Result};
+use crate::loader::event::{Event, Fault, Tag};
+use crate::loader::policy::{Counts, OnError, Verdict};
+use crate::state::{Header, Part, Reached, Run, State, StreamState};
+use std::sync::Arc;
+
+/// Clones an item, where the last batches are padded.
+pub(in crate::loader) type Pad<T> = Option<fn(&T) -> T>;
+
+/// Reads the first item of the epoch again that can be made: none where there is none.
+pub(in crate::loader) type First<T> = Box<dyn FnMut() -> Option<Result<T>> + Send>;
+
+/// What a run gives: its batches, and its end, which is not said where it breaks off.
+pub(in crate::loader) enum Given<B> {
+    /// With how many items it has, and where the job stands after it.
+    Batch(B, usize, State),
+    End,
+}
+
+/// Collects batches.
+pub(in crate::loader) struct Collect<I, T, B> {
+    events: I,
+    batch: usize,
+    pad: Pad<T>,
+    items: Vec<T>,
+    /// The first item of the epoch, where a batch had nothing else to be padded with: not the last item of
+    /// the batch before, which a job that goes on after a stop does not have.
+    spare: Option<T>,
+    first: First<T>,
+    make: Make<T, B>,
+    progress: Progress,
+    policy: Arc<OnError>,
+    ended: bool,
+}
+
+impl<I, T, B> Collect<I, T, B> {
+    pub(in crate::loader) fn new(
+        events: I,
+        (batch, pad): (usize, Pad<T>),
+        first: First<T>,
+        make: Make<T, B>,
+        (progress, policy): (Progress, Arc<OnError>),
+    ) -> Self {
+        let (items, spare, ended) = (Vec::new(), None, false);
+        Collect { events, batch, pad, items, spare, first, make, progress, policy, ended }
+    }
+
+    /// Makes a batch of what has been collected, which may be nothing.
+    fn cut(&mut self) -> Result<Given<B>> {
+        let mut items = std::mem::take(&mut self.items);
+        let valid = items.len();
+        if let Some(clone) = self.pad
+            && valid < self.batch
+        {
+            if valid == 0 && self.spare.is_none() {
+                self.spare = (self.first)().transpose()?;
+            }
+            let Some(spare) = items.last().or(self.spare.as_ref()).map(clone) else {
+                let what = "there is no sample to pad a batch with: use fewer ranks".into();
+                return Err(ErrorKind::Config(what).into());
+            };
+            items.resize_with(self.batch, || clone(&spare));
+        }
+        self.progress.batches += 1;
+        let (state, len) = (self.progress.state(), items.len());
+        // Columns of the caller's own may have a say in it.
+        let batch = catch(|| (self.make.batch)(items, valid, state.clone())).and_then(|batch| batch)?;
+        Ok(Given::Batch(batch, len, state))
+    }
+
+    /// What becomes of a failure: an error to be given out, or none.
+    fn judge(&mut self, fault: Fault) -> Option<Error> {
+        let counts = self.progress.fault(&fault)?;
+        match self.policy.judge(fault.error, counts) {
+            Verdict::Skip(error) => {
+                self.progress.skip(&fault.from, &error);
+                None
+            }
+            Verdict::Stop(error) => {
+                // Beyond a limit nothing is to be expected but more of the same.
+                self.ended = matches!(error.kind(), ErrorKind::TooManySkipped { .. });
+                Some(error)
+            }
+        }
+    }
+}
+
+impl<T, B, I: Iterator<Item = Event<T>>> Iterator for Collect<I, T, B> {
+    type Item = Result<Given<B>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.ended {
+            match self.events.next() {
+                Some(Event::Item(tag, item)) => {
+                    self.progress.pass(tag);
+                    if self.items.is_empty() {
+                        self.items.reserve_exact(self.batch.min(MAX_RESERVED));
+                    }
+                    self.items.push(item);
+                }
+                Some(Event::Fault(fault)) => {
+                    if let Some(error) = self.judge(fault) {
+                        return Some(Err(error));
+                    }
+                }
+                Some(Event::Fatal(error)) => {
+                    self.ended = true;
+                    return Some(Err(error));
+                }
+                Some(Event::Cut(cut)) => {
+                    self.progress.reached = self.progress.reached.at(cut.slots);
+                    return Some(self.cut());
+                }
+                None => {
+                    self.ended = true;
+                    return Some(Ok(Given::End));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// More is not reserved ahead of the items, however large the batches are to be.
+const MAX_RESERVED: usize = 1024;
+
+/// How far the rank's streams have been consumed.
+#[derive(Debug, Clone)]
+pub(in crate::loader) struct Progress {
+    header: Arc<Header>,
+    /// How many streams of each dataset the rank has.
+    lanes: usize,
+    /// Which places of the job's sequence have been passed.
+    reached: Reached,
+    /// How many batches were given out.
+    batches: u64,
+    /// By dataset and lane.
+    streams: Vec<StreamState>,
+    /// For each of them how many failures come again that were counted before a restore.
+    known: Vec<u64>,
+}
+
+impl Progress {
+    pub(in crate::loader) fn new(
+        header: Arc<Header>,
+        (reached, batches): (Reached, u64),
+        lanes: usize,
+        streams: Vec<StreamState>,
+    ) -> Self {
+        let known = streams.iter().map(|stream| stream.skips).collect();
+        Progress { header, lanes, reached, batches, streams, known }
+    }
+
+    /// The state as of the last batch.
+    pub(in crate::loader) fn state(&self) -> State {
+        State::new(Arc::clone(&self.header), self.reached, self.batches, self.streams.as_slice().into())
+    }
+
+    /// Takes note of an item that is being consumed.
+    fn pass(&mut self, tag: Tag) {
+        let number = tag.from.dataset * self.lanes + tag.from.lane;
+        let Some(stream) = self.streams.get_mut(number) else { return };
+        if stream.pass != tag.from.pass {
+            (stream.pass, stream.length, stream.open) = (tag.from.pass, None, Arc::default());
+        }
+        if let Some(note) = tag.note {
+            stream.length = note.length.or(stream.length);
+            if !note.opened.is_empty() {
+                let all: Vec<_> = stream.open.iter().cloned().chain(note.opened).collect();
+                // Of what was begun before, that remains which has samples that have not been given out.
+                let gone = all.iter().skip(1).take_while(|next| next.start <= note.oldest).count();
+                stream.open = all[gone..].into();
+            }
+        }
+        stream.taken = tag.taken;
+        stream.part = tag.rest.map(|(number, given)| Part { number, given: given.outputs, used: given.used });
+        stream.skips = 0;
+        self.known[number] = 0;
+        stream.digest.add(tag.slot, tag.from.dataset, tag.position, tag.part);
+    }
+
+    /// Takes note of a failure: what was counted by then, or none where this one was counted before a
+    /// restore.
+    fn fault(&mut self, fault: &Fault) -> Option<Counts> {
+        let number = fault.from.dataset * self.lanes + fault.from.lane;
+        let stream = self.streams.get_mut(number)?;
+        if self.known[number] > 0 {
+            self.known[number] -= 1;
+            return None;
+        }
+        let in_a_row = stream.skips;
+        stream.skips += 1;
+        let total = self.streams.iter().map(|stream| stream.ledger.skipped()).sum();
+        let samples = self.streams.iter().map(|stream| stream.digest.samples()).sum();
+        Some(Counts { in_a_row, total, samples })
+    }
+
+    fn skip(&mut self, from: &crate::loader::event::From, error: &Error) {
+        let epoch = self.epoch_of(from);
+        if let Some(stream) = self.streams.get_mut(from.dataset * self.lanes + from.lane) {
+            stream.ledger.skip(stream.dataset, stream.stream, epoch, error);
+        }
+    }
+
+    /// Which epoch of the dataset a pass reads.
+    fn epoch_of(&self, from: &crate::loader::event::From) -> u64 {
+        let repeats = self.header.datasets.get(from.dataset).map_or(1, |dataset| dataset.repeats.max(1));
+        match self.header.run {
+            Run::EpochsFrom(first) => first.saturating_add(from.pass),
+            Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
+                epoch.saturating_mul(repeats).saturating_add(from.pass % repeats)
+            }
+        }
+    }
+}

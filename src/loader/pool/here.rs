@@ -1,0 +1,63 @@
+//! The stages on the caller's thread.
+
+use super::Sources;
+use crate::collate::{Collator, Seats};
+use crate::loader::event::{Event, Fault, From, Read};
+use crate::loader::sequence::Outputs;
+use crate::loader::stages::{Mapped, Stages, Unfold};
+use crate::loader::stream::Source;
+use std::sync::Arc;
+
+/// The outputs of all sources, made when they are asked for.
+pub(in crate::loader) struct Here<T> {
+    sources: Vec<(Source, Unfold<T>)>,
+    lanes: usize,
+    stages: Arc<[Stages<T>]>,
+    seats: Option<Seats>,
+}
+
+impl<T> Here<T> {
+    pub(in crate::loader) fn new(sources: Sources<T>) -> Self {
+        let unfolds = sources.unfolds();
+        let Sources { sources, lanes, stages, collator } = sources;
+        let seats = collator.as_ref().map(Collator::seats);
+        Here { sources: sources.into_iter().zip(unfolds).collect(), lanes: lanes.max(1), stages, seats }
+    }
+}
+
+impl<T> Outputs for Here<T> {
+    type Item = T;
+
+    fn next(&mut self, number: usize) -> Option<Event<T>> {
+        let (source, unfold) = self.sources.get_mut(number)?;
+        let stages = self.stages.get(number / self.lanes)?;
+        loop {
+            if let Some(event) = unfold.next() {
+                return Some(event);
+            }
+            match source.next()? {
+                Read::Input(input) => {
+                    let seat = self.seats.as_mut().map(Seats::next_seat).unwrap_or_default();
+                    unfold.push(Mapped::of(stages, input, seat));
+                }
+                Read::Fault(pass, error) => {
+                    let from = From { pass, ..unfold.from() };
+                    return Some(Event::Fault(Fault { from, error }));
+                }
+                Read::Fatal(error) => return Some(Event::Fatal(error)),
+                Read::End => return None,
+            }
+        }
+    }
+
+    fn again(&mut self, number: usize, time: u64) -> bool {
+        let gate = self.sources.get(number).and_then(|(source, _)| source.gate());
+        gate.map(|gate| gate.open(time)).is_some()
+    }
+
+    fn end_batch(&mut self) {
+        if let Some(seats) = &mut self.seats {
+            seats.end_batch();
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The options of a loader, checked; what a state says of them; and the streams they begin.
+
+use super::batches::{Counter, Progress};
+use super::last_batch::LastBatch;
+use super::policy::OnError;
+use super::sequence::{Cuts, Dealing, Lane, Lengths, Turns};
+use super::stream::{Epochs, Gate, Select, Source, Stream};
+use crate::dataset::{Dataset, Stop, Versions};
+use crate::error::{ErrorKind, Result};
+use crate::state::{Header, Reached, Run, State, StreamState, misfit};
+use crate::store::Budget;
+use std::fmt;
+use std::sync::Arc;
+
+/// What is read of one dataset, and how.
+#[derive(Clone)]
+pub(super) struct Part {
+    pub(super) dataset: Dataset,
+    pub(super) select: Option<Select>,
+    pub(super) shuffle: usize,
+    pub(super) shuffle_bytes: usize,
+    /// Its turns, where datasets are mixed.
+    pub(super) weight: u32,
+    /// How many of its epochs are one of the mix.
+    pub(super) passes: u64,
+    /// The stages that are not one to one, by their names.
+    pub(super) stages: Vec<String>,
+}
+
+impl Part {
+    pub(super) fn new(dataset: Dataset) -> Self {
+        let (shuffle, shuffle_bytes, weight, passes) = (0, usize::MAX, 1, 1);
+        Part { dataset, select: None, shuffle, shuffle_bytes, weight, passes, stages: Vec::new() }
+    }
+}
+
+/// All options that have no type of items.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) parts: Vec<Part>,
+    pub(super) threads: usize,
+    pub(super) batch: usize,
+    pub(super) last: LastBatch,
+    pub(super) prefetch: usize,
+    pub(super) policy: Arc<OnError>,
+}
+
+/// A run that has been begun: its streams, and how they are dealt.
+pub(super) struct Begun {
+    /// By dataset, and then by lane.
+    pub(super) sources: Vec<Source>,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) dealing: Dealing,
+    pub(super) progress: Progress,
+    pub(super) stop: Stop,
+    /// The streams of the first dataset from the beginning of the epoch on, not shuffled.
+    pub(super) first: Vec<Stream>,
+}
+
+impl Settings {
+    /// Whether the options make sense.
+    pub(super) fn check(&self) -> Result<()> {
+        let config = |what: &str| Err(ErrorKind::Config(what.into()).into());
+        let Some(first) = self.parts.first() else { return config("a mix of no datasets: give it some") };
+        for part in &self.parts {
+            let (dataset, other) = (&part.dataset, &first.dataset);
+            if dataset.plan().streams() != other.plan().streams() || dataset.streams() != other.streams() {
+                return config(
+                    "datasets with other streams cannot be mixed: give all of them the same `streams` and topology",
+                );
+            }
+            if part.shuffle_bytes == 0 {
+                return config("a shuffle buffer of 0 bytes: give it the size of many samples");
+            }
+            if part.shuffle_bytes != usize::MAX && part.shuffle < 2 {
+                return config("`shuffle_bytes` bounds a shuffle buffer, and there is none: set `shuffle` too");
+            }
+            if part.passes == 0 {
+                return config("0 passes of a dataset: leave it out, or give it at least 1");
+            }
+        }
+        Turns::new(self.weights(), 0, 0)?;
+        if self.batch == 0 {
+            return config("batches of 0 items: the size must be at least 1");
+        }
+        if self.prefetch == 0 {
+            return config("0 batches ahead: threads need room for at least 1");
+        }
+        self.policy.check()?;
+        if self.last == LastBatch::Repeat && self.lengths().is_none() {
+            return config(
+                "`LastBatch::Repeat` needs the lengths of all streams: give each dataset an index, do not resample it, \
+                 and use no stage that changes the number of items",
+            );
+        }
+        Ok(())
+    }
+
+    /// What reading one epoch is called in a state.
+    pub(super) fn one_epoch(&self, epoch: u64) -> Run {
+        match self.last {
+            LastBatch::Repeat => Run::EpochRepeated(epoch),
+            _ => Run::Epoch(epoch),
+        }
+    }
+
+    /// Begins the streams of this rank, or goes on where a state says.
+    pub(super) fn begin(&self, header: Header, state: Option<&State>) -> Result<Begun> {
+        let (stop, run) = (Stop::default(), header.run);
+        let mine = self.streams().to_vec();
+        let states = self.begins(&mine, state)?;
+        let reached = self.reached(state);
+        let dealing = self.dealing(run, reached);
+        let versions: Vec<Versions> = self.parts.iter().map(|_| Versions::default()).collect();
+        let (mut sources, mut lanes) = (Vec::with_capacity(states.len()), Vec::with_capacity(mine.len()));
+        for (number, at) in states.iter().enumerate() {
+            let (dataset, lane) = (number / mine.len().max(1), number % mine.len().max(1));
+            let Some(part) = self.parts.get(dataset) else { continue };
+            let of_lane = || states.iter().skip(lane).step_by(mine.len().max(1));
+            let epochs = match run {
+                Run::EpochsFrom(first) => Epochs::From(first, None),
+                Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
+                    let first = epoch.saturating_mul(part.passes);
+                    if dealing.refill {
+                        Epochs::Again(first, part.passes, Gate::new(part.passes, self.again(of_lane())))
+                    } else {
+                        Epochs::From(first, Some(part.passes))
+                    }
+                }
+            };
+            let stream = self.stream(dataset, at.stream, (epochs, stop.clone()), versions[dataset].clone());
+            let stream = Stream { number: dataset * header.streams + at.stream, ..stream };
+            sources.push(Source::new(stream, Some(at)));
+        }
+        for (lane, &stream) in mine.iter().enumerate() {
+            let of_lane = || states.iter().skip(lane).step_by(mine.len());
+            let turns = Turns::new(self.weights(), self.first().map_or(0, Dataset::seed), stream)?;
+            let taken = of_lane().map(|at| at.digest.samples().saturating_add(at.digest.skipped())).sum();
+            let numbers = (0..self.parts.len()).map(|dataset| dataset * mine.len() + lane).collect();
+            lanes.push(Lane::new(numbers, turns, taken, self.again(of_lane())));
+        }
+        let first = mine.iter().map(|stream| {
+            let epochs = match run {
+                Run::EpochsFrom(first) => Epochs::From(first, Some(1)),
+                Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
+                    let passes = self.parts.first().map_or(1, |part| part.passes);
+                    Epochs::From(epoch.saturating_mul(passes), Some(1))
+                }
+            };
+            let versions = versions.first().cloned().unwrap_or_default();
+            Stream { shuffle: 0, ..self.stream(0, *stream, (epochs, stop.clone()), versions) }
+        });
+        let first = first.collect();
+        let batches = state.map_or(0, State::batches);
+        let progress = Progress::new(Arc::new(header), (reached, batches), mine.len(), states);
+        Ok(Begun { sources, lanes, dealing, progress, stop, first })
+    }
+
+    fn stream(
+        &self,
+        dataset: usize,
+        stream: usize,
+        (epochs, stop): (Epochs, Stop),
+        versions: Versions,
+    ) -> Stream {
+        let part = &self.parts[dataset];
+        Stream {
+            dataset: part.dataset.clone(),
+            stream,
+            select: part.select.clone(),
+            policy: Arc::clone(&self.policy),
+            shuffle: part.shuffle,
+            shuffle_bytes: part.shuffle_bytes,
+            epochs,
+            stop,
+            versions,
+            number: usize::MAX,
+        }
+    }
+
+    /// How often the streams of a lane have begun again to fill places.
+    fn again<'a>(&self, states: impl Iterator<Item = &'a StreamState>) -> u64 {
+        let passes = |at: &StreamState| self.parts.get(at.dataset).map_or(1, |part| part.passes);
+        states.map(|at| (at.pass + 1).saturating_sub(passes(at))).max().unwrap_or(0)
+    }
+
+    /// How the places are dealt that are left.
+    fn dealing(&self, run: Run, reached: Reached) -> Dealing {
+        let steps = |lengths: Lengths| lengths.equal(self.last, self.step(), reached.slots);
+        let cuts = match (run, self.last) {
+            (Run::EpochsFrom(_), _) => Cuts::Places,
+            (_, last) => match (self.lengths().and_then(steps), last) {
+                (Some(steps), _) => Cuts::Steps(steps),
+                (None, LastBatch::Drop) => Cuts::Full,
+                (None, _) => Cuts::Places,
+            },
+        };
+        let refill = matches!(self.last, LastBatch::Drop | LastBatch::Repeat) && matches!(cuts, Cuts::Steps(_));
+        Dealing { reader: self.reader(), batch: self.batch, from: reached.slots, cuts, refill }
+    }
+
+    /// Where the streams of this rank begin, by dataset and stream.
+    fn begins(&self, mine: &[usize], state: Option<&State>) -> Result<Vec<StreamState>> {
+        let numbers = 0..self.parts.len();
+        let all = numbers.flat_map(|dataset| mine.iter().map(move |stream| (dataset, *stream)));
+        all.map(|(dataset, stream)| match state {
+            Some(state) => match (state.stream(dataset, stream), state.header().run) {
+                (Some(at), Run::Epoch(_))
+                    if at.pass >= self.parts[dataset].passes && self.last != LastBatch::Drop =>
+                {
+                    let (pass, what) = (at.pass, "passes, more than an epoch has: the state is damaged");
+                    Err(misfit(format!("dataset {dataset}, stream {stream} has ended {pass} {what}")))
+                }
+                (Some(at), _) => Ok(at.clone()),
+                (None, _) => Err(misfit(format!(
+                    "it has not stream {stream}, which this rank reads: merge the states of all ranks"
+                ))),
+            },
+            None => Ok(StreamState::new(dataset, stream)),
+        })
+        .collect()
+    }
+
+    fn weights(&self) -> Vec<u32> {
+        self.parts.iter().map(|part| part.weight).collect()
+    }
+
+    fn first(&self) -> Option<&Dataset> {
+        self.parts.first().map(|part| &part.dataset)
+    }
+
+    /// How many places a batch of all ranks takes.
+    pub(super) fn step(&self) -> u64 {
+        (self.batch as u64).saturating_mul(self.reader().1 as u64)
+    }
+
+    /// Where the places begin that are dealt.
+    pub(super) fn reached(&self, state: Option<&State>) -> Reached {
+        let (slots, furthest) = state.map_or((0, 0), |state| (state.slots(), state.furthest()));
+        Reached { slots, furthest, step: Some(self.step()) }
+    }
+
+    /// The budget of what is read ahead on the way to the map.
+    pub(super) fn budget(&self) -> Budget {
+        self.first().map_or_else(Budget::process, |dataset| dataset.store().budget().clone())
+    }
+
+    /// Counts what the stores transfer from now on.
+    pub(super) fn counter(&self) -> Counter {
+        Counter::new(self.parts.iter().map(|part| part.dataset.store()))
+    }
+
+    /// The streams that this rank reads.
+    fn streams(&self) -> &[usize] {
+        self.first().map_or(&[], Dataset::streams)
+    }
+
+    /// The number of this rank, or worker of a rank, and of how many.
+    pub(super) fn reader(&self) -> (usize, usize) {
+        self.first().map_or((0, 1), |dataset| (dataset.topology().reader(), dataset.topology().readers()))
+    }
+
+    /// How many items of an epoch each stream of the job has.
+    pub(super) fn lengths(&self) -> Option<Lengths> {
+        if self.parts.iter().any(|part| !part.stages.is_empty()) {
+            return None;
+        }
+        let streams = self.first()?.plan().streams();
+        let length = |stream| {
+            let of = |part: &Part| part.dataset.plan().samples(stream)?.checked_mul(part.passes);
+            self.parts.iter().map(of).try_fold(0u64, |sum, samples| sum.checked_add(samples?))
+        };
+        (0..streams).map(length).collect::<Option<_>>().map(Lengths)
+    }
+
+    /// How many batches an epoch has on this rank.
+    pub(super) fn steps(&self) -> Option<u64> {
+        let lengths = self.lengths()?;
+        let equal = lengths.equal(self.last, self.step(), 0);
+        equal.or_else(|| lengths.kept(self.reader(), self.batch as u64))
+    }
+
+    /// What a state of this loader says of it.
+    pub(super) fn header(&self, run: Run) -> Header {
+        let datasets = self.parts.iter().map(|part| {
+            let mut header = part.dataset.header();
+            header.shuffle = part.shuffle;
+            header.shuffle_bytes = Some(part.shuffle_bytes).filter(|bytes| *bytes != usize::MAX);
+            (header.weight, header.repeats) = (part.weight, part.passes);
+            header.stages.clone_from(&part.stages);
+            header
+        });
+        Header {
+            streams: self.first().map_or(0, |dataset| dataset.plan().streams()),
+            run,
+            datasets: datasets.collect(),
+        }
+    }
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Part")
+            .field("dataset", &self.dataset)
+            .field("shuffle", &self.shuffle)
+            .field("shuffle_bytes", &self.shuffle_bytes)
+            .field("weight", &self.weight)
+            .field("passes", &self.passes)
+            .field("stages", &self.stages)
+            .finish()
+    }
+}

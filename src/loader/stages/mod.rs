@@ -1,0 +1,125 @@
+//! The stages between the shuffle buffer and the sequence: what the threads do with each sample, and what is
+//! done with their results in the order of the stream.
+//!
+//! ```text
+//! pipe      the stages on the threads: from a sample to any number of outputs
+//! rows      documents of tokens joined and cut into rows, behind the threads
+//! unfold    outputs one by one, each with what the state must know of it
+//! ```
+
+mod pipe;
+mod rows;
+mod unfold;
+
+pub(super) use pipe::{Pipe, Sink, identity};
+pub(super) use rows::{Join, Rows};
+pub(super) use unfold::{Mapped, Out, Unfold};
+
+use crate::error::Result;
+use std::any::Any;
+use std::sync::Arc;
+
+/// What is done with the samples of one dataset, behind its shuffle buffer.
+pub(super) struct Stages<T> {
+    pub(super) pipe: Pipe<Out<T>>,
+    /// The stage behind the threads, where there is one.
+    pub(super) join: Option<MakeJoin<T>>,
+    /// The names of the stages that are not one to one, with their options: a state must be restored with
+    /// the same ones.
+    pub(super) names: Vec<String>,
+}
+
+impl<T: 'static> Stages<T> {
+    pub(super) fn map<U: 'static>(self, f: Arc<impl Fn(T) -> Result<U> + Send + Sync + 'static>) -> Stages<U> {
+        let behind = Arc::clone(&f);
+        let join = self.behind(move |item| behind(item).map(Some));
+        let pipe = pipe::map(self.pipe, move |out| match out {
+            Out::Item(item) => f(item).map(Out::Item),
+            Out::Part(part) => Ok(Out::Part(part)),
+        });
+        Stages { pipe, join, names: self.names }
+    }
+
+    pub(super) fn filter_map<U: 'static>(
+        mut self,
+        f: Arc<impl Fn(T) -> Result<Option<U>> + Send + Sync + 'static>,
+    ) -> Stages<U> {
+        let behind = Arc::clone(&f);
+        let join = self.behind(move |item| behind(item));
+        let pipe = pipe::filter_map(self.pipe, move |out| match out {
+            Out::Item(item) => Ok(f(item)?.map(Out::Item)),
+            Out::Part(part) => Ok(Some(Out::Part(part))),
+        });
+        self.names.push("filter_map".into());
+        Stages { pipe, join, names: self.names }
+    }
+
+    /// Not behind a stage that joins.
+    pub(super) fn flat_map<I>(mut self, f: Arc<impl Fn(T) -> Result<I> + Send + Sync + 'static>) -> Stages<I::Item>
+    where
+        I: IntoIterator + 'static,
+        I::Item: 'static,
+    {
+        let pipe = pipe::flat_map(self.pipe, move |out| match out {
+            Out::Item(item) => f(item).map(|items| Outs::Items(items.into_iter())),
+            Out::Part(part) => Ok(Outs::Part(Some(part))),
+        });
+        self.names.push("flat_map".into());
+        Stages { pipe, join: None, names: self.names }
+    }
+
+    /// Joins the outputs of the threads, which are all of what `join` takes.
+    pub(super) fn joined<U: 'static>(
+        mut self,
+        name: &str,
+        join: impl Fn() -> Box<dyn Join<U>> + Send + Sync + 'static,
+    ) -> Stages<U>
+    where
+        T: Send,
+    {
+        let pipe = pipe::map(self.pipe, |out| match out {
+            Out::Item(item) => Ok(Out::Part(Box::new(item))),
+            Out::Part(part) => Ok(Out::Part(part)),
+        });
+        self.names.push(name.into());
+        Stages { pipe, join: Some(Arc::new(join)), names: self.names }
+    }
+
+    /// The stage behind the threads, with another one behind it.
+    fn behind<U: 'static>(
+        &self,
+        f: impl Fn(T) -> Result<Option<U>> + Send + Sync + 'static,
+    ) -> Option<MakeJoin<U>> {
+        let (join, f) = (self.join.clone()?, Arc::new(f));
+        Some(Arc::new(move || Box::new(rows::Behind::new(join(), Arc::clone(&f)))))
+    }
+}
+
+/// Makes the stage behind the threads, one for each stream.
+type MakeJoin<T> = Arc<dyn Fn() -> Box<dyn Join<T>> + Send + Sync>;
+
+/// What becomes of one output of the stage before.
+enum Outs<I> {
+    Items(I),
+    Part(Option<Part>),
+}
+
+impl<I: Iterator> Iterator for Outs<I> {
+    type Item = Out<I::Item>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Outs::Items(items) => items.next().map(Out::Item),
+            Outs::Part(part) => part.take().map(Out::Part),
+        }
+    }
+}
+
+impl<T> Clone for Stages<T> {
+    fn clone(&self) -> Self {
+        Stages { pipe: Arc::clone(&self.pipe), join: self.join.clone(), names: self.names.clone() }
+    }
+}
+
+/// An output for a stage behind the threads.
+pub(super) type Part = Box<dyn Any + Send>;

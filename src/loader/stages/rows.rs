@@ -1,0 +1,103 @@
+//! Documents of tokens joined and cut into rows of one length, with a position in the middle of a document.
+
+use super::Part;
+use crate::adapters::{Chunked, Stage, catch};
+use crate::error::{ErrorKind, Result};
+use std::sync::Arc;
+
+/// A stage behind the threads: it sees the outputs of one stream in their order.
+pub(in crate::loader) trait Join<T>: Send {
+    /// Takes an output, without its first `used` parts, which were given before a restore.
+    fn push(&mut self, part: Part, used: u64) -> Result<()>;
+    /// Gives an item, and how many parts of the last output were used by then: none when all were.
+    fn pull(&mut self) -> Option<Result<(T, Option<u64>)>>;
+    /// Forgets what is left at the end of a pass.
+    fn end(&mut self);
+}
+
+/// Rows of `length` tokens out of documents, each followed by the separator.
+pub(in crate::loader) struct Rows<N> {
+    stage: Chunked<N>,
+    /// How many tokens of the last document came before those that were pushed, and how many were pushed.
+    used: usize,
+    pushed: usize,
+    separators: usize,
+    ready: Option<Result<Vec<N>>>,
+}
+
+impl<N: Clone> Rows<N> {
+    pub(in crate::loader) fn new(length: usize, separator: Option<N>) -> Self {
+        let separators = usize::from(separator.is_some());
+        let stage = Chunked::with(length, separator);
+        Rows { stage, used: 0, pushed: 0, separators, ready: None }
+    }
+}
+
+impl<N: Clone + Send + 'static> Join<Vec<N>> for Rows<N> {
+    fn push(&mut self, part: Part, used: u64) -> Result<()> {
+        let Ok(mut document) = part.downcast::<Vec<N>>() else {
+            return Err(ErrorKind::Config("a stage was given items of another type".into()).into());
+        };
+        let used = usize::try_from(used).unwrap_or(usize::MAX);
+        if used > document.len() {
+            let what = format!("{used} tokens of a document were taken, and it has {}", document.len());
+            return Err(crate::state::misfit(what));
+        }
+        document.drain(..used);
+        (self.used, self.pushed) = (used, document.len() + self.separators);
+        self.ready = self.stage.push(*document);
+        Ok(())
+    }
+
+    fn pull(&mut self) -> Option<Result<(Vec<N>, Option<u64>)>> {
+        let row = self.ready.take().or_else(|| self.stage.pull())?;
+        // A row ends in the last document: what waits is of that one.
+        let waiting = self.stage.waiting();
+        let rest = (waiting > 0).then(|| (self.used + self.pushed.saturating_sub(waiting)) as u64);
+        Some(row.map(|row| (row, rest)))
+    }
+
+    fn end(&mut self) {
+        self.stage.clear();
+        self.ready = None;
+    }
+}
+
+/// A stage that joins, with a function behind it.
+pub(super) struct Behind<T, F> {
+    join: Box<dyn Join<T>>,
+    f: Arc<F>,
+}
+
+impl<T, F> Behind<T, F> {
+    pub(super) fn new(join: Box<dyn Join<T>>, f: Arc<F>) -> Self {
+        Behind { join, f }
+    }
+}
+
+impl<T, U, F> Join<U> for Behind<T, F>
+where
+    F: Fn(T) -> Result<Option<U>> + Send + Sync,
+{
+    fn push(&mut self, part: Part, used: u64) -> Result<()> {
+        self.join.push(part, used)
+    }
+
+    fn pull(&mut self) -> Option<Result<(U, Option<u64>)>> {
+        loop {
+            let (item, used) = match self.join.pull()? {
+                Ok(pulled) => pulled,
+                Err(error) => return Some(Err(error)),
+            };
+            match catch(|| (self.f)(item)).and_then(|item| item) {
+                Ok(Some(item)) => return Some(Ok((item, used))),
+                Ok(None) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.join.end();
+    }
+}

@@ -1,0 +1,167 @@
+//! The outputs of a source one by one, each with what the state must know of it.
+
+use super::super::event::{Event, Fault, From, Given, Input, Note, Origin, Tag};
+use super::pipe::{Outputs, run};
+use super::{Join, Part, Stages};
+use crate::collate::Seat;
+use crate::error::ErrorKind;
+use std::fmt;
+
+/// What the threads make of a sample: an item, or something for the stage behind them.
+pub(in crate::loader) enum Out<T> {
+    Item(T),
+    Part(Part),
+}
+
+/// An input with its outputs.
+pub(in crate::loader) struct Mapped<T> {
+    origin: Origin,
+    outputs: Outputs<Out<T>>,
+}
+
+impl<T> Mapped<T> {
+    /// Does what the threads do with a sample.
+    pub(in crate::loader) fn of(stages: &Stages<T>, input: Input, seat: Seat) -> Self {
+        Mapped { origin: input.origin, outputs: run(&stages.pipe, input.sample, seat) }
+    }
+
+    /// An input of which nothing is wanted any more.
+    pub(in crate::loader) fn dropped(input: Input) -> Self {
+        Mapped { origin: input.origin, outputs: Outputs::new() }
+    }
+
+    /// How many items it is good for.
+    pub(in crate::loader) fn len(&self) -> usize {
+        let given = usize::try_from(self.origin.given.outputs).unwrap_or(usize::MAX);
+        self.outputs.iter().skip(given).filter(|output| output.is_ok()).count()
+    }
+}
+
+/// Gives the items of one source in order.
+pub(in crate::loader) struct Unfold<T> {
+    dataset: usize,
+    join: Option<Box<dyn Join<T>>>,
+    current: Option<Current<T>>,
+    /// The notes of inputs that have given nothing.
+    note: Option<Box<Note>>,
+    pass: u64,
+    /// The first pass of those since the last item.
+    barren: Option<u64>,
+    over: bool,
+}
+
+/// After so many passes in a row without a single item, a stream is not going to have any.
+const FUTILE: u64 = 100;
+
+struct Current<T> {
+    origin: Origin,
+    outputs: smallvec::IntoIter<[crate::Result<Out<T>>; 1]>,
+    /// How many of its outputs have been looked at.
+    seen: u64,
+}
+
+impl<T> Unfold<T> {
+    pub(in crate::loader) fn new(dataset: usize, stages: &Stages<T>) -> Self {
+        let join = stages.join.as_ref().map(|join| join());
+        Unfold { dataset, join, current: None, note: None, pass: 0, barren: None, over: false }
+    }
+
+    /// Takes the next input of the source. The last one must have been given.
+    pub(in crate::loader) fn push(&mut self, mapped: Mapped<T>) {
+        let Mapped { mut origin, outputs } = mapped;
+        if self.pass != origin.pass {
+            self.pass = origin.pass;
+            self.note = None;
+            if let Some(join) = &mut self.join {
+                join.end();
+            }
+        }
+        self.over = origin.pass >= *self.barren.get_or_insert(origin.pass) + FUTILE;
+        match (&mut self.note, origin.note.take()) {
+            (Some(note), Some(later)) => note.then(*later),
+            (note @ None, later) => *note = later,
+            (Some(_), None) => {}
+        }
+        let mut outputs = outputs.into_iter();
+        let seen = origin.given.outputs;
+        outputs.by_ref().take(usize::try_from(seen).unwrap_or(usize::MAX)).for_each(drop);
+        self.current = Some(Current { origin, outputs, seen });
+    }
+
+    /// The source, and which pass its last input was of.
+    pub(in crate::loader) fn from(&self) -> From {
+        From { dataset: self.dataset, lane: 0, pass: self.pass }
+    }
+
+    fn tag(&mut self, rest: Option<(u64, Given)>, part: u64) -> Tag {
+        let origin = self.current.as_ref().map(|current| &current.origin);
+        let (position, taken) = origin.map_or_else(Default::default, |at| (at.position, at.taken));
+        let from = self.from();
+        self.barren = Some(self.pass);
+        Tag { slot: 0, from, position, part, taken, rest, note: self.note.take() }
+    }
+
+    fn fault(&self, error: crate::Error) -> Event<T> {
+        Event::Fault(Fault { from: self.from(), error })
+    }
+
+    /// The next item of the input.
+    pub(in crate::loader) fn next(&mut self) -> Option<Event<T>> {
+        if std::mem::take(&mut self.over) {
+            let what = format!("a stream had no item in {FUTILE} epochs: all samples failed or were filtered out");
+            return Some(Event::Fatal(ErrorKind::NoShards(what).into()));
+        }
+        loop {
+            let current = self.current.as_mut()?;
+            let (number, seen) = (current.origin.number, current.seen);
+            if let Some(join) = &mut self.join
+                && let Some(item) = join.pull()
+            {
+                let (item, used) = match item {
+                    Ok(item) => item,
+                    Err(error) => return Some(self.fault(error)),
+                };
+                // What was pulled is of the output before.
+                let more = current.outputs.len() > 0;
+                let rest = match used {
+                    Some(used) => Some((number, Given { outputs: seen.saturating_sub(1), used })),
+                    None => more.then_some((number, Given { outputs: seen, used: 0 })),
+                };
+                return Some(Event::Item(self.tag(rest, seen.saturating_sub(1)), item));
+            }
+            let Some(output) = current.outputs.next() else {
+                self.current = None;
+                return None;
+            };
+            current.seen += 1;
+            let used = std::mem::take(&mut current.origin.given.used);
+            match output {
+                Ok(Out::Item(item)) => {
+                    let more = current.outputs.len() > 0;
+                    let rest = more.then_some((number, Given { outputs: seen + 1, used: 0 }));
+                    return Some(Event::Item(self.tag(rest, seen), item));
+                }
+                Ok(Out::Part(part)) => {
+                    let pushed = self.join.as_mut().map(|join| join.push(part, used));
+                    match pushed {
+                        Some(Err(error)) => return Some(Event::Fatal(error)),
+                        Some(Ok(())) | None => {}
+                    }
+                }
+                Err(error) => return Some(self.fault(error)),
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Mapped<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mapped").field("origin", &self.origin).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Unfold<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unfold").field("dataset", &self.dataset).finish_non_exhaustive()
+    }
+}
