@@ -1,5 +1,10 @@
 //! One error type for the whole crate: what went wrong, where, and what to do about it.
 
+mod name;
+
+#[cfg(test)]
+pub(crate) use name::one_of_each;
+
 use crate::secret_url::{self, SecretUrl};
 use std::fmt;
 use std::sync::Arc;
@@ -366,6 +371,20 @@ pub enum ErrorKind {
     /// A thread of the pipeline panicked.
     #[error("a pipeline thread panicked: {0}")]
     Panicked(String),
+    /// More failures would have been skipped than an [`OnError`](crate::loader::OnError) allows.
+    #[error(
+        "more failures than the loader may skip: {limit}, and {skipped} were skipped before this one; find the cause of \
+         the last one, or raise the limit of `OnError`"
+    )]
+    TooManySkipped {
+        /// The limit that was reached.
+        limit: String,
+        /// How many failures were skipped before the last one, as that limit counts them.
+        skipped: u64,
+        /// The failure that was not skipped.
+        #[source]
+        last: Error,
+    },
 }
 
 /// How long a store asks to wait, if it does.
@@ -428,6 +447,13 @@ impl Error {
     #[must_use]
     pub(crate) fn after(mut self, tries: u32, elapsed: Duration) -> Self {
         self.0.attempts = Some(Attempts { tries, elapsed });
+        self
+    }
+
+    /// Says where it went wrong.
+    #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
+    pub(crate) fn located(mut self, location: Location) -> Self {
+        self.0.location = location;
         self
     }
 

@@ -1,0 +1,338 @@
+//! Which failures a loader skips, and how many.
+
+use crate::error::{Error, ErrorKind, Result};
+use std::fmt;
+use std::ops::BitOr;
+
+/// What a loader does when a sample fails: stop, or skip it and take the next one, up to a limit.
+///
+/// By default every failure is an error item of the iterator ([`stop`](OnError::stop)). With
+/// [`skip`](OnError::skip), failures of the given kinds are recorded in the
+/// [`Ledger`](crate::state::Ledger) of the state, and the next sample of the stream takes the place.
+///
+/// Only what is wrong with one sample or one shard can be skipped. A network outage, refused access, a full disk,
+/// a shard that changed, or a bad option is no damage, and would make every sample fail: such errors are always
+/// items of the iterator.
+///
+/// ```text
+/// OnError::skip(Failures::damage() | Failures::decode())
+///     .in_a_row(20)         // a shard that is all wrong is no accident
+///     .share(0.001, 10_000) // one in a thousand, once 10,000 samples were read
+///     .rest_of_shard(true)
+/// ```
+///
+/// A limit that is passed is [`ErrorKind::TooManySkipped`], whose source is the failure that passed it.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use]
+pub struct OnError {
+    skipped: Failures,
+    /// Given by the caller; else [`IN_A_ROW`].
+    in_a_row: Option<u64>,
+    total: Option<u64>,
+    share: Option<Share>,
+    rest_of_shard: bool,
+}
+
+/// How many failures in a row are skipped unless the caller says otherwise.
+const IN_A_ROW: u64 = 100;
+
+/// The largest share of failures, once as many samples were seen as `minimum`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Share {
+    largest: f64,
+    minimum: u64,
+}
+
+impl OnError {
+    /// Skips nothing: every failure is an error item of the iterator. This is the default.
+    pub const fn stop() -> Self {
+        OnError { skipped: Failures(0), in_a_row: None, total: None, share: None, rest_of_shard: false }
+    }
+
+    /// Skips failures of these kinds, 100 in a row at most unless [set](OnError::in_a_row).
+    pub const fn skip(failures: Failures) -> Self {
+        OnError { skipped: failures, ..Self::stop() }
+    }
+
+    /// The most failures that are skipped in a row in a logical stream: since the last sample that was taken of
+    /// it. Default: 100.
+    pub fn in_a_row(mut self, most: u64) -> Self {
+        self.in_a_row = Some(most);
+        self
+    }
+
+    /// The most failures that a rank skips in its streams, those before a stop and a restore among them. Default:
+    /// no limit.
+    pub fn total(mut self, most: u64) -> Self {
+        self.total = Some(most);
+        self
+    }
+
+    /// The largest share of failures among the samples of a rank, from 0 to 1, as 0.001. It is compared from
+    /// `minimum` samples on, since the first failure of few samples is a large share of them. Default: no limit.
+    pub fn share(mut self, largest: f64, minimum: u64) -> Self {
+        self.share = Some(Share { largest, minimum });
+        self
+    }
+
+    /// Whether [damage](Failures::damage) met while a shard is read ends the shard, so that no other sample of it is
+    /// taken. Default: false, and reading continues with the next sample that is whole, as far as there is one.
+    pub fn rest_of_shard(mut self, give_up: bool) -> Self {
+        self.rest_of_shard = give_up;
+        self
+    }
+
+    /// Whether the options make sense together.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a limit of 0 failures, for a share that is not between 0 and 1, and for limits
+    /// without anything to skip.
+    pub fn check(&self) -> Result<()> {
+        let bad = |why: &str| Err(ErrorKind::Config(format!("`OnError`: {why}")).into());
+        let is_limited = self.in_a_row.is_some() || self.total.is_some() || self.share.is_some();
+        if self.skipped.is_empty() && (is_limited || self.rest_of_shard) {
+            return bad("it has limits and skips nothing: use `OnError::skip` instead of `OnError::stop`");
+        }
+        if self.in_a_row == Some(0) || self.total == Some(0) {
+            return bad("a limit of 0 failures skips nothing: use `OnError::stop`, or a limit of at least 1");
+        }
+        if self.rest_of_shard && !self.skipped.has(Class::Damage) {
+            return bad("`rest_of_shard` is for damage, which it does not skip: add `Failures::damage()`");
+        }
+        match self.share {
+            Some(Share { largest, .. }) if !(largest > 0.0 && largest < 1.0) => {
+                bad(&format!("a share of {largest} failures must be more than 0 and less than 1"))
+            }
+            Some(Share { minimum: 0, .. }) => {
+                bad("a share is compared from a number of samples on: give at least 1, better some thousands")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether any failure may be skipped.
+    #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
+    pub(crate) fn skips(&self) -> bool {
+        !self.skipped.is_empty()
+    }
+
+    /// Whether this error, met while a shard is read, costs the rest of the shard.
+    #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
+    pub(crate) fn ends_shard(&self, error: &Error) -> bool {
+        self.rest_of_shard
+            && self.skipped.has(Class::Damage)
+            && Class::of(error.kind()) == Some(Class::Damage)
+    }
+
+    /// Whether a failure is skipped, where so many were `before` it.
+    #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
+    pub(crate) fn judge(&self, error: Error, before: Counts) -> Verdict {
+        if !Class::of(error.kind()).is_some_and(|class| self.skipped.has(class)) {
+            return Verdict::Stop(error);
+        }
+        let Counts { in_a_row, total, samples } = before;
+        let too_many = |limit: String, skipped: u64, last: Error| {
+            let location = last.location().clone();
+            Verdict::Stop(Error::from(ErrorKind::TooManySkipped { limit, skipped, last }).located(location))
+        };
+        let most = self.in_a_row.unwrap_or(IN_A_ROW);
+        if in_a_row >= most {
+            return too_many(format!("{most} in a row"), in_a_row, error);
+        }
+        if let Some(most) = self.total.filter(|most| total >= *most) {
+            return too_many(format!("{most} in total"), total, error);
+        }
+        if let Some(Share { largest, minimum }) = self.share {
+            let failed = total.saturating_add(1);
+            let seen = samples.saturating_add(failed);
+            if seen >= minimum && failed as f64 > largest * seen as f64 {
+                return too_many(format!("a share of {largest} of {seen} samples"), total, error);
+            }
+        }
+        Verdict::Skip(error)
+    }
+}
+
+impl Default for OnError {
+    fn default() -> Self {
+        Self::stop()
+    }
+}
+
+/// How many failures were skipped before this one, and how many samples were taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will count"))]
+pub(crate) struct Counts {
+    /// Failures of the stream since its last sample.
+    pub(crate) in_a_row: u64,
+    /// Failures of all streams of the rank.
+    pub(crate) total: u64,
+    /// Samples of all streams of the rank that were taken.
+    pub(crate) samples: u64,
+}
+
+/// What becomes of a failure.
+#[derive(Debug)]
+#[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will ask"))]
+pub(crate) enum Verdict {
+    /// It is recorded, and the next sample is taken.
+    Skip(Error),
+    /// This is the next item.
+    Stop(Error),
+}
+
+/// Kinds of failures that may be skipped, as a set: `Failures::damage() | Failures::decode()`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct Failures(u8);
+
+impl Failures {
+    /// Damage in a shard: `Damaged`, `SampleChecksum`, `Truncated`, `ArchiveEnd`, `Checksum`, `Header`, `Decompress`,
+    /// `TooLarge`, `TooManyMembers`, `DuplicateMember` and `ScatteredSample` of [`ErrorKind`].
+    pub const fn damage() -> Self {
+        Class::Damage.alone()
+    }
+
+    /// Fields that cannot be decoded, are missing, or are of another type or shape than was asked for: `Decode`, `Array`,
+    /// `WrongType`, `MissingField`, `MissingTensor` and `Pickle` of [`ErrorKind`].
+    pub const fn decode() -> Self {
+        Class::Decode.alone()
+    }
+
+    /// Errors of the caller's own steps: [`ErrorKind::Step`], and what a step that encodes or writes samples meets
+    /// (`Encode`, `Unwritable`).
+    pub const fn step() -> Self {
+        Class::Step.alone()
+    }
+
+    /// Panics of the caller's own steps: [`ErrorKind::Panicked`]. A panic is a mistake in a program more often than
+    /// in its data, so it is no part of [`step`](Failures::step).
+    pub const fn panics() -> Self {
+        Class::Panic.alone()
+    }
+
+    /// Shards that are not there: [`ErrorKind::NotFound`].
+    pub const fn missing_shards() -> Self {
+        Class::MissingShard.alone()
+    }
+
+    /// All of these.
+    pub const fn all() -> Self {
+        Self::damage().and(Self::decode()).and(Self::step()).and(Self::panics()).and(Self::missing_shards())
+    }
+
+    /// The failures of both sets.
+    pub const fn and(self, other: Failures) -> Self {
+        Failures(self.0 | other.0)
+    }
+
+    /// Whether failures of this kind are in the set.
+    ///
+    /// ```
+    /// use shardstream::ErrorKind;
+    /// use shardstream::loader::Failures;
+    ///
+    /// assert!(Failures::damage().contains(&ErrorKind::Checksum));
+    /// assert!(!Failures::all().contains(&ErrorKind::Io(std::io::ErrorKind::TimedOut.into())));
+    /// ```
+    #[must_use]
+    pub fn contains(self, kind: &ErrorKind) -> bool {
+        Class::of(kind).is_some_and(|class| self.has(class))
+    }
+
+    const fn has(self, class: Class) -> bool {
+        self.0 & class.alone().0 != 0
+    }
+
+    const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl BitOr for Failures {
+    type Output = Self;
+
+    fn bitor(self, other: Failures) -> Self {
+        self.and(other)
+    }
+}
+
+/// `{Damage, Decode}`.
+impl fmt::Debug for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(Class::ALL.into_iter().filter(|class| self.has(*class))).finish()
+    }
+}
+
+/// What a failure is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Damage,
+    Decode,
+    Step,
+    Panic,
+    MissingShard,
+}
+
+impl Class {
+    const ALL: [Class; 5] = [Class::Damage, Class::Decode, Class::Step, Class::Panic, Class::MissingShard];
+
+    const fn alone(self) -> Failures {
+        Failures(1 << self as u8)
+    }
+
+    /// The class of an error; none for one that is never skipped. Without a wildcard, so that a new kind must be
+    /// classified.
+    fn of(kind: &ErrorKind) -> Option<Class> {
+        match kind {
+            ErrorKind::Damaged { .. }
+            | ErrorKind::SampleChecksum { .. }
+            | ErrorKind::Truncated { .. }
+            | ErrorKind::ArchiveEnd(_)
+            | ErrorKind::Checksum
+            | ErrorKind::Header(_)
+            | ErrorKind::Decompress { .. }
+            | ErrorKind::TooManyMembers { .. }
+            | ErrorKind::DuplicateMember { .. }
+            | ErrorKind::ScatteredSample => Some(Class::Damage),
+            // Neither an index nor a response that is too large is of one shard.
+            ErrorKind::TooLarge { what: "an index" | "the head of an answer", .. } => None,
+            ErrorKind::TooLarge { .. } => Some(Class::Damage),
+            ErrorKind::Decode { .. }
+            | ErrorKind::Array(_)
+            | ErrorKind::WrongType { .. }
+            | ErrorKind::MissingField { .. }
+            | ErrorKind::MissingTensor { .. }
+            | ErrorKind::Pickle { .. } => Some(Class::Decode),
+            // Nothing that reads meets the errors of writing: a step of the caller's did.
+            ErrorKind::Step(_) | ErrorKind::Encode { .. } | ErrorKind::Unwritable(_) => Some(Class::Step),
+            ErrorKind::Panicked(_) => Some(Class::Panic),
+            ErrorKind::NotFound(_) => Some(Class::MissingShard),
+            // Options, and what the job is made of.
+            ErrorKind::Pattern { .. }
+            | ErrorKind::MissingVariable { .. }
+            | ErrorKind::NoShards(_)
+            | ErrorKind::Topology(_)
+            | ErrorKind::TooFewShards { .. }
+            | ErrorKind::Config(_)
+            | ErrorKind::State(_)
+            | ErrorKind::Index(_)
+            | ErrorKind::UnsupportedScheme { .. }
+            | ErrorKind::Unsupported(_)
+            | ErrorKind::UnsupportedCompression(_) => None,
+            // The network, the store and the disk: the shard may be sound.
+            ErrorKind::Denied(_)
+            | ErrorKind::Io(_)
+            | ErrorKind::Store(_)
+            | ErrorKind::Busy { .. }
+            | ErrorKind::Length { .. }
+            | ErrorKind::DamagedCache { .. } => None,
+            // Another version of a shard has other samples at the same positions.
+            ErrorKind::Changed { .. } | ErrorKind::Stale { .. } => None,
+            ErrorKind::Stopped | ErrorKind::TooManySkipped { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+use super::*;
+use crate::error::one_of_each;
+
+fn counts(in_a_row: u64, total: u64, samples: u64) -> Counts {
+    Counts { in_a_row, total, samples }
+}
+
+fn damage() -> Error {
+    Error::from(ErrorKind::Checksum).in_shard("s.tar").at_offset(512)
+}
+
+/// The error with which it stops, if it does.
+fn stops(policy: &OnError, before: Counts) -> Option<Error> {
+    match policy.judge(damage(), before) {
+        Verdict::Skip(error) => {
+            assert!(matches!(error.kind(), ErrorKind::Checksum), "{error:?}");
+            None
+        }
+        Verdict::Stop(error) => Some(error),
+    }
+}
+
+#[test]
+fn every_kind_is_in_the_class_that_is_documented() {
+    let named = |failures: Failures| -> Vec<&str> {
+        one_of_each().iter().filter(|kind| failures.contains(kind)).map(ErrorKind::name).collect()
+    };
+    assert_eq!(
+        named(Failures::damage()),
+        [
+            "decompress",
+            "damaged",
+            "sample_checksum",
+            "truncated",
+            "archive_end",
+            "checksum",
+            "header",
+            "too_large",
+            "too_many_members",
+            "duplicate_member",
+            "scattered_sample"
+        ]
+    );
+    assert_eq!(
+        named(Failures::decode()),
+        ["missing_field", "missing_tensor", "wrong_type", "decode", "pickle", "array"]
+    );
+    assert_eq!(named(Failures::step()), ["encode", "unwritable", "step"]);
+    assert_eq!(named(Failures::panics()), ["panicked"]);
+    assert_eq!(named(Failures::missing_shards()), ["not_found"]);
+    assert_eq!(named(Failures::all()).len(), 11 + 6 + 3 + 1 + 1);
+    for what in ["an index", "the head of an answer"] {
+        assert!(!Failures::all().contains(&ErrorKind::TooLarge { what, size: 2, limit: 1 }), "{what}");
+    }
+}
+
+#[test]
+fn sets_are_unions() {
+    let set = Failures::damage() | Failures::step();
+    assert_eq!(set, Failures::step().and(Failures::damage()).and(Failures::damage()));
+    assert!(set.contains(&ErrorKind::Checksum) && set.contains(&ErrorKind::Step("".into())));
+    assert!(!set.contains(&ErrorKind::Pickle { field: String::new() }));
+    assert_eq!(format!("{set:?}"), "{Damage, Step}");
+    assert_eq!(format!("{:?}", Failures::all()), "{Damage, Decode, Step, Panic, MissingShard}");
+}
+
+#[test]
+fn what_is_not_to_be_skipped_comes_out_as_it_is() {
+    for policy in [OnError::stop(), OnError::default(), OnError::skip(Failures::decode()).in_a_row(5)] {
+        let error = stops(&policy, Counts::default()).unwrap();
+        assert!(matches!(error.kind(), ErrorKind::Checksum), "{error:?}");
+    }
+    assert!(!OnError::default().skips() && OnError::skip(Failures::decode()).skips());
+    // An outage in the middle of a pass is no damage, whatever is skipped, and passes no limit either.
+    let outage = || Error::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+    let policy = OnError::skip(Failures::all()).in_a_row(1);
+    for before in [Counts::default(), counts(1, 1, 1)] {
+        let Verdict::Stop(error) = policy.judge(outage(), before) else { panic!("an outage was skipped") };
+        assert!(matches!(error.kind(), ErrorKind::Io(_)), "{error:?}");
+    }
+}
+
+#[test]
+fn failures_are_skipped_up_to_each_limit() {
+    let policy = OnError::skip(Failures::damage());
+    assert!(stops(&policy, counts(99, 1 << 40, 0)).is_none(), "in total there is no limit unless it is set");
+    assert!(stops(&policy, counts(100, 100, 1 << 40)).is_some());
+    let policy = policy.in_a_row(3).total(10);
+    assert!(stops(&policy, counts(2, 9, 0)).is_none());
+    assert!(stops(&policy, counts(3, 3, 1000)).is_some());
+    assert!(stops(&policy, counts(0, 10, 1000)).is_some());
+    for huge in [counts(u64::MAX, 0, 0), counts(0, u64::MAX, 0), counts(u64::MAX, u64::MAX, u64::MAX)] {
+        assert!(stops(&policy.clone().share(0.5, 1), huge).is_some());
+    }
+}
+
+#[test]
+fn a_share_is_compared_from_its_minimum_on() {
+    let policy = OnError::skip(Failures::damage()).share(0.25, 8);
+    assert!(stops(&policy, counts(0, 5, 1)).is_none(), "6 of 7, before the minimum");
+    assert!(stops(&policy, counts(0, 5, 2)).is_some(), "6 of 8");
+    assert!(stops(&policy, counts(0, 1, 6)).is_none(), "2 of 8 is no more than a quarter");
+    assert!(stops(&policy, counts(0, 2, 6)).is_some(), "3 of 9");
+    assert!(stops(&policy, counts(0, 2, 9)).is_none(), "3 of 12");
+}
+
+#[test]
+fn a_limit_that_is_passed_is_named_and_so_is_the_last_failure() {
+    let error = stops(&OnError::skip(Failures::damage()).total(10), counts(0, 10, 1000)).unwrap();
+    match error.kind() {
+        ErrorKind::TooManySkipped { limit, skipped: 10, last } => {
+            assert_eq!(limit, "10 in total");
+            assert!(matches!(last.kind(), ErrorKind::Checksum), "{last:?}");
+        }
+        kind => panic!("{kind:?}"),
+    }
+    assert_eq!((error.location().shard(), error.location().offset()), (Some("s.tar"), Some(512)));
+    let text = format!("{error:#}");
+    assert!(text.contains("10 in total, and 10 were skipped before this one; find the cause"), "{text}");
+    assert!(text.contains("bad tar header checksum"), "{text}");
+    let limit = |policy: OnError, before| match stops(&policy, before).unwrap().kind() {
+        ErrorKind::TooManySkipped { limit, skipped, .. } => format!("{limit}: {skipped}"),
+        kind => panic!("{kind:?}"),
+    };
+    let skip = || OnError::skip(Failures::damage());
+    assert_eq!(limit(skip().in_a_row(3), counts(3, 7, 9)), "3 in a row: 3");
+    assert_eq!(limit(skip().share(0.5, 1), counts(3, 7, 2)), "a share of 0.5 of 10 samples: 7");
+}
+
+#[test]
+fn only_damage_of_a_shard_ends_it() {
+    let policy = OnError::skip(Failures::all()).rest_of_shard(true);
+    assert!(policy.ends_shard(&damage()));
+    assert!(!policy.ends_shard(&ErrorKind::Pickle { field: "p".into() }.into()));
+    assert!(!policy.ends_shard(&ErrorKind::Stopped.into()));
+    assert!(!policy.rest_of_shard(false).ends_shard(&damage()));
+    assert!(!OnError::skip(Failures::decode()).rest_of_shard(true).ends_shard(&damage()));
+}
+
+#[test]
+fn options_that_make_no_sense_are_errors() {
+    let skip = || OnError::skip(Failures::damage());
+    let sound = [
+        OnError::stop(),
+        skip(),
+        skip().in_a_row(1).total(1).share(0.5, 1).rest_of_shard(true),
+        OnError::skip(Failures::step()).in_a_row(u64::MAX),
+    ];
+    for policy in sound {
+        assert!(policy.check().is_ok(), "{policy:?}");
+    }
+    let cases = [
+        (OnError::stop().in_a_row(3), "skips nothing: use `OnError::skip`"),
+        (OnError::stop().total(3), "skips nothing: use `OnError::skip`"),
+        (OnError::stop().share(0.1, 3), "skips nothing: use `OnError::skip`"),
+        (OnError::stop().rest_of_shard(true), "skips nothing: use `OnError::skip`"),
+        (skip().in_a_row(0), "limit of 0"),
+        (skip().total(0), "limit of 0"),
+        (skip().share(0.0, 9), "a share of 0 failures"),
+        (skip().share(1.0, 9), "a share of 1 failures"),
+        (skip().share(-0.5, 9), "a share of -0.5"),
+        (skip().share(f64::NAN, 9), "a share of NaN"),
+        (skip().share(f64::INFINITY, 9), "a share of inf"),
+        (skip().share(0.5, 0), "at least 1"),
+        (OnError::skip(Failures::step()).rest_of_shard(true), "add `Failures::damage()`"),
+    ];
+    for (policy, expected) in cases {
+        let error = policy.check().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");
+        assert!(error.to_string().contains(expected), "{policy:?}: {error}");
+    }
+}
