@@ -4,56 +4,68 @@
 //! that a loader need not fear to count beyond the last number, or to look for ever for a place that nobody
 //! has been at.
 
-use super::{Header, Reached, StreamState};
+use super::{Part, Reached, State, StreamState};
 use std::collections::BTreeMap;
 
 /// No loader has counted as far as this.
-const MOST: u64 = 1 << 48;
+pub(super) const MOST: u64 = 1 << 48;
 
-pub(super) fn check(
-    header: &Header,
-    reached: Reached,
-    batches: u64,
-    streams: &[StreamState],
-) -> Result<(), String> {
-    let sorted = streams.is_sorted_by(|a, b| (a.dataset, a.stream) < (b.dataset, b.stream));
-    let known = |at: &StreamState| at.dataset < header.datasets.len() && at.stream < header.streams;
-    if !sorted || !streams.iter().all(known) {
-        return Err("its streams are out of order, or not those of the job".into());
-    }
-    let Reached { slots, furthest, step: _ } = reached;
-    if furthest > MOST || batches > furthest {
-        return Err(format!("{furthest} slots and {batches} batches are more than there can be"));
-    }
-    if furthest < slots {
-        return Err(format!("no rank has come further than {furthest} slots, and all have passed {slots}"));
-    }
-    let mut taken = BTreeMap::new();
-    for at in streams {
-        at.check().map_err(|what| format!("dataset {}, stream {}: {what}", at.dataset, at.stream))?;
-        let sum: &mut u64 = taken.entry(at.stream).or_default();
-        *sum = sum.saturating_add(at.digest.samples());
-    }
-    for (stream, taken) in taken {
-        let places = furthest.saturating_sub(stream as u64).div_ceil(header.streams as u64);
-        if taken > places {
+impl State {
+    pub(super) fn check(&self) -> Result<(), String> {
+        let State { header, reached, batches, skip, streams, .. } = self;
+        let sorted = streams.is_sorted_by(|a, b| (a.dataset, a.stream) < (b.dataset, b.stream));
+        let known = |at: &StreamState| at.dataset < header.datasets.len() && at.stream < header.streams;
+        if !sorted || !streams.iter().all(known) {
+            return Err("its streams are out of order, or not those of the job".into());
+        }
+        let Reached { slots, furthest, step: _ } = *reached;
+        if furthest > MOST || *batches > furthest {
+            return Err(format!("{furthest} slots and {batches} batches are more than there can be"));
+        }
+        if *skip > MOST {
+            return Err(format!("{skip} steps to skip are more than there can be"));
+        }
+        if furthest < slots {
             return Err(format!(
-                "stream {stream}: {taken} samples were taken, and {furthest} slots have {places} places for it"
+                "no rank has come further than {furthest} slots, and all have passed {slots}"
             ));
         }
+        let mut taken = BTreeMap::new();
+        for at in streams.iter() {
+            at.check().map_err(|what| format!("dataset {}, stream {}: {what}", at.dataset, at.stream))?;
+            let sum: &mut u64 = taken.entry(at.stream).or_default();
+            *sum = sum.saturating_add(at.digest.places());
+        }
+        for (stream, taken) in taken {
+            let places = furthest.saturating_sub(stream as u64).div_ceil(header.streams as u64);
+            if taken > places {
+                return Err(format!(
+                    "stream {stream}: {taken} samples were taken, and {furthest} slots have {places} places for it"
+                ));
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 impl StreamState {
     fn check(&self) -> Result<(), &'static str> {
-        let StreamState { pass, taken, length, ref open, digest, .. } = *self;
-        let largest =
-            [pass, taken, digest.samples()].into_iter().chain(length).chain(open.iter().map(|at| at.start));
+        let StreamState { dataset, stream, pass, taken, length, ref open, digest, part, skips, ref ledger } =
+            *self;
+        let largest = [pass, taken, digest.samples(), digest.skipped(), skips].into_iter().chain(length);
+        let largest = largest.chain(open.iter().map(|at| at.start));
+        let largest = largest.chain(part.into_iter().flat_map(|Part { number, given }| [number, given]));
         if largest.max() > Some(MOST) {
             return Err("a number is larger than there can be samples");
         }
-        if taken > digest.samples() || pass == 0 && taken != digest.samples() {
+        ledger.check_stream(dataset, stream, MOST)?;
+        if part.is_some_and(|part| part.given == 0) {
+            return Err("of a part nothing was given");
+        }
+        if skips > ledger.skipped() {
+            return Err("more failures in a row were skipped than its ledger has");
+        }
+        if taken > digest.places() || pass == 0 && taken != digest.places() {
             return Err("the samples of the digest are not those that were taken");
         }
         if length.is_some_and(|length| length < taken) {

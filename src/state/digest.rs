@@ -24,6 +24,8 @@ pub struct Digest {
     order: u64,
     #[serde(with = "super::hex")]
     content: u64,
+    #[serde(default, skip_serializing_if = "super::is_zero")]
+    skipped: u64,
 }
 
 impl Digest {
@@ -45,6 +47,24 @@ impl Digest {
         self.content
     }
 
+    /// How many samples were passed over without being read, because [steps were
+    /// skipped](crate::State::skip). They count in nothing else.
+    #[must_use]
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// How many samples there were, those that were passed over among them.
+    pub(super) fn places(&self) -> u64 {
+        self.samples.saturating_add(self.skipped)
+    }
+
+    /// Passes over so many samples.
+    #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
+    pub(crate) fn pass_over(&mut self, samples: u64) {
+        self.skipped = self.skipped.wrapping_add(samples);
+    }
+
     /// This and what was consumed elsewhere: by other ranks, or before.
     #[must_use]
     pub fn merge(self, other: Digest) -> Digest {
@@ -52,6 +72,7 @@ impl Digest {
             samples: self.samples.wrapping_add(other.samples),
             order: self.order.wrapping_add(other.order),
             content: self.content.wrapping_add(other.content),
+            skipped: self.skipped.wrapping_add(other.skipped),
         }
     }
 
@@ -72,9 +93,14 @@ impl Sum for Digest {
 }
 
 impl fmt::Display for Digest {
-    /// As `1281167-9f86d081884c7d65-6b86b273ff34fce1`: the samples, the order, the content.
+    /// As `1281167-9f86d081884c7d65-6b86b273ff34fce1`: the samples, the order, the content. Where samples were
+    /// passed over, `+skipped 512` follows.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{:016x}-{:016x}", self.samples, self.order, self.content)
+        write!(f, "{}-{:016x}-{:016x}", self.samples, self.order, self.content)?;
+        match self.skipped {
+            0 => Ok(()),
+            skipped => write!(f, "+skipped {skipped}"),
+        }
     }
 }
 
@@ -118,6 +144,22 @@ mod tests {
     fn golden() {
         assert_eq!(digest(&[(0, 0), (1, 5), (2, 3)]).to_string(), "3-cc2350531e8f8688-7856f2b047010a65");
         assert_eq!(hash_texts(["train-000000.tar", "b", ""]), 3_523_717_017_800_035_896);
+    }
+
+    #[test]
+    fn what_is_passed_over_is_told_and_counts_in_nothing_else() {
+        let whole = digest(&[(0, 0), (1, 5)]);
+        assert_eq!(serde_json::to_value(whole).unwrap().as_object().unwrap().len(), 3, "none is not written");
+        let mut skipped = whole;
+        skipped.pass_over(2);
+        skipped.pass_over(3);
+        assert_eq!((skipped.skipped(), skipped.samples(), skipped.places()), (5, 2, 7));
+        assert_eq!((skipped.order(), skipped.content()), (whole.order(), whole.content()));
+        assert_ne!(skipped, whole);
+        assert_eq!(skipped.to_string(), format!("{whole}+skipped 5"));
+        assert_eq!(skipped.merge(skipped).skipped(), 10);
+        let json = serde_json::to_string(&skipped).unwrap();
+        assert_eq!(serde_json::from_str::<Digest>(&json).unwrap(), skipped);
     }
 
     #[test]

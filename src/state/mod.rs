@@ -3,10 +3,12 @@
 mod check;
 mod digest;
 mod header;
+mod ledger;
 
 pub use digest::Digest;
 pub(crate) use digest::hash_texts;
 pub(crate) use header::{DatasetHeader, Header, Order, Run};
+pub use ledger::{Ledger, Skip};
 
 use crate::error::{Error, ErrorKind, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -59,6 +61,8 @@ pub struct State {
     batches: u64,
     /// Whether nothing is left on the rank that it was taken on.
     ended: bool,
+    /// How many steps to leave out when it is restored.
+    skip: u64,
     /// By dataset and stream.
     streams: Arc<[StreamState]>,
 }
@@ -107,6 +111,50 @@ pub(crate) struct StreamState {
     pub(crate) open: Arc<[Opened]>,
     /// Of everything taken, in all passes.
     pub(crate) digest: Digest,
+    /// The input that the next output is made of, where some of its outputs were taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) part: Option<Part>,
+    /// How many failures were skipped since the last sample was taken.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) skips: u64,
+    /// What was skipped, in all passes.
+    #[serde(default, skip_serializing_if = "Ledger::is_empty")]
+    pub(crate) ledger: Ledger,
+}
+
+/// An input of a stream of which some outputs were taken, and more are to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Part {
+    /// The number of the input among those of the pass, from 0.
+    pub(crate) number: u64,
+    /// How many of its outputs were taken, at least 1.
+    pub(crate) given: u64,
+}
+
+impl StreamState {
+    /// A stream of which nothing was taken.
+    pub(crate) fn new(dataset: usize, stream: usize) -> Self {
+        StreamState {
+            dataset,
+            stream,
+            pass: 0,
+            taken: 0,
+            length: None,
+            open: Arc::default(),
+            digest: Digest::default(),
+            part: None,
+            skips: 0,
+            ledger: Ledger::default(),
+        }
+    }
+
+    /// Records that a failure in this epoch of the dataset was skipped.
+    #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
+    pub(crate) fn skip(&mut self, epoch: u64, error: &Error) {
+        self.skips = self.skips.saturating_add(1);
+        self.ledger.skip(self.dataset, self.stream, epoch, error);
+    }
 }
 
 /// A slice that has been begun.
@@ -144,6 +192,8 @@ struct Document {
     batches: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
     ended: bool,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    skip: u64,
     #[serde(rename = "at")]
     streams: Arc<[StreamState]>,
 }
@@ -183,7 +233,32 @@ impl State {
         batches: u64,
         streams: Arc<[StreamState]>,
     ) -> Self {
-        State { header, reached, batches, ended: false, streams }
+        State { header, reached, batches, ended: false, skip: 0, streams }
+    }
+
+    /// The same, to be resumed `steps` steps later, without reading the samples of the steps between.
+    ///
+    /// A step is one batch on every rank. Calls add up. Skip steps of the [merged](State::merge) state, or as many
+    /// of the state of each rank. What this state says of the past does not change;
+    /// [`Loader::restore`](crate::Loader::restore) passes over the steps, and from then on
+    /// [`Digest::skipped`] counts their samples.
+    ///
+    /// ```
+    /// # use shardstream::State;
+    /// # fn after_a_spike(checkpoint: &str) -> shardstream::Result<State> {
+    /// // The loss was unstable: leave out the next 200 steps.
+    /// Ok(checkpoint.parse::<State>()?.skip(200))
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn skip(self, steps: u64) -> Self {
+        State { skip: self.skip.saturating_add(steps).min(check::MOST), ..self }
+    }
+
+    /// How many steps to skip on restore.
+    #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
+    pub(crate) fn steps_to_skip(&self) -> u64 {
+        self.skip
     }
 
     /// The same, with nothing left to come.
@@ -243,6 +318,12 @@ impl State {
         self.streams.iter().map(|stream| stream.digest).sum()
     }
 
+    /// What was skipped, by the ranks whose streams these are.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        self.streams.iter().map(|stream| stream.ledger.clone()).sum()
+    }
+
     /// Whether these are the streams of all ranks.
     #[must_use]
     pub fn is_whole(&self) -> bool {
@@ -292,6 +373,12 @@ impl State {
                 );
                 return Err(misfit(message));
             }
+            if state.skip != states[0].skip {
+                let (first, here) = (states[0].skip, state.skip);
+                return Err(misfit(format!(
+                    "state 0 skips {first} steps, and state {rank} {here}: skip steps of the merged state"
+                )));
+            }
             for stream in state.streams.iter() {
                 if streams.insert((stream.dataset, stream.stream), stream.clone()).is_some() {
                     return Err(misfit(format!(
@@ -307,7 +394,8 @@ impl State {
             furthest: states.iter().map(State::furthest).max().unwrap_or_default(),
             step,
         };
-        let merged = State { header, reached, batches, ended, streams: streams.into_values().collect() };
+        let (skip, streams) = (states[0].skip, streams.into_values().collect());
+        let merged = State { header, reached, batches, ended, skip, streams };
         match merged.missing() {
             Some(stream) => Err(misfit(format!("no state has stream {stream}: a rank is missing"))),
             None => Ok(merged),
@@ -349,22 +437,42 @@ impl FromStr for State {
 
 impl Serialize for State {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let State { header, reached: Reached { slots, furthest, step }, batches, ended, streams } =
-            self.clone();
+        let State { header, reached, batches, ended, skip, streams } = self.clone();
+        let Reached { slots, furthest, step } = reached;
         let furthest = Some(furthest).filter(|furthest| *furthest > slots);
-        Document { shardstream_state: Version, header, slots, furthest, step, batches, ended, streams }
-            .serialize(serializer)
+        let document = Document {
+            shardstream_state: Version,
+            header,
+            slots,
+            furthest,
+            step,
+            batches,
+            ended,
+            skip,
+            streams,
+        };
+        document.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for State {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
-        let Document { shardstream_state: Version, header, slots, furthest, step, batches, ended, streams } =
-            Document::deserialize(deserializer)?;
+        let Document {
+            shardstream_state: Version,
+            header,
+            slots,
+            furthest,
+            step,
+            batches,
+            ended,
+            skip,
+            streams,
+        } = Document::deserialize(deserializer)?;
         let reached = Reached { slots, furthest: furthest.unwrap_or(slots), step };
-        check::check(&header, reached, batches, &streams).map_err(D::Error::custom)?;
-        Ok(State { header, reached, batches, ended, streams })
+        let state = State { header, reached, batches, ended, skip, streams };
+        state.check().map_err(D::Error::custom)?;
+        Ok(state)
     }
 }
 

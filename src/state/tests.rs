@@ -259,3 +259,99 @@ fn seeds_and_hashes_of_all_sizes_are_kept() {
         assert_eq!(state.to_string().parse::<State>().unwrap(), state);
     }
 }
+
+/// A document of version 1 with everything that was added to it later.
+fn extended() -> Json {
+    let entry = |number: u64| json!({"epoch": 3, "stream": 0, "number": number, "shard": "s.tar", "kind": "checksum", "message": "bad"});
+    let mut document = with(0, "/skip", json!(7));
+    for at in 0..2 {
+        // Numbers of 0 are not written.
+        document["at"][at].as_object_mut().unwrap().remove("dataset");
+    }
+    document["at"][0]["part"] = json!({"number": 5, "given": 2});
+    document["at"][0]["skips"] = json!(2);
+    document["at"][0]["ledger"] =
+        json!({"entries": [entry(0), entry(1)], "kinds": {"checksum": 2}, "padded": 1});
+    document["at"][1]["digest"]["samples"] = json!(3);
+    document["at"][1]["digest"]["skipped"] = json!(1);
+    document
+}
+
+#[test]
+fn what_was_skipped_is_saved_and_restored() {
+    let state = parse(&extended()).unwrap();
+    let text = state.to_string();
+    assert_eq!(text.parse::<State>().unwrap(), state);
+    assert_eq!(serde_json::from_str::<Json>(&text).unwrap(), extended());
+    let at = state.stream(0, 0).unwrap();
+    assert_eq!((at.part, at.skips, at.ledger.skipped()), (Some(Part { number: 5, given: 2 }), 2, 2));
+    assert_eq!((state.ledger().skipped(), state.ledger().padded()), (2, 1));
+    assert_eq!(state.steps_to_skip(), 7);
+    assert_eq!((state.digest().skipped(), state.samples()), (1, 11));
+    assert!(state.digest().to_string().ends_with("+skipped 1"), "{}", state.digest());
+    // What has none of it says none of it.
+    let plain = State::merge([self::state(0), self::state(1)]).unwrap().to_string();
+    assert!(["skip", "part", "ledger"].iter().all(|key| !plain.contains(key)), "{plain}");
+    assert!(!self::state(0).digest().to_string().contains('+'));
+}
+
+#[test]
+fn a_stream_records_what_it_skips() {
+    let mut at = StreamState::new(1, 2);
+    for _ in 0..3 {
+        at.skip(5, &ErrorKind::Checksum.into());
+    }
+    assert_eq!((at.skips, at.ledger.skipped()), (3, 3));
+    let entry = &at.ledger.entries()[2];
+    assert_eq!((entry.dataset, entry.stream, entry.epoch, entry.number), (1, 2, 5, 2));
+}
+
+#[test]
+fn steps_to_skip_add_up() {
+    let [first, second] = [0, 1].map(state);
+    assert_eq!(first.clone().skip(0), first);
+    let merged = State::merge([first.clone().skip(2).skip(3), second.clone().skip(5)]).unwrap();
+    assert_eq!(merged.steps_to_skip(), 5);
+    assert_eq!(merged.skip(1), State::merge([first.clone(), second.clone()]).unwrap().skip(6));
+    let endless = first.clone().skip(u64::MAX).skip(u64::MAX);
+    assert_eq!(endless.to_string().parse::<State>().unwrap(), endless);
+    let found = error(State::merge([first.skip(2), second]));
+    assert!(
+        found.contains("state 0 skips 2 steps, and state 1 0: skip steps of the merged state"),
+        "{found}"
+    );
+}
+
+#[test]
+fn a_record_that_no_loader_can_have_made_is_refused() {
+    let huge = u64::MAX;
+    let cases = [
+        ("/skip", json!(huge), "steps to skip are more than there can be"),
+        ("/at/0/part/number", json!(huge), "larger than"),
+        ("/at/0/part/given", json!(huge), "larger than"),
+        ("/at/0/part/given", json!(0), "of a part nothing was given"),
+        ("/at/0/part/other", json!(0), "unknown field"),
+        ("/at/0/skips", json!(huge), "larger than"),
+        ("/at/0/skips", json!(3), "more failures in a row were skipped than its ledger has"),
+        ("/at/0/ledger/kinds/checksum", json!(huge), "more was skipped than"),
+        ("/at/0/ledger/kinds/checksum", json!(3), "not the first ones"),
+        ("/at/0/ledger/padded", json!(huge), "more was skipped than"),
+        ("/at/0/ledger/repeated", json!(huge), "more was skipped than"),
+        ("/at/0/ledger/entries/0/stream", json!(1), "out of order"),
+        ("/at/0/ledger/entries/1/number", json!(2), "not the first ones"),
+        ("/at/0/ledger/entries", json!([]), "not the first ones"),
+        ("/at/1/digest/skipped", json!(huge), "larger than"),
+        ("/at/1/digest/skipped", json!(2), "not those that were taken"),
+        ("/at/1/digest/skipped", json!(0), "not those that were taken"),
+    ];
+    for (path, value, expected) in cases {
+        let mut document = extended();
+        let (parent, key) = path.rsplit_once('/').unwrap();
+        match document.pointer_mut(parent).unwrap() {
+            Json::Array(array) => array[key.parse::<usize>().unwrap()] = value.clone(),
+            parent => parent[key] = value.clone(),
+        }
+        let found = error(parse(&document));
+        assert!(found.contains(expected), "{path} {value}: {found}");
+    }
+}
