@@ -19,7 +19,19 @@ impl<T> Chunked<T> {
         Chunked { length, separator: None, partial: Partial::Drop, tokens: Vec::new(), begin: 0 }
     }
 
-    fn waiting(&self) -> usize {
+    /// A stage with these options.
+    pub(crate) fn with(length: usize, separator: Option<T>) -> Self {
+        Chunked { separator, ..Self::new(length) }
+    }
+
+    /// Forgets what is waiting.
+    pub(crate) fn clear(&mut self) {
+        self.tokens.clear();
+        self.begin = 0;
+    }
+
+    /// How many tokens are waiting for a row to fill.
+    pub(crate) fn waiting(&self) -> usize {
         self.tokens.len() - self.begin
     }
 }

@@ -132,7 +132,7 @@ impl Dataset {
         for (planned, count) in self.0.plan.counts()?.iter().enumerate() {
             let shard = *self.0.numbers.get(planned)? as u64;
             for sample in 0..*count {
-                digest.add(digest.samples(), 0, Position { epoch, shard, sample });
+                digest.add(digest.samples(), 0, Position { epoch, shard, sample, part: 0 });
             }
         }
         Some(digest)
@@ -200,6 +200,7 @@ impl Dataset {
             shuffle_bytes: None,
             weight: 1,
             repeats: 1,
+            stages: Vec::new(),
         }
     }
 

@@ -58,6 +58,11 @@ impl ShardReader {
         self
     }
 
+    /// Leaves out the rest of the slice that is being read.
+    pub(crate) fn give_up(&mut self) {
+        self.current = None;
+    }
+
     /// Which of the slices the last item came from.
     pub(crate) fn slice(&self) -> usize {
         self.slices.current

@@ -137,24 +137,22 @@ impl LoaderBuilder<Sample, TensorBatch> {
 /// Writes each sample that comes out of the stages into its slots.
 fn rows(stages: Stages<Sample>, collator: Option<Collator>, seed: u64) -> Stages<Row> {
     let Stages { pipe, names, .. } = stages;
-    let pipe = Arc::new(
-        move |sample: Sample, seat, sink: super::stages::Sink<'_, Out<Row>>| {
-            let (position, mut seat, mut number) = (sample.position(), Some(seat), 0);
-            pipe(sample, crate::collate::Seat::new(), &mut |output| {
-                let part = number;
-                number += 1;
-                let seat = seat.take().unwrap_or_default();
-                sink(match (output, &collator) {
-                    (Ok(Out::Item(sample)), Some(collator)) => {
-                        let sample = sample.or_at(position).part(part);
-                        collator.row(&sample, seed, seat).map(Out::Item)
-                    }
-                    (Err(error), _) => Err(error),
-                    _ => Err(ErrorKind::Config("tensors without columns".into()).into()),
-                });
+    let pipe = Arc::new(move |sample: Sample, seat, sink: super::stages::Sink<'_, Out<Row>>| {
+        let (position, mut seat, mut number) = (sample.position(), Some(seat), 0);
+        pipe(sample, crate::collate::Seat::new(), &mut |output| {
+            let part = number;
+            number += 1;
+            let seat = seat.take().unwrap_or_default();
+            sink(match (output, &collator) {
+                (Ok(Out::Item(sample)), Some(collator)) => {
+                    let sample = sample.or_at(position).part(part);
+                    collator.row(&sample, seed, seat).map(Out::Item)
+                }
+                (Err(error), _) => Err(error),
+                _ => Err(ErrorKind::Config("tensors without columns".into()).into()),
             });
-        },
-    );
+        });
+    });
     Stages { pipe, join: None, names }
 }
 
@@ -219,17 +217,15 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// that was under way again, and leaves out those that were given. Otherwise as
     /// [`filter_map`](LoaderBuilder::filter_map). Items of a sample share its random numbers: use another
     /// [seed](Sample::rng) for each, or draw before. Columns of tensors tell them apart.
-    pub fn flat_map<I>(
-        self,
-        f: impl Fn(T) -> Result<I> + Send + Sync + 'static,
-    ) -> LoaderBuilder<I::Item>
+    pub fn flat_map<I>(self, f: impl Fn(T) -> Result<I> + Send + Sync + 'static) -> LoaderBuilder<I::Item>
     where
         I: IntoIterator + 'static,
         I::Item: Send + 'static,
     {
         if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
             let what = "`flat_map` behind `chunked`: make several items of each before they are chunked";
-            let mut next: LoaderBuilder<I::Item> = self.stages(|stages| stages.filter_map(Arc::new(|_| Ok(None))));
+            let mut next: LoaderBuilder<I::Item> =
+                self.stages(|stages| stages.filter_map(Arc::new(|_| Ok(None))));
             next.wrong.get_or_insert(what.into());
             return next;
         }
@@ -238,9 +234,12 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     }
 
     fn stages<U>(self, with: impl Fn(Stages<T>) -> Stages<U>) -> LoaderBuilder<U> {
-        let LoaderBuilder { parts, threads, batch, last, pad: _, prefetch, policy, columns, mut wrong, .. } = self;
+        let LoaderBuilder {
+            parts, threads, batch, last, pad: _, prefetch, policy, columns, mut wrong, ..
+        } = self;
         if last == LastBatch::Pad {
-            let what = "`LastBatch::Pad` was set for items of another type: call `last_batch` after the stages";
+            let what =
+                "`LastBatch::Pad` was set for items of another type: call `last_batch` after the stages";
             wrong.get_or_insert(what.into());
         }
         let parts = parts.into_iter().map(|(part, stages)| (part, with(stages))).collect();
@@ -268,7 +267,8 @@ impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
     /// A stage behind it runs on one thread.
     pub fn chunked(mut self, length: usize, separator: impl Into<Option<N>>) -> Self {
         let separator = separator.into();
-        let name = format!("chunked({length}, {})", if separator.is_some() { "separator" } else { "no separator" });
+        let name =
+            format!("chunked({length}, {})", if separator.is_some() { "separator" } else { "no separator" });
         if length == 0 {
             self.wrong.get_or_insert("rows of 0 tokens: the length must be at least 1".into());
         }

@@ -110,14 +110,7 @@ impl OnError {
         }
     }
 
-    /// Whether any failure may be skipped.
-    #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
-    pub(crate) fn skips(&self) -> bool {
-        !self.skipped.is_empty()
-    }
-
     /// Whether this error, met while a shard is read, costs the rest of the shard.
-    #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
     pub(crate) fn ends_shard(&self, error: &Error) -> bool {
         self.rest_of_shard
             && self.skipped.has(Class::Damage)
@@ -125,7 +118,6 @@ impl OnError {
     }
 
     /// Whether a failure is skipped, where so many were `before` it.
-    #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
     pub(crate) fn judge(&self, error: Error, before: Counts) -> Verdict {
         if !Class::of(error.kind()).is_some_and(|class| self.skipped.has(class)) {
             return Verdict::Stop(error);
@@ -161,7 +153,6 @@ impl Default for OnError {
 
 /// How many failures were skipped before this one, and how many samples were taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will count"))]
 pub(crate) struct Counts {
     /// Failures of the stream since its last sample.
     pub(crate) in_a_row: u64,
@@ -173,12 +164,24 @@ pub(crate) struct Counts {
 
 /// What becomes of a failure.
 #[derive(Debug)]
-#[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will ask"))]
 pub(crate) enum Verdict {
     /// It is recorded, and the next sample is taken.
     Skip(Error),
     /// This is the next item.
     Stop(Error),
+}
+
+/// Whether a failure is of the network, the store or the disk, and not of what was read: without what could not
+/// be read, all that follows would be another sequence.
+pub(super) fn is_outage(kind: &ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Denied(_)
+            | ErrorKind::Io(_)
+            | ErrorKind::Store(_)
+            | ErrorKind::Busy { .. }
+            | ErrorKind::Stopped
+    )
 }
 
 /// Kinds of failures that may be skipped, as a set: `Failures::damage() | Failures::decode()`.

@@ -73,7 +73,9 @@ impl Settings {
                 return config("a shuffle buffer of 0 bytes: give it the size of many samples");
             }
             if part.shuffle_bytes != usize::MAX && part.shuffle < 2 {
-                return config("`shuffle_bytes` bounds a shuffle buffer, and there is none: set `shuffle` too");
+                return config(
+                    "`shuffle_bytes` bounds a shuffle buffer, and there is none: set `shuffle` too",
+                );
             }
             if part.passes == 0 {
                 return config("0 passes of a dataset: leave it out, or give it at least 1");
@@ -195,7 +197,8 @@ impl Settings {
                 (None, _) => Cuts::Places,
             },
         };
-        let refill = matches!(self.last, LastBatch::Drop | LastBatch::Repeat) && matches!(cuts, Cuts::Steps(_));
+        let refill =
+            matches!(self.last, LastBatch::Drop | LastBatch::Repeat) && matches!(cuts, Cuts::Steps(_));
         Dealing { reader: self.reader(), batch: self.batch, from: reached.slots, cuts, refill }
     }
 

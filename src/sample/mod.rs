@@ -45,6 +45,8 @@ pub struct Position {
     pub shard: u64,
     /// The number of the sample in its shard, from 0.
     pub sample: u64,
+    /// Which of the outputs it is that a stage made of the sample, from 0.
+    pub part: u64,
 }
 
 /// The key and the shard of a sample.
@@ -79,7 +81,7 @@ impl Sample {
     /// ```
     #[must_use]
     pub fn numbered(mut self, epoch: u64, number: u64) -> Self {
-        self.position = Position { epoch, shard: 0, sample: number };
+        self.position = Position { epoch, shard: 0, sample: number, part: 0 };
         self
     }
 
@@ -129,8 +131,9 @@ impl Sample {
     /// that an augmentation does not change with the number of threads or ranks.
     #[must_use]
     pub fn rng(&self, seed: u64) -> Rng {
-        let Position { epoch, shard, sample } = self.position;
+        let Position { epoch, shard, sample, part } = self.position;
         // Shards beyond 2^24 or samples beyond 2^40 would only share random numbers, not break anything.
+        let seed = seed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Rng::keyed(Purpose::Sample, seed, epoch, shard << 40 | sample)
     }
 
@@ -251,6 +254,12 @@ impl Sample {
         if self.shard.is_empty() {
             self.position = position;
         }
+        self
+    }
+
+    /// Numbers the outputs of a stage that were made of one sample.
+    pub(crate) fn part(mut self, part: u64) -> Self {
+        self.position.part = part;
         self
     }
 

@@ -60,7 +60,6 @@ impl Digest {
     }
 
     /// Passes over so many samples.
-    #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
     pub(crate) fn pass_over(&mut self, samples: u64) {
         self.skipped = self.skipped.wrapping_add(samples);
     }
@@ -78,8 +77,10 @@ impl Digest {
 
     /// Adds a sample of the dataset of this number, at this slot of the job's sequence.
     pub(crate) fn add(&mut self, slot: u64, dataset: usize, position: Position) {
-        let Position { epoch, shard, sample } = position;
+        let Position { epoch, shard, sample, part } = position;
         let identity = hash([dataset as u64, epoch, shard, sample]);
+        // Those of samples that are whole are of the first release.
+        let identity = if part == 0 { identity } else { hash([identity, part]) };
         self.samples += 1;
         self.content = self.content.wrapping_add(identity);
         self.order = self.order.wrapping_add(hash([identity, slot]));

@@ -64,6 +64,9 @@ pub(crate) struct DatasetHeader {
     pub(crate) shuffle_bytes: Option<usize>,
     pub(crate) weight: u32,
     pub(crate) repeats: u64,
+    /// The stages that are not one to one, by their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) stages: Vec<String>,
 }
 
 /// In which order the shards are read.
@@ -137,7 +140,15 @@ impl DatasetHeader {
             return told("the weight is", &self.weight, &here.weight);
         }
         if self.repeats != here.repeats {
-            return told("the repeats are", &self.repeats, &here.repeats);
+            return told("the passes are", &self.repeats, &here.repeats);
+        }
+        if self.stages != here.stages {
+            let shown = |stages: &[String]| if stages.is_empty() { "none".into() } else { stages.join(", ") };
+            return told(
+                "the stages that change the number of items are",
+                &shown(&self.stages),
+                &shown(&here.stages),
+            );
         }
         None
     }

@@ -135,7 +135,6 @@ impl Ledger {
     }
 
     /// Records that this failure was skipped.
-    #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
     pub(crate) fn skip(&mut self, dataset: usize, stream: usize, epoch: u64, error: &Error) {
         let number = self.skipped();
         self.change(|inner| {
@@ -148,7 +147,6 @@ impl Ledger {
     }
 
     /// Records that so many places were filled with copies of another sample.
-    #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
     pub(crate) fn pad(&mut self, places: u64) {
         if places > 0 {
             self.change(|inner| add(&mut inner.padded, places));
@@ -156,7 +154,6 @@ impl Ledger {
     }
 
     /// Records that so many places were filled with samples of the beginning of the epoch.
-    #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
     pub(crate) fn repeat(&mut self, places: u64) {
         if places > 0 {
             self.change(|inner| add(&mut inner.repeated, places));

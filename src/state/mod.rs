@@ -128,8 +128,11 @@ pub(crate) struct StreamState {
 pub(crate) struct Part {
     /// The number of the input among those of the pass, from 0.
     pub(crate) number: u64,
-    /// How many of its outputs were taken, at least 1.
+    /// How many of its outputs were taken.
     pub(crate) given: u64,
+    /// How many tokens of the next output were taken, where outputs are joined and cut anew.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) used: u64,
 }
 
 impl StreamState {
@@ -150,7 +153,6 @@ impl StreamState {
     }
 
     /// Records that a failure in this epoch of the dataset was skipped.
-    #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
     pub(crate) fn skip(&mut self, epoch: u64, error: &Error) {
         self.skips = self.skips.saturating_add(1);
         self.ledger.skip(self.dataset, self.stream, epoch, error);
@@ -256,7 +258,6 @@ impl State {
     }
 
     /// How many steps to skip on restore.
-    #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
     pub(crate) fn steps_to_skip(&self) -> u64 {
         self.skip
     }

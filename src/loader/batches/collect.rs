@@ -5,6 +5,7 @@ use crate::adapters::catch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::loader::event::{Event, Fault, Tag};
 use crate::loader::policy::{Counts, OnError, Verdict};
+use crate::sample::Position;
 use crate::state::{Header, Part, Reached, Run, State, StreamState};
 use std::sync::Arc;
 
@@ -180,7 +181,7 @@ impl Progress {
         stream.part = tag.rest.map(|(number, given)| Part { number, given: given.outputs, used: given.used });
         stream.skips = 0;
         self.known[number] = 0;
-        stream.digest.add(tag.slot, tag.from.dataset, tag.position, tag.part);
+        stream.digest.add(tag.slot, tag.from.dataset, Position { part: tag.part, ..tag.position });
     }
 
     /// Takes note of a failure: what was counted by then, or none where this one was counted before a
@@ -212,7 +213,7 @@ impl Progress {
         match self.header.run {
             Run::EpochsFrom(first) => first.saturating_add(from.pass),
             Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
-                epoch.saturating_mul(repeats).saturating_add(from.pass % repeats)
+                epoch.saturating_mul(repeats).saturating_add(from.pass.min(repeats - 1))
             }
         }
     }

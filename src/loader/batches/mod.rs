@@ -12,8 +12,8 @@ mod report;
 
 pub(super) use collect::{Collect, First, Given, Pad, Progress};
 pub(super) use make::Make;
-pub use report::Report;
 pub(super) use report::Counter;
+pub use report::Report;
 
 use crate::adapters::{Background, BackgroundStream, IteratorExt};
 use crate::dataset::Stop;

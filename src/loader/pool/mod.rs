@@ -55,11 +55,12 @@ pub(super) struct Sources<T> {
 impl<T> Sources<T> {
     fn unfolds(&self) -> Vec<Unfold<T>> {
         let numbers = 0..self.sources.len();
-        numbers.filter_map(|source| {
-            let dataset = source / self.lanes.max(1);
-            Some(Unfold::new(dataset, self.stages.get(dataset)?))
-        })
-        .collect()
+        numbers
+            .filter_map(|source| {
+                let dataset = source / self.lanes.max(1);
+                Some(Unfold::new(dataset, self.stages.get(dataset)?))
+            })
+            .collect()
     }
 }
 
@@ -109,8 +110,7 @@ impl<T: Send + 'static> Pool<T> {
         let grown = collator.as_ref().map_or(0, Collator::row_size);
         let seats = collator.as_ref().map(Collator::seats);
         let most = feeder::most_queued(sources.len(), grown);
-        let mut feeder =
-            Feeder::new((sources, width), (lanes, dealing), seats, (Arc::clone(&demand), most));
+        let mut feeder = Feeder::new((sources, width), (lanes, dealing), seats, (Arc::clone(&demand), most));
         let chunks = chunks_of(move |may_wait| feeder.next(may_wait), grown, memory);
         let done = chunks.par_map(threads, move |chunk: Chunk<Sent<feeder::Seated>>| {
             let map = |fed: Fed<feeder::Seated>| match fed {
@@ -118,7 +118,8 @@ impl<T: Send + 'static> Pool<T> {
                     // Nobody waits for it.
                     Fed::Input(Mapped::dropped(input))
                 }
-                Fed::Input(feeder::Seated { source, input, seat }) => match stages.get(source / width.max(1)) {
+                Fed::Input(feeder::Seated { source, input, seat }) => match stages.get(source / width.max(1))
+                {
                     Some(stages) => Fed::Input(Mapped::of(stages, input, seat)),
                     None => Fed::Fatal(ErrorKind::Config("a dataset that is not in the mix".into()).into()),
                 },

@@ -304,7 +304,11 @@ mod tests {
         let lanes = |count| (0..count).map(|source| Lane::new(vec![source], turns(), 0, 0)).collect();
         let deal = |listed, count, steps| {
             let cuts = Cuts::Steps(steps);
-            shown(Deal::new(listed, lanes(count), &Dealing { reader: (0, 1), batch: 3, from: 0, cuts, refill: true }))
+            shown(Deal::new(
+                listed,
+                lanes(count),
+                &Dealing { reader: (0, 1), batch: 3, from: 0, cuts, refill: true },
+            ))
         };
         let listed = Listed::items([vec![0, 2, 4], vec![1]]).repeated();
         assert_eq!(deal(listed, 2, 2), ["0:0", "1:1", "2:2", "|3", "3:1", "4:4", "5:1", "|6"]);

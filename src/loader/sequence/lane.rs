@@ -1,12 +1,12 @@
 //! One stream out of the same stream of every dataset that is mixed.
 
 use super::Outputs;
-use crate::loader::event::Event;
 use crate::error::{ErrorKind, Result};
+use crate::loader::event::Event;
 use crate::rng::{Purpose, Rng};
 
 /// The items of one logical stream: of one dataset, or of several in proportion to their weights.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::loader) struct Lane {
     /// The source of each dataset, and whether it has ended.
     sources: Vec<(usize, bool)>,

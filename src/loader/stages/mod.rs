@@ -30,7 +30,10 @@ pub(super) struct Stages<T> {
 }
 
 impl<T: 'static> Stages<T> {
-    pub(super) fn map<U: 'static>(self, f: Arc<impl Fn(T) -> Result<U> + Send + Sync + 'static>) -> Stages<U> {
+    pub(super) fn map<U: 'static>(
+        self,
+        f: Arc<impl Fn(T) -> Result<U> + Send + Sync + 'static>,
+    ) -> Stages<U> {
         let behind = Arc::clone(&f);
         let join = self.behind(move |item| behind(item).map(Some));
         let pipe = pipe::map(self.pipe, move |out| match out {
@@ -55,7 +58,10 @@ impl<T: 'static> Stages<T> {
     }
 
     /// Not behind a stage that joins.
-    pub(super) fn flat_map<I>(mut self, f: Arc<impl Fn(T) -> Result<I> + Send + Sync + 'static>) -> Stages<I::Item>
+    pub(super) fn flat_map<I>(
+        mut self,
+        f: Arc<impl Fn(T) -> Result<I> + Send + Sync + 'static>,
+    ) -> Stages<I::Item>
     where
         I: IntoIterator + 'static,
         I::Item: 'static,

@@ -108,7 +108,8 @@ impl<T> Unfold<T> {
     /// The next item of the input.
     pub(in crate::loader) fn next(&mut self) -> Option<Event<T>> {
         if std::mem::take(&mut self.over) {
-            let what = format!("a stream had no item in {FUTILE} epochs: all samples failed or were filtered out");
+            let what =
+                format!("a stream had no item in {FUTILE} epochs: all samples failed or were filtered out");
             return Some(Event::Fatal(ErrorKind::NoShards(what).into()));
         }
         loop {

@@ -6,7 +6,7 @@ mod resume;
 pub(super) use gate::Gate;
 
 use super::event::{Given, Input, Note, Origin, Read};
-use super::policy::{Failure, OnError};
+use super::policy::{OnError, is_outage};
 use crate::adapters::{Shuffle, Stage, catch};
 use crate::dataset::{Dataset, ShardReader, Stop, Versions};
 use crate::error::{Error, ErrorKind, Result};
@@ -365,12 +365,12 @@ impl Iterator for Source {
                 Some(Err(error)) if self.again > 0 => self.missed = Some(error),
                 // An outage is no damage: without what could not be read, all that follows would be another
                 // sequence.
-                Some(Err(error)) if Failure::of(&error) == Failure::World => return Some(self.fatal(error)),
+                Some(Err(error)) if is_outage(error.kind()) => return Some(self.fatal(error)),
                 Some(Err(error)) => {
                     if self.found == Found::Nothing {
                         self.found = Found::Errors;
                     }
-                    if self.stream.policy.gives_up_shard(&error) {
+                    if self.stream.policy.ends_shard(&error) {
                         reading.reader.give_up();
                     }
                     return Some(Read::Fault(self.pass, error));
