@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn randomness_depends_on_seed_and_position_only() {
         let at = |epoch, sample| {
-            let position = Position { epoch, shard: 3, sample };
+            let position = Position { epoch, shard: 3, sample, part: 0 };
             Sample::from_parts("k".into(), vec![], "s".into(), position)
         };
         assert_eq!(at(1, 2).rng(9).below(1 << 60), at(1, 2).rng(9).below(1 << 60));

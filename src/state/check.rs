@@ -32,7 +32,9 @@ impl State {
         }
         let mut taken = BTreeMap::new();
         for at in streams.iter() {
-            at.check().map_err(|what| format!("dataset {}, stream {}: {what}", at.dataset, at.stream))?;
+            let whole = header.datasets.get(at.dataset).is_none_or(|dataset| dataset.stages.is_empty());
+            at.check(whole)
+                .map_err(|what| format!("dataset {}, stream {}: {what}", at.dataset, at.stream))?;
             let sum: &mut u64 = taken.entry(at.stream).or_default();
             *sum = sum.saturating_add(at.digest.places());
         }
@@ -49,7 +51,8 @@ impl State {
 }
 
 impl StreamState {
-    fn check(&self) -> Result<(), &'static str> {
+    /// `whole` where no stage makes several items of a sample.
+    fn check(&self, whole: bool) -> Result<(), &'static str> {
         let StreamState { dataset, stream, pass, taken, length, ref open, digest, part, skips, ref ledger } =
             *self;
         let largest = [pass, taken, digest.samples(), digest.skipped(), skips].into_iter().chain(length);
@@ -61,6 +64,9 @@ impl StreamState {
         ledger.check_stream(dataset, stream, MOST)?;
         if part.is_some_and(|part| part.given == 0 && part.used == 0) {
             return Err("of a part nothing was given");
+        }
+        if whole && pass == 0 && taken < digest.places() {
+            return Err("the samples of the digest are not those that were taken");
         }
         if length.is_some_and(|length| length < taken) {
             return Err("more samples were taken than there were");

@@ -235,7 +235,7 @@ mod tests {
     fn a_chunk_ends_where_the_rest_would_have_to_be_waited_for() {
         let mut reads = samples([1, 2, 3]).collect::<Vec<_>>().into_iter();
         let mut calls = 0;
-        let next = |may_wait| {
+        let next = |may_wait: bool| {
             calls += 1;
             if calls == 3 && !may_wait { Next::Later } else { reads.next().map_or(Next::End, Next::Item) }
         };
