@@ -416,14 +416,14 @@ fn loader<T: Send + 'static, B: Send + 'static>(
     Loader { settings, start: Arc::new(start) }
 }
 
-/// Reads the first item of the epoch again that this rank has.
+/// Reads the first item of the epoch again: one of this rank's, or where it has none, one of another rank's.
 fn first_item<T: Send + 'static>(streams: Vec<super::stream::Stream>, stages: Arc<[Stages<T>]>) -> First<T> {
     Box::new(move || {
-        let lanes = streams.len();
+        let (count, lanes) = (streams.len(), streams.len() / stages.len().max(1));
         let sources = streams.iter().map(|stream| Source::new(stream.clone(), None)).collect();
         let mut here = Here::new(Sources { sources, lanes, stages: Arc::clone(&stages), collator: None });
-        (0..lanes).find_map(|lane| {
-            std::iter::from_fn(|| here.next(lane)).find_map(|event| match event {
+        (0..count).find_map(|source| {
+            std::iter::from_fn(|| here.next(source)).find_map(|event| match event {
                 Event::Item(_, item) => Some(Ok(item)),
                 Event::Fatal(error) => Some(Err(error)),
                 Event::Fault(_) | Event::Cut(_) => None,

@@ -1,7 +1,9 @@
 //! The runtime that drives datasets through the stages on threads, into batches.
 //!
 //! ```text
-//! builder   the options      settings   the options, checked; the streams that a run begins
+//! builder   the options
+//! settings  the options, checked, and the streams that a run begins
+//! ahead     where streams are so many steps later
 //! stream    one stream of one dataset: its epochs, read, selected from and shuffled
 //! stages    what becomes of a sample
 //! pool      the stages on threads
@@ -9,6 +11,7 @@
 //! batches   batches, each with the state as of its last item
 //! ```
 
+mod ahead;
 mod batches;
 mod builder;
 mod event;
@@ -203,6 +206,43 @@ impl<B: Send + 'static> Loader<B> {
             )));
         }
         Ok((self.start)(&self.settings, self.settings.begin(header, Some(state))?))
+    }
+
+    /// The batches of an epoch from step `step` on, counted from 0, without reading those before it.
+    ///
+    /// It is the same as [`State::skip`] of the state at the beginning. Use that to skip steps where epochs go
+    /// on without an end, or in the middle of a run: after a spike of the loss, say. The [digest](State::digest)
+    /// says how many samples were skipped. Samples that would have failed among them count as samples: what
+    /// follows is then a little ahead of what a run would have had that read them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) where the lengths of the streams are not known (see
+    /// [`steps`](Loader::steps)), and with [`shuffle_bytes`](LoaderBuilder::shuffle_bytes);
+    /// [`ErrorKind::State`](crate::ErrorKind::State) where the epoch has fewer steps.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # fn main() -> shardstream::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
+    /// # let mut writer = ShardWriter::builder(&pattern).max_count(10).build()?;
+    /// # for i in 0..40 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
+    /// # let index = writer.finish()?.iter().collect::<shardstream::Index>();
+    /// let dataset = Dataset::builder(index.shards()).index(index).shuffle_shards(true).build()?;
+    /// let loader = Loader::builder(dataset).shuffle(16).batch(8).build()?;
+    /// let keys = |batch: shardstream::Result<Batch<Sample>>| Ok(batch?[0].key().to_owned());
+    /// let all: Vec<String> = loader.epoch(0).map(keys).collect::<shardstream::Result<_>>()?;
+    /// let later: Vec<String> = loader.at(0, 3)?.map(keys).collect::<shardstream::Result<_>>()?;
+    /// assert_eq!(later, all[3..]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn at(&self, epoch: u64, step: u64) -> Result<Batches<B>> {
+        let header = Arc::new(self.settings.header(self.settings.one_epoch(epoch)));
+        let reached = self.settings.reached(None);
+        let streams = self.settings.beginning()?;
+        self.restore(&State::new(header, reached, 0, streams.into()).skip(step))
     }
 
     fn begin(&self, run: Run) -> Batches<B> {

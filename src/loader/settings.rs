@@ -1,5 +1,6 @@
 //! The options of a loader, checked; what a state says of them; and the streams they begin.
 
+use super::ahead::Position;
 use super::batches::{Counter, Progress};
 use super::last_batch::LastBatch;
 use super::policy::OnError;
@@ -53,7 +54,7 @@ pub(super) struct Begun {
     pub(super) dealing: Dealing,
     pub(super) progress: Progress,
     pub(super) stop: Stop,
-    /// The streams of the first dataset from the beginning of the epoch on, not shuffled.
+    /// All streams of the job from the beginning of the epoch on, by dataset, not shuffled.
     pub(super) first: Vec<Stream>,
 }
 
@@ -110,8 +111,16 @@ impl Settings {
     pub(super) fn begin(&self, header: Header, state: Option<&State>) -> Result<Begun> {
         let (stop, run) = (Stop::default(), header.run);
         let mine = self.streams().to_vec();
-        let states = self.begins(&mine, state)?;
-        let reached = self.reached(state);
+        let at = Position {
+            streams: self.begins(&mine, state)?,
+            reached: self.reached(state),
+            batches: state.map_or(0, State::batches),
+        };
+        let at = match state.map_or(0, State::steps_to_skip) {
+            0 => at,
+            steps => self.ahead(at, run, steps)?,
+        };
+        let Position { streams: states, reached, batches } = at;
         let dealing = self.dealing(run, reached);
         let versions: Vec<Versions> = self.parts.iter().map(|_| Versions::default()).collect();
         let (mut sources, mut lanes) = (Vec::with_capacity(states.len()), Vec::with_capacity(mine.len()));
@@ -136,26 +145,37 @@ impl Settings {
         }
         for (lane, &stream) in mine.iter().enumerate() {
             let of_lane = || states.iter().skip(lane).step_by(mine.len());
-            let turns = Turns::new(self.weights(), self.first().map_or(0, Dataset::seed), stream)?;
+            let turns = Turns::new(self.weights(), self.seed(), stream)?;
             let taken = of_lane().map(|at| at.digest.samples().saturating_add(at.digest.skipped())).sum();
             let numbers = (0..self.parts.len()).map(|dataset| dataset * mine.len() + lane).collect();
             lanes.push(Lane::new(numbers, turns, taken, self.again(of_lane())));
         }
-        let first = mine.iter().map(|stream| {
-            let epochs = match run {
-                Run::EpochsFrom(first) => Epochs::From(first, Some(1)),
-                Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
-                    let passes = self.parts.first().map_or(1, |part| part.passes);
-                    Epochs::From(epoch.saturating_mul(passes), Some(1))
-                }
-            };
-            let versions = versions.first().cloned().unwrap_or_default();
-            Stream { shuffle: 0, ..self.stream(0, *stream, (epochs, stop.clone()), versions) }
-        });
-        let first = first.collect();
-        let batches = state.map_or(0, State::batches);
+        let first = self.unshuffled(&mine, run, &versions, &stop);
         let progress = Progress::new(Arc::new(header), (reached, batches), mine.len(), states);
         Ok(Begun { sources, lanes, dealing, progress, stop, first })
+    }
+
+    /// All streams of the job by dataset, those of this rank first.
+    fn unshuffled(&self, mine: &[usize], run: Run, versions: &[Versions], stop: &Stop) -> Vec<Stream> {
+        let count = self.first().map_or(0, |dataset| dataset.plan().streams());
+        let others = (0..count).filter(|stream| !mine.contains(stream));
+        let all: Vec<usize> = mine.iter().copied().chain(others).collect();
+        let parts = self.parts.iter().enumerate().zip(versions);
+        let of_part = |((dataset, part), versions): ((usize, &Part), &Versions)| {
+            let first = match run {
+                Run::EpochsFrom(first) => first,
+                Run::Epoch(epoch) | Run::EpochRepeated(epoch) => epoch.saturating_mul(part.passes),
+            };
+            let stream = |stream: &usize| {
+                let epochs = Epochs::From(first, Some(1));
+                Stream {
+                    shuffle: 0,
+                    ..self.stream(dataset, *stream, (epochs, stop.clone()), versions.clone())
+                }
+            };
+            all.iter().map(stream).collect::<Vec<_>>()
+        };
+        parts.flat_map(of_part).collect()
     }
 
     fn stream(
@@ -202,6 +222,11 @@ impl Settings {
         Dealing { reader: self.reader(), batch: self.batch, from: reached.slots, cuts, refill }
     }
 
+    /// Where the streams of this rank are before anything was read.
+    pub(super) fn beginning(&self) -> Result<Vec<StreamState>> {
+        self.begins(self.streams(), None)
+    }
+
     /// Where the streams of this rank begin, by dataset and stream.
     fn begins(&self, mine: &[usize], state: Option<&State>) -> Result<Vec<StreamState>> {
         let numbers = 0..self.parts.len();
@@ -224,7 +249,12 @@ impl Settings {
         .collect()
     }
 
-    fn weights(&self) -> Vec<u32> {
+    /// The seed of the mix.
+    pub(super) fn seed(&self) -> u64 {
+        self.first().map_or(0, Dataset::seed)
+    }
+
+    pub(super) fn weights(&self) -> Vec<u32> {
         self.parts.iter().map(|part| part.weight).collect()
     }
 

@@ -61,7 +61,7 @@ impl<I, T, B> Collect<I, T, B> {
                 self.spare = (self.first)().transpose()?;
             }
             let Some(spare) = items.last().or(self.spare.as_ref()).map(clone) else {
-                let what = "there is no sample to pad a batch with: use fewer ranks".into();
+                let what = "there is no sample to pad a batch with: none is left of the epoch".into();
                 return Err(ErrorKind::Config(what).into());
             };
             items.resize_with(self.batch, || clone(&spare));

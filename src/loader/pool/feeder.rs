@@ -141,9 +141,13 @@ impl Feeder {
                 continue;
             }
             if !self.dealt && self.queued <= self.most {
-                if let Some(sent) = self.in_turn() {
+                // The end of a source goes before what comes when it begins again.
+                let Some(sent) = self.in_turn() else { continue };
+                let first = &mut self.deal.outputs().first;
+                if first.is_empty() {
                     return Next::Item(sent);
                 }
+                first.push_back(sent);
                 continue;
             }
             let need = self.need;

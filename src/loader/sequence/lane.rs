@@ -103,6 +103,41 @@ impl Turns {
         Ok(Turns { weights, seed, stream: stream as u64, window: Vec::new(), number: 0 })
     }
 
+    /// Gives turns from `turn` on, and before `until`: a dataset at least one of those that it has `left`.
+    /// Returns how many turns they were, and adds them to those `given`.
+    pub(in crate::loader) fn give(
+        &mut self,
+        turn: u64,
+        until: u64,
+        left: &mut [u64],
+        given: &mut [u64],
+    ) -> u64 {
+        let length = self.weights.iter().map(|weight| u64::from(*weight)).sum::<u64>();
+        let whole = left.iter().zip(&self.weights).map(|(left, weight)| left / u64::from(*weight)).min();
+        let windows = whole.unwrap_or(0).min((until - turn) / length);
+        if turn % length == 0 && windows > 0 {
+            for ((left, given), weight) in left.iter_mut().zip(given).zip(&self.weights) {
+                let turns = windows * u64::from(*weight);
+                *left -= turns;
+                *given += turns;
+            }
+            return windows * length;
+        }
+        let mut at = self.at(turn);
+        // As in a lane, the turns of one that has ended go to the next one.
+        while left.get(at) == Some(&0) {
+            at = (at + 1) % left.len();
+        }
+        let mut alone = left.iter().enumerate().filter(|(_, left)| **left > 0);
+        let turns = match (alone.next(), alone.next()) {
+            (Some((_, left)), None) => (*left).min(until - turn),
+            _ => 1,
+        };
+        left[at] -= turns;
+        given[at] += turns;
+        turns
+    }
+
     /// Who has this turn.
     fn at(&mut self, turn: u64) -> usize {
         let [_, _, ..] = self.weights[..] else { return 0 };

@@ -20,7 +20,7 @@ impl Lengths {
     }
 
     /// How many places come before those that are all empty.
-    fn used(&self) -> u64 {
+    pub(in crate::loader) fn used(&self) -> u64 {
         let streams = self.0.len() as u64;
         let end = |(stream, length): (usize, &u64)| {
             Some(length.checked_sub(1)?.saturating_mul(streams).saturating_add(stream as u64 + 1))

@@ -1,0 +1,150 @@
+//! Where the streams are so many steps later, found out without reading.
+
+use super::sequence::Turns;
+use super::settings::{Part, Settings};
+use crate::adapters::replay;
+use crate::error::{ErrorKind, Result};
+use crate::state::{Opened, Reached, Run, StreamState, misfit};
+
+/// Where a rank is: its streams by dataset and lane, the places that were passed, and how many batches.
+pub(super) struct Position {
+    pub(super) streams: Vec<StreamState>,
+    pub(super) reached: Reached,
+    pub(super) batches: u64,
+}
+
+impl Settings {
+    /// The position `steps` later.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] where only reading tells how many items streams have, or what a shuffle buffer
+    /// holds; [`ErrorKind::State`] where the epoch has fewer steps.
+    pub(super) fn ahead(&self, at: Position, run: Run, steps: u64) -> Result<Position> {
+        let config = |what: &str| Err(ErrorKind::Config(what.into()).into());
+        let Some(lengths) = self.lengths() else {
+            return config(
+                "steps can be skipped where the lengths of all streams are known: give each dataset an index, do not \
+                 resample it, and use no stage that changes the number of items",
+            );
+        };
+        if self.parts.iter().any(|part| part.shuffle > 1 && part.shuffle_bytes != usize::MAX) {
+            return config(
+                "steps cannot be skipped with `shuffle_bytes`: bound the buffer by `shuffle` alone",
+            );
+        }
+        let Position { mut streams, reached, batches } = at;
+        let all = steps.checked_mul(self.step()).and_then(|places| places.checked_add(reached.slots));
+        let Some(slots) = all else {
+            return Err(misfit(format!("{steps} steps are more than can be counted")));
+        };
+        if !matches!(run, Run::EpochsFrom(_)) {
+            let left = lengths.equal(self.last, self.step(), reached.slots);
+            let left =
+                left.unwrap_or_else(|| lengths.used().saturating_sub(reached.slots).div_ceil(self.step()));
+            if steps > left {
+                return Err(misfit(format!(
+                    "{steps} steps are to be skipped, and the epoch has {left} more"
+                )));
+            }
+        }
+        let lanes = streams.len() / self.parts.len().max(1);
+        for lane in 0..lanes {
+            let mut of_lane: Vec<&mut StreamState> = streams.iter_mut().skip(lane).step_by(lanes).collect();
+            let Some(stream) = of_lane.first().map(|at| at.stream) else { continue };
+            let count = lengths.0.len() as u64;
+            let places = slots.saturating_sub(stream as u64).div_ceil(count);
+            let taken: u64 = of_lane.iter().map(|at| at.digest.samples() + at.digest.skipped()).sum();
+            let turns = Turns::new(self.weights(), self.seed(), stream)?;
+            let more = self.inputs(&of_lane, turns, (taken, places), run)?;
+            for ((at, part), inputs) in of_lane.iter_mut().zip(&self.parts).zip(more) {
+                if inputs > 0 {
+                    **at = part.ahead(at, inputs, run)?;
+                }
+            }
+        }
+        Ok(Position { streams, reached: reached.at(slots), batches: batches.saturating_add(steps) })
+    }
+
+    /// How many inputs each dataset of a lane gives for its items from number `taken` up to number `until`.
+    fn inputs(
+        &self,
+        of_lane: &[&mut StreamState],
+        mut turns: Turns,
+        (taken, until): (u64, u64),
+        run: Run,
+    ) -> Result<Vec<u64>> {
+        let endless = matches!(run, Run::EpochsFrom(_));
+        let length = |(at, part): (&&mut StreamState, &Part)| {
+            let whole = part.dataset.plan().samples(at.stream)?;
+            let all = if endless { u64::MAX } else { whole.checked_mul(part.passes)? };
+            let gone = whole.checked_mul(at.pass)?.checked_add(at.taken)?;
+            Some((all, all.saturating_sub(gone)))
+        };
+        let lengths = of_lane.iter().zip(&self.parts).map(length).collect::<Option<Vec<_>>>();
+        let Some(lengths) = lengths else { return Err(misfit("more samples than can be counted")) };
+        let (all, mut left): (Vec<u64>, Vec<u64>) = lengths.into_iter().unzip();
+        let mut inputs = vec![0; all.len()];
+        let mut turn = taken;
+        while turn < until {
+            if left.iter().all(|left| *left == 0) {
+                // What is left of the places is empty, or is filled from the beginning.
+                if self.last != super::LastBatch::Repeat || all.iter().all(|all| *all == 0) {
+                    break;
+                }
+                left.clone_from(&all);
+            }
+            turn += turns.give(turn, until, &mut left, &mut inputs);
+        }
+        Ok(inputs)
+    }
+}
+
+impl Part {
+    /// The stream so many inputs later.
+    fn ahead(&self, at: &StreamState, inputs: u64, run: Run) -> Result<StreamState> {
+        let plan = self.dataset.plan();
+        let length = plan.samples(at.stream).filter(|length| *length > 0);
+        let length = length.ok_or_else(|| misfit("samples are to be skipped in a stream that has none"))?;
+        let gone =
+            length.checked_mul(at.pass).and_then(|gone| gone.checked_add(at.taken)?.checked_add(inputs));
+        let gone = gone.ok_or_else(|| misfit("more samples than can be counted"))?;
+        // At the end of a pass, and not at the beginning of the next one.
+        let (pass, taken) = ((gone - 1) / length, (gone - 1) % length + 1);
+        let epoch = match run {
+            Run::EpochsFrom(first) => first.saturating_add(pass),
+            Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
+                epoch.saturating_mul(self.passes).saturating_add(pass % self.passes.max(1))
+            }
+        };
+        // As the reader would have found it: a buffer looks for another sample until it is full.
+        let (oldest, read, ended) = match self.shuffle as u64 {
+            0 | 1 => (taken - 1, taken, false),
+            size => {
+                let ended = (taken - 1).saturating_add(size) > length;
+                let rng = crate::rng::Rng::new(self.dataset.seed(), epoch, at.stream as u64);
+                let replayed = replay(self.shuffle, rng, taken, ended.then_some(length));
+                let replayed = replayed.ok_or_else(|| misfit("more samples were taken than there were"))?;
+                let oldest = replayed.held.iter().min().copied().unwrap_or(replayed.inputs - 1);
+                (oldest.min(replayed.inputs - 1), replayed.inputs, ended)
+            }
+        };
+        let mut open = Vec::new();
+        let mut start = 0;
+        for (number, slice) in plan.stream(epoch, at.stream).into_iter().enumerate() {
+            let end = start + (slice.samples.end - slice.samples.start);
+            if end > oldest && start < read {
+                let (_, url) = self.dataset.shard(slice.shard)?;
+                let index = self.dataset.indexed(slice.shard);
+                let object = index.map(|index| index.object_at(url.expose_secret())).unwrap_or_default();
+                let version = object.version.map(Into::into);
+                open.push(Opened { slice: number, start, size: object.size, version });
+            }
+            start = end;
+        }
+        let mut digest = at.digest;
+        digest.pass_over(inputs);
+        let length = ended.then_some(length);
+        let open = open.into();
+        Ok(StreamState { pass, taken, length, open, digest, part: None, skips: 0, ..at.clone() })
+    }
+}

@@ -1,0 +1,129 @@
+//! What is done with samples: any legal stack of stages, each a pure function of the sample.
+
+use crate::support::{member, shards::key};
+use proptest::prelude::*;
+use shardstream::Error;
+use shardstream::loader::LoaderBuilder;
+use shardstream::prelude::*;
+use std::path::Path;
+
+/// An item: key, content, a random number of its own.
+pub(super) type Item = (String, String, u64);
+
+/// The stages of one dataset. One in so many samples is dropped, fails, or is damaged.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pipe {
+    /// In the shard, where no index is used: a sample that is no good, or the end of the shard.
+    pub(super) damage: Option<usize>,
+    select: Option<u64>,
+    filter: Option<u64>,
+    /// How many outputs there are at most, and whether some fail.
+    split: Option<u64>,
+    fail: Option<u64>,
+    /// Whether the filter comes before what splits.
+    filter_first: bool,
+    rows: Option<usize>,
+}
+
+impl Pipe {
+    /// Whether each sample becomes one item.
+    pub(super) fn is_plain(&self) -> bool {
+        self.keeps_numbers() && self.fail.is_none() && self.damage.is_none()
+    }
+
+    /// Whether no stage is there to change the number of items.
+    pub(super) fn keeps_numbers(&self) -> bool {
+        self.select.is_none() && self.filter.is_none() && self.split.is_none() && self.rows.is_none()
+    }
+
+    pub(super) fn stages(
+        &self,
+        loader: LoaderBuilder<Sample>,
+        number: usize,
+        seed: u64,
+    ) -> LoaderBuilder<Item> {
+        let loader = match self.select {
+            Some(every) => loader.select(move |sample| of(sample.key()) % every != 0),
+            None => loader,
+        };
+        let loader = loader.map(move |sample| {
+            let text = String::from_utf8(sample.get("txt").unwrap().as_bytes().unwrap().to_vec()).unwrap();
+            Ok((format!("{number}/{}", sample.key()), text, sample.rng(seed).below(1 << 40)))
+        });
+        let loader =
+            if self.filter_first { self.split(self.filter(loader)) } else { self.filter(self.split(loader)) };
+        let loader = match self.fail {
+            Some(every) => loader.map(move |item| match of(&item.0) % (every + 2) {
+                1 => Err(Error::step("on purpose")),
+                _ => Ok(item),
+            }),
+            None => loader,
+        };
+        match self.rows {
+            Some(length) => {
+                let rows = loader
+                    .map(|(key, text, _)| Ok(format!("{key}={}", &text[..text.len() / 40]).into_bytes()));
+                let shown = |row: Vec<u8>| Ok((String::from_utf8(row).unwrap(), String::new(), 0));
+                rows.chunked(length, b';').map(shown)
+            }
+            None => loader,
+        }
+    }
+
+    fn filter(&self, loader: LoaderBuilder<Item>) -> LoaderBuilder<Item> {
+        match self.filter {
+            Some(every) => {
+                loader.filter_map(move |item: Item| Ok((of(&item.0) % every != 1).then_some(item)))
+            }
+            None => loader,
+        }
+    }
+
+    fn split(&self, loader: LoaderBuilder<Item>) -> LoaderBuilder<Item> {
+        match self.split {
+            Some(most) => loader.flat_map(move |(key, text, random): Item| {
+                let count = of(&key) % (most + 1);
+                Ok((0..count).map(move |part| (format!("{key}.{part}"), text.clone(), random)))
+            }),
+            None => loader,
+        }
+    }
+}
+
+/// A number that stands for a key, mixed well.
+fn of(key: &str) -> u64 {
+    key.bytes()
+        .fold(7, |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23))
+}
+
+/// As many as there can be datasets.
+pub(super) fn pipes() -> impl Strategy<Value = Vec<Pipe>> {
+    let some = |numbers: std::ops::Range<u64>| prop::option::weighted(0.3, numbers);
+    let stages = (some(2..5), some(2..5), some(1..4), some(1..5), any::<bool>());
+    let behind = (prop::option::weighted(0.3, 1usize..4), prop::option::weighted(0.2, 1usize..60));
+    let pipe = (stages, behind).prop_map(|((select, filter, split, fail, filter_first), (damage, rows))| {
+        Pipe { damage, select, filter, split, fail, filter_first, rows }
+    });
+    let pipe = prop_oneof![1 => Just(Pipe::default()), 2 => pipe];
+    prop::collection::vec(pipe, 3..=3)
+}
+
+/// Writes a shard as it would be, but with a sample that comes apart, and some without their end.
+pub(super) fn damaged(path: &Path, number: usize, size: usize) {
+    let mut members = Vec::new();
+    for sample in 0..size {
+        let text = "x".repeat((number * 131 + sample * 977) % 1500);
+        members.push((format!("{}.cls", key(number, sample)), sample.to_string()));
+        members.push((format!("{}.txt", key(number, sample)), text.clone()));
+        if sample == size / 2 {
+            members.push((format!("{}.txt", key(number, sample)), text));
+        }
+    }
+    let of = |(name, text): &(String, String)| member(name, tar::EntryType::Regular, text.as_bytes());
+    let mut bytes: Vec<u8> = members.iter().flat_map(of).collect();
+    bytes.resize(bytes.len() + 1024, 0);
+    if number % 3 == 0 {
+        bytes.truncate(bytes.len().saturating_sub(2000));
+    }
+    std::fs::write(path, bytes).unwrap();
+}
