@@ -124,7 +124,8 @@ impl DatasetBuilder {
 
     /// Which rank and worker this process is. Default: the only one; but where the environment says that
     /// there are several ranks or workers, this must be said, so that no job reads everything on every rank
-    /// by mistake. Give [`Topology::detect`] to split the shards, [`Topology::single`] to read them all.
+    /// by mistake. Give [`Topology::detect`] to split the shards, [`Topology::single`] to read them all. Where
+    /// ranks of tensor or pipeline parallelism read the same, say so by [`Topology::with_data_parallel`].
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = Some(topology);
         self
@@ -144,7 +145,7 @@ impl DatasetBuilder {
     /// let shards = ShardList::expand("gs://bucket/train-{000000..000007}.tar")?;
     /// let topology = Topology::new(1, 2)?; // in earnest: Topology::detect()?
     /// // Contiguous blocks in place of every other shard.
-    /// let blocks = |number: usize, who: &Topology| number * who.world_size() / 8 == who.rank();
+    /// let blocks = |number: usize, who: &Topology| number * who.readers() / 8 == who.reader();
     /// let mine: Vec<usize> = split_by(0..shards.len(), &topology, blocks).collect();
     /// assert_eq!(mine, [4, 5, 6, 7]);
     ///
@@ -272,7 +273,12 @@ impl DatasetBuilder {
                 Plan::counted(counts, streams, self.seed)?
             }
             None => {
-                let what = if topology.workers() > 1 { "workers of all ranks" } else { "ranks" };
+                let replicated = topology.data_parallel_size() != topology.world_size();
+                let what = match (topology.workers() > 1, replicated) {
+                    (true, _) => "workers of all ranks",
+                    (false, true) => "data-parallel ranks",
+                    (false, false) => "ranks",
+                };
                 check_enough(numbers.len(), readers, what)?;
                 let streams = self.streams.unwrap_or_else(|| default_streams(readers, numbers.len(), random));
                 Plan::new(numbers.len(), streams, self.seed)?

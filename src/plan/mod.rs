@@ -214,6 +214,7 @@ impl Plan {
 
     /// The streams that this worker of this rank reads: of W ranks, rank r takes the streams r, r + W, r + 2W
     /// …, and its N workers take every N-th of those each. All readers together read all streams, each once.
+    /// Ranks are data-parallel ranks here: those that [read the same](Topology::with_data_parallel) are one.
     ///
     /// With one stream for each reader this is [`split_by_node`] and then [`split_by_worker`] on the
     /// [order](Plan::order) of the epoch:
@@ -251,9 +252,14 @@ impl Plan {
             _ => format!("{below} or {}", below.saturating_add(readers)),
         };
         format!(
-            "{streams} streams cannot be dealt evenly to {readers} readers ({} ranks with {} workers each): use \
+            "{streams} streams cannot be dealt evenly to {readers} readers ({} {} with {} workers each): use \
              {multiples} streams, or a number of readers out of {}",
-            topology.world_size(),
+            topology.data_parallel_size(),
+            if topology.data_parallel_size() == topology.world_size() {
+                "ranks"
+            } else {
+                "data-parallel ranks"
+            },
             topology.workers(),
             fitting.join(", "),
         )

@@ -4,7 +4,8 @@ use crate::Topology;
 use crate::error::{ErrorKind, Result};
 use std::iter::{Skip, StepBy};
 
-/// Every `world_size`-th item, from the `rank`-th on: what this process reads.
+/// Every `world_size`-th item, from the `rank`-th on: what this process reads. Where several ranks [read the
+/// same](Topology::with_data_parallel), it is dealt to the data-parallel ranks.
 ///
 /// ```
 /// use shardstream::Topology;
@@ -15,7 +16,7 @@ use std::iter::{Skip, StepBy};
 /// # Ok::<(), shardstream::Error>(())
 /// ```
 pub fn split_by_node<I: IntoIterator>(items: I, topology: &Topology) -> StepBy<Skip<I::IntoIter>> {
-    items.into_iter().skip(topology.rank()).step_by(topology.world_size())
+    items.into_iter().skip(topology.data_parallel_rank()).step_by(topology.data_parallel_size())
 }
 
 /// Every `workers`-th item, from the `worker`-th on: what this worker reads of what its process reads.
@@ -41,7 +42,7 @@ pub fn split_by_worker<I: IntoIterator>(items: I, topology: &Topology) -> StepBy
 /// use shardstream::plan::split_by;
 ///
 /// // Contiguous blocks, for 8 items.
-/// let blocks = |index: usize, topology: &Topology| index * topology.world_size() / 8 == topology.rank();
+/// let blocks = |index: usize, topology: &Topology| index * topology.readers() / 8 == topology.reader();
 /// assert!(split_by(0..8, &Topology::new(1, 2)?, blocks).eq([4, 5, 6, 7]));
 /// # Ok::<(), shardstream::Error>(())
 /// ```

@@ -24,6 +24,9 @@ use std::fmt;
 pub struct Topology {
     rank: usize,
     world_size: usize,
+    /// The group of ranks that read the same, and the number of these groups.
+    group: usize,
+    groups: usize,
     local_rank: Option<usize>,
     local_world_size: Option<usize>,
     worker: usize,
@@ -64,6 +67,8 @@ impl Topology {
         Topology {
             rank: 0,
             world_size: 1,
+            group: 0,
+            groups: 1,
             local_rank: Some(0),
             local_world_size: Some(1),
             worker: 0,
@@ -82,6 +87,8 @@ impl Topology {
         Ok(Topology {
             rank,
             world_size,
+            group: rank,
+            groups: world_size,
             local_rank: None,
             local_world_size: None,
             launcher,
@@ -99,6 +106,44 @@ impl Topology {
             return Err(bad(format!("{} ranks with {workers} workers each are too many", self.world_size)));
         }
         Ok(Topology { worker, workers, ..self })
+    }
+
+    /// The same process, which reads as data-parallel rank `rank` of `size`: the same samples, in the same order, as
+    /// every other process with that data-parallel rank.
+    ///
+    /// Ranks of tensor, pipeline or context parallelism hold parts of one model and must be fed alike. Give each
+    /// process the rank and the size of its *data-parallel* group, as the training framework knows them. Without
+    /// it, all ranks are data-parallel. A batch of all ranks is then one batch of each data-parallel rank, and the
+    /// number of streams must be a multiple of `size` (times the workers) instead of the world size.
+    ///
+    /// ```
+    /// use shardstream::Topology;
+    ///
+    /// // 16 ranks, of which every 4 consecutive ones hold the parts of one model (tensor parallelism of 4).
+    /// let (rank, parallel) = (6, 4);
+    /// let topology = Topology::new(rank, 16)?.with_data_parallel(rank / parallel, 16 / parallel)?;
+    /// assert_eq!((topology.reader(), topology.readers()), (1, 4));
+    /// assert_eq!(topology.to_string(), "rank 6 of 16, data-parallel rank 1 of 4");
+    ///
+    /// // Pipeline stages that are not consecutive: ranks 0 to 7 are stage 0, ranks 8 to 15 stage 1.
+    /// let topology = Topology::new(11, 16)?.with_data_parallel(11 % 8, 8)?;
+    /// assert_eq!((topology.reader(), topology.readers()), (3, 8));
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Topology`] unless `rank < size`, and `size` divides the world size: replicas of different
+    /// numbers of ranks are a mistake in the numbers.
+    pub fn with_data_parallel(self, rank: usize, size: usize) -> Result<Self> {
+        check_part("data-parallel rank", rank, size)?;
+        if !self.world_size.is_multiple_of(size) {
+            return Err(bad(format!(
+                "{size} data-parallel ranks do not divide {} ranks: give the number of replicas of the model, each of as \
+                 many ranks",
+                self.world_size
+            )));
+        }
+        Ok(Topology { group: rank, groups: size, ..self })
     }
 
     /// The same process, `local_rank` of `local_world_size` on its host.
@@ -191,18 +236,33 @@ impl Topology {
         self.workers
     }
 
-    /// The number of this worker among those of all ranks, from 0: `rank + world_size * worker`.
+    /// The data-parallel rank of this process: processes with the same one read the same. It is the rank unless it
+    /// was [given](Topology::with_data_parallel).
+    #[must_use]
+    pub fn data_parallel_rank(&self) -> usize {
+        self.group
+    }
+
+    /// The number of data-parallel ranks: the number of processes unless it was
+    /// [given](Topology::with_data_parallel).
+    #[must_use]
+    pub fn data_parallel_size(&self) -> usize {
+        self.groups
+    }
+
+    /// The number of this worker among those of all data-parallel ranks, from 0: `data_parallel_rank +
+    /// data_parallel_size * worker`.
     ///
     /// It is the place in the order in which splitting by node and then by worker deals.
     #[must_use]
     pub fn reader(&self) -> usize {
-        self.rank + self.world_size * self.worker
+        self.group + self.groups * self.worker
     }
 
-    /// The number of workers of all ranks together.
+    /// The number of workers of all data-parallel ranks together.
     #[must_use]
     pub fn readers(&self) -> usize {
-        self.world_size * self.workers
+        self.groups * self.workers
     }
 
     /// Who told the rank.
@@ -234,6 +294,9 @@ impl Default for Topology {
 impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {} of {}", self.rank, self.world_size)?;
+        if (self.group, self.groups) != (self.rank, self.world_size) {
+            write!(f, ", data-parallel rank {} of {}", self.group, self.groups)?;
+        }
         if self.workers > 1 {
             write!(f, ", worker {} of {}", self.worker, self.workers)?;
         }
@@ -302,6 +365,40 @@ mod tests {
         }
         seen.sort_unstable();
         assert_eq!(seen, (0..12).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn ranks_of_a_group_are_one_reader() {
+        let mut seen = std::collections::BTreeMap::<usize, usize>::new();
+        for (rank, worker) in (0..12).flat_map(|rank| [(rank, 0), (rank, 1)]) {
+            let alone = Topology::new(rank, 12).unwrap();
+            let of = |topology: Topology| topology.with_data_parallel(rank / 3, 4).unwrap();
+            let topology = of(alone).with_worker(worker, 2).unwrap().with_local(rank % 4, 4).unwrap();
+            // The order of the calls does not matter.
+            assert_eq!(of(alone.with_local(rank % 4, 4).unwrap().with_worker(worker, 2).unwrap()), topology);
+            assert_eq!((topology.rank(), topology.world_size()), (rank, 12));
+            assert_eq!((topology.data_parallel_rank(), topology.data_parallel_size()), (rank / 3, 4));
+            assert_eq!((topology.local_rank(), topology.readers()), (Some(rank % 4), 8));
+            *seen.entry(topology.reader()).or_default() += 1;
+        }
+        assert_eq!(seen, (0..8).map(|reader| (reader, 3)).collect());
+        let alone = Topology::new(5, 8).unwrap();
+        assert_eq!(alone.with_data_parallel(5, 8).unwrap(), alone);
+        assert_eq!((alone.data_parallel_rank(), alone.data_parallel_size()), (5, 8));
+        assert_eq!(alone.to_string(), "rank 5 of 8");
+        let text = alone.with_data_parallel(1, 2).unwrap().with_worker(0, 2).unwrap().to_string();
+        assert_eq!(text, "rank 5 of 8, data-parallel rank 1 of 2, worker 0 of 2");
+    }
+
+    #[test]
+    fn groups_of_different_sizes_are_refused() {
+        let topology = Topology::new(4, 6).unwrap();
+        let error = |rank, size| topology.with_data_parallel(rank, size).unwrap_err().to_string();
+        assert!(error(1, 4).contains("4 data-parallel ranks do not divide 6 ranks"), "{}", error(1, 4));
+        assert!(error(0, 12).contains("do not divide"));
+        assert!(error(2, 2).contains("data-parallel rank 2 of 2: the first is 0"));
+        assert!(error(0, 0).contains("there must be at least one data-parallel rank"));
+        assert!(topology.with_data_parallel(0, 1).is_ok());
     }
 
     #[test]

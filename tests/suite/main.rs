@@ -18,6 +18,7 @@ mod index;
 mod jpeg;
 mod loader;
 mod promises;
+mod replicas;
 mod restore;
 mod rooms;
 mod secrets;
