@@ -164,6 +164,29 @@ impl Ledger {
         change(Arc::make_mut(self.0.get_or_insert_default()));
     }
 
+    /// Whether another rank that read the same has this ledger: messages may differ, since the caller's own errors may
+    /// say anything.
+    pub(super) fn is_twin(&self, other: &Ledger) -> bool {
+        let alike = |(a, b): (&Skip, &Skip)| {
+            Skip { message: String::new(), ..a.clone() } == Skip { message: String::new(), ..b.clone() }
+        };
+        let sums = |ledger: &Ledger| (ledger.padded(), ledger.repeated(), ledger.entries().len());
+        sums(self) == sums(other)
+            && self.by_kind().eq(other.by_kind())
+            && self.entries().iter().zip(other.entries()).all(alike)
+    }
+
+    /// Of two twins, keeps the one whose messages come first in the alphabet, so that it does not depend on the
+    /// order in which states are merged.
+    pub(super) fn keep_least(&mut self, twin: &Ledger) {
+        fn messages(ledger: &Ledger) -> impl Iterator<Item = &str> {
+            ledger.entries().iter().map(|skip| skip.message.as_str())
+        }
+        if messages(twin).lt(messages(self)) {
+            *self = twin.clone();
+        }
+    }
+
     /// Whether it can be the ledger of this stream, of which no more than `most` samples were read.
     pub(super) fn check_stream(&self, dataset: usize, stream: usize, most: u64) -> Result<(), &'static str> {
         let numbers = [self.skipped(), self.padded(), self.repeated()];

@@ -4,15 +4,17 @@ mod check;
 mod digest;
 mod header;
 mod ledger;
+mod merge;
+mod stream;
 
 pub use digest::Digest;
 pub(crate) use digest::hash_texts;
 pub(crate) use header::{DatasetHeader, Header, Order, Run};
 pub use ledger::{Ledger, Skip};
+pub(crate) use stream::{Opened, Part, StreamState};
 
 use crate::error::{Error, ErrorKind, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -87,92 +89,6 @@ impl Reached {
     pub(crate) fn at(self, slots: u64) -> Self {
         Reached { slots, furthest: self.furthest.max(slots), ..self }
     }
-}
-
-/// Where one stream of one dataset stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct StreamState {
-    /// The number of the dataset among those that are mixed.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) dataset: usize,
-    pub(crate) stream: usize,
-    /// How many times the stream has come to its end before.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) pass: u64,
-    /// How many samples were taken in this pass.
-    pub(crate) taken: u64,
-    /// How many samples the pass has, if its end was seen by then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) length: Option<u64>,
-    /// The slices that still have samples in the shuffle buffer, and the one that is being read, in their
-    /// order.
-    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
-    pub(crate) open: Arc<[Opened]>,
-    /// Of everything taken, in all passes.
-    pub(crate) digest: Digest,
-    /// The input that the next output is made of, where some of its outputs were taken.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) part: Option<Part>,
-    /// How many failures were skipped since the last sample was taken.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) skips: u64,
-    /// What was skipped, in all passes.
-    #[serde(default, skip_serializing_if = "Ledger::is_empty")]
-    pub(crate) ledger: Ledger,
-}
-
-/// An input of a stream of which some outputs were taken, and more are to come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Part {
-    /// The number of the input among those of the pass, from 0.
-    pub(crate) number: u64,
-    /// How many of its outputs were taken.
-    pub(crate) given: u64,
-    /// How many tokens of the next output were taken, where outputs are joined and cut anew.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) used: u64,
-}
-
-impl StreamState {
-    /// A stream of which nothing was taken.
-    pub(crate) fn new(dataset: usize, stream: usize) -> Self {
-        StreamState {
-            dataset,
-            stream,
-            pass: 0,
-            taken: 0,
-            length: None,
-            open: Arc::default(),
-            digest: Digest::default(),
-            part: None,
-            skips: 0,
-            ledger: Ledger::default(),
-        }
-    }
-
-    /// Records that a failure in this epoch of the dataset was skipped.
-    pub(crate) fn skip(&mut self, epoch: u64, error: &Error) {
-        self.skips = self.skips.saturating_add(1);
-        self.ledger.skip(self.dataset, self.stream, epoch, error);
-    }
-}
-
-/// A slice that has been begun.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Opened {
-    /// Which of the stream's slices.
-    pub(crate) slice: usize,
-    /// How many samples of the pass came before it.
-    pub(crate) start: u64,
-    /// The size of the object, as stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) size: Option<u64>,
-    /// What tells its version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) version: Option<Arc<str>>,
 }
 
 fn is_zero<T: PartialEq + Default>(value: &T) -> bool {
@@ -329,88 +245,6 @@ impl State {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         Some(self.streams.len()) == self.header.streams.checked_mul(self.header.datasets.len())
-    }
-
-    /// The state of a job out of those of its ranks, in any order. They must have been taken at the same
-    /// step, on every rank: after the same number of batches, or after its last one on a rank that has fewer.
-    ///
-    /// Ranks need not have come equally far in the sequence, as they do not where a rank leaves out batches
-    /// in which it has nothing: what each of them has yet to take comes at its own place.
-    ///
-    /// # Errors
-    /// [`ErrorKind::State`] when they are not of one job or not of one step, when their batches are not of
-    /// one size, when a rank is there twice or missing.
-    pub fn merge(states: impl IntoIterator<Item = State>) -> Result<State> {
-        let states: Vec<State> = states.into_iter().collect();
-        let Some(batches) = states.iter().map(|state| state.batches).max() else {
-            return Err(misfit("no state to merge"));
-        };
-        let header = Arc::clone(&states[0].header);
-        let mut streams = BTreeMap::new();
-        for (rank, state) in states.iter().enumerate() {
-            if let Some(difference) = state.header.difference(&header) {
-                return Err(misfit(format!("state {rank} is not of the same job as state 0: {difference}")));
-            }
-        }
-        let mut steps =
-            states.iter().enumerate().filter_map(|(rank, state)| Some((rank, state.reached.step?)));
-        let first = steps.next();
-        let step = first.map(|(_, step)| step);
-        if let Some(((first, then), (rank, step))) = first.zip(steps.find(|(_, other)| Some(*other) != step))
-        {
-            let message = format!(
-                "a batch of all ranks has {then} items by state {first}, and {step} by state {rank}: give all ranks \
-                 batches of the same size"
-            );
-            return Err(misfit(message));
-        }
-        for (rank, state) in states.iter().enumerate() {
-            // One that has come to its end waits for nobody.
-            if state.batches != batches && !state.ended {
-                let message = format!(
-                    "state {rank} was taken after {} batches and before its end, another one after {batches}: take \
-                     them at the same step",
-                    state.batches
-                );
-                return Err(misfit(message));
-            }
-            if state.skip != states[0].skip {
-                let (first, here) = (states[0].skip, state.skip);
-                return Err(misfit(format!(
-                    "state 0 skips {first} steps, and state {rank} {here}: skip steps of the merged state"
-                )));
-            }
-            for stream in state.streams.iter() {
-                if streams.insert((stream.dataset, stream.stream), stream.clone()).is_some() {
-                    return Err(misfit(format!(
-                        "stream {} is in two states, the second is state {rank}",
-                        stream.stream
-                    )));
-                }
-            }
-        }
-        let ended = states.iter().all(|state| state.ended);
-        let reached = Reached {
-            slots: states.iter().map(State::slots).min().unwrap_or_default(),
-            furthest: states.iter().map(State::furthest).max().unwrap_or_default(),
-            step,
-        };
-        let (skip, streams) = (states[0].skip, streams.into_values().collect());
-        let merged = State { header, reached, batches, ended, skip, streams };
-        match merged.missing() {
-            Some(stream) => Err(misfit(format!("no state has stream {stream}: a rank is missing"))),
-            None => Ok(merged),
-        }
-    }
-
-    /// A stream that is not in it.
-    fn missing(&self) -> Option<usize> {
-        if self.is_whole() {
-            return None;
-        }
-        let datasets = 0..self.header.datasets.len();
-        (0..self.header.streams)
-            .find(|stream| datasets.clone().any(|dataset| self.stream(dataset, *stream).is_none()))
     }
 }
 

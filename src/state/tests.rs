@@ -69,15 +69,84 @@ fn what_does_not_belong_together_does_not_merge() {
     assert!(merge(&[]).contains("no state to merge"));
     assert!(merge(&[document(0)]).contains("stream 1: a rank is missing"));
     assert!(merge(&[document(1)]).contains("stream 0: a rank is missing"));
-    assert!(
-        merge(&[document(1), document(0), document(0)])
-            .contains("stream 0 is in two states, the second is state 2")
-    );
     let later = merge(&[document(0), with(1, "/batches", json!(4))]);
     assert!(
         later.contains("after 3 batches") && later.contains("after 4: take them at the same step"),
         "{later}"
     );
+}
+
+#[test]
+fn twins_merge_into_one() {
+    let whole = State::merge([state(0), state(1)]).unwrap();
+    let groups = [[0, 1, 0, 1], [0, 0, 1, 1], [1, 1, 0, 0]];
+    for ranks in groups {
+        assert_eq!(State::merge(ranks.map(state)).unwrap(), whole, "{ranks:?}");
+    }
+    assert_eq!(State::merge([whole.clone(), whole.clone(), state(1)]).unwrap(), whole);
+    // They do not stand in for a rank that is missing.
+    assert!(error(State::merge([state(0), state(0)])).contains("stream 1: a rank is missing"));
+    assert!(error(State::merge([state(1), state(1), state(1)])).contains("stream 0: a rank is missing"));
+}
+
+#[test]
+fn twins_that_differ_are_named_with_the_difference() {
+    let digest = |key: &str, value: Json| {
+        let mut digest = document(0)["at"][1]["digest"].clone();
+        digest[key] = value;
+        digest
+    };
+    let fewer = |at: &mut Json| {
+        at["taken"] = json!(3);
+        at["digest"]["samples"] = json!(3);
+    };
+    let cases: [(&str, &dyn Fn(&mut Json)); 9] = [
+        ("the samples of the pass that were taken are 4 in the first, and 3 in the second", &fewer),
+        ("the passes that have ended are 0 in the first, and 1 in the second", &|at| at["pass"] = json!(1)),
+        ("the digest of what was taken is 4-", &|at| at["digest"] = digest("order", json!("0f"))),
+        ("the digest of what was taken is 4-", &|at| at["digest"] = digest("content", json!("0f"))),
+        ("the length of the pass is unknown in the first, and 9 in the second", &|at| {
+            at["length"] = json!(9)
+        }),
+        ("the shards that are open, or their versions", &|at| at["open"][0]["version"] = json!("v2")),
+        ("the shards that are open, or their versions", &|at| at["open"][1]["slice"] = json!(3)),
+        ("other failures were skipped", &|at| at["part"] = json!({"number": 1, "given": 1})),
+        ("other failures were skipped", &|at| at["ledger"] = json!({"padded": 1})),
+    ];
+    for (expected, change) in cases {
+        let mut other = document(0);
+        change(&mut other["at"][1]);
+        let found = error(State::merge([state(0), state(1), parse(&other).unwrap()]));
+        let place = "stream 2 is in state 0 and in state 2, whose ranks must read the same, but ";
+        assert!(found.contains(place) && found.contains(expected), "{expected}: {found}");
+    }
+    let mut other = document(0);
+    other["at"][3]["digest"]["order"] = json!("0f");
+    let found = error(State::merge([parse(&other).unwrap(), state(0), state(1)]));
+    assert!(found.contains("dataset 1, stream 2 is in state 0 and in state 1"), "{found}");
+}
+
+#[test]
+fn twins_may_have_other_messages() {
+    let skipped = |rank: usize, message: &str| {
+        let mut state = state(rank);
+        let mut streams = state.streams.to_vec();
+        streams[0].skip(3, &Error::step(message.to_owned()).with_key("a"));
+        state.streams = streams.into();
+        state
+    };
+    let merged = |first: &str, second: &str| State::merge([skipped(0, first), state(1), skipped(0, second)]);
+    let found = merged("after 3 s", "after 2 s").unwrap();
+    assert_eq!(found, merged("after 2 s", "after 3 s").unwrap());
+    assert_eq!(found.ledger().skipped(), 1, "it counts once");
+    assert!(found.ledger().entries()[0].message.contains("after 2 s"));
+    let mut other = skipped(0, "after 2 s");
+    let mut streams = other.streams.to_vec();
+    (streams[0].ledger, streams[0].skips) = (Ledger::default(), 1);
+    streams[0].ledger.skip(0, 0, 3, &Error::step("after 2 s").with_key("b"));
+    other.streams = streams.into();
+    let found = error(State::merge([skipped(0, "after 2 s"), state(1), other]));
+    assert!(found.contains("other failures were skipped"), "{found}");
 }
 
 #[test]

@@ -203,7 +203,7 @@ impl Progress {
     fn skip(&mut self, from: &crate::loader::event::From, error: &Error) {
         let epoch = self.epoch_of(from);
         if let Some(stream) = self.streams.get_mut(from.dataset * self.lanes + from.lane) {
-            stream.ledger.skip(stream.dataset, stream.stream, epoch, error);
+            stream.skip(epoch, error);
         }
     }
 

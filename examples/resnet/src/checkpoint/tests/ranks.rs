@@ -138,7 +138,7 @@ fn parts_of_different_steps_or_jobs_are_refused() {
     for (data, what) in [
         (state_of(1, 2, 0, 4), "take them at the same step"),
         (state_of(1, 2, 1, 3), "not of the same job"),
-        (state_of(0, 2, 0, 3), "in two states"),
+        (state_of(0, 2, 0, 3), "a rank is missing"),
         (state_of(3, 4, 0, 3), "a rank is missing"),
     ] {
         fs::write(format!("{url}/checkpoint-00000003.rank-00001-of-00002.json"), part(data)).unwrap();

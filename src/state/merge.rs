@@ -1,0 +1,108 @@
+//! One state out of those of all ranks.
+
+use super::{Reached, State, StreamState, misfit};
+use crate::error::Result;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+impl State {
+    /// The state of a job out of those of its ranks, in any order. They must have been taken at the same
+    /// step, on every rank: after the same number of batches, or after its last one on a rank that has fewer.
+    ///
+    /// Ranks need not have come equally far in the sequence, as they do not where a rank leaves out batches
+    /// in which it has nothing: what each of them has yet to take comes at its own place.
+    ///
+    /// Ranks that [read the same](crate::Topology::with_data_parallel) have the same streams. Their states must agree
+    /// in them, and each stream counts once; one of these states is enough.
+    ///
+    /// # Errors
+    /// [`ErrorKind::State`](crate::ErrorKind::State) when they are not of one job or not of one step, when their
+    /// batches are not of one size, when two of them differ in a stream, or when a rank is missing.
+    pub fn merge(states: impl IntoIterator<Item = State>) -> Result<State> {
+        let states: Vec<State> = states.into_iter().collect();
+        let Some(batches) = states.iter().map(|state| state.batches).max() else {
+            return Err(misfit("no state to merge"));
+        };
+        let header = Arc::clone(&states[0].header);
+        let mut streams: BTreeMap<_, (usize, StreamState)> = BTreeMap::new();
+        for (rank, state) in states.iter().enumerate() {
+            if let Some(difference) = state.header.difference(&header) {
+                return Err(misfit(format!("state {rank} is not of the same job as state 0: {difference}")));
+            }
+        }
+        let mut steps =
+            states.iter().enumerate().filter_map(|(rank, state)| Some((rank, state.reached.step?)));
+        let first = steps.next();
+        let step = first.map(|(_, step)| step);
+        if let Some(((first, then), (rank, step))) = first.zip(steps.find(|(_, other)| Some(*other) != step))
+        {
+            let message = format!(
+                "a batch of all ranks has {then} items by state {first}, and {step} by state {rank}: give all ranks \
+                 batches of the same size"
+            );
+            return Err(misfit(message));
+        }
+        for (rank, state) in states.iter().enumerate() {
+            // One that has come to its end waits for nobody.
+            if state.batches != batches && !state.ended {
+                let message = format!(
+                    "state {rank} was taken after {} batches and before its end, another one after {batches}: take \
+                     them at the same step",
+                    state.batches
+                );
+                return Err(misfit(message));
+            }
+            if state.skip != states[0].skip {
+                let (first, here) = (states[0].skip, state.skip);
+                return Err(misfit(format!(
+                    "state 0 skips {first} steps, and state {rank} {here}: skip steps of the merged state"
+                )));
+            }
+            for stream in state.streams.iter() {
+                match streams.entry((stream.dataset, stream.stream)) {
+                    Entry::Vacant(entry) => drop(entry.insert((rank, stream.clone()))),
+                    Entry::Occupied(entry) => {
+                        let (first, twin) = entry.into_mut();
+                        if let Some(difference) = twin.difference(stream) {
+                            return Err(misfit(apart((*first, rank), stream, &difference)));
+                        }
+                        twin.ledger.keep_least(&stream.ledger);
+                    }
+                }
+            }
+        }
+        let ended = states.iter().all(|state| state.ended);
+        let reached = Reached {
+            slots: states.iter().map(State::slots).min().unwrap_or_default(),
+            furthest: states.iter().map(State::furthest).max().unwrap_or_default(),
+            step,
+        };
+        let (skip, streams) = (states[0].skip, streams.into_values().map(|(_, stream)| stream).collect());
+        let merged = State { header, reached, batches, ended, skip, streams };
+        match merged.missing() {
+            Some(stream) => Err(misfit(format!("no state has stream {stream}: a rank is missing"))),
+            None => Ok(merged),
+        }
+    }
+
+    /// A stream that is not in it.
+    fn missing(&self) -> Option<usize> {
+        if self.is_whole() {
+            return None;
+        }
+        let datasets = 0..self.header.datasets.len();
+        (0..self.header.streams)
+            .find(|stream| datasets.clone().any(|dataset| self.stream(dataset, *stream).is_none()))
+    }
+}
+
+/// What is wrong where two states have a stream, and do not agree in it.
+fn apart((first, second): (usize, usize), stream: &StreamState, difference: &str) -> String {
+    let StreamState { dataset, stream, .. } = stream;
+    let dataset = if *dataset > 0 { format!("dataset {dataset}, ") } else { String::new() };
+    format!(
+        "{dataset}stream {stream} is in state {first} and in state {second}, whose ranks must read the same, but {difference}: \
+         give ranks the same data-parallel rank only where they read the same, and merge states of one step"
+    )
+}

@@ -1,0 +1,118 @@
+//! Where one stream stands.
+
+use super::{Digest, Ledger, is_zero};
+use crate::error::Error;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+
+/// Where one stream of one dataset stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StreamState {
+    /// The number of the dataset among those that are mixed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) dataset: usize,
+    pub(crate) stream: usize,
+    /// How many times the stream has come to its end before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) pass: u64,
+    /// How many samples were taken in this pass.
+    pub(crate) taken: u64,
+    /// How many samples the pass has, if its end was seen by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) length: Option<u64>,
+    /// The slices that still have samples in the shuffle buffer, and the one that is being read, in their
+    /// order.
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    pub(crate) open: Arc<[Opened]>,
+    /// Of everything taken, in all passes.
+    pub(crate) digest: Digest,
+    /// The input that the next output is made of, where some of its outputs were taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) part: Option<Part>,
+    /// How many failures were met since the last item was taken: they are not reported again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) skips: u64,
+    /// What was skipped, in all passes.
+    #[serde(default, skip_serializing_if = "Ledger::is_empty")]
+    pub(crate) ledger: Ledger,
+}
+
+/// An input of a stream of which some outputs were taken, and more are to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Part {
+    /// The number of the input among those of the pass, from 0.
+    pub(crate) number: u64,
+    /// How many of its outputs were taken.
+    pub(crate) given: u64,
+    /// How many tokens of the next output were taken, where outputs are joined and cut anew.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) used: u64,
+}
+
+impl StreamState {
+    /// A stream of which nothing was taken.
+    pub(crate) fn new(dataset: usize, stream: usize) -> Self {
+        StreamState {
+            dataset,
+            stream,
+            pass: 0,
+            taken: 0,
+            length: None,
+            open: Arc::default(),
+            digest: Digest::default(),
+            part: None,
+            skips: 0,
+            ledger: Ledger::default(),
+        }
+    }
+
+    /// Records that a failure in this epoch of the dataset was skipped.
+    pub(crate) fn skip(&mut self, epoch: u64, error: &Error) {
+        self.ledger.skip(self.dataset, self.stream, epoch, error);
+    }
+
+    /// How the same stream stands elsewhere in another way, if it does.
+    pub(super) fn difference(&self, other: &StreamState) -> Option<String> {
+        let StreamState { dataset: _, stream: _, pass, taken, length, open, digest, part, skips, ledger } =
+            other;
+        let told = |what: &str, first: &dyn fmt::Display, second: &dyn fmt::Display| {
+            Some(format!("{what} {first} in the first, and {second} in the second"))
+        };
+        if self.pass != *pass {
+            return told("the passes that have ended are", &self.pass, pass);
+        }
+        if self.taken != *taken {
+            return told("the samples of the pass that were taken are", &self.taken, taken);
+        }
+        if self.digest != *digest {
+            return told("the digest of what was taken is", &self.digest, digest);
+        }
+        if self.length != *length {
+            let shown = |length: Option<u64>| length.map_or("unknown".into(), |length| length.to_string());
+            return told("the length of the pass is", &shown(self.length), &shown(*length));
+        }
+        if self.part != *part || self.skips != *skips || !self.ledger.is_twin(ledger) {
+            return Some("other failures were skipped since, or other parts of a sample taken".into());
+        }
+        (self.open != *open).then(|| "the shards that are open, or their versions, are other ones".into())
+    }
+}
+
+/// A slice that has been begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Opened {
+    /// Which of the stream's slices.
+    pub(crate) slice: usize,
+    /// How many samples of the pass came before it.
+    pub(crate) start: u64,
+    /// The size of the object, as stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) size: Option<u64>,
+    /// What tells its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<Arc<str>>,
+}
