@@ -99,8 +99,9 @@ fn places_that_were_filled_are_counted_apart() {
 
 #[test]
 fn long_texts_are_cut_between_characters() {
-    for length in [98, 99, 100, 101, 1000] {
-        let text = "€".repeat(length);
+    for (length, before) in [98, 99, 100, 101, 1000].into_iter().flat_map(|n| [(n, ""), (n, "x"), (n, "xx")])
+    {
+        let text = before.to_owned() + &"€".repeat(length);
         let cut = line(&text);
         assert!(cut.len() <= LONGEST, "{length}: {}", cut.len());
         assert_eq!(cut == text, text.len() <= LONGEST, "{length}");
