@@ -76,7 +76,7 @@ impl Shards {
     }
 
     fn store(&self) -> Store {
-        Store::builder().with_source("memory", Arc::clone(&self.bucket) as Arc<dyn Source>).build()
+        Store::builder().with_source("memory", Arc::clone(&self.bucket) as Arc<dyn Source>).build().unwrap()
     }
 
     fn indexed(&self) -> Self {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let store = Store::builder().with_object_store("mem", Arc::new(InMemory::new())).build();
+    let store = Store::builder().with_object_store("mem", Arc::new(InMemory::new())).build()?;
     let pattern = match std::env::args().nth(1) {
         Some(pattern) => pattern,
         None => demo(&store)?,

@@ -26,7 +26,7 @@ type Keys = Loader<String>;
 
 impl Job {
     fn new() -> Result<Self> {
-        let store = Store::builder().with_object_store("mem", Arc::new(InMemory::new())).build();
+        let store = Store::builder().with_object_store("mem", Arc::new(InMemory::new())).build()?;
         let mut writer =
             ShardWriter::builder("mem://d/%06d.tar").store(store.clone()).max_count(5).build()?;
         for number in 0..SAMPLES {

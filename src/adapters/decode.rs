@@ -11,6 +11,10 @@ impl Stage<Sample> for Decoder {
         Some(self.decode(sample))
     }
 
+    fn check(&self) -> Result<()> {
+        Decoder::check(self)
+    }
+
     fn size_hint(&self, upstream: (usize, Option<usize>)) -> (usize, Option<usize>) {
         upstream
     }
@@ -33,5 +37,8 @@ mod tests {
         use crate::adapters::IteratorExt;
         let error = samples().into_iter().decode(Decoder::new()).nth(1).unwrap().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Decode { field, .. } if field == "cls"));
+        let mut refused = samples().into_iter().decode(Decoder::new().only(&[]));
+        assert!(matches!(refused.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
+        assert!(refused.next().is_none());
     }
 }

@@ -120,10 +120,30 @@ impl Decoder {
         self
     }
 
+    /// Checks the options, once, before the first sample: [`decode`](Decoder::decode) refuses every sample
+    /// where they make no sense, and [the adapter](crate::adapters::IteratorExt::decode) asks for none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`], which names the option and says what to do about it.
+    pub fn check(&self) -> Result<()> {
+        let bad = |what: &str| Err(ErrorKind::Config(what.into()).into());
+        match &self.only {
+            Some(only) if only.is_empty() => return bad("`only` of no fields: name at least one to decode"),
+            Some(only) if only.iter().any(String::is_empty) => {
+                return bad("`only` of a field \"\": give the full names of fields, as in \"seg.png\"");
+            }
+            _ => {}
+        }
+        if self.max_size == 0 {
+            return bad("`max_size` of 0 bytes: make it at least 1");
+        }
+        self.codecs.check()
+    }
+
     /// Decodes every raw field whose extension is known, and leaves the others as they are.
     ///
     /// # Errors
-    /// Those of [`decode_field`](Decoder::decode_field), with the sample's key and shard.
+    /// Those of [`check`](Decoder::check) and [`decode_field`](Decoder::decode_field), with the sample's key and shard.
     pub fn decode(&self, mut sample: Sample) -> Result<Sample> {
         match self.decode_fields(&mut sample) {
             Ok(()) => Ok(sample),
@@ -145,8 +165,10 @@ impl Decoder {
     /// Decodes one field; none when it should stay raw.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`] with the error of the decoder, and [`ErrorKind::Pickle`] for pickles.
+    /// [`ErrorKind::Decode`] with the error of the decoder, [`ErrorKind::Pickle`] for pickles, and those of
+    /// [`check`](Decoder::check).
     pub fn decode_field(&self, field: &str, bytes: &Bytes) -> Result<Option<Value>> {
+        self.check()?;
         if self.only.as_ref().is_some_and(|only| !only.iter().any(|name| name == field)) {
             return Ok(None);
         }

@@ -94,12 +94,22 @@ impl Encoder {
         })
     }
 
+    /// Checks the options, once, before the first value, as
+    /// [`ShardWriterBuilder::build`](crate::write::ShardWriterBuilder::build) does.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`], which names the option and says what to do about it.
+    pub fn check(&self) -> Result<()> {
+        self.codecs.check()
+    }
+
     /// The bytes of a field.
     ///
     /// # Errors
     /// [`ErrorKind::Encode`] when the value is not of the type that the extension is for, or cannot be
-    /// encoded.
+    /// encoded; and those of [`check`](Encoder::check).
     pub fn encode(&self, field: &str, value: &Value) -> Result<Bytes> {
+        self.check()?;
         if let Value::Bytes(bytes) = value {
             return Ok(bytes.clone());
         }

@@ -1,28 +1,51 @@
 //! Which function stands for which extension.
 
+use crate::{ErrorKind, Result};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Functions by extension. The longest extension that a field name ends in wins: `seg.png` before `png`.
-pub(super) struct Registry<F: ?Sized>(BTreeMap<String, Arc<F>>);
+pub(super) struct Registry<F: ?Sized> {
+    functions: BTreeMap<String, Arc<F>>,
+    /// The first option that named no extension.
+    bad: Option<String>,
+}
 
 impl<F: ?Sized> Registry<F> {
     pub(super) fn new() -> Self {
-        Registry(BTreeMap::new())
+        Registry { functions: BTreeMap::new(), bad: None }
     }
 
     /// Sets the function of each of these extensions, which stand apart by spaces, commas or semicolons.
     pub(super) fn set(&mut self, extensions: &str, function: &Arc<F>) {
-        for extension in split(extensions) {
-            self.0.insert(extension, Arc::clone(function));
+        for extension in self.named("with", extensions) {
+            self.functions.insert(extension, Arc::clone(function));
         }
     }
 
     /// Forgets the functions of these extensions.
     pub(super) fn remove(&mut self, extensions: &str) {
-        for extension in split(extensions) {
-            self.0.remove(&extension);
+        for extension in self.named("without", extensions) {
+            self.functions.remove(&extension);
+        }
+    }
+
+    /// The extensions that are given to an option. That there are none is noted.
+    fn named(&mut self, option: &str, extensions: &str) -> Vec<String> {
+        let named: Vec<String> = split(extensions).collect();
+        if named.is_empty() {
+            let what = || format!("`{option}` with the extensions {extensions:?}: name at least one");
+            self.bad.get_or_insert_with(what);
+        }
+        named
+    }
+
+    /// Whether all options named an extension.
+    pub(super) fn check(&self) -> Result<()> {
+        match &self.bad {
+            None => Ok(()),
+            Some(what) => Err(ErrorKind::Config(what.clone()).into()),
         }
     }
 
@@ -30,7 +53,7 @@ impl<F: ?Sized> Registry<F> {
         let lower = lower_case(field);
         let mut rest = &*lower;
         loop {
-            if let Some(function) = self.0.get(rest) {
+            if let Some(function) = self.functions.get(rest) {
                 return Some(function);
             }
             rest = rest.split_once('.')?.1;
@@ -38,14 +61,14 @@ impl<F: ?Sized> Registry<F> {
     }
 
     pub(super) fn extensions(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.functions.keys().map(String::as_str)
     }
 }
 
 // Not derived, because the functions themselves are not cloned.
 impl<F: ?Sized> Clone for Registry<F> {
     fn clone(&self) -> Self {
-        Registry(self.0.clone())
+        Registry { functions: self.functions.clone(), bad: self.bad.clone() }
     }
 }
 

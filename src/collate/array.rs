@@ -1,9 +1,11 @@
 //! Arrays of one shape, copied as they are.
 
+use super::check::bad;
 use super::column::{Cell, Column, Output};
 use super::field::{Field, Form, Numbers};
 use crate::codec::BoxError;
 use crate::error::Result;
+use crate::sample::array::MAX_AXES;
 use crate::sample::{ArrayError, DType, Sample};
 
 /// A column of arrays that all have the same type and shape: the field's numbers are copied into the slot.
@@ -85,6 +87,14 @@ impl ArrayColumn {
 impl Column for ArrayColumn {
     fn outputs(&self) -> Vec<Output> {
         vec![Output::fixed(self.dtype, &self.shape[..])]
+    }
+
+    fn check(&self) -> Result<()> {
+        self.field.check()?;
+        match self.shape.len() {
+            0..=MAX_AXES => Ok(()),
+            axes => Err(bad(format!("a shape of {axes} axes: an array has at most {MAX_AXES}"))),
+        }
     }
 
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {

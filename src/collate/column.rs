@@ -1,6 +1,7 @@
 //! What goes into which tensor.
 
 use super::batch::TensorBatch;
+use super::check::{bad, in_column};
 use super::rows::Collator;
 use crate::error::{ErrorKind, Result};
 use crate::sample::array::byte_len;
@@ -160,6 +161,15 @@ pub trait Column: Send + Sync {
     /// The tensors that it makes. It is asked once.
     fn outputs(&self) -> Vec<Output>;
 
+    /// Checks the options, once, before the first sample: see [`Columns::check`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`], which names the option and says what to do about it. The column's name is added
+    /// to it.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Writes the place of a sample in each of them. Random numbers come from
     /// [`sample.rng(seed)`](Sample::rng).
     ///
@@ -189,6 +199,7 @@ pub trait Column: Send + Sync {
 /// A column among others.
 #[derive(Clone)]
 pub(super) struct Named {
+    name: Arc<str>,
     pub(super) column: Arc<dyn Column>,
     /// Which outputs are its.
     pub(super) outputs: Range<usize>,
@@ -246,7 +257,8 @@ impl Columns {
         self.names.extend(outputs.iter().map(|output| full(&output.suffix)));
         self.outputs.extend(outputs);
         let finished = column.finished().map(|suffixes| suffixes.iter().map(full).collect());
-        self.columns.push(Named { column: Arc::new(column), outputs: begin..self.outputs.len(), finished });
+        let outputs = begin..self.outputs.len();
+        self.columns.push(Named { name: name.into(), column: Arc::new(column), outputs, finished });
         self
     }
 
@@ -324,9 +336,20 @@ impl Columns {
         names
     }
 
-    /// Whether the columns make sense.
-    pub(crate) fn check(&self) -> Result<()> {
-        let config = |what: String| Err(ErrorKind::Config(what).into());
+    /// Checks the options of all columns. A [loader](crate::Loader) and [`collate`](Columns::collate) do so
+    /// before the first sample.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] with the name of the column whose options make no sense, or of the tensor that
+    /// two columns make or no memory has room for.
+    pub fn check(&self) -> Result<()> {
+        let config = |what: String| Err(bad(what));
+        for Named { name, column, .. } in &self.columns {
+            if name.is_empty() {
+                return config("a column without a name: give `Columns::with` one".into());
+            }
+            column.check().map_err(|error| in_column(name, &error))?;
+        }
         let tensors = self.tensors();
         for (at, name) in tensors.iter().enumerate() {
             if tensors[..at].contains(name) {
@@ -334,8 +357,14 @@ impl Columns {
             }
         }
         for (name, output) in self.names.iter().zip(&self.outputs) {
-            if output.shape != Shape::Ragged && output.size().is_none() {
-                return config(format!("the tensor {name:?} is larger than any memory"));
+            let fits = output.size().is_some_and(|size| size <= isize::MAX as usize / 2);
+            if let Shape::Fixed(shape) = &output.shape
+                && !fits
+            {
+                return config(format!(
+                    "the tensor {name:?} of {}{shape:?} is larger than any memory: make its shape smaller",
+                    output.dtype
+                ));
             }
         }
         if self.columns.is_empty() {

@@ -28,7 +28,7 @@ use std::ops::Range;
 ///     .with("label", Scalar::<i32>::new("cls"));
 /// let samples = [Sample::new("a").with("cls", 0), Sample::new("bb").with("cls", 1)];
 /// let mut batch = columns.collate(samples)?;
-/// let kept = CutMix::new(1.0, 2).apply(&mut batch, "image", "label", 42)?;
+/// let kept = CutMix::new(1.0, 2)?.apply(&mut batch, "image", "label", 42)?;
 /// let own = batch["image"].as_slice::<u8>()?[..192].iter().filter(|pixel| **pixel == 1).count();
 /// assert_eq!(own as f64 / 192., kept);
 /// # Ok::<(), shardstream::Error>(())
@@ -41,10 +41,13 @@ pub struct CutMix {
 }
 
 impl CutMix {
-    /// With both parameters of the beta distribution, which must be more than 0, and the number of classes.
-    #[must_use]
-    pub fn new(alpha: f64, classes: usize) -> Self {
-        CutMix { alpha, classes, layout: Layout::Hwc }
+    /// With `alpha`, which is both parameters of the beta distribution, and the number of classes.
+    ///
+    /// # Errors
+    /// As [`Mixup::new`](super::Mixup::new).
+    pub fn new(alpha: f64, classes: usize) -> Result<Self> {
+        check("CutMix", alpha, classes)?;
+        Ok(CutMix { alpha, classes, layout: Layout::Hwc })
     }
 
     /// The order of the numbers of a picture. Default: [`Layout::Hwc`], as that of
@@ -77,7 +80,6 @@ impl CutMix {
         label: &str,
         rng: &mut Rng,
     ) -> Result<f64> {
-        check(self.alpha)?;
         let mut labels = one_hot(batch, label, self.classes)?;
         let (all, valid) = (batch.len(), batch.valid());
         let images = batch.tensor_mut(image)?;
@@ -146,7 +148,7 @@ mod tests {
         for seed in 0..50 {
             let samples = ["a", "bb", "ccc"].map(|key| Sample::new(key).with("cls", key.len() as i64 - 1));
             let mut batch = columns.collate(samples).unwrap();
-            let cutmix = CutMix::new(1.0, 3);
+            let cutmix = CutMix::new(1.0, 3).unwrap();
             let kept = cutmix.apply(&mut batch, "hwc", "label", seed).unwrap();
             let same = cutmix.clone().layout(Layout::Chw).apply(&mut batch, "chw", "label2", seed).unwrap();
             assert_eq!(kept, same);
@@ -167,7 +169,7 @@ mod tests {
             }
         }
         let mut batch = columns.collate([Sample::new("a").with("cls", 0)]).unwrap();
-        assert!(CutMix::new(1.0, 3).apply(&mut batch, "label", "label2", 0).is_err());
+        assert!(CutMix::new(1.0, 3).unwrap().apply(&mut batch, "label", "label2", 0).is_err());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Where the numbers of a field stand.
 
+use super::check::{self, bad};
 use super::number::{Number, of_json};
 use crate::codec::{BoxError, NpyView, parse_json};
 use crate::error::{Error, ErrorKind, Result};
@@ -81,6 +82,32 @@ impl Field {
     /// Alternatives stand apart by semicolons.
     pub(super) fn new(spec: &str) -> Self {
         Field { spec: spec.into(), form: Form::Any }
+    }
+
+    /// Whether there can be such a field.
+    pub(super) fn check(&self) -> Result<()> {
+        check::field(&self.spec)?;
+        match &self.form {
+            Form::At(pointer) => check::pointer(pointer),
+            Form::Named(name) if name.is_empty() => {
+                Err(bad("`named` without a name: say which tensor of the file is meant"))
+            }
+            Form::Any | Form::Raw(_) | Form::Named(_) => Ok(()),
+        }
+    }
+
+    /// The same of a field whose numbers become those of `T`.
+    pub(super) fn check_numbers<T: Number>(&self) -> Result<()> {
+        self.check()?;
+        let Form::Raw(stored) = self.form else { return Ok(()) };
+        // Which types are converted does not depend on the numbers.
+        T::of_array(stored, &[], &mut []).map_err(|_| {
+            let wanted = T::DTYPE;
+            bad(format!(
+                "`raw` numbers of {stored} in a column of {wanted}: whole numbers are converted to whole numbers, floats \
+                 not at all"
+            ))
+        })
     }
 
     /// Finds the numbers of a sample, and does something with them.

@@ -1,8 +1,11 @@
 //! Pictures, from files to slots.
 
+use super::check::{self, bad};
 use super::column::{Cell, Column, Output};
 use crate::error::{Error, ErrorKind, Result};
-use crate::image::{Frame, ImageError, ImageMode, Layout, Opening, Scratch, Transform, Transforms, Writer};
+use crate::image::{
+    Frame, ImageError, ImageMode, Layout, Opening, Scratch, Size, Transform, Transforms, Writer,
+};
 use crate::sample::{DType, Sample, Value};
 use std::cell::RefCell;
 
@@ -151,32 +154,72 @@ impl ImageColumn {
     }
 
     fn ready(mut self) -> Self {
-        let (mode, dtype) = (self.opening.mode, self.dtype);
-        let statistics = self.normalize.as_ref().map(|(mean, deviation)| (&mean[..], &deviation[..]));
-        self.writer = match (mode, statistics) {
-            (ImageMode::L8 | ImageMode::Rgb8, Some(_)) if dtype == DType::U8 => {
-                Err("numbers of uint8 cannot be normalized: choose another `dtype`".into())
-            }
-            (ImageMode::L8 | ImageMode::Rgb8, Some((mean, deviation)))
-                if mean.len() != mode.channels() || deviation.len() != mode.channels() =>
-            {
-                let (mean, deviation, channels) = (mean.len(), deviation.len(), mode.channels());
-                Err(format!("{mean} means and {deviation} deviations for {channels} channels"))
-            }
-            (ImageMode::L8 | ImageMode::Rgb8, Some((mean, deviation)))
-                if !mean.iter().all(|mean| mean.is_finite())
-                    || !deviation.iter().all(|it| it.is_finite() && *it > 0.0) =>
-            {
-                Err(format!("means of {mean:?} and deviations of {deviation:?}: those must be more than 0"))
-            }
-            (ImageMode::L8 | ImageMode::Rgb8, _) => {
-                Writer::new(self.size, mode, self.layout, dtype, statistics).ok_or_else(|| {
-                    format!("pictures of {dtype}: uint8, float32, bfloat16 and float16 can be had")
-                })
-            }
-            _ => Err(format!("pictures of the mode {mode} in a batch: l8 and rgb8 can be had")),
-        };
+        self.writer = self.make_writer();
         self
+    }
+
+    fn make_writer(&self) -> Result<Writer, String> {
+        let (mode, dtype) = (self.opening.mode, self.dtype);
+        if !matches!(mode, ImageMode::L8 | ImageMode::Rgb8) {
+            return Err(format!("`mode` {mode}: take l8 or rgb8"));
+        }
+        let statistics = self.normalize.as_ref().map(|(mean, deviation)| (&mean[..], &deviation[..]));
+        if let Some((mean, deviation)) = statistics {
+            check_statistics(mean, deviation, mode, dtype).map_err(|what| format!("`normalize` {what}"))?;
+        }
+        Writer::new(self.size, mode, self.layout, dtype, statistics)
+            .ok_or_else(|| format!("`dtype` {dtype}: take uint8, float32, bfloat16 or float16"))
+    }
+
+    /// Whether pictures of the size can be decoded, and what transforms make has that size.
+    fn check_sizes(&self) -> Result<()> {
+        let size = Size::from((self.size.1, self.size.0));
+        if size.height == 0 || size.width == 0 {
+            return Err(bad(format!("the size {size}: make both at least 1")));
+        }
+        let (channels, limit) = (self.opening.mode.channels() as u64, self.opening.limit);
+        for size in self.transforms.sizes().chain([size]) {
+            let bytes = u64::from(size.height).saturating_mul(u64::from(size.width)).saturating_mul(channels);
+            if bytes > limit as u64 {
+                return Err(bad(format!(
+                    "`max_size` of {limit} bytes, and a picture of {size} takes {bytes}: raise it, or make the picture \
+                     smaller"
+                )));
+            }
+        }
+        match self.transforms.size_after(None) {
+            Some(made) if made != size => Err(bad(format!(
+                "the size {size}, and the transforms make pictures of {made}: make both the same"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether pixels can be normalized by these, to finite numbers.
+fn check_statistics(mean: &[f32], deviation: &[f32], mode: ImageMode, dtype: DType) -> Result<(), String> {
+    let channels = mode.channels();
+    let largest = match dtype {
+        DType::U8 => return Err("of uint8: choose another `dtype`, such as float32".into()),
+        DType::F16 => 65504.0,
+        _ => f32::MAX,
+    };
+    if mean.len() != channels || deviation.len() != channels {
+        let (mean, deviation) = (mean.len(), deviation.len());
+        return Err(format!(
+            "by {mean} means and {deviation} deviations: give one of each for each of {channels} channels"
+        ));
+    }
+    let fits = |(mean, deviation): (&f32, &f32)| {
+        let ends = [0.0 - mean, 1.0 - mean].map(|number| (number / deviation).abs());
+        *deviation > 0.0 && deviation.is_finite() && ends.into_iter().all(|number| number <= largest)
+    };
+    match mean.iter().zip(deviation).all(fits) {
+        true => Ok(()),
+        false => Err(format!(
+            "by the means {mean:?} and the deviations {deviation:?}: make deviations more than 0, and both such that \
+             {dtype} has room for the result"
+        )),
     }
 }
 
@@ -191,9 +234,21 @@ impl Column for ImageColumn {
         vec![Output::fixed(self.dtype, shape)]
     }
 
+    fn check(&self) -> Result<()> {
+        check::field(&self.field)?;
+        if let Err(what) = &self.writer {
+            return Err(bad(what));
+        }
+        let gap = self.opening.reducing_gap;
+        if gap.is_nan() || gap < 1.0 {
+            return Err(bad(format!("`reducing_gap` of {gap}: make it at least 1")));
+        }
+        self.transforms.check()?;
+        self.check_sizes()
+    }
+
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
-        let bad = |what: &String| ErrorKind::Config(format!("pictures of {:?}: {what}", self.field));
-        let writer = self.writer.as_ref().map_err(|what| Error::from(bad(what)))?;
+        let writer = self.writer.as_ref().map_err(bad)?;
         let file = match sample.field(&self.field)? {
             Value::Bytes(file) => file,
             other => {

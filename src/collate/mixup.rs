@@ -1,6 +1,7 @@
 //! Batches whose pictures and labels are mixed.
 
 use super::batch::TensorBatch;
+use super::check::bad;
 use crate::Rng;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sample::{ArrayError, DType, Element};
@@ -27,7 +28,7 @@ use half::{bf16, f16};
 ///     .with("label", Scalar::<i32>::new("cls"));
 /// let samples = [Sample::new("a").with("cls", 0), Sample::new("bbb").with("cls", 2)];
 /// let mut batch = columns.collate(samples)?;
-/// let kept = Mixup::new(1.0, 3).apply(&mut batch, "image", "label", 42)?;
+/// let kept = Mixup::new(1.0, 3)?.apply(&mut batch, "image", "label", 42)?;
 /// let (kept, other) = (kept as f32, (1. - kept) as f32);
 /// let pixels = batch["image"].as_slice::<f32>()?;
 /// assert!((pixels[0] - (kept * 1. + other * 3.)).abs() < 1e-6);
@@ -41,10 +42,14 @@ pub struct Mixup {
 }
 
 impl Mixup {
-    /// With both parameters of the beta distribution, which must be more than 0, and the number of classes.
-    #[must_use]
-    pub fn new(alpha: f64, classes: usize) -> Self {
-        Mixup { alpha, classes }
+    /// With `alpha`, which is both parameters of the beta distribution, and the number of classes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for an `alpha` that is not more than 0, and for no classes or more than a
+    /// tensor can have.
+    pub fn new(alpha: f64, classes: usize) -> Result<Self> {
+        check("Mixup", alpha, classes)?;
+        Ok(Mixup { alpha, classes })
     }
 
     /// Mixes a batch, and returns how much of each sample stayed. The random numbers are those of
@@ -52,8 +57,8 @@ impl Mixup {
     ///
     /// # Errors
     /// [`ErrorKind::MissingTensor`] where the batch has no such tensors, [`ErrorKind::Array`] where they are
-    /// of another type or shape, [`ErrorKind::Config`] for a label that is no class and for an `alpha` that
-    /// makes no sense. The batch is then as it was.
+    /// of another type or shape, [`ErrorKind::Config`] for a label that is no class. The batch is then as it
+    /// was.
     pub fn apply(&self, batch: &mut TensorBatch, image: &str, label: &str, seed: u64) -> Result<f64> {
         let mut rng = batch.rng(seed);
         self.apply_with(batch, image, label, &mut rng)
@@ -70,7 +75,6 @@ impl Mixup {
         label: &str,
         rng: &mut Rng,
     ) -> Result<f64> {
-        check(self.alpha)?;
         let mut labels = one_hot(batch, label, self.classes)?;
         let (rows, valid, kept) = (batch.len(), batch.valid(), rng.beta(self.alpha));
         let images = batch.tensor_mut(image)?;
@@ -94,12 +98,15 @@ impl Mixup {
     }
 }
 
-/// Whether there is such a distribution.
-pub(super) fn check(alpha: f64) -> Result<()> {
-    if alpha > 0.0 && alpha.is_finite() {
-        return Ok(());
+/// Whether there is such a distribution, and room for a label.
+pub(super) fn check(name: &str, alpha: f64, classes: usize) -> Result<()> {
+    if !(alpha > 0.0 && alpha.is_finite()) {
+        return Err(bad(format!("{name} with an alpha of {alpha}: make it more than 0, such as 0.2")));
     }
-    Err(ErrorKind::Config(format!("a beta distribution with {alpha}: it must be more than 0")).into())
+    if !(1..=isize::MAX as usize / 8).contains(&classes) {
+        return Err(bad(format!("{name} with {classes} classes: say how many the labels have, at least 1")));
+    }
+    Ok(())
 }
 
 /// Labels as `float32[samples, classes]`.
@@ -228,7 +235,7 @@ mod tests {
     fn each_is_mixed_with_the_one_before() {
         for name in ["f32", "bf16", "u8"] {
             let mut batch = batch(&[0, 1, 2]);
-            let kept = Mixup::new(0.4, 3).apply(&mut batch, name, "label", 7).unwrap() as f32;
+            let kept = Mixup::new(0.4, 3).unwrap().apply(&mut batch, name, "label", 7).unwrap() as f32;
             let wanted = [(1., 3.), (2., 1.), (3., 2.)].map(|(a, b)| kept * a + (1. - kept) * b);
             for (row, wanted) in wanted.into_iter().enumerate() {
                 let found = match name {
@@ -252,7 +259,7 @@ mod tests {
                 assert!((label - wanted).abs() < 1e-6, "{labels:?}");
             }
             // Once more, with labels that are no whole numbers any longer.
-            Mixup::new(0.4, 3).apply(&mut batch, name, "label", 8).unwrap();
+            Mixup::new(0.4, 3).unwrap().apply(&mut batch, name, "label", 8).unwrap();
             let sums = batch["label"].as_slice::<f32>().unwrap().chunks(3).map(|row| row.iter().sum::<f32>());
             assert!(sums.into_iter().all(|sum| (sum - 1.0).abs() < 1e-6));
         }
@@ -270,18 +277,16 @@ mod tests {
 
     #[test]
     fn an_error_leaves_the_batch_as_it_was() {
-        for (labels, name, label, classes, alpha) in [
-            (&[0, 3][..], "f32", "label", 3, 1.0),
-            (&[0, -1], "f32", "label", 3, 1.0),
-            (&[0, 1], "i64", "label", 3, 1.0),
-            (&[0, 1], "none", "label", 3, 1.0),
-            (&[0, 1], "f32", "none", 3, 1.0),
-            (&[0, 1], "f32", "u8", 3, 1.0),
-            (&[0, 1], "f32", "label", 3, 0.0),
-            (&[0, 1], "f32", "label", 3, f64::NAN),
+        for (labels, name, label) in [
+            (&[0, 3][..], "f32", "label"),
+            (&[0, -1], "f32", "label"),
+            (&[0, 1], "i64", "label"),
+            (&[0, 1], "none", "label"),
+            (&[0, 1], "f32", "none"),
+            (&[0, 1], "f32", "u8"),
         ] {
             let mut batch = batch(labels);
-            let error = Mixup::new(alpha, classes).apply(&mut batch, name, label, 7).unwrap_err();
+            let error = Mixup::new(1.0, 3).unwrap().apply(&mut batch, name, label, 7).unwrap_err();
             assert!(!error.to_string().is_empty());
             assert_eq!(batch["label"].as_slice::<i32>().unwrap(), labels);
             assert_eq!(batch["f32"].as_slice::<f32>().unwrap(), [1., 1., 2., 2.]);

@@ -42,6 +42,7 @@
 
 mod array;
 mod batch;
+mod check;
 mod column;
 #[cfg(feature = "image")]
 mod cutmix;

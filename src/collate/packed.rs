@@ -1,5 +1,6 @@
 //! Sequences of a batch, packed into rows of one length.
 
+use super::check::{self, bad};
 use super::column::{Cell, Column, Output};
 use super::field::{Field, sequence_options};
 use super::number::Integer;
@@ -93,12 +94,19 @@ impl<T: Integer> PackedTokens<T> {
         self
     }
 
-    fn tensor<U: Integer>(&self, pool: &Arc<Pool>, fill: U) -> Result<Tensor> {
+    /// Whether any memory has room for the rows.
+    fn fits<U: Integer>(&self) -> Result<()> {
         let (rows, length) = (self.rows, self.length);
-        if byte_len(&[rows, length], U::DTYPE.size()).is_none_or(|size| size > isize::MAX as usize / 2) {
-            let what = format!("{rows} rows of {length} tokens are larger than any memory");
-            return Err(ErrorKind::Config(what).into());
+        match byte_len(&[rows, length], U::DTYPE.size()).filter(|size| *size <= isize::MAX as usize / 2) {
+            Some(_) => Ok(()),
+            None => Err(bad(format!(
+                "{rows} rows of the length {length} are larger than any memory: take fewer `rows`"
+            ))),
         }
+    }
+
+    fn tensor<U: Integer>(&self, pool: &Arc<Pool>, fill: U) -> Result<Tensor> {
+        self.fits::<U>()?;
         let buffer = Buffer::pooled(pool.take(), pool);
         let mut tensor = Tensor::new(U::DTYPE, vec![self.rows, self.length], buffer)?;
         tensor.as_mut_slice::<U>()?.fill(fill);
@@ -126,6 +134,16 @@ fn first_fit_decreasing(lengths: &[usize], room: usize) -> (Vec<Option<usize>>, 
 impl<T: Integer> Column for PackedTokens<T> {
     fn outputs(&self) -> Vec<Output> {
         vec![Output::ragged(T::DTYPE)]
+    }
+
+    fn check(&self) -> Result<()> {
+        self.field.check_numbers::<T>()?;
+        check::length(self.length)?;
+        if self.rows == 0 {
+            return Err(bad("0 rows of tokens: give a batch at least 1 row"));
+        }
+        self.fits::<T>()?;
+        self.fits::<i32>()
     }
 
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
@@ -258,8 +276,8 @@ mod tests {
         assert!(format!("{long:#}").contains("the sequence of 3 is longer than 2"), "{long:#}");
         assert!(Columns::new().with("x", column(9, 2).truncate()).collate(all.clone()).is_ok());
         assert!(Columns::new().with("x", column(usize::MAX, 3)).collate(all.clone()).is_err());
-        let nothing = Columns::new().with("x", column(usize::MAX, 0).truncate()).collate(all).unwrap();
-        assert_eq!(nothing["x"].size(), 0);
+        let nothing = Columns::new().with("x", column(1, 0).truncate()).collate(all).unwrap_err();
+        assert!(nothing.to_string().contains("the length 0"), "{nothing}");
     }
 
     #[test]
@@ -281,7 +299,7 @@ mod tests {
             sequences in prop::collection::vec(prop::collection::vec(any::<u16>(), 0..9), 0..20),
             length in 8usize..20,
         ) {
-            let rows = sequences.len();
+            let rows = sequences.len().max(1);
             let batch = Columns::new().with("x", column(rows, length)).collate(samples(&sequences)).unwrap();
             let mut found = unpacked(&batch, length);
             found.sort();

@@ -1,5 +1,6 @@
 //! What has another length in every sample.
 
+use super::check;
 use super::column::{Cell, Column, Output};
 use super::field::{Data, Field, Numbers, sequence_options};
 use super::number::Number;
@@ -87,6 +88,10 @@ impl<T: Number> Column for Ragged<T> {
         vec![Output::ragged(T::DTYPE)]
     }
 
+    fn check(&self) -> Result<()> {
+        self.field.check_numbers::<T>()
+    }
+
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
         let numbers = self.field.with(sample, |found| native::<T>(&found, found.len()?))?;
         put(cells, numbers)
@@ -155,6 +160,11 @@ impl Column for Text {
         vec![Output::ragged(DType::U8)]
     }
 
+    fn check(&self) -> Result<()> {
+        check::field(&self.spec)?;
+        self.pointer.as_deref().map_or(Ok(()), check::pointer)
+    }
+
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
         let value = sample.field(&self.spec)?;
         let text = self.read(value).map_err(|error| Error::decode(self.spec.as_str(), error))?;
@@ -189,6 +199,10 @@ impl Blob {
 impl Column for Blob {
     fn outputs(&self) -> Vec<Output> {
         vec![Output::ragged(DType::U8)]
+    }
+
+    fn check(&self) -> Result<()> {
+        check::field(&self.spec)
     }
 
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {

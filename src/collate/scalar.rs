@@ -1,5 +1,6 @@
 //! One number for each sample.
 
+use super::check;
 use super::column::{Cell, Column, Output};
 use super::number::{Number, misfit, of_json};
 use crate::codec::{excerpt, parse_int, parse_json};
@@ -93,6 +94,11 @@ fn of_text<T: Number>(text: &[u8]) -> Result<T, String> {
 impl<T: Number> Column for Scalar<T> {
     fn outputs(&self) -> Vec<Output> {
         vec![Output::fixed(T::DTYPE, [])]
+    }
+
+    fn check(&self) -> Result<()> {
+        check::field(&self.field)?;
+        self.pointer.as_deref().map_or(Ok(()), check::pointer)
     }
 
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Sequences of numbers, padded to one length.
 
+use super::check;
 use super::column::{Cell, Column, Output};
 use super::field::{Field, sequence_options};
 use super::number::Integer;
@@ -90,6 +91,11 @@ impl<T: Integer> Column for Tokens<T> {
         outputs
     }
 
+    fn check(&self) -> Result<()> {
+        self.field.check_numbers::<T>()?;
+        check::length(self.length)
+    }
+
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
         let [numbers, length, mask @ ..] = cells else {
             return Err(ErrorKind::Config("a column with other cells than it asked for".into()).into());
@@ -167,7 +173,7 @@ mod tests {
         #[test]
         fn as_stacked_by_hand(
             sequences in prop::collection::vec(prop::collection::vec(any::<u16>(), 0..12), 1..9),
-            length in 0usize..12,
+            length in 1usize..12,
         ) {
             let samples = sequences.iter().enumerate().map(|(at, tokens)| {
                 let raw: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();

@@ -233,6 +233,9 @@ pub enum ImageError {
         /// Width and height of the slots.
         wanted: (u32, u32),
     },
+    /// A quality that a format does not have.
+    #[error("a JPEG of the quality {0}: make it from 1 to 100")]
+    Quality(u8),
     /// The image could not be encoded.
     #[error("cannot encode the image")]
     Encode(#[source] Box<dyn std::error::Error + Send + Sync>),

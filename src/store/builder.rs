@@ -7,6 +7,7 @@ use super::fetch::Limits;
 use super::object::ObjectSource;
 use super::source::Source;
 use super::{Inner, Store};
+use crate::error::{ErrorKind, Result};
 use crate::secret_url::SecretUrl;
 use object_store::ObjectStore;
 use std::fmt;
@@ -19,7 +20,7 @@ use std::time::Duration;
 /// use shardstream::store::{Store, object_store::memory::InMemory};
 /// use std::sync::Arc;
 ///
-/// let store = Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build();
+/// let store = Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build()?;
 /// store.create("mem://a/b.txt")?.finish()?;
 /// assert_eq!(store.list("mem://a")?[0].url, "mem://a/b.txt");
 /// # Ok::<_, shardstream::Error>(())
@@ -76,14 +77,14 @@ impl StoreBuilder {
     /// How many bytes one request asks for. Unless set, from 8 to 32 MiB, so that the time until an answer
     /// begins is small beside the rest of it; less where many objects share little memory.
     pub fn range_size(mut self, bytes: u64) -> Self {
-        self.limits.range_size = Some(bytes.max(1));
+        self.limits.range_size = Some(bytes);
         self
     }
 
     /// How many requests of one object are in flight, or answered and not read yet; as many as the
     /// [budget](StoreBuilder::budget) allows unless set.
     pub fn ranges_in_flight(mut self, requests: usize) -> Self {
-        self.limits.ranges_in_flight = requests.max(1);
+        self.limits.ranges_in_flight = requests;
         self
     }
 
@@ -150,8 +151,48 @@ impl StoreBuilder {
     }
 
     /// The store.
-    #[must_use]
-    pub fn build(mut self) -> Store {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for options that make no sense, such as requests of 0 bytes or two sources of
+    /// one prefix.
+    pub fn build(self) -> Result<Store> {
+        self.check()?;
+        Ok(self.made())
+    }
+
+    fn check(&self) -> Result<()> {
+        let bad = |what: String| Err(ErrorKind::Config(what).into());
+        let Limits { range_size, ranges_in_flight, stall, hedge, .. } = self.limits;
+        if range_size == Some(0) {
+            return bad("`range_size` of 0 bytes: make it at least 1".into());
+        }
+        if ranges_in_flight == 0 {
+            return bad("`ranges_in_flight` of 0: make it at least 1".into());
+        }
+        if stall.is_zero() {
+            return bad("`stall_timeout` of 0 s: give a response some time".into());
+        }
+        if !(0.0..=1.0).contains(&hedge) {
+            return bad(format!("`hedge` of {hedge}: make it a share from 0 to 1"));
+        }
+        if self.budget.as_ref().is_some_and(|budget| budget.connections() == 0) {
+            return bad("`budget` of 0 connections: make it at least 1".into());
+        }
+        for (at, (prefix, _)) in self.registered.iter().enumerate() {
+            if prefix.expose_secret().starts_with(':') {
+                return bad(
+                    "`with_source` for the prefix \"\": give a scheme or more, as in \"mem://\"".into()
+                );
+            }
+            if self.registered[..at].iter().any(|(other, _)| other == prefix) {
+                return bad(format!("`with_source` twice for the prefix {prefix}: leave one of them out"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The store of options that were checked.
+    pub(super) fn made(mut self) -> Store {
         self.registered.sort_by_key(|(base, _)| std::cmp::Reverse(base.expose_secret().len()));
         if !self.limits.retry_timeout.is_zero() {
             self.limits.stall = self.limits.stall.min(self.limits.retry_timeout);

@@ -120,7 +120,7 @@ struct Inner {
 impl Default for Store {
     /// All schemes whose features are compiled in, configured from the environment.
     fn default() -> Self {
-        Store::builder().build()
+        Store::builder().made()
     }
 }
 

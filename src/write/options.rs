@@ -1,6 +1,7 @@
 //! The options of an archive.
 
 use crate::codec::Encoder;
+use crate::error::{ErrorKind, Result};
 use crate::tar::Limits;
 
 /// How members are written.
@@ -42,6 +43,26 @@ impl TarOptions {
     pub fn encoder(mut self, encoder: Encoder) -> Self {
         self.encoder = encoder;
         self
+    }
+
+    /// Checks the options, once, before the first sample.
+    pub(super) fn check(&self) -> Result<()> {
+        let bad = |what: String| Err(ErrorKind::Config(what).into());
+        if self.mode > 0o7777 {
+            return bad(format!("`mode` {:#o}: permission bits are from 0 to 0o7777", self.mode));
+        }
+        let Limits { member, extension, sample, members, archives, .. } = self.limits;
+        let all = [
+            ("member", member),
+            ("extension", extension),
+            ("sample", sample),
+            ("members", members),
+            ("archives", archives),
+        ];
+        if let Some((name, _)) = all.iter().find(|(_, limit)| *limit == 0) {
+            return bad(format!("`limits` with 0 for `{name}`: make it at least 1"));
+        }
+        self.encoder.check()
     }
 
     /// The limits of those who will read the archive: a sample with more bytes or fields is refused. Whoever

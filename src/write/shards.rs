@@ -155,11 +155,14 @@ impl ShardWriter {
     }
 
     fn next_shard(&mut self) -> Result<Shard> {
-        let number = self.settings.start_shard.saturating_add(self.done.len() as u64);
+        // One that stayed the same would write over the shard before.
+        let number = self.settings.start_shard.checked_add(self.done.len() as u64).ok_or_else(|| {
+            ErrorKind::Config("`start_shard`: the next shard has no number, make it smaller".into())
+        })?;
         let url = SecretUrl::from(self.pattern.name(number));
         let opened = self.settings.store.create(url.expose_secret()).and_then(|object| {
             let out = Compressor::new(self.compression, object)?;
-            Ok(TarWriter::with_options(out, self.settings.options.clone()))
+            TarWriter::with_options(out, self.settings.options.clone())
         });
         self.broken = opened.is_err();
         let tar = opened.map_err(|error| error.in_shard(&url))?;
@@ -245,13 +248,17 @@ impl ShardWriterBuilder {
     /// # Errors
     /// [`ErrorKind::Pattern`] when the pattern has not exactly one number,
     /// [`ErrorKind::UnsupportedCompression`] when the end of the name says no compression that is compiled
-    /// in, [`ErrorKind::Config`] when no sample would be allowed.
+    /// in, [`ErrorKind::Config`] for options that make no sense, such as shards of no samples.
     pub fn build(self) -> Result<ShardWriter> {
         let pattern = ShardPattern::new(self.pattern.expose_secret())?;
         let compression = Compression::of(self.pattern.expose_secret())?;
-        if self.max_count == 0 || self.max_bytes == 0 {
-            return Err(ErrorKind::Config("a shard of no samples or no bytes holds nothing".into()).into());
+        for (name, limit) in [("max_count", self.max_count), ("max_bytes", self.max_bytes)] {
+            if limit == 0 {
+                let what = format!("`{name}` of 0: a shard holds nothing then, make it at least 1");
+                return Err(ErrorKind::Config(what).into());
+            }
         }
+        self.options.check()?;
         Ok(ShardWriter {
             settings: self,
             pattern,

@@ -126,11 +126,19 @@ pub struct TarWriter<W: Write> {
 impl<W: Write> TarWriter<W> {
     /// Starts an archive with the default options.
     pub fn new(out: W) -> Self {
-        Self::with_options(out, TarOptions::new())
+        Self::made(out, TarOptions::new())
     }
 
     /// Starts an archive.
-    pub fn with_options(out: W, options: TarOptions) -> Self {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for options that make no sense.
+    pub fn with_options(out: W, options: TarOptions) -> Result<Self> {
+        options.check()?;
+        Ok(Self::made(out, options))
+    }
+
+    fn made(out: W, options: TarOptions) -> Self {
         TarWriter { out, options, keys: HashSet::new(), written: 0, broken: false }
     }
 
@@ -314,7 +322,7 @@ mod tests {
     #[test]
     fn what_readers_do_not_take_is_not_written() {
         let limits = Limits { sample: 10, members: 2, ..Limits::default() };
-        let mut writer = TarWriter::with_options(Vec::new(), TarOptions::new().limits(limits));
+        let mut writer = TarWriter::with_options(Vec::new(), TarOptions::new().limits(limits)).unwrap();
         let fields = |key: &str, sizes: &[usize]| {
             let fields = sizes.iter().enumerate();
             fields.fold(Sample::new(key), |sample, (at, size)| sample.with(format!("f{at}"), vec![0; *size]))
@@ -330,7 +338,7 @@ mod tests {
     fn own_options() {
         let encoder = Encoder::empty().with("cls", |_| Ok(Bytes::from_static(b"one")));
         let options = TarOptions::new().mtime(1_700_000_000).mode(0o644).encoder(encoder);
-        let mut writer = TarWriter::with_options(Vec::new(), options);
+        let mut writer = TarWriter::with_options(Vec::new(), options).unwrap();
         writer.write(&Sample::new("a").with("cls", 1)).unwrap();
         let bytes = writer.finish().unwrap();
         assert_eq!(&bytes[512..515], b"one");

@@ -106,7 +106,8 @@ fn read_back(store: &Store, shards: &[ShardInfo]) -> Vec<String> {
 #[test]
 fn every_compression_and_store_reads_back() {
     let dir = tempfile::tempdir().unwrap();
-    let memory = Store::builder().with_object_store("mem://bucket", Arc::new(InMemory::new())).build();
+    let memory =
+        Store::builder().with_object_store("mem://bucket", Arc::new(InMemory::new())).build().unwrap();
     for suffix in [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"] {
         let local = dir.path().join("new/%d").to_str().unwrap().to_owned();
         for (store, place) in [(&Store::default(), &*local), (&memory, "mem://bucket/dir/%d")] {

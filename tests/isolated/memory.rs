@@ -85,7 +85,7 @@ fn loaders_of_one_process_share_the_budget() {
     let given = Arc::<AtomicUsize>::default();
     let budget = Budget::new(64, BUDGET);
     let store = Store::builder().budget(budget.clone());
-    let store = store.with_source("test://", Arc::new(Endless(Arc::clone(&given)))).build();
+    let store = store.with_source("test://", Arc::new(Endless(Arc::clone(&given)))).build().unwrap();
     let dataset = Dataset::builder("test://a/{0..1}.tar").store(store).topology(Topology::single());
     let open = open(&dataset.streams(STREAMS).build().unwrap(), 1);
     let read = settled(|| given.load(Ordering::SeqCst) as u64);
@@ -109,7 +109,7 @@ fn readers_of_whole_objects_share_the_budget() {
     let _alone = alone();
     let given = Arc::<AtomicUsize>::default();
     let store = Store::builder().budget(Budget::new(64, 4 << 20));
-    let store = store.with_source("test://", Arc::new(Endless(Arc::clone(&given)))).build();
+    let store = store.with_source("test://", Arc::new(Endless(Arc::clone(&given)))).build().unwrap();
     let mut bodies: Vec<_> =
         (0..READERS).map(|at| store.open(&format!("test://{at}.tar")).unwrap()).collect();
     bodies.iter_mut().for_each(|body| assert!(body.next().unwrap().is_ok()));
@@ -139,7 +139,7 @@ fn loaders_of_files_share_it_too() {
     let shard = writer.finish().unwrap()[0].bytes;
     let budget = Budget::new(64, BUDGET);
     let shards = pattern.replace("%06d", "{000000..000003}");
-    let dataset = Dataset::builder(shards).store(Store::builder().budget(budget.clone()).build());
+    let dataset = Dataset::builder(shards).store(Store::builder().budget(budget.clone()).build().unwrap());
     let dataset = dataset.topology(Topology::single()).streams(STREAMS).build().unwrap();
     let before = read();
     let open = open(&dataset, 16);

@@ -112,7 +112,7 @@ fn custom(behaviour: Behaviour) -> (Dataset, Arc<AtomicUsize>) {
 }
 
 fn dataset_of(store: StoreBuilder, source: Custom) -> Dataset {
-    let store = store.with_source("test://", Arc::new(source)).build();
+    let store = store.with_source("test://", Arc::new(source)).build().unwrap();
     let dataset = Dataset::builder("test://a/{0..1}.tar").store(store).topology(Topology::single());
     dataset.streams(2).build().unwrap()
 }

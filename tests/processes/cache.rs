@@ -57,7 +57,8 @@ impl Source for Desk {
 fn store(directory: &Path) -> (Store, Cache) {
     let cache = Cache::builder(directory.join("cache")).build().unwrap();
     let desk = Arc::new(Desk(directory.to_owned()));
-    let store = Store::builder().range_size(RANGE).with_source("desk", desk).cache(cache.clone()).build();
+    let store =
+        Store::builder().range_size(RANGE).with_source("desk", desk).cache(cache.clone()).build().unwrap();
     (store, cache)
 }
 

@@ -164,7 +164,7 @@ impl Usage {
 fn loaders() -> (Store, Vec<Loader<Sample>>) {
     let store =
         Store::builder().range_size(64 << 10).retry_pause(Duration::from_millis(2)).stall_timeout(STALL);
-    let store = store.build();
+    let store = store.build().unwrap();
     let base = env::var(BASE).unwrap();
     let web = cfg!(feature = "http").then(|| [format!("{base}/web"), format!("{base}/plain")]);
     let bucket = cfg!(feature = "gcs").then(|| "gs://bucket".to_owned());

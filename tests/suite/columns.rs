@@ -42,7 +42,7 @@ fn loader(shards: &str, threads: usize) -> Loader<shardstream::collate::Row, Ten
 /// All tensors of a batch, with pictures and labels mixed.
 fn content(batch: Result<TensorBatch, Error>) -> (Vec<(String, Vec<u8>)>, State) {
     let mut batch = batch.unwrap();
-    Mixup::new(0.3, 5).apply(&mut batch, "array", "label", 1).unwrap();
+    Mixup::new(0.3, 5).unwrap().apply(&mut batch, "array", "label", 1).unwrap();
     let tensors = batch.iter().map(|(name, tensor)| (name.to_owned(), tensor.as_bytes().to_vec())).collect();
     (tensors, batch.state().unwrap().clone())
 }

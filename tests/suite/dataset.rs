@@ -326,7 +326,7 @@ impl Source for Signed {
 
 #[test]
 fn a_signature_reaches_no_message() {
-    let store = Store::builder().with_source("https://host", Arc::new(Signed)).build();
+    let store = Store::builder().with_source("https://host", Arc::new(Signed)).build().unwrap();
     let shards = ShardList::from_urls(["https://host/a.tar?signature=secret"]);
     let dataset = Dataset::builder(shards).store(store).topology(Topology::single()).build().unwrap();
     let damage = dataset.samples(0).next().unwrap().unwrap_err();

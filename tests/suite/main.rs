@@ -17,6 +17,7 @@ mod index;
 #[cfg(feature = "image")]
 mod jpeg;
 mod loader;
+mod options;
 mod promises;
 mod replicas;
 mod restore;

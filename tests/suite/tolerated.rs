@@ -40,7 +40,7 @@ impl Shaky {
     }
 
     fn dataset(self: &Arc<Self>, shards: usize) -> DatasetBuilder {
-        let store = Store::builder().with_source("shelf", Arc::clone(self) as _).build();
+        let store = Store::builder().with_source("shelf", Arc::clone(self) as _).build().unwrap();
         let list = ShardList::from_urls((0..shards).map(url));
         Dataset::builder(list).store(store).topology(Topology::single())
     }
@@ -345,7 +345,7 @@ fn dropping_while_a_buffer_is_read_again_does_not_hang() {
     for (answers, bounded) in [(false, false), (false, true), (true, false), (true, true)] {
         let shelf = Shelf::of(&SIZES);
         let source = Arc::new(Hanging { shelf, hangs: AtomicBool::new(false), answers });
-        let store = Store::builder().with_source("shelf", Arc::clone(&source) as _).build();
+        let store = Store::builder().with_source("shelf", Arc::clone(&source) as _).build().unwrap();
         let list = ShardList::from_urls((0..SIZES.len()).map(url));
         let dataset = Dataset::builder(list).store(store).topology(Topology::single()).streams(4);
         let items = items(dataset).shuffle(5).threads(2);

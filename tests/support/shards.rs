@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// A store of which `mem://` is in memory.
 pub fn memory() -> Store {
-    Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build()
+    Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build().unwrap()
 }
 
 /// The key of a sample: its shard, and its number in the shard.

@@ -44,7 +44,7 @@ impl Shelf {
     }
 
     pub fn store(self: &Arc<Self>) -> Store {
-        Store::builder().with_source("shelf", Arc::clone(self) as _).build()
+        Store::builder().with_source("shelf", Arc::clone(self) as _).build().unwrap()
     }
 
     /// A dataset of the first so many shards, read by this process alone.

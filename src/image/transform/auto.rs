@@ -1,7 +1,7 @@
 //! One or some of fourteen operations, by chance.
 
-use super::Transform;
 use super::options::bad;
+use super::{Size, Transform};
 use crate::Result;
 use crate::image::{Filter, Frame, ImageError, functional};
 use crate::rng::Rng;
@@ -132,7 +132,7 @@ impl Drawing {
     fn filtered(self, filter: Filter) -> Result<Self> {
         match filter {
             Filter::Nearest | Filter::Bilinear => Ok(Drawing { filter, ..self }),
-            other => Err(bad(format!("augmenting with the filter {other:?}: it is Nearest or Bilinear"))),
+            other => Err(bad(format!("augmenting with the filter {other:?}: take Nearest or Bilinear"))),
         }
     }
 
@@ -212,7 +212,7 @@ impl RandAugment {
     /// are 2 and 9. With [`Filter::Nearest`], and black for what comes from outside of the picture.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for another magnitude.
+    /// [`Config`](crate::ErrorKind::Config) for another magnitude, and for more than 1000 operations.
     pub fn new(num_ops: u32, magnitude: u32) -> Result<Self> {
         RandAugment { num_ops, magnitude, bins: 31, drawing: Drawing::default() }.checked()
     }
@@ -226,11 +226,17 @@ impl RandAugment {
     }
 
     fn checked(self) -> Result<Self> {
+        if self.num_ops > 1000 {
+            let operations = self.num_ops;
+            return Err(bad(format!(
+                "RandAugment with {operations} operations: take 1000 at most, such as 2"
+            )));
+        }
         if self.magnitude < self.bins {
             return Ok(self);
         }
         let (magnitude, last) = (self.magnitude, self.bins - 1);
-        Err(bad(format!("RandAugment with the magnitude {magnitude}: there are those from 0 to {last}")))
+        Err(bad(format!("RandAugment with the magnitude {magnitude}: take one from 0 to {last}")))
     }
 
     /// How what is sheared, moved and turned is drawn: [`Filter::Nearest`] or [`Filter::Bilinear`].
@@ -253,7 +259,7 @@ impl RandAugment {
 }
 
 fn at_least_two(bins: u32) -> Result<u32> {
-    if bins >= 2 { Ok(bins) } else { Err(bad(format!("{bins} bins of magnitudes: there are at least 2"))) }
+    if bins >= 2 { Ok(bins) } else { Err(bad(format!("num_magnitude_bins of {bins}: make it at least 2"))) }
 }
 
 impl Transform for RandAugment {
@@ -263,6 +269,10 @@ impl Transform for RandAugment {
             self.drawing.apply(frame, op, magnitude)?;
         }
         Ok(())
+    }
+
+    fn size_after(&self, before: Option<Size>) -> Option<Size> {
+        before
     }
 }
 
@@ -334,6 +344,10 @@ impl Transform for TrivialAugmentWide {
     fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
         let (op, magnitude) = self.draw((frame.width(), frame.height()), rng);
         Ok(self.drawing.apply(frame, op, magnitude)?)
+    }
+
+    fn size_after(&self, before: Option<Size>) -> Option<Size> {
+        before
     }
 }
 

@@ -1,7 +1,7 @@
 //! Colours, changed by chance.
 
-use super::Transform;
-use super::options::{self, FACTORS};
+use super::options::{self, FACTORS, bad};
+use super::{Size, Transform};
 use crate::Result;
 use crate::image::{Frame, functional};
 use crate::rng::Rng;
@@ -44,10 +44,11 @@ impl ColorJitter {
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) for numbers that are negative, and for a hue of more than 0.5.
     pub fn new(brightness: f64, contrast: f64, saturation: f64, hue: f64) -> Result<Self> {
-        let factors = |name: &str, number: f64| match number {
+        let factors = |name: &str, number: f64| match amount(name, number, *FACTORS.end())? {
             0.0 => Ok(None),
             _ => factor(name, (1.0 - number).max(0.0)..=1.0 + number),
         };
+        let hue = amount("hue", hue, 0.5)?;
         let brightness = factors("brightness", brightness)?;
         let contrast = factors("contrast", contrast)?;
         let saturation = factors("saturation", saturation)?;
@@ -102,6 +103,14 @@ impl ColorJitter {
     }
 }
 
+/// How far something is changed, at most to `most`.
+fn amount(name: &str, amount: f64, most: f64) -> Result<f64> {
+    if (0.0..most).contains(&amount) || amount == most {
+        return Ok(amount);
+    }
+    Err(bad(format!("ColorJitter with a {name} of {amount}: make it from 0 to {most}")))
+}
+
 fn factor(name: &str, factors: RangeInclusive<f64>) -> Result<Option<RangeInclusive<f64>>> {
     Ok(Some(options::range(&format!("the {name} of ColorJitter"), factors, FACTORS)?))
 }
@@ -117,6 +126,10 @@ impl Transform for ColorJitter {
             }
         }
         Ok(())
+    }
+
+    fn size_after(&self, before: Option<Size>) -> Option<Size> {
+        before
     }
 }
 
@@ -146,6 +159,10 @@ impl Transform for RandomGrayscale {
             functional::rgb_to_grayscale(frame)?;
         }
         Ok(())
+    }
+
+    fn size_after(&self, before: Option<Size>) -> Option<Size> {
+        before
     }
 }
 

@@ -51,9 +51,9 @@ impl RandomResizedCrop {
     /// The share of the picture's area.
     ///
     /// # Errors
-    /// [`Config`](ErrorKind::Config) for shares that are negative, or fall.
+    /// [`Config`](ErrorKind::Config) for shares that are negative, or fall, or that no part can have.
     pub fn scale(self, scale: RangeInclusive<f64>) -> Result<Self> {
-        let scale = options::range("the scale of RandomResizedCrop", scale, FACTORS)?;
+        let scale = options::shares("the scale of RandomResizedCrop", scale, FACTORS)?;
         Ok(RandomResizedCrop { scale, ..self })
     }
 
@@ -103,6 +103,10 @@ impl Transform for RandomResizedCrop {
         let part = self.draw(frame.width(), frame.height(), rng);
         frame.crop(part.x, part.y, part.width, part.height)?;
         Ok(frame.resize(self.size.width, self.size.height, self.filter)?)
+    }
+
+    fn size_after(&self, _: Option<Size>) -> Option<Size> {
+        Some(self.size)
     }
 }
 
@@ -162,9 +166,9 @@ impl Resize {
                 Ok(Resize { to: Target::Shorter { side, longest: Some(longest) }, ..self })
             }
             Target::Shorter { side, .. } => Err(bad(format!(
-                "Resize with a longest side of {longest}: it is more than the shorter, {side}"
+                "Resize to a shorter side of {side} with a max_size of {longest}: make it more than the shorter side"
             ))),
-            Target::Exact(_) => Err(bad("Resize to an exact size has no longest side".into())),
+            Target::Exact(_) => Err(bad("Resize to an exact size with a max_size: leave it out".into())),
         }
     }
 
@@ -203,6 +207,13 @@ impl Transform for Resize {
         let size = self.size(frame.width(), frame.height());
         Ok(frame.resize(size.width, size.height, self.filter)?)
     }
+
+    fn size_after(&self, before: Option<Size>) -> Option<Size> {
+        match (self.to, before) {
+            (Target::Exact(size), _) => Some(size),
+            (Target::Shorter { .. }, before) => before.map(|before| self.size(before.width, before.height)),
+        }
+    }
 }
 
 /// The middle of the picture; where it is smaller, it gets black borders. As torchvision's `CenterCrop`.
@@ -231,6 +242,10 @@ impl Transform for CenterCrop {
         let Size { width, height } = self.size;
         let at = (start(frame.width(), width), start(frame.height(), height));
         Ok(functional::crop(frame, at, (width, height), [0; 3])?)
+    }
+
+    fn size_after(&self, _: Option<Size>) -> Option<Size> {
+        Some(self.size)
     }
 }
 
@@ -264,7 +279,7 @@ impl RandomCrop {
     }
 
     /// Adds a border of so many pixels: one number for all four, or one for above and below and one for left
-    /// and right.
+    /// and right. It must be narrower than the part, which could otherwise have nothing of the picture.
     #[must_use]
     pub fn padding(self, padding: impl Into<Size>) -> Self {
         RandomCrop { padding: padding.into(), ..self }
@@ -316,6 +331,20 @@ impl Transform for RandomCrop {
         })?;
         Ok(functional::crop(frame, at, (width, height), self.fill)?)
     }
+
+    fn size_after(&self, _: Option<Size>) -> Option<Size> {
+        Some(self.size)
+    }
+
+    fn check(&self) -> Result<()> {
+        let (padding, size) = (self.padding, self.size);
+        if padding.height < size.height && padding.width < size.width {
+            return Ok(());
+        }
+        Err(bad(format!(
+            "RandomCrop to {size} with a padding of {padding}: make the padding less than the size"
+        )))
+    }
 }
 
 #[cfg(test)]
@@ -364,7 +393,7 @@ mod tests {
         assert_eq!([part.x, part.y, part.width, part.height], [133, 0, 133, 100]);
         let part = crop.draw(100, 400, &mut rng);
         assert_eq!([part.x, part.y, part.width, part.height], [0, 133, 100, 133]);
-        let whole = crop.scale(2.0..=2.0).unwrap().draw(110, 100, &mut rng);
+        let whole = RandomResizedCrop { scale: 2.0..=2.0, ..crop }.draw(110, 100, &mut rng);
         assert_eq!([whole.x, whole.y, whole.width, whole.height], [0, 0, 110, 100]);
     }
 }

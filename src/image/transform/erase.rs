@@ -1,8 +1,8 @@
 //! Parts of a picture that are taken away.
 
-use super::Transform;
 use super::crop::below;
 use super::options::{self, RATIOS};
+use super::{Size, Transform};
 use crate::Result;
 use crate::image::frame::Rect;
 use crate::image::{Frame, functional};
@@ -62,7 +62,7 @@ impl RandomErasing {
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) for shares that are not from 0 to 1, or fall.
     pub fn scale(self, scale: RangeInclusive<f64>) -> Result<Self> {
-        Ok(RandomErasing { scale: options::range("the scale of RandomErasing", scale, 0.0..=1.0)?, ..self })
+        Ok(RandomErasing { scale: options::shares("the scale of RandomErasing", scale, 0.0..=1.0)?, ..self })
     }
 
     /// The height divided by the width.
@@ -116,6 +116,10 @@ impl Transform for RandomErasing {
             Value::Random => functional::erase_with(frame, at, size, |row| rng.fill_bytes(row))?,
         }
         Ok(())
+    }
+
+    fn size_after(&self, before: Option<Size>) -> Option<Size> {
+        before
     }
 }
 

@@ -1,6 +1,6 @@
 //! Mirrored pictures.
 
-use super::{Transform, options};
+use super::{Size, Transform, options};
 use crate::Result;
 use crate::image::Frame;
 use crate::rng::Rng;
@@ -30,5 +30,9 @@ impl Transform for RandomHorizontalFlip {
             frame.flip_horizontal();
         }
         Ok(())
+    }
+
+    fn size_after(&self, before: Option<Size>) -> Option<Size> {
+        before
     }
 }

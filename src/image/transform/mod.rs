@@ -31,6 +31,23 @@ pub trait Transform: Send + Sync {
     /// # Errors
     /// Whatever keeps the picture from being used: it is the error of its sample.
     fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()>;
+
+    /// Checks the options, once, before the first picture: whoever holds the transform calls it, such as
+    /// [`Columns::check`](crate::collate::Columns::check).
+    ///
+    /// # Errors
+    /// [`Config`](crate::ErrorKind::Config), which names the option and says what to do about it.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The size of every picture after this transform, where `before` is the size of every picture before
+    /// it; `None` where it is not known, or differs from picture to picture. A column of another size is
+    /// refused once instead of at every picture.
+    fn size_after(&self, before: Option<Size>) -> Option<Size> {
+        let _ = before;
+        None
+    }
 }
 
 impl<F: Fn(&mut Frame<'_>, &mut Rng) -> Result<()> + Send + Sync> Transform for F {
@@ -60,8 +77,9 @@ impl Transforms {
     /// What becomes of a file: to look at it, or where there are no batches. The mode is `L8` or `Rgb8`.
     ///
     /// # Errors
-    /// Those of decoding and of the transforms.
+    /// Those of [`check`](Transform::check), of decoding and of the transforms.
     pub fn image(&self, file: &[u8], mode: ImageMode, rng: &mut Rng) -> Result<Image> {
+        self.check()?;
         let opening = Opening { mode, upright: false, reducing_gap: 2.0, verify: true, limit: 512 << 20 };
         let mut scratch = Scratch::default();
         let mut frame = Frame::open(file, opening, &mut scratch)?;
@@ -71,9 +89,28 @@ impl Transforms {
     }
 }
 
+impl Transforms {
+    /// The sizes after each of the transforms, as far as they are the same for every picture.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = Size> {
+        let mut size = None;
+        self.0.iter().filter_map(move |transform| {
+            size = transform.size_after(size);
+            size
+        })
+    }
+}
+
 impl Transform for Transforms {
     fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
         self.0.iter().try_for_each(|transform| transform.apply(frame, rng))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.0.iter().try_for_each(|transform| transform.check())
+    }
+
+    fn size_after(&self, before: Option<Size>) -> Option<Size> {
+        self.0.iter().fold(before, |size, transform| transform.size_after(size))
     }
 }
 

@@ -2,6 +2,7 @@
 //! that none can come up with the first picture.
 
 use crate::{Error, ErrorKind, Result};
+use std::fmt;
 use std::ops::RangeInclusive;
 
 /// The size of a picture in pixels. Where one is asked for, a number is a square, and two are `(height,
@@ -26,17 +27,25 @@ impl From<(u32, u32)> for Size {
     }
 }
 
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {} (height x width)", self.height, self.width)
+    }
+}
+
 pub(super) fn bad(message: String) -> Error {
     ErrorKind::Config(message).into()
 }
 
-/// A size that has pixels.
+/// The most pixels of a picture, which no decoder that is used goes beyond.
+const MOST_PIXELS: u64 = 1 << 32;
+
+/// A size that has pixels, and not too many.
 pub(super) fn size(name: &str, size: impl Into<Size>) -> Result<Size> {
     let size = size.into();
-    if size.height > 0 && size.width > 0 {
-        Ok(size)
-    } else {
-        Err(bad(format!("{name} to {} x {} pixels: a picture has at least one", size.width, size.height)))
+    match u64::from(size.height) * u64::from(size.width) {
+        1..=MOST_PIXELS => Ok(size),
+        _ => Err(bad(format!("{name} to {size} pixels: make both at least 1, and no more than 2^32 pixels"))),
     }
 }
 
@@ -44,7 +53,7 @@ pub(super) fn probability(name: &str, p: f64) -> Result<f64> {
     if (0.0..=1.0).contains(&p) {
         Ok(p)
     } else {
-        Err(bad(format!("{name} with a probability of {p}: it is from 0 to 1")))
+        Err(bad(format!("{name} with a probability of {p}: make it from 0 to 1")))
     }
 }
 
@@ -59,7 +68,24 @@ pub(super) fn range(
         Ok(range)
     } else {
         let (least, most) = bounds.into_inner();
-        Err(bad(format!("{what} from {start} to {end}: it is a range within {least} to {most}")))
+        Err(bad(format!(
+            "{what} from {start} to {end}: make it a range that does not fall, within {least} to {most}"
+        )))
+    }
+}
+
+/// A range of shares of a picture, some of which a part of it can have.
+pub(super) fn shares(
+    what: &str,
+    range: RangeInclusive<f64>,
+    bounds: RangeInclusive<f64>,
+) -> Result<RangeInclusive<f64>> {
+    let range = self::range(what, range, bounds)?;
+    let (start, end) = (*range.start(), *range.end());
+    if start <= 1.0 && end > 0.0 {
+        Ok(range)
+    } else {
+        Err(bad(format!("{what} from {start} to {end}: make some of it more than 0 and at most 1")))
     }
 }
 
@@ -80,7 +106,10 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let message = told(size("Resize", (0, 7)).unwrap_err());
-        assert_eq!(message, "Resize to 7 x 0 pixels: a picture has at least one");
+        assert_eq!(
+            message,
+            "Resize to 0 x 7 (height x width) pixels: make both at least 1, and no more than 2^32 pixels"
+        );
         assert!(told(probability("Flip", f64::NAN).unwrap_err()).contains("NaN"));
         assert!(range("the scale", 0.2..=1.0, FACTORS).is_ok());
         for wrong in [1.0..=0.2, -0.1..=1.0, 0.1..=f64::INFINITY, f64::NAN..=1.0] {

@@ -33,8 +33,9 @@ use tuner::Tuner;
 /// use shardstream::store::{Budget, Store};
 ///
 /// // A large machine: more connections, and more memory for what is on its way.
-/// let store = Store::builder().budget(Budget::new(256, 2 << 30)).build();
+/// let store = Store::builder().budget(Budget::new(256, 2 << 30)).build()?;
 /// # drop(store);
+/// # Ok::<_, shardstream::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Budget(Arc<Shared>);
@@ -48,6 +49,7 @@ const BYTES: u64 = 256 << 20;
 const RANGE_SIZES: Range<u64> = 8 << 20..32 << 20;
 
 struct Shared {
+    connections: usize,
     bytes: u64,
     lanes: AtomicU64,
     /// Bytes received by all, and readers that wait.
@@ -80,6 +82,7 @@ impl Budget {
             range_size: RANGE_SIZES.start,
         };
         Budget(Arc::new(Shared {
+            connections,
             bytes,
             lanes: AtomicU64::new(0),
             received: AtomicU64::new(0),
@@ -105,6 +108,11 @@ impl Budget {
     #[must_use]
     pub fn in_use(&self) -> u64 {
         self.state().schedule.bytes().saturating_add(self.0.held.load(Relaxed))
+    }
+
+    /// The connections that it was made with.
+    pub(super) fn connections(&self) -> usize {
+        self.0.connections
     }
 
     /// A lane for objects that are read one after the other.

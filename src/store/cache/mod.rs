@@ -64,7 +64,7 @@ use tokio::sync::watch;
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("shards");
 /// let cache = Cache::builder(path).max_bytes(500 << 30).build()?;
-/// let store = Store::builder().cache(cache.clone()).build();
+/// let store = Store::builder().cache(cache.clone()).build()?;
 /// // … a dataset of this store …
 /// cache.flush();
 /// if let Some(warning) = cache.warning() {
@@ -180,10 +180,14 @@ impl CacheBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] if the directory cannot be made, or is none. One that is only for reading is
+    /// [`ErrorKind::Config`] for 0 bytes, and if the directory cannot be made, or is none. One that is only for reading is
     /// used as it is.
     pub fn build(self) -> Result<Cache> {
         let CacheBuilder { directory, max_bytes, revalidate } = self;
+        if max_bytes == 0 {
+            let why = "`max_bytes` of a cache of 0: make it larger than a shard, or leave the cache out";
+            return Err(ErrorKind::Config(why.into()).into());
+        }
         let made = local::create_private_dir(&directory).and_then(|()| std::fs::read_dir(&directory));
         if let Err(error) = made {
             let why = format!("{} cannot be the directory of a cache: {error}", directory.display());

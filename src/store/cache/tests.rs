@@ -13,7 +13,7 @@ fn place() -> (tempfile::TempDir, Cache, Store, Vec<u8>) {
     let cache = Cache::builder(directory.path()).build().unwrap();
     let source = Arc::new(ObjectSource::new("mem:/".into(), Arc::new(InMemory::new())));
     let store = Store::builder().range_size(1000).with_source("mem", source);
-    let store = store.cache(cache.clone()).build();
+    let store = store.cache(cache.clone()).build().unwrap();
     let content: Vec<u8> = (0..9500_u32).flat_map(|n| n.to_le_bytes()).collect();
     let mut writer = store.create(URL).unwrap();
     writer.write_all(&content).unwrap();

@@ -248,7 +248,7 @@ fn checksums_take_the_memory_of_a_sample() {
     let archive = [&first[..first.len() - 1024], &of_no_sample, &last].concat();
     let held = Arc::new(Held::default());
     let source = Chunks(archive.clone().into(), Arc::clone(&held));
-    let store = Store::builder().with_source("chunks", Arc::new(source)).build();
+    let store = Store::builder().with_source("chunks", Arc::new(source)).build().unwrap();
     let list = ShardList::from_urls(["chunks://s.tar"]);
     let index = Index::builder().store(store).checksums(true).build(&list).unwrap();
     let shard = index.iter().next().unwrap();

@@ -95,7 +95,8 @@ fn progress_counts_every_shard_once() {
 #[test]
 fn an_index_of_a_shard_with_a_slash_in_its_name_is_found_again() {
     let (noted, cache) = (Arc::new(Noted::default()), tempfile::tempdir().unwrap());
-    let store = Store::builder().with_source("https://h", Arc::clone(&noted) as Arc<dyn Source>).build();
+    let store =
+        Store::builder().with_source("https://h", Arc::clone(&noted) as Arc<dyn Source>).build().unwrap();
     let urls = ShardList::from_urls(["https://h/o/train%2F0.tar"]);
     noted.put(urls[0].expose_secret(), files(&["a.txt", "b.txt"]));
     let keeping = || Index::builder().store(store.clone()).cache(cache.path());

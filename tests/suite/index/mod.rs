@@ -41,7 +41,7 @@ impl Noted {
     }
 
     fn store(self: &Arc<Self>) -> Store {
-        Store::builder().with_source("noted", Arc::clone(self) as Arc<dyn Source>).build()
+        Store::builder().with_source("noted", Arc::clone(self) as Arc<dyn Source>).build().unwrap()
     }
 }
 

@@ -99,7 +99,7 @@ fn a_shard_that_changes_meanwhile_is_an_error() {
     }
     let source = Changing(Noted::default());
     source.0.put("noted://s.tar", large(4, 2 << 20));
-    let store = Store::builder().with_source("noted", Arc::new(source)).build();
+    let store = Store::builder().with_source("noted", Arc::new(source)).build().unwrap();
     let error = build(&store, "noted://s.tar").unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error}");
     assert_eq!(error.location().shard(), Some("noted://s.tar"));
@@ -120,7 +120,7 @@ fn global_names_and_sizes_leave_counts_only() {
 #[test]
 fn the_writers_index_is_that_of_the_headers() {
     let dir = tempfile::tempdir().unwrap();
-    let memory = Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build();
+    let memory = Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build().unwrap();
     for suffix in [".tar", ".tar.gz"] {
         if suffix == ".tar.gz" && !cfg!(feature = "gzip") {
             continue;
@@ -188,7 +188,8 @@ fn what_has_no_version_or_ranges_is_read_in_one_go() {
     let bytes = large(3, 3 << 20);
     for (sized, versioned) in [(false, false), (true, false), (false, true), (true, true)] {
         let source = Arc::new(Plain { objects: Noted::default(), sized, versioned });
-        let store = Store::builder().with_source("noted", Arc::clone(&source) as Arc<dyn Source>).build();
+        let store =
+            Store::builder().with_source("noted", Arc::clone(&source) as Arc<dyn Source>).build().unwrap();
         source.objects.put("noted://s.tar", bytes.clone());
         check(&bytes, &build(&store, "noted://s.tar").unwrap());
         // To see what it is, and to read it.

@@ -195,7 +195,7 @@ impl Replaced {
             new.put(url, shard(number, '2'));
         }
         let source = Replaced { old, new, after, requests: AtomicUsize::new(0) };
-        Store::builder().with_source("noted", Arc::new(source)).range_size(4096).build()
+        Store::builder().with_source("noted", Arc::new(source)).range_size(4096).build().unwrap()
     }
 }
 

@@ -124,7 +124,7 @@ fn patterns_and_lists_show_no_secret() {
     // No bucket of anybody is asked.
     let sources = ["gs", "s3", "az", "odd"].into_iter();
     let store = sources.fold(Store::builder(), |store, scheme| store.with_source(scheme, Arc::new(Empty)));
-    let store = store.retries(0).build();
+    let store = store.retries(0).build().unwrap();
     let wrong = |url: &str| {
         let (start, end) = url.split_at(url.find("/t").or(url.find('?')).unwrap_or(url.len()));
         [
@@ -221,7 +221,7 @@ fn writing_shows_and_saves_no_secret() {
     {
         let builder = Store::builder().with_object_store(prefix, Arc::new(InMemory::new()));
         seen.debug(prefix, &builder);
-        let store = builder.build();
+        let store = builder.build().unwrap();
         let infos = Arc::new(Mutex::new(Vec::new()));
         let (noted, pattern) = (Arc::clone(&infos), format!("{prefix}/t-%06d.tar{query}"));
         let writer = ShardWriter::builder(&pattern).store(store.clone()).max_count(2).index(true);
@@ -294,7 +294,7 @@ impl Source for Panics {
 #[test]
 fn errors_of_other_sources_show_no_secret() {
     let mut seen = Seen::default();
-    let store = Store::builder().retries(0).with_source("http", Arc::new(Chatty)).build();
+    let store = Store::builder().retries(0).with_source("http", Arc::new(Chatty)).build().unwrap();
     for url in urls("host", "t.tar") {
         let loader = Loader::builder(dataset(std::slice::from_ref(&url), &store)).batch(2);
         let pattern = format!("{}-%d.tar", url.replace('%', ""));
@@ -303,7 +303,7 @@ fn errors_of_other_sources_show_no_secret() {
             writer.finish().map(drop)
         };
         let panics = Arc::new(Panics);
-        let panicking = Store::builder().retries(0).with_source("http", panics).build();
+        let panicking = Store::builder().retries(0).with_source("http", panics).build().unwrap();
         for result in [
             panicking.open(&url).unwrap().read_all().map(drop),
             store.open(&url).unwrap().read_all().map(drop),

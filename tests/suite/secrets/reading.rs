@@ -88,7 +88,7 @@ fn reading_shows_and_saves_no_secret() {
             let place = directory.path().join(format!("{name}-{number}"));
             let cache = Cache::builder(place.join("cache")).build().unwrap();
             let store = || Store::builder().retries(0).range_size(8000);
-            for store in [store().build(), store().cache(cache.clone()).build()] {
+            for store in [store().build().unwrap(), store().cache(cache.clone()).build().unwrap()] {
                 let body = store.open(&url).unwrap();
                 seen.debug(&what, &body);
                 seen.result(&what, body.read_all().map(|bytes| bytes.len()));

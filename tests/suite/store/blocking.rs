@@ -104,7 +104,7 @@ fn every_blocking_call_of_a_source_is_an_error_that_says_so() {
             write(&store, &[4, 5]);
             put(&store, "mem://note", b"four");
             let source = Calling { store, call: Arc::clone(&call), elsewhere };
-            let store = Store::builder().with_source("calling://", Arc::new(source)).build();
+            let store = Store::builder().with_source("calling://", Arc::new(source)).build().unwrap();
             let (done, waiting) = mpsc::channel();
             thread::spawn(move || {
                 let _ = done.send(store.open("calling://it").and_then(|body| body.read_all()));
@@ -136,6 +136,6 @@ fn what_does_not_wait_is_not_refused() {
         Ok(String::from_utf8_lossy(&body).into_owned())
     });
     let source = Calling { store: Store::default(), call, elsewhere: false };
-    let store = Store::builder().with_source("calling://", Arc::new(source)).build();
+    let store = Store::builder().with_source("calling://", Arc::new(source)).build().unwrap();
     assert_eq!(store.open("calling://it").unwrap().read_all().unwrap(), "four");
 }

@@ -350,10 +350,10 @@ fn what_cannot_be_deleted_is_told() {
 #[test]
 fn memory() {
     let memory = Arc::new(InMemory::new());
-    let store = small_ranges().with_object_store("mem://", memory.clone()).build();
+    let store = small_ranges().with_object_store("mem://", memory.clone()).build().unwrap();
     let url = |name: &str| format!("mem://reading/{name}");
     reading(&store, &url, &|name, content| write(&store, &url(name), content));
-    writing(&Store::builder().with_object_store("mem://", memory).build(), "mem://writing");
+    writing(&Store::builder().with_object_store("mem://", memory).build().unwrap(), "mem://writing");
     deleting(&store, "mem://deleting");
     odd_keys(&store, "mem://odd");
     assert!(store.list("mem://nowhere").unwrap().is_empty());

@@ -15,7 +15,7 @@ const BASE: &str = "SHARDSTREAM_TEST_BASE";
 #[ignore = "run by the other tests, in an environment of their making"]
 fn suite() {
     let base = std::env::var(BASE).unwrap();
-    let store = small_ranges().build();
+    let store = small_ranges().build().unwrap();
     let url = |name: &str| format!("{base}/reading/{name}");
     reading(&store, &url, &|name, content| write(&store, &url(name), content));
     writing(&Store::default(), &format!("{base}/writing"));

@@ -27,7 +27,7 @@ fn conformance() {
     });
     let path = |name: &str| format!("/data/{}", encoded(name));
     let put = |name: &str, content: &[u8]| drop(objects.lock().unwrap().insert(path(name), content.to_vec()));
-    reading(&small_ranges().build(), &|name| server.url(&path(name)), &put);
+    reading(&small_ranges().build().unwrap(), &|name| server.url(&path(name)), &put);
 }
 
 /// Reads 4500 bytes in ranges of 1000 from a server that follows `script`.
@@ -39,7 +39,7 @@ fn misbehaving(
         let content = content.clone();
         move |request| script(request, &content)
     });
-    let store = small_ranges().retries(3).build();
+    let store = small_ranges().retries(3).build().unwrap();
     let result = store.open(&server.url("/a.tar?sig=s3cret")).unwrap().read_all();
     let requests = server.requests();
     let result = result.map(|bytes| assert!(bytes == content, "wrong bytes"));
@@ -256,7 +256,7 @@ fn redirects_are_followed_and_queries_kept_byte_for_byte() {
     });
     let location = target.url(&format!("/b.tar?{query}"));
     let front = Server::start(move |_| Reply::new(302, "").with("Location", &location));
-    let store = small_ranges().build();
+    let store = small_ranges().build().unwrap();
     assert!(read(&store, &front.url(&format!("/a.tar?{query}"))).unwrap() == content);
     for (server, path) in [(&front, "/a.tar"), (&target, "/b.tar")] {
         for request in server.requests() {
@@ -290,7 +290,7 @@ fn a_dead_server_is_an_error() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let store = Store::builder().retries(1).build();
+    let store = Store::builder().retries(1).build().unwrap();
     let error = store.open(&format!("http://{address}/a.tar?sig=s3cret")).unwrap().read_all().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Io(_)));
     assert!(!format!("{error:?}").contains("s3cret"));
@@ -302,7 +302,7 @@ fn whoever_refuses_connections_is_given_up_with_the_number_of_tries() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     // By default this takes about two seconds; without a bound on time it would take for ever.
-    let store = Store::builder().retries(u32::MAX).build();
+    let store = Store::builder().retries(u32::MAX).build().unwrap();
     let error = store.open(&format!("http://{address}/a.tar")).unwrap().read_all().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Io(_)), "{error:?}");
     let attempts = error.attempts().unwrap();
@@ -318,8 +318,11 @@ fn all_tries_together_end_at_the_time_limit() {
     let failed: fn() -> Reply = || Reply::new(500, "down");
     for reply in [later, failed] {
         let server = Server::start(move |_| reply());
-        let store =
-            Store::builder().retries(u32::MAX).retry_timeout(std::time::Duration::from_millis(300)).build();
+        let store = Store::builder()
+            .retries(u32::MAX)
+            .retry_timeout(std::time::Duration::from_millis(300))
+            .build()
+            .unwrap();
         let error = store.open(&server.url("/a.tar")).unwrap().read_all().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Busy { .. } | ErrorKind::Io(_)), "{error:?}");
         let attempts = error.attempts().unwrap();
@@ -387,7 +390,7 @@ fn ranged(
         let content = content.clone();
         move |request| script(request, &content)
     });
-    let store = small_ranges().retries(3).build();
+    let store = small_ranges().retries(3).build().unwrap();
     let result = store.open_range(&server.url("/a.tar"), range.clone()).unwrap().read_all();
     let expected = &content[range.start.min(4500) as usize..range.end.min(4500) as usize];
     (result.map(|bytes| assert!(bytes == expected, "wrong bytes of {range:?}")), server.requests())

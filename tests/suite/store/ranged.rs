@@ -376,7 +376,7 @@ proptest! {
             .ranges_in_flight(in_flight)
             .retries(64)
             .with_source("test", source.clone())
-            .build();
+            .build().unwrap();
         let range = start..end;
         prop_assert_eq!(read_range(&store, "test://a", range.clone()).unwrap(), slice(&bytes, &range));
         prop_assert_eq!(&*outside.lock().unwrap(), &[]);

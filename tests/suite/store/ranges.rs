@@ -48,7 +48,8 @@ pub(crate) fn scripted(
         .ranges_in_flight(4)
         .retries(2)
         .with_source("test", source.clone())
-        .build();
+        .build()
+        .unwrap();
     (source, store)
 }
 
@@ -227,7 +228,8 @@ fn what_is_late_is_asked_for_twice() {
     for (share, hedged) in [(0.0, false), (0.5, true)] {
         // The 25th request is late, when it is known from those before it how long answers take.
         let source = Arc::new(Late(bytes.clone(), AtomicUsize::new(0)));
-        let store = small_ranges().ranges_in_flight(2).hedge(share).with_source("test", source).build();
+        let store =
+            small_ranges().ranges_in_flight(2).hedge(share).with_source("test", source).build().unwrap();
         assert_eq!(store.open("test://a").unwrap().read_all().unwrap(), bytes);
         let report = store.report().total();
         assert_eq!(report.hedges > 0, hedged, "{report}");
@@ -400,7 +402,7 @@ impl Source for Silent {
 
 #[test]
 fn a_report_counts_the_wait_that_is_in_progress() {
-    let store = Store::builder().with_source("test", Arc::new(Silent)).build();
+    let store = Store::builder().with_source("test", Arc::new(Silent)).build().unwrap();
     let mut body = store.open("test://a").unwrap();
     let stopper = body.stopper();
     let reader = std::thread::spawn(move || body.next());
@@ -464,7 +466,7 @@ impl Source for Recorder {
 fn only_finish_ends_a_body() {
     let recorder = Recorder::default();
     let recorded = recorder.0.clone();
-    let store = Store::builder().with_source("test", Arc::new(recorder)).build();
+    let store = Store::builder().with_source("test", Arc::new(recorder)).build().unwrap();
     let large = noise(3 << 20);
     let mut writer = store.create("test://a").unwrap();
     for chunk in large.chunks(70_001) {
@@ -489,7 +491,8 @@ fn the_longest_prefix_wins_and_whole_names_count() {
         (Arc::new(store), text)
     };
     let ((all, _), (one, _)) = (source("all"), source("one"));
-    let store = Store::builder().with_object_store("mem", all).with_object_store("mem://one", one).build();
+    let store =
+        Store::builder().with_object_store("mem", all).with_object_store("mem://one", one).build().unwrap();
     for url in ["mem://one/x", "mem://one-more/x", "mem://two/x"] {
         store.create(url).unwrap().finish().unwrap();
     }

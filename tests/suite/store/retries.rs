@@ -26,7 +26,8 @@ const RETRIES: &str = "SHARDSTREAM_TEST_RETRIES";
 #[ignore = "run by the other tests, in an environment of their making"]
 fn write_list_read_delete() {
     let number = |name: &str| std::env::var(name).unwrap().parse::<u32>().unwrap();
-    let store = Store::builder().retries(number(RETRIES)).retry_pause(Duration::from_micros(10)).build();
+    let store =
+        Store::builder().retries(number(RETRIES)).retry_pause(Duration::from_micros(10)).build().unwrap();
     let url = "gs://bucket/a.tar";
     let write = || {
         let mut object = store.create(url)?;
@@ -229,7 +230,7 @@ impl Source for Mute {
 fn mute() -> Store {
     let builder =
         Store::builder().retry_timeout(Duration::from_millis(200)).retry_pause(Duration::from_millis(1));
-    builder.with_source("mute", Arc::new(Mute::default())).build()
+    builder.with_source("mute", Arc::new(Mute::default())).build().unwrap()
 }
 
 #[test]

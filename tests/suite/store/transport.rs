@@ -35,7 +35,7 @@ fn honest(request: &Request) -> Reply {
 /// Reads an object of 4500 bytes from a server that follows `script`, without second tries.
 fn requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Vec<Request> {
     let server = Server::start(script);
-    let store = one_by_one().retries(0).build();
+    let store = one_by_one().retries(0).build().unwrap();
     let read = store.open(&server.url("/a.tar")).unwrap().read_all().unwrap();
     assert!(read == noise(4500));
     server.requests()
@@ -46,7 +46,7 @@ fn later_requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static)
     let server = Server::start(script);
     trust(&server.url("/first.tar"));
     let before = server.requests().len();
-    let store = one_by_one().retries(0).build();
+    let store = one_by_one().retries(0).build().unwrap();
     assert!(store.open(&server.url("/a.tar")).unwrap().read_all().unwrap() == noise(4500));
     server.requests().split_off(before)
 }
@@ -54,7 +54,7 @@ fn later_requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static)
 /// Lets the client find out that a server sends nothing behind its answers.
 fn trust(url: &str) {
     for _ in 0..2 {
-        let store = Store::builder().retries(0).build();
+        let store = Store::builder().retries(0).build().unwrap();
         let _ = store.open_range(url, 0..10).unwrap().read_all();
         std::thread::sleep(Duration::from_millis(150));
     }
@@ -125,7 +125,7 @@ fn surplus_responses_are_never_the_answer_to_the_next_request() {
     for pause in [0, 1, 5] {
         let pause = Duration::from_millis(pause);
         let server = Server::start(move |request| honest(request).followed_by(pause, wrong_answer()));
-        let store = Store::builder().retries(0).build();
+        let store = Store::builder().retries(0).build().unwrap();
         for object in 0..6 {
             let read = store.open(&server.url(&format!("/{object}.tar"))).unwrap().read_all().unwrap();
             assert!(read == noise(4500), "{pause:?}, object {object}");
@@ -142,7 +142,7 @@ fn surplus_that_arrives_while_a_connection_waits_ends_the_trust() {
         _ => honest(request),
     });
     trust(&server.url("/a.tar"));
-    let store = Store::builder().retries(0).build();
+    let store = Store::builder().retries(0).build().unwrap();
     let read = |path: &str| store.open(&server.url(path)).unwrap().read_all().unwrap();
     assert!(read("/bad.tar") == noise(4500));
     while server.surpluses() == 0 {
@@ -176,7 +176,7 @@ fn redirects_keep_what_is_theirs() {
         "/same.tar" => Reply::new(301, "").with("Location", "moved.tar"),
         _ => honest(request),
     });
-    let store = one_by_one().build();
+    let store = one_by_one().build().unwrap();
     let url = |path: &str| front.url(path).replace("http://", "http://me:s3cret@");
     trust(&url("/a.tar"));
     for path in ["/a.tar", "/same.tar"] {
@@ -193,7 +193,7 @@ fn redirects_keep_what_is_theirs() {
 fn a_busy_server_says_how_long_to_wait() {
     let wait = |status, value: &'static str| {
         let server = Server::start(move |_| Reply::new(status, "later").with("Retry-After", value));
-        let store = Store::builder().retries(0).build();
+        let store = Store::builder().retries(0).build().unwrap();
         match store.open(&server.url("/a.tar")).unwrap().read_all().unwrap_err().kind() {
             ErrorKind::Busy { retry_after, .. } => *retry_after,
             other => panic!("{other:?}"),
@@ -213,7 +213,7 @@ fn reads_in_child() {
     if url.starts_with("https") {
         trust(&url);
     }
-    let store = one_by_one().retries(0).build();
+    let store = one_by_one().retries(0).build().unwrap();
     match store.open(&url).unwrap().read_all() {
         Ok(bytes) => println!("read it {}", if bytes == noise(4500) { "right" } else { "wrong" }),
         Err(error) => println!("failed: {error:#}"),
@@ -440,7 +440,7 @@ fn two_sides_with_nothing_in_common_are_an_error_at_once() {
     const INTERNAL_ERROR: u8 = 80;
     for (alert, tries) in [(HANDSHAKE_FAILURE, 1), (INTERNAL_ERROR, 3)] {
         let (port, count) = alerting(alert);
-        let store = Store::builder().retries(2).retry_pause(Duration::from_millis(1)).build();
+        let store = Store::builder().retries(2).retry_pause(Duration::from_millis(1)).build().unwrap();
         let error = store.open(&format!("https://127.0.0.1:{port}/a.tar")).unwrap().read_all().unwrap_err();
         assert_eq!(matches!(error.kind(), ErrorKind::Store(_)), tries == 1, "{error:?}");
         assert_eq!(count.load(Ordering::SeqCst), tries, "{error:?}");

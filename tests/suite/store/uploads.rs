@@ -75,7 +75,7 @@ fn store(server: &Server) -> Store {
         .with_client_options(ClientOptions::new().with_allow_http(true))
         .build()
         .unwrap();
-    Store::builder().with_object_store("gs://bucket", Arc::new(bucket)).build()
+    Store::builder().with_object_store("gs://bucket", Arc::new(bucket)).build().unwrap()
 }
 
 fn begin(store: &Store, length: usize) -> Box<dyn ObjectWriter> {

@@ -44,6 +44,9 @@ proptest! {
     ) {
         let rng = &mut Rng::new(seed, 1, 2);
         let was = size_of(&image);
+        // What no part can have, and a border that hides the picture, are refused.
+        let scale = scale.start().min(1.0)..=*scale.end();
+        let padding = (padding.0.min(to.0 - 1), padding.1.min(to.1 - 1));
         let crop = RandomResizedCrop::new(to).unwrap().scale(scale).unwrap().ratio(ratio).unwrap().filter(filter);
         prop_assert_eq!(size_of(&transformed(&image, crop, rng)), to);
         prop_assert_eq!(size_of(&transformed(&image, CenterCrop::new(to).unwrap(), rng)), to);

@@ -17,7 +17,7 @@ fn quick() -> Settings {
 }
 
 fn memory() -> Store {
-    Store::builder().with_object_store("mem://bucket", Arc::new(InMemory::new())).build()
+    Store::builder().with_object_store("mem://bucket", Arc::new(InMemory::new())).build().unwrap()
 }
 
 fn line(number: usize) -> Vec<u8> {
@@ -251,7 +251,7 @@ mod faults {
             .with_bearer_token("test")
             .with_client_options(ClientOptions::new().with_allow_http(true))
             .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() });
-        Store::builder().with_object_store("gs://bucket", Arc::new(client.build().unwrap())).build()
+        Store::builder().with_object_store("gs://bucket", Arc::new(client.build().unwrap())).build().unwrap()
     }
 
     fn content(store: &Store, url: &str) -> Vec<u8> {

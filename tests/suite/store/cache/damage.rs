@@ -19,7 +19,7 @@ const REQUESTS: usize = LENGTH.div_ceil(50_000);
 /// A large object that has been cached, its entry, and where in that the object begins.
 fn large() -> (Place, Vec<u8>, usize) {
     let mut place = Place::of(LENGTH, |cache| cache.revalidate(false));
-    place.store = place.desk.builder(&place.cache).range_size(50_000).build();
+    place.store = place.desk.builder(&place.cache).range_size(50_000).build().unwrap();
     place.read();
     let sound = fs::read(place.entry()).unwrap();
     let begins = begins(&sound, &place.content);
@@ -34,7 +34,7 @@ fn begins(file: &[u8], content: &[u8]) -> usize {
 /// A process that has seen no damage yet.
 fn anew(place: Place) -> Place {
     let mut place = place.again();
-    place.store = place.desk.builder(&place.cache).range_size(50_000).build();
+    place.store = place.desk.builder(&place.cache).range_size(50_000).build().unwrap();
     place
 }
 
@@ -184,7 +184,7 @@ fn damage_is_seen_by_those_who_are_reading() {
     let mut place = anew(place);
     place.content = content;
     fs::remove_file(place.entry()).unwrap();
-    place.store = place.desk.builder(&place.cache).range_size(1 << 20).build();
+    place.store = place.desk.builder(&place.cache).range_size(1 << 20).build().unwrap();
     place.read();
     let sound = fs::read(place.entry()).unwrap();
     let begins = begins(&sound, &place.content);
@@ -269,7 +269,7 @@ fn damage_that_many_meet_at_once_is_counted_once() {
 fn damage_in_a_file_that_grows_is_not_handed_out() {
     for at in [0, BLOCK - 1, 3 * BLOCK - 1, 3 * BLOCK, 199_000] {
         let mut place = Place::of(LENGTH, |cache| cache);
-        place.store = place.desk.builder(&place.cache).range_size(50_000).build();
+        place.store = place.desk.builder(&place.cache).range_size(50_000).build().unwrap();
         place.desk.hold(Some(50_000));
         let mut bodies = [0; 3].map(|_| place.store.open(URL).unwrap());
         let firsts = bodies.each_mut().map(|body| body.next().unwrap().unwrap());
@@ -348,7 +348,7 @@ fn what_is_missing_of_an_entry_is_fetched_anew() {
         let mut place = Place::with(|cache| cache.revalidate(false));
         place.content = noise(1_500_000);
         place.desk.put(URL, &place.content, Some("v1"));
-        place.store = place.desk.builder(&place.cache).range_size(1 << 20).build();
+        place.store = place.desk.builder(&place.cache).range_size(1 << 20).build().unwrap();
         place.read();
         let mut body = place.store.open(URL).unwrap();
         let mut found = body.next().unwrap().unwrap().to_vec();

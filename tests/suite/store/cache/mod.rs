@@ -66,7 +66,7 @@ impl Desk {
     }
 
     fn store(self: &Arc<Self>, cache: &Cache) -> Store {
-        self.builder(cache).build()
+        self.builder(cache).build().unwrap()
     }
 
     fn builder(self: &Arc<Self>, cache: &Cache) -> StoreBuilder {
@@ -142,7 +142,7 @@ fn the_wait_for_a_first_answer_is_counted_once() {
     let (directory, time) = (tempfile::tempdir().unwrap(), Duration::from_millis(150));
     let cache = Cache::builder(directory.path()).build().unwrap();
     let late = Arc::new(Late(Desk::of(&noise(500)), time));
-    let store = small_ranges().retries(0).with_source("desk", late).cache(cache).build();
+    let store = small_ranges().retries(0).with_source("desk", late).cache(cache).build().unwrap();
     for _ in 0..2 {
         let (before, begun) = (store.report(), std::time::Instant::now());
         read(&store, URL).unwrap();
@@ -156,7 +156,7 @@ fn conformance() {
     let directory = tempfile::tempdir().unwrap();
     let memory = Arc::new(InMemory::new());
     let cache = Cache::builder(directory.path()).build().unwrap();
-    let store = small_ranges().with_object_store("mem://", memory).cache(cache.clone()).build();
+    let store = small_ranges().with_object_store("mem://", memory).cache(cache.clone()).build().unwrap();
     let url = |name: &str| format!("mem://reading/{name}");
     reading(&store, &url, &|name, content| write(&store, &url(name), content));
     assert_eq!(cache.warning(), None);
@@ -521,7 +521,8 @@ impl Source for Generous {
 #[test]
 fn more_than_was_announced_is_not_kept() {
     let place = Place::new();
-    let store = Store::builder().with_source("more", Arc::new(Generous)).cache(place.cache.clone()).build();
+    let store =
+        Store::builder().with_source("more", Arc::new(Generous)).cache(place.cache.clone()).build().unwrap();
     for _ in 0..2 {
         let error = store.open("more://a.tar").unwrap().read_all().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Length { expected: 4500, .. }), "{error:?}");

@@ -28,7 +28,7 @@ const STALL: Duration = Duration::from_millis(500);
 
 fn store() -> Store {
     let store = Store::builder().range_size(RANGE as u64).ranges_in_flight(3);
-    store.retries(3).retry_pause(Duration::from_millis(1)).stall_timeout(STALL).build()
+    store.retries(3).retry_pause(Duration::from_millis(1)).stall_timeout(STALL).build().unwrap()
 }
 
 /// Serves the cases by their names, in any bucket.

@@ -1,0 +1,42 @@
+//! What options of columns may be.
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The error of an option that makes no sense.
+pub(super) fn bad(what: impl ToString) -> Error {
+    ErrorKind::Config(what.to_string()).into()
+}
+
+/// The same error with the name of the column whose option it is.
+pub(super) fn in_column(name: &str, error: &Error) -> Error {
+    match error.kind() {
+        ErrorKind::Config(what) => bad(format!("the column {name:?}: {what}")),
+        _ => bad(format!("the column {name:?}: {error:#}")),
+    }
+}
+
+/// A field, or alternatives that stand apart by semicolons.
+pub(super) fn field(spec: &str) -> Result<()> {
+    match spec.split(';').find(|name| name.is_empty() || name.trim() != *name) {
+        None => Ok(()),
+        Some(_) => Err(bad(format!(
+            "the field {spec:?}: write the names of fields with `;` between them and no spaces, as in \"jpg;png\""
+        ))),
+    }
+}
+
+/// A pointer by RFC 6901.
+pub(super) fn pointer(pointer: &str) -> Result<()> {
+    if pointer.is_empty() || pointer.starts_with('/') {
+        return Ok(());
+    }
+    Err(bad(format!("`at` with the pointer {pointer:?}: begin it with a slash, as in \"/{pointer}\"")))
+}
+
+/// The length of a sequence, which is also counted in `int32`.
+pub(super) fn length(length: usize) -> Result<()> {
+    if (1..=i32::MAX as usize).contains(&length) {
+        return Ok(());
+    }
+    Err(bad(format!("the length {length}: make it from 1 to {}, as lengths are int32", i32::MAX)))
+}
