@@ -27,19 +27,19 @@ fn jpeg() -> Vec<u8> {
             pixels.push((120.0 + shape + f64::from(channel) * 15.0 + grain).clamp(0.0, 255.0) as u8);
         }
     }
-    let image = Image::new(ImageMode::Rgb8, WIDTH, HEIGHT, pixels).expect("they fill it");
+    let image = Image::new(ImageMode::Rgb8, (HEIGHT, WIDTH), pixels).expect("they fill it");
     image.to_jpeg(90).expect("it can be encoded")
 }
 
 /// The part of the picture that RandomResizedCrop takes on the average.
 fn window(frame: &mut Frame<'_>, _: &mut Rng) -> Result<()> {
-    frame.crop(70, 50, 360, 270)?;
+    frame.crop(50, 70, (270, 360))?;
     Ok(())
 }
 
 fn resized(frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
     window(frame, rng)?;
-    frame.resize(224, 224, Filter::Bilinear)?;
+    frame.resize(224, Filter::Bilinear)?;
     frame.flip_horizontal();
     Ok(())
 }
@@ -48,13 +48,13 @@ fn image(c: &mut Criterion) {
     let file = jpeg();
     let samples: Vec<Sample> =
         (0..BATCH).map(|n| Sample::new(n.to_string()).with("jpg", file.clone())).collect();
-    let whole = ImageColumn::new("jpg", WIDTH, HEIGHT);
-    let part = ImageColumn::new("jpg", 360, 270).then(window);
-    let small = || ImageColumn::new("jpg", 224, 224).then(resized);
+    let whole = ImageColumn::new("jpg", (HEIGHT, WIDTH));
+    let part = ImageColumn::new("jpg", (270, 360)).then(window);
+    let small = || ImageColumn::new("jpg", 224).then(resized);
     let planar = small().layout(Layout::Chw);
     let float =
         small().layout(Layout::Chw).dtype(DType::F32).normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
-    let crops = || ImageColumn::new("jpg", 224, 224).then(RandomResizedCrop::new(224).expect("it is a size"));
+    let crops = || ImageColumn::new("jpg", 224).then(RandomResizedCrop::new(224).expect("it is a size"));
     let mut group = c.benchmark_group(format!("JPEG of {} KB", file.len() >> 10));
     group.throughput(Throughput::Elements(BATCH as u64)).sample_size(20);
     for (name, column) in [
@@ -62,7 +62,7 @@ fn image(c: &mut Criterion) {
         ("1 decoded, not verified", whole.verify(false)),
         ("2 RandomResizedCrop 224", crops()),
         ("2 RandomResizedCrop 224, not verified", crops().verify(false)),
-        ("2 a window of 360 x 270", part),
+        ("2 a window of 270 x 360 (height x width)", part),
         ("3 resized to 224", small()),
         ("4 in planes", planar),
         ("5 normalized f32", float),

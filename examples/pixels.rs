@@ -26,8 +26,8 @@ const DEVIATION: [f32; 3] = [0.229, 0.224, 0.225];
 
 /// Columns, and the size of batches.
 fn columns(task: &str) -> Result<(Columns, usize), Box<dyn Error>> {
-    let image = |field, size| {
-        let image = ImageColumn::new(field, size, size).layout(Layout::Chw).dtype(DType::F32);
+    let image = |field, size: u32| {
+        let image = ImageColumn::new(field, size).layout(Layout::Chw).dtype(DType::F32);
         image.normalize(MEAN, DEVIATION)
     };
     let label = Scalar::<i64>::new("cls");

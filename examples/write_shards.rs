@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for n in 0..2500_i64 {
         // A field is raw bytes, such as those of a file, or a value that is encoded by the field's name.
         let pixels = (0..32 * 32 * 3).map(|at| (at * n / 97) as u8).collect::<Vec<u8>>();
-        let image = Image::new(ImageMode::Rgb8, 32, 32, pixels)?;
+        let image = Image::new(ImageMode::Rgb8, 32, pixels)?;
         let sample = Sample::new(format!("{n:06}")).with("png", image).with("cls", n % 10);
         writer.write(&sample.with("txt", format!("picture {n}")))?;
     }

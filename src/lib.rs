@@ -34,7 +34,7 @@
 //! # let pattern = format!("{}/train-%06d.tar", dir.path().display());
 //! # let mut writer = ShardWriter::builder(&pattern).max_count(25).build()?;
 //! # for i in 0..100 {
-//! #     let image = Image::new(ImageMode::Rgb8, 8, 8, vec![i as u8; 192])?;
+//! #     let image = Image::new(ImageMode::Rgb8, 8, vec![i as u8; 192])?;
 //! #     writer.write(&Sample::new(format!("{i:06}")).with("png", image).with("cls", i % 10))?;
 //! # }
 //! # writer.finish()?;

@@ -14,13 +14,13 @@ fuzz_target!(|data: &[u8]| {
         let some = |number: u8, of: u32| u32::from(number).checked_rem(of).unwrap_or(0);
         let (x, y) = (some(x, frame.width()), some(y, frame.height()));
         let (width, height) = (1 + some(width, frame.width() - x), 1 + some(height, frame.height() - y));
-        frame.crop(x, y, width, height)?;
+        frame.crop(y, x, (height, width))?;
         if how & 4 > 0 {
             frame.flip_horizontal();
         }
         if how & 8 > 0 {
-            frame.resize(size, size / 2 + 1, filter)?;
-            frame.crop(size / 3, 0, size - size / 3, size / 2 + 1)?;
+            frame.resize((size / 2 + 1, size), filter)?;
+            frame.crop(0, size / 3, (size / 2 + 1, size - size / 3))?;
         }
         Ok(())
     };
@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(image) = transforms.image(file, mode, &mut Rng::new(0, 0, 0)) {
         assert!(image.width() > 0 && image.height() > 0);
         if how & 8 > 0 {
-            assert_eq!((image.width(), image.height()), (size - size / 3, size / 2 + 1));
+            assert_eq!((image.height(), image.width()), (size / 2 + 1, size - size / 3));
         }
     }
 });

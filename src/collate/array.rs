@@ -76,7 +76,7 @@ impl ArrayColumn {
         }
         if found.data.len() != slot.len() {
             let (shape, dtype, bytes) = (self.shape.clone(), self.dtype, found.data.len());
-            return Err(ArrayError::Shape { shape, dtype, bytes }.into());
+            return Err(ArrayError::Shape { dtype, shape, bytes }.into());
         }
         slot.copy_from_slice(&found.data);
         to_native(slot, self.dtype);
@@ -167,7 +167,7 @@ mod tests {
                 collate(column(&[2, 3]), other.to_npy()),
                 "the array is uint16[2, 3], and int16[2, 3] is declared",
             ),
-            (collate(column(&[2, 3]).raw(), b"1234567890"), "[2, 3] of int16 does not fit 10 bytes"),
+            (collate(column(&[2, 3]).raw(), b"1234567890"), "int16[2, 3] does not fit 10 bytes"),
             (collate(column(&[2, 3]).raw(), b"123"), "3 bytes are no whole number of int16"),
             (collate(column(&[2, 3]), b"123"), "neither an npy file nor a JSON list"),
             (collate(column(&[2]), b"[1, 2]"), "use `Columns::with_fn`"),

@@ -123,7 +123,7 @@ impl Cell {
         let (numbers, dtype) = (numbers.into(), self.dtype);
         if !numbers.len().is_multiple_of(dtype.size()) {
             let (shape, bytes) = (vec![numbers.len() / dtype.size()], numbers.len());
-            return Err(ArrayError::Shape { shape, dtype, bytes }.into());
+            return Err(ArrayError::Shape { dtype, shape, bytes }.into());
         }
         *piece = numbers;
         Ok(())

@@ -86,7 +86,7 @@ impl CutMix {
         check_rows(images, all)?;
         let &[rows, first, second, third] = images.shape() else {
             let (shape, dtype, bytes) = (images.shape().to_vec(), images.dtype(), images.size());
-            return Err(ArrayError::Shape { shape, dtype, bytes }.into());
+            return Err(ArrayError::Shape { dtype, shape, bytes }.into());
         };
         let item = images.dtype().size();
         // A picture is planes of lines of pixels; with the channels last, it is one plane of larger pixels.

@@ -28,11 +28,11 @@ use std::cell::RefCell;
 /// use shardstream::image::{Image, ImageMode, Layout};
 /// use shardstream::Sample;
 ///
-/// let column = ImageColumn::new("jpg;png", 2, 1)
+/// let column = ImageColumn::new("jpg;png", (1, 2))
 ///     .layout(Layout::Chw)
 ///     .dtype(DType::F32)
 ///     .normalize([0.5, 0.5, 0.5], [0.5, 0.5, 0.5]);
-/// let png = Image::new(ImageMode::Rgb8, 2, 1, vec![255, 255, 255, 0, 0, 0])?.to_png()?;
+/// let png = Image::new(ImageMode::Rgb8, (1, 2), vec![255, 255, 255, 0, 0, 0])?.to_png()?;
 /// let batch = Columns::new().with("image", column).collate([Sample::new("0001").with("png", png)])?;
 /// assert_eq!(batch["image"].shape(), [1, 3, 1, 2]);
 /// assert_eq!(batch["image"].as_slice::<f32>()?, [1., -1., 1., -1., 1., -1.]);
@@ -41,7 +41,7 @@ use std::cell::RefCell;
 #[derive(Debug, Clone)]
 pub struct ImageColumn {
     field: String,
-    size: (u32, u32),
+    size: Size,
     transforms: Transforms,
     layout: Layout,
     dtype: DType,
@@ -56,10 +56,10 @@ thread_local! {
 }
 
 impl ImageColumn {
-    /// Of a field (alternatives stand apart by semicolons), for pictures that are `width` x `height` pixels
-    /// when the transforms are done with them. One of another size is an error.
+    /// Of a field (alternatives stand apart by semicolons), for pictures of this size when the transforms are
+    /// done with them: `(height, width)`, or a number for a square. One of another size is an error.
     #[must_use]
-    pub fn new(field: &str, width: u32, height: u32) -> Self {
+    pub fn new(field: &str, size: impl Into<Size>) -> Self {
         let opening = Opening {
             mode: ImageMode::Rgb8,
             upright: false,
@@ -69,7 +69,7 @@ impl ImageColumn {
         };
         ImageColumn {
             field: field.into(),
-            size: (width, height),
+            size: size.into(),
             transforms: Transforms::new(),
             layout: Layout::Hwc,
             dtype: DType::U8,
@@ -173,7 +173,7 @@ impl ImageColumn {
 
     /// Whether pictures of the size can be decoded, and what transforms make has that size.
     fn check_sizes(&self) -> Result<()> {
-        let size = Size::from((self.size.1, self.size.0));
+        let size = self.size;
         if size.height == 0 || size.width == 0 {
             return Err(bad(format!("the size {size}: make both at least 1")));
         }
@@ -225,8 +225,8 @@ fn check_statistics(mean: &[f32], deviation: &[f32], mode: ImageMode, dtype: DTy
 
 impl Column for ImageColumn {
     fn outputs(&self) -> Vec<Output> {
-        let (width, height, channels) =
-            (self.size.0 as usize, self.size.1 as usize, self.opening.mode.channels());
+        let (height, width) = (self.size.height as usize, self.size.width as usize);
+        let channels = self.opening.mode.channels();
         let shape = match self.layout {
             Layout::Hwc => [height, width, channels],
             Layout::Chw => [channels, height, width],

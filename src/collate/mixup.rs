@@ -120,7 +120,7 @@ pub(super) fn one_hot(batch: &TensorBatch, name: &str, classes: usize) -> Result
         let (wanted, wanted_shape) = (DType::F32, vec![batch.len(), classes]);
         return Err(ArrayError::Unlike { wanted, wanted_shape, found, found_shape }.into());
     }
-    let mut hot = Tensor::zeros(vec![batch.len(), classes], DType::F32)?;
+    let mut hot = Tensor::zeros(DType::F32, vec![batch.len(), classes])?;
     let to = hot.as_mut_slice::<f32>()?;
     match labels.dtype() {
         DType::I8 => set(labels.as_slice::<i8>()?, classes, to),
@@ -157,7 +157,7 @@ pub(super) fn check_rows(images: &Tensor, rows: usize) -> Result<()> {
         return Ok(());
     }
     let (shape, dtype, bytes) = (images.shape().to_vec(), images.dtype(), images.size());
-    Err(ArrayError::Shape { shape, dtype, bytes }.into())
+    Err(ArrayError::Shape { dtype, shape, bytes }.into())
 }
 
 fn no_class(label: impl std::fmt::Display, classes: usize) -> Error {

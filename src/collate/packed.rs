@@ -206,7 +206,7 @@ impl<T: Integer> Column for PackedTokens<T> {
         }
         let mut made = vec![packed, segments, positions];
         if self.drop_rest {
-            let mut count = Tensor::zeros(vec![1], DType::I64)?;
+            let mut count = Tensor::zeros(DType::I64, vec![1])?;
             count.as_mut_slice::<i64>()?.fill(dropped);
             made.push(count);
         }

@@ -176,13 +176,13 @@ fn concatenated(cells: Vec<Content>, dtype: DType) -> Result<[Tensor; 2]> {
         })
     };
     let item = dtype.size();
-    let mut offsets = Tensor::zeros(vec![cells.len() + 1], DType::I64)?;
+    let mut offsets = Tensor::zeros(DType::I64, vec![cells.len() + 1])?;
     let mut end = 0;
     for (offset, piece) in offsets.as_mut_slice::<i64>()?[1..].iter_mut().zip(pieces()) {
         end += piece.len();
         *offset = (end / item) as i64;
     }
-    let mut values = Tensor::zeros(vec![end / item], dtype)?;
+    let mut values = Tensor::zeros(dtype, vec![end / item])?;
     let mut rest = values.as_bytes_mut();
     for piece in pieces() {
         let Some((to, after)) = rest.split_at_mut_checked(piece.len()) else { break };

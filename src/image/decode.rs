@@ -2,7 +2,7 @@
 
 use super::convert::{convert, narrow};
 use super::frame::{Opening, Rect, Turn};
-use super::{Image, ImageError, ImageMode, Pixels, jpeg};
+use super::{Image, ImageError, ImageMode, Pixels, Size, jpeg};
 use image::codecs::pnm::PnmDecoder;
 use image::codecs::webp::WebPDecoder;
 use image::metadata::Orientation;
@@ -43,7 +43,7 @@ impl Image {
     /// See [`ImageError`]. The size is checked before memory for it is taken.
     pub fn decode_within(file: &[u8], mode: ImageMode, limit: usize) -> Result<Self, ImageError> {
         let raw = caught(|| read(file, Budget { mode, limit }))?;
-        Image::new(mode, raw.width, raw.height, convert(raw.channels, raw.pixels, mode))
+        Image::new(mode, (raw.height, raw.width), convert(raw.channels, raw.pixels, mode))
     }
 }
 
@@ -145,11 +145,8 @@ fn generic(mut decoder: impl ImageDecoder, budget: Budget) -> Result<Raw, ImageE
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(budget.limit as u64);
     decoder.set_limits(limits).map_err(decode_error)?;
-    let size = usize::try_from(decoder.total_bytes()).map_err(|_| ImageError::TooLarge {
-        width,
-        height,
-        limit: budget.limit,
-    })?;
+    let size = usize::try_from(decoder.total_bytes())
+        .map_err(|_| ImageError::TooLarge { size: Size { height, width }, limit: budget.limit })?;
     let mut pixels = vec![0; size];
     decoder.read_image(&mut pixels).map_err(decode_error)?;
     let (channels, wide) = match color {
@@ -169,12 +166,13 @@ fn generic(mut decoder: impl ImageDecoder, budget: Budget) -> Result<Raw, ImageE
 
 /// The bytes of so many pixels, of which there must be one at least.
 pub(super) fn check(width: u32, height: u32, pixel_size: usize, limit: usize) -> Result<usize, ImageError> {
+    let picture = Size { height, width };
     if width == 0 || height == 0 {
-        return Err(ImageError::Decode(format!("a picture of {width} x {height} has no pixels").into()));
+        return Err(ImageError::Decode(format!("a picture of {picture} has no pixels").into()));
     }
     let size = (u64::from(width) * u64::from(height)).checked_mul(pixel_size as u64);
     let size = size.and_then(|size| usize::try_from(size).ok());
-    size.filter(|size| *size <= limit).ok_or(ImageError::TooLarge { width, height, limit })
+    size.filter(|size| *size <= limit).ok_or(ImageError::TooLarge { size: picture, limit })
 }
 
 pub(super) fn decode_error(error: impl std::error::Error + Send + Sync + 'static) -> ImageError {

@@ -81,7 +81,7 @@ impl Image {
             _ => ExtendedColorType::Rgba8,
         };
         encoder
-            .write_image(&self.numbers()?, self.width, self.height, color)
+            .write_image(&self.numbers()?, self.size.width, self.size.height, color)
             .map_err(|error| ImageError::Encode(error.into()))
     }
 

@@ -23,13 +23,15 @@ mod encode;
 mod frame;
 pub mod functional;
 mod jpeg;
+mod size;
 mod transform;
 
 pub use frame::{Filter, Frame, Layout};
 pub(crate) use frame::{Opening, Scratch, Writer};
+pub use size::Size;
 pub use transform::{
     CenterCrop, ColorJitter, RandAugment, RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip,
-    RandomResizedCrop, Resize, Size, Transform, Transforms, TrivialAugmentWide,
+    RandomResizedCrop, Resize, Transform, Transforms, TrivialAugmentWide,
 };
 
 use crate::{Error, ErrorKind};
@@ -44,7 +46,7 @@ pub(crate) const EXTENSIONS: &str = "jpg jpeg jpe jfif png webp ppm pgm pbm pnm"
 /// ```
 /// use shardstream::image::{Image, ImageMode};
 ///
-/// let image = Image::new(ImageMode::Rgb8, 2, 1, vec![255, 0, 0, 10, 20, 30])?;
+/// let image = Image::new(ImageMode::Rgb8, (1, 2), vec![255, 0, 0, 10, 20, 30])?;
 /// let png = image.to_png()?;
 /// assert_eq!(Image::decode(&png, ImageMode::Rgb8)?, image);
 /// assert_eq!(Image::decode(&png, ImageMode::L8)?.as_u8(), Some(&[76, 18][..]));
@@ -53,8 +55,7 @@ pub(crate) const EXTENSIONS: &str = "jpg jpeg jpe jfif png webp ppm pgm pbm pnm"
 #[derive(Clone, PartialEq)]
 pub struct Image {
     mode: ImageMode,
-    width: u32,
-    height: u32,
+    size: Size,
     pixels: Pixels,
 }
 
@@ -183,12 +184,10 @@ pub enum ImageError {
     #[error("the image is truncated: it has no end marker")]
     Truncated,
     /// The image would take too much memory.
-    #[error("an image of {width} x {height} pixels takes more than the limit of {limit} bytes")]
+    #[error("an image of {size} takes more than the limit of {limit} bytes")]
     TooLarge {
-        /// The width in pixels.
-        width: u32,
-        /// The height in pixels.
-        height: u32,
+        /// The size in pixels.
+        size: Size,
         /// The limit in bytes.
         limit: usize,
     },
@@ -207,31 +206,27 @@ pub enum ImageError {
     #[error("a pixel has the value {0}, which is not between 0 and 1")]
     Range(f32),
     /// A part that is to be cut out does not lie in the picture, or has no pixel.
-    #[error("{width} x {height} pixels from ({x}, {y}) on are not a part of a picture of {} x {}", size.0, size.1)]
+    #[error("{part} from the top {top} and the left {left} on are not a part of a picture of {size}")]
     Outside {
-        /// The left end of the part.
-        x: u32,
         /// The upper end of the part.
-        y: u32,
-        /// The width in pixels.
-        width: u32,
-        /// The height in pixels.
-        height: u32,
-        /// Width and height of the picture.
-        size: (u32, u32),
+        top: u32,
+        /// The left end of the part.
+        left: u32,
+        /// The size of the part in pixels.
+        part: Size,
+        /// The size of the picture in pixels.
+        size: Size,
     },
     /// A picture is not of the size of a batch's slots.
     #[error(
-        "the picture has {width} x {height} pixels, and the slots of the batch have {} x {}: end the transforms with one \
-         that makes it so, such as `Resize` or `CenterCrop`", wanted.0, wanted.1
+        "the picture has {found}, and the slots of the batch have {wanted}: end the transforms with one that makes it so, \
+         such as `Resize` or `CenterCrop`"
     )]
     Size {
-        /// The width in pixels.
-        width: u32,
-        /// The height in pixels.
-        height: u32,
-        /// Width and height of the slots.
-        wanted: (u32, u32),
+        /// The size of the picture in pixels.
+        found: Size,
+        /// The size of the slots in pixels.
+        wanted: Size,
     },
     /// A quality that a format does not have.
     #[error("a JPEG of the quality {0}: make it from 1 to 100")]
@@ -239,15 +234,13 @@ pub enum ImageError {
     /// The image could not be encoded.
     #[error("cannot encode the image")]
     Encode(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The pixels do not fill the width and height, or are of another type than the mode says.
-    #[error("{pixels:?} do not make {width} x {height} pixels of the mode {mode}: {}", wants(*mode, *width, *height))]
+    /// The pixels do not fill the size, or are of another type than the mode says.
+    #[error("{pixels:?} do not make {size} pixels of the mode {mode}: {}", wants(*mode, *size))]
     Pixels {
         /// The kind of pixels.
         mode: ImageMode,
-        /// The width in pixels.
-        width: u32,
-        /// The height in pixels.
-        height: u32,
+        /// The size in pixels.
+        size: Size,
         /// What was given.
         pixels: Pixels,
     },
@@ -261,30 +254,28 @@ impl From<ImageError> for crate::Error {
 }
 
 /// The numbers that an image is made of, for messages.
-fn wants(mode: ImageMode, width: u32, height: u32) -> String {
-    let numbers = u128::from(width) * u128::from(height) * mode.channels() as u128;
+fn wants(mode: ImageMode, size: Size) -> String {
+    let numbers = u128::from(size.height) * u128::from(size.width) * mode.channels() as u128;
     format!("it takes {numbers} numbers of {}", if mode.is_float() { "F32" } else { "U8" })
 }
 
 impl Image {
-    /// Makes an image of pixels.
+    /// Makes an image of pixels. The size is `(height, width)`, or a number for a square.
     ///
     /// # Errors
-    /// [`ImageError::Pixels`] when they do not fill the width and height, or are of another type than the
-    /// mode says.
+    /// [`ImageError::Pixels`] when they do not fill the size, or are of another type than the mode says.
     pub fn new(
         mode: ImageMode,
-        width: u32,
-        height: u32,
+        size: impl Into<Size>,
         pixels: impl Into<Pixels>,
     ) -> Result<Self, ImageError> {
-        let pixels = pixels.into();
-        let numbers = u64::from(width) * u64::from(height); // at most 2^64, less what two factors of 2^32 - 1 lack
+        let (size, pixels) = (size.into(), pixels.into());
+        let numbers = u64::from(size.height) * u64::from(size.width); // at most 2^64, less what two factors of 2^32 - 1 lack
         let fits = numbers.checked_mul(mode.channels() as u64) == Some(pixels.len() as u64);
         if fits && mode.is_float() == matches!(pixels, Pixels::F32(_)) {
-            Ok(Image { mode, width, height, pixels })
+            Ok(Image { mode, size, pixels })
         } else {
-            Err(ImageError::Pixels { mode, width, height, pixels })
+            Err(ImageError::Pixels { mode, size, pixels })
         }
     }
 
@@ -294,16 +285,16 @@ impl Image {
         self.mode
     }
 
-    /// The width in pixels.
-    #[must_use]
-    pub fn width(&self) -> u32 {
-        self.width
-    }
-
     /// The height in pixels.
     #[must_use]
     pub fn height(&self) -> u32 {
-        self.height
+        self.size.height
+    }
+
+    /// The width in pixels.
+    #[must_use]
+    pub fn width(&self) -> u32 {
+        self.size.width
     }
 
     /// The pixels: rows from the top, pixels from the left, the channels of a pixel together.
@@ -348,7 +339,7 @@ impl Image {
 
 impl fmt::Debug for Image {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Image({}, {} x {})", self.mode, self.width, self.height)
+        write!(f, "Image({}, {})", self.mode, self.size)
     }
 }
 
@@ -358,8 +349,8 @@ mod tests {
 
     #[test]
     fn an_error_says_what_the_pixels_should_be() {
-        let error = Image::new(ImageMode::RgbF32, 2, 2, vec![0_u8; 12]).unwrap_err();
-        let told = "U8(12 numbers) do not make 2 x 2 pixels of the mode rgb: it takes 12 numbers of F32";
+        let error = Image::new(ImageMode::RgbF32, (2, 3), vec![0_u8; 12]).unwrap_err();
+        let told = "U8(12 numbers) do not make 2 x 3 (height x width) pixels of the mode rgb: it takes 18 numbers of F32";
         assert_eq!(error.to_string(), told);
         assert_eq!(format!("{:#}", crate::Error::from(error)), format!("a pipeline step failed: {told}"));
     }
@@ -375,12 +366,12 @@ mod tests {
 
     #[test]
     fn pixels_must_fit() {
-        assert!(Image::new(ImageMode::Rgb8, 2, 2, vec![0u8; 12]).is_ok());
-        assert!(Image::new(ImageMode::Rgb8, 2, 2, vec![0u8; 11]).is_err());
-        assert!(Image::new(ImageMode::RgbF32, 2, 2, vec![0u8; 12]).is_err());
-        assert!(Image::new(ImageMode::Rgba8, u32::MAX, u32::MAX, vec![0u8; 4]).is_err());
-        let image = Image::new(ImageMode::LF32, 2, 1, vec![0f32, 1.]).unwrap();
+        assert!(Image::new(ImageMode::Rgb8, 2, vec![0u8; 12]).is_ok());
+        assert!(Image::new(ImageMode::Rgb8, 2, vec![0u8; 11]).is_err());
+        assert!(Image::new(ImageMode::RgbF32, 2, vec![0u8; 12]).is_err());
+        assert!(Image::new(ImageMode::Rgba8, u32::MAX, vec![0u8; 4]).is_err());
+        let image = Image::new(ImageMode::LF32, (1, 2), vec![0f32, 1.]).unwrap();
         assert_eq!((image.size(), image.as_u8(), image.as_f32()), (8, None, Some(&[0., 1.][..])));
-        assert_eq!(format!("{image:?}"), "Image(l, 2 x 1)");
+        assert_eq!(format!("{image:?}"), "Image(l, 1 x 2 (height x width))");
     }
 }

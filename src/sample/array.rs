@@ -32,12 +32,12 @@ pub struct Array {
 #[non_exhaustive]
 pub enum ArrayError {
     /// The elements do not fill the shape, or it has more than 64 axes.
-    #[error("the shape {shape:?} of {dtype} does not fit {bytes} bytes of data")]
+    #[error("{dtype}{shape:?} does not fit {bytes} bytes of data")]
     Shape {
-        /// The shape.
-        shape: Vec<usize>,
         /// The type of the elements.
         dtype: DType,
+        /// The shape.
+        shape: Vec<usize>,
         /// The size of the data.
         bytes: usize,
     },
@@ -88,7 +88,7 @@ impl Array {
         if shape.len() <= MAX_AXES && byte_len(&shape, dtype.size()) == Some(data.len()) {
             Ok(Array { dtype, shape, data })
         } else {
-            Err(ArrayError::Shape { shape, dtype, bytes: data.len() })
+            Err(ArrayError::Shape { dtype, shape, bytes: data.len() })
         }
     }
 

@@ -18,7 +18,7 @@ impl Tensor {
     /// use shardstream::codec::DType;
     /// use shardstream::tensor::{Tensor, dlpark};
     ///
-    /// let tensor = Tensor::zeros(vec![2, 3], DType::F32)?;
+    /// let tensor = Tensor::zeros(DType::F32, vec![2, 3])?;
     /// let dlpack: dlpark::versioned::Dlpack = tensor.into_dlpack()?;
     /// assert_eq!(dlpack.validate()?.shape(), [2, 3]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -32,7 +32,7 @@ impl Tensor {
         let (data, bytes) = (owner.as_mut().as_mut().as_mut_ptr(), owner.as_ref().as_ref().len());
         let mut made = match Dynamic::compact(&shape[..]).initialize_as::<M>(owner) {
             Ok(made) => made,
-            Err(_) => return Err(ArrayError::Shape { shape, dtype, bytes }),
+            Err(_) => return Err(ArrayError::Shape { dtype, shape, bytes }),
         };
         made.set_data(data.cast()).set_device(DLDevice::CPU).set_dtype(data_type(dtype));
         // SAFETY: `data` points to the buffer's bytes, which stay where they are until `owner` is dropped,
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     #[allow(unsafe_code, reason = "it is for the consumer to say that the tensor is one")]
     fn what_goes_in_is_what_others_see() {
-        let mut tensor = Tensor::zeros(vec![2, 3], DType::I16).unwrap();
+        let mut tensor = Tensor::zeros(DType::I16, vec![2, 3]).unwrap();
         tensor.as_mut_slice::<i16>().unwrap().copy_from_slice(&[1, -2, 3, -4, 5, -6]);
         let address = tensor.as_bytes().as_ptr();
         let mut dlpack: versioned::Dlpack = tensor.into_dlpack().unwrap();
@@ -108,11 +108,11 @@ mod tests {
     fn odd_shapes() {
         for shape in [vec![], vec![0], vec![3, 0, 2]] {
             let dlpack: versioned::Dlpack =
-                Tensor::zeros(shape.clone(), DType::BF16).unwrap().into_dlpack().unwrap();
+                Tensor::zeros(DType::BF16, shape.clone()).unwrap().into_dlpack().unwrap();
             let wanted: Vec<i64> = shape.iter().map(|axis| *axis as i64).collect();
             assert_eq!(dlpack.validate_export().unwrap().shape(), wanted);
         }
-        let absurd = Tensor::zeros(vec![0, usize::MAX], DType::U8).unwrap();
+        let absurd = Tensor::zeros(DType::U8, vec![0, usize::MAX]).unwrap();
         assert!(absurd.into_dlpack::<dlpark::ffi::DLManagedTensor>().is_err());
     }
 }

@@ -28,7 +28,7 @@ use std::fmt;
 /// ```
 /// use shardstream::tensor::Tensor;
 ///
-/// let mut tensor = Tensor::zeros(vec![2, 3], shardstream::codec::DType::F32)?;
+/// let mut tensor = Tensor::zeros(shardstream::codec::DType::F32, [2, 3])?;
 /// tensor.as_mut_slice::<f32>()?[5] = 0.5;
 /// assert_eq!(tensor.as_slice::<f32>()?, [0., 0., 0., 0., 0., 0.5]);
 /// assert_eq!(tensor.to_string(), "float32[2, 3]");
@@ -45,10 +45,11 @@ impl Tensor {
     ///
     /// # Errors
     /// [`ArrayError::Shape`] when no memory can have the size.
-    pub fn zeros(shape: Vec<usize>, dtype: DType) -> Result<Self, ArrayError> {
+    pub fn zeros(dtype: DType, shape: impl Into<Vec<usize>>) -> Result<Self, ArrayError> {
+        let shape = shape.into();
         match byte_len(&shape, dtype.size()).filter(|size| *size < isize::MAX as usize / 2) {
             Some(size) => Ok(Tensor { dtype, shape, buffer: Buffer::zeroed(size) }),
-            None => Err(ArrayError::Shape { shape, dtype, bytes: 0 }),
+            None => Err(ArrayError::Shape { dtype, shape, bytes: 0 }),
         }
     }
 
@@ -58,7 +59,7 @@ impl Tensor {
         if byte_len(&shape, dtype.size()) == Some(bytes) {
             Ok(Tensor { dtype, shape, buffer })
         } else {
-            Err(ArrayError::Shape { shape, dtype, bytes })
+            Err(ArrayError::Shape { dtype, shape, bytes })
         }
     }
 
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_type() {
-        let mut tensor = Tensor::zeros(vec![2], DType::BF16).unwrap();
+        let mut tensor = Tensor::zeros(DType::BF16, vec![2]).unwrap();
         tensor.as_mut_slice::<bf16>().unwrap()[1] = bf16::ONE;
         assert_eq!(tensor.as_slice::<bf16>().unwrap(), [bf16::ZERO, bf16::ONE]);
         assert_eq!(
@@ -190,7 +191,7 @@ mod tests {
         );
         assert_eq!(tensor.clone(), tensor);
         assert_eq!(tensor.into_bytes(), [0, 0, 0x80, 0x3f][..]);
-        let mut truth = Tensor::zeros(vec![1], DType::Bool).unwrap();
+        let mut truth = Tensor::zeros(DType::Bool, vec![1]).unwrap();
         assert_eq!(truth.as_slice::<bool>().unwrap(), [false]);
         truth.as_bytes_mut()[0] = 2;
         assert!(truth.as_slice::<bool>().is_err());
@@ -198,9 +199,9 @@ mod tests {
 
     #[test]
     fn sizes_that_nobody_has() {
-        assert!(Tensor::zeros(vec![usize::MAX, 2], DType::U8).is_err());
-        assert!(Tensor::zeros(vec![usize::MAX / 2], DType::U8).is_err());
-        assert_eq!(Tensor::zeros(vec![3, 0], DType::F64).unwrap().size(), 0);
+        assert!(Tensor::zeros(DType::U8, vec![usize::MAX, 2]).is_err());
+        assert!(Tensor::zeros(DType::U8, vec![usize::MAX / 2]).is_err());
+        assert_eq!(Tensor::zeros(DType::F64, vec![3, 0]).unwrap().size(), 0);
         assert!(Tensor::new(DType::F32, vec![2], Buffer::zeroed(7)).is_err());
     }
 
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!(parts.concat(), copy.as_bytes());
         drop(parts);
         assert_eq!(pool.take().as_ptr(), begin);
-        let none = Tensor::zeros(vec![0, 4], DType::U8).unwrap().into_rows(8).unwrap();
+        let none = Tensor::zeros(DType::U8, vec![0, 4]).unwrap().into_rows(8).unwrap();
         assert_eq!(none.concat().len() + none.len(), 8);
     }
 

@@ -12,7 +12,7 @@ impl Tensor {
     /// use shardstream::codec::DType;
     /// use shardstream::tensor::Tensor;
     ///
-    /// let mut tensor = Tensor::zeros(vec![2, 3], DType::I32)?;
+    /// let mut tensor = Tensor::zeros(DType::I32, vec![2, 3])?;
     /// tensor.view_mut::<i32>()?[[1, 2]] = 7;
     /// assert_eq!(tensor.view::<i32>()?.rows().into_iter().map(|row| row.sum()).collect::<Vec<_>>(), [0, 7]);
     /// # Ok::<(), shardstream::Error>(())
@@ -37,7 +37,7 @@ impl Tensor {
 
     /// Axes whose lengths no array of that crate can have, beside one of 0.
     fn too_large(&self) -> ArrayError {
-        ArrayError::Shape { shape: self.shape.clone(), dtype: self.dtype, bytes: self.size() }
+        ArrayError::Shape { dtype: self.dtype, shape: self.shape.clone(), bytes: self.size() }
     }
 }
 
@@ -48,14 +48,14 @@ mod tests {
 
     #[test]
     fn no_copy() {
-        let mut tensor = Tensor::zeros(vec![2, 1, 3], DType::F32).unwrap();
+        let mut tensor = Tensor::zeros(DType::F32, vec![2, 1, 3]).unwrap();
         tensor.view_mut::<f32>().unwrap()[[1, 0, 0]] = 2.5;
         assert_eq!(tensor.as_slice::<f32>().unwrap(), [0., 0., 0., 2.5, 0., 0.]);
         let view = tensor.view::<f32>().unwrap();
         assert_eq!((view.shape(), view.as_ptr().cast()), (&[2, 1, 3][..], tensor.as_bytes().as_ptr()));
         assert!(tensor.view::<i32>().is_err());
-        assert_eq!(Tensor::zeros(vec![], DType::I8).unwrap().view::<i8>().unwrap().len(), 1);
-        assert_eq!(Tensor::zeros(vec![4, 0], DType::I8).unwrap().view::<i8>().unwrap().len(), 0);
-        assert!(Tensor::zeros(vec![0, usize::MAX], DType::I8).unwrap().view::<i8>().is_err());
+        assert_eq!(Tensor::zeros(DType::I8, vec![]).unwrap().view::<i8>().unwrap().len(), 1);
+        assert_eq!(Tensor::zeros(DType::I8, vec![4, 0]).unwrap().view::<i8>().unwrap().len(), 0);
+        assert!(Tensor::zeros(DType::I8, vec![0, usize::MAX]).unwrap().view::<i8>().is_err());
     }
 }

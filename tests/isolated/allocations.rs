@@ -193,10 +193,10 @@ fn a_picture_costs_what_its_decoder_allocates() {
 
     let mut rng = shardstream::Rng::new(1, 0, 0);
     let pixels: Vec<u8> = (0..64 * 48 * 3).map(|_| rng.below(256) as u8).collect();
-    let file = Image::new(ImageMode::Rgb8, 64, 48, pixels).unwrap().to_jpeg(90).unwrap();
+    let file = Image::new(ImageMode::Rgb8, (48, 64), pixels).unwrap().to_jpeg(90).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let crop = RandomResizedCrop::new(32).unwrap();
-    let image = ImageColumn::new("jpg", 32, 32).then(crop).then(RandomHorizontalFlip::new(0.5).unwrap());
+    let image = ImageColumn::new("jpg", 32).then(crop).then(RandomHorizontalFlip::new(0.5).unwrap());
     let columns = Columns::new().with("image", image.dtype(DType::F32));
     let loader = Loader::builder(dataset(dir.path(), "jpg", &file)).threads(0).batch(100).collate(columns);
     let mut batches = loader.epochs(0);

@@ -297,7 +297,7 @@ mod fields {
 #[cfg(feature = "image")]
 mod images {
     use super::*;
-    use shardstream::image::{Image, ImageError, ImageMode};
+    use shardstream::image::{Image, ImageError, ImageMode, Size};
 
     fn image_files() -> Vec<PathBuf> {
         files("images", "").into_iter().filter(|path| path.extension().unwrap() != "npy").collect()
@@ -393,12 +393,15 @@ mod images {
         assert!(Image::decode_within(&png, ImageMode::Rgb8, 7 * 5 * 3).is_ok());
         for (mode, limit) in [(ImageMode::Rgb8, 7 * 5 * 3 - 1), (ImageMode::RgbF32, 7 * 5 * 12 - 1)] {
             let error = Image::decode_within(&png, mode, limit).unwrap_err();
-            assert!(matches!(error, ImageError::TooLarge { width: 7, height: 5, .. }), "{error}");
+            assert!(
+                matches!(error, ImageError::TooLarge { size: Size { height: 5, width: 7 }, .. }),
+                "{error}"
+            );
         }
         let jpeg = read(&data("images/444.jpg"));
         assert!(matches!(
             Image::decode_within(&jpeg, ImageMode::L8, 53 * 37),
-            Err(ImageError::TooLarge { width: 53, height: 37, .. })
+            Err(ImageError::TooLarge { size: Size { height: 37, width: 53 }, .. })
         ));
         let error = Image::decode(b"P5 4294967295 4294967295 255 ", ImageMode::L8).unwrap_err();
         assert!(matches!(error, ImageError::TooLarge { .. }), "{error:?}");
@@ -463,7 +466,7 @@ mod images {
         ];
         for (field, modes) in table {
             for mode in [ImageMode::L8, ImageMode::Rgb8, ImageMode::Rgba8] {
-                let image = Image::new(mode, 5, 3, pixels(mode)).unwrap();
+                let image = Image::new(mode, (3, 5), pixels(mode)).unwrap();
                 let encoded = encoder.encode(field, &image.clone().into());
                 assert_eq!(encoded.is_ok(), modes.contains(&mode), "{field} {mode}");
                 let Ok(bytes) = encoded else { continue };
@@ -482,7 +485,7 @@ mod images {
 
     #[test]
     fn floats_are_encoded_only_from_0_to_1() {
-        let image = |number| Image::new(ImageMode::LF32, 1, 1, vec![number]).unwrap();
+        let image = |number| Image::new(ImageMode::LF32, 1, vec![number]).unwrap();
         let png = image(0.5).to_png().unwrap();
         assert_eq!(Image::decode(&png, ImageMode::L8).unwrap().as_u8().unwrap(), [128]);
         for number in [-0.01, 1.01, f32::NAN] {

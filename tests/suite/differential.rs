@@ -315,7 +315,7 @@ fn write_values(shard: &Path) {
         {
             use shardstream::image::{Image, ImageMode, Pixels};
             let pixels = (0..9 * 8 * 3).map(|j| (i * j) as u8).collect();
-            let image = Image::new(ImageMode::Rgb8, 9, 8, Pixels::U8(pixels)).unwrap();
+            let image = Image::new(ImageMode::Rgb8, (8, 9), Pixels::U8(pixels)).unwrap();
             sample = sample.with("png", image.clone()).with("ppm", image);
         }
         writer.write(&sample).unwrap();

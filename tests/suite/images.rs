@@ -25,8 +25,8 @@ impl Step {
 
     fn apply(self, frame: &mut Frame<'_>) -> Result<(), ImageError> {
         match self {
-            Step::Crop(x, y, width, height) => frame.crop(x, y, width, height),
-            Step::Resize(width, height, filter) => frame.resize(width, height, filter),
+            Step::Crop(x, y, width, height) => frame.crop(y, x, (height, width)),
+            Step::Resize(width, height, filter) => frame.resize((height, width), filter),
             Step::Flip => {
                 frame.flip_horizontal();
                 Ok(())
@@ -255,6 +255,9 @@ fn damage_does_not_panic() {
 fn what_lies_outside_is_refused() {
     let (_, file) = files().into_iter().find(|(name, _)| name == "444.jpg").unwrap();
     let error = transformed(&file, ImageMode::Rgb8, vec![Step::Crop(50, 0, 4, 1)], false).unwrap_err();
-    assert!(format!("{error:#}").contains("not a part of a picture of 53 x 37"), "{error:#}");
+    assert!(
+        format!("{error:#}").contains("not a part of a picture of 37 x 53 (height x width)"),
+        "{error:#}"
+    );
     assert!(transformed(&file, ImageMode::Rgb8, vec![Step::Resize(0, 1, Filter::Nearest)], false).is_err());
 }

@@ -18,7 +18,7 @@ fn decode(file: &[u8]) -> Result<Image, ImageError> {
 }
 
 fn corner(frame: &mut Frame<'_>, _: &mut Rng) -> Result<()> {
-    Ok(frame.crop(0, 0, 8, 8)?)
+    Ok(frame.crop(0, 0, 8)?)
 }
 
 /// The upper left corner, by transforms.
@@ -28,7 +28,7 @@ fn crop(file: &[u8]) -> Result<Image> {
 
 /// The upper left corner, in a batch.
 fn batch(file: &[u8], verify: bool) -> Result<Vec<u8>> {
-    let column = ImageColumn::new("jpg", 8, 8).then(corner).verify(verify);
+    let column = ImageColumn::new("jpg", 8).then(corner).verify(verify);
     let batch =
         Columns::new().with("image", column).collate([Sample::new("k").with("jpg", file.to_vec())])?;
     Ok(batch["image"].as_slice::<u8>()?.to_vec())
@@ -79,7 +79,7 @@ fn photo(seed: u64) -> Vec<u8> {
             pixels.push(number.clamp(0.0, 255.0) as u8);
         }
     }
-    Image::new(ImageMode::Rgb8, 160, 120, pixels).unwrap().to_jpeg(85).unwrap()
+    Image::new(ImageMode::Rgb8, (120, 160), pixels).unwrap().to_jpeg(85).unwrap()
 }
 
 /// Other image data, whose markers are all there.

@@ -27,7 +27,7 @@ pub fn loader(shards: &str, batch: usize, seed: u64) -> Result<Loader<Row, Tenso
     let shards = Dataset::builder(shards).build()?.shards().clone();
     let index = Index::builder().build(&shards)?;
     let dataset = Dataset::builder(shards).index(index).streams(4).shuffle_shards(true).seed(seed).build()?;
-    let image = ImageColumn::new("jpg;jpeg;png;webp", SIZE, SIZE)
+    let image = ImageColumn::new("jpg;jpeg;png;webp", SIZE)
         .then(RandomCrop::new(SIZE)?.padding(4))
         .then(RandomHorizontalFlip::new(0.5)?)
         .layout(Layout::Chw)

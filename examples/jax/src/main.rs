@@ -104,7 +104,7 @@ fn batches(args: &Args) -> Result<Batches, AnyError> {
         // With it all ranks get the same number of batches, and a state is restored without reading shards again.
         .index(Index::builder().build(&shards)?)
         .build()?;
-    let image = ImageColumn::new("jpg;jpeg;png;webp", args.size, args.size)
+    let image = ImageColumn::new("jpg;jpeg;png;webp", args.size)
         .then(RandomCrop::new(args.size)?.padding(4))
         .then(RandomHorizontalFlip::new(0.5)?);
     let columns = Columns::new().with("image", image).with("label", Scalar::<i32>::new("cls"));

@@ -79,8 +79,8 @@ fn write(dir: &Path, part: &str, range: Range<u64>, task: &Task) -> Result<()> {
     for index in range {
         let label = synthetic::label(index);
         let pixels = synthetic::image(label, index, DATA_SEED);
-        let image = Image::new(ImageMode::Rgb8, SIZE as u32, SIZE as u32, pixels.to_vec())
-            .map_err(shardstream::Error::from)?;
+        let image =
+            Image::new(ImageMode::Rgb8, SIZE as u32, pixels.to_vec()).map_err(shardstream::Error::from)?;
         writer.write(&Sample::new(format!("{index:06}")).with("png", image).with("cls", label as i64))?;
         task.add(1);
     }

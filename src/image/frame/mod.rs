@@ -10,7 +10,7 @@ pub(in crate::image) use turn::Turn;
 pub use write::Layout;
 pub(crate) use write::Writer;
 
-use super::{ImageError, ImageMode, decode, jpeg};
+use super::{ImageError, ImageMode, Size, decode, jpeg};
 use plan::{Plan, Resize};
 use std::fmt;
 
@@ -107,10 +107,10 @@ impl<'a> Frame<'a> {
         Ok(Frame { file, opening, jpeg, stored, turn, plan: Plan::new(width, height), scratch })
     }
 
-    /// The width in pixels, as the transforms so far leave it.
+    /// The size in pixels, as the transforms so far leave it.
     #[must_use]
-    pub fn width(&self) -> u32 {
-        self.plan.kept.width
+    pub fn size(&self) -> Size {
+        Size { height: self.height(), width: self.width() }
     }
 
     /// The height in pixels, as the transforms so far leave it.
@@ -119,36 +119,45 @@ impl<'a> Frame<'a> {
         self.plan.kept.height
     }
 
+    /// The width in pixels, as the transforms so far leave it.
+    #[must_use]
+    pub fn width(&self) -> u32 {
+        self.plan.kept.width
+    }
+
     /// The numbers that make a pixel: 1 (grey) or 3 (red, green, blue).
     #[must_use]
     pub fn channels(&self) -> usize {
         self.opening.mode.channels()
     }
 
-    /// Keeps the rectangle whose upper left pixel is (`x`, `y`).
+    /// Keeps the rectangle of this size, `(height, width)`, whose upper left pixel is in the row `top` and
+    /// the column `left`.
     ///
     /// # Errors
     /// [`ImageError::Outside`] when it does not lie in the picture, or has no pixel.
-    pub fn crop(&mut self, x: u32, y: u32, width: u32, height: u32) -> Result<(), ImageError> {
-        let part = Rect { x, y, width, height };
+    pub fn crop(&mut self, top: u32, left: u32, size: impl Into<Size>) -> Result<(), ImageError> {
+        let part = size.into();
+        let rect = Rect { x: left, y: top, width: part.width, height: part.height };
         if self.plan.resize.is_some_and(|to| to.filter == Filter::Nearest) {
             // Which pixel is the nearest must not depend on how the part's place is computed.
             self.draw()?;
         }
-        let size = (self.width(), self.height());
-        self.plan = self.plan.crop(part).ok_or(ImageError::Outside { x, y, width, height, size })?;
+        let size = self.size();
+        self.plan = self.plan.crop(rect).ok_or(ImageError::Outside { top, left, part, size })?;
         Ok(())
     }
 
-    /// Changes the size.
+    /// Changes the size to another one, `(height, width)`.
     ///
     /// # Errors
     /// [`ImageError::Outside`] for a size of 0 pixels, and those of [`pixels`](Frame::pixels) where the
     /// picture has been resized before.
-    pub fn resize(&mut self, width: u32, height: u32, filter: Filter) -> Result<(), ImageError> {
-        if width == 0 || height == 0 {
-            let size = (self.width(), self.height());
-            return Err(ImageError::Outside { x: 0, y: 0, width, height, size });
+    pub fn resize(&mut self, size: impl Into<Size>, filter: Filter) -> Result<(), ImageError> {
+        let part = size.into();
+        let Size { height, width } = part;
+        if height == 0 || width == 0 {
+            return Err(ImageError::Outside { top: 0, left: 0, part, size: self.size() });
         }
         self.check(width, height)?;
         let resize = Resize { width, height, filter };
@@ -178,17 +187,17 @@ impl<'a> Frame<'a> {
         Ok(room(&mut self.scratch.pixels, size))
     }
 
-    /// Draws a new picture of `width` x `height` pixels. `draw` is given the pixels as they are, and memory
+    /// Draws a new picture of this size, `(height, width)`. `draw` is given the pixels as they are, and memory
     /// for those of the new picture, with nothing in particular in it.
     ///
     /// # Errors
     /// Those of decoding, and [`ImageError::TooLarge`].
     pub fn redraw(
         &mut self,
-        width: u32,
-        height: u32,
+        size: impl Into<Size>,
         draw: impl FnOnce(&[u8], &mut [u8]),
     ) -> Result<(), ImageError> {
+        let Size { height, width } = size.into();
         self.draw()?;
         let before = self.check(self.width(), self.height())?;
         let size = self.check(width, height)?;
@@ -204,7 +213,7 @@ impl<'a> Frame<'a> {
         let limit = self.opening.limit;
         let pixels = u64::from(width) * u64::from(height);
         let size = pixels.checked_mul(self.channels() as u64).and_then(|size| usize::try_from(size).ok());
-        size.filter(|size| *size <= limit).ok_or(ImageError::TooLarge { width, height, limit })
+        size.filter(|size| *size <= limit).ok_or(ImageError::TooLarge { size: Size { height, width }, limit })
     }
 
     /// Does what is planned.
@@ -224,7 +233,7 @@ impl<'a> Frame<'a> {
 
     /// Draws the picture into a slot of a batch.
     pub(crate) fn write(&mut self, writer: &Writer, slot: &mut [u8]) -> Result<(), ImageError> {
-        writer.check(self.width(), self.height(), slot)?;
+        writer.check(self.size(), slot)?;
         let (raster, plan, turn) = self.load()?;
         if !plan.is_done(raster) {
             if writer.is_plain() && turn.is_none() {
@@ -313,7 +322,7 @@ pub(in crate::image) fn room(memory: &mut Vec<u8>, size: usize) -> &mut [u8] {
 
 impl fmt::Debug for Frame<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Frame({} x {} x {})", self.width(), self.height(), self.channels())
+        write!(f, "Frame({}, {} channels)", self.size(), self.channels())
     }
 }
 

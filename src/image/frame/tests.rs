@@ -9,7 +9,7 @@ fn file(orientation: u8) -> Vec<u8> {
     let (width, height) = SIZE;
     let pixel = |x: u32, y: u32| [x * 5, y * 8, (x + y) * 3].map(|number| number as u8);
     let pixels: Vec<u8> = (0..width * height).flat_map(|at| pixel(at % width, at / width)).collect();
-    let jpeg = Image::new(ImageMode::Rgb8, width, height, pixels).unwrap().to_jpeg(90).unwrap();
+    let jpeg = Image::new(ImageMode::Rgb8, (height, width), pixels).unwrap().to_jpeg(90).unwrap();
     // TIFF of one number: 0x0112, the orientation.
     let mut exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
     exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
@@ -22,7 +22,7 @@ fn drawn(file: &[u8], upright: bool, part: Option<Rect>) -> ((u32, u32), Vec<u8>
     let mut scratch = Scratch::default();
     let mut frame = Frame::open(file, opening, &mut scratch).unwrap();
     if let Some(part) = part {
-        frame.crop(part.x, part.y, part.width, part.height).unwrap();
+        frame.crop(part.y, part.x, (part.height, part.width)).unwrap();
         frame.flip_horizontal();
     }
     ((frame.width(), frame.height()), frame.pixels().unwrap().to_vec())

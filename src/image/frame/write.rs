@@ -1,7 +1,7 @@
 //! From pixels to the numbers of a slot.
 
 use crate::dtype::DType;
-use crate::image::{ImageError, ImageMode};
+use crate::image::{ImageError, ImageMode, Size};
 use half::{bf16, f16};
 
 /// In which order the numbers of a picture stand.
@@ -18,8 +18,7 @@ pub enum Layout {
 /// Writes pictures of one size into slots.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
-    width: u32,
-    height: u32,
+    size: Size,
     channels: usize,
     layout: Layout,
     numbers: Numbers,
@@ -42,7 +41,7 @@ impl Writer {
     /// Numbers of `u8` are 0 to 255; others are 0 to 1, less the mean and divided by the deviation where
     /// there are some. None where there is no such type of pixels.
     pub(crate) fn new(
-        (width, height): (u32, u32),
+        size: Size,
         mode: ImageMode,
         layout: Layout,
         dtype: DType,
@@ -56,7 +55,7 @@ impl Writer {
             DType::F16 => Numbers::F16(tables(channels, normalize, f16::from_f32)),
             _ => return None,
         };
-        Some(Writer { width, height, channels, layout, numbers })
+        Some(Writer { size, channels, layout, numbers })
     }
 
     /// Whether the slot holds pixels as they are.
@@ -65,23 +64,20 @@ impl Writer {
     }
 
     /// Whether a picture of this size fills a slot.
-    pub(super) fn check(&self, width: u32, height: u32, slot: &[u8]) -> Result<(), ImageError> {
+    pub(super) fn check(&self, found: Size, slot: &[u8]) -> Result<(), ImageError> {
         let item = match self.numbers {
             Numbers::U8 => 1,
             Numbers::F32(_) => 4,
             Numbers::Bf16(_) | Numbers::F16(_) => 2,
         };
-        let size = self.width as usize * self.height as usize * self.channels * item;
-        if (width, height) == (self.width, self.height) && slot.len() == size {
-            Ok(())
-        } else {
-            Err(ImageError::Size { width, height, wanted: (self.width, self.height) })
-        }
+        let wanted = self.size;
+        let bytes = wanted.height as usize * wanted.width as usize * self.channels * item;
+        if found == wanted && slot.len() == bytes { Ok(()) } else { Err(ImageError::Size { found, wanted }) }
     }
 
     /// Writes pixels, mirrored if wanted.
     pub(super) fn write(&self, pixels: &[u8], mirror: bool, slot: &mut [u8]) {
-        let shape = (self.width as usize, self.channels, self.layout, mirror);
+        let shape = (self.size.width as usize, self.channels, self.layout, mirror);
         match &self.numbers {
             Numbers::U8 => arrange(pixels, shape, slot, |_, number| number),
             Numbers::F32(tables) => typed(pixels, shape, slot, tables),
@@ -182,7 +178,7 @@ mod tests {
     const PIXELS: [u8; 18] = [0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32, 40, 41, 42, 50, 51, 52];
 
     fn written(layout: Layout, mirror: bool) -> Vec<u8> {
-        let writer = Writer::new((3, 2), ImageMode::Rgb8, layout, DType::U8, None).unwrap();
+        let writer = Writer::new(Size::from((2, 3)), ImageMode::Rgb8, layout, DType::U8, None).unwrap();
         let mut slot = vec![0; 18];
         writer.write(&PIXELS, mirror, &mut slot);
         slot
@@ -205,8 +201,14 @@ mod tests {
         let normal =
             |byte: u8, channel: usize| (f32::from(byte) / 255.0 - mean[channel]) / deviation[channel];
         let slot = |dtype: DType| {
-            let writer =
-                Writer::new((3, 2), ImageMode::Rgb8, Layout::Hwc, dtype, Some((&mean, &deviation))).unwrap();
+            let writer = Writer::new(
+                Size::from((2, 3)),
+                ImageMode::Rgb8,
+                Layout::Hwc,
+                dtype,
+                Some((&mean, &deviation)),
+            )
+            .unwrap();
             let mut slot = vec![0; 18 * dtype.size()];
             writer.write(&PIXELS, false, &mut slot);
             slot
@@ -219,12 +221,12 @@ mod tests {
         assert_eq!(slot(DType::BF16).chunks(2).map(short).collect::<Vec<_>>(), rounded);
         let rounded: Vec<u16> = wanted.iter().map(|number| f16::from_f32(*number).to_bits()).collect();
         assert_eq!(slot(DType::F16).chunks(2).map(short).collect::<Vec<_>>(), rounded);
-        assert!(Writer::new((3, 2), ImageMode::Rgb8, Layout::Hwc, DType::I64, None).is_none());
+        assert!(Writer::new(Size::from((2, 3)), ImageMode::Rgb8, Layout::Hwc, DType::I64, None).is_none());
     }
 
     #[test]
     fn grey_has_one_layout() {
-        let writer = Writer::new((2, 1), ImageMode::L8, Layout::Chw, DType::F32, None).unwrap();
+        let writer = Writer::new(Size::from((1, 2)), ImageMode::L8, Layout::Chw, DType::F32, None).unwrap();
         let mut slot = [0; 8];
         writer.write(&[0, 255], true, &mut slot);
         assert_eq!(slot, [0, 0, 128, 63, 0, 0, 0, 0]);
@@ -232,9 +234,9 @@ mod tests {
 
     #[test]
     fn a_picture_of_another_size_is_refused() {
-        let writer = Writer::new((3, 2), ImageMode::Rgb8, Layout::Hwc, DType::U8, None).unwrap();
-        assert!(writer.check(3, 2, &[0; 18]).is_ok());
-        assert!(writer.check(2, 3, &[0; 18]).is_err());
-        assert!(writer.check(3, 2, &[0; 17]).is_err());
+        let writer = Writer::new(Size::from((2, 3)), ImageMode::Rgb8, Layout::Hwc, DType::U8, None).unwrap();
+        assert!(writer.check(Size::from((2, 3)), &[0; 18]).is_ok());
+        assert!(writer.check(Size::from((3, 2)), &[0; 18]).is_err());
+        assert!(writer.check(Size::from((2, 3)), &[0; 17]).is_err());
     }
 }

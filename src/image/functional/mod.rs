@@ -19,7 +19,7 @@
 //!     }
 //!     Ok(())
 //! };
-//! let file = Image::new(ImageMode::L8, 2, 1, vec![40, 240])?.to_png()?;
+//! let file = Image::new(ImageMode::L8, (1, 2), vec![40, 240])?.to_png()?;
 //! let mut rng = Rng::new(42, 0, 0);
 //! let image = Transforms::new().then(brighter).image(&file, ImageMode::L8, &mut rng)?;
 //! assert_eq!(image.as_u8(), Some(&[50, 255][..]));
@@ -32,7 +32,7 @@ mod color;
 pub(in crate::image) use affine::{shear, translate};
 
 use super::convert::luma;
-use super::{Filter, Frame, ImageError};
+use super::{Filter, Frame, ImageError, Size};
 
 /// Multiplies the numbers by `factor`: 0 gives black, 1 the same picture. As torchvision's
 /// `adjust_brightness`.
@@ -84,9 +84,9 @@ pub fn adjust_hue(frame: &mut Frame<'_>, turns: f64) -> Result<(), ImageError> {
 /// # Errors
 /// Those of [`Frame::pixels`].
 pub fn adjust_sharpness(frame: &mut Frame<'_>, factor: f64) -> Result<(), ImageError> {
-    let (width, height, channels) = (frame.width(), frame.height(), frame.channels());
-    frame.redraw(width, height, |from, to| {
-        color::sharpness(from, width as usize, channels, factor as f32, to);
+    let (size, channels) = (frame.size(), frame.channels());
+    frame.redraw(size, |from, to| {
+        color::sharpness(from, size.width as usize, channels, factor as f32, to);
     })
 }
 
@@ -178,14 +178,15 @@ pub fn affine(
 ) -> Result<(), ImageError> {
     let (width, height, channels) = (frame.width(), frame.height(), frame.channels());
     let size = (width as usize, height as usize);
-    frame.redraw(width, height, |from, to| match channels {
+    frame.redraw((height, width), |from, to| match channels {
         3 => affine::draw::<3>(from, size, matrix, filter, fill, to),
         _ => affine::draw::<1>(from, size, matrix, filter, [luma(fill)], to),
     })
 }
 
-/// Keeps the rectangle of `width` x `height` pixels whose upper left pixel is (`left`, `top`), which may lie
-/// outside of the picture: what does is `fill` (red, green, blue). As torchvision's `pad` and `crop`.
+/// Keeps the rectangle of this size, `(height, width)`, whose upper left pixel is in the row `top` and the
+/// column `left`. It may lie outside of the picture: what does is `fill` (red, green, blue). As torchvision's
+/// `pad` and `crop`.
 ///
 /// Of a JPEG, no more is decoded than the part of the picture that is left.
 ///
@@ -194,24 +195,27 @@ pub fn affine(
 /// filled.
 pub fn crop(
     frame: &mut Frame<'_>,
-    (left, top): (i64, i64),
-    (width, height): (u32, u32),
+    top: i64,
+    left: i64,
+    size: impl Into<Size>,
     fill: [u8; 3],
 ) -> Result<(), ImageError> {
+    let size = size.into();
+    let Size { height, width } = size;
     let across = Overlap::new(left, width, frame.width());
     let down = Overlap::new(top, height, frame.height());
     let (keep_width, keep_height) = (across.length.max(1), down.length.max(1));
     if (keep_width, keep_height) == (width, height) && across.length > 0 && down.length > 0 {
-        return frame.crop(across.from, down.from, width, height);
+        return frame.crop(down.from, across.from, size);
     }
     if width == 0 || height == 0 {
-        return frame.crop(0, 0, width, height);
+        return frame.crop(0, 0, size);
     }
     // Also where nothing is left of it, the picture is decoded: a damaged one is not to become a good one of
     // fill.
-    frame.crop(across.from, down.from, keep_width, keep_height)?;
+    frame.crop(down.from, across.from, (keep_height, keep_width))?;
     let channels = frame.channels();
-    frame.redraw(width, height, |from, to| {
+    frame.redraw(size, |from, to| {
         if channels == 3 {
             to.as_chunks_mut::<3>().0.fill(fill);
         } else {
@@ -246,20 +250,22 @@ impl Overlap {
     }
 }
 
-/// Fills the rectangle of `width` x `height` pixels from (`left`, `top`) on with a colour (red, green, blue).
-/// What of it lies outside of the picture is left out. As torchvision's `erase`.
+/// Fills the rectangle of this size, `(height, width)`, whose upper left pixel is in the row `top` and the
+/// column `left`, with a colour (red, green, blue). What of it lies outside of the picture is left out. As
+/// torchvision's `erase`.
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].
 pub fn erase(
     frame: &mut Frame<'_>,
-    (left, top): (u32, u32),
-    (width, height): (u32, u32),
+    top: u32,
+    left: u32,
+    size: impl Into<Size>,
     color: [u8; 3],
 ) -> Result<(), ImageError> {
     let grey = [luma(color)];
     let color = if frame.channels() == 3 { &color[..] } else { &grey[..] };
-    erase_with(frame, (left, top), (width, height), |row| {
+    erase_with(frame, top, left, size.into(), |row| {
         row.chunks_exact_mut(color.len()).for_each(|pixel| pixel.copy_from_slice(color));
     })
 }
@@ -267,8 +273,9 @@ pub fn erase(
 /// Gives the rows of a rectangle to `draw`, from the top.
 pub(in crate::image) fn erase_with(
     frame: &mut Frame<'_>,
-    (left, top): (u32, u32),
-    (width, height): (u32, u32),
+    top: u32,
+    left: u32,
+    Size { height, width }: Size,
     mut draw: impl FnMut(&mut [u8]),
 ) -> Result<(), ImageError> {
     let (all, channels) = (frame.width(), frame.channels());

@@ -89,7 +89,7 @@ mod tests {
     fn picture() -> Vec<u8> {
         let mut rng = Rng::new(5, 0, 0);
         let pixels: Vec<u8> = (0..64 * 48 * 3).map(|_| rng.below(256) as u8).collect();
-        Image::new(ImageMode::Rgb8, 64, 48, pixels).unwrap().to_jpeg(80).unwrap()
+        Image::new(ImageMode::Rgb8, (48, 64), pixels).unwrap().to_jpeg(80).unwrap()
     }
 
     /// What comes of a file in memory that is full of something.

@@ -1,9 +1,9 @@
 //! One or some of fourteen operations, by chance.
 
+use super::Transform;
 use super::options::bad;
-use super::{Size, Transform};
 use crate::Result;
-use crate::image::{Filter, Frame, ImageError, functional};
+use crate::image::{Filter, Frame, ImageError, Size, functional};
 use crate::rng::Rng;
 
 /// An operation, under the name that it has in the papers and in torchvision.
@@ -82,7 +82,7 @@ impl Space {
         self,
         op: Op,
         (bin, bins): (u32, u32),
-        (width, height): (u32, u32),
+        Size { height, width }: Size,
     ) -> Option<(f32, bool)> {
         let translate = |side: u32| match self.translate {
             Distance::Share(share) => (share * f64::from(side)) as f32,
@@ -163,13 +163,7 @@ impl Drawing {
 }
 
 /// Draws an operation; then its magnitude, where `bin` does so; then its sign, where it has one.
-fn draw(
-    space: Space,
-    bins: u32,
-    size: (u32, u32),
-    rng: &mut Rng,
-    bin: impl FnOnce(&mut Rng) -> u32,
-) -> (Op, f32) {
+fn draw(space: Space, bins: u32, size: Size, rng: &mut Rng, bin: impl FnOnce(&mut Rng) -> u32) -> (Op, f32) {
     let op = OPS[rng.below(OPS.len() as u64) as usize];
     // Whether there is a magnitude does not depend on which it is.
     if space.magnitude(op, (0, bins), size).is_none() {
@@ -253,7 +247,7 @@ impl RandAugment {
         RandAugment { drawing: Drawing { fill, ..self.drawing }, ..self }
     }
 
-    pub(super) fn draw(&self, size: (u32, u32), rng: &mut Rng) -> (Op, f32) {
+    pub(super) fn draw(&self, size: Size, rng: &mut Rng) -> (Op, f32) {
         draw(NARROW, self.bins, size, rng, |_| self.magnitude)
     }
 }
@@ -265,7 +259,7 @@ fn at_least_two(bins: u32) -> Result<u32> {
 impl Transform for RandAugment {
     fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
         for _ in 0..self.num_ops {
-            let (op, magnitude) = self.draw((frame.width(), frame.height()), rng);
+            let (op, magnitude) = self.draw(frame.size(), rng);
             self.drawing.apply(frame, op, magnitude)?;
         }
         Ok(())
@@ -328,7 +322,7 @@ impl TrivialAugmentWide {
         TrivialAugmentWide { drawing: Drawing { fill, ..self.drawing }, ..self }
     }
 
-    pub(super) fn draw(&self, size: (u32, u32), rng: &mut Rng) -> (Op, f32) {
+    pub(super) fn draw(&self, size: Size, rng: &mut Rng) -> (Op, f32) {
         let bins = self.bins;
         draw(WIDE, bins, size, rng, |rng| rng.below(u64::from(bins)) as u32)
     }
@@ -342,7 +336,7 @@ impl Default for TrivialAugmentWide {
 
 impl Transform for TrivialAugmentWide {
     fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
-        let (op, magnitude) = self.draw((frame.width(), frame.height()), rng);
+        let (op, magnitude) = self.draw(frame.size(), rng);
         Ok(self.drawing.apply(frame, op, magnitude)?)
     }
 
@@ -360,7 +354,8 @@ mod tests {
     fn golden_draws() {
         let mut rng = Rng::new(42, 0, 0);
         let augment = RandAugment::new(2, 9).unwrap();
-        let drawn: Vec<(Op, f32)> = (0..6).map(|_| augment.draw((331, 100), &mut rng)).collect();
+        let drawn: Vec<(Op, f32)> =
+            (0..6).map(|_| augment.draw(Size { height: 100, width: 331 }, &mut rng)).collect();
         assert_eq!(
             drawn,
             [
@@ -373,7 +368,8 @@ mod tests {
             ]
         );
         let augment = TrivialAugmentWide::new();
-        let drawn: Vec<(Op, f32)> = (0..6).map(|_| augment.draw((331, 100), &mut rng)).collect();
+        let drawn: Vec<(Op, f32)> =
+            (0..6).map(|_| augment.draw(Size { height: 100, width: 331 }, &mut rng)).collect();
         assert_eq!(
             drawn,
             [
@@ -395,7 +391,7 @@ mod tests {
         for case in golden.as_array().unwrap() {
             let number = |name: &str| case[name].as_u64().unwrap() as u32;
             let space = if case["transform"] == "RandAugment" { NARROW } else { WIDE };
-            let (bins, size) = (number("bins"), (number("width"), number("height")));
+            let (bins, size) = (number("bins"), Size { height: number("height"), width: number("width") });
             let ops = case["ops"].as_array().unwrap();
             assert_eq!(ops.len(), OPS.len());
             for (op, theirs) in OPS.into_iter().zip(ops) {

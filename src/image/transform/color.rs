@@ -1,9 +1,9 @@
 //! Colours, changed by chance.
 
+use super::Transform;
 use super::options::{self, FACTORS, bad};
-use super::{Size, Transform};
 use crate::Result;
-use crate::image::{Frame, functional};
+use crate::image::{Frame, Size, functional};
 use crate::rng::Rng;
 use std::ops::RangeInclusive;
 

@@ -1,9 +1,9 @@
 //! Parts of a picture, and its size.
 
 use super::Transform;
-use super::options::{self, FACTORS, RATIOS, Size, bad};
+use super::options::{self, FACTORS, RATIOS, bad};
 use crate::image::frame::Rect;
-use crate::image::{Filter, Frame, functional};
+use crate::image::{Filter, Frame, Size, functional};
 use crate::rng::Rng;
 use crate::{ErrorKind, Result};
 use std::ops::RangeInclusive;
@@ -72,7 +72,7 @@ impl RandomResizedCrop {
         RandomResizedCrop { filter, ..self }
     }
 
-    pub(super) fn draw(&self, width: u32, height: u32, rng: &mut Rng) -> Rect {
+    pub(super) fn draw(&self, Size { height, width }: Size, rng: &mut Rng) -> Rect {
         let (across, down) = (f64::from(width), f64::from(height));
         for _ in 0..10 {
             let area = across * down * rng.between(&self.scale);
@@ -100,9 +100,9 @@ impl RandomResizedCrop {
 
 impl Transform for RandomResizedCrop {
     fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
-        let part = self.draw(frame.width(), frame.height(), rng);
-        frame.crop(part.x, part.y, part.width, part.height)?;
-        Ok(frame.resize(self.size.width, self.size.height, self.filter)?)
+        let part = self.draw(frame.size(), rng);
+        frame.crop(part.y, part.x, (part.height, part.width))?;
+        Ok(frame.resize(self.size, self.filter)?)
     }
 
     fn size_after(&self, _: Option<Size>) -> Option<Size> {
@@ -178,7 +178,8 @@ impl Resize {
         Resize { filter, ..self }
     }
 
-    fn size(&self, width: u32, height: u32) -> Size {
+    /// What becomes of a picture of a size.
+    fn size(&self, Size { height, width }: Size) -> Size {
         let (side, longest) = match self.to {
             Target::Exact(size) => return size,
             Target::Shorter { side, longest } => (side, longest),
@@ -204,14 +205,13 @@ impl Resize {
 
 impl Transform for Resize {
     fn apply(&self, frame: &mut Frame<'_>, _: &mut Rng) -> Result<()> {
-        let size = self.size(frame.width(), frame.height());
-        Ok(frame.resize(size.width, size.height, self.filter)?)
+        Ok(frame.resize(self.size(frame.size()), self.filter)?)
     }
 
     fn size_after(&self, before: Option<Size>) -> Option<Size> {
         match (self.to, before) {
             (Target::Exact(size), _) => Some(size),
-            (Target::Shorter { .. }, before) => before.map(|before| self.size(before.width, before.height)),
+            (Target::Shorter { .. }, before) => before.map(|before| self.size(before)),
         }
     }
 }
@@ -239,9 +239,9 @@ impl Transform for CenterCrop {
             Some(room) => (f64::from(room) / 2.0).round_ties_even() as i64,
             None => -i64::from((part - picture) / 2),
         };
-        let Size { width, height } = self.size;
-        let at = (start(frame.width(), width), start(frame.height(), height));
-        Ok(functional::crop(frame, at, (width, height), [0; 3])?)
+        let Size { height, width } = self.size;
+        let (top, left) = (start(frame.height(), height), start(frame.width(), width));
+        Ok(functional::crop(frame, top, left, self.size, [0; 3])?)
     }
 
     fn size_after(&self, _: Option<Size>) -> Option<Size> {
@@ -310,10 +310,10 @@ impl RandomCrop {
         Some(rng.below(room + 1) as i64 - before)
     }
 
-    /// The left and the top of the part.
-    pub(super) fn draw(&self, width: u32, height: u32, rng: &mut Rng) -> Option<(i64, i64)> {
-        let top = self.start(height, self.padding.height, self.size.height, rng)?;
-        Some((self.start(width, self.padding.width, self.size.width, rng)?, top))
+    /// The top and the left of the part of a picture.
+    pub(super) fn draw(&self, picture: Size, rng: &mut Rng) -> Option<(i64, i64)> {
+        let top = self.start(picture.height, self.padding.height, self.size.height, rng)?;
+        Some((top, self.start(picture.width, self.padding.width, self.size.width, rng)?))
     }
 }
 
@@ -321,15 +321,13 @@ impl Transform for RandomCrop {
     /// # Errors
     /// [`Config`](ErrorKind::Config) for a picture that is too small.
     fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
-        let Size { width, height } = self.size;
-        let at = self.draw(frame.width(), frame.height(), rng).ok_or_else(|| {
-            let (was, high) = (frame.width(), frame.height());
+        let (size, was) = (self.size, frame.size());
+        let (top, left) = self.draw(was, rng).ok_or_else(|| {
             ErrorKind::Config(format!(
-                "RandomCrop to {width} x {height} pixels of a picture of {was} x {high}: it is too small; use \
-                 `pad_if_needed`, or resize it first"
+                "RandomCrop to {size} of a picture of {was}: it is too small; use `pad_if_needed`, or resize it first"
             ))
         })?;
-        Ok(functional::crop(frame, at, (width, height), self.fill)?)
+        Ok(functional::crop(frame, top, left, size, self.fill)?)
     }
 
     fn size_after(&self, _: Option<Size>) -> Option<Size> {
@@ -354,7 +352,7 @@ mod tests {
     #[test]
     fn sizes_are_those_of_torchvision() {
         let size = |resize: &Resize, width, height| {
-            let size = resize.size(width, height);
+            let size = resize.size(Size { height, width });
             (size.width, size.height)
         };
         let resize = Resize::new(256).unwrap();
@@ -376,24 +374,24 @@ mod tests {
         let mut rng = Rng::new(42, 0, 0);
         let crop = RandomResizedCrop::new(224).unwrap();
         let drawn: Vec<[u32; 4]> = (0..4)
-            .map(|_| crop.draw(500, 375, &mut rng))
+            .map(|_| crop.draw(Size::from((375, 500)), &mut rng))
             .map(|part| [part.x, part.y, part.width, part.height])
             .collect();
         assert_eq!(drawn, [[31, 31, 443, 335], [88, 25, 297, 350], [134, 64, 236, 250], [49, 27, 369, 314]]);
         let crop = RandomCrop::new(32).unwrap().padding(4);
-        let drawn: Vec<(i64, i64)> = (0..4).filter_map(|_| crop.draw(32, 32, &mut rng)).collect();
-        assert_eq!(drawn, [(-2, 0), (2, 2), (0, 0), (1, -2)]);
+        let drawn: Vec<(i64, i64)> = (0..4).filter_map(|_| crop.draw(32.into(), &mut rng)).collect();
+        assert_eq!(drawn, [(0, -2), (2, 2), (0, 0), (-2, 1)]);
     }
 
     #[test]
     fn what_never_fits_is_the_centre() {
         let mut rng = Rng::new(1, 1, 1);
         let crop = RandomResizedCrop::new(8).unwrap().scale(1.0..=1.0).unwrap();
-        let part = crop.draw(400, 100, &mut rng);
+        let part = crop.draw(Size::from((100, 400)), &mut rng);
         assert_eq!([part.x, part.y, part.width, part.height], [133, 0, 133, 100]);
-        let part = crop.draw(100, 400, &mut rng);
+        let part = crop.draw(Size::from((400, 100)), &mut rng);
         assert_eq!([part.x, part.y, part.width, part.height], [0, 133, 100, 133]);
-        let whole = RandomResizedCrop { scale: 2.0..=2.0, ..crop }.draw(110, 100, &mut rng);
+        let whole = RandomResizedCrop { scale: 2.0..=2.0, ..crop }.draw(Size::from((100, 110)), &mut rng);
         assert_eq!([whole.x, whole.y, whole.width, whole.height], [0, 0, 110, 100]);
     }
 }

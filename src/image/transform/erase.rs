@@ -1,11 +1,11 @@
 //! Parts of a picture that are taken away.
 
+use super::Transform;
 use super::crop::below;
 use super::options::{self, RATIOS};
-use super::{Size, Transform};
 use crate::Result;
 use crate::image::frame::Rect;
-use crate::image::{Frame, functional};
+use crate::image::{Frame, Size, functional};
 use crate::rng::Rng;
 use rand::Rng as _;
 use std::ops::RangeInclusive;
@@ -86,7 +86,7 @@ impl RandomErasing {
         RandomErasing { value: Value::Random, ..self }
     }
 
-    pub(super) fn draw(&self, width: u32, height: u32, rng: &mut Rng) -> Option<Rect> {
+    pub(super) fn draw(&self, Size { height, width }: Size, rng: &mut Rng) -> Option<Rect> {
         if rng.unit() >= self.p {
             return None;
         }
@@ -109,11 +109,11 @@ impl RandomErasing {
 
 impl Transform for RandomErasing {
     fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
-        let Some(part) = self.draw(frame.width(), frame.height(), rng) else { return Ok(()) };
-        let (at, size) = ((part.x, part.y), (part.width, part.height));
+        let Some(part) = self.draw(frame.size(), rng) else { return Ok(()) };
+        let (top, left, size) = (part.y, part.x, Size { height: part.height, width: part.width });
         match self.value {
-            Value::Color(color) => functional::erase(frame, at, size, color)?,
-            Value::Random => functional::erase_with(frame, at, size, |row| rng.fill_bytes(row))?,
+            Value::Color(color) => functional::erase(frame, top, left, size, color)?,
+            Value::Random => functional::erase_with(frame, top, left, size, |row| rng.fill_bytes(row))?,
         }
         Ok(())
     }
@@ -132,7 +132,7 @@ mod tests {
         let mut rng = Rng::new(42, 0, 0);
         let erasing = RandomErasing::new(0.7).unwrap();
         let drawn: Vec<Option<[u32; 4]>> = (0..5)
-            .map(|_| erasing.draw(224, 160, &mut rng))
+            .map(|_| erasing.draw(Size { height: 160, width: 224 }, &mut rng))
             .map(|part| part.map(|part| [part.x, part.y, part.width, part.height]))
             .collect();
         assert_eq!(drawn, [None, None, None, Some([15, 43, 152, 76]), None]);
@@ -141,6 +141,6 @@ mod tests {
     #[test]
     fn a_tiny_picture_is_left_alone() {
         let erasing = RandomErasing::new(1.0).unwrap().scale(0.9..=1.0).unwrap().ratio(1.0..=1.0).unwrap();
-        assert_eq!(erasing.draw(1, 1, &mut Rng::new(0, 0, 0)), None);
+        assert_eq!(erasing.draw(Size::from(1), &mut Rng::new(0, 0, 0)), None);
     }
 }

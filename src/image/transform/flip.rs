@@ -1,8 +1,8 @@
 //! Mirrored pictures.
 
-use super::{Size, Transform, options};
+use super::{Transform, options};
 use crate::Result;
-use crate::image::Frame;
+use crate::image::{Frame, Size};
 use crate::rng::Rng;
 
 /// Mirrors the picture, left becoming right, with a probability. As torchvision's `RandomHorizontalFlip`.

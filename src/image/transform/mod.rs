@@ -14,10 +14,9 @@ pub use color::{ColorJitter, RandomGrayscale};
 pub use crop::{CenterCrop, RandomCrop, RandomResizedCrop, Resize};
 pub use erase::RandomErasing;
 pub use flip::RandomHorizontalFlip;
-pub use options::Size;
 
 use super::frame::{Frame, Opening, Scratch};
-use super::{Image, ImageMode};
+use super::{Image, ImageMode, Size};
 use crate::Result;
 use crate::rng::Rng;
 use std::fmt;
@@ -84,8 +83,8 @@ impl Transforms {
         let mut scratch = Scratch::default();
         let mut frame = Frame::open(file, opening, &mut scratch)?;
         self.apply(&mut frame, rng)?;
-        let (width, height) = (frame.width(), frame.height());
-        Ok(Image::new(mode, width, height, frame.pixels()?.to_vec())?)
+        let size = frame.size();
+        Ok(Image::new(mode, size, frame.pixels()?.to_vec())?)
     }
 }
 

@@ -1,37 +1,9 @@
 //! What transforms are made with. An option that makes no sense is an error when the transform is made, so
 //! that none can come up with the first picture.
 
+use crate::image::Size;
 use crate::{Error, ErrorKind, Result};
-use std::fmt;
 use std::ops::RangeInclusive;
-
-/// The size of a picture in pixels. Where one is asked for, a number is a square, and two are `(height,
-/// width)`, as in torchvision and as in the shape of an array.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Size {
-    /// The rows.
-    pub height: u32,
-    /// The pixels of a row.
-    pub width: u32,
-}
-
-impl From<u32> for Size {
-    fn from(side: u32) -> Self {
-        Size { height: side, width: side }
-    }
-}
-
-impl From<(u32, u32)> for Size {
-    fn from((height, width): (u32, u32)) -> Self {
-        Size { height, width }
-    }
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} x {} (height x width)", self.height, self.width)
-    }
-}
 
 pub(super) fn bad(message: String) -> Error {
     ErrorKind::Config(message).into()

@@ -5,7 +5,7 @@ use super::auto::{NARROW, OPS, Op, WIDE};
 use super::color::Step;
 use super::{ColorJitter, RandAugment, RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip};
 use super::{RandomResizedCrop, Transform, Transforms, TrivialAugmentWide};
-use crate::image::{Image, ImageMode};
+use crate::image::{Image, ImageMode, Size};
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ fn is_frequent(outcomes: impl Iterator<Item = bool>, p: f64) {
 
 #[test]
 fn flips_and_greys() {
-    let file = Image::new(ImageMode::Rgb8, 2, 1, vec![0, 0, 0, 255, 0, 0]).unwrap().to_ppm().unwrap();
+    let file = Image::new(ImageMode::Rgb8, (1, 2), vec![0, 0, 0, 255, 0, 0]).unwrap().to_ppm().unwrap();
     let happens = |transform: Transforms, rng: &mut Rng| {
         let image = transform.image(&file, ImageMode::Rgb8, rng).unwrap();
         image.as_u8() != Some(&[0, 0, 0, 255, 0, 0])
@@ -75,7 +75,7 @@ fn resized_crops_where_all_fit() {
     let crop = RandomResizedCrop::new(8).unwrap().scale(0.1..=0.4).unwrap();
     let mut rng = Rng::new(2, 0, 0);
     let side = 20_000; // so that rounding to whole pixels is not seen
-    let parts: Vec<_> = (0..10_000).map(|_| crop.draw(side, side, &mut rng)).collect();
+    let parts: Vec<_> = (0..10_000).map(|_| crop.draw(Size::from(side), &mut rng)).collect();
     let side = f64::from(side);
     let area = |width: u32, height: u32| f64::from(width) * f64::from(height) / (side * side);
     is_uniform(parts.iter().map(|part| (area(part.width, part.height) - 0.1) / 0.3).collect());
@@ -107,7 +107,7 @@ fn resized_crops_where_some_do_not_fit() {
     for (width, height) in [(500, 375), (300, 600), (1000, 200), (64, 64)] {
         let (mut rng, mut other) = (Rng::new(3, 0, 0), Rng::new(3, 0, 1));
         let ours: Vec<_> = (0..5000)
-            .map(|_| crop.draw(width, height, &mut rng))
+            .map(|_| crop.draw(Size { height, width }, &mut rng))
             .map(|part| (f64::from(part.width), f64::from(part.height)))
             .collect();
         let (width, height) = (f64::from(width), f64::from(height));
@@ -126,12 +126,12 @@ fn resized_crops_where_some_do_not_fit() {
 fn places_of_crops() {
     let crop = RandomCrop::new(32).unwrap().padding(4);
     let mut rng = Rng::new(4, 0, 0);
-    are_equally_likely((0..20_000).filter_map(|_| crop.draw(32, 32, &mut rng)), 81);
+    are_equally_likely((0..20_000).filter_map(|_| crop.draw(Size::from(32), &mut rng)), 81);
     let needed = RandomCrop::new((3, 8)).unwrap().pad_if_needed(true);
-    let drawn: Vec<_> = (0..2000).filter_map(|_| needed.draw(6, 5, &mut rng)).collect();
+    let drawn: Vec<_> = (0..2000).filter_map(|_| needed.draw(Size::from((5, 6)), &mut rng)).collect();
     are_equally_likely(drawn.iter().copied(), 3 * 3);
-    assert!(drawn.iter().all(|(left, top)| (-2..=0).contains(left) && (0..=2).contains(top)), "{drawn:?}");
-    assert_eq!(RandomCrop::new((3, 8)).unwrap().draw(6, 5, &mut rng), None);
+    assert!(drawn.iter().all(|(top, left)| (-2..=0).contains(left) && (0..=2).contains(top)), "{drawn:?}");
+    assert_eq!(RandomCrop::new((3, 8)).unwrap().draw(Size::from((5, 6)), &mut rng), None);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn jitter() {
 #[test]
 fn operations() {
     let mut rng = Rng::new(6, 0, 0);
-    let size = (224, 160);
+    let size = Size { height: 160, width: 224 };
     let augment = RandAugment::new(2, 9).unwrap();
     let drawn: Vec<(Op, f32)> = (0..20_000).map(|_| augment.draw(size, &mut rng)).collect();
     are_equally_likely(drawn.iter().map(|(op, _)| *op as u8), 14);
@@ -194,9 +194,9 @@ fn erased_rectangles() {
     let erasing = RandomErasing::new(0.25).unwrap();
     let mut rng = Rng::new(7, 0, 0);
     let side = 20_000;
-    is_frequent((0..10_000).map(|_| erasing.draw(side, side, &mut rng).is_some()), 0.25);
+    is_frequent((0..10_000).map(|_| erasing.draw(Size::from(side), &mut rng).is_some()), 0.25);
     let erasing = RandomErasing::new(1.0).unwrap().scale(0.02..=0.3).unwrap();
-    let parts: Vec<_> = (0..10_000).filter_map(|_| erasing.draw(side, side, &mut rng)).collect();
+    let parts: Vec<_> = (0..10_000).filter_map(|_| erasing.draw(Size::from(side), &mut rng)).collect();
     assert_eq!(parts.len(), 10_000);
     let side = f64::from(side);
     let area = |width: u32, height: u32| f64::from(width) * f64::from(height) / (side * side);
@@ -210,7 +210,7 @@ fn erased_rectangles() {
 
 #[test]
 fn erased_to_noise() {
-    let image = Image::new(ImageMode::Rgb8, 100, 100, vec![0; 30_000]).unwrap().to_ppm().unwrap();
+    let image = Image::new(ImageMode::Rgb8, 100, vec![0; 30_000]).unwrap().to_ppm().unwrap();
     let erasing =
         RandomErasing::new(1.0).unwrap().scale(0.9..=0.95).unwrap().ratio(1.0..=1.0).unwrap().random();
     let mut rng = Rng::new(8, 0, 0);

@@ -11,15 +11,15 @@ use shardstream::image::{
 use shardstream::{ErrorKind, Result, Rng, Sample};
 
 fn image() -> ImageColumn {
-    ImageColumn::new("png", 8, 8)
+    ImageColumn::new("png", 8)
 }
 
 #[test]
 fn of_the_column() {
-    column(ImageColumn::new("jpg, png;", 8, 8), &["the field", "no spaces"]);
-    column(ImageColumn::new("jpg", 0, 8), &["the size", "at least 1"]);
-    column(ImageColumn::new("jpg", 8, 0), &["the size", "at least 1"]);
-    column(ImageColumn::new("jpg", u32::MAX, u32::MAX), &["`max_size`", "smaller"]);
+    column(ImageColumn::new("jpg, png;", 8), &["the field", "no spaces"]);
+    column(ImageColumn::new("jpg", (0, 8)), &["the size", "at least 1"]);
+    column(ImageColumn::new("jpg", (8, 0)), &["the size", "at least 1"]);
+    column(ImageColumn::new("jpg", u32::MAX), &["`max_size`", "smaller"]);
     column(image().max_size(8 * 8 * 3 - 1), &["`max_size`", "191 bytes", "takes 192", "raise it"]);
     for gap in [0.0, 0.99, -1.0, f64::NAN] {
         column(image().reducing_gap(gap), &["`reducing_gap`", "at least 1"]);
@@ -143,7 +143,7 @@ fn of_transforms_in_a_column() {
     column(image().then(Own), &["radius", "make it more"]);
     let nested = Transforms::new().then(Transforms::new().then(Own));
     column(image().then(nested.clone()), &["radius", "make it more"]);
-    let file = Image::new(ImageMode::L8, 1, 1, vec![0]).unwrap().to_png().unwrap();
+    let file = Image::new(ImageMode::L8, 1, vec![0]).unwrap().to_png().unwrap();
     refused(nested.image(&file, ImageMode::L8, &mut Rng::new(0, 0, 0)), &["radius", "make it more"]);
 }
 
@@ -169,7 +169,7 @@ fn sizes_that_are_not_the_columns() {
     column(image().then(Resize::exact(20_000).unwrap()), &["`max_size`", "20000 x 20000", "raise it"]);
 
     let good = |column: ImageColumn| {
-        let png = Image::new(ImageMode::Rgb8, 8, 8, vec![9; 192]).unwrap().to_png().unwrap();
+        let png = Image::new(ImageMode::Rgb8, 8, vec![9; 192]).unwrap().to_png().unwrap();
         let batch = Columns::new().with("x", column).collate([Sample::new("a").with("png", png)]);
         assert_eq!(batch.unwrap()["x"].shape(), [1, 8, 8, 3]);
     };
@@ -180,13 +180,13 @@ fn sizes_that_are_not_the_columns() {
     good(
         image()
             .then(exact())
-            .then(|frame: &mut Frame<'_>, _: &mut Rng| Ok(frame.resize(8, 8, Filter::Nearest)?)),
+            .then(|frame: &mut Frame<'_>, _: &mut Rng| Ok(frame.resize(8, Filter::Nearest)?)),
     );
 }
 
 #[test]
 fn of_files() {
-    let image = Image::new(ImageMode::L8, 1, 1, vec![0]).unwrap();
+    let image = Image::new(ImageMode::L8, 1, vec![0]).unwrap();
     for quality in [0, 101, 255] {
         let error = image.to_jpeg(quality).unwrap_err();
         assert!(matches!(error, ImageError::Quality(found) if found == quality), "{error}");

@@ -14,7 +14,7 @@ fn picture() -> impl Strategy<Value = Image> {
         let most = 1 << (seed % 9);
         let pixels: Vec<u8> =
             (0..width * height * mode.channels() as u32).map(|_| rng.below(most) as u8).collect();
-        Image::new(mode, width, height, pixels).unwrap()
+        Image::new(mode, (height, width), pixels).unwrap()
     })
 }
 
@@ -113,7 +113,7 @@ proptest! {
 #[test]
 fn a_padded_crop_keeps_what_is_inside() {
     let pixels: Vec<u8> = (0..32 * 32).flat_map(|at| [1 + (at % 32) as u8, 1 + (at / 32) as u8, 9]).collect();
-    let image = Image::new(ImageMode::Rgb8, 32, 32, pixels).unwrap();
+    let image = Image::new(ImageMode::Rgb8, 32, pixels).unwrap();
     let rng = &mut Rng::new(7, 7, 7);
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..600 {

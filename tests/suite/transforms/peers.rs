@@ -16,7 +16,7 @@ fn hex(pixels: &Pixels) -> String {
 fn picture(json: &Json) -> Image {
     let side = |name: &str| json[name].as_u64().unwrap() as u32;
     let mode = if json["channels"] == 1 { ImageMode::L8 } else { ImageMode::Rgb8 };
-    Image::new(mode, side("width"), side("height"), unhex(&json["pixels"])).unwrap()
+    Image::new(mode, (side("height"), side("width")), unhex(&json["pixels"])).unwrap()
 }
 
 fn unhex(json: &Json) -> Vec<u8> {
@@ -65,10 +65,10 @@ fn ours(image: &Image, name: &str, parameters: &Json) -> Image {
             "TranslateX" => affine(frame, [1.0, 0.0, -amount.trunc(), 0.0, 1.0, 0.0])?,
             "TranslateY" => affine(frame, [1.0, 0.0, 0.0, 0.0, 1.0, -amount.trunc()])?,
             "CenterCrop" => CenterCrop::new((number(0) as u32, number(1) as u32))?.apply(frame, rng)?,
-            "crop" => functional::crop(frame, (pixels(0), pixels(1)), (side(2), side(3)), [0; 3])?,
+            "crop" => functional::crop(frame, pixels(1), pixels(0), (side(3), side(2)), [0; 3])?,
             "Resize" => {
-                frame.crop(side(0), side(1), side(2), side(3))?;
-                frame.resize(side(4), side(5), filter(&parameters[6]))?;
+                frame.crop(side(1), side(0), (side(3), side(2)))?;
+                frame.resize((side(5), side(4)), filter(&parameters[6]))?;
             }
             other => panic!("{other}"),
         }
@@ -143,10 +143,10 @@ fn pictures() -> Vec<Image> {
         .map(|n| n as u8)
         .collect();
     vec![
-        Image::new(ImageMode::Rgb8, 61, 47, noise.clone()).unwrap(),
-        Image::new(ImageMode::Rgb8, 64, 48, smooth).unwrap(),
-        Image::new(ImageMode::L8, 61, 47, noise[..61 * 47].to_vec()).unwrap(),
-        Image::new(ImageMode::Rgb8, 5, 4, vec![77; 60]).unwrap(),
+        Image::new(ImageMode::Rgb8, (47, 61), noise.clone()).unwrap(),
+        Image::new(ImageMode::Rgb8, (48, 64), smooth).unwrap(),
+        Image::new(ImageMode::L8, (47, 61), noise[..61 * 47].to_vec()).unwrap(),
+        Image::new(ImageMode::Rgb8, (4, 5), vec![77; 60]).unwrap(),
     ]
 }
 

@@ -64,7 +64,7 @@ pub fn write(store: &Store, series: &Series, images: &Images, options: &Options)
         .into_par_iter()
         .map(|number| {
             let (pixels, label) = images.get(number);
-            let image = Image::new(ImageMode::Rgb8, SIZE as u32, SIZE as u32, pixels)?;
+            let image = Image::new(ImageMode::Rgb8, SIZE as u32, pixels)?;
             let file = match options.format {
                 Format::Png => image.to_png()?,
                 Format::Ppm => image.to_ppm()?,

@@ -115,7 +115,7 @@ mod tests {
         for number in 0..100u8 {
             let class = dir.path().join(format!("class {}", number % 10));
             fs::create_dir_all(&class).unwrap();
-            let image = Image::new(ImageMode::Rgb8, 32, 32, vec![number; 32 * 32 * 3]).unwrap();
+            let image = Image::new(ImageMode::Rgb8, 32, vec![number; 32 * 32 * 3]).unwrap();
             let sample = Sample::new("x").with("png", image);
             let png = Encoder::new().encode("png", sample.get("png").unwrap()).unwrap();
             fs::write(class.join(format!("{number}.PNG")), png).unwrap();

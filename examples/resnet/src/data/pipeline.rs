@@ -2,7 +2,9 @@
 
 use super::Split;
 use shardstream::collate::{Columns, ImageColumn};
-use shardstream::image::{CenterCrop, Frame, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Resize};
+use shardstream::image::{
+    CenterCrop, Frame, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Resize, Size,
+};
 use shardstream::{Error, Result, Rng, Sample, Value};
 
 /// The fields that may hold the image.
@@ -22,15 +24,15 @@ const SHIFT: u32 = 4;
 pub(super) fn columns(split: Split, size: usize, classes: usize) -> Result<Columns> {
     let train = split == Split::Train;
     let side = u32::try_from(size).map_err(|_| Error::step(format!("no image has {size} pixels a side")))?;
-    let mut images = ImageColumn::new(IMAGE, side, side);
+    let mut images = ImageColumn::new(IMAGE, side);
     if side < PHOTOGRAPHS {
         // A larger image would otherwise be cropped without a word.
         images = images.then(move |image: &mut Frame<'_>, _: &mut Rng| {
-            let (width, height) = (image.width(), image.height());
-            if (width, height) == (side, side) {
+            let (found, wanted) = (image.size(), Size::from(side));
+            if found == wanted {
                 return Ok(());
             }
-            let what = format!("the image has {width}x{height} pixels, the program wants {side}x{side}");
+            let what = format!("the image has {found} pixels, the program wants {wanted}");
             Err(Error::step(what))
         });
     }

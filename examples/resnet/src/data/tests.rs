@@ -215,7 +215,7 @@ fn photographs_are_cut_out_and_small_images_are_taken_whole() {
     let mut writer = ShardWriter::builder(&pattern).build().unwrap();
     for number in 0..8i64 {
         let pixels: Vec<u8> = (0..200 * 120 * 3).map(|at| (at % 251) as u8).collect();
-        let image = Image::new(ImageMode::Rgb8, 200, 120, pixels).unwrap();
+        let image = Image::new(ImageMode::Rgb8, (120, 200), pixels).unwrap();
         writer.write(&Sample::new(number.to_string()).with("png", image).with("cls", number)).unwrap();
     }
     writer.finish().unwrap();
