@@ -3,9 +3,6 @@
 //! Each line does what the one before it does, and one thing more; those that are "not verified" decode no further than they need.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use shardstream::codec::DType;
-use shardstream::collate::{Columns, ImageColumn};
-use shardstream::image::{Filter, Frame, Layout, RandomResizedCrop};
 use shardstream::prelude::*;
 use shardstream::{Result, Rng};
 use std::hint::black_box;

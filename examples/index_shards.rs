@@ -8,9 +8,9 @@
 //! Without arguments it writes a few small shards first, and indexes those.
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use shardstream::SecretUrl;
 use shardstream::dataset::Shards;
 use shardstream::prelude::*;
-use shardstream::{Index, SecretUrl};
 use std::error::Error;
 use std::time::Instant;
 

@@ -14,9 +14,6 @@
 //! It prints a line of JSON. `benches/compare/pixels.py` runs it beside other loaders.
 
 use cpu_time::ProcessTime;
-use shardstream::codec::DType;
-use shardstream::collate::{Blob, Columns, ImageColumn, Scalar, Tokens};
-use shardstream::image::{Layout, RandomCrop, RandomHorizontalFlip, RandomResizedCrop};
 use shardstream::prelude::*;
 use std::error::Error;
 use std::time::Instant;

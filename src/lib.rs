@@ -128,16 +128,28 @@ pub use topology::Topology;
 
 /// What most programs use: `use shardstream::prelude::*;`.
 ///
+/// It has what reads, decodes, batches, writes and resumes, all columns, and all transforms of pictures. Not in
+/// it are [`Result`](crate::Result) and [`Error`](crate::Error), which would hide others of these names, traits to
+/// implement ([`Column`](crate::collate::Column), [`Stage`](crate::adapters::Stage)), and what few programs name.
 /// [`StreamExt`](crate::adapters::StreamExt) comes without its name, so that it can stand beside that of
 /// `futures`.
 pub mod prelude {
     pub use crate::adapters::{Batch, IteratorExt, Partial, StreamExt as _, random_mix, round_robin};
-    pub use crate::codec::{Array, Decoder, Encoder};
+    pub use crate::codec::{Array, DType, Decoder, Encoder};
+    pub use crate::collate::{
+        ArrayColumn, Blob, Columns, Mixup, PackedTokens, Ragged, Scalar, TensorBatch, Text, Tokens,
+    };
     #[cfg(feature = "image")]
-    pub use crate::image::{Image, ImageMode, Pixels};
-    pub use crate::store::Store;
+    pub use crate::collate::{CutMix, ImageColumn};
+    #[cfg(feature = "image")]
+    pub use crate::image::{
+        CenterCrop, ColorJitter, Filter, Frame, Image, ImageMode, Layout, Pixels, RandAugment, RandomCrop,
+        RandomErasing, RandomGrayscale, RandomHorizontalFlip, RandomResizedCrop, Resize, Transforms,
+        TrivialAugmentWide,
+    };
+    pub use crate::store::{Budget, Cache, Store};
     pub use crate::write::ShardWriter;
-    pub use crate::{Dataset, Loader, Sample, ShardList, Topology, Value};
+    pub use crate::{Dataset, Digest, Feed, Index, Loader, Sample, ShardList, State, Topology, Value};
 }
 
 #[cfg(all(doctest, feature = "image"))]

@@ -19,7 +19,6 @@
 //!
 //! ```
 //! use shardstream::prelude::*;
-//! use shardstream::collate::{Columns, Scalar};
 //!
 //! # fn main() -> shardstream::Result<()> {
 //! # let dir = tempfile::tempdir().unwrap();
