@@ -103,7 +103,8 @@ impl<S, T> Staged<S, Shuffle<T>> {
     /// with every item that comes out, until it is full.
     ///
     /// The first item comes sooner then, but the first items are mixed less. By default the buffer fills
-    /// first (Python's webdataset starts at 100).
+    /// first (Python's webdataset starts at 100). A `count` of 0 is 1, and one beyond the size of the buffer
+    /// is that size.
     pub fn initial(self, count: usize) -> Self {
         self.with(|stage| stage.target = count.clamp(1, stage.size))
     }

@@ -133,3 +133,39 @@ fn a_padded_crop_keeps_what_is_inside() {
     assert_eq!(seen.len(), 81, "all places");
     assert!(seen.iter().all(|(left, top)| left.abs() <= 4 && top.abs() <= 4));
 }
+
+/// Of a picture of 4 rows and 6 columns, whose pixels say where they were: 23 is in row 2 and column 3.
+fn sized(
+    step: impl Fn(&mut Frame<'_>) -> Result<(), ImageError> + Send + Sync + 'static,
+) -> ((u32, u32), Vec<u8>) {
+    let pixels: Vec<u8> = (0..4u8).flat_map(|row| (0..6).map(move |column| 10 * row + column)).collect();
+    let image = Image::new(ImageMode::L8, (4, 6), pixels).unwrap();
+    assert_eq!((image.height(), image.width()), (4, 6));
+    let step = move |frame: &mut Frame<'_>, _: &mut Rng| Ok(step(frame)?);
+    let done = transformed(&image, step, &mut Rng::new(0, 0, 0));
+    (size_of(&done), done.as_u8().unwrap().to_vec())
+}
+
+#[test]
+fn heights_and_tops_come_first() {
+    assert_eq!(sized(|frame| frame.crop(1, 2, (2, 3))), ((2, 3), vec![12, 13, 14, 22, 23, 24]));
+    let cropped = sized(|frame| functional::crop(frame, -1, 4, (3, 1), [9; 3]));
+    assert_eq!(cropped, ((3, 1), vec![9, 4, 14]));
+    let (size, erased) = sized(|frame| functional::erase(frame, 2, 1, (1, 4), [99; 3]));
+    assert_eq!((size, &erased[12..18]), ((4, 6), &[20, 99, 99, 99, 99, 25][..]));
+    assert_eq!(erased.iter().filter(|number| **number == 99).count(), 4);
+    assert_eq!(sized(|frame| frame.resize((2, 3), Filter::Nearest)).0, (2, 3));
+    assert_eq!(sized(|frame| frame.redraw((1, 2), |_, to| to.fill(7))), ((1, 2), vec![7, 7]));
+    assert_eq!(
+        sized(|frame| {
+            assert_eq!(frame.size(), Size { height: 4, width: 6 });
+            assert_eq!(format!("{frame:?}"), "Frame(4 x 6 (height x width), 1 channels)");
+            let error = frame.crop(1, 2, (3, 5)).unwrap_err().to_string();
+            assert!(error.contains("3 x 5 (height x width) from the top 1 and the left 2"), "{error}");
+            assert!(error.contains("a picture of 4 x 6 (height x width)"), "{error}");
+            Ok(())
+        })
+        .0,
+        (4, 6)
+    );
+}
