@@ -1,86 +1,17 @@
 //! The options of a dataset, and the checks that they make sense together.
 
-use super::{Dataset, Inner, Versions};
+use super::{Dataset, Inner, Shards, Versions};
 use crate::error::{ErrorKind, Result};
-use crate::index::{Index, ShardIndex};
+use crate::index::{AutoIndex, Index, ShardIndex};
 use crate::plan::{Plan, check_enough};
-use crate::secret_url::{SecretUrl, shown};
-use crate::shards::{ShardList, glob};
+use crate::secret_url::shown;
+use crate::shards::ShardList;
 use crate::state::hash_texts;
 use crate::store::{Store, is_local};
 use crate::tar::Limits;
 use crate::topology::Topology;
 use std::iter;
 use std::sync::Arc;
-
-/// Which shards: a pattern that is yet to be expanded, or a list.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum Shards {
-    /// Brace notation, `::` and `${NAME}`, as in [`ShardList::expand`], and [wildcards](glob).
-    Pattern(SecretUrl),
-    /// A list that is taken as it is.
-    List(ShardList),
-}
-
-impl Shards {
-    /// The list of shards: a pattern is expanded, and where it has wildcards, the directory or bucket is
-    /// listed, once. Blocks.
-    ///
-    /// [`DatasetBuilder::build`] does this by itself. It is needed where the list comes first, as for an
-    /// [`Index`] of the shards:
-    ///
-    /// ```
-    /// use shardstream::dataset::Shards;
-    /// use shardstream::prelude::*;
-    /// use shardstream::Index;
-    ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/val-%06d.tar", dir.path().display())).max_count(2).build()?;
-    /// # (0..5).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
-    /// # writer.finish()?;
-    /// # let pattern = format!("{}/val-*.tar", dir.path().display());
-    /// // let pattern = "gs://bucket/val-*.tar";
-    /// let shards = Shards::from(pattern).resolve(&Store::default())?;
-    /// let index = Index::builder().build(&shards)?;
-    /// let dataset = Dataset::builder(shards).index(index).build()?;
-    /// assert_eq!((dataset.shards().len(), dataset.len()), (3, Some(5)));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// A pattern that is malformed or matches nothing, and whatever [`Store::list`] meets.
-    pub fn resolve(self, store: &Store) -> Result<ShardList> {
-        match self {
-            Shards::List(list) => Ok(list),
-            Shards::Pattern(pattern) => resolve(pattern.expose_secret(), store),
-        }
-    }
-}
-
-impl From<&str> for Shards {
-    fn from(pattern: &str) -> Self {
-        Shards::Pattern(pattern.into())
-    }
-}
-
-impl From<&String> for Shards {
-    fn from(pattern: &String) -> Self {
-        Shards::Pattern(pattern.into())
-    }
-}
-
-impl From<String> for Shards {
-    fn from(pattern: String) -> Self {
-        Shards::Pattern(pattern.into())
-    }
-}
-
-impl From<ShardList> for Shards {
-    fn from(list: ShardList) -> Self {
-        Shards::List(list)
-    }
-}
 
 /// The options of a [`Dataset`].
 #[derive(Debug, Clone)]
@@ -89,6 +20,7 @@ pub struct DatasetBuilder {
     shards: Shards,
     only: Option<Vec<usize>>,
     index: Option<Index>,
+    auto_index: Option<AutoIndex>,
     store: Option<Store>,
     topology: Option<Topology>,
     streams: Option<usize>,
@@ -105,6 +37,7 @@ impl DatasetBuilder {
             shards,
             only: None,
             index: None,
+            auto_index: None,
             store: None,
             topology: None,
             streams: None,
@@ -173,6 +106,40 @@ impl DatasetBuilder {
         self
     }
 
+    /// Loads the [index](DatasetBuilder::index) from where it is kept; builds it, and keeps it there, if it is
+    /// missing or the shards are others by now. Only shards that are new or have changed are indexed then.
+    ///
+    /// The pattern is listed once, as without an index. Where the listing tells the size and version of each
+    /// shard, as those of buckets and directories do, a start with a current index takes the listing and the
+    /// index, and no request for a shard; shards that were not listed (a brace pattern, a list) are asked for
+    /// one byte each. Shards of a web server that tells no versions are indexed at every start.
+    ///
+    /// The index is of the whole list, also where [`only`](DatasetBuilder::only) a part of it is read.
+    ///
+    /// ```
+    /// use shardstream::index::AutoIndex;
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/val-%06d.tar", dir.path().display())).max_count(2).build()?;
+    /// # (0..5).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
+    /// # writer.finish()?;
+    /// # let pattern = format!("{}/val-*.tar", dir.path().display());
+    /// // let pattern = "gs://bucket/val-*.tar";
+    /// let dataset = Dataset::builder(pattern).auto_index(AutoIndex::beside()).build()?;
+    /// assert_eq!((dataset.shards().len(), dataset.len()), (3, Some(5)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// They come from [`build`](DatasetBuilder::build): those of
+    /// [`IndexBuilder::build`](crate::index::IndexBuilder::build), since a damaged shard has no index, and
+    /// [`ErrorKind::Config`] where the index cannot be kept.
+    pub fn auto_index(mut self, auto: AutoIndex) -> Self {
+        self.auto_index = Some(auto);
+        self
+    }
+
     /// Compares each sample with the CRC-32C that the [index](DatasetBuilder::index) has of it: one whose
     /// bytes are others is [an error](ErrorKind::SampleChecksum). Default: no.
     ///
@@ -237,15 +204,18 @@ impl DatasetBuilder {
     /// # Errors
     /// A pattern that is malformed or matches nothing, fewer shards than streams, a number of streams that
     /// the ranks cannot share evenly, a topology that should have been said, [`only`](DatasetBuilder::only)
-    /// with a number that no shard has, or [`checksums`](DatasetBuilder::checksums) without an index that has
-    /// them.
+    /// with a number that no shard has, [limits](Limits) of 0,
+    /// [`checksums`](DatasetBuilder::checksums) without an index that has
+    /// them, two indexes, or what [`auto_index`](DatasetBuilder::auto_index) meets.
     pub fn build(self) -> Result<Dataset> {
         let topology = match self.topology {
             Some(topology) => topology,
             None => single_unless_told_otherwise()?,
         };
+        self.check(&topology)?;
         let store = self.store.unwrap_or_default();
-        let shards = self.shards.resolve(&store)?;
+        let listed = self.shards.listed(&store)?;
+        let shards = listed.shards.clone();
         if shards.is_empty() {
             return Err(ErrorKind::NoShards("the list is empty".into()).into());
         }
@@ -258,7 +228,11 @@ impl DatasetBuilder {
             );
             return Err(ErrorKind::Config(message).into());
         }
-        let index = self.index.map(|index| indexed(&index, &shards, &numbers)).transpose()?;
+        let index = match &self.auto_index {
+            Some(auto) => Some(auto.index(&store, self.limits, self.checksums, &listed)?),
+            None => self.index,
+        };
+        let index = index.map(|index| indexed(&index, &shards, &numbers)).transpose()?;
         if self.checksums {
             check_checksums(index.as_deref())?;
         }
@@ -302,6 +276,19 @@ impl DatasetBuilder {
             versions: Versions::default(),
         })))
     }
+
+    /// Refuses options that contradict each other or make no sense, before anything is listed or indexed.
+    fn check(&self, topology: &Topology) -> Result<()> {
+        self.limits.check()?;
+        if let Some(streams) = self.streams {
+            Plan::new(streams, streams, self.seed)?.streams_of(topology).map(drop)?;
+        }
+        let config = |message: &str| Err(ErrorKind::Config(message.into()).into());
+        if self.index.is_some() && self.auto_index.is_some() {
+            return config("`index` and `auto_index` both give an index: leave one of them out");
+        }
+        self.auto_index.as_ref().map_or(Ok(()), AutoIndex::check)
+    }
 }
 
 /// What the index says of the shards that are read.
@@ -340,7 +327,11 @@ fn fingerprint(index: &[ShardIndex]) -> String {
     let shown = |shard: &ShardIndex| {
         let bytes = shard.bytes().map_or("?".into(), |bytes| bytes.to_string());
         let version = shard.version().filter(|_| !is_local(shard.url())).unwrap_or_default();
-        format!("{} {bytes} {version}", shard.samples())
+        let text = format!("{} {bytes} {version}", shard.samples());
+        match shard.selection_fingerprint() {
+            Some(selection) => format!("{text} {selection:016x}"),
+            None => text,
+        }
     };
     let texts: Vec<String> = index.iter().map(shown).collect();
     format!("{:016x}", hash_texts(texts.iter().map(String::as_str)))
@@ -396,30 +387,4 @@ fn single_unless_told_otherwise() -> Result<Topology> {
         return Err(ErrorKind::Topology(message).into());
     }
     Ok(Topology::single())
-}
-
-/// Expands a pattern; what has wildcards is listed in the store.
-fn resolve(pattern: &str, store: &Store) -> Result<ShardList> {
-    let expanded = ShardList::expand_to_list(pattern)?;
-    let mut urls: Vec<SecretUrl> = Vec::with_capacity(expanded.len());
-    for url in expanded.iter() {
-        match glob::split(url.expose_secret()) {
-            None => urls.push(url.clone()),
-            Some((prefix, wild)) => {
-                // What is relative is listed in the working directory, which the names then begin with.
-                let (root, shown) = if prefix.is_empty() { (".", "./") } else { (prefix, "") };
-                let listed = store.list_within(root, depth(wild))?;
-                let names = listed
-                    .into_iter()
-                    .map(|info| info.url.strip_prefix(shown).unwrap_or(&info.url).to_owned());
-                urls.extend(ShardList::from_listing(url.expose_secret(), names)?.iter().cloned());
-            }
-        }
-    }
-    Ok(urls.into_iter().collect())
-}
-
-/// How many directories deep names can match a pattern of this rest.
-fn depth(wild: &str) -> usize {
-    if wild.contains("**") { usize::MAX } else { wild.matches('/').count() }
 }

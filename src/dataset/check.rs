@@ -8,8 +8,8 @@ use crate::sample::Sample;
 use crate::secret_url::SecretUrl;
 use crate::store::{ObjectCell, ObjectVersion, is_local};
 
-/// Passes over the samples before those of a slice, and checks that no sample is missing, surplus, or of
-/// another object.
+/// Passes over the samples before those of a slice and those that the index does not select, and checks that
+/// no sample is missing, surplus, or of another object. Samples are counted by their numbers in the archive.
 #[derive(Debug)]
 pub(super) struct SliceCheck {
     /// How many samples are still passed over: they come before the slice, or have been read before.
@@ -82,7 +82,7 @@ impl SliceCheck {
             end => end - samples.start.min(end),
         };
         let (pass, exact) = match extent {
-            Extent::Shard(pass) => (pass, index.map(ShardIndex::samples) == Some(samples.end)),
+            Extent::Shard(pass) => (pass, index.map(ShardIndex::stored_samples) == Some(samples.end)),
             Extent::Slice => (0, true),
         };
         // Of a slice that was read before there is nothing to see. That a shard has no samples is.
@@ -91,7 +91,7 @@ impl SliceCheck {
             pass,
             left,
             ends,
-            placed: index.is_some_and(|index| index.range(samples.clone()).is_some()),
+            placed: index.is_some_and(|index| index.stored_range(samples.clone()).is_some()),
             index: index.cloned(),
             checksums: false,
             fault: Fault::None,
@@ -148,8 +148,9 @@ impl SliceCheck {
             self.replaced |= self.resumed && self.pass > 0;
             return self.refused(error);
         }
+        let selected = self.index.as_ref().is_none_or(|index| index.is_selected(sample.position().sample));
         // Also of those that are passed over: all slices of the shard must count the same samples.
-        if let Some(error) = self.damage(&sample) {
+        if selected && let Some(error) = self.damage(&sample) {
             return self.faulty(error);
         }
         if self.pass > 0 {
@@ -159,7 +160,7 @@ impl SliceCheck {
         if self.left != u64::MAX {
             self.left -= 1;
         }
-        Some(Some(Ok(sample)))
+        selected.then_some(Some(Ok(sample)))
     }
 
     /// Nothing more is read of the shard.
@@ -170,6 +171,10 @@ impl SliceCheck {
 
     /// A sample could not be read.
     fn faulty(&mut self, error: Error) -> Option<Option<Result<Sample>>> {
+        // Which of the samples after it are selected is told by their numbers alone, which may be others now.
+        if self.index.as_ref().is_some_and(|index| index.selection().is_some()) {
+            return self.refused(error);
+        }
         if self.pass > 0 {
             self.fault = Fault::Passed(error);
             return None;
@@ -220,7 +225,7 @@ impl SliceCheck {
     /// What is wrong with a sample whose bytes are others than those that were indexed.
     fn damage(&self, sample: &Sample) -> Option<Error> {
         let number = sample.position().sample;
-        let expected = self.index.as_ref().filter(|_| self.checksums)?.checksum_of(number)?;
+        let expected = self.index.as_ref().filter(|_| self.checksums)?.stored_checksum(number)?;
         let received = checksum_of(sample);
         let kind = ErrorKind::SampleChecksum { expected, received };
         (received != expected).then(|| self.at_sample(kind, sample))
@@ -246,7 +251,7 @@ impl SliceCheck {
     /// What is wrong with a sample, with the place at which the index has it.
     fn at_sample(&self, kind: ErrorKind, sample: &Sample) -> Error {
         let error = self.located(kind).with_key(sample.key());
-        match self.index.as_ref().and_then(|index| index.offset_of(sample.position().sample)) {
+        match self.index.as_ref().and_then(|index| index.stored_offset(sample.position().sample)) {
             Some(offset) => error.at_offset(offset),
             None => error,
         }

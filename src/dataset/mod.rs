@@ -4,11 +4,13 @@ mod builder;
 mod check;
 mod part;
 mod reader;
+mod shards;
 mod stop;
 mod versions;
 
-pub use builder::{DatasetBuilder, Shards};
+pub use builder::DatasetBuilder;
 pub use reader::{ShardReader, ShardReaderStream};
+pub use shards::Shards;
 pub(crate) use stop::Stop;
 pub(crate) use versions::Versions;
 
@@ -131,7 +133,8 @@ impl Dataset {
         let mut digest = Digest::default();
         for (planned, count) in self.0.plan.counts()?.iter().enumerate() {
             let shard = *self.0.numbers.get(planned)? as u64;
-            for sample in 0..*count {
+            let index = self.indexed(planned)?;
+            for sample in (0..*count).filter_map(|sample| index.position_of(sample)) {
                 digest.add(digest.samples(), 0, Position { epoch, shard, sample, part: 0 });
             }
         }

@@ -92,6 +92,10 @@ impl Iterator for ShardReader {
         loop {
             if let Some(part) = &mut self.current {
                 match part.next() {
+                    Some(Err(error)) => {
+                        self.slices.leave_pieces();
+                        return Some(Err(error));
+                    }
                     Some(item) => return Some(item),
                     None => self.current = None,
                 }
@@ -119,6 +123,10 @@ impl Stream for ShardReaderStream {
         loop {
             if let Some(part) = &mut this.current {
                 match ready!(part.poll_next_unpin(cx)) {
+                    Some(Err(error)) => {
+                        this.slices.leave_pieces();
+                        return Poll::Ready(Some(Err(error)));
+                    }
                     Some(item) => return Poll::Ready(Some(item)),
                     None => this.current = None,
                 }
@@ -140,6 +148,10 @@ impl fmt::Debug for ShardReaderStream {
     }
 }
 
+/// So many bytes of samples that are not selected are not read: to ask for what is behind them anew takes no
+/// longer.
+const GAP: u64 = 1 << 20;
+
 /// What both faces share: which slice comes next, and opening its shard.
 #[derive(Debug)]
 struct Opener {
@@ -155,6 +167,10 @@ struct Opener {
     next: usize,
     /// Those between them.
     ahead: VecDeque<Opened>,
+    /// What is left to open of the slice before the next one, where it is read in pieces.
+    pieces: VecDeque<Piece>,
+    /// Whether the slice that is read is one of these.
+    in_pieces: bool,
     lane: Lane,
     /// How many samples of the next slice have been read before.
     passed: u64,
@@ -165,9 +181,20 @@ struct Opener {
     interrupted: bool,
 }
 
+/// A part of a slice, between samples that are not read.
+#[derive(Debug)]
+struct Piece {
+    slice: usize,
+    samples: Slice,
+    /// What the shard should be.
+    expected: Option<ObjectVersion>,
+}
+
 #[derive(Debug)]
 struct Opened {
     slice: usize,
+    /// Whether it is one of several pieces of its slice.
+    is_piece: bool,
     part: Result<(Part<Body>, Stopper)>,
     /// How many of the next ones should be opened with it.
     worth: usize,
@@ -185,6 +212,8 @@ impl Opener {
             current: 0,
             next: 0,
             ahead: VecDeque::new(),
+            pieces: VecDeque::new(),
+            in_pieces: false,
             passed: 0,
             expected: Vec::new(),
             stop: None,
@@ -200,8 +229,8 @@ impl Opener {
         }
         // The next ones begin now, and not when this one has been read.
         while self.ahead.back().is_none_or(|last| self.ahead.len() <= last.worth) && self.open_ahead() {}
-        let Opened { slice, part, .. } = self.ahead.pop_front()?;
-        self.current = slice;
+        let Opened { slice, is_piece, part, .. } = self.ahead.pop_front()?;
+        (self.current, self.in_pieces) = (slice, is_piece);
         match part {
             Ok((part, stopper)) => {
                 if let Some((stop, reader)) = &self.stop
@@ -211,29 +240,62 @@ impl Opener {
                 }
                 Some(Ok(part))
             }
-            Err(error) => Some(Err(error)),
+            Err(error) => {
+                self.leave_pieces();
+                Some(Err(error))
+            }
         }
     }
 
-    /// Opens one more slice. False when there is none.
+    /// After an error in one piece of a slice, no other piece of it is read, as nothing is that comes after an
+    /// error in a slice of one piece: the samples that a slice has given are always its first ones.
+    fn leave_pieces(&mut self) {
+        if self.in_pieces {
+            let current = self.current;
+            self.ahead.retain(|opened| !opened.is_piece || opened.slice != current);
+            self.pieces.retain(|piece| piece.slice != current);
+        }
+    }
+
+    /// Opens one more slice, or piece of one. False when there is none.
     fn open_ahead(&mut self) -> bool {
-        let number = self.next;
-        let (slice, expected) = if let Some(shard) = self.empty.pop_front() {
-            (Slice { samples: 0..0, ..Slice::whole(shard) }, None)
-        } else {
-            let Some(mut slice) = self.slices.get(number).cloned() else { return false };
-            self.next += 1;
-            let passed = std::mem::take(&mut self.passed);
-            slice.samples.start = slice.samples.start.saturating_add(passed);
-            let expected = self.expected.iter().find(|(slice, _)| *slice == number);
-            (slice, expected.map(|(_, object)| object.clone()))
+        let looked = self.empty.pop_front().map(|shard| Slice { samples: 0..0, ..Slice::whole(shard) });
+        let (Piece { slice: number, samples: slice, expected }, is_piece) = match looked {
+            Some(samples) => (Piece { slice: self.next, samples, expected: None }, false),
+            None => match self.pieces.pop_front() {
+                Some(piece) => (piece, true),
+                None => match self.next_slice() {
+                    Some(piece) => (piece, !self.pieces.is_empty()),
+                    None => return false,
+                },
+            },
         };
         let (part, worth) = match self.open(&slice, expected) {
             Ok((part, stopper, worth)) => (Ok((part, stopper)), worth),
             Err(error) => (Err(error), 0),
         };
-        self.ahead.push_back(Opened { slice: number, part, worth });
+        self.ahead.push_back(Opened { slice: number, is_piece, part, worth });
         true
+    }
+
+    /// The next slice, or the first piece of it: the others are left.
+    fn next_slice(&mut self) -> Option<Piece> {
+        let number = self.next;
+        let mut slice = self.slices.get(number)?.clone();
+        self.next += 1;
+        let passed = std::mem::take(&mut self.passed);
+        slice.samples.start = slice.samples.start.saturating_add(passed);
+        let expected = self.expected.iter().find(|(slice, _)| *slice == number);
+        let expected = expected.map(|(_, object)| object.clone());
+        let index = self.dataset.indexed(slice.shard);
+        let pieces = index.map(|index| index.pieces(slice.samples.clone(), GAP));
+        let pieces = pieces.unwrap_or_else(|| vec![slice.samples.clone()]);
+        let piece = |samples| {
+            let samples = Slice { samples, ..slice };
+            Piece { slice: number, samples, expected: expected.clone() }
+        };
+        self.pieces.extend(pieces.into_iter().map(piece));
+        self.pieces.pop_front()
     }
 
     /// Opens the shard of a slice: there where the slice begins, if that is known, or at its beginning.
@@ -243,19 +305,27 @@ impl Opener {
         let (number, url) = self.dataset.shard(slice.shard)?;
         let parser = SampleParser::new(url).at(self.epoch, number as u64).with_limits(inner.limits);
         let index = self.dataset.indexed(slice.shard);
-        let samples = slice.samples.clone();
-        let last = index.filter(|index| samples.end == index.samples()).and_then(ShardIndex::end);
+        let samples = match index {
+            // To see that the shard is the one of which nothing was selected, one sample is enough.
+            Some(index) if index.samples() == 0 => 0..index.stored_samples().min(1),
+            Some(index) => index.span(&slice.samples),
+            None => slice.samples.clone(),
+        };
+        let slice = &Slice { samples: samples.clone(), ..*slice };
+        let stored = index.map(ShardIndex::stored_samples);
+        let last = index.filter(|_| stored == Some(samples.end)).and_then(ShardIndex::end);
         let parser = last.into_iter().fold(parser, SampleParser::reaching);
         // Of a whole shard the end marker is read too.
-        let piece = index.filter(|index| samples.start > 0 || samples.end < index.samples());
-        let piece = piece.and_then(|index| Some((index, index.range(samples.clone())?)));
+        let is_part = |index: &&ShardIndex| samples.start > 0 || samples.end < index.stored_samples();
+        let piece = index.filter(is_part);
+        let piece = piece.and_then(|index| Some((index, index.stored_range(samples.clone())?)));
         let (mut body, parser, extent) = match piece {
             None => {
                 (inner.store.open_in(&self.lane, url.expose_secret())?, parser, Extent::Shard(samples.start))
             }
             Some((index, range)) => {
                 let parser = parser.starting(samples.start, range.start);
-                let parser = if samples.end < index.samples() { parser.cut() } else { parser };
+                let parser = if samples.end < index.stored_samples() { parser.cut() } else { parser };
                 (inner.store.open_range_in(&self.lane, url.expose_secret(), range)?, parser, Extent::Slice)
             }
         };

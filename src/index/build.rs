@@ -1,7 +1,10 @@
 //! Indexing many shards, several at a time.
 
-use super::{Index, ShardIndex, keep, scan};
+use super::scan::{self, Wanted};
+use super::select::Filter;
+use super::{Index, ShardIndex, keep};
 use crate::error::{ErrorKind, Result};
+use crate::sample::Sample;
 use crate::secret_url::SecretUrl;
 use crate::shards::ShardList;
 use crate::store::{ObjectVersion, Store};
@@ -9,7 +12,7 @@ use crate::tar::Limits;
 use crate::wait;
 use std::collections::HashMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -25,6 +28,7 @@ pub struct IndexBuilder {
     cache: Option<PathBuf>,
     limits: Limits,
     checksums: bool,
+    filter: Option<Filter>,
     on_shard: OnShard,
 }
 
@@ -56,6 +60,12 @@ impl Index {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn builder() -> IndexBuilder {
+        IndexBuilder::new()
+    }
+}
+
+impl IndexBuilder {
+    pub(super) fn new() -> Self {
         IndexBuilder {
             store: Store::default(),
             threads: 16,
@@ -63,12 +73,11 @@ impl Index {
             cache: None,
             limits: Limits::default(),
             checksums: false,
+            filter: None,
             on_shard: Box::new(|_| ()),
         }
     }
-}
 
-impl IndexBuilder {
     /// Where the shards are opened. Default: [`Store::default`].
     pub fn store(mut self, store: Store) -> Self {
         self.store = store;
@@ -76,10 +85,10 @@ impl IndexBuilder {
     }
 
     /// How many shards are indexed at a time: 16 unless set, since most of the time is spent waiting for the
-    /// network. Each takes up to 16 MiB of memory, and with [checksums](Self::checksums) one sample more. A
+    /// network. None is an error of [`build`](IndexBuilder::build). Each takes up to 16 MiB of memory, and with [checksums](Self::checksums) one sample more. A
     /// compressed shard is read whole, within the store's [budget](crate::store::Budget).
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads.max(1);
+        self.threads = threads;
         self
     }
 
@@ -118,6 +127,48 @@ impl IndexBuilder {
         self
     }
 
+    /// Selects the samples of which `predicate` is true: the index has no others, and neither has a dataset
+    /// that is given it. So the number of samples, of steps, and what each rank reads are exact, where a
+    /// filter after reading would make them differ. Default: all samples.
+    ///
+    /// The shards are read whole, once, on [so many threads](IndexBuilder::threads). Fields are as they are
+    /// stored, not decoded. `name` names the filter in the index and should have a version in it, since the
+    /// predicate itself cannot be compared: [`AutoIndex`](super::AutoIndex) selects anew when the name
+    /// changes. What is kept [beside](IndexBuilder::beside) a shard or in a [cache](IndexBuilder::cache) has
+    /// all samples, and is not read where samples are to be selected.
+    ///
+    /// Of a selected sample, the [position](crate::Sample::position) is still the number in its archive. A
+    /// panic of the predicate is [an error](ErrorKind::Panicked), with the shard and the key.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    /// use shardstream::Index;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).max_count(4).build()?;
+    /// # for i in 0..10 { writer.write(&Sample::new(format!("{i}")).with("txt", "x".repeat(i)))?; }
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// let long = |sample: &Sample| sample.get("txt").is_some_and(|text| text.size() >= 5);
+    /// let index = Index::builder().select("text of 5 bytes or more, v1", long).build(&shards)?;
+    /// let dataset = Dataset::builder(shards).index(index).build()?;
+    /// assert_eq!(dataset.len(), Some(5));
+    /// assert_eq!(dataset.samples(0).filter_map(Result::ok).next().unwrap().key(), "5");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn select(
+        mut self,
+        name: impl Into<String>,
+        predicate: impl Fn(&Sample) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.filter = Some(Filter::new(name.into(), predicate));
+        self
+    }
+
+    pub(super) fn filtered_by(mut self, filter: Option<Filter>) -> Self {
+        self.filter = filter;
+        self
+    }
+
     /// Is called for each shard when its index is there, in no particular order, on the thread that builds:
     /// to show progress.
     pub fn on_shard(mut self, call: impl FnMut(&ShardIndex) + Send + 'static) -> Self {
@@ -130,8 +181,12 @@ impl IndexBuilder {
     /// # Errors
     /// Whatever reading the shards would meet, in the first shard of the list that has a fault: damage to an
     /// archive, a fault of any sample, and errors of the store. Nothing is indexed then, but what was
-    /// [kept](IndexBuilder::beside) stays.
+    /// [kept](IndexBuilder::beside) stays. [`ErrorKind::Config`] for no threads, limits of 0, a
+    /// filter or directory without a name, and a directory whose name is not UTF-8.
     pub fn build(mut self, shards: &ShardList) -> Result<Index> {
+        check_options(self.threads, self.filter.as_ref())?;
+        self.limits.check()?;
+        self.cache.as_deref().map_or(Ok(()), check_directory)?;
         let mut numbers: HashMap<&str, usize> = HashMap::with_capacity(shards.len());
         let mut urls: Vec<&SecretUrl> = Vec::with_capacity(shards.len());
         for url in shards {
@@ -151,7 +206,7 @@ impl IndexBuilder {
         let worker = Worker {
             store: &self.store,
             limits: self.limits,
-            checksums: self.checksums,
+            wanted: Wanted { checksums: self.checksums, filter: self.filter.as_ref() },
             beside: self.beside,
             cache: self.cache.as_ref(),
         };
@@ -197,11 +252,33 @@ impl IndexBuilder {
     }
 }
 
+/// Refuses a directory whose files have no URL, and an empty name, which is that of a variable that is not set.
+pub(super) fn check_directory(directory: &Path) -> Result<()> {
+    let bad = |message: String| Err(ErrorKind::Config(message).into());
+    match directory.to_str() {
+        None => bad(format!("the directory {} is not UTF-8", directory.display())),
+        Some("") => bad("the directory that indexes are kept in has an empty name: `.` is this one".into()),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Refuses options that nothing can be indexed with.
+pub(super) fn check_options(threads: usize, filter: Option<&Filter>) -> Result<()> {
+    let bad = |message: &str| Err(ErrorKind::Config(message.into()).into());
+    if threads == 0 {
+        return bad("`threads`: shards are indexed by at least one thread");
+    }
+    if filter.is_some_and(|filter| filter.name().is_empty()) {
+        return bad("`select`: the filter has no name, by which an index of its samples is found again");
+    }
+    Ok(())
+}
+
 /// What indexes one shard after the other.
 struct Worker<'a> {
     store: &'a Store,
     limits: Limits,
-    checksums: bool,
+    wanted: Wanted<'a>,
     beside: bool,
     cache: Option<&'a PathBuf>,
 }
@@ -210,16 +287,21 @@ impl Worker<'_> {
     fn shard(&self, url: &str) -> Result<ShardIndex> {
         let mut places = Vec::new();
         if let Some(directory) = self.cache {
-            let bad = || ErrorKind::Config(format!("the directory {} is not UTF-8", directory.display()));
-            places.push(keep::cached(directory, url).ok_or_else(bad)?);
+            places.extend(keep::cached(directory, url));
         }
         places.extend(keep::beside(url).filter(|_| self.beside));
         if places.is_empty() {
             return self.scan(url);
         }
-        let now = self.store.stat(url)?;
-        let kept = places.iter().enumerate();
-        let kept = kept.filter_map(|(at, place)| Some((at, self.find(place, url, &now)?))).next();
+        let kept = match self.wanted.filter {
+            // What is kept does not say which samples it selects.
+            Some(_) => None,
+            None => {
+                let now = self.store.stat(url)?;
+                let mut kept = places.iter().enumerate();
+                kept.find_map(|(at, place)| Some((at, self.find(place, url, &now)?)))
+            }
+        };
         let (missing, shard) = match kept {
             Some((at, shard)) => (at, shard),
             None => (places.len(), self.scan(url)?),
@@ -237,17 +319,17 @@ impl Worker<'_> {
     }
 
     fn scan(&self, url: &str) -> Result<ShardIndex> {
-        scan::scan(self.store, url, self.limits, self.checksums)
+        scan::scan(self.store, url, self.limits, self.wanted)
     }
 
     fn find(&self, place: &str, url: &str, now: &ObjectVersion) -> Option<ShardIndex> {
-        keep::find(self.store, place, url, now, self.checksums)
+        keep::find(self.store, place, url, now, self.wanted.checksums)
     }
 }
 
 impl fmt::Debug for IndexBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { store, threads, beside, cache, limits, checksums, on_shard: _ } = self;
+        let Self { store, threads, beside, cache, limits, checksums, filter, on_shard: _ } = self;
         f.debug_struct("IndexBuilder")
             .field("store", store)
             .field("threads", threads)
@@ -255,6 +337,7 @@ impl fmt::Debug for IndexBuilder {
             .field("cache", cache)
             .field("limits", limits)
             .field("checksums", checksums)
+            .field("filter", filter)
             .finish_non_exhaustive()
     }
 }

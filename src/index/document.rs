@@ -1,6 +1,7 @@
 //! An index as a JSON document.
 
 use super::layout::{Layout, LayoutDocument};
+use super::selection::{Selection, SelectionDocument};
 use super::{Index, ShardIndex};
 use crate::error::{Error, ErrorKind, Result};
 use crate::secret_url::{redact_text, shown, without_secrets};
@@ -13,6 +14,10 @@ use std::sync::Arc;
 
 const KIND: &str = "wids-shard-index-v1";
 
+/// The kind of a document with selected samples. It has another name, and no `wids_version`, since whoever does
+/// not know selections would read other samples.
+const SELECTED: &str = "shardstream-selected-index-v1";
+
 /// The longest document that is read, in bytes.
 const MAX_DOCUMENT: u64 = 4 << 30;
 
@@ -23,7 +28,7 @@ const MAX_SAMPLES: u64 = 1 << 40;
 /// The most shards that a document may have, as many as a [`ShardList`](crate::ShardList) may expand to.
 const MAX_SHARDS: usize = 10_000_000;
 
-/// A shard in JSON: the keys of `wids`, and `version` and `layout`, which are ours.
+/// A shard in JSON: the keys of `wids`, and `version`, `layout` and `select`, which are ours.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Entry {
     url: Box<str>,
@@ -34,6 +39,8 @@ pub(super) struct Entry {
     version: Option<Box<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     layout: Option<LayoutDocument>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    select: Option<SelectionDocument>,
 }
 
 impl From<ShardIndex> for Entry {
@@ -44,6 +51,7 @@ impl From<ShardIndex> for Entry {
             nsamples: shard.samples,
             filesize: shard.bytes,
             version: shard.version.as_deref().map(Into::into),
+            select: shard.selection.as_deref().map(Selection::document),
         }
     }
 }
@@ -52,7 +60,7 @@ impl TryFrom<Entry> for ShardIndex {
     type Error = String;
 
     fn try_from(entry: Entry) -> Result<Self, String> {
-        let Entry { url, nsamples: samples, filesize: bytes, version, layout } = entry;
+        let Entry { url, nsamples: samples, filesize: bytes, version, layout, select } = entry;
         let bad = |what: &str| Err(format!("the entry of the shard {}: {what}", shown(&url)));
         if url.is_empty() {
             return bad("the URL is empty");
@@ -64,8 +72,15 @@ impl TryFrom<Entry> for ShardIndex {
             Ok(layout) => layout,
             Err(what) => return bad(&format!("the layout has {what}")),
         };
+        let selection = match select.map(|select| select.read(MAX_SAMPLES)).transpose() {
+            Ok(selection) => selection,
+            Err(what) => return bad(&format!("the selection has {what}")),
+        };
+        if selection.as_ref().is_some_and(|selection| selection.selected() != samples) {
+            return bad("the selection has another number of samples");
+        }
         if let Some(layout) = &layout {
-            if layout.samples() != samples {
+            if layout.samples() != selection.as_ref().map_or(samples, Selection::stored) {
                 return bad("the layout has another number of samples");
             }
             if layout.seekable() && bytes.is_none_or(|bytes| layout.end() > bytes) {
@@ -73,7 +88,8 @@ impl TryFrom<Entry> for ShardIndex {
             }
         }
         let (version, layout) = (version.map(Into::into), layout.map(Arc::new));
-        Ok(ShardIndex { url: url.into(), samples, bytes, version, layout })
+        let selection = selection.map(Arc::new);
+        Ok(ShardIndex { url: url.into(), samples, bytes, version, layout, selection })
     }
 }
 
@@ -150,7 +166,11 @@ impl Index {
     pub fn from_json(text: &[u8], directory: &str) -> Result<Self> {
         let document: Document = serde_json::from_slice(text).map_err(|error| malformed(&error))?;
         let bad = |what: &str| Err(ErrorKind::Index(what.into()).into());
-        if document.kind.as_deref().is_some_and(|kind| kind != KIND) || document.wids_version != Some(1) {
+        let known = match (document.kind.as_deref(), document.wids_version) {
+            (None | Some(KIND), Some(1)) | (Some(SELECTED), None) => true,
+            _ => false,
+        };
+        if !known {
             return bad("this is no `wids-shard-index-v1` document of `wids_version` 1");
         }
         if !document.datasets.is_empty() {
@@ -177,7 +197,8 @@ impl Index {
         }
     }
 
-    /// Writes the index as a JSON document, which [`load`](Index::load) reads, and Python's `wids` too.
+    /// Writes the index as a JSON document, which [`load`](Index::load) reads, and Python's `wids` too, unless
+    /// samples were [selected](super::IndexBuilder::select).
     ///
     /// Shards below the document's directory are named relative to it, so that they can be moved together.
     /// Passwords and the queries of signed URLs are left out. The document has all that is known of the
@@ -190,15 +211,24 @@ impl Index {
     /// [`ErrorKind::Unsupported`] for a name such as `train.json.gz`, since nothing is compressed, and what
     /// [`Store::create`] and writing give.
     pub fn save(&self, store: &Store, url: &str) -> Result<()> {
+        self.save_for(store, url, false)
+    }
+
+    /// [`save`](Index::save); of a private document that is a local file, other users may not read it.
+    pub(super) fn save_for(&self, store: &Store, url: &str, private: bool) -> Result<()> {
         let write = || {
             let named =
                 |shard: &ShardIndex| shard.at(relative(directory(url), &without_secrets(shard.url())));
             let index = self.iter().map(named).collect::<Index>().consistent()?;
-            let mut object = store.create_plain(url)?;
+            let mut object = store.create_plain(url, private)?;
             let name = crate::store::file_name(url);
             let name = name.split('.').next().unwrap_or_default();
             let name = serde_json::to_string(name).map_err(|error| malformed(&error))?;
-            write!(object, r#"{{"__kind__":"{KIND}","wids_version":1,"name":{name},"shardlist":["#)?;
+            let kind = match index.iter().any(|shard| shard.selection.is_some()) {
+                true => format!(r#""__kind__":"{SELECTED}""#),
+                false => format!(r#""__kind__":"{KIND}","wids_version":1"#),
+            };
+            write!(object, r#"{{{kind},"name":{name},"shardlist":["#)?;
             for (number, shard) in index.iter().enumerate() {
                 object.write_all(if number > 0 { b",\n" } else { b"\n" })?;
                 object.write_all(&json(shard)?)?;
@@ -224,7 +254,7 @@ fn directory(url: &str) -> &str {
     }
 }
 
-pub(super) fn is_relative(url: &str) -> bool {
+fn is_relative(url: &str) -> bool {
     !(url.contains("://") || url.starts_with("file:") || Path::new(url).is_absolute() || url.starts_with('/'))
 }
 
@@ -317,12 +347,15 @@ mod tests {
         "shapes":[[0,0,512],[512,0,512,1,1536]],"runs":[0,1,1,2],"sizes":[7,1,513,0,1],
         "crc32c":"00000001e3069283ffffffff"}},
         {"url":"1.tgz","nsamples":1,"layout":{"seekable":false,"fields":["a"],"shapes":[[0,0,512]],"runs":[0,1],
-        "sizes":[7]}}]}"#;
+        "sizes":[7]}},
+        {"url":"2.tar","nsamples":2,"filesize":9000,"layout":{"fields":["a"],"shapes":[[0,0,512]],"runs":[0,4],
+        "sizes":[7,1,5,0]},"select":{"name":"f","runs":[1,1,1,1]}}]}"#;
 
     fn ask_everything(index: &Index) {
         for shard in index {
             let last = shard.samples().min(1000);
             for sample in 0..=last {
+                assert_eq!(shard.position_of(sample).is_some(), sample < shard.samples());
                 let members = shard.members(sample).map(|members| members.map(|member| member.size).sum());
                 assert!(members.is_none() || members == shard.size_of(sample));
                 assert!(shard.checksum_of(sample).is_none() || sample < last);
@@ -341,6 +374,8 @@ mod tests {
         let shard = index.get("d/b/0.tar").unwrap();
         assert_eq!((shard.range(0..1), shard.range(2..3)), (Some(0..1536), Some(5632..9000)));
         assert_eq!((shard.checksum_of(1), shard.checksum_of(3)), (Some(0xe306_9283), None));
+        let selected = index.get("2.tar").unwrap();
+        assert_eq!((selected.range(0..1), selected.range(1..2)), (Some(1024..2048), Some(3072..9000)));
         assert_eq!(
             index.get("1.tgz").map(|shard| (shard.size_of(0), shard.range(0..1))),
             Some((Some(7), None))

@@ -1,7 +1,7 @@
 //! Indexes that are kept where they are found again: beside their shard, or in a local directory.
 
 use super::ShardIndex;
-use super::document::{is_relative, read_entry, write_entry};
+use super::document::{read_entry, write_entry};
 use crate::error::Result;
 use crate::secret_url::without_secrets;
 use crate::store::{ObjectVersion, Store, file_name};
@@ -9,22 +9,32 @@ use std::borrow::Cow;
 use std::path::Path;
 
 /// What is added to the name of a shard.
-const SUFFIX: &str = ".index.json";
+pub(super) const SUFFIX: &str = ".index.json";
 
 /// Where the index of the shard at `url` stands beside it; none for URLs with a query.
 pub(crate) fn beside(url: &str) -> Option<String> {
     matches!(without_secrets(url), Cow::Borrowed(_)).then(|| format!("{url}{SUFFIX}"))
 }
 
+/// What names the shard at `url` in any working directory, and under any signature.
+pub(super) fn lasting(url: &str) -> Cow<'_, str> {
+    let url = without_secrets(url);
+    let absolute = || std::path::absolute(&*url).ok()?.to_str().map(str::to_owned);
+    match (!url.contains("://") && !url.starts_with("file:")).then(absolute).flatten() {
+        Some(absolute) => Cow::Owned(absolute),
+        None => url,
+    }
+}
+
+/// Whether `url` is named as indexes are that are kept beside shards.
+pub(crate) fn is_kept(url: &str) -> bool {
+    url.ends_with(SUFFIX)
+}
+
 /// Where in a local directory the index of the shard at `url` is kept: a name that people can read, and one
 /// that is the same on every run and tells shards of the same name apart.
 pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
-    let mut url = without_secrets(url);
-    // What is relative is another shard in another working directory.
-    let absolute = || std::path::absolute(&*url).ok()?.to_str().map(str::to_owned);
-    if let Some(absolute) = is_relative(&url).then(absolute).flatten() {
-        url = Cow::Owned(absolute);
-    }
+    let url = lasting(url);
     // FNV-1a.
     let hash = url.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -51,7 +61,7 @@ pub(super) fn find(
     let same_version =
         now.version.is_some() && now.version.as_deref() == kept.version() && now.size == kept.bytes;
     let enough = kept.layout.is_some() && (kept.has_checksums() || !checksums);
-    (same_shard && same_version && enough).then(|| kept.at(url))
+    (same_shard && same_version && enough).then(|| kept.unselected().at(url))
 }
 
 /// Keeps an index at `place`.
@@ -66,8 +76,8 @@ pub(super) fn keep_cached(store: &Store, place: &str, shard: &ShardIndex) -> Res
 }
 
 fn keep_for(store: &Store, place: &str, shard: &ShardIndex, private: bool) -> Result<()> {
-    // Shard and index may be moved together.
-    let shard = shard.at(file_name(&without_secrets(shard.url())));
+    // Shard and index may be moved together; and who finds it may want other samples.
+    let shard = shard.unselected().at(file_name(&without_secrets(shard.url())));
     write_entry(store, place, &shard, private).map_err(|error| error.in_shard(place))
 }
 

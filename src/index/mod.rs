@@ -1,7 +1,8 @@
 //! What is known of shards without reading them: how many samples they have, and where those stand.
 //!
 //! An [`Index`] is [built](Index::builder) from the headers of the shards, taken from [those who wrote
-//! them](crate::write::ShardInfo::index), or [loaded](Index::load). A damaged shard has none: an index
+//! them](crate::write::ShardInfo::index), or [loaded](Index::load); by an [`AutoIndex`] a dataset does what is
+//! needed by itself. A damaged shard has none: an index
 //! promises that its numbers are what reading gives.
 //!
 //! In JSON, an index is a `wids-shard-index-v1` document:
@@ -22,6 +23,28 @@
 //! and a zero byte, and of each field's name, a zero byte, its size (8 bytes, little-endian) and its content,
 //! in the order of the archive.
 //!
+//! An index of [selected](IndexBuilder::select) samples says which ones they are, beside a layout of all samples
+//! of the archive:
+//!
+//! ```json
+//! {"__kind__": "shardstream-selected-index-v1", "name": "train", "shardlist": [
+//!   {"url": "train-000000.tar", "nsamples": 2, "filesize": 10240, "version": "1764000000.000000000",
+//!    "layout": {"fields": ["cls", "jpg"], "shapes": [[0, 0, 512, 1, 512]], "runs": [0, 3],
+//!               "sizes": [1, 501, 1, 744, 1, 623]},
+//!    "select": {"name": "at least 600 bytes, v1", "runs": [1, 2]}}]}
+//! ```
+//!
+//! `nsamples` is the number of selected samples, `name` that of the filter, and `runs` says how many samples of
+//! the archive are left out, how many are selected, and so on in turn. The document is of another kind, and has
+//! no `wids_version`: a reader that does not know `select` would read other samples.
+//!
+//! Where a dataset reads by such an index, everything counts selected samples: [`Dataset::len`](crate::Dataset::len), the plan, steps.
+//! The [position](crate::Sample::position) of a sample is still its number in the archive, so that its random
+//! numbers do not depend on the filter; [`ShardIndex::position_of`] tells it. Between two selected samples with
+//! less than 1 MiB between them the others are read and dropped; where there is more, it is not read. What is
+//! not selected is compared with the index as far as it is read, but not with its checksum. A shard of which
+//! nothing is selected is looked into at the beginning of each epoch, to see that it is the one that was indexed.
+//!
 //! An index is of one version of each shard. A [dataset](crate::dataset::DatasetBuilder::index) compares size
 //! and version (ETag, generation or, of a file, the modification time) when it opens a shard, and the fields
 //! and sizes of every sample; what differs is [`ErrorKind::Stale`](crate::ErrorKind::Stale). A copy in
@@ -29,17 +52,23 @@
 //! with its shards to where their versions differ (files that were copied without their modification times,
 //! another bucket), build it again or say that the copy is one, by [`Index::without_versions`].
 
+mod auto;
 mod build;
 mod checksum;
 mod document;
+mod finding;
 mod keep;
 mod layout;
 mod scan;
+mod select;
+mod selection;
 mod shard;
 
+pub use auto::AutoIndex;
+pub(crate) use auto::Listed;
 pub use build::IndexBuilder;
 pub(crate) use checksum::{checksum_of, sample_checksum};
-pub(crate) use keep::{beside, keep};
+pub(crate) use keep::{beside, is_kept, keep};
 pub(crate) use layout::LayoutBuilder;
 pub use layout::Member;
 pub use shard::ShardIndex;

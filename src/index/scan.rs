@@ -5,6 +5,8 @@
 //! what lies between would take longer than receiving it. Where a body reaches far beyond its window, the
 //! next window begins behind it, and is small.
 
+use super::select::Filter;
+use super::selection::SelectionBuilder;
 use super::{LayoutBuilder, ShardIndex, checksum_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Body, ObjectVersion, Store};
@@ -20,28 +22,55 @@ const LARGE: u64 = 8 << 20;
 /// long to receive so many bytes.
 const JUMP: u64 = 1 << 20;
 
-/// Indexes the shard at `url`; with `checksums` it is read whole.
+/// What is noted of each sample, beside where it stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// Its checksum.
+    pub(super) checksums: bool,
+    /// Whether it is selected.
+    pub(super) filter: Option<&'a Filter>,
+}
+
+impl Wanted<'_> {
+    /// Whether the samples' bodies are read for it.
+    fn is_whole(self) -> bool {
+        self.checksums || self.filter.is_some()
+    }
+}
+
+/// What was noted of a sample.
+#[derive(Debug, Clone, Copy)]
+struct Note {
+    checksum: Option<u32>,
+    is_selected: bool,
+}
+
+/// Indexes the shard at `url`; for [`Wanted`] bodies it is read whole.
 ///
 /// # Errors
-/// Whatever reading the shard would meet: the first fault of any sample.
-pub(super) fn scan(store: &Store, url: &str, limits: Limits, checksums: bool) -> Result<ShardIndex> {
+/// Whatever reading the shard would meet: the first fault of any sample; and a panic of the filter.
+pub(super) fn scan(store: &Store, url: &str, limits: Limits, wanted: Wanted<'_>) -> Result<ShardIndex> {
     let outline = Outline::new(url).with_limits(limits);
-    let parser = checksums.then(|| SampleParser::new(url).with_limits(limits));
-    let mut machines = Machines { outline, parser, checksums: VecDeque::new(), fault: None };
+    let parser = wanted.is_whole().then(|| SampleParser::new(url).with_limits(limits));
+    let mut machines = Machines { wanted, outline, parser, notes: VecDeque::new(), fault: None };
     let mut windows = match Windows::open(store, url) {
         // A compressed shard has no ranges, and its samples no place in the object.
         Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => Windows::whole(store, url, true)?,
-        Ok(_) if checksums => Windows::whole(store, url, false)?,
+        Ok(_) if wanted.is_whole() => Windows::whole(store, url, false)?,
         windows => windows?,
     };
     let mut layout = LayoutBuilder::default();
+    let mut selection = wanted.filter.map(|filter| SelectionBuilder::new(filter.name().clone()));
     loop {
         match machines.outline.next()? {
             Outlined::NeedInput => windows.feed(&mut machines)?,
             Outlined::Sample(sample) => {
                 layout.push_outline(&sample);
-                if let Some(checksum) = machines.checksum()? {
-                    layout.push_checksum(checksum);
+                if let Some(Note { checksum, is_selected }) = machines.note()? {
+                    checksum.into_iter().for_each(|checksum| layout.push_checksum(checksum));
+                    if let Some(selection) = &mut selection {
+                        selection.push(is_selected);
+                    }
                 }
             }
             Outlined::End => break,
@@ -52,21 +81,26 @@ pub(super) fn scan(store: &Store, url: &str, limits: Limits, checksums: bool) ->
     let object = windows.object.unwrap_or_default();
     // Where the source does not say it, the size is what came, which was all of it.
     let bytes = object.size.or((!windows.compressed).then_some(windows.at));
-    Ok(ShardIndex::new(url, bytes, object.version.as_deref(), layout.finish(seekable)))
+    let shard = ShardIndex::new(url, bytes, object.version.as_deref(), layout.finish(seekable));
+    Ok(match selection {
+        Some(selection) => shard.with_selection(selection.finish()),
+        None => shard,
+    })
 }
 
-/// What takes in the bytes: the outline, and for checksums the parser, to which the same bytes give the same
-/// samples. The parser takes them in at once, so that it holds no more than one sample.
-struct Machines {
+/// What takes in the bytes: the outline, and for what is noted of bodies the parser, to which the same bytes
+/// give the same samples. The parser takes them in at once, so that it holds no more than one sample.
+struct Machines<'a> {
+    wanted: Wanted<'a>,
     outline: Outline,
     parser: Option<SampleParser>,
     /// Of samples that the parser has given, and the outline has not.
-    checksums: VecDeque<u32>,
-    /// What the parser found wrong, which the outline finds too.
+    notes: VecDeque<Note>,
+    /// What the parser found wrong, which the outline finds too, or a panic of the filter.
     fault: Option<Error>,
 }
 
-impl Machines {
+impl Machines<'_> {
     fn push(&mut self, chunk: Bytes) {
         if let Some(parser) = &mut self.parser {
             parser.push(chunk.clone());
@@ -85,26 +119,32 @@ impl Machines {
 
     fn parse(&mut self) {
         let Some(parser) = &mut self.parser else { return };
-        loop {
+        let Wanted { checksums, filter } = self.wanted;
+        let fault = loop {
             match parser.next() {
-                Ok(Parsed::Sample(sample)) => self.checksums.push_back(checksum_of(&sample)),
-                Ok(Parsed::NeedInput | Parsed::End) => return,
-                Err(error) => {
-                    self.fault = Some(error);
-                    self.parser = None;
-                    return;
+                Ok(Parsed::Sample(sample)) => {
+                    let is_selected = match filter.map_or(Ok(true), |filter| filter.selects(&sample)) {
+                        Ok(is_selected) => is_selected,
+                        Err(error) => break error,
+                    };
+                    let checksum = checksums.then(|| checksum_of(&sample));
+                    self.notes.push_back(Note { checksum, is_selected });
                 }
+                Ok(Parsed::NeedInput | Parsed::End) => return,
+                Err(error) => break error,
             }
-        }
+        };
+        self.fault = Some(fault);
+        self.parser = None;
     }
 
-    /// The checksum of the sample that the outline gave last, where checksums are wanted.
-    fn checksum(&mut self) -> Result<Option<u32>> {
-        match (self.checksums.pop_front(), self.fault.take()) {
+    /// What was noted of the sample that the outline gave last, where anything is wanted.
+    fn note(&mut self) -> Result<Option<Note>> {
+        match (self.notes.pop_front(), self.fault.take()) {
             (None, Some(fault)) => Err(fault),
-            (checksum, fault) => {
+            (note, fault) => {
                 self.fault = fault;
-                Ok(checksum)
+                Ok(note)
             }
         }
     }
@@ -138,7 +178,7 @@ impl<'a> Windows<'a> {
     }
 
     /// Gives the outline what it needs next.
-    fn feed(&mut self, machines: &mut Machines) -> Result<()> {
+    fn feed(&mut self, machines: &mut Machines<'_>) -> Result<()> {
         let outline = &mut machines.outline;
         if outline.wanted() >= self.end && !self.next(outline)? {
             machines.finish();

@@ -2,6 +2,7 @@
 
 use super::document::Entry;
 use super::layout::{Layout, Member};
+use super::selection::Selection;
 use crate::sample::Sample;
 use crate::secret_url::SecretUrl;
 use crate::store::{ObjectVersion, is_same_place};
@@ -24,6 +25,8 @@ pub struct ShardIndex {
     pub(super) bytes: Option<u64>,
     pub(super) version: Option<Arc<str>>,
     pub(super) layout: Option<Arc<Layout>>,
+    /// Which samples of the archive are the samples of this index; all of them where there is none.
+    pub(super) selection: Option<Arc<Selection>>,
 }
 
 impl ShardIndex {
@@ -40,7 +43,13 @@ impl ShardIndex {
             bytes,
             version: version.map(Into::into),
             layout: Some(Arc::new(layout)),
+            selection: None,
         }
+    }
+
+    /// The same shard with only those samples that were selected.
+    pub(super) fn with_selection(self, selection: Selection) -> Self {
+        ShardIndex { samples: selection.selected(), selection: Some(Arc::new(selection)), ..self }
     }
 
     /// Where the shard is: the whole URL, with a password or signature that it may have.
@@ -49,10 +58,34 @@ impl ShardIndex {
         self.url.expose_secret()
     }
 
-    /// The number of samples in it.
+    /// The number of samples in it: of those that were [selected](ShardIndex::selection), if any were.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.samples
+    }
+
+    /// The name of the [filter](super::IndexBuilder::select) that selected the samples; `None` where no
+    /// filter did.
+    #[must_use]
+    pub fn selection(&self) -> Option<&str> {
+        self.selection.as_deref().map(Selection::name)
+    }
+
+    /// The number of samples in the archive, with those that were not [selected](ShardIndex::selection).
+    #[must_use]
+    pub fn stored_samples(&self) -> u64 {
+        self.selection.as_deref().map_or(self.samples, Selection::stored)
+    }
+
+    /// The number in the archive of a sample: what its [position](crate::Sample::position) says. It is the
+    /// same number unless a filter [selected](ShardIndex::selection) the samples. `None` where there is no
+    /// such sample.
+    #[must_use]
+    pub fn position_of(&self, sample: u64) -> Option<u64> {
+        match &self.selection {
+            Some(selection) => selection.position_of(sample),
+            None => (sample < self.samples).then_some(sample),
+        }
     }
 
     /// Its size as it is stored, in bytes, where that is known.
@@ -70,7 +103,7 @@ impl ShardIndex {
 
     /// Where in the archive the samples of these numbers stand: from the first header of the first of them to
     /// the first header of the sample after the last of them, or to the end of the object where there is
-    /// none.
+    /// none. Samples between them that were not [selected](ShardIndex::selection) stand there too.
     ///
     /// These bytes are what a [`SampleParser`](crate::tar::SampleParser) takes that is
     /// [`starting`](crate::tar::SampleParser::starting) there, and is [`cut`](crate::tar::SampleParser::cut)
@@ -79,28 +112,62 @@ impl ShardIndex {
     /// and in archives whose samples mean something else without a global header that stands before them.
     #[must_use]
     pub fn range(&self, samples: Range<u64>) -> Option<Range<u64>> {
-        self.seekable()?.range(samples, self.bytes?)
+        self.stored_range(self.span(&samples))
     }
 
     /// The bytes that the fields of a sample hold; `None` where there is no such sample, and where only the
     /// number of samples is known.
     #[must_use]
     pub fn size_of(&self, sample: u64) -> Option<u64> {
-        self.layout.as_ref()?.size_of(sample)
+        self.layout.as_ref()?.size_of(self.position_of(sample)?)
     }
 
     /// The fields of a sample in the order of the shard, and where in the archive they stand. `None` where
     /// [`range`](ShardIndex::range) is.
     #[must_use]
     pub fn members(&self, sample: u64) -> Option<impl Iterator<Item = Member<'_>>> {
-        self.seekable()?.members(sample)
+        self.seekable()?.members(self.position_of(sample)?)
     }
 
     /// The CRC-32C of a sample; `None` where there is no such sample, and in an index without
     /// [checksums](super::IndexBuilder::checksums).
     #[must_use]
     pub fn checksum_of(&self, sample: u64) -> Option<u32> {
-        self.layout.as_ref()?.checksum_of(sample)
+        self.stored_checksum(self.position_of(sample)?)
+    }
+
+    /// The samples of the archive from the first to the last of these: what is read for them.
+    pub(crate) fn span(&self, samples: &Range<u64>) -> Range<u64> {
+        self.selection.as_deref().map_or_else(|| samples.clone(), |selection| selection.span(samples))
+    }
+
+    /// These samples, cut where so many bytes of the archive that were not selected lie between two of them.
+    pub(crate) fn pieces(&self, samples: Range<u64>, gap: u64) -> Vec<Range<u64>> {
+        let far = |between| self.stored_range(between).is_some_and(|bytes| bytes.end - bytes.start >= gap);
+        match &self.selection {
+            Some(selection) => selection.pieces(&samples, far),
+            None => vec![samples],
+        }
+    }
+
+    /// Whether the sample of this number in the archive is one of the index.
+    pub(crate) fn is_selected(&self, stored: u64) -> bool {
+        self.selection.as_deref().is_none_or(|selection| selection.contains(stored))
+    }
+
+    /// [`range`](ShardIndex::range), by numbers in the archive.
+    pub(crate) fn stored_range(&self, stored: Range<u64>) -> Option<Range<u64>> {
+        self.seekable()?.range(stored, self.bytes?)
+    }
+
+    /// [`checksum_of`](ShardIndex::checksum_of), by the number in the archive.
+    pub(crate) fn stored_checksum(&self, stored: u64) -> Option<u32> {
+        self.layout.as_ref()?.checksum_of(stored)
+    }
+
+    /// Stands for the filter and the samples that it selected.
+    pub(crate) fn selection_fingerprint(&self) -> Option<u64> {
+        self.selection.as_deref().map(Selection::fingerprint)
     }
 
     /// Whether the checksum of every sample is known.
@@ -108,9 +175,10 @@ impl ShardIndex {
         self.layout.as_ref().is_some_and(|layout| layout.has_checksums())
     }
 
-    /// The offset in the archive of the first header of a sample, also where that is no place to read from.
-    pub(crate) fn offset_of(&self, sample: u64) -> Option<u64> {
-        self.layout.as_ref()?.offset_of(sample)
+    /// The offset in the archive of the first header of the sample of this number in the archive, also where
+    /// that is no place to read from.
+    pub(crate) fn stored_offset(&self, stored: u64) -> Option<u64> {
+        self.layout.as_ref()?.offset_of(stored)
     }
 
     /// What an object at `url` must be for the index to hold.
@@ -158,6 +226,11 @@ impl ShardIndex {
         ShardIndex { layout: None, ..self.clone() }
     }
 
+    /// The same shard with all samples of the archive.
+    pub(super) fn unselected(&self) -> Self {
+        ShardIndex { samples: self.stored_samples(), selection: None, ..self.clone() }
+    }
+
     /// The same index under another URL of the same shard.
     pub(super) fn at(&self, url: impl Into<SecretUrl>) -> Self {
         ShardIndex { url: url.into(), ..self.clone() }
@@ -176,6 +249,7 @@ impl fmt::Debug for ShardIndex {
             .field("bytes", &self.bytes)
             .field("version", &self.version)
             .field("checksums", &self.has_checksums())
+            .field("selection", &self.selection())
             .finish_non_exhaustive()
     }
 }

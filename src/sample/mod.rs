@@ -43,7 +43,8 @@ pub struct Position {
     pub epoch: u64,
     /// The number of the shard in the shard list, from 0.
     pub shard: u64,
-    /// The number of the sample in its shard, from 0.
+    /// The number of the sample in its shard, from 0. Samples that an index does not
+    /// [select](crate::index::IndexBuilder::select) are counted too.
     pub sample: u64,
     /// Which of the outputs it is that a stage made of the sample, from 0.
     pub part: u64,

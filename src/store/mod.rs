@@ -328,14 +328,19 @@ impl Store {
 
     /// [`create`](Store::create) of what is written as it is, which a name that says otherwise would make
     /// unreadable.
-    pub(crate) fn create_plain(&self, url: &str) -> Result<Box<dyn ObjectWriter>> {
+    pub(crate) fn create_plain(&self, url: &str, private: bool) -> Result<Box<dyn ObjectWriter>> {
         match Compression::of(url) {
-            Ok(None) => self.create(url),
+            Ok(None) => self.create_at(url, private),
             _ => {
                 let why = "it would not be compressed as its name says; leave out the suffix";
                 Err(Error::from(ErrorKind::Unsupported(why.into())).in_shard(url))
             }
         }
+    }
+
+    /// Whether `url` is that of a web server that the crate reads by itself, and writes nothing to.
+    pub(crate) fn is_web(&self, url: &str) -> bool {
+        self.registered(url).is_none() && matches!(location::scheme(url), Some("http" | "https"))
     }
 
     /// Deletes the object at `url`. Blocks.

@@ -183,6 +183,14 @@ pub struct ObjectVersion {
 }
 
 impl ObjectVersion {
+    /// Whether both have the same version, and sizes that do not differ.
+    ///
+    /// Without a version that cannot be told: an object that is written again is often as long as it was.
+    pub(crate) fn is_same_version(&self, other: &ObjectVersion) -> bool {
+        let (Some(one), Some(now)) = (&self.version, &other.version) else { return false };
+        tag(one) == tag(now) && !self.contradicts(other)
+    }
+
     /// Whether the two cannot be the same object, as far as the size and the version of both are known.
     ///
     /// ETags are compared weakly (RFC 9110, 8.8.3.2), since a server may name the same bytes in both ways.
@@ -233,6 +241,11 @@ impl ObjectInfo {
         self.version = Some(version.into());
         self
     }
+
+    /// The size and version without the URL.
+    pub(crate) fn object(&self) -> ObjectVersion {
+        ObjectVersion { size: Some(self.size), version: self.version.clone() }
+    }
 }
 
 impl fmt::Debug for ObjectInfo {
@@ -249,6 +262,24 @@ impl fmt::Debug for ObjectInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_are_the_same_where_both_are_known() {
+        let object = |size, version: Option<&str>| ObjectVersion { size, version: version.map(Into::into) };
+        let time = Some("1764000000.000000000");
+        for (one, other, expected) in [
+            (object(Some(1), Some("\"a\"")), object(Some(1), Some("W/\"a\"")), true),
+            (object(Some(1), Some("a")), object(None, Some("a")), true),
+            (object(Some(1), Some("a")), object(Some(2), Some("a")), false),
+            (object(Some(1), Some("a")), object(Some(1), Some("b")), false),
+            (object(Some(1), Some("a")), object(Some(1), None), false),
+            (object(Some(1), None), object(Some(1), None), false),
+            (object(Some(1), time), object(Some(1), time), true),
+            (object(Some(1), time), object(Some(1), Some("1764000000.000000001")), false),
+        ] {
+            assert_eq!(one.is_same_version(&other), expected, "{one:?} {other:?}");
+        }
+    }
 
     #[test]
     fn objects_contradict_each_other_as_far_as_both_are_known() {

@@ -1,5 +1,7 @@
 //! What is accepted of a shard.
 
+use crate::error::{ErrorKind, Result};
+
 /// Limits on what is accepted of a shard: what its headers may claim, what a sample may hold, and what may
 /// follow the end of the archive.
 ///
@@ -39,6 +41,21 @@ pub struct Limits {
     /// Where there may be several, a region of zeros that ends where a member begins can be taken for the end
     /// of one archive and the beginning of the next.
     pub archives: u64,
+}
+
+impl Limits {
+    /// Refuses limits that no shard with samples can keep to.
+    pub(crate) fn check(&self) -> Result<()> {
+        let none = match self {
+            Limits { archives: 0, .. } => "archives",
+            Limits { members: 0, .. } => "members",
+            Limits { member: 0, .. } => "member",
+            Limits { sample: 0, .. } => "sample",
+            _ => return Ok(()),
+        };
+        let message = format!("`tar::Limits::{none}` is 0: no shard with samples would be read");
+        Err(ErrorKind::Config(message).into())
+    }
 }
 
 impl Default for Limits {

@@ -7,6 +7,7 @@ use futures::{StreamExt, stream};
 use proptest::prelude::*;
 use shardstream::prelude::*;
 use shardstream::store::{GetOptions, GetResponse, Source};
+use shardstream::tar::Limits;
 use shardstream::{ErrorKind, Result};
 use std::path::Path;
 use std::sync::Arc;
@@ -28,6 +29,25 @@ fn single(pattern: &str) -> Result<Dataset> {
 /// The keys of the one sample of each shard that a pattern names.
 fn found(pattern: &str) -> String {
     keys(single(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}")).samples(0)).join(" ")
+}
+
+#[test]
+fn limits_of_nothing_are_errors() {
+    let dataset = || dataset(&[2, 1]);
+    let with = |change: fn(&mut Limits)| {
+        let mut limits = Limits::default();
+        change(&mut limits);
+        dataset().limits(limits).build().unwrap_err()
+    };
+    for error in [
+        with(|limits| limits.archives = 0),
+        with(|limits| limits.members = 0),
+        with(|limits| limits.member = 0),
+        with(|limits| limits.sample = 0),
+    ] {
+        assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
+        assert!(error.to_string().contains("`tar::Limits::"), "{error}");
+    }
 }
 
 #[test]

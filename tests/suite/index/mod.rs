@@ -1,9 +1,11 @@
 //! Indexes: what they promise is what reading gives, and they fetch little to know it.
 
+mod auto;
 mod checksums;
 mod documents;
 mod keeping;
 mod reading;
+mod selecting;
 mod versions;
 
 use crate::support::noise;

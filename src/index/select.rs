@@ -1,0 +1,44 @@
+//! A filter that selects samples, by name.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::sample::Sample;
+use crate::secret_url::redact_text;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// A predicate over samples, and the name that it is known by. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Filter {
+    name: Arc<str>,
+    predicate: Arc<dyn Fn(&Sample) -> bool + Send + Sync>,
+}
+
+impl Filter {
+    pub(super) fn new(name: String, predicate: impl Fn(&Sample) -> bool + Send + Sync + 'static) -> Self {
+        Filter { name: name.into(), predicate: Arc::new(predicate) }
+    }
+
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Whether the predicate is true of a sample.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Panicked`] where it panics.
+    pub(super) fn selects(&self, sample: &Sample) -> Result<bool> {
+        catch_unwind(AssertUnwindSafe(|| (self.predicate)(sample))).map_err(|panic| {
+            let message = panic.downcast_ref::<&str>().copied();
+            let message = message.or_else(|| panic.downcast_ref().map(String::as_str));
+            let kind = ErrorKind::Panicked(redact_text(message.unwrap_or("no message")));
+            Error::from(kind).in_shard(sample.shard()).with_key(sample.key())
+        })
+    }
+}
+
+impl fmt::Debug for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Filter").field(&self.name).finish()
+    }
+}

@@ -1,0 +1,257 @@
+//! The samples of one shard that a filter selected.
+
+use crate::state::hash_texts;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Which samples of an archive a filter selected, as runs of adjacent ones.
+///
+/// A selected sample has two numbers: the one it is asked for by, which counts the selected samples, and the
+/// *stored* one, which counts all samples of the archive and is that of its
+/// [position](crate::Sample::position).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Selection {
+    name: Arc<str>,
+    runs: Vec<Run>,
+    /// The number of samples in the archive.
+    stored: u64,
+    /// The number of samples that were selected.
+    selected: u64,
+}
+
+/// Selected samples that are adjacent in the archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    /// The number of the first one in the archive.
+    stored: u64,
+    /// Its number among the selected ones.
+    selected: u64,
+    count: u64,
+}
+
+impl Selection {
+    /// The name of the filter.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The number of samples that were selected.
+    pub(super) fn selected(&self) -> u64 {
+        self.selected
+    }
+
+    /// The number of samples in the archive.
+    pub(super) fn stored(&self) -> u64 {
+        self.stored
+    }
+
+    /// The number in the archive of a selected sample.
+    pub(super) fn position_of(&self, sample: u64) -> Option<u64> {
+        let run = self.runs.get(self.runs.partition_point(|run| run.selected <= sample).checked_sub(1)?)?;
+        (sample - run.selected < run.count).then(|| run.stored + (sample - run.selected))
+    }
+
+    /// Whether the sample of this number in the archive was selected.
+    pub(super) fn contains(&self, stored: u64) -> bool {
+        let next = self.runs.partition_point(|run| run.stored <= stored);
+        next.checked_sub(1)
+            .and_then(|last| self.runs.get(last))
+            .is_some_and(|run| stored - run.stored < run.count)
+    }
+
+    /// The samples of the archive from the first to the last of some selected ones.
+    ///
+    /// Of none, and of more than there are, it is what begins at the first one, or as far beyond the end of
+    /// the archive.
+    pub(super) fn span(&self, samples: &Range<u64>) -> Range<u64> {
+        let beyond = |sample: u64| self.stored.saturating_add(sample - self.selected.min(sample));
+        let start = self.position_of(samples.start).unwrap_or_else(|| beyond(samples.start));
+        let end = match samples.end.checked_sub(1) {
+            Some(last) if last >= samples.start => {
+                self.position_of(last).map_or_else(|| beyond(samples.end), |stored| stored + 1)
+            }
+            _ => start,
+        };
+        start..end
+    }
+
+    /// Some selected samples, cut where `is_far` says so of those of the archive between two of them.
+    pub(super) fn pieces(
+        &self,
+        samples: &Range<u64>,
+        is_far: impl Fn(Range<u64>) -> bool,
+    ) -> Vec<Range<u64>> {
+        let first = self.runs.partition_point(|run| run.selected + run.count <= samples.start);
+        let mut pieces = Vec::new();
+        let mut piece = samples.clone();
+        for pair in self.runs.get(first..).unwrap_or_default().windows(2) {
+            let [before, run] = pair else { continue };
+            if run.selected >= samples.end {
+                break;
+            }
+            if is_far(before.stored + before.count..run.stored) {
+                pieces.push(piece.start..run.selected);
+                piece.start = run.selected;
+            }
+        }
+        pieces.push(piece);
+        pieces
+    }
+
+    /// Stands for the filter's name and the samples that it selected.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let runs: Vec<String> = self.document().runs.iter().map(u64::to_string).collect();
+        hash_texts(std::iter::once(&*self.name).chain(runs.iter().map(String::as_str)))
+    }
+
+    pub(super) fn document(&self) -> SelectionDocument {
+        let mut runs = Vec::with_capacity(2 * self.runs.len() + 1);
+        let mut end = 0;
+        for run in &self.runs {
+            runs.extend([run.stored - end, run.count]);
+            end = run.stored + run.count;
+        }
+        if end < self.stored {
+            runs.push(self.stored - end);
+        }
+        SelectionDocument { name: Arc::clone(&self.name), runs }
+    }
+}
+
+/// Puts a [`Selection`] together, sample by sample.
+#[derive(Debug)]
+pub(super) struct SelectionBuilder(Selection);
+
+impl SelectionBuilder {
+    pub(super) fn new(name: Arc<str>) -> Self {
+        SelectionBuilder(Selection { name, runs: Vec::new(), stored: 0, selected: 0 })
+    }
+
+    /// Takes in whether the next sample of the archive is selected.
+    pub(super) fn push(&mut self, is_selected: bool) {
+        let Selection { runs, stored, selected, .. } = &mut self.0;
+        if is_selected {
+            match runs.last_mut() {
+                Some(run) if run.stored + run.count == *stored => run.count += 1,
+                _ => runs.push(Run { stored: *stored, selected: *selected, count: 1 }),
+            }
+            *selected += 1;
+        }
+        *stored += 1;
+    }
+
+    pub(super) fn finish(self) -> Selection {
+        self.0
+    }
+}
+
+/// A [`Selection`] in JSON.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SelectionDocument {
+    name: Arc<str>,
+    /// How many samples are left out, how many are selected, and so on in turn.
+    runs: Vec<u64>,
+}
+
+impl SelectionDocument {
+    /// The selection, of no more than `most` samples.
+    pub(super) fn read(self, most: u64) -> Result<Selection, &'static str> {
+        let SelectionDocument { name, runs: lengths } = self;
+        if name.is_empty() {
+            return Err("no name");
+        }
+        let (mut runs, mut stored, mut selected) = (Vec::new(), 0_u64, 0_u64);
+        for (number, &count) in lengths.iter().enumerate() {
+            if count == 0 && number > 0 {
+                return Err("an empty run");
+            }
+            if number % 2 == 1 {
+                runs.push(Run { stored, selected, count });
+                selected = selected.saturating_add(count);
+            }
+            stored = stored.checked_add(count).filter(|stored| *stored <= most).ok_or("too many samples")?;
+        }
+        Ok(Selection { name, runs, stored, selected })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn built(chosen: &[bool]) -> Selection {
+        let mut builder = SelectionBuilder::new("f".into());
+        chosen.iter().for_each(|chosen| builder.push(*chosen));
+        builder.finish()
+    }
+
+    proptest! {
+        #[test]
+        fn says_what_it_was_told(chosen in prop::collection::vec(any::<bool>(), 0..40), far in any::<u64>()) {
+            let selection = built(&chosen);
+            let stored: Vec<u64> = (0..).zip(&chosen).filter(|(_, chosen)| **chosen).map(|(n, _)| n).collect();
+            let (all, count) = (chosen.len() as u64, stored.len() as u64);
+            prop_assert_eq!((selection.stored(), selection.selected()), (all, count));
+            for (number, chosen) in (0..).zip(chosen.iter().chain([&false, &false])) {
+                prop_assert_eq!(selection.contains(number), *chosen);
+            }
+            for number in 0..count + 2 {
+                prop_assert_eq!(selection.position_of(number), stored.get(number as usize).copied());
+            }
+            // Gaps that are far are told by the bits of a number.
+            let is_far = |gap: Range<u64>| far >> (gap.start % 64) & 1 == 1;
+            for start in 0..count {
+                for end in start + 1..=count {
+                    let span = selection.span(&(start..end));
+                    prop_assert_eq!(span, stored[start as usize]..stored[end as usize - 1] + 1);
+                    let pieces = selection.pieces(&(start..end), is_far);
+                    prop_assert_eq!(pieces.iter().cloned().flatten().collect::<Vec<_>>(), (start..end).collect::<Vec<_>>());
+                    let cuts: Vec<u64> = (start + 1..end)
+                        .filter(|next| {
+                            let [before, after] = [next - 1, *next].map(|number| stored[number as usize]);
+                            before + 1 < after && is_far(before + 1..after)
+                        })
+                        .collect();
+                    prop_assert_eq!(pieces.iter().skip(1).map(|piece| piece.start).collect::<Vec<_>>(), cuts);
+                }
+                let nothing = selection.span(&(start..start));
+                prop_assert_eq!(nothing, stored[start as usize]..stored[start as usize]);
+            }
+            prop_assert_eq!(selection.span(&(count..count)), all..all);
+            prop_assert!(selection.span(&(0..count + 1)).end > all);
+        }
+
+        #[test]
+        fn a_document_says_the_same(chosen in prop::collection::vec(any::<bool>(), 0..40)) {
+            let selection = built(&chosen);
+            let text = serde_json::to_string(&selection.document()).unwrap();
+            let read: SelectionDocument = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(read.read(40), Ok(selection));
+        }
+
+        #[test]
+        fn no_numbers_panic(runs in prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..8), sample: u64) {
+            if let Ok(selection) = (SelectionDocument { name: "f".into(), runs }).read(u64::MAX) {
+                prop_assert!(selection.selected() <= selection.stored());
+                prop_assert!(selection.position_of(sample).is_none_or(|stored| selection.contains(stored)));
+                selection.span(&(sample..u64::MAX));
+                selection.pieces(&(sample..u64::MAX), |_| true);
+            }
+        }
+    }
+
+    #[test]
+    fn documents_are_bounded_and_have_no_empty_runs() {
+        let read = |name: &str, runs: &[u64]| {
+            SelectionDocument { name: name.into(), runs: runs.into() }.read(10).map(|found| found.selected())
+        };
+        assert_eq!(read("f", &[0, 4, 2, 3]), Ok(7));
+        assert_eq!(read("f", &[]), Ok(0));
+        assert_eq!(read("", &[0, 1]), Err("no name"));
+        assert_eq!(read("f", &[2, 4, 0, 3]), Err("an empty run"));
+        assert_eq!(read("f", &[8, 3]), Err("too many samples"));
+        assert_eq!(read("f", &[1, u64::MAX]), Err("too many samples"));
+    }
+}

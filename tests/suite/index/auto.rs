@@ -1,0 +1,405 @@
+//! Indexes that a dataset keeps by itself.
+
+use super::*;
+use futures::TryStreamExt;
+use shardstream::index::AutoIndex;
+use shardstream::prelude::*;
+use shardstream::tar::Limits;
+use std::fs;
+
+/// What was asked of a place, one line for each request.
+type Log = Arc<Mutex<Vec<String>>>;
+
+/// Objects in memory that can be listed and written, and a log of what was asked.
+#[derive(Debug, Default)]
+struct Logged {
+    objects: Arc<Noted>,
+    log: Log,
+    /// Whether its listing tells versions.
+    versions: bool,
+    /// Whether it may be written to.
+    writable: bool,
+}
+
+impl Logged {
+    fn new(versions: bool, writable: bool) -> Arc<Self> {
+        Arc::new(Logged { versions, writable, ..Logged::default() })
+    }
+
+    /// One with shards of so many samples each, `logged://b/t/s-0.tar` and so on.
+    fn of(sizes: &[usize], versions: bool, writable: bool) -> Arc<Self> {
+        let logged = Self::new(versions, writable);
+        for (shard, size) in sizes.iter().enumerate() {
+            logged.shard(shard, *size);
+        }
+        logged
+    }
+
+    fn shard(&self, shard: usize, size: usize) {
+        let samples: Vec<Sample> =
+            (0..size).map(|i| Sample::new(format!("{shard}-{i}")).with("bin", noise(i * 400))).collect();
+        self.objects.put(&format!("logged://b/t/s-{shard}.tar"), crate::support::archive(&samples));
+    }
+
+    fn store(self: &Arc<Self>) -> Store {
+        Store::builder().with_source("logged", Arc::clone(self) as Arc<dyn Source>).build()
+    }
+
+    fn dataset(self: &Arc<Self>, auto: AutoIndex) -> Result<Dataset> {
+        let builder = Dataset::builder("logged://b/t/s-*.tar").store(self.store());
+        builder.topology(Topology::single()).auto_index(auto).build()
+    }
+
+    /// What was asked since the last time.
+    fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut *self.log.lock().unwrap())
+    }
+
+    fn note(&self, what: &str, url: &str) {
+        let name = url.strip_prefix("logged://b/t").unwrap_or(url).trim_start_matches('/');
+        let name = match name.split_once('-') {
+            Some((stem, rest)) if rest.len() > 16 => format!("{stem}-*.index.json"),
+            _ => name.to_owned(),
+        };
+        self.log.lock().unwrap().push(format!("{what} {name}").trim_end().to_owned());
+    }
+}
+
+impl Source for Logged {
+    fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        self.note("get", url);
+        self.objects.get(url, options)
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<ObjectInfo>> {
+        self.note("list", prefix);
+        let versions = self.versions;
+        let objects = self.objects.list(prefix);
+        let info = move |info: ObjectInfo| if versions { info } else { ObjectInfo::new(info.url, info.size) };
+        objects.map_ok(info).boxed()
+    }
+
+    fn put(
+        &self,
+        url: &str,
+        body: BoxStream<'static, Result<Bytes>>,
+    ) -> BoxFuture<'static, Result<ObjectInfo>> {
+        let (objects, url) = (Arc::clone(&self.objects), url.to_owned());
+        let (writable, log) = (self.writable, Arc::clone(&self.log));
+        let this = Logged { objects, log, ..Logged::default() };
+        Box::pin(async move {
+            let content = body.try_collect::<Vec<_>>().await?.concat();
+            if !writable {
+                return Err(ErrorKind::Denied("read only".into()).into());
+            }
+            this.note("put", &url);
+            let size = content.len() as u64;
+            this.objects.put(&url, content);
+            Ok(ObjectInfo::new(url, size))
+        })
+    }
+}
+
+fn keys(dataset: &Dataset) -> Vec<String> {
+    dataset.samples(0).map(|sample| sample.unwrap().key().to_owned()).collect()
+}
+
+#[test]
+fn a_second_start_takes_the_listing_and_the_index() {
+    let logged = Logged::of(&[3, 0, 2], true, true);
+    let first = logged.dataset(AutoIndex::beside()).unwrap();
+    let mut asked = logged.asked();
+    assert_eq!((asked.remove(0), asked.pop().unwrap()), ("list".into(), "put s-*.index.json".into()));
+    asked.sort();
+    assert_eq!(asked, ["get s-*.index.json", "get s-0.tar", "get s-1.tar", "get s-2.tar"]);
+    assert_eq!((first.len(), first.shards().len()), (Some(5), 3));
+
+    let second = logged.dataset(AutoIndex::beside()).unwrap();
+    assert_eq!(logged.asked(), ["list", "get s-*.index.json"]);
+    assert_eq!((second.len(), keys(&second)), (Some(5), keys(&first)));
+    // The same one that a builder makes, so that states of both fit.
+    let index = Index::builder().store(logged.store()).build(second.shards()).unwrap();
+    let explicit = Dataset::builder(second.shards().clone()).store(logged.store()).index(index);
+    let explicit = explicit.topology(Topology::single()).build().unwrap();
+    let state = |dataset: &Dataset| Loader::builder(dataset.clone()).batch(2).epoch(0).state().to_string();
+    assert_eq!(state(&second), state(&explicit));
+}
+
+#[test]
+fn only_what_changed_is_indexed() {
+    let logged = Logged::of(&[3, 4, 2], true, true);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&seen);
+    let auto =
+        AutoIndex::beside().threads(1).on_shard(move |shard| noted.lock().unwrap().push(shard.samples()));
+    let build = || {
+        let dataset = logged.dataset(auto.clone()).unwrap();
+        (dataset.len().unwrap(), std::mem::take(&mut *seen.lock().unwrap()))
+    };
+    assert_eq!(build(), (9, vec![3, 4, 2]));
+    assert_eq!(build(), (9, vec![]));
+    logged.shard(1, 5);
+    logged.shard(3, 1);
+    logged.asked();
+    assert_eq!(build(), (11, vec![5, 1]));
+    let expected = ["list", "get s-*.index.json", "get s-1.tar", "get s-3.tar", "put s-*.index.json"];
+    assert_eq!(logged.asked(), expected);
+    assert_eq!(build(), (11, vec![]));
+    // A shard that is gone leaves the rest as it is.
+    logged.objects.objects.lock().unwrap().remove("logged://b/t/s-0.tar");
+    assert_eq!(build(), (8, vec![]));
+    // Of the same size, and of another version.
+    logged.shard(1, 5);
+    assert_eq!(build(), (8, vec![5]));
+}
+
+#[test]
+fn shards_whose_versions_are_not_listed_are_asked_for_them() {
+    let logged = Logged::of(&[3, 2], false, true);
+    assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));
+    logged.asked();
+    assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));
+    let mut asked = logged.asked();
+    asked[2..].sort();
+    assert_eq!(asked, ["list", "get s-*.index.json", "get s-0.tar", "get s-1.tar"]);
+    logged.shard(0, 4);
+    assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(6));
+}
+
+/// A document that is cut anywhere, or has another one's bytes, is built again.
+#[test]
+fn a_document_that_is_torn_is_never_used() {
+    let logged = Logged::of(&[2, 1], true, true);
+    logged.dataset(AutoIndex::beside()).unwrap();
+    let place = {
+        let objects = logged.objects.objects.lock().unwrap();
+        objects.keys().find(|url| url.ends_with(".index.json")).unwrap().clone()
+    };
+    let whole = logged.store().open(&place).unwrap().read_all().unwrap();
+    let cuts = (0..whole.len() - 1).step_by(7).map(|at| whole.slice(..at));
+    let holes = (0..whole.len() - 20).step_by(31).map(|at| {
+        let mut holed = whole.to_vec();
+        holed[at..at + 20].fill(0);
+        Bytes::from(holed)
+    });
+    for (number, torn) in cuts.chain(holes).enumerate() {
+        logged.objects.put(&place, torn);
+        logged.asked();
+        let dataset = logged.dataset(AutoIndex::beside()).unwrap();
+        assert_eq!((dataset.len(), keys(&dataset).len()), (Some(3), 3), "{number}");
+        assert!(logged.asked().contains(&"put s-*.index.json".to_owned()), "{number}");
+        assert_eq!(logged.store().open(&place).unwrap().read_all().unwrap(), whole);
+    }
+}
+
+#[test]
+fn a_place_that_cannot_be_written_to_is_an_error_that_says_where_else() {
+    let logged = Logged::of(&[3, 2], true, false);
+    let error = logged.dataset(AutoIndex::beside()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
+    assert!(error.to_string().contains("AutoIndex::in_directory"), "{error}");
+
+    let cache = tempfile::tempdir().unwrap();
+    for auto in [
+        AutoIndex::beside().or_in_directory(cache.path().join("a")),
+        AutoIndex::in_directory(cache.path().join("b")),
+        AutoIndex::at(cache.path().join("c.json").to_str().unwrap()),
+    ] {
+        assert_eq!(logged.dataset(auto.clone()).unwrap().len(), Some(5));
+        logged.asked();
+        assert_eq!(logged.dataset(auto).unwrap().len(), Some(5));
+        let mut asked = logged.asked();
+        asked.retain(|line| line != "get s-*.index.json");
+        assert_eq!(asked, ["list"], "nothing of the shards");
+    }
+    assert_eq!(fs::read_dir(cache.path().join("a")).unwrap().count(), 1);
+}
+
+#[cfg(feature = "http")]
+#[test]
+fn a_web_server_is_read_and_indexes_of_it_are_kept_elsewhere() {
+    use crate::support::files;
+    use crate::support::server::{Reply, Server};
+    let shard = files(&["a.txt", "b.txt"]);
+    let server = Server::start(move |request| match request.path().ends_with(".tar") {
+        true => Reply::object(request, &shard, "\"v1\""),
+        false => Reply::new(404, ""),
+    });
+    let pattern = server.url("/s-{0..2}.tar");
+    let build = |auto| Dataset::builder(&pattern).topology(Topology::single()).auto_index(auto).build();
+    let error = build(AutoIndex::beside()).unwrap_err();
+    assert!(error.to_string().contains("web servers cannot be written to"), "{error}");
+    assert!(server.requests().iter().all(|request| !request.path().ends_with(".tar")), "it is said before");
+    let cache = tempfile::tempdir().unwrap();
+    let kept = || build(AutoIndex::in_directory(cache.path())).unwrap();
+    assert_eq!(kept().len(), Some(6));
+    let before = server.requests().len();
+    assert_eq!(kept().len(), Some(6));
+    let asked = server.requests().split_off(before);
+    assert_eq!(asked.len(), 3, "one byte of each shard");
+    assert!(asked.iter().all(|request| request.range() == Some((0, 0))), "{asked:?}");
+}
+
+/// As the clients of the crate's own list it and read it.
+#[cfg(feature = "gcs")]
+#[test]
+fn a_bucket_is_listed_and_its_index_read() {
+    use crate::support::{bucket, child::child};
+    let server = bucket::start();
+    let mut command = child(module_path!(), "a_bucket");
+    let output = command.env("STORAGE_EMULATOR_HOST", server.url("")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let asked: Vec<String> = server
+        .requests()
+        .iter()
+        .map(|request| {
+            let path = percent_encoding::percent_decode_str(request.path()).decode_utf8().unwrap();
+            format!("{} {}", request.method, path.rsplit('/').next().unwrap())
+        })
+        .collect();
+    let last = asked.iter().rposition(|line| line.starts_with("PUT")).unwrap();
+    let second = &asked[last + 1..];
+    assert!(second.len() >= 2 && second.last().unwrap().ends_with(".index.json"), "{second:?}");
+    assert!(second.iter().all(|line| !line.ends_with(".tar")), "{second:?}");
+}
+
+#[cfg(feature = "gcs")]
+#[test]
+#[ignore = "run by a_bucket_is_listed_and_its_index_read"]
+fn a_bucket() {
+    let store = Store::default();
+    let mut writer =
+        ShardWriter::builder("gs://b/t/%d.tar").store(store.clone()).max_count(2).build().unwrap();
+    (0..3).try_for_each(|i| writer.write(&Sample::new(format!("{i}")).with("cls", i))).unwrap();
+    writer.finish().unwrap();
+    for _ in 0..2 {
+        let builder = Dataset::builder("gs://b/t/*.tar").auto_index(AutoIndex::beside());
+        assert_eq!(builder.topology(Topology::single()).build().unwrap().len(), Some(3));
+    }
+}
+
+#[test]
+fn a_directory_keeps_the_index_of_its_shards() {
+    let dir = tempfile::tempdir().unwrap();
+    let infos = write(ShardWriter::builder(pattern(dir.path(), ".tar")), &motley());
+    let all = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    // A pattern that would match the index too.
+    for pattern in [all("s-*"), all("s-{000..005}.tar")] {
+        let build = || {
+            let builder = Dataset::builder(&pattern).topology(Topology::single());
+            builder.auto_index(AutoIndex::default()).build()
+        };
+        assert_eq!(build().unwrap().len(), Some(40));
+        let second = build().unwrap();
+        assert_eq!((second.len(), second.shards().len()), (Some(40), 6));
+    }
+    let kept = || {
+        let names =
+            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| !name.ends_with(".tar")).collect::<Vec<_>>()
+    };
+    assert_eq!(kept().len(), 2, "{:?}", kept());
+
+    // A moved dataset takes its index along, as long as the times of its files are kept.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let moved = elsewhere.path().join("moved");
+    fs::rename(dir.path(), &moved).unwrap();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let auto = AutoIndex::beside().on_shard(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    let pattern = moved.join("s-*").to_str().unwrap().to_owned();
+    let build = || Dataset::builder(&pattern).topology(Topology::single()).auto_index(auto.clone()).build();
+    assert_eq!((build().unwrap().len(), calls.load(Ordering::SeqCst)), (Some(40), 0));
+
+    // A damaged shard has no index.
+    let shard = moved.join(infos[2].url.rsplit('/').next().unwrap());
+    fs::write(&shard, vec![b'x'; 2048]).unwrap();
+    let error = build().unwrap_err();
+    assert!(error.location().shard().unwrap().ends_with("s-002.tar"), "{error}");
+    fs::create_dir(dir.path()).unwrap();
+}
+
+#[test]
+fn many_ranks_may_start_at_once() {
+    let logged = Logged::of(&[3, 4, 2, 5], true, true);
+    let ranks: Vec<_> = (0..8)
+        .map(|rank| {
+            let logged = Arc::clone(&logged);
+            std::thread::spawn(move || {
+                let builder = Dataset::builder("logged://b/t/s-*.tar").store(logged.store()).streams(8);
+                let dataset =
+                    builder.topology(Topology::new(rank, 8).unwrap()).auto_index(AutoIndex::beside());
+                keys(&dataset.build().unwrap())
+            })
+        })
+        .collect();
+    let mut all: Vec<String> = ranks.into_iter().flat_map(|rank| rank.join().unwrap()).collect();
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 14);
+    logged.asked();
+    assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(14));
+    assert_eq!(logged.asked(), ["list", "get s-*.index.json"]);
+}
+
+#[test]
+fn checksums_of_the_dataset_are_in_its_index() {
+    let logged = Logged::of(&[3, 2], true, true);
+    logged.dataset(AutoIndex::beside()).unwrap();
+    let checked = || {
+        let builder = Dataset::builder("logged://b/t/s-*.tar").store(logged.store()).checksums(true);
+        builder.topology(Topology::single()).auto_index(AutoIndex::beside()).build().unwrap()
+    };
+    assert_eq!(keys(&checked()).len(), 5);
+    logged.asked();
+    checked();
+    assert_eq!(logged.asked(), ["list", "get s-*.index.json"]);
+}
+
+#[test]
+fn options_that_make_no_sense_are_errors_before_anything_is_asked() {
+    let logged = Logged::of(&[3], true, true);
+    let index = Index::builder().store(logged.store()).build(&ShardList::from_urls(["logged://b/t/s-0.tar"]));
+    let index = index.unwrap();
+    logged.asked();
+    let both = Dataset::builder("logged://b/t/s-*.tar").store(logged.store()).index(index);
+    let error = both.topology(Topology::single()).auto_index(AutoIndex::beside()).build().unwrap_err();
+    assert!(error.to_string().contains("leave one of them out"), "{error}");
+    for (auto, why) in [
+        (AutoIndex::beside().threads(0), "`threads`"),
+        (AutoIndex::beside().select("", |_| true), "`select`"),
+        (AutoIndex::in_directory(""), "empty name"),
+        (AutoIndex::beside().or_in_directory(""), "empty name"),
+        (AutoIndex::at(""), "`AutoIndex::at`"),
+    ] {
+        let error = logged.dataset(auto).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Config(_)) && error.to_string().contains(why), "{error}");
+    }
+    let list = ShardList::from_urls(["logged://b/t/s-0.tar"]);
+    let builder = || Index::builder().store(logged.store());
+    let mut limits = Limits::default();
+    limits.archives = 0;
+    for (builder, why) in [
+        (builder().threads(0), "`threads`"),
+        (builder().select("", |_| true), "`select`"),
+        (builder().cache(""), "empty name"),
+        (builder().limits(limits), "`tar::Limits::archives`"),
+    ] {
+        let error = builder.build(&list).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Config(_)) && error.to_string().contains(why), "{error}");
+    }
+    // Streams that cannot be dealt are no reason to index anything first.
+    let builder =
+        || Dataset::builder("logged://b/t/s-*.tar").store(logged.store()).auto_index(AutoIndex::beside());
+    for builder in [
+        builder().topology(Topology::new(0, 2).unwrap()).streams(3),
+        builder().topology(Topology::single()).streams(0),
+        builder().topology(Topology::single()).limits(limits),
+    ] {
+        let error = builder.build().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
+    }
+    assert_eq!(logged.asked(), [""; 0]);
+}
