@@ -4,8 +4,9 @@ use burn::tensor::{AllocationProperty, Bytes, DType, Device, Int, Tensor, Tensor
 use shardstream::codec::DType as Numbers;
 use shardstream::collate::{Columns, ImageColumn, Row, Scalar, TensorBatch};
 use shardstream::image::{Layout, RandomCrop, RandomHorizontalFlip};
+use shardstream::Result;
+use shardstream::index::AutoIndex;
 use shardstream::prelude::*;
-use shardstream::{Index, Result};
 
 /// Height and width of the images.
 const SIZE: u32 = 32;
@@ -24,9 +25,9 @@ pub struct Images {
 /// # Errors
 /// When the shards cannot be read.
 pub fn loader(shards: &str, batch: usize, seed: u64) -> Result<Loader<Row, TensorBatch>> {
-    let shards = Dataset::builder(shards).build()?.shards().clone();
-    let index = Index::builder().build(&shards)?;
-    let dataset = Dataset::builder(shards).index(index).streams(4).shuffle_shards(true).seed(seed).build()?;
+    // With an index all epochs have as many batches. It is built once, and kept beside the shards.
+    let dataset = Dataset::builder(shards).auto_index(AutoIndex::beside());
+    let dataset = dataset.streams(4).shuffle_shards(true).seed(seed).build()?;
     let image = ImageColumn::new("jpg;jpeg;png;webp", SIZE)
         .then(RandomCrop::new(SIZE)?.padding(4))
         .then(RandomHorizontalFlip::new(0.5)?)

@@ -6,8 +6,9 @@ use shardstream::codec::DType as Numbers;
 use shardstream::collate::{Columns, ImageColumn, Row, Scalar, TensorBatch};
 use shardstream::feed::FeedReport;
 use shardstream::image::{Layout, RandomCrop, RandomHorizontalFlip};
+use shardstream::index::AutoIndex;
 use shardstream::prelude::*;
-use shardstream::{Error, Feed, Index};
+use shardstream::{Error, Feed};
 
 /// Height and width of the images.
 const SIZE: u32 = 32;
@@ -17,9 +18,9 @@ const SIZE: u32 = 32;
 /// # Errors
 /// When the shards cannot be read.
 pub fn loader(shards: &str, batch: usize, seed: u64) -> shardstream::Result<Loader<Row, TensorBatch>> {
-    let shards = Dataset::builder(shards).build()?.shards().clone();
-    let index = Index::builder().build(&shards)?;
-    let dataset = Dataset::builder(shards).index(index).streams(4).shuffle_shards(true).seed(seed).build()?;
+    // With an index all epochs have as many batches. It is built once, and kept beside the shards.
+    let dataset = Dataset::builder(shards).auto_index(AutoIndex::beside());
+    let dataset = dataset.streams(4).shuffle_shards(true).seed(seed).build()?;
     let image = ImageColumn::new("jpg;jpeg;png;webp", SIZE)
         .then(RandomCrop::new(SIZE)?.padding(4))
         .then(RandomHorizontalFlip::new(0.5)?)

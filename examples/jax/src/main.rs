@@ -6,7 +6,7 @@ mod wire;
 use clap::Parser;
 use resnet::shards::{self, Counts};
 use ring::Ring;
-use shardstream::dataset::Shards;
+use shardstream::index::AutoIndex;
 use shardstream::prelude::*;
 use std::error::Error;
 use std::io::{self, Write};
@@ -92,14 +92,13 @@ fn batches(args: &Args) -> Result<Batches, AnyError> {
         Some(pattern) => pattern.clone(),
         None => shards::synthetic(&args.work_dir, Counts::default())?.train,
     };
-    let shards = Shards::from(pattern).resolve(&Store::default())?;
-    let dataset = Dataset::builder(shards.clone())
+    let dataset = Dataset::builder(pattern)
         .topology(Topology::new(args.rank, args.ranks)?)
         .streams(args.streams)
         .shuffle_shards(true)
         .seed(args.seed)
         // With it all ranks get the same number of batches, and a state is restored without reading shards again.
-        .index(Index::builder().build(&shards)?)
+        .auto_index(AutoIndex::beside())
         .build()?;
     let image = ImageColumn::new("jpg;jpeg;png;webp", args.size)
         .then(RandomCrop::new(args.size)?.padding(4))
