@@ -166,10 +166,8 @@ impl Index {
     pub fn from_json(text: &[u8], directory: &str) -> Result<Self> {
         let document: Document = serde_json::from_slice(text).map_err(|error| malformed(&error))?;
         let bad = |what: &str| Err(ErrorKind::Index(what.into()).into());
-        let known = match (document.kind.as_deref(), document.wids_version) {
-            (None | Some(KIND), Some(1)) | (Some(SELECTED), None) => true,
-            _ => false,
-        };
+        let kind = (document.kind.as_deref(), document.wids_version);
+        let known = matches!(kind, (None | Some(KIND), Some(1)) | (Some(SELECTED), None));
         if !known {
             return bad("this is no `wids-shard-index-v1` document of `wids_version` 1");
         }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::future::{self, BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt};
 use shardstream::dataset::Shards;
+use shardstream::index::AutoIndex;
 use shardstream::store::object_store::memory::InMemory;
 use shardstream::store::{GetOptions, GetResponse, ObjectInfo, Source, Store};
 use shardstream::write::{ShardPattern, ShardWriter};
@@ -313,6 +314,7 @@ fn errors_of_other_sources_show_no_secret() {
             store.delete(&url),
             loader.epoch(0).next().unwrap().map(drop),
             Index::builder().store(store.clone()).build(&ShardList::from_urls([&*url])).map(drop),
+            auto_indexed(&store, &url),
             ShardWriter::builder(pattern).store(store.clone()).build().and_then(write),
         ] {
             let error = result.unwrap_err();
@@ -321,6 +323,12 @@ fn errors_of_other_sources_show_no_secret() {
         seen.debug(&url, &ObjectInfo::new(&*url, 7));
     }
     seen.check(50);
+}
+
+/// A dataset of the shard at `url`, whose index is kept there too.
+fn auto_indexed(store: &Store, url: &str) -> Result<()> {
+    let builder = Dataset::builder(ShardList::from_urls([url])).store(store.clone());
+    builder.topology(Topology::single()).auto_index(AutoIndex::at(url)).build().map(drop)
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::{Seen, dataset, urls};
 use crate::support::archive;
 use crate::support::server::{Reply, Request, Server};
 use shardstream::collate::{Columns, Row, Scalar, TensorBatch};
+use shardstream::index::AutoIndex;
 use shardstream::loader::LoaderBuilder;
 use shardstream::store::{Cache, Store};
 use shardstream::tar::{Outline, SampleParser};
@@ -140,6 +141,17 @@ fn reading_shows_and_saves_no_secret() {
                     seen.debug(&what, &data.as_ref().map(|data| data.samples(0).count()));
                 }
                 seen.result(&what, index);
+                let beside = AutoIndex::beside();
+                for auto in [
+                    beside.clone(),
+                    beside.or_in_directory(place.join("auto")),
+                    AutoIndex::at(format!("{url}.json")).select("all", |_| true),
+                ] {
+                    let builder =
+                        Dataset::builder(data.shards().clone()).store(store.clone()).auto_index(auto);
+                    seen.debug(&what, &builder);
+                    seen.result(&what, builder.topology(Topology::single()).build());
+                }
                 seen.result(&what, Index::load(&store, &url));
                 seen.result(&what, Index::from_json(b"{}", &url).and_then(|index| index.save(&store, &url)));
             }
