@@ -77,7 +77,7 @@ fn measure(c: &mut Criterion, group: &str, shards: &str, pattern: &str) {
         b.iter(|| one.samples(0).map(|sample| black_box(sample.unwrap()).size()).sum::<usize>())
     });
     let streams = STREAMS.min(one.shards().len());
-    let loader = Loader::builder(dataset(streams)).shuffle(50).batch(64);
+    let loader = Loader::builder(dataset(streams)).shuffle(50).batch(64).build().unwrap();
     group.bench_function(format!("loader, {shards}"), |b| {
         b.iter(|| loader.epoch(0).map(|batch| black_box(batch.unwrap()).len()).sum::<usize>())
     });

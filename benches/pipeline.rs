@@ -79,7 +79,8 @@ fn benches(c: &mut Criterion) {
             b.iter(|| block_on(one.stream(0).fold(0, count)))
         });
         for (streams, threads) in [(2, 1), (4, 2)] {
-            let loader = Loader::builder(dataset(&pattern, streams)).shuffle(1000).threads(threads).batch(64);
+            let loader = Loader::builder(dataset(&pattern, streams)).shuffle(1000).threads(threads);
+            let loader = loader.batch(64).build().unwrap();
             let name = BenchmarkId::new("loader", format!("{streams} streams, {threads} threads"));
             group.bench_function(name, |b| {
                 b.iter(|| loader.epoch(0).map(|batch| black_box(batch.unwrap()).len()).sum::<usize>())

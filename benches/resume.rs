@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream;
 use shardstream::Rng;
-use shardstream::loader::Batches;
+use shardstream::loader::{Batches, LoaderBuilder};
 use shardstream::prelude::*;
 use shardstream::store::{GetOptions, GetResponse, Source};
 use std::collections::HashSet;
@@ -97,7 +97,11 @@ impl Shards {
         }
     }
 
-    fn loader(&self) -> Loader<usize> {
+    fn loader(&self) -> Loader<Batch<usize>> {
+        self.builder().build().unwrap()
+    }
+
+    fn builder(&self) -> LoaderBuilder<usize> {
         Loader::builder(self.dataset(true))
             .shuffle(BUFFER)
             .threads(1)
@@ -210,7 +214,7 @@ fn reach(
     shards: &Shards,
     remote: bool,
     skip: usize,
-    begin: impl FnOnce() -> Batches<usize>,
+    begin: impl FnOnce() -> Batches<Batch<usize>>,
 ) -> (Cost, State) {
     shards.bucket.reset(remote);
     let begun = Instant::now();
@@ -233,18 +237,19 @@ fn restore(shards: &Shards) {
     );
     println!("| at | way | MB received | of the epoch | requests | s to the first batch | s from memory |");
     println!("|--:|---|--:|--:|--:|--:|--:|");
-    let row = |at: usize, way: &str, skip: usize, shards: &Shards, begin: &dyn Fn() -> Batches<usize>| {
-        let round = |remote| (0..ROUNDS).map(|_| reach(shards, remote, skip, begin).0).collect();
-        let (remote, near) = (medians(round(true)), medians(round(false)));
-        println!(
-            "| {at} % | {way} | {:.0} | {:.1} % | {} | {:.2} | {:.2} |",
-            remote.bytes as f64 / 1e6,
-            remote.bytes as f64 / total * 100.0,
-            remote.requests,
-            remote.seconds,
-            near.seconds
-        );
-    };
+    let row =
+        |at: usize, way: &str, skip: usize, shards: &Shards, begin: &dyn Fn() -> Batches<Batch<usize>>| {
+            let round = |remote| (0..ROUNDS).map(|_| reach(shards, remote, skip, begin).0).collect();
+            let (remote, near) = (medians(round(true)), medians(round(false)));
+            println!(
+                "| {at} % | {way} | {:.0} | {:.1} % | {} | {:.2} | {:.2} |",
+                remote.bytes as f64 / 1e6,
+                remote.bytes as f64 / total * 100.0,
+                remote.requests,
+                remote.seconds,
+                near.seconds
+            );
+        };
     let (plain, indexed) = (shards, &shards.indexed());
     row(0, "an epoch begins", 0, plain, &|| plain.loader().epoch(0));
     for at in [10, 90] {
@@ -269,7 +274,7 @@ fn state(shards: &Shards) {
     println!("|--:|---|--:|--:|--:|--:|--:|--:|");
     for (index, shards) in [("no", shards.clone()), ("yes", shards.indexed())] {
         for prefetch in [2, 200] {
-            let mut batches = shards.loader().prefetch(prefetch).epoch(0);
+            let mut batches = shards.builder().prefetch(prefetch).build().unwrap().epoch(0);
             let last = batches.by_ref().take(4000).last().unwrap().unwrap();
             let text = batches.state().to_string();
             let row = [
@@ -334,7 +339,7 @@ fn read(shards: &Shards, shuffled: bool, buffer: usize, epoch: u64) -> Vec<usize
         Ok(position.shard as usize * each + position.sample as usize)
     };
     let loader = Loader::builder(shards.dataset(shuffled)).shuffle(buffer).threads(1).map(place).batch(BATCH);
-    loader.epoch(epoch).flat_map(|batch| batch.unwrap().into_items()).collect()
+    loader.build().unwrap().epoch(epoch).flat_map(|batch| batch.unwrap().into_items()).collect()
 }
 
 fn row(name: &str, shards: &Shards, order: impl Fn(u64) -> Vec<usize>) {

@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .await?;
 
     // The same on threads, ahead of the consumer, who only awaits.
-    let loader = Loader::builder(dataset).shuffle(100).decode(Decoder::new()).batch(8);
+    let loader = Loader::builder(dataset).shuffle(100).decode(Decoder::new()).batch(8).build()?;
     let count =
         loader.epoch(0).into_stream().try_fold(0, async |count, batch| Ok(count + batch.len())).await?;
     println!("{count} samples");

@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let (columns, batch) = columns(task)?;
     let dataset = Dataset::builder(pattern.as_str()).shuffle_shards(true).build()?;
-    let loader = Loader::builder(dataset).threads(threads).batch(batch).collate(columns);
+    let loader = Loader::builder(dataset).threads(threads).batch(batch).collate(columns).build()?;
 
     let (begun, cpu) = (Instant::now(), ProcessTime::now());
     let (mut samples, mut bytes) = (0, 0);

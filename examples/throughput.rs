@@ -75,7 +75,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
         "loader" => {
-            let loader = Loader::builder(dataset).threads(number(1, 1)?).shuffle(number(2, 0)?).batch(64);
+            let loader = Loader::builder(dataset).threads(number(1, 1)?).shuffle(number(2, 0)?);
+            let loader = loader.batch(64).build()?;
             for batch in loader.epoch(0) {
                 batch?.iter().for_each(|sample| count.add(sample));
             }

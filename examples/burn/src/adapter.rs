@@ -6,9 +6,10 @@
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
 use burn::tensor::Device;
-use shardstream::collate::{Row, TensorBatch};
+use shardstream::collate::TensorBatch;
 use shardstream::feed::{Feed, FeedReport};
-use shardstream::{Loader, Result};
+use shardstream::state::Ledger;
+use shardstream::{Loader, Result, State};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,12 +18,13 @@ pub type Upload<O> = Arc<dyn Fn(TensorBatch, &Device) -> Result<O> + Send + Sync
 
 /// The batches of one epoch after the other: each call of `iter` is the next one.
 pub struct ShardLoader<O> {
-    loader: Loader<Row, TensorBatch>,
+    loader: Loader<TensorBatch>,
     batch: usize,
     upload: Upload<O>,
     device: Device,
     epoch: Arc<AtomicU64>,
     report: Arc<Mutex<FeedReport>>,
+    skipped: Arc<Mutex<Ledger>>,
 }
 
 impl<O: Send + 'static> ShardLoader<O> {
@@ -30,18 +32,23 @@ impl<O: Send + 'static> ShardLoader<O> {
     ///
     /// burn wants to know how many items there are: give the dataset an index, or the progress is one without an end.
     pub fn new(
-        loader: Loader<Row, TensorBatch>,
+        loader: Loader<TensorBatch>,
         batch: usize,
         device: Device,
         upload: impl Fn(TensorBatch, &Device) -> Result<O> + Send + Sync + 'static,
     ) -> Self {
-        let (epoch, report) = Default::default();
-        ShardLoader { loader, batch, upload: Arc::new(upload), device, epoch, report }
+        let (epoch, report, skipped) = Default::default();
+        ShardLoader { loader, batch, upload: Arc::new(upload), device, epoch, report, skipped }
     }
 
     /// Whether the batches of all epochs so far were there in time.
     pub fn report(&self) -> FeedReport {
         *self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The samples that were skipped in all epochs that have ended.
+    pub fn skipped(&self) -> Ledger {
+        self.skipped.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -49,8 +56,11 @@ impl<O: Send + 'static> DataLoader<O> for ShardLoader<O> {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
         let batches = self.loader.epoch(self.epoch.fetch_add(1, Ordering::Relaxed));
         let (upload, device) = (Arc::clone(&self.upload), self.device.clone());
-        let feed = Feed::new(batches, move |batch| upload(batch, &device));
-        Box::new(Epoch { loader: self, feed, taken: 0 })
+        let upload = move |batch: TensorBatch| {
+            let state = batch.state().cloned();
+            Ok((upload(batch, &device)?, state))
+        };
+        Box::new(Epoch { loader: self, feed: Feed::new(batches, upload), taken: 0, last: None })
     }
 
     fn num_items(&self) -> usize {
@@ -83,14 +93,17 @@ impl<O> ShardLoader<O> {
             device: self.device.clone(),
             epoch: Arc::clone(&self.epoch),
             report: Arc::clone(&self.report),
+            skipped: Arc::clone(&self.skipped),
         }
     }
 }
 
 struct Epoch<'a, O: Send + 'static> {
     loader: &'a ShardLoader<O>,
-    feed: Feed<O>,
+    feed: Feed<(O, Option<State>)>,
     taken: usize,
+    /// As of the last batch.
+    last: Option<State>,
 }
 
 impl<O: Send + 'static> Iterator for Epoch<'_, O> {
@@ -99,7 +112,11 @@ impl<O: Send + 'static> Iterator for Epoch<'_, O> {
     fn next(&mut self) -> Option<Self::Item> {
         let batch = self.feed.next()?;
         self.taken += 1;
-        Some(batch.map_err(DatasetError::new))
+        let taken = batch.map(|(batch, state)| {
+            self.last = state;
+            batch
+        });
+        Some(taken.map_err(DatasetError::new))
     }
 }
 
@@ -113,5 +130,8 @@ impl<O: Send + 'static> DataLoaderIterator<O> for Epoch<'_, O> {
 impl<O: Send + 'static> Drop for Epoch<'_, O> {
     fn drop(&mut self) {
         *self.loader.report.lock().unwrap_or_else(PoisonError::into_inner) += self.feed.report();
+        let mut skipped = self.loader.skipped.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = self.last.take().map(|state| state.ledger()).unwrap_or_default();
+        *skipped = std::mem::take(&mut *skipped).merge(here);
     }
 }

@@ -2,10 +2,11 @@
 
 use burn::tensor::{AllocationProperty, Bytes, DType, Device, Int, Tensor, TensorData};
 use shardstream::codec::DType as Numbers;
-use shardstream::collate::{Columns, ImageColumn, Row, Scalar, TensorBatch};
+use shardstream::collate::{Columns, ImageColumn, Scalar, TensorBatch};
 use shardstream::image::{Layout, RandomCrop, RandomHorizontalFlip};
 use shardstream::Result;
 use shardstream::index::AutoIndex;
+use shardstream::loader::{Failures, LastBatch, OnError};
 use shardstream::prelude::*;
 
 /// Height and width of the images.
@@ -20,11 +21,12 @@ pub struct Images {
     pub labels: Tensor<1, Int>,
 }
 
-/// Shuffled and augmented batches of shards with images and classes: as many in each epoch, and full ones unless a sample fails.
+/// Shuffled and augmented batches of shards with images and classes: full ones, and as many in each epoch. Damaged images
+/// are skipped, up to one in a thousand.
 ///
 /// # Errors
 /// When the shards cannot be read.
-pub fn loader(shards: &str, batch: usize, seed: u64) -> Result<Loader<Row, TensorBatch>> {
+pub fn loader(shards: &str, batch: usize, seed: u64) -> Result<Loader<TensorBatch>> {
     // With an index all epochs have as many batches. It is built once, and kept beside the shards.
     let dataset = Dataset::builder(shards).auto_index(AutoIndex::beside());
     let dataset = dataset.streams(4).shuffle_shards(true).seed(seed).build()?;
@@ -35,7 +37,13 @@ pub fn loader(shards: &str, batch: usize, seed: u64) -> Result<Loader<Row, Tenso
         .dtype(Numbers::F32)
         .normalize([0.5; 3], [0.5; 3]);
     let columns = Columns::new().with("image", image).with("label", Scalar::<i32>::new("cls"));
-    Ok(Loader::builder(dataset).shuffle(256).batch(batch).collate(columns).partial(Partial::Drop))
+    Loader::builder(dataset)
+        .shuffle(256)
+        .batch(batch)
+        .collate(columns)
+        .last_batch(LastBatch::Drop)
+        .on_error(OnError::skip(Failures::damage() | Failures::decode()).share(0.001, 10_000))
+        .build()
 }
 
 /// Makes burn's tensors of a batch. On the CPU they are the loader's memory, which is used again when they are dropped.

@@ -49,5 +49,8 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         }
     })?;
     println!("{}", loader.report());
+    if !loader.skipped().is_empty() {
+        println!("{}", loader.skipped());
+    }
     Ok(())
 }

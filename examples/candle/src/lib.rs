@@ -3,21 +3,24 @@
 use candle_core::{D, DType, Device, Module, Tensor};
 use candle_nn::{AdamW, Conv2d, Conv2dConfig, Linear, Optimizer, VarBuilder, VarMap, conv2d, linear, loss};
 use shardstream::codec::DType as Numbers;
-use shardstream::collate::{Columns, ImageColumn, Row, Scalar, TensorBatch};
+use shardstream::collate::{Columns, ImageColumn, Scalar, TensorBatch};
 use shardstream::feed::FeedReport;
 use shardstream::image::{Layout, RandomCrop, RandomHorizontalFlip};
 use shardstream::index::AutoIndex;
+use shardstream::loader::{Failures, LastBatch, OnError};
 use shardstream::prelude::*;
+use shardstream::state::Ledger;
 use shardstream::{Error, Feed};
 
 /// Height and width of the images.
 const SIZE: u32 = 32;
 
-/// Shuffled and augmented batches of shards with images and classes: as many in each epoch, and full ones unless a sample fails.
+/// Shuffled and augmented batches of shards with images and classes: full ones, and as many in each epoch. Damaged images
+/// are skipped, up to one in a thousand.
 ///
 /// # Errors
 /// When the shards cannot be read.
-pub fn loader(shards: &str, batch: usize, seed: u64) -> shardstream::Result<Loader<Row, TensorBatch>> {
+pub fn loader(shards: &str, batch: usize, seed: u64) -> shardstream::Result<Loader<TensorBatch>> {
     // With an index all epochs have as many batches. It is built once, and kept beside the shards.
     let dataset = Dataset::builder(shards).auto_index(AutoIndex::beside());
     let dataset = dataset.streams(4).shuffle_shards(true).seed(seed).build()?;
@@ -28,7 +31,13 @@ pub fn loader(shards: &str, batch: usize, seed: u64) -> shardstream::Result<Load
         .dtype(Numbers::F32)
         .normalize([0.5; 3], [0.5; 3]);
     let columns = Columns::new().with("image", image).with("label", Scalar::<u32>::new("cls"));
-    Ok(Loader::builder(dataset).shuffle(256).batch(batch).collate(columns).partial(Partial::Drop))
+    Loader::builder(dataset)
+        .shuffle(256)
+        .batch(batch)
+        .collate(columns)
+        .last_batch(LastBatch::Drop)
+        .on_error(OnError::skip(Failures::damage() | Failures::decode()).share(0.001, 10_000))
+        .build()
 }
 
 /// Makes candle's tensors of a batch: images N x RGB x height x width, and N classes. candle's memory is its own, so that
@@ -80,15 +89,17 @@ pub struct Step {
     pub accuracy: f32,
 }
 
-/// Trains for some epochs, and says after each step how it went; at the end, whether the batches were there in time.
+/// Trains for some epochs, and says after each step how it went, and after each epoch which samples were skipped; at the end,
+/// whether the batches were there in time.
 ///
 /// # Errors
 /// The first one of the data or of the network.
 pub fn train(
-    loader: &Loader<Row, TensorBatch>,
+    loader: &Loader<TensorBatch>,
     classes: usize,
     epochs: u64,
     mut log: impl FnMut(u64, Step),
+    mut skipped: impl FnMut(u64, &Ledger),
 ) -> Result<FeedReport, Box<dyn std::error::Error + Send + Sync>> {
     let device = Device::Cpu;
     let vars = VarMap::new();
@@ -97,9 +108,12 @@ pub fn train(
     let mut report = FeedReport::default();
     for epoch in 0..epochs {
         let device = device.clone();
-        let mut feed = Feed::new(loader.epoch(epoch), move |batch| upload(&batch, &device));
+        let upload = move |batch: TensorBatch| Ok((upload(&batch, &device)?, batch.state().cloned()));
+        let mut feed = Feed::new(loader.epoch(epoch), upload);
+        let mut ledger = Ledger::default();
         for batch in feed.by_ref() {
-            let (images, labels) = batch?;
+            let ((images, labels), state) = batch?;
+            ledger = state.map_or(ledger, |state| state.ledger());
             let logits = network.forward(&images)?;
             let loss = loss::cross_entropy(&logits, &labels)?;
             optimizer.backward_step(&loss)?;
@@ -107,6 +121,9 @@ pub fn train(
             log(epoch, Step { loss: loss.to_scalar()?, accuracy: right.to_scalar()? });
         }
         report += feed.report();
+        if !ledger.is_empty() {
+            skipped(epoch, &ledger);
+        }
     }
     Ok(report)
 }

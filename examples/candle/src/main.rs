@@ -1,7 +1,9 @@
 //! The command line.
 
+use candle_trainer::Step;
 use clap::Parser;
 use resnet::shards::{self, Counts};
+use shardstream::state::Ledger;
 use std::error::Error;
 use std::path::PathBuf;
 
@@ -36,12 +38,14 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     };
     let loader = candle_trainer::loader(&shards, args.batch, args.seed)?;
     let mut number = 0;
-    let report = candle_trainer::train(&loader, args.classes, args.epochs, |epoch, step| {
+    let log = |epoch, step: Step| {
         number += 1;
         if number % 10 == 0 {
             println!("epoch {epoch}, step {number:4}  loss {:.4}  accuracy {:.3}", step.loss, step.accuracy);
         }
-    })?;
+    };
+    let skipped = |epoch, ledger: &Ledger| println!("epoch {epoch}: {ledger}");
+    let report = candle_trainer::train(&loader, args.classes, args.epochs, log, skipped)?;
     println!("{report}");
     Ok(())
 }

@@ -14,7 +14,7 @@ fn the_loss_falls() {
     let dir = tempfile::tempdir().unwrap();
     let loader = candle_trainer::loader(&shards(dir.path()), 32, 1).unwrap();
     let mut losses = Vec::new();
-    let report = candle_trainer::train(&loader, 10, 6, |_, step| losses.push(step.loss)).unwrap();
+    let report = candle_trainer::train(&loader, 10, 6, |_, step| losses.push(step.loss), |_, _| ()).unwrap();
     assert_eq!((losses.len(), report.batches, report.firsts), (60, 60, 6));
     let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
     assert!(mean(&losses[50..]) < 0.95 * mean(&losses[..3]), "{losses:?}");

@@ -7,9 +7,11 @@ use clap::Parser;
 use resnet::shards::{self, Counts};
 use ring::Ring;
 use shardstream::index::AutoIndex;
+use shardstream::loader::{self, Failures, LastBatch, OnError};
 use shardstream::prelude::*;
 use std::error::Error;
 use std::io::{self, Write};
+use std::iter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
@@ -108,7 +110,9 @@ fn batches(args: &Args) -> Result<Batches, AnyError> {
         .shuffle(args.shuffle)
         .batch(args.batch)
         .collate(columns)
-        .partial(Partial::Drop);
+        .last_batch(LastBatch::Drop)
+        .on_error(OnError::skip(Failures::damage() | Failures::decode()).share(0.001, 10_000))
+        .build()?;
     let (epoch, rest) = match &args.resume_state {
         Some(file) => {
             let read = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
@@ -117,7 +121,24 @@ fn batches(args: &Args) -> Result<Batches, AnyError> {
         }
         None => (0, loader.epoch(0)),
     };
-    Ok(Box::new(rest.chain((epoch + 1..args.epochs).flat_map(move |epoch| loader.epoch(epoch)))))
+    let later = (epoch + 1..args.epochs).flat_map(move |epoch| telling(loader.epoch(epoch)));
+    Ok(Box::new(telling(rest).chain(later)))
+}
+
+/// The same batches; at their end, standard error says which samples were skipped.
+fn telling(
+    mut batches: loader::Batches<TensorBatch>,
+) -> impl Iterator<Item = shardstream::Result<TensorBatch>> + Send {
+    iter::from_fn(move || {
+        let batch = batches.next();
+        let state = batches.state();
+        if batch.is_none() && !state.ledger().is_empty() {
+            // Nobody may be left to read it.
+            let _ = writeln!(io::stderr(), "jax_feed: epoch {}: {}", state.epoch(), state.ledger());
+        }
+        batch
+    })
+    .fuse()
 }
 
 /// Puts batches into slabs, and says where they are when the trainer asks.
@@ -151,7 +172,7 @@ fn feed(args: &Args) -> Result<(), AnyError> {
     }
 
     let putter = ring.clone();
-    let mut feed = Feed::new(std::iter::once(Ok(first)).chain(batches), move |batch| putter.put(&batch))
+    let mut feed = Feed::new(iter::once(Ok(first)).chain(batches), move |batch| putter.put(&batch))
         .depth(usize::from(args.slabs));
     let done = answer(&mut feed, &requests);
     // The thread of the feed may wait for a slab.

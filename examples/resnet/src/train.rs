@@ -10,7 +10,8 @@ use crate::network::{Later, Network};
 use crate::report::{Clock, Epoch, Progress, Running, Summary, Tally, percent, rate, share};
 use crate::schedule::Schedule;
 use shardstream::feed::Feed;
-use shardstream::{Digest, State, Topology};
+use shardstream::state::Ledger;
+use shardstream::{State, Topology};
 use std::collections::VecDeque;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -163,7 +164,7 @@ impl Training<'_> {
         let time = Clock::from(running.time);
         let mut since_log = Clock::from(running.time_since_log);
         let waited = running.data_wait;
-        let mut digest = None;
+        let mut last = None;
         let mut in_flight = InFlight::new();
         while let Some(batch) = feed.next() {
             let mut batch = batch.map_err(Error::Data)??;
@@ -174,7 +175,7 @@ impl Training<'_> {
                     batch.valid
                 )));
             }
-            digest = batch.state.as_ref().map(State::digest).or(digest);
+            last = batch.state.clone().or(last);
             let hyper = Hyper {
                 rate: rate_at(steps),
                 weight_decay: self.options.weight_decay,
@@ -252,8 +253,9 @@ impl Training<'_> {
             if topology.world_size() == 1 { "process" } else { "processes" },
             percent(report.data_wait.as_secs_f64(), report.time.as_secs_f64()),
         ))?;
-        if let Some(digest) = digest {
-            self.tell_digest(epoch, digest)?;
+        if let Some(last) = last {
+            self.tell_digest(epoch, &last)?;
+            self.tell_skipped(epoch, &last.ledger())?;
         }
         Ok(report)
     }
@@ -266,8 +268,16 @@ impl Training<'_> {
     }
 
     /// What proves that two trainings took the same samples in the same order; those of all ranks add up.
-    fn tell_digest(&mut self, epoch: u64, digest: Digest) -> Result<()> {
-        self.log.line(format_args!("epoch {}: digest of the order {digest}", epoch + 1))
+    fn tell_digest(&mut self, epoch: u64, state: &State) -> Result<()> {
+        self.log.line(format_args!("epoch {}: digest of the order {}", epoch + 1, state.digest()))
+    }
+
+    /// The samples of this rank that were left out, where there are any.
+    fn tell_skipped(&mut self, epoch: u64, ledger: &Ledger) -> Result<()> {
+        if ledger.is_empty() {
+            return Ok(());
+        }
+        self.log.line(format_args!("epoch {}: {ledger}", epoch + 1))
     }
 
     /// Measures the accuracy after an epoch, over each sample of the validation data once.

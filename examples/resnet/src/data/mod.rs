@@ -10,8 +10,9 @@ pub use folder::Folder;
 use crate::error::{Error, Result};
 use crate::progress::Task;
 use bytes::Bytes;
-use shardstream::collate::{Row, TensorBatch};
+use shardstream::collate::TensorBatch;
 use shardstream::dataset::Shards;
+use shardstream::loader::{Failures, LastBatch, OnError};
 use shardstream::prelude::*;
 use shardstream::{Index, State};
 use std::path::PathBuf;
@@ -171,7 +172,7 @@ impl Options {
 /// One part of a data set in shards, to be read epoch by epoch.
 #[derive(Debug, Clone)]
 pub struct Data {
-    loader: Loader<Row, TensorBatch>,
+    loader: Loader<TensorBatch>,
     samples: u64,
 }
 
@@ -198,15 +199,22 @@ impl Data {
         // Of all ranks.
         let samples = dataset.plan().counts().map_or(0, |counts| counts.iter().sum());
         let columns = pipeline::columns(split, options.size, options.classes)?;
-        let mut builder = Loader::builder(dataset).decode(Decoder::new().only(&[pipeline::CLASS]));
-        if train {
-            builder = builder.shuffle(options.shuffle);
-        }
+        let mut builder = Loader::builder(dataset)
+            .decode(Decoder::new().only(&[pipeline::CLASS]))
+            .batch(options.batch)
+            .prefetch(options.prefetch)
+            .collate(columns);
         if options.workers > 0 {
             builder = builder.threads(options.workers);
         }
-        let loader = builder.batch(options.batch).prefetch(options.prefetch).collate(columns);
-        Ok(Data { loader: if train { loader.partial(Partial::Drop) } else { loader.pad() }, samples })
+        let builder = match split {
+            Split::Train => {
+                builder.shuffle(options.shuffle).last_batch(LastBatch::Drop).on_error(skip_damaged())
+            }
+            // An accuracy is of all samples, or it is none.
+            Split::Validation => builder.last_batch(LastBatch::Pad),
+        };
+        Ok(Data { loader: builder.build()?, samples })
     }
 
     /// The batches of one epoch, counted from 0. With the seed the epoch decides order and augmentation.
@@ -226,6 +234,12 @@ impl Data {
     ) -> Result<impl Iterator<Item = shardstream::Result<HostBatch>> + Send + use<>> {
         Ok(self.loader.restore(state)?.map(|batch| host(batch?, None)))
     }
+}
+
+/// Damaged images are skipped in training, as long as they are few: one in a thousand, once there were enough to tell. A
+/// sample of another size or class than the program's is no damage, and ends the training.
+fn skip_damaged() -> OnError {
+    OnError::skip(Failures::damage() | Failures::decode()).share(0.001, 10_000)
 }
 
 /// Reads the shards for their index, unless it is kept.
