@@ -27,6 +27,7 @@
 //! # A first pipeline
 //!
 //! ```
+//! use shardstream::loader::LastBatch;
 //! use shardstream::prelude::*;
 //!
 //! # fn main() -> shardstream::Result<()> {
@@ -50,7 +51,8 @@
 //!         Ok((sample.take::<Image>("jpg;png")?, sample.take::<i64>("cls")?))
 //!     })
 //!     .batch(32)
-//!     .partial(Partial::Drop);
+//!     .last_batch(LastBatch::Drop)
+//!     .build()?;
 //!
 //! for epoch in 0..2 {
 //!     for batch in loader.epoch(epoch) {
@@ -63,8 +65,10 @@
 //! # }
 //! ```
 //!
-//! Batches of tensors, decoded and augmented straight into memory that a device can take, are what
-//! [`Loader::collate`] makes.
+//! Other stages of a loader filter samples, split them and join them
+//! ([`LoaderBuilder`](loader::LoaderBuilder)), and [`on_error`](loader::LoaderBuilder::on_error) skips damaged
+//! ones. [`collate`](loader::LoaderBuilder::collate) makes batches of tensors, decoded and augmented straight
+//! into memory that a device can take.
 //!
 //! Without threads, the same stages are adapters on any iterator of results
 //! ([`IteratorExt`](adapters::IteratorExt)) or stream ([`StreamExt`](adapters::StreamExt)); and on their own
@@ -73,7 +77,7 @@
 //! # What is random, and what is not
 //!
 //! The order of an epoch depends on the list of shards and their index, the seed, the epoch, the number of
-//! logical streams and the bounds of the shuffle buffer. It does not depend on ranks, threads, time or the
+//! logical streams, the bounds of the shuffle buffer and the stages. It does not depend on ranks, threads, time or the
 //! network. Augmentations take their numbers from [`Sample::rng`], which depends on the seed, the epoch and
 //! the sample.
 //!
@@ -159,6 +163,10 @@ mod readme {}
 #[cfg(all(doctest, feature = "image"))]
 #[doc = include_str!("../docs/guide.md")]
 mod guide {}
+
+#[cfg(all(doctest, feature = "image"))]
+#[doc = include_str!("../docs/pipelines.md")]
+mod pipelines {}
 
 #[cfg(all(doctest, feature = "image"))]
 #[doc = include_str!("../docs/determinism.md")]

@@ -21,8 +21,7 @@ pub enum Partial {
     /// They make a smaller batch.
     #[default]
     Keep,
-    /// They are dropped. In a [`Loader`](crate::Loader), a sample that fails still
-    /// [shortens its batch](crate::Loader#errors-and-the-size-of-batches).
+    /// They are dropped.
     Drop,
 }
 

@@ -18,6 +18,7 @@
 //! [`Mixup`] and `CutMix` mix the pictures and labels of a batch that is made.
 //!
 //! ```
+//! use shardstream::loader::LastBatch;
 //! use shardstream::prelude::*;
 //!
 //! # fn main() -> shardstream::Result<()> {
@@ -28,7 +29,11 @@
 //! # writer.finish()?;
 //! # let shards = pattern.replace("%06d", "000000");
 //! let columns = Columns::new().with("label", Scalar::<i32>::new("cls"));
-//! let loader = Loader::builder(Dataset::builder(shards).build()?).batch(8).collate(columns).partial(Partial::Drop);
+//! let loader = Loader::builder(Dataset::builder(shards).build()?)
+//!     .collate(columns)
+//!     .batch(8)
+//!     .last_batch(LastBatch::Drop)
+//!     .build()?;
 //! for batch in loader.epoch(0) {
 //!     let batch = batch?;
 //!     assert_eq!(batch["label"].shape(), [8]);

@@ -18,7 +18,7 @@
 //! # writer.finish()?;
 //! # let dataset = Dataset::builder(pattern.replace("%06d", "000000")).build()?;
 //! # let columns = Columns::new().with("label", Scalar::<i32>::new("cls"));
-//! # let loader = Loader::builder(dataset).batch(32).collate(columns);
+//! # let loader = Loader::builder(dataset).batch(32).collate(columns).build()?;
 //! # let upload = |_device: usize, bytes: bytes::Bytes| bytes.len();
 //! const DEVICES: usize = 8;
 //! let mut feed = Feed::new(loader.epoch(0), move |mut batch| {

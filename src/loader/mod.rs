@@ -39,57 +39,54 @@ use std::sync::Arc;
 /// Reads, shuffles, maps and batches a dataset on threads, in an order that does not depend on them.
 ///
 /// ```text
-/// stream 0 ─ read ─ shuffle ─┐
-/// stream 1 ─ read ─ shuffle ─┼─ one of each in turn ─ map ─ batch ─► next()
-/// stream 2 ─ read ─ shuffle ─┘                       threads  a thread, ahead
+/// stream 0 ─ read ─ select ─ shuffle ─┐
+/// stream 1 ─ read ─ select ─ shuffle ─┼─ stages ─ an item of each in turn ─ batch ─► next()
+/// stream 2 ─ read ─ select ─ shuffle ─┘  threads  a thread, ahead
 /// ```
 ///
-/// Each logical stream of the dataset is read, parsed and shuffled on a thread of its own; `threads` more do
-/// the map (decode, augment); the batches are collected on one more, ahead of the trainer. Every queue
-/// between them is bounded: beyond the shuffle buffers and the batches ahead, some 4 chunks for each stream
-/// and 3 for each thread are on their way, where a chunk is up to 128 samples, and fewer when they are large
-/// (512 KiB). All loaders of a process together have a quarter of the [`Budget`](crate::store::Budget) for
-/// them: 64 MiB unless set. Beyond that there are 2 chunks for each stream and thread, of a sample or up to
-/// 64 KiB. The batches of an epoch depend on the dataset, the seed, the epoch and the options, never on the
-/// number of threads or on what arrives first.
+/// Each logical stream of the dataset is read, parsed, selected from and shuffled on a thread of its own;
+/// `threads` more do the stages (decode, augment, filter, split); one more takes an item of each stream in
+/// turn and collects batches, ahead of the trainer. Every queue between them is bounded: beyond the shuffle
+/// buffers and the batches ahead, some 4 chunks for each stream and 3 for each thread are on their way, where
+/// a chunk is up to 128 samples, and fewer when they are large (512 KiB). All loaders of a process together
+/// have a quarter of the [`Budget`](crate::store::Budget) for them: 64 MiB unless set. Beyond that there are 2
+/// chunks for each stream and thread, of a sample or up to 64 KiB. Where stages give more or fewer items than
+/// samples, up to some hundred items of other streams wait for the stream whose turn it is.
+///
+/// The batches of an epoch depend on the dataset, the seed, the epoch and the options, never on the number of
+/// threads or on what arrives first.
 ///
 /// An epoch is an [`Iterator`] ([`epoch`](Loader::epoch)) or a [`Stream`](futures::Stream)
 /// ([`Batches::into_stream`]). Dropping it stops and joins all threads, also those that wait for the network;
 /// what is waited for is the map of one sample on each thread.
 ///
-/// An error comes out when it would be its turn, ahead of the samples that wait in the shuffle buffer of its
-/// stream or in the batch that is being filled, and iteration can go on after it. A panic of the map is the
-/// [`ErrorKind::Panicked`] of that one sample.
-///
 /// # The sequence of a job
 ///
 /// All ranks together consume one sequence, whatever their number: its place `g` belongs to stream `g %
-/// streams`, and is that stream's next sample. Batch `k` of `n` items on each of `W` ranks is the places from
-/// `k * n * W` on, so that a global batch holds the same samples on any number of ranks. A stream that has
+/// streams`, and is that stream's next item. Batch `k` of `n` items on each of `W` ranks is the places from
+/// `k * n * W` on, so that a global batch holds the same items on any number of ranks. A stream that has
 /// come to its end leaves its places empty, and does not move the others up: at the end of an epoch batches
-/// may have fewer items.
+/// may have fewer items. [`LastBatch`] says what becomes of these, and on which terms all ranks get the same
+/// number of batches. Where the lengths of streams are not known, take the same number of batches on all
+/// ranks from [`epochs`](Loader::epochs), where streams do not end.
 ///
-/// [`partial`](Loader::partial), [`pad`](Loader::pad) and [`repeat`](Loader::repeat) say what becomes of
-/// empty places. Where the datasets have an index, all ranks get the same number of batches with
-/// [`Partial::Drop`], `pad` and `repeat`. Without one a rank does not know how long the streams of the others
-/// are: then take the same number of batches on all of them from [`epochs`](Loader::epochs), where streams do
-/// not end.
+/// # Failures
 ///
-/// # Errors and the size of batches
+/// A sample that fails takes no place: the next one of its stream takes it, so that batches stay full. Its
+/// error is an item, ahead of the batch that is being filled, and iteration can continue after it; or
+/// [`on_error`](LoaderBuilder::on_error) skips it and records it in the [ledger](State::ledger). A panic of a
+/// stage is the [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) of one sample.
 ///
-/// A sample that could not be mapped keeps its place, without an item: its error comes first, and its batch
-/// has one item fewer, or none at all if all of its samples failed. A sample that could not be read has no
-/// place, and the next one of its stream moves up, so that the stream is shorter, and ends earlier than an
-/// index says. No other sample takes the place of either, whatever is said of the last batches: **only `pad`
-/// gives batches that always have the same number of items**. With anything else, check the length of each
-/// batch where a short batch would do harm.
+/// An outage of the network, the store or the disk while a shard is read (`Denied`, `Io`, `Store`, `Busy`) ends
+/// the batches after its error, because what follows would be another sequence: restore
+/// [`Batches::state`].
 ///
-/// # Going on after a stop
+/// # Resuming
 ///
 /// Every batch carries a [`State`]; [`restore`](Loader::restore) gives the rest, byte for byte, on the same
 /// or on another number of ranks. What shuffle buffers held is found out from the seed, and read again: with
-/// an index by ranges, without one from the beginning of the shards that were open, and of compressed shards
-/// in any case.
+/// an index by ranges; from the beginning of the shards that were open without one, of compressed shards, and
+/// behind [`select`](LoaderBuilder::select).
 ///
 /// ```
 /// use shardstream::prelude::*;
@@ -107,7 +104,8 @@ use std::sync::Arc;
 ///     .shuffle(1000)
 ///     .threads(2)
 ///     .map(move |sample| decoder.decode(sample)?.take::<i64>("cls"))
-///     .batch(8);
+///     .batch(8)
+///     .build()?;
 /// for epoch in 0..2 {
 ///     for batch in loader.epoch(epoch) {
 ///         assert_eq!(batch?.len(), 8);
@@ -176,24 +174,27 @@ impl<B: Send + 'static> Loader<B> {
     /// are no empty places, and every rank gets as many batches as it takes. An epoch of a fixed number of
     /// steps, that resumes where the last one stopped, is `batches.by_ref().take(steps)`.
     ///
-    /// A sample that cannot be mapped [shortens its batch](Loader#errors-and-the-size-of-batches). A shard
-    /// that cannot be opened is an error, and is tried again in the next epoch. A stream that has had no
-    /// sample in a hundred epochs in a row, whether there was none or none could be read, ends with
-    /// [`ErrorKind::NoShards`], and leaves its places empty; when all streams have ended, so do the batches.
+    /// A shard that is missing or damaged is an error, and is read again in the next epoch. A stream that has
+    /// had no sample in a hundred epochs in a row, whether there was none or none could be read, ends with
+    /// [`ErrorKind::NoShards`](crate::ErrorKind::NoShards), and leaves its places empty; when all streams have
+    /// ended, so do the batches. Where the stages have given no item of a stream for as long, that error ends
+    /// the batches.
     pub fn epochs(&self, first: u64) -> Batches<B> {
         self.begin(Run::EpochsFrom(first))
     }
 
     /// The batches that were not consumed when `state` was taken: the rest of its epoch, or all that follow.
     ///
-    /// The loader must be what it was, except for the number of ranks, threads and batches ahead, the size of
-    /// batches, and the map, which nobody can compare. The state must have the streams of this rank: it is
-    /// this rank's own, or the [whole](State::merge).
+    /// The loader must be what it was, except for the number of ranks, threads and batches ahead and the size
+    /// of batches. The names and numbers of the stages that change the number of items are compared; what
+    /// their functions and those of `map` do, the policy of `on_error`, and most of `last_batch` are not: keep
+    /// them. The state must have the streams of this rank: it is this rank's own, or the [whole](State::merge).
+    /// Failures that were seen before the state was taken are not reported again.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] with the difference, when the state is of other shards, another seed or another
-    /// pipeline, and what [`epoch`](Loader::epoch) would give as its first item. Shards that were open and
-    /// have changed since are an error of the first batch, after which there is none.
+    /// [`ErrorKind::State`](crate::ErrorKind::State) with the difference, when the state is of other shards,
+    /// another seed or another pipeline. Shards that were open and have changed since are an error of the first
+    /// batch, after which there is none.
     pub fn restore(&self, state: &State) -> Result<Batches<B>> {
         let run = match state.header().run {
             Run::Epoch(epoch) | Run::EpochRepeated(epoch) => self.settings.one_epoch(epoch),

@@ -41,7 +41,11 @@ use std::sync::Arc;
 /// # writer.finish()?;
 /// # let shards = pattern.replace("%06d", "{000000..000003}");
 /// let dataset = Dataset::builder(shards).shuffle_shards(true).seed(42).build()?;
-/// let loader = Loader::builder(dataset).shuffle(16).map(|sample| Ok(sample.key().to_owned())).batch(8);
+/// let loader = Loader::builder(dataset)
+///     .shuffle(16)
+///     .map(|sample| Ok(sample.key().to_owned()))
+///     .batch(8)
+///     .build()?;
 ///
 /// let mut batches = loader.epoch(0);
 /// let first: Vec<_> = batches.by_ref().take(2).collect::<Result<_, _>>()?;
