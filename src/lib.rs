@@ -151,6 +151,8 @@ pub mod prelude {
         RandomErasing, RandomGrayscale, RandomHorizontalFlip, RandomResizedCrop, Resize, Transforms,
         TrivialAugmentWide,
     };
+    pub use crate::index::AutoIndex;
+    pub use crate::loader::{Failures, LastBatch, OnError};
     pub use crate::store::{Budget, Cache, Store};
     pub use crate::write::ShardWriter;
     pub use crate::{Dataset, Digest, Feed, Index, Loader, Sample, ShardList, State, Topology, Value};

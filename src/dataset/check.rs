@@ -14,6 +14,8 @@ use crate::store::{ObjectCell, ObjectVersion, is_local};
 pub(super) struct SliceCheck {
     /// How many samples are still passed over: they come before the slice, or have been read before.
     pass: u64,
+    /// How many of them are of the slice, and have been read before.
+    again: u64,
     /// How many samples are still to come; `u64::MAX` when it isn't known.
     left: u64,
     /// Whether the bytes should end where the slice does, which is yet to be seen.
@@ -54,8 +56,11 @@ pub(super) struct Expected {
 #[derive(Debug)]
 enum Fault {
     None,
-    /// Errors among the samples that are passed over have been reported when those were read.
-    Passed(Error),
+    /// Among the samples that are passed over. Of the slice itself it was reported when those were read.
+    Passed {
+        error: Error,
+        reported: bool,
+    },
     Reported,
 }
 
@@ -89,6 +94,7 @@ impl SliceCheck {
         let ends = exact && (pass.max(left) > 0 || samples.end == 0);
         SliceCheck {
             pass,
+            again: 0,
             left,
             ends,
             placed: index.is_some_and(|index| index.stored_range(samples.clone()).is_some()),
@@ -107,6 +113,11 @@ impl SliceCheck {
     /// bytes.
     pub(super) fn of(self, object: ObjectCell, expected: Expected) -> Self {
         SliceCheck { object, resumed: expected.state.is_some(), expected: Some(expected), ..self }
+    }
+
+    /// So many samples of the slice have been read before.
+    pub(super) fn after(self, again: u64) -> Self {
+        SliceCheck { again, ..self }
     }
 
     /// Whether samples are compared with the checksums of the index.
@@ -176,7 +187,7 @@ impl SliceCheck {
             return self.refused(error);
         }
         if self.pass > 0 {
-            self.fault = Fault::Passed(error);
+            self.fault = Fault::Passed { error, reported: self.pass <= self.again };
             return None;
         }
         self.fault = Fault::Reported;
@@ -239,7 +250,8 @@ impl SliceCheck {
         match std::mem::replace(&mut self.fault, Fault::Reported) {
             Fault::Reported => None,
             _ if missing == 0 => None,
-            Fault::Passed(error) => Some(error),
+            Fault::Passed { reported: true, .. } if !passing => None,
+            Fault::Passed { error, .. } => Some(error),
             Fault::None => {
                 self.replaced |= self.resumed && passing;
                 let (then, now) = (format!("it had {missing} samples more"), "it ends here".into());

@@ -186,6 +186,8 @@ struct Opener {
 struct Piece {
     slice: usize,
     samples: Slice,
+    /// How many samples of the slice come before it, and have been read before.
+    passed: u64,
     /// What the shard should be.
     expected: Option<ObjectVersion>,
 }
@@ -260,8 +262,8 @@ impl Opener {
     /// Opens one more slice, or piece of one. False when there is none.
     fn open_ahead(&mut self) -> bool {
         let looked = self.empty.pop_front().map(|shard| Slice { samples: 0..0, ..Slice::whole(shard) });
-        let (Piece { slice: number, samples: slice, expected }, is_piece) = match looked {
-            Some(samples) => (Piece { slice: self.next, samples, expected: None }, false),
+        let (Piece { slice: number, samples: slice, passed, expected }, is_piece) = match looked {
+            Some(samples) => (Piece { slice: self.next, samples, passed: 0, expected: None }, false),
             None => match self.pieces.pop_front() {
                 Some(piece) => (piece, true),
                 None => match self.next_slice() {
@@ -270,7 +272,7 @@ impl Opener {
                 },
             },
         };
-        let (part, worth) = match self.open(&slice, expected) {
+        let (part, worth) = match self.open(&slice, passed, expected) {
             Ok((part, stopper, worth)) => (Ok((part, stopper)), worth),
             Err(error) => (Err(error), 0),
         };
@@ -292,15 +294,21 @@ impl Opener {
         let pieces = pieces.unwrap_or_else(|| vec![slice.samples.clone()]);
         let piece = |samples| {
             let samples = Slice { samples, ..slice };
-            Piece { slice: number, samples, expected: expected.clone() }
+            Piece { slice: number, samples, passed: 0, expected: expected.clone() }
         };
         self.pieces.extend(pieces.into_iter().map(piece));
-        self.pieces.pop_front()
+        let first = self.pieces.pop_front()?;
+        Some(Piece { passed, ..first })
     }
 
     /// Opens the shard of a slice: there where the slice begins, if that is known, or at its beginning.
     /// Its bytes begin to come; says how many of the next ones should be opened with it.
-    fn open(&self, slice: &Slice, expected: Option<ObjectVersion>) -> Result<(Part<Body>, Stopper, usize)> {
+    fn open(
+        &self,
+        slice: &Slice,
+        passed: u64,
+        expected: Option<ObjectVersion>,
+    ) -> Result<(Part<Body>, Stopper, usize)> {
         let inner = &*self.dataset.0;
         let (number, url) = self.dataset.shard(slice.shard)?;
         let parser = SampleParser::new(url).at(self.epoch, number as u64).with_limits(inner.limits);
@@ -333,7 +341,7 @@ impl Opener {
         let known = index.map(|index| index.object_at(url.expose_secret()));
         let (epoch, url) = (self.versions.clone(), url.clone());
         let check = SliceCheck::new(slice, extent, index, &url);
-        let check = check.of(object, Expected { state: expected, index: known, epoch, url });
+        let check = check.after(passed).of(object, Expected { state: expected, index: known, epoch, url });
         let part = Part::new(tar::read(body, parser), check.with_checksums(inner.checksums));
         Ok((part, stopper, worth))
     }

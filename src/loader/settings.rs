@@ -1,7 +1,7 @@
 //! The options of a loader, checked; what a state says of them; and the streams they begin.
 
 use super::ahead::Position;
-use super::batches::{Counter, Progress};
+use super::batches::{Counter, Progress, Promised};
 use super::last_batch::LastBatch;
 use super::policy::OnError;
 use super::sequence::{Cuts, Dealing, Lane, Lengths, Turns};
@@ -151,7 +151,13 @@ impl Settings {
             lanes.push(Lane::new(numbers, turns, taken, self.again(of_lane())));
         }
         let first = self.unshuffled(&mine, run, &versions, &stop);
+        let fills = matches!(dealing.cuts, Cuts::Steps(_));
+        let promised = self.lengths().filter(|_| fills).map(|lengths| Promised {
+            lengths: lengths.0.into(),
+            passes: self.parts.iter().map(|part| part.passes).collect(),
+        });
         let progress = Progress::new(Arc::new(header), (reached, batches), mine.len(), states);
+        let progress = progress.promised(promised);
         Ok(Begun { sources, lanes, dealing, progress, stop, first })
     }
 

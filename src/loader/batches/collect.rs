@@ -113,7 +113,7 @@ impl<T, B, I: Iterator<Item = Event<T>>> Iterator for Collect<I, T, B> {
                     return Some(Err(error));
                 }
                 Some(Event::Cut(cut)) => {
-                    self.progress.reached = self.progress.reached.at(cut.slots);
+                    self.progress.cut(cut.slots, self.pad.is_some());
                     return Some(self.cut());
                 }
                 None => {
@@ -143,6 +143,29 @@ pub(in crate::loader) struct Progress {
     streams: Vec<StreamState>,
     /// For each of them how many failures come again that were counted before a restore.
     known: Vec<u64>,
+    /// By lane, how many items the batch has.
+    items: Vec<u64>,
+    /// What the index promises, where places that stay empty are filled.
+    promised: Option<Promised>,
+}
+
+/// What an index promises of an epoch.
+#[derive(Debug, Clone)]
+pub(in crate::loader) struct Promised {
+    /// How many items each stream of the job has.
+    pub(in crate::loader) lengths: Arc<[u64]>,
+    /// How many passes of each dataset there are.
+    pub(in crate::loader) passes: Arc<[u64]>,
+}
+
+impl Promised {
+    /// How many places from `start` on and before `end` have an item of this stream.
+    fn places(&self, stream: usize, start: u64, end: u64) -> u64 {
+        let count = self.lengths.len() as u64;
+        let length = self.lengths.get(stream).copied().unwrap_or_default();
+        let before = |place: u64| place.saturating_sub(stream as u64).div_ceil(count.max(1)).min(length);
+        before(end).saturating_sub(before(start))
+    }
 }
 
 impl Progress {
@@ -153,7 +176,25 @@ impl Progress {
         streams: Vec<StreamState>,
     ) -> Self {
         let known = streams.iter().map(|stream| stream.skips).collect();
-        Progress { header, lanes, reached, batches, streams, known }
+        let items = vec![0; lanes];
+        Progress { header, lanes, reached, batches, streams, known, items, promised: None }
+    }
+
+    /// Counts in the ledger what fills places that should have had an item.
+    pub(in crate::loader) fn promised(self, promised: Option<Promised>) -> Self {
+        Progress { promised, ..self }
+    }
+
+    /// A batch ends, which is padded where it has not enough items.
+    fn cut(&mut self, slots: u64, padded: bool) {
+        if let Some(promised) = self.promised.as_ref().filter(|_| padded) {
+            for (stream, items) in self.streams.iter_mut().zip(&self.items) {
+                let places = promised.places(stream.stream, self.reached.slots, slots);
+                stream.ledger.pad(places.saturating_sub(*items));
+            }
+        }
+        self.items.fill(0);
+        self.reached = self.reached.at(slots);
     }
 
     /// The state as of the last batch.
@@ -181,6 +222,12 @@ impl Progress {
         stream.part = tag.rest.map(|(number, given)| Part { number, given: given.outputs, used: given.used });
         stream.skips = 0;
         self.known[number] = 0;
+        self.items[tag.from.lane] += 1;
+        if let Some(promised) = &self.promised
+            && promised.passes.get(tag.from.dataset).is_some_and(|passes| tag.from.pass >= *passes)
+        {
+            stream.ledger.repeat(promised.places(stream.stream, tag.slot, tag.slot + 1));
+        }
         stream.digest.add(tag.slot, tag.from.dataset, Position { part: tag.part, ..tag.position });
     }
 

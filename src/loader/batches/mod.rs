@@ -10,7 +10,7 @@ mod collect;
 mod make;
 mod report;
 
-pub(super) use collect::{Collect, First, Given, Pad, Progress};
+pub(super) use collect::{Collect, First, Given, Pad, Progress, Promised};
 pub(super) use make::Make;
 pub(super) use report::Counter;
 pub use report::Report;
@@ -149,7 +149,7 @@ impl<B> Batches<B> {
     /// [`StoreReport::since`](crate::store::StoreReport::since).
     #[must_use]
     pub fn report(&self) -> Report {
-        self.consumed.counter.report()
+        self.consumed.counter.report(self.consumed.state.ledger())
     }
 }
 
@@ -163,7 +163,7 @@ impl<B> BatchesStream<B> {
     /// As [`Batches::report`].
     #[must_use]
     pub fn report(&self) -> Report {
-        self.consumed.counter.report()
+        self.consumed.counter.report(self.consumed.state.ledger())
     }
 }
 

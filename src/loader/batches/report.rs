@@ -1,5 +1,6 @@
 //! What a run has cost: bytes, requests, and the time that the trainer waited.
 
+use crate::state::Ledger;
 use crate::store::{Store, StoreReport};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -16,6 +17,9 @@ pub struct Report {
     pub waited: Duration,
     /// Since the run began.
     pub elapsed: Duration,
+    /// What was skipped, and what fills the places of it, up to the last batch that was given out: of this
+    /// rank, and of the runs before those that it was restored from.
+    pub ledger: Ledger,
     /// What was transferred meanwhile by the stores of the datasets, for whomever: what a provider bills as
     /// requests and egress. What was read ahead of the batches is in it. Empty where all shards are local
     /// files.
@@ -32,6 +36,9 @@ impl fmt::Display for Report {
             f,
             "{items} items in {batches} batches in {seconds:.1} s, of which {share:.1} % waiting for them"
         )?;
+        if !self.ledger.is_empty() {
+            write!(f, "\n{}", self.ledger)?;
+        }
         if !self.store.sources.is_empty() {
             write!(f, "\n{}", self.store)?;
         }
@@ -70,13 +77,14 @@ impl Counter {
         self.items += items as u64;
     }
 
-    pub(in crate::loader) fn report(&self) -> Report {
+    pub(in crate::loader) fn report(&self, ledger: Ledger) -> Report {
         let reports = self.stores.iter().map(|(store, before)| store.report().since(before));
         Report {
             batches: self.batches,
             items: self.items,
             waited: self.waited,
             elapsed: self.begun.elapsed(),
+            ledger,
             store: reports.fold(StoreReport::default(), StoreReport::with),
         }
     }
