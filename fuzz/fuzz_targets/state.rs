@@ -22,7 +22,7 @@ struct Job {
     pair: [String; 2],
 }
 
-type Keys = Loader<String>;
+type Keys = Loader<Batch<String>>;
 
 impl Job {
     fn new() -> Result<Self> {
@@ -53,7 +53,7 @@ impl Job {
             .seed(7);
         let dataset = if indexed { dataset.index(self.index.clone()) } else { dataset };
         let loader = Loader::builder(dataset.build()?).shuffle(3).threads(1);
-        Ok(loader.map(|sample| Ok(sample.key().to_owned())).batch(2))
+        loader.map(|sample| Ok(sample.key().to_owned())).batch(2).build()
     }
 
     /// Whatever a state says, what is left of an epoch ends, and is samples of the data.

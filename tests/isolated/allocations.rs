@@ -173,7 +173,7 @@ fn memory_is_flat_over_a_hundred_thousand_samples() {
     let columns = Columns::new().with("x", Blob::new("bin")).with("label", Scalar::<i32>::new("cls"));
     // Without threads, as only those of this one are counted.
     let loader = Loader::builder(dataset(dir.path(), "bin", &[1; 1000])).shuffle(100).threads(0).batch(100);
-    let mut batches = loader.collate(columns).epochs(0);
+    let mut batches = loader.collate(columns).build().unwrap().epochs(0);
     let mut read =
         |count| batches.by_ref().take(count).for_each(|batch| assert_eq!(batch.unwrap().len(), 100));
     read(100);
@@ -198,7 +198,12 @@ fn a_picture_costs_what_its_decoder_allocates() {
     let crop = RandomResizedCrop::new(32).unwrap();
     let image = ImageColumn::new("jpg", 32).then(crop).then(RandomHorizontalFlip::new(0.5).unwrap());
     let columns = Columns::new().with("image", image.dtype(DType::F32));
-    let loader = Loader::builder(dataset(dir.path(), "jpg", &file)).threads(0).batch(100).collate(columns);
+    let loader = Loader::builder(dataset(dir.path(), "jpg", &file))
+        .threads(0)
+        .batch(100)
+        .collate(columns)
+        .build()
+        .unwrap();
     let mut batches = loader.epochs(0);
     let mut read =
         |count| batches.by_ref().take(count).for_each(|batch| assert_eq!(batch.unwrap().len(), 100));

@@ -30,8 +30,8 @@ fn settled(number: impl Fn() -> u64) -> u64 {
 }
 
 /// Loaders of which one batch has been taken, and which are kept open.
-fn open(dataset: &Dataset, batch: usize) -> Vec<Batches<Sample>> {
-    let loader = Loader::builder(dataset.clone()).threads(THREADS).batch(batch).prefetch(1);
+fn open(dataset: &Dataset, batch: usize) -> Vec<Batches<Batch<Sample>>> {
+    let loader = Loader::builder(dataset.clone()).threads(THREADS).batch(batch).prefetch(1).build().unwrap();
     let opened = (0..LOADERS).map(|_| {
         let mut batches = loader.clone().epochs(0);
         assert_eq!(batches.next().unwrap().unwrap().len(), batch);

@@ -120,13 +120,13 @@ fn dataset_of(store: StoreBuilder, source: Custom) -> Dataset {
 /// Drops the batches of a loader at several moments, on both faces.
 fn drop_at_any_point(dataset: &Dataset, batches: &[usize]) {
     let alive = Arc::new(());
-    let start = || -> Batches<Sample> {
+    let start = || -> Batches<Batch<Sample>> {
         let captured = Arc::clone(&alive);
         let items = Loader::builder(dataset.clone()).shuffle(3).threads(3).map(move |sample| {
             let _ = &captured;
             Ok(sample)
         });
-        items.batch(4).prefetch(2).epoch(0)
+        items.batch(4).prefetch(2).build().unwrap().epoch(0)
     };
     let ended = |moment: &str| {
         assert_eq!(Arc::strong_count(&alive), 1, "{moment}: what the threads held is dropped");
@@ -208,7 +208,7 @@ fn dropping_ends_whatever_waits_for_a_silent_source() {
         }
     }
     let loader = |dataset, alive, threads| {
-        Loader::builder(dataset).shuffle(3).threads(threads).map(held(alive)).batch(2)
+        Loader::builder(dataset).shuffle(3).threads(threads).map(held(alive)).batch(2).build().unwrap()
     };
     watched(move || {
         drop_while_silent("prefetch", |dataset, alive| {
@@ -249,7 +249,13 @@ fn dropping_ends_whatever_waits_for_a_silent_source() {
             });
             drop_while_silent("a feed of tensors", |dataset, alive| {
                 let columns = Columns::new().with("label", Scalar::<i64>::new("cls"));
-                let batches = Loader::builder(dataset).threads(threads).batch(2).collate(columns).epoch(0);
+                let batches = Loader::builder(dataset)
+                    .threads(threads)
+                    .batch(2)
+                    .collate(columns)
+                    .build()
+                    .unwrap()
+                    .epoch(0);
                 Feed::new(batches, held(alive)).into_stream()
             });
         }
@@ -283,7 +289,7 @@ fn nothing_is_uploaded_for_a_feed_that_was_dropped() {
 fn a_blocked_consumer_wakes_when_the_batches_end() {
     watched(|| {
         let given = dataset(&[40, 40]).streams(2).build().unwrap();
-        let loader = Loader::builder(given).threads(2).batch(9);
+        let loader = Loader::builder(given).threads(2).batch(9).build().unwrap();
         let reader = thread::spawn(move || loader.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
         assert_eq!(reader.join().unwrap(), 80);
         assert_no_threads();
@@ -303,7 +309,7 @@ fn dropping_waits_for_no_more_than_the_calls_under_way() {
             drop(passed.read().unwrap());
             Ok(sample)
         });
-        let mut stream = items.batch(10 * CHUNK).epoch(0).into_stream();
+        let mut stream = items.batch(10 * CHUNK).build().unwrap().epoch(0).into_stream();
         assert!(stream.next().now_or_never().is_none());
         for _ in 0..2 {
             begins.recv().unwrap();
@@ -344,7 +350,7 @@ fn a_consumer_that_rests_stops_the_readers() {
                 counter.fetch_add(1, Ordering::SeqCst);
                 Ok(sample)
             });
-            let mut batches = items.batch(batch).prefetch(prefetch).epoch(0);
+            let mut batches = items.batch(batch).prefetch(prefetch).build().unwrap().epoch(0);
             assert_eq!(settled(&given), 0, "nothing is read ahead of the first call");
             for asked in 1..=3 {
                 batches.next().unwrap().unwrap();
@@ -370,11 +376,11 @@ fn epochs_leave_no_threads() {
     watched(|| {
         let dataset = dataset(&[10, 10]).streams(2).build().unwrap();
         let items = Loader::builder(dataset).threads(2);
-        let mut epochs = items.clone().batch(6).epochs(0);
+        let mut epochs = items.clone().batch(6).build().unwrap().epochs(0);
         assert_eq!(epochs.by_ref().take(30).map(Result::unwrap).count(), 30);
         drop(epochs);
         assert_no_threads();
-        let failing = items.map(|_| Err::<(), _>(Error::step("no"))).batch(6);
+        let failing = items.map(|_| Err::<(), _>(Error::step("no"))).batch(6).build().unwrap();
         assert!(failing.epoch(0).next().unwrap().is_err());
         assert_no_threads();
     });

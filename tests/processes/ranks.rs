@@ -45,17 +45,23 @@ struct Orders {
 const ORDERS: &str = "SHARDSTREAM_TEST_ORDERS";
 
 /// What becomes of a sample: which it is, and what was drawn for it.
-fn loader(shards: &Path, topology: Topology) -> Loader<String> {
+fn loader(shards: &Path, topology: Topology) -> Loader<Batch<String>> {
     let pattern = format!("{}/{{00..{:02}}}.tar", shards.display(), SIZES.len() - 1);
     let dataset = Dataset::builder(pattern).streams(STREAMS).shuffle_shards(true).seed(42);
     let dataset = dataset.topology(topology).build().unwrap();
     let item = |sample: Sample| {
         Ok(format!("{}/{}/{}", sample.position().epoch, sample.key(), sample.rng(42).below(1000)))
     };
-    Loader::builder(dataset).shuffle(10).threads(2).map(item).batch(GLOBAL_BATCH / topology.world_size())
+    Loader::builder(dataset)
+        .shuffle(10)
+        .threads(2)
+        .map(item)
+        .batch(GLOBAL_BATCH / topology.world_size())
+        .build()
+        .unwrap()
 }
 
-fn begin(loader: &Loader<String>, last: Option<u64>) -> Batches<String> {
+fn begin(loader: &Loader<Batch<String>>, last: Option<u64>) -> Batches<Batch<String>> {
     if last.is_some() { loader.epochs(EPOCH) } else { loader.epoch(EPOCH) }
 }
 

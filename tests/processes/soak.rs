@@ -161,7 +161,7 @@ impl Usage {
 }
 
 /// The data sets that are read in turn, and the store that all share.
-fn loaders() -> (Store, Vec<Loader<Sample>>) {
+fn loaders() -> (Store, Vec<Loader<Batch<Sample>>>) {
     let store =
         Store::builder().range_size(64 << 10).retry_pause(Duration::from_millis(2)).stall_timeout(STALL);
     let store = store.build().unwrap();
@@ -171,13 +171,13 @@ fn loaders() -> (Store, Vec<Loader<Sample>>) {
     let loader = |base: String| {
         let dataset = Dataset::builder(format!("{base}/{{0..{}}}.tar", SHARDS - 1)).store(store.clone());
         let dataset = dataset.streams(8).shuffle_shards(true).seed(7).topology(Topology::single());
-        Loader::builder(dataset.build().unwrap()).shuffle(50).batch(16)
+        Loader::builder(dataset.build().unwrap()).shuffle(50).batch(16).build().unwrap()
     };
     let loaders = web.into_iter().flatten().chain(bucket).map(loader).collect();
     (store, loaders)
 }
 
-fn read(batches: Batches<Sample>, most: usize) -> Vec<(String, u64)> {
+fn read(batches: Batches<Batch<Sample>>, most: usize) -> Vec<(String, u64)> {
     let mut seen = Vec::new();
     for batch in batches.take(most) {
         seen.extend(batch.unwrap_or_else(|error| panic!("{error:#}")).iter().map(known));

@@ -5,6 +5,7 @@ use shardstream::codec::{Array, DType};
 use shardstream::collate::{
     ArrayColumn, Blob, Columns, Mixup, PackedTokens, Ragged, Scalar, TensorBatch, Text, Tokens,
 };
+use shardstream::loader::LastBatch;
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, State};
 
@@ -34,9 +35,9 @@ fn columns() -> Columns {
         .with("packed", PackedTokens::<i32>::new("bin", 8, 8).raw(DType::U16))
 }
 
-fn loader(shards: &str, threads: usize) -> Loader<shardstream::collate::Row, TensorBatch> {
+fn loader(shards: &str, threads: usize) -> Loader<TensorBatch> {
     let dataset = Dataset::builder(shards).streams(2).shuffle_shards(true).seed(7).build().unwrap();
-    Loader::builder(dataset).shuffle(16).threads(threads).batch(8).collate(columns())
+    Loader::builder(dataset).shuffle(16).threads(threads).batch(8).collate(columns()).build().unwrap()
 }
 
 /// All tensors of a batch, with pictures and labels mixed.
@@ -78,7 +79,7 @@ fn a_batch_that_cannot_be_packed_is_an_error_in_its_place() {
     let shards = shards(dir.path(), 60);
     let dataset = Dataset::builder(shards).streams(1).build().unwrap();
     let columns = Columns::new().with("x", PackedTokens::<i32>::new("bin", 4, 8).raw(DType::U16));
-    let loader = Loader::builder(dataset).batch(8).collate(columns);
+    let loader = Loader::builder(dataset).batch(8).collate(columns).build().unwrap();
     let batches: Vec<_> = loader.epoch(0).collect();
     assert_eq!(batches.len(), 8);
     for error in batches.iter().filter_map(|batch| batch.as_ref().err()) {
@@ -93,7 +94,8 @@ fn padding_is_a_copy_of_the_last_sample() {
     let dir = tempfile::tempdir().unwrap();
     let shards = shards(dir.path(), 11);
     let dataset = Dataset::builder(shards).streams(1).build().unwrap();
-    let loader = Loader::builder(dataset).batch(8).collate(columns()).pad();
+    let loader =
+        Loader::builder(dataset).batch(8).last_batch(LastBatch::Pad).collate(columns()).build().unwrap();
     let last = loader.epoch(0).last().unwrap().unwrap();
     assert_eq!((last.len(), last.valid()), (8, 3));
     assert!(

@@ -308,7 +308,13 @@ fn a_global_round_is_the_same_on_any_number_of_ranks() {
         let items = readers(world_size, workers).map(|topology| {
             let dataset = builder.clone().topology(topology).build().unwrap();
             assert_eq!(dataset.streams().len(), per_round);
-            let batches = Loader::builder(dataset).shuffle(shuffle).threads(2).batch(per_round).epoch(4);
+            let batches = Loader::builder(dataset)
+                .shuffle(shuffle)
+                .threads(2)
+                .batch(per_round)
+                .build()
+                .unwrap()
+                .epoch(4);
             batches
                 .flat_map(|batch| batch.unwrap().into_items())
                 .map(|sample| sample.key().to_owned())
@@ -351,7 +357,11 @@ fn a_signature_reaches_no_message() {
     let dataset = Dataset::builder(shards).store(store).topology(Topology::single()).build().unwrap();
     let damage = dataset.samples(0).next().unwrap().unwrap_err();
     assert_eq!(damage.location().shard(), Some("https://host/a.tar?[redacted]"));
-    let loader = Loader::builder(dataset.clone()).map(|sample| sample.clone().take::<String>("txt")).batch(1);
+    let loader = Loader::builder(dataset.clone())
+        .map(|sample| sample.clone().take::<String>("txt"))
+        .batch(1)
+        .build()
+        .unwrap();
     let failed = loader.epoch(0).next().unwrap().unwrap_err();
     for shown in [format!("{damage} {damage:?} {failed} {failed:?}"), format!("{dataset:?} {loader:?}")] {
         assert!(!shown.contains("secret"), "{shown}");

@@ -11,7 +11,7 @@ use crate::support::shelf::{Shelf, counts};
 use serde_json::{Map, Value as Json};
 use shardstream::adapters::random_mix;
 use shardstream::dataset::DatasetBuilder;
-use shardstream::loader::{Batches, LoaderBuilder};
+use shardstream::loader::{Batches, LastBatch, LoaderBuilder};
 use shardstream::plan::{Plan, Slice};
 use shardstream::prelude::*;
 use shardstream::{Rng, State};
@@ -132,7 +132,7 @@ fn random_numbers() {
 /// A run of a loader.
 struct Job {
     name: &'static str,
-    loader: Loader<String>,
+    loader: Loader<Batch<String>>,
     epoch: u64,
     /// After how many batches it stops, where it is without an end.
     stop: Option<usize>,
@@ -141,11 +141,11 @@ struct Job {
 }
 
 impl Job {
-    fn begin(&self) -> Batches<String> {
+    fn begin(&self) -> Batches<Batch<String>> {
         if self.stop.is_some() { self.loader.epochs(self.epoch) } else { self.loader.epoch(self.epoch) }
     }
 
-    fn lines(&self, batches: &mut Batches<String>, taken: usize) -> Vec<String> {
+    fn lines(&self, batches: &mut Batches<Batch<String>>, taken: usize) -> Vec<String> {
         let left = self.stop.map_or(usize::MAX, |stop| stop - taken);
         batches.take(left).map(|batch| joined(batch.unwrap().into_items())).collect()
     }
@@ -159,10 +159,16 @@ fn jobs(threads: usize) -> Vec<Job> {
     let named = |items: LoaderBuilder<Sample>, batch| {
         items.map(|sample| Ok(format!("{}:{}", sample.position().epoch, sample.key()))).batch(batch)
     };
-    let epoch = |name, loader, saved| Job { name, loader, epoch: 3, stop: None, saved };
+    let epoch = |name, items: LoaderBuilder<String>, saved| Job {
+        name,
+        loader: items.build().unwrap(),
+        epoch: 3,
+        stop: None,
+        saved,
+    };
     let mix = || {
         Loader::mix([
-            items(shuffled().only([0, 1, 2, 3])).repeats(2).shuffle(3),
+            items(shuffled().only([0, 1, 2, 3])).passes(2).shuffle(3),
             items(shuffled().only([4, 5, 6, 7]).seed(7)),
             items(shuffled().only([8, 1, 3, 6])).weight(2).shuffle(5),
         ])
@@ -174,7 +180,11 @@ fn jobs(threads: usize) -> Vec<Job> {
         epoch("shuffled_bytes", named(items(shuffled()).shuffle(6).shuffle_bytes(900), 5), 4),
         epoch("resampled", named(items(dataset().streams(4).resample_shards(true)).shuffle(4), 6), 2),
         epoch("counted", named(items(shuffled().streams(6).index(counts(&SIZES))).shuffle(4), 6), 4),
-        epoch("repeated", named(items(shuffled().index(counts(&SIZES))).shuffle(4), 6).repeat(), 9),
+        epoch(
+            "repeated",
+            named(items(shuffled().index(counts(&SIZES))).shuffle(4), 6).last_batch(LastBatch::Repeat),
+            9,
+        ),
         epoch(
             "rank_1_of_2",
             named(items(shuffled().topology(Topology::new(1, 2).unwrap())).shuffle(6), 2),
@@ -183,12 +193,18 @@ fn jobs(threads: usize) -> Vec<Job> {
         epoch("mixed", named(mix(), 8), 6),
         Job {
             name: "epochs",
-            loader: named(items(shuffled()).shuffle(6), 8),
+            loader: named(items(shuffled()).shuffle(6), 8).build().unwrap(),
             epoch: 5,
             stop: Some(30),
             saved: 17,
         },
-        Job { name: "mixed_epochs", loader: named(mix(), 8), epoch: 5, stop: Some(30), saved: 21 },
+        Job {
+            name: "mixed_epochs",
+            loader: named(mix(), 8).build().unwrap(),
+            epoch: 5,
+            stop: Some(30),
+            saved: 21,
+        },
     ]
 }
 

@@ -3,7 +3,7 @@
 use crate::support::shards::{all_keys, dataset, key, keys, memory, put, sorted, url, write};
 use crate::support::{archive, member};
 use futures::StreamExt;
-use shardstream::loader::{Batches, LoaderBuilder};
+use shardstream::loader::{Batches, LastBatch, LoaderBuilder};
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, Result};
 use std::collections::BTreeMap;
@@ -33,15 +33,16 @@ fn collect<T>(batches: impl Iterator<Item = Result<Batch<T>>>) -> Vec<Vec<T>> {
 }
 
 /// The batches that come out of the asynchronous face.
-async fn collect_stream<T: Send + 'static>(batches: Batches<T>) -> Vec<Vec<T>> {
+async fn collect_stream<T: Send + 'static>(batches: Batches<Batch<T>>) -> Vec<Vec<T>> {
     batches.into_stream().map(|batch| batch.unwrap().into_items()).collect().await
 }
 
 #[test]
 fn threads_prefetch_and_faces_change_nothing() {
     let dataset = builder().build().unwrap();
-    let batches =
-        |threads, prefetch| augmented(dataset.clone()).threads(threads).batch(8).prefetch(prefetch).epoch(3);
+    let batches = |threads, prefetch| {
+        augmented(dataset.clone()).threads(threads).batch(8).prefetch(prefetch).build().unwrap().epoch(3)
+    };
     let expected = collect(batches(1, 1));
     assert_eq!(expected.iter().map(Vec::len).sum::<usize>(), SAMPLES);
     for (threads, prefetch) in [(1, 1), (1, 100), (2, 1), (3, 2), (8, 1), (8, 5)] {
@@ -63,7 +64,8 @@ fn threads_prefetch_and_faces_change_nothing() {
 #[test]
 fn seeds_and_epochs_change_the_order_and_the_random_numbers() {
     let batches = |seed, epoch| {
-        collect(augmented(builder().seed(seed).build().unwrap()).batch(8).epoch(epoch)).concat()
+        collect(augmented(builder().seed(seed).build().unwrap()).batch(8).build().unwrap().epoch(epoch))
+            .concat()
     };
     let expected = batches(42, 0);
     assert_eq!(batches(42, 0), expected);
@@ -85,7 +87,12 @@ fn golden() {
         keys(dataset.samples(0)).join(" "),
         "01-000 02-000 01-001 02-001 01-002 00-000 01-003 00-001 03-000 00-002 03-001 03-002"
     );
-    let loader = Loader::builder(dataset).shuffle(3).map(|sample| Ok(sample.key().to_owned())).batch(5);
+    let loader = Loader::builder(dataset)
+        .shuffle(3)
+        .map(|sample| Ok(sample.key().to_owned()))
+        .batch(5)
+        .build()
+        .unwrap();
     let shown = |epoch| collect(loader.epoch(epoch)).iter().map(|batch| batch.join(" ")).collect::<Vec<_>>();
     assert_eq!(
         shown(0),
@@ -102,7 +109,7 @@ fn a_loader_reads_what_the_dataset_reads() {
     for streams in [1, 2, 4, 8] {
         let dataset = builder().streams(streams).build().unwrap();
         let expected = keys(dataset.samples(5));
-        let loaded = Loader::builder(dataset.clone()).threads(3).batch(1).epoch(5);
+        let loaded = Loader::builder(dataset.clone()).threads(3).batch(1).build().unwrap().epoch(5);
         assert_eq!(keys(loaded.map(|batch| Ok(batch?.into_items().remove(0)))), expected);
         let streamed = dataset.stream(5).map(|sample| sample.unwrap().key().to_owned());
         assert_eq!(futures::executor::block_on(streamed.collect::<Vec<_>>()), expected);
@@ -113,46 +120,29 @@ fn a_loader_reads_what_the_dataset_reads() {
 #[test]
 fn the_last_batch_is_kept_dropped_or_padded() {
     let dataset = dataset(&[5, 5]).build().unwrap();
-    let loader = Loader::builder(dataset).map(|sample| Ok(sample.key().to_owned())).batch(4);
-    let shape = |loader: Loader<String>| -> Vec<(usize, usize)> {
-        loader.epoch(0).map(|batch| batch.map(|batch| (batch.len(), batch.valid())).unwrap()).collect()
-    };
-    assert_eq!(shape(loader.clone()), [(4, 4), (4, 4), (2, 2)]);
-    assert_eq!(shape(loader.clone().partial(Partial::Drop)), [(4, 4), (4, 4)]);
-    assert_eq!(shape(loader.clone().pad()), [(4, 4), (4, 4), (4, 2)]);
-    let last = loader.pad().epoch(0).last().unwrap().unwrap().into_items();
+    let items = Loader::builder(dataset).map(|sample| Ok(sample.key().to_owned())).batch(4);
+    let batches = |last| items.clone().last_batch(last).build().unwrap().epoch(0).map(Result::unwrap);
+    let shape =
+        |last| -> Vec<(usize, usize)> { batches(last).map(|batch| (batch.len(), batch.valid())).collect() };
+    assert_eq!(shape(LastBatch::Keep), [(4, 4), (4, 4), (2, 2)]);
+    assert_eq!(shape(LastBatch::Drop), [(4, 4), (4, 4)]);
+    assert_eq!(shape(LastBatch::Pad), [(4, 4), (4, 4), (4, 2)]);
+    let last = batches(LastBatch::Pad).last().unwrap().into_items();
     assert_eq!(last, [key(1, 3), key(1, 4), key(1, 4), key(1, 4)]);
-}
-
-#[test]
-fn options_that_make_no_sense_are_one_error() {
-    let dataset = builder().build().unwrap();
-    let items = || Loader::builder(dataset.clone());
-    for loader in [
-        items().batch(0),
-        items().batch(0).pad(),
-        items().batch(4).prefetch(0),
-        items().shuffle(9).shuffle_bytes(0).batch(4),
-        items().threads(0).batch(0),
-    ] {
-        let found: Vec<_> = loader.epoch(0).collect();
-        let [Err(error)] = &found[..] else { panic!("{loader:?}: {found:?}") };
-        assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
-        let mut batches = loader.epoch(0);
-        assert!(batches.next().is_some() && batches.next().is_none() && batches.next().is_none());
-        assert_eq!(futures::executor::block_on(loader.epoch(0).into_stream().count()), 1);
-        assert_eq!(loader.epochs(0).take(1000).count(), 1, "no use in trying for ever");
-    }
 }
 
 #[test]
 fn epochs_go_on_and_are_shuffled_anew() {
     let items = || Loader::builder(builder().build().unwrap()).shuffle(5);
-    let loader = items().map(|sample| Ok((sample.position().epoch, sample.key().to_owned()))).batch(25);
+    let loader = items()
+        .map(|sample| Ok((sample.position().epoch, sample.key().to_owned())))
+        .batch(25)
+        .build()
+        .unwrap();
     let found: Vec<_> = collect(loader.epochs(7).take(60));
     assert!(found.iter().all(|batch| batch.len() == 25), "no batch is short");
     for epoch in [7, 8] {
-        let of = |loader: &Loader<(u64, String)>| -> Vec<(u64, String)> {
+        let of = |loader: &Loader<Batch<(u64, String)>>| -> Vec<(u64, String)> {
             collect(loader.epoch(epoch)).into_iter().flatten().collect()
         };
         let seen: Vec<_> = found.iter().flatten().filter(|(at, _)| *at == epoch).cloned().collect();
@@ -162,11 +152,7 @@ fn epochs_go_on_and_are_shuffled_anew() {
     let keys_of = |epoch| found.iter().flatten().filter(move |(at, _)| *at == epoch).map(|(_, key)| key);
     assert!(!keys_of(7).eq(keys_of(8)));
 
-    let errors = items().map(|_| Err::<(), _>(Error::step("no"))).batch(9).epochs(0);
-    let (failed, batches): (Vec<_>, Vec<_>) = errors.take(1000).partition(Result::is_err);
-    assert_eq!((failed.len(), batches.len()), (900, 100), "a step of errors is a step of all ranks");
-    assert!(batches.into_iter().all(|batch| batch.unwrap().is_empty()));
-    let empty = Loader::builder(dataset(&[0, 0, 0]).build().unwrap()).batch(2);
+    let empty = Loader::builder(dataset(&[0, 0, 0]).build().unwrap()).batch(2).build().unwrap();
     assert_eq!(empty.epoch(0).count(), 0);
     let found: Vec<_> = empty.epochs(0).take(1000).collect();
     let [Err(error)] = &found[..] else { panic!("{found:?}") };
@@ -218,7 +204,7 @@ fn damage_is_reported_and_spares_the_others() {
 
     let dataset = Dataset::builder(ShardList::from_urls(shards)).store(store).topology(Topology::single());
     let dataset = dataset.streams(2).build().unwrap();
-    let loader = Loader::builder(dataset.clone()).threads(3).batch(1);
+    let loader = Loader::builder(dataset.clone()).threads(3).batch(1).build().unwrap();
     let loaded = || loader.epoch(0).map(|batch| Ok(batch?.into_items().remove(0)));
 
     let found = by_shard(loaded());
@@ -243,7 +229,7 @@ fn damage_is_reported_and_spares_the_others() {
     assert_eq!(futures::executor::block_on(dataset.stream(0).map(shown).collect::<Vec<_>>()), expected);
     let loaded: Vec<String> = loaded().map(shown).collect();
     assert_eq!(sorted(loaded.clone()), sorted(expected));
-    let here = Loader::builder(dataset).threads(0).batch(1).epoch(0);
+    let here = Loader::builder(dataset).threads(0).batch(1).build().unwrap().epoch(0);
     assert_eq!(here.map(|batch| shown(batch.map(|b| b.into_items().remove(0)))).collect::<Vec<_>>(), loaded);
 }
 
@@ -255,7 +241,7 @@ fn an_error_or_panic_of_the_map_is_that_of_one_sample() {
             if sample.key() == "06-020" { Err(Error::step("bad luck")) } else { Ok(sample) }
         });
         let (mut good, mut errors) = (Vec::new(), Vec::new());
-        for batch in items.batch(7).epoch(0) {
+        for batch in items.batch(7).build().unwrap().epoch(0) {
             match batch {
                 Ok(batch) => good.extend(batch.into_items().iter().map(|sample| sample.key().to_owned())),
                 Err(error) => errors.push(error),

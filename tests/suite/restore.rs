@@ -6,7 +6,7 @@ use futures::StreamExt;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use shardstream::dataset::DatasetBuilder;
-use shardstream::loader::{Batches, LoaderBuilder};
+use shardstream::loader::{Batches, LastBatch, LoaderBuilder};
 use shardstream::prelude::*;
 use shardstream::{ErrorKind, Result, State};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn items(dataset: DatasetBuilder) -> LoaderBuilder<String> {
 }
 
 /// The state after a few batches.
-fn taken(mut batches: Batches<String>, count: usize) -> State {
+fn taken(mut batches: Batches<Batch<String>>, count: usize) -> State {
     assert_eq!(batches.by_ref().map(Result::unwrap).take(count).count(), count);
     batches.state()
 }
@@ -36,7 +36,7 @@ fn refused<T>(found: Result<T>, whys: &[&str]) {
 #[test]
 fn another_job_is_refused_and_the_difference_named() {
     let shelf = Shelf::of(&SIZES);
-    let state = taken(items(dataset(&shelf)).batch(4).epoch(0), 3);
+    let state = taken(items(dataset(&shelf)).batch(4).build().unwrap().epoch(0), 3);
     let here = |dataset: DatasetBuilder| items(dataset);
     let list = |numbers: [usize; 8]| dataset(&shelf).only(numbers);
     let cases = [
@@ -50,7 +50,7 @@ fn another_job_is_refused_and_the_difference_named() {
         (items(dataset(&shelf)).shuffle(7), "the shuffle buffer is 6 in the state, and 7 here"),
         (items(dataset(&shelf)).shuffle_bytes(99), "unbounded in the state, and 99 here"),
         (items(dataset(&shelf)).weight(2), "the weight is 1 in the state, and 2 here"),
-        (items(dataset(&shelf)).repeats(2), "the repeats are 1 in the state, and 2 here"),
+        (items(dataset(&shelf)).passes(2), "the passes are 1 in the state, and 2 here"),
         (
             Loader::mix([items(dataset(&shelf)), items(dataset(&shelf))]),
             "the number of datasets is 1 in the state, and 2 here",
@@ -58,40 +58,46 @@ fn another_job_is_refused_and_the_difference_named() {
     ];
     for (other, why) in cases {
         refused(
-            other.batch(4).restore(&state),
+            other.batch(4).build().unwrap().restore(&state),
             &[why, "go on with what it was taken with, or begin an epoch anew"],
         );
     }
-    let mixed =
-        |weight| Loader::mix([items(dataset(&shelf)), items(dataset(&shelf)).weight(weight)]).batch(4);
+    let mixed = |weight| {
+        Loader::mix([items(dataset(&shelf)), items(dataset(&shelf)).weight(weight)]).batch(4).build().unwrap()
+    };
     refused(
         mixed(2).restore(&taken(mixed(3).epoch(0), 2)),
         &["dataset 1: the weight is 3 in the state, and 2 here"],
     );
 
-    let counted = |sizes: &[usize]| items(dataset(&shelf).index(counts(sizes))).batch(4);
+    let counting = |sizes: &[usize]| items(dataset(&shelf).index(counts(sizes))).batch(4);
+    let counted = |sizes: &[usize]| counting(sizes).build().unwrap();
     let indexed = taken(counted(&SIZES).epoch(0), 3);
-    refused(items(dataset(&shelf)).batch(4).restore(&indexed), &["with an index, and here is none"]);
+    refused(
+        items(dataset(&shelf)).batch(4).build().unwrap().restore(&indexed),
+        &["with an index, and here is none"],
+    );
     refused(
         counted(&[7, 12, 3, 9, 6, 1, 14, 6]).restore(&indexed),
         &["sizes, counts or versions of shards have changed"],
     );
     // An epoch that is repeated to fill the last step up is another sequence than one that is not.
-    let repeated = taken(counted(&SIZES).repeat().epoch(0), 3);
+    let repeating = counting(&SIZES).last_batch(LastBatch::Repeat).build().unwrap();
+    let repeated = taken(repeating.epoch(0), 3);
     let what = "repeated to fill the last step";
-    refused(counted(&SIZES).repeat().restore(&indexed), &["what is read is epoch 0 in the state", what]);
+    refused(repeating.restore(&indexed), &["what is read is epoch 0 in the state", what]);
     refused(counted(&SIZES).restore(&repeated), &[what, "in the state, and epoch 0 here"]);
 }
 
 #[test]
 fn the_number_of_threads_and_the_size_of_batches_are_free() {
     let shelf = Shelf::of(&SIZES);
-    let mut batches = items(dataset(&shelf)).batch(4).epoch(0);
+    let mut batches = items(dataset(&shelf)).batch(4).build().unwrap().epoch(0);
     assert_eq!(batches.by_ref().take(3).count(), 3);
     let state = batches.state();
     let rest = keys(batches);
     for (threads, batch, ahead) in [(0, 4, 1), (2, 4, 3), (1, 1, 2), (3, 32, 1)] {
-        let loader = items(dataset(&shelf)).threads(threads).batch(batch).prefetch(ahead);
+        let loader = items(dataset(&shelf)).threads(threads).batch(batch).prefetch(ahead).build().unwrap();
         assert_eq!(keys(loader.restore(&state).unwrap()), rest);
     }
 }
@@ -99,11 +105,12 @@ fn the_number_of_threads_and_the_size_of_batches_are_free() {
 #[test]
 fn states_depend_on_no_thread_and_are_of_what_was_given_out() {
     let shelf = Shelf::of(&SIZES);
-    let texts = |batches: Batches<String>| -> Vec<(Vec<String>, String)> {
+    let texts = |batches: Batches<Batch<String>>| -> Vec<(Vec<String>, String)> {
         let shown = |batch: Batch<String>| (batch.to_vec(), batch.state().unwrap().to_string());
         batches.map(|batch| shown(batch.unwrap())).collect()
     };
-    let loader = |threads, ahead| items(dataset(&shelf)).threads(threads).batch(4).prefetch(ahead);
+    let loader =
+        |threads, ahead| items(dataset(&shelf)).threads(threads).batch(4).prefetch(ahead).build().unwrap();
     let expected = texts(loader(0, 1).epoch(2));
     for (threads, ahead) in [(1, 1), (2, 3), (3, 9)] {
         assert_eq!(texts(loader(threads, ahead).epoch(2)), expected);
@@ -123,24 +130,26 @@ fn states_depend_on_no_thread_and_are_of_what_was_given_out() {
 #[test]
 fn the_same_shards_under_other_numbers_are_other_ones() {
     let shelf = Shelf::of(&SIZES);
-    let part = || items(shelf.dataset(8).only([4, 5, 6, 7])).batch(4);
+    let part = || items(shelf.dataset(8).only([4, 5, 6, 7])).batch(4).build().unwrap();
     let state = taken(part().epoch(0), 2);
     let alone = Dataset::builder(ShardList::from_urls((4..8).map(url))).store(shelf.store());
     refused(
-        items(alone.topology(Topology::single())).batch(4).restore(&state),
+        items(alone.topology(Topology::single())).batch(4).build().unwrap().restore(&state),
         &["the list of shards is another one"],
     );
     assert!(part().restore(&state).is_ok());
 }
 
-fn keys(batches: Batches<String>) -> Vec<String> {
+fn keys(batches: Batches<Batch<String>>) -> Vec<String> {
     batches.flat_map(|batch| batch.unwrap().into_items()).collect()
 }
 
 #[test]
 fn streams_that_are_missing_are_named() {
     let shelf = Shelf::of(&SIZES);
-    let rank = |rank, ranks| items(dataset(&shelf).topology(Topology::new(rank, ranks).unwrap())).batch(2);
+    let rank = |rank, ranks| {
+        items(dataset(&shelf).topology(Topology::new(rank, ranks).unwrap())).batch(2).build().unwrap()
+    };
     let states: Vec<State> = (0..2).map(|number| taken(rank(number, 2).epoch(0), 3)).collect();
     let whys = ["it has not stream 1, which this rank reads: merge the states of all ranks"];
     refused(rank(1, 2).restore(&states[0]), &whys);
@@ -162,7 +171,8 @@ fn rank_of_two(shelf: &Arc<Shelf>, shards: usize, streams: usize, rank: usize) -
 #[test]
 fn ranks_with_batches_of_other_sizes_do_not_merge() {
     let shelf = Shelf::of(&SIZES);
-    let state = |rank, batch| taken(rank_of_two(&shelf, 8, 4, rank).batch(batch).epochs(0), 3);
+    let state =
+        |rank, batch| taken(rank_of_two(&shelf, 8, 4, rank).batch(batch).build().unwrap().epochs(0), 3);
     let merged = State::merge([state(0, 2), state(1, 4)]);
     refused(merged, &["4 items by state 0, and 8 by state 1: give all ranks batches of the same size"]);
     assert!(State::merge([state(0, 4), state(1, 4)]).is_ok());
@@ -172,28 +182,28 @@ fn ranks_with_batches_of_other_sizes_do_not_merge() {
 #[test]
 fn ranks_that_are_not_at_one_place_resume_in_the_one_order() {
     let shelf = Shelf::of(&[6, 1, 6, 9]);
-    let whole = |partial: Option<Partial>| {
+    let whole = |last: LastBatch| {
         let loader = items(shelf.dataset(4).streams(4)).shuffle(0).batch(2);
-        partial.into_iter().fold(loader, Loader::partial)
+        loader.last_batch(last).build().unwrap()
     };
-    let order = keys(whole(None).epoch(0));
-    for partial in [None, Some(Partial::Drop)] {
+    let order = keys(whole(LastBatch::Keep).epoch(0));
+    for last in [LastBatch::Keep, LastBatch::Drop] {
         for steps in 0..=14 {
             let mut before = Vec::new();
             let ranks = [0, 1].map(|rank| {
                 let loader = rank_of_two(&shelf, 4, 4, rank).batch(1);
-                let mut batches = partial.into_iter().fold(loader, Loader::partial).epoch(0);
+                let mut batches = loader.last_batch(last).build().unwrap().epoch(0);
                 before.extend(batches.by_ref().take(steps).flat_map(|batch| batch.unwrap().into_items()));
                 batches.state()
             });
             let merged: State = State::merge(ranks).unwrap().to_string().parse().unwrap();
-            let mut rest = whole(partial).restore(&merged).unwrap();
+            let mut rest = whole(last).restore(&merged).unwrap();
             let found: Vec<_> = rest.by_ref().flat_map(|batch| batch.unwrap().into_items()).collect();
             let left: Vec<_> = order.iter().filter(|key| !before.contains(key)).collect();
-            let all = if partial.is_some() { left.len() / 2 * 2 } else { left.len() };
-            assert_eq!(found.iter().collect::<Vec<_>>(), left[..all], "{partial:?} after {steps}");
-            if partial.is_none() {
-                let mut batches = whole(None).epoch(0);
+            let all = if last == LastBatch::Drop { left.len() / 2 * 2 } else { left.len() };
+            assert_eq!(found.iter().collect::<Vec<_>>(), left[..all], "{last:?} after {steps}");
+            if last == LastBatch::Keep {
+                let mut batches = whole(LastBatch::Keep).epoch(0);
                 assert_eq!(batches.by_ref().map(Result::unwrap).map(|batch| batch.len()).sum::<usize>(), 22);
                 assert_eq!(rest.state().digest(), batches.state().digest());
             }
@@ -213,7 +223,7 @@ fn a_rank_whose_last_item_was_an_error_has_come_to_its_end() {
     for threads in [0, 2] {
         let shelf = Shelf::of(&[6, 5]);
         shelf.put(&url(1), cut(1, 5), Some("v1"));
-        let loader = |rank| rank_of_two(&shelf, 2, 2, rank).threads(threads).batch(2);
+        let loader = |rank| rank_of_two(&shelf, 2, 2, rank).threads(threads).batch(2).build().unwrap();
         let mut errors = Vec::new();
         let states = [0, 1].map(|rank| {
             let mut batches = loader(rank).epoch(0);
@@ -234,7 +244,7 @@ fn a_rank_whose_last_item_was_an_error_has_come_to_its_end() {
 fn a_rank_that_broke_off_has_not_come_to_its_end() {
     for threads in [0, 2] {
         let shelf = Shelf::of(&[9, 9]);
-        let loader = |rank| rank_of_two(&shelf, 2, 2, rank).threads(threads).batch(2);
+        let loader = |rank| rank_of_two(&shelf, 2, 2, rank).threads(threads).batch(2).build().unwrap();
         let first = taken(loader(0).epoch(0), 1);
         let other = taken(loader(1).epoch(0), 5);
         shelf.put(&url(0), shard(0, 9), Some("v2"));
@@ -248,7 +258,7 @@ fn a_rank_that_broke_off_has_not_come_to_its_end() {
 type Build = dyn Fn(&Arc<Shelf>) -> LoaderBuilder<String>;
 
 /// Fails unless all that comes is that the shard has changed.
-fn assert_stale(loader: &Loader<String>, state: &State, shard: usize, then: &str, now: &str) {
+fn assert_stale(loader: &Loader<Batch<String>>, state: &State, shard: usize, then: &str, now: &str) {
     let found: Vec<_> = loader.restore(state).unwrap().take(1000).collect();
     let [Err(error)] = &found[..] else { panic!("{found:?}") };
     assert!(matches!(error.kind(), ErrorKind::Stale { .. }), "{error:?}");
@@ -269,7 +279,7 @@ fn a_shard_that_was_open_and_has_changed_is_all_that_comes() {
         ];
         for (kind, builder) in loaders.iter().enumerate() {
             let shelf = Shelf::of(&SIZES);
-            let loader = builder(&shelf).threads(threads).batch(4);
+            let loader = builder(&shelf).threads(threads).batch(4).build().unwrap();
             let state = taken(loader.epoch(0), 2);
             // The shard that stream 0 was reading.
             let document: Json = serde_json::from_str(&state.to_string()).unwrap();
@@ -325,17 +335,18 @@ fn places(document: &Json, at: &str, found: &mut Vec<String>) {
 }
 
 /// Texts of sound states, and the loaders that they are of.
-fn sound() -> Vec<(Loader<String>, Json)> {
+fn sound() -> Vec<(Loader<Batch<String>>, Json)> {
     let shelf = Shelf::of(&SIZES);
     let loaders = [
         (items(dataset(&shelf)).batch(4), false),
         (items(dataset(&shelf)).batch(4), true),
         (items(dataset(&shelf)).shuffle(0).batch(4), false),
         (items(dataset(&shelf)).shuffle_bytes(900).batch(4), true),
-        (items(dataset(&shelf).index(counts(&SIZES))).batch(4).pad(), false),
-        (Loader::mix([items(dataset(&shelf)), items(dataset(&shelf)).repeats(2)]).batch(4), false),
+        (items(dataset(&shelf).index(counts(&SIZES))).batch(4).last_batch(LastBatch::Pad), false),
+        (Loader::mix([items(dataset(&shelf)), items(dataset(&shelf)).passes(2)]).batch(4), false),
     ];
-    let document = |(loader, endless): (Loader<String>, bool)| {
+    let document = |(items, endless): (LoaderBuilder<String>, bool)| {
+        let loader = items.build().unwrap();
         let batches = if endless { loader.epochs(1) } else { loader.epoch(1) };
         let state = taken(batches, if endless { 17 } else { 6 });
         (loader, serde_json::from_str(&state.to_string()).unwrap())
@@ -404,7 +415,7 @@ fn copies_of_local_shards_are_the_same_shards() {
                 .unwrap();
         }
         let index = shardstream::Index::builder().build(&shards).unwrap();
-        items(Dataset::builder(shards).streams(4).shuffle_shards(true).index(index)).batch(5)
+        items(Dataset::builder(shards).streams(4).shuffle_shards(true).index(index)).batch(5).build().unwrap()
     };
     let [there, here] = [loader(&homes[0], 1_000_000), loader(&homes[1], 2_000_000)];
     let mut batches = there.epoch(1);

@@ -207,6 +207,7 @@ fn indexes_go_to_wids_and_come_from_it() {
 /// What a document claims costs nothing until it is read, and then it is not there.
 #[test]
 fn absurd_counts_neither_hang_nor_take_memory() {
+    use shardstream::loader::LastBatch;
     use shardstream::prelude::*;
     let dir = tempfile::tempdir().unwrap();
     let infos = write(ShardWriter::builder(pattern(dir.path(), ".tar")), &motley());
@@ -218,12 +219,14 @@ fn absurd_counts_neither_hang_nor_take_memory() {
     let dataset =
         Dataset::builder(index.shards()).index(index).streams(4).shuffle_shards(true).build().unwrap();
     assert_eq!(dataset.len(), Some(6 << 40));
-    for partial in [Partial::Keep, Partial::Drop] {
+    for last in [LastBatch::Keep, LastBatch::Drop] {
         let loader = Loader::builder(dataset.clone())
             .shuffle(10)
             .map(|sample| Ok(sample.key().to_owned()))
             .batch(4)
-            .partial(partial);
+            .last_batch(last)
+            .build()
+            .unwrap();
         assert!(loader.steps().is_some());
         let mut stale = 0;
         for batch in loader.epoch(0).take(20) {

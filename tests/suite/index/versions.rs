@@ -79,7 +79,12 @@ fn dataset(store: &Store, urls: &[String], index: Option<Index>, streams: usize)
 }
 
 fn loaded(dataset: &Dataset, threads: usize, epoch: u64) -> Outcome {
-    let loader = Loader::builder(dataset.clone()).threads(threads).map(|sample| shown(&sample)).batch(1);
+    let loader = Loader::builder(dataset.clone())
+        .threads(threads)
+        .map(|sample| shown(&sample))
+        .batch(1)
+        .build()
+        .unwrap();
     loader.epoch(epoch).map(|batch| batch.map(|batch| batch.into_items().remove(0))).collect()
 }
 
@@ -268,7 +273,8 @@ fn a_new_run_reads_what_is_there_now() {
     let store = noted.store();
     noted.put(&url, shard(0, '1'));
     let dataset = dataset(&store, std::slice::from_ref(&url), None, 1);
-    let loader = Loader::builder(dataset.clone()).threads(0).map(|sample| shown(&sample)).batch(5);
+    let loader =
+        Loader::builder(dataset.clone()).threads(0).map(|sample| shown(&sample)).batch(5).build().unwrap();
     let all = |version: &str| -> Vec<(String, String)> {
         (0..SAMPLES).map(|i| (format!("0-{i:02}"), version.to_owned())).collect()
     };
@@ -356,7 +362,7 @@ fn a_restored_job_is_held_to_its_index() {
     }
     let store = Store::default();
     let dataset = dataset(&store, &urls, Some(indexed(&store, &urls)), 1);
-    let loader = Loader::builder(dataset).threads(0).map(|sample| shown(&sample)).batch(5);
+    let loader = Loader::builder(dataset).threads(0).map(|sample| shown(&sample)).batch(5).build().unwrap();
     let mut batches = loader.epoch(0);
     let before: Vec<_> = batches.by_ref().take(2).flat_map(|batch| batch.unwrap().into_items()).collect();
     let state = batches.state();

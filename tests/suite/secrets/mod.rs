@@ -297,7 +297,7 @@ fn errors_of_other_sources_show_no_secret() {
     let mut seen = Seen::default();
     let store = Store::builder().retries(0).with_source("http", Arc::new(Chatty)).build().unwrap();
     for url in urls("host", "t.tar") {
-        let loader = Loader::builder(dataset(std::slice::from_ref(&url), &store)).batch(2);
+        let loader = Loader::builder(dataset(std::slice::from_ref(&url), &store)).batch(2).build().unwrap();
         let pattern = format!("{}-%d.tar", url.replace('%', ""));
         let write = |mut writer: ShardWriter| {
             writer.write(&Sample::new("a").with("cls", 1))?;

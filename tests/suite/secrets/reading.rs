@@ -3,7 +3,7 @@
 use super::{Seen, dataset, urls};
 use crate::support::archive;
 use crate::support::server::{Reply, Request, Server};
-use shardstream::collate::{Columns, Row, Scalar, TensorBatch};
+use shardstream::collate::{Columns, Scalar, TensorBatch};
 use shardstream::index::AutoIndex;
 use shardstream::loader::LoaderBuilder;
 use shardstream::store::{Cache, Store};
@@ -111,7 +111,7 @@ fn reading_shows_and_saves_no_secret() {
                 let loader = Loader::builder(data.clone());
                 seen.debug(&what, &loader);
                 of_missing_field(loader).epoch(0).for_each(|batch| seen.result(&what, batch));
-                let loader = Loader::builder(data.clone()).batch(2);
+                let loader = Loader::builder(data.clone()).batch(2).build().unwrap();
                 seen.debug(&what, &loader);
                 let mut batches = loader.epoch(0);
                 seen.debug(&what, &batches);
@@ -167,6 +167,6 @@ fn reading_shows_and_saves_no_secret() {
 }
 
 /// A loader of batches of one column, of a field that there is not.
-fn of_missing_field(loader: LoaderBuilder<Sample>) -> Loader<Row, TensorBatch> {
-    loader.batch(2).collate(Columns::new().with("x", Scalar::<f32>::new("none")))
+fn of_missing_field(loader: LoaderBuilder<Sample>) -> Loader<TensorBatch> {
+    loader.batch(2).collate(Columns::new().with("x", Scalar::<f32>::new("none"))).build().unwrap()
 }

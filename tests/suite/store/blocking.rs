@@ -70,16 +70,22 @@ fn every_blocking_call_of_a_source_is_an_error_that_says_so() {
         ("create", "3", Arc::new(|store| written(store.create("mem://new")?))),
         ("samples", "9", Arc::new(|store| counted(dataset(store).samples(0)))),
         ("prefetch", "9", Arc::new(|store| counted(dataset(store).samples(0).prefetch(1)))),
-        ("batches", "2", Arc::new(|store| counted(Loader::builder(dataset(store)).batch(5).epoch(0)))),
+        (
+            "batches",
+            "2",
+            Arc::new(|store| counted(Loader::builder(dataset(store)).batch(5).build()?.epoch(0))),
+        ),
         (
             "batches here",
             "2",
-            Arc::new(|store| counted(Loader::builder(dataset(store)).threads(0).batch(5).epoch(0))),
+            Arc::new(|store| counted(Loader::builder(dataset(store)).threads(0).batch(5).build()?.epoch(0))),
         ),
         (
             "feed",
             "2",
-            Arc::new(|store| counted(Feed::new(Loader::builder(dataset(store)).batch(5).epoch(0), Ok))),
+            Arc::new(|store| {
+                counted(Feed::new(Loader::builder(dataset(store)).batch(5).build()?.epoch(0), Ok))
+            }),
         ),
         (
             "index",
