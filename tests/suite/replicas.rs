@@ -15,12 +15,12 @@ const GLOBAL: usize = 12;
 /// What a sample is mapped to: its key, and a number drawn for it.
 type Item = (String, u64);
 
-fn loader(shelf: &Arc<Shelf>, indexed: bool, topology: Topology) -> Loader<Item> {
+fn loader(shelf: &Arc<Shelf>, indexed: bool, topology: Topology) -> Loader<Batch<Item>> {
     let dataset = shelf.dataset(SIZES.len()).topology(topology).streams(4).shuffle_shards(true).seed(42);
     let dataset = if indexed { dataset.index(counts(&SIZES)) } else { dataset };
     let items = Loader::builder(dataset.build().unwrap()).shuffle(6).threads(1);
     let items = items.map(|sample| Ok((sample.key().to_owned(), sample.rng(7).below(1 << 40))));
-    items.batch(GLOBAL / topology.readers())
+    items.batch(GLOBAL / topology.readers()).build().unwrap()
 }
 
 fn collect(batches: impl Iterator<Item = Result<Batch<Item>>>) -> Vec<Vec<Item>> {

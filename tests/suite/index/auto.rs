@@ -42,7 +42,7 @@ impl Logged {
     }
 
     fn store(self: &Arc<Self>) -> Store {
-        Store::builder().with_source("logged", Arc::clone(self) as Arc<dyn Source>).build()
+        Store::builder().with_source("logged", Arc::clone(self) as Arc<dyn Source>).build().unwrap()
     }
 
     fn dataset(self: &Arc<Self>, auto: AutoIndex) -> Result<Dataset> {
@@ -121,7 +121,9 @@ fn a_second_start_takes_the_listing_and_the_index() {
     let index = Index::builder().store(logged.store()).build(second.shards()).unwrap();
     let explicit = Dataset::builder(second.shards().clone()).store(logged.store()).index(index);
     let explicit = explicit.topology(Topology::single()).build().unwrap();
-    let state = |dataset: &Dataset| Loader::builder(dataset.clone()).batch(2).epoch(0).state().to_string();
+    let state = |dataset: &Dataset| {
+        Loader::builder(dataset.clone()).batch(2).build().unwrap().epoch(0).state().to_string()
+    };
     assert_eq!(state(&second), state(&explicit));
 }
 

@@ -130,7 +130,7 @@ proptest! {
         let streamed = futures::executor::block_on_stream(dataset.read(3, 0).into_stream());
         prop_assert_eq!(content(&all(streamed)), content(&all(dataset.read(3, 0))));
         // As a loader counts them.
-        let mut batches = Loader::builder(dataset.clone()).shuffle(5).batch(4).epoch(3);
+        let mut batches = Loader::builder(dataset.clone()).shuffle(5).batch(4).build().unwrap().epoch(3);
         batches.by_ref().for_each(|batch| drop(batch.unwrap()));
         let (seen, planned): (Digest, Digest) = (batches.state().digest(), dataset.digest(3).unwrap());
         prop_assert_eq!((seen.samples(), seen.content()), (planned.samples(), planned.content()));
@@ -152,14 +152,14 @@ proptest! {
             let dataset = builder.shuffle_shards(true).topology(Topology::single()).build().unwrap();
             Loader::builder(dataset).shuffle(shuffle).map(|sample| Ok(sample.key().to_owned())).batch(epoch_batch)
         };
-        let whole: Vec<Vec<String>> = loader(3).epoch(1).map(|batch| batch.unwrap().to_vec()).collect();
-        prop_assert_eq!(loader(3).pad().steps(), Some(steps as u64));
+        let whole: Vec<Vec<String>> = loader(3).build().unwrap().epoch(1).map(|batch| batch.unwrap().to_vec()).collect();
+        prop_assert_eq!(loader(3).last_batch(LastBatch::Pad).build().unwrap().steps(), Some(steps as u64));
         prop_assert_eq!(whole.concat().len() as u64, index.samples());
         let stop = stop.min(whole.len());
-        let mut first = loader(3).epoch(1);
+        let mut first = loader(3).build().unwrap().epoch(1);
         first.by_ref().take(stop).for_each(|batch| drop(batch.unwrap()));
         let state: State = first.state().to_string().parse().unwrap();
-        let rest: Vec<Vec<String>> = loader(3).restore(&state).unwrap().map(|batch| batch.unwrap().to_vec()).collect();
+        let rest: Vec<Vec<String>> = loader(3).build().unwrap().restore(&state).unwrap().map(|batch| batch.unwrap().to_vec()).collect();
         prop_assert_eq!(&rest[..], &whole[stop..]);
     }
 }
@@ -394,7 +394,7 @@ fn a_state_is_of_one_selection() {
         let index = Index::builder().store(store.clone());
         let index = index.select(name, move |sample| keys.contains(&sample.key())).build(&urls).unwrap();
         let builder = Dataset::builder(urls.clone()).store(store.clone()).index(index);
-        Loader::builder(builder.topology(Topology::single()).build().unwrap()).batch(1)
+        Loader::builder(builder.topology(Topology::single()).build().unwrap()).batch(1).build().unwrap()
     };
     let mut batches = loader("f", &["0-1", "0-4"]).epoch(0);
     batches.next().unwrap().unwrap();
