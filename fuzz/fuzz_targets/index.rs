@@ -17,6 +17,9 @@ fuzz_target!(|text: &[u8]| {
         let samples = shard.samples().min(1000);
         assert_eq!(shard.checksum_of(shard.samples()), None);
         for sample in 0..=samples {
+            let stored = shard.position_of(sample);
+            assert_eq!(stored.is_some(), sample < shard.samples());
+            assert!(stored.is_none_or(|stored| (sample..shard.stored_samples()).contains(&stored)));
             if let Some(members) = shard.members(sample) {
                 let mut at = shard.range(sample..sample).expect("a sample has a place").start;
                 let mut size = 0;

@@ -226,7 +226,7 @@ fn damage_in_one_piece_ends_its_slice() {
             assert_eq!(content(&good), content(&whole[..expected]), "{number} {streamed}");
             let [error] = errors[..] else { panic!("{errors:?}") };
             assert!(matches!(error.kind(), ErrorKind::SampleChecksum { .. }), "{error}");
-            assert_eq!(items.last().unwrap().is_err(), true);
+            assert!(items.last().unwrap().is_err());
         }
     }
     // Of what is not selected, the body is nobody's matter.
