@@ -85,7 +85,8 @@ impl IndexBuilder {
     }
 
     /// How many shards are indexed at a time: 16 unless set, since most of the time is spent waiting for the
-    /// network. None is an error of [`build`](IndexBuilder::build). Each takes up to 16 MiB of memory, and with [checksums](Self::checksums) one sample more. A
+    /// network. None is an error of [`build`](IndexBuilder::build). Each takes up to 16 MiB of memory, and with
+    /// [checksums](Self::checksums) one sample more. A
     /// compressed shard is read whole, within the store's [budget](crate::store::Budget).
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
@@ -252,7 +253,8 @@ impl IndexBuilder {
     }
 }
 
-/// Refuses a directory whose files have no URL, and an empty name, which is that of a variable that is not set.
+/// Refuses a directory whose files have no URL, and an empty name, which is that of a variable that is not
+/// set.
 pub(super) fn check_directory(directory: &Path) -> Result<()> {
     let bad = |message: String| Err(ErrorKind::Config(message).into());
     match directory.to_str() {

@@ -38,8 +38,8 @@
 //! the archive are left out, how many are selected, and so on in turn. The document is of another kind, and has
 //! no `wids_version`: a reader that does not know `select` would read other samples.
 //!
-//! Where a dataset reads by such an index, everything counts selected samples: [`Dataset::len`](crate::Dataset::len), the plan, steps.
-//! The [position](crate::Sample::position) of a sample is still its number in the archive, so that its random
+//! Where a dataset reads by such an index, everything counts selected samples:
+//! [`Dataset::len`](crate::Dataset::len), the plan, steps. The [position](crate::Sample::position) of a sample is still its number in the archive, so that its random
 //! numbers do not depend on the filter; [`ShardIndex::position_of`] tells it. Between two selected samples with
 //! less than 1 MiB between them the others are read and dropped; where there is more, it is not read. What is
 //! not selected is compared with the index as far as it is read, but not with its checksum. A shard of which
