@@ -86,8 +86,8 @@ impl IndexBuilder {
 
     /// How many shards are indexed at a time: 16 unless set, since most of the time is spent waiting for the
     /// network. None is an error of [`build`](IndexBuilder::build). Each takes up to 16 MiB of memory, and with
-    /// [checksums](Self::checksums) one sample more. A
-    /// compressed shard is read whole, within the store's [budget](crate::store::Budget).
+    /// [checksums](Self::checksums) one sample more. A compressed shard is read whole, within the store's
+    /// [budget](crate::store::Budget).
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self

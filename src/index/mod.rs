@@ -1,9 +1,8 @@
 //! What is known of shards without reading them: how many samples they have, and where those stand.
 //!
 //! An [`Index`] is [built](Index::builder) from the headers of the shards, taken from [those who wrote
-//! them](crate::write::ShardInfo::index), or [loaded](Index::load); by an [`AutoIndex`] a dataset does what is
-//! needed by itself. A damaged shard has none: an index
-//! promises that its numbers are what reading gives.
+//! them](crate::write::ShardInfo::index), or [loaded](Index::load); by an [`AutoIndex`] a dataset does what
+//! is needed by itself. A damaged shard has none: an index promises that its numbers are what reading gives.
 //!
 //! In JSON, an index is a `wids-shard-index-v1` document:
 //!
@@ -23,8 +22,8 @@
 //! and a zero byte, and of each field's name, a zero byte, its size (8 bytes, little-endian) and its content,
 //! in the order of the archive.
 //!
-//! An index of [selected](IndexBuilder::select) samples says which ones they are, beside a layout of all samples
-//! of the archive:
+//! An index of [selected](IndexBuilder::select) samples says which ones they are, beside a layout of all
+//! samples of the archive:
 //!
 //! ```json
 //! {"__kind__": "shardstream-selected-index-v1", "name": "train", "shardlist": [
@@ -34,16 +33,17 @@
 //!    "select": {"name": "at least 600 bytes, v1", "runs": [1, 2]}}]}
 //! ```
 //!
-//! `nsamples` is the number of selected samples, `name` that of the filter, and `runs` says how many samples of
-//! the archive are left out, how many are selected, and so on in turn. The document is of another kind, and has
-//! no `wids_version`: a reader that does not know `select` would read other samples.
+//! `nsamples` is the number of selected samples, `name` that of the filter, and `runs` says how many samples
+//! of the archive are left out, how many are selected, and so on in turn. The document is of another kind,
+//! and has no `wids_version`: a reader that does not know `select` would read other samples.
 //!
 //! Where a dataset reads by such an index, everything counts selected samples:
-//! [`Dataset::len`](crate::Dataset::len), the plan, steps. The [position](crate::Sample::position) of a sample is still its number in the archive, so that its random
-//! numbers do not depend on the filter; [`ShardIndex::position_of`] tells it. Between two selected samples with
-//! less than 1 MiB between them the others are read and dropped; where there is more, it is not read. What is
-//! not selected is compared with the index as far as it is read, but not with its checksum. A shard of which
-//! nothing is selected is looked into at the beginning of each epoch, to see that it is the one that was indexed.
+//! [`Dataset::len`](crate::Dataset::len), the plan, steps. The [position](crate::Sample::position) of a
+//! sample is still its number in the archive, so that its random numbers do not depend on the filter;
+//! [`ShardIndex::position_of`] tells it. Between two selected samples with less than 1 MiB between them the
+//! others are read and dropped; where there is more, it is not read. What is not selected is compared with
+//! the index as far as it is read, but not with its checksum. A shard of which nothing is selected is looked
+//! into at the beginning of each epoch, to see that it is the one that was indexed.
 //!
 //! An index is of one version of each shard. A [dataset](crate::dataset::DatasetBuilder::index) compares size
 //! and version (ETag, generation or, of a file, the modification time) when it opens a shard, and the fields
