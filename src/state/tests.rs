@@ -100,7 +100,8 @@ fn twins_that_differ_are_named_with_the_difference() {
         at["taken"] = json!(3);
         at["digest"]["samples"] = json!(3);
     };
-    let cases: [(&str, &dyn Fn(&mut Json)); 9] = [
+    type Change<'a> = &'a dyn Fn(&mut Json);
+    let cases: [(&str, Change<'_>); 9] = [
         ("the samples of the pass that were taken are 4 in the first, and 3 in the second", &fewer),
         ("the passes that have ended are 0 in the first, and 1 in the second", &|at| at["pass"] = json!(1)),
         ("the digest of what was taken is 4-", &|at| at["digest"] = digest("order", json!("0f"))),
