@@ -27,7 +27,6 @@
 //! # A first pipeline
 //!
 //! ```
-//! use shardstream::loader::LastBatch;
 //! use shardstream::prelude::*;
 //!
 //! # fn main() -> shardstream::Result<()> {

@@ -18,7 +18,6 @@
 //! [`Mixup`] and `CutMix` mix the pictures and labels of a batch that is made.
 //!
 //! ```
-//! use shardstream::loader::LastBatch;
 //! use shardstream::prelude::*;
 //!
 //! # fn main() -> shardstream::Result<()> {

@@ -67,7 +67,7 @@ impl LoaderBuilder<Sample> {
     ///
     /// The number of samples is not known before they are read, so that [`Loader::steps`] is none; a restore
     /// reads the shards that were open from their beginning. For a filter that is used again and again, keep it
-    /// with the index: [`Index::select`](crate::Index::select). A predicate must give the same for the same
+    /// with the index: [`AutoIndex::select`](crate::index::AutoIndex::select). A predicate must give the same for the same
     /// sample always. A panic is an error of that sample.
     pub fn select(self, predicate: impl Fn(&Sample) -> bool + Send + Sync + 'static) -> Self {
         let predicate = Arc::new(predicate);

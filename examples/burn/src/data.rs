@@ -1,12 +1,8 @@
 //! The input pipeline: from tar shards to burn's tensors.
 
 use burn::tensor::{AllocationProperty, Bytes, DType, Device, Int, Tensor, TensorData};
-use shardstream::codec::DType as Numbers;
-use shardstream::collate::{Columns, ImageColumn, Scalar, TensorBatch};
-use shardstream::image::{Layout, RandomCrop, RandomHorizontalFlip};
 use shardstream::Result;
-use shardstream::index::AutoIndex;
-use shardstream::loader::{Failures, LastBatch, OnError};
+use shardstream::codec::DType as Numbers;
 use shardstream::prelude::*;
 
 /// Height and width of the images.

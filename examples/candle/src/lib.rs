@@ -2,15 +2,11 @@
 
 use candle_core::{D, DType, Device, Module, Tensor};
 use candle_nn::{AdamW, Conv2d, Conv2dConfig, Linear, Optimizer, VarBuilder, VarMap, conv2d, linear, loss};
+use shardstream::Error;
 use shardstream::codec::DType as Numbers;
-use shardstream::collate::{Columns, ImageColumn, Scalar, TensorBatch};
 use shardstream::feed::FeedReport;
-use shardstream::image::{Layout, RandomCrop, RandomHorizontalFlip};
-use shardstream::index::AutoIndex;
-use shardstream::loader::{Failures, LastBatch, OnError};
 use shardstream::prelude::*;
 use shardstream::state::Ledger;
-use shardstream::{Error, Feed};
 
 /// Height and width of the images.
 const SIZE: u32 = 32;

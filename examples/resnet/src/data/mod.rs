@@ -10,11 +10,8 @@ pub use folder::Folder;
 use crate::error::{Error, Result};
 use crate::progress::Task;
 use bytes::Bytes;
-use shardstream::collate::TensorBatch;
 use shardstream::dataset::Shards;
-use shardstream::loader::{Failures, LastBatch, OnError};
 use shardstream::prelude::*;
-use shardstream::{Index, State};
 use std::path::PathBuf;
 
 /// The batches of one part of an epoch.
