@@ -18,6 +18,7 @@ mod index;
 mod jpeg;
 mod loader;
 mod options;
+mod pipeline;
 mod promises;
 mod replicas;
 mod restore;

@@ -1,0 +1,85 @@
+//! The stages of a loader, what becomes of failures, and how an epoch ends.
+//!
+//! ```text
+//! model      a loader of small numbers, and the same in a few lines without threads, ranks and states
+//! options    options that make no sense
+//! order      stages, ranks, threads and stops against the model
+//! steps      full batches, and equal steps on all ranks
+//! outage     a network that fails ends a run, and its state goes on
+//! policy     failures that are skipped: limits, and the ledger
+//! stages     panics, stages that drop everything, mixes, states of other stages
+//! tensors    columns behind stages that change the number of items
+//! ```
+
+mod model;
+mod options;
+mod order;
+mod outage;
+mod policy;
+mod stages;
+mod steps;
+mod tensors;
+
+use crate::support::shelf::{Shelf, url};
+use shardstream::loader::{Batches, LoaderBuilder};
+use shardstream::prelude::*;
+use shardstream::{Error, ErrorKind, State};
+
+/// The number of a sample of [`Shelf`]: that of its shard times 1000, and its own.
+fn number(sample: &Sample) -> u64 {
+    let (shard, sample) = sample.key().split_once('-').unwrap();
+    shard.parse::<u64>().unwrap() * 1000 + sample.parse::<u64>().unwrap()
+}
+
+fn numbers(dataset: Dataset) -> LoaderBuilder<u64> {
+    Loader::builder(dataset).map(|sample| Ok(number(&sample)))
+}
+
+/// Fails for these numbers.
+fn failing(dataset: Dataset, fails: impl Fn(u64) -> bool + Send + Sync + 'static) -> LoaderBuilder<u64> {
+    numbers(dataset)
+        .map(move |number| if fails(number) { Err(Error::step(number.to_string())) } else { Ok(number) })
+}
+
+/// A batch, or what is wrong.
+type Found<T = u64> = std::result::Result<Vec<T>, String>;
+
+/// What comes next: a batch, or the innermost cause of an error.
+fn next<T: Send + 'static>(batches: &mut Batches<Batch<T>>) -> Option<Found<T>> {
+    Some(batches.next()?.map(Batch::into_items).map_err(|error| cause(&error)))
+}
+
+fn cause(error: &Error) -> String {
+    match error.kind() {
+        ErrorKind::Step(source) => source.to_string(),
+        kind => kind.name().to_owned(),
+    }
+}
+
+/// All that comes, with the state after each of it.
+fn all<T: Send + 'static>(mut batches: Batches<Batch<T>>, most: usize) -> Vec<(Found<T>, State)> {
+    let mut found = Vec::new();
+    while found.len() < most
+        && let Some(item) = next(&mut batches)
+    {
+        found.push((item, batches.state()));
+    }
+    found
+}
+
+fn good<T: Clone>(found: &[(Found<T>, State)]) -> Vec<Vec<T>> {
+    found.iter().filter_map(|(item, _)| item.clone().ok()).collect()
+}
+
+fn errors<T>(found: &[(Found<T>, State)]) -> Vec<String> {
+    found.iter().filter_map(|(item, _)| item.as_ref().err().cloned()).collect()
+}
+
+/// The state as it is saved.
+fn saved(state: &State) -> State {
+    state.to_string().parse().unwrap()
+}
+
+fn rank(number: usize, of: usize) -> Topology {
+    Topology::new(number, of).unwrap()
+}

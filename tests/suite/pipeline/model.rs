@@ -1,0 +1,234 @@
+//! What a loader gives, in a few lines without threads, ranks and states: each stream's items one after the other, dealt
+//! in turn.
+
+use super::{Shelf, number};
+use proptest::prelude::*;
+use shardstream::adapters::IteratorExt;
+use shardstream::loader::{LastBatch, LoaderBuilder};
+use shardstream::prelude::*;
+use shardstream::{Error, Result, Rng};
+use std::sync::Arc;
+
+/// A stage, as numbers: which ones it concerns.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Op {
+    /// `map`: doubles, and adds this.
+    Add(u64),
+    /// `map`: fails where the remainder by the first is the second.
+    Fail(u64, u64),
+    /// `filter_map`: leaves those out, and adds one to the others.
+    Drop(u64, u64),
+    /// `filter_map`: fails for those, and leaves every other one out.
+    DropOrFail(u64, u64),
+    /// `flat_map`: as many of each as the remainder.
+    Split(u64),
+}
+
+/// A job of one dataset, but for who reads it.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    pub(super) sizes: Vec<usize>,
+    pub(super) streams: usize,
+    pub(super) seed: u64,
+    pub(super) shuffle: usize,
+    /// Only those whose remainder by the first is not the second.
+    pub(super) select: Option<(u64, u64)>,
+    pub(super) ops: Vec<Op>,
+    /// Documents of as many tokens as the remainder by 5, in rows of this length, with a separator or none; and then
+    /// only rows whose sum is not divisible by the last.
+    pub(super) rows: Option<(usize, Option<u64>, u64)>,
+    pub(super) last: LastBatch,
+    pub(super) endless: bool,
+    pub(super) epoch: u64,
+}
+
+pub(super) type Item = Vec<u64>;
+
+impl Op {
+    fn apply(self, item: u64) -> std::result::Result<Vec<u64>, u64> {
+        match self {
+            Op::Add(more) => Ok(vec![2 * item + more]),
+            Op::Fail(by, rest) | Op::DropOrFail(by, rest) if item % by == rest => Err(item),
+            Op::Fail(..) => Ok(vec![item]),
+            Op::Drop(by, rest) => Ok(if item % by == rest { vec![] } else { vec![item + 1] }),
+            Op::DropOrFail(..) => Ok(if item % 2 == 0 { vec![] } else { vec![item] }),
+            Op::Split(by) => Ok((0..item % by).map(|part| item + part).collect()),
+        }
+    }
+
+    fn stage(self, items: LoaderBuilder<u64>) -> LoaderBuilder<u64> {
+        let made = move |item| self.apply(item).map_err(|item| Error::step(item.to_string()));
+        match self {
+            Op::Add(_) | Op::Fail(..) => items.map(move |item| Ok(made(item)?[0])),
+            Op::Drop(..) | Op::DropOrFail(..) => items.filter_map(move |item| Ok(made(item)?.pop())),
+            Op::Split(_) => items.flat_map(made),
+        }
+    }
+}
+
+fn document(item: u64) -> Vec<u64> {
+    (0..item % 5).map(|at| 10 * item + at).collect()
+}
+
+impl Job {
+    pub(super) fn builder(&self, shelf: &Arc<Shelf>, topology: Topology) -> LoaderBuilder<Item> {
+        let dataset = shelf.dataset(self.sizes.len()).streams(self.streams).topology(topology);
+        let dataset = dataset.shuffle_shards(true).seed(self.seed).build().unwrap();
+        let items = Loader::builder(dataset).shuffle(self.shuffle);
+        let items = match self.select {
+            Some((by, rest)) => items.select(move |sample| number(sample) % by != rest),
+            None => items,
+        };
+        let items = items.map(|sample| Ok(number(&sample)));
+        let items = self.ops.iter().fold(items, |items, op| op.stage(items));
+        let items = match self.rows {
+            None => items.map(|item| Ok(vec![item])),
+            Some((length, separator, by)) => items
+                .map(|item| Ok(document(item)))
+                .chunked(length, separator)
+                .filter_map(move |row| Ok((row.iter().sum::<u64>() % by != 0).then_some(row))),
+        };
+        items.last_batch(self.last)
+    }
+
+    /// The items and failures of a stream in an epoch.
+    fn stream(
+        &self,
+        shelf: &Arc<Shelf>,
+        epoch: u64,
+        stream: usize,
+    ) -> Vec<std::result::Result<Item, String>> {
+        let dataset =
+            shelf.dataset(self.sizes.len()).streams(self.streams).shuffle_shards(true).seed(self.seed);
+        let slices = dataset.build().unwrap().plan().stream(epoch, stream);
+        let numbers = slices.iter().flat_map(|slice| {
+            (0..self.sizes[slice.shard] as u64).map(|sample| slice.shard as u64 * 1000 + sample)
+        });
+        let selected = numbers.filter(|number| self.select.is_none_or(|(by, rest)| number % by != rest));
+        let shuffled =
+            selected.map(Ok).shuffle_items(self.shuffle, Rng::new(self.seed, epoch, stream as u64));
+        let mut items: Vec<std::result::Result<u64, String>> = shuffled.map(Result::unwrap).map(Ok).collect();
+        for op in &self.ops {
+            let apply = |item: std::result::Result<u64, String>| match item.map(|item| op.apply(item)) {
+                Ok(Ok(outputs)) => outputs.into_iter().map(Ok).collect(),
+                Ok(Err(number)) => vec![Err(number.to_string())],
+                Err(error) => vec![Err(error)],
+            };
+            items = items.into_iter().flat_map(apply).collect();
+        }
+        let Some((length, separator, by)) = self.rows else {
+            return items.into_iter().map(|item| item.map(|item| vec![item])).collect();
+        };
+        let (mut rows, mut waiting) = (Vec::new(), Vec::new());
+        for item in items {
+            match item {
+                Ok(item) => waiting.extend(document(item).into_iter().chain(separator)),
+                Err(error) => rows.push(Err(error)),
+            }
+            while waiting.len() >= length {
+                let row: Vec<u64> = waiting.drain(..length).collect();
+                if row.iter().sum::<u64>() % by != 0 {
+                    rows.push(Ok(row));
+                }
+            }
+        }
+        rows
+    }
+
+    /// What a rank of so many gives in batches of so many items: a batch or an error, and the place of the sequence
+    /// at which a batch ends. Of a job without an end some of it.
+    pub(super) fn expected(
+        &self,
+        shelf: &Arc<Shelf>,
+        (rank, ranks): (usize, usize),
+        batch: usize,
+    ) -> Vec<Given> {
+        let epochs = if self.endless { EPOCHS } else { 1 };
+        let lanes = (rank..self.streams).step_by(ranks).map(|stream| {
+            (self.epoch..self.epoch + epochs)
+                .flat_map(|epoch| self.stream(shelf, epoch, stream))
+                .collect::<Vec<_>>()
+        });
+        let mut lanes: Vec<_> = lanes.map(Vec::into_iter).collect();
+        let (mut given, mut items, mut passed, mut ended) =
+            (Vec::new(), Vec::new(), 0, vec![false; lanes.len()]);
+        let full = self.last == LastBatch::Drop && !self.endless;
+        for place in (rank as u64..).step_by(ranks) {
+            if ended.iter().all(|ended| *ended) {
+                if !items.is_empty() && !full && !self.endless {
+                    let end = (place / ranks as u64).next_multiple_of(batch as u64) * ranks as u64;
+                    given.push(Given::Batch(self.padded(items, batch), end));
+                }
+                return given;
+            }
+            let lane = (place as usize / ranks) % lanes.len();
+            loop {
+                match lanes[lane].next() {
+                    Some(Ok(item)) => items.push(item),
+                    Some(Err(error)) => {
+                        given.push(Given::Error(error, place));
+                        continue;
+                    }
+                    // Nothing is known of what comes after some epochs.
+                    None if self.endless => return given,
+                    None => ended[lane] = true,
+                }
+                break;
+            }
+            passed += 1;
+            let done = if full { items.len() == batch } else { passed == batch };
+            if done {
+                let end = if full { place + 1 } else { place - rank as u64 + ranks as u64 };
+                passed = 0;
+                if !items.is_empty() {
+                    given.push(Given::Batch(self.padded(std::mem::take(&mut items), batch), end));
+                }
+            }
+        }
+        unreachable!("places do not end")
+    }
+
+    fn padded(&self, mut items: Vec<Item>, batch: usize) -> Vec<Item> {
+        if self.last == LastBatch::Pad {
+            let last = items[items.len() - 1].clone();
+            items.resize(batch, last);
+        }
+        items
+    }
+}
+
+/// So many epochs of a job without an end are looked at.
+const EPOCHS: u64 = 3;
+
+/// A batch and where it ends, or the number that failed and the place that it did not take.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Given {
+    Batch(Vec<Item>, u64),
+    Error(String, u64),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let pair = || (2u64..7, 0u64..7).prop_map(|(by, rest)| (by, rest % by));
+    let op = prop_oneof![
+        1 => (0u64..5).prop_map(Op::Add),
+        2 => pair().prop_map(|(by, rest)| Op::Fail(by, rest)),
+        2 => pair().prop_map(|(by, rest)| Op::Drop(by, rest)),
+        1 => pair().prop_map(|(by, rest)| Op::DropOrFail(by, rest)),
+        2 => (2u64..5).prop_map(Op::Split),
+    ];
+    prop::collection::vec(op, 0..4)
+}
+
+pub(super) fn jobs() -> impl Strategy<Value = Job> {
+    let rows = (1usize..9, prop::option::of(Just(7u64)), 2u64..9);
+    let last = prop_oneof![Just(LastBatch::Keep), Just(LastBatch::Drop), Just(LastBatch::Pad)];
+    (
+        (prop::collection::vec(0usize..14, 4..9), prop::sample::select(vec![1usize, 2, 4]), 0u64..1000),
+        (prop_oneof![Just(0usize), 2usize..20], prop::option::weighted(0.4, (2u64..5, 0u64..2))),
+        (ops(), prop::option::weighted(0.4, rows)),
+        (last, prop::bool::weighted(0.3), 0u64..3),
+    )
+        .prop_map(|((sizes, streams, seed), (shuffle, select), (ops, rows), (last, endless, epoch))| {
+            Job { sizes, streams, seed, shuffle, select, ops, rows, last, endless, epoch }
+        })
+}

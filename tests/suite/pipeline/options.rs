@@ -1,0 +1,139 @@
+//! Every option that makes no sense is an error of `build`, which says what to do.
+
+use super::{Shelf, rank};
+use crate::support::shelf::counts;
+use shardstream::collate::{Columns, Scalar};
+use shardstream::loader::{Failures, LastBatch, LoaderBuilder, OnError};
+use shardstream::prelude::*;
+use shardstream::{ErrorKind, Result};
+
+const SIZES: [usize; 4] = [5, 3, 4, 6];
+
+fn samples() -> LoaderBuilder<Sample> {
+    Loader::builder(Shelf::of(&SIZES).dataset(4).streams(2).build().unwrap())
+}
+
+fn counted() -> LoaderBuilder<Sample> {
+    Loader::builder(Shelf::of(&SIZES).dataset(4).streams(2).index(counts(&SIZES)).build().unwrap())
+}
+
+fn documents() -> LoaderBuilder<Vec<u64>> {
+    samples().map(|_| Ok(vec![1, 2, 3]))
+}
+
+fn refused<B>(built: Result<Loader<B>>, why: &str) {
+    let error = built.err().unwrap_or_else(|| panic!("built, in spite of {why:?}"));
+    assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");
+    assert!(error.to_string().contains(why), "{why:?} in {error}");
+}
+
+#[test]
+fn every_bad_option_is_an_error_of_build() {
+    let skip = || OnError::skip(Failures::damage());
+    let cases: Vec<(LoaderBuilder<Sample>, &str)> = vec![
+        (samples(), "no batch size: call `batch`"),
+        (samples().batch(0), "the size must be at least 1"),
+        (samples().batch(4).prefetch(0), "threads need room for at least 1"),
+        (samples().threads(0).batch(4).prefetch(0), "0 batches ahead"),
+        (samples().shuffle(9).shuffle_bytes(0).batch(4), "a shuffle buffer of 0 bytes"),
+        (samples().shuffle_bytes(100).batch(4), "set `shuffle` too"),
+        (samples().shuffle(1).shuffle_bytes(100).batch(4), "set `shuffle` too"),
+        (samples().passes(0).batch(4), "at least 1"),
+        (samples().weight(0).batch(4), "whole numbers from 1 up"),
+        (samples().weight(u32::MAX).batch(4), "whose sum is at most 65536"),
+        (samples().last_batch(LastBatch::Repeat).batch(4), "needs the lengths of all streams"),
+        (
+            counted().select(|_| true).last_batch(LastBatch::Repeat).batch(4),
+            "needs the lengths of all streams",
+        ),
+        (
+            counted().filter_map(|sample| Ok(Some(sample))).last_batch(LastBatch::Repeat).batch(4),
+            "no stage that changes the number of items",
+        ),
+        (
+            counted().flat_map(|sample| Ok([sample])).last_batch(LastBatch::Repeat).batch(4),
+            "needs the lengths",
+        ),
+        (samples().last_batch(LastBatch::Pad).map(Ok).batch(4), "call `last_batch` after the stages"),
+        (
+            samples().last_batch(LastBatch::Pad).filter_map(|sample| Ok(Some(sample))).batch(4),
+            "after the stages",
+        ),
+        (samples().last_batch(LastBatch::Pad).flat_map(|sample| Ok([sample])).batch(4), "after the stages"),
+        (samples().batch(4).on_error(OnError::stop().total(3)), "use `OnError::skip` instead"),
+        (samples().batch(4).on_error(OnError::stop().rest_of_shard(true)), "use `OnError::skip` instead"),
+        (samples().batch(4).on_error(skip().total(0)), "a limit of at least 1"),
+        (samples().batch(4).on_error(skip().in_a_row(0)), "a limit of at least 1"),
+        (samples().batch(4).on_error(skip().share(0.0, 10)), "more than 0 and less than 1"),
+        (samples().batch(4).on_error(skip().share(1.0, 10)), "more than 0 and less than 1"),
+        (samples().batch(4).on_error(skip().share(f64::NAN, 10)), "more than 0 and less than 1"),
+        (samples().batch(4).on_error(skip().share(0.1, 0)), "give at least 1"),
+        (
+            samples().batch(4).on_error(OnError::skip(Failures::decode()).rest_of_shard(true)),
+            "add `Failures::damage()`",
+        ),
+        (Loader::mix(Vec::<LoaderBuilder<Sample>>::new()).batch(4), "a mix of no datasets"),
+        (Loader::mix([samples().batch(4)]).batch(4), "set them on what `Loader::mix` returns"),
+        (Loader::mix([samples().last_batch(LastBatch::Drop)]).batch(4), "options of the mix"),
+        (Loader::mix([samples().prefetch(3)]).batch(4), "options of the mix"),
+        (Loader::mix([samples().on_error(skip())]).batch(4), "options of the mix"),
+        (Loader::mix([samples(), samples().weight(0)]).batch(4), "whole numbers from 1 up"),
+        (
+            Loader::mix([counted(), samples()]).last_batch(LastBatch::Repeat).batch(4),
+            "give each dataset an index",
+        ),
+        (Loader::mix([samples(), samples().passes(0)]).batch(4), "0 passes"),
+    ];
+    for (builder, why) in cases {
+        refused(builder.clone().build(), why);
+        if !why.contains("after the stages") {
+            let columns = Columns::new().with("label", Scalar::<i64>::new("cls"));
+            refused(builder.collate(columns).build(), why);
+        }
+    }
+}
+
+#[test]
+fn bad_options_of_rows_are_errors_of_build() {
+    refused(documents().chunked(0, 7).batch(2).build(), "the length must be at least 1");
+    refused(documents().chunked(4, 7).chunked(2, None).batch(2).build(), "`chunked` twice");
+    refused(documents().chunked(4, 7).flat_map(Ok).batch(2).build(), "`flat_map` behind `chunked`");
+    let repeated = counted().map(|_| Ok(vec![1, 2, 3])).chunked(4, None);
+    refused(repeated.last_batch(LastBatch::Repeat).batch(2).build(), "needs the lengths of all streams");
+    let mixed = || Loader::mix([documents().chunked(4, 7), documents().chunked(4, 7)]);
+    refused(mixed().chunked(2, 7).batch(2).build(), "`chunked` twice");
+    refused(mixed().flat_map(Ok).batch(2).build(), "`flat_map` behind `chunked`");
+}
+
+#[test]
+fn datasets_of_other_streams_or_ranks_are_not_mixed() {
+    let of = |streams: usize, topology| {
+        Loader::builder(Shelf::of(&SIZES).dataset(4).streams(streams).topology(topology).build().unwrap())
+    };
+    let mix = |one, other| Loader::mix([one, other]).batch(2).build();
+    refused(mix(of(2, rank(0, 1)), of(4, rank(0, 1))), "the same `streams` and topology");
+    refused(mix(of(2, rank(0, 2)), of(2, rank(1, 2))), "the same `streams` and topology");
+    assert!(mix(of(2, rank(1, 2)), of(2, rank(1, 2))).is_ok());
+}
+
+#[test]
+fn bad_columns_are_errors_of_build() {
+    let label = || Scalar::<i64>::new("cls");
+    for columns in [Columns::new(), Columns::new().with("a", label()).with("a", label())] {
+        let built = samples().batch(4).collate(columns).build();
+        assert!(matches!(built.unwrap_err().kind(), ErrorKind::Config(_)));
+    }
+}
+
+#[test]
+fn the_order_of_options_makes_no_difference() {
+    let one = samples().batch(3).threads(0).shuffle(4).prefetch(3).on_error(OnError::skip(Failures::all()));
+    let one = one.last_batch(LastBatch::Drop).map(|sample| Ok(sample.key().to_owned()));
+    let other = samples().map(|sample| Ok(sample.key().to_owned())).on_error(OnError::skip(Failures::all()));
+    let other = other.last_batch(LastBatch::Drop).prefetch(3).shuffle(4).threads(0).batch(3);
+    let found = [one, other].map(|builder| -> Vec<Vec<String>> {
+        builder.build().unwrap().epoch(1).map(|batch| batch.unwrap().into_items()).collect()
+    });
+    assert_eq!(found[0].len(), 6);
+    assert_eq!(found[0], found[1]);
+}

@@ -1,0 +1,141 @@
+//! A network that fails ends a run: the error comes, and nothing after it. The state goes on where that was.
+
+use super::{Found, all, cause, good, next, numbers, saved, url};
+use crate::support::shelf::{Shelf, counts};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use shardstream::dataset::DatasetBuilder;
+use shardstream::loader::{Failures, OnError};
+use shardstream::prelude::*;
+use shardstream::store::{GetOptions, GetResponse, Source};
+use shardstream::{ErrorKind, Result};
+use std::sync::{Arc, Mutex};
+
+const SIZES: [usize; 8] = [7, 12, 3, 9, 6, 1, 14, 5];
+
+/// What is wrong with a shard.
+type Fault = (String, fn() -> ErrorKind);
+
+/// A shelf of which a shard cannot be had.
+#[derive(Debug)]
+struct Failing {
+    shelf: Arc<Shelf>,
+    fault: Mutex<Option<Fault>>,
+}
+
+impl Failing {
+    fn new() -> Arc<Self> {
+        Arc::new(Failing { shelf: Shelf::of(&SIZES), fault: Mutex::default() })
+    }
+
+    fn fails(&self, shard: usize, kind: fn() -> ErrorKind) {
+        *self.fault.lock().unwrap() = Some((url(shard), kind));
+    }
+
+    fn mend(&self) {
+        *self.fault.lock().unwrap() = None;
+    }
+
+    fn dataset(self: &Arc<Self>) -> DatasetBuilder {
+        let store = Store::builder().retries(0).with_source("shelf", Arc::clone(self) as _).build();
+        let list = ShardList::from_urls((0..SIZES.len()).map(url));
+        let dataset = Dataset::builder(list).store(store).topology(Topology::single());
+        dataset.streams(2).shuffle_shards(true).seed(5)
+    }
+}
+
+impl Source for Failing {
+    fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        match &*self.fault.lock().unwrap() {
+            Some((fails, kind)) if fails == url => {
+                let error = kind();
+                Box::pin(async move { Err(error.into()) })
+            }
+            _ => self.shelf.get(url, options),
+        }
+    }
+}
+
+fn outages() -> [(&'static str, fn() -> ErrorKind); 4] {
+    [
+        ("denied", || ErrorKind::Denied("no".into())),
+        ("io", || ErrorKind::Io(std::io::ErrorKind::TimedOut.into())),
+        ("store", || ErrorKind::Store("the network is down".into())),
+        ("busy", || ErrorKind::Busy { retry_after: None, source: "slow down".into() }),
+    ]
+}
+
+#[test]
+fn an_outage_ends_the_run_and_the_state_goes_on() {
+    let source = Failing::new();
+    for (name, kind) in outages() {
+        for (threads, shuffle, indexed) in [(0, 0, false), (2, 0, true), (0, 6, true), (2, 6, false)] {
+            let dataset = if indexed { source.dataset().index(counts(&SIZES)) } else { source.dataset() };
+            // Not even where all failures are skipped that can be.
+            let items = numbers(dataset.build().unwrap()).on_error(OnError::skip(Failures::all()));
+            let loader = items.shuffle(shuffle).threads(threads).batch(4).build().unwrap();
+            let whole = good(&all(loader.epoch(1), usize::MAX));
+            for shard in 0..SIZES.len() {
+                let what =
+                    format!("{name} of shard {shard}, {threads} threads, shuffle {shuffle}, {indexed}");
+                source.fails(shard, kind);
+                let mut batches = loader.epoch(1);
+                let mut found: Vec<Found> = std::iter::from_fn(|| next(&mut batches)).collect();
+                source.mend();
+                assert!(next(&mut batches).is_none(), "{what}: nor after it is mended");
+                assert_eq!(found.pop(), Some(Err(name.to_owned())), "{what}");
+                let found: Vec<Vec<u64>> = found.into_iter().map(|item| item.expect(&what)).collect();
+                assert_eq!(found, whole[..found.len()], "{what}");
+                let state = saved(&batches.state());
+                assert_eq!(state.batches(), found.len() as u64, "{what}");
+                assert!(state.ledger().is_empty(), "{what}");
+                let rest = good(&all(loader.restore(&state).unwrap(), usize::MAX));
+                assert_eq!(rest, whole[found.len()..], "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn it_says_which_shard_it_was_on_both_faces() {
+    let source = Failing::new();
+    let loader = numbers(source.dataset().build().unwrap()).threads(2).batch(4).build().unwrap();
+    source.fails(6, outages()[2].1);
+    let error = loader.epochs(0).find_map(Result::err).unwrap();
+    assert_eq!(error.location().shard(), Some(&*url(6)));
+    let streamed = futures::executor::block_on(loader.epochs(0).into_stream().collect::<Vec<_>>());
+    let (last, before) = streamed.split_last().unwrap();
+    assert!(before.iter().all(Result::is_ok));
+    assert_eq!(cause(last.as_ref().unwrap_err()), "store");
+}
+
+/// A shard that is not there, or another one than it was, is not the network: the others are read.
+#[test]
+fn what_is_wrong_with_one_shard_does_not_end_the_run() {
+    let source = Failing::new();
+    let missing: fn() -> ErrorKind = || ErrorKind::NotFound("no such object".into());
+    for threads in [0, 2] {
+        for shard in 0..SIZES.len() {
+            source.fails(shard, missing);
+            let loader =
+                numbers(source.dataset().build().unwrap()).threads(threads).batch(1).build().unwrap();
+            let found = all(loader.epoch(0), usize::MAX);
+            let errors: Vec<_> = found.iter().filter_map(|(item, _)| item.as_ref().err()).collect();
+            assert_eq!(errors, ["not_found"]);
+            let mut numbers = good(&found).concat();
+            numbers.sort_unstable();
+            let others = (0..SIZES.len()).filter(|other| *other != shard);
+            let expected: Vec<u64> =
+                others.flat_map(|other| (0..SIZES[other]).map(move |n| (other * 1000 + n) as u64)).collect();
+            assert_eq!(numbers, expected);
+        }
+    }
+    source.mend();
+    // The index says how many there were.
+    let mut sizes = SIZES;
+    sizes[3] += 1;
+    let loader = numbers(source.dataset().index(counts(&sizes)).build().unwrap()).batch(1).build().unwrap();
+    let found = all(loader.epoch(0), usize::MAX);
+    assert_eq!(found.iter().filter(|(item, _)| *item == Err("stale".into())).count(), 1);
+    assert_eq!(good(&found).len(), SIZES.iter().sum::<usize>());
+}

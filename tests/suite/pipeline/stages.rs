@@ -1,0 +1,375 @@
+//! What stages do that no model of a few lines has: they panic, leave everything out, differ from dataset to dataset.
+
+use super::{Shelf, all, cause, errors, good, next, number, numbers, rank, saved};
+use shardstream::loader::{Batches, LastBatch, LoaderBuilder};
+use shardstream::prelude::*;
+use shardstream::{Error, ErrorKind, Result, State};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+/// Fails when `test` hangs, rather than hanging too.
+fn watched(test: impl FnOnce() + Send + 'static) {
+    let (done, waiting) = mpsc::channel();
+    let test = thread::spawn(move || {
+        test();
+        let _ = done.send(());
+    });
+    match waiting.recv_timeout(Duration::from_secs(60)) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("this hangs"),
+        _ => test.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+    }
+}
+
+/// Shards of one stream each, in the order of the list.
+fn samples(sizes: &[usize]) -> LoaderBuilder<Sample> {
+    Loader::builder(Shelf::of(sizes).dataset(sizes.len()).streams(sizes.len()).build().unwrap())
+}
+
+type Stage = fn(LoaderBuilder<Sample>) -> LoaderBuilder<u64>;
+
+/// Each fails at the second sample of the second shard.
+const PANICS: [(&str, Stage); 5] = [
+    ("select", |items| {
+        let items = items.select(|sample| {
+            assert!(number(sample) != 1001, "on purpose");
+            true
+        });
+        items.map(|sample| Ok(number(&sample)))
+    }),
+    ("map", |items| {
+        items.map(|sample| {
+            assert!(number(&sample) != 1001, "on purpose");
+            Ok(number(&sample))
+        })
+    }),
+    ("filter_map", |items| {
+        items.filter_map(|sample| {
+            assert!(number(&sample) != 1001, "on purpose");
+            Ok(Some(number(&sample)))
+        })
+    }),
+    ("flat_map", |items| {
+        items.flat_map(|sample| {
+            assert!(number(&sample) != 1001, "on purpose");
+            Ok([number(&sample)])
+        })
+    }),
+    ("an iterator of flat_map", |items| {
+        items.flat_map(|sample| {
+            let number = number(&sample);
+            Ok((0..1).map(move |_| {
+                assert!(number != 1001, "on purpose");
+                number
+            }))
+        })
+    }),
+];
+
+#[test]
+fn a_panic_of_a_stage_is_the_error_of_one_sample() {
+    for (name, stage) in PANICS {
+        for (threads, shuffle) in [(0, 0), (2, 0), (0, 3), (2, 3)] {
+            let items = stage(samples(&[4, 5])).shuffle(shuffle).threads(threads);
+            let loader = items.batch(2).build().unwrap();
+            let found: Vec<_> = loader.epoch(0).collect();
+            let errors: Vec<&Error> = found.iter().filter_map(|batch| batch.as_ref().err()).collect();
+            let [error] = errors[..] else { panic!("{name}: {errors:?}") };
+            assert!(
+                matches!(error.kind(), ErrorKind::Panicked(message) if message == "on purpose"),
+                "{error:?}"
+            );
+            let place = (error.location().key(), error.location().shard());
+            assert_eq!(place, (Some("01-001"), Some(&*super::url(1))), "{name}");
+            let batches: Vec<_> = found.iter().flatten().map(|batch| batch.to_vec()).collect();
+            assert!(batches.iter().all(|batch| batch.len() == 2), "{name}: {batches:?}");
+            let mut numbers = batches.concat();
+            numbers.sort_unstable();
+            assert_eq!(numbers, [0, 1, 2, 3, 1000, 1002, 1003, 1004], "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_came_before_a_panic_stays() {
+    for threads in [0, 2] {
+        let items = samples(&[3]).threads(threads).flat_map(|sample| {
+            let number = number(&sample);
+            Ok((0..3).map(move |part| {
+                assert!((number, part) != (1, 2), "on purpose");
+                10 * number + part
+            }))
+        });
+        let loader = items.batch(1).build().unwrap();
+        let found: Vec<_> = all(loader.epoch(0), 100);
+        assert_eq!(good(&found).concat(), [0, 1, 2, 10, 11, 20, 21, 22]);
+        assert_eq!(found[5].0, Err("panicked".into()));
+        for (at, (_, state)) in found.iter().enumerate() {
+            let rest = good(&all(loader.restore(&saved(state)).unwrap(), 100));
+            assert_eq!(rest, good(&found[at + 1..]), "after {at}");
+        }
+    }
+}
+
+#[test]
+fn outputs_follow_each_other_in_their_stream_and_batches_take_one_of_each() {
+    for threads in [0, 1, 3] {
+        let items = samples(&[2, 2]).threads(threads).flat_map(|sample| {
+            let number = number(&sample);
+            let many = if number == 1000 { 0 } else { 1 + number % 1000 * 2 };
+            Ok((0..many).map(move |part| format!("{number}.{part}")))
+        });
+        let found = good(&all(items.batch(2).build().unwrap().epoch(0), 100));
+        let found: Vec<String> = found.iter().map(|items| items.join(" ")).collect();
+        assert_eq!(found, ["0.0 1001.0", "1.0 1001.1", "1.1 1001.2", "1.2"]);
+    }
+}
+
+/// Stages that leave every sample out.
+fn nothing() -> [(&'static str, Stage); 5] {
+    [
+        ("select", |items| items.select(|_| false).map(|sample| Ok(number(&sample)))),
+        ("filter_map", |items| items.filter_map(|_| Ok(None))),
+        ("flat_map", |items| items.flat_map(|_| Ok([]))),
+        ("rows that are too long", |items| {
+            items.map(|sample| Ok(vec![number(&sample)])).chunked(1000, 7).map(|row| Ok(row[0]))
+        }),
+        ("no row", |items| {
+            items.map(|sample| Ok(vec![number(&sample)])).chunked(2, 7).filter_map(|_| Ok(None))
+        }),
+    ]
+}
+
+#[test]
+fn where_everything_is_left_out_an_epoch_ends_and_epochs_are_an_error() {
+    watched(|| {
+        for (name, stage) in nothing() {
+            for (threads, shuffle) in [(0, 0), (2, 0), (3, 4)] {
+                let items = stage(samples(&[4, 5, 6, 2])).shuffle(shuffle).threads(threads);
+                for last in [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad] {
+                    let loader = items.clone().last_batch(last).batch(3).build().unwrap();
+                    assert_eq!(loader.steps(), None, "{name}");
+                    let mut batches = loader.epoch(0);
+                    assert!(batches.next().is_none() && batches.next().is_none(), "{name}");
+                    let restored = loader.restore(&saved(&batches.state())).unwrap();
+                    assert_eq!(restored.count(), 0, "{name}");
+                    let found: Vec<_> = loader.epochs(0).take(1000).collect();
+                    assert!(!found.is_empty() && found.len() <= 4, "{name}: {found:?}");
+                    for error in found.into_iter().map(Result::unwrap_err) {
+                        assert!(matches!(error.kind(), ErrorKind::NoShards(_)), "{name}: {error:?}");
+                        assert!(error.to_string().contains("in 100 epochs"), "{name}: {error}");
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_map_that_always_fails_is_an_error_at_last() {
+    watched(|| {
+        for threads in [0, 2] {
+            let items = samples(&[3]).map(|_| Err::<u64, _>(Error::step("no"))).threads(threads);
+            let found: Vec<_> = all(items.batch(2).build().unwrap().epochs(0), 1000);
+            let errors = errors(&found);
+            assert_eq!(errors.len(), 301, "each sample of a hundred epochs, and then why it ends");
+            assert!(
+                errors[..300].iter().all(|error| error == "no") && errors[300] == "no_shards",
+                "{errors:?}"
+            );
+        }
+    });
+}
+
+/// One stream leaves out nearly everything: the others wait for it, with little on the way.
+#[test]
+fn a_stream_that_keeps_one_in_a_hundred_holds_nothing_up() {
+    watched(|| {
+        let keeps = |number: u64| number / 1000 != 2 || number % 1000 == 99;
+        let stages: [fn(LoaderBuilder<Sample>, fn(u64) -> bool) -> LoaderBuilder<u64>; 3] = [
+            |items, keeps| {
+                items.select(move |sample| keeps(number(sample))).map(|sample| Ok(number(&sample)))
+            },
+            |items, keeps| {
+                items.filter_map(move |sample| Ok(Some(number(&sample)).filter(|number| keeps(*number))))
+            },
+            // And all others make many of each.
+            |items, keeps| {
+                items.flat_map(move |sample| {
+                    let number = number(&sample);
+                    let many = if number / 1000 == 2 { u64::from(keeps(number)) } else { 10 };
+                    Ok((0..many).map(move |_| number))
+                })
+            },
+        ];
+        for stage in stages {
+            for endless in [true, false] {
+                let run = |threads| {
+                    let items = stage(samples(&[100; 4]), keeps).threads(threads).batch(4);
+                    let loader = items.build().unwrap();
+                    let batches = if endless { loader.epochs(0) } else { loader.epoch(0) };
+                    good(&all(batches, 250))
+                };
+                let expected = run(0);
+                assert!(expected.len() >= 100 && expected[0].contains(&2099), "{expected:?}");
+                for threads in [1, 4] {
+                    assert_eq!(run(threads), expected);
+                }
+            }
+        }
+    });
+}
+
+/// Items of two datasets, each with stages of its own.
+fn mix(threads: usize, topology: Topology) -> LoaderBuilder<Vec<u64>> {
+    let of = |sizes: &[usize], seed| {
+        let dataset = Shelf::of(sizes).dataset(sizes.len()).streams(4).topology(topology);
+        Loader::builder(dataset.shuffle_shards(true).seed(seed).build().unwrap()).threads(threads)
+    };
+    let web = of(&[30; 4], 1).shuffle(7).weight(3).select(|sample| number(sample) % 3 != 0);
+    let web = web.flat_map(|sample| Ok(vec![vec![number(&sample)]; (number(&sample) % 3) as usize]));
+    let books = of(&[12; 4], 2).passes(2).map(|sample| Ok(vec![100_000 + number(&sample); 5]));
+    Loader::mix([web, books.chunked(7, 9)])
+}
+
+fn is_book(item: &[u64]) -> bool {
+    item.len() == 7
+}
+
+#[test]
+fn datasets_of_a_mix_have_stages_of_their_own() {
+    let loader = |threads, number, ranks| mix(threads, rank(number, ranks)).batch(8 / ranks).build().unwrap();
+    let begin =
+        |loader: &Loader<Batch<Vec<u64>>>, endless| if endless { loader.epochs(0) } else { loader.epoch(0) };
+    for endless in [false, true] {
+        let most = if endless { 30 } else { usize::MAX };
+        let whole = all(begin(&loader(0, 0, 1), endless), most);
+        let rows = good(&whole);
+        assert_eq!(rows.len(), whole.len());
+        // 3 to 1 in every stream, until one of them has ended.
+        for turn in 0..3 {
+            let stream = |lane: usize| (0..4).map(move |at| 16 * turn + 4 * at + lane);
+            let item = |place: usize| &rows[place / 8][place % 8];
+            assert!((0..4).all(|lane| stream(lane).filter(|place| is_book(item(*place))).count() == 1));
+        }
+        for threads in [1, 3] {
+            let found = all(begin(&loader(threads, 0, 1), endless), most);
+            assert!(found == whole, "{threads} threads");
+        }
+        for (at, (_, state)) in whole.iter().enumerate() {
+            for (threads, ranks) in [(0, 1), (2, 1), (0, 2), (2, 4)] {
+                let mut runs: Vec<Batches<_>> = (0..ranks)
+                    .map(|number| loader(threads, number, ranks).restore(&saved(state)).unwrap())
+                    .collect();
+                for (step, row) in rows[at + 1..].iter().enumerate().take(6) {
+                    let mut each: Vec<_> =
+                        runs.iter_mut().map(|run| next(run).unwrap_or(Ok(vec![])).unwrap()).collect();
+                    if row.len() < 8 {
+                        // Empty places are not told from each other.
+                        break;
+                    }
+                    let dealt: Vec<_> = (0..8).map(|g| each[g % ranks][g / ranks].clone()).collect();
+                    assert_eq!(dealt, *row, "after {at}, {threads} threads, {ranks} ranks, step {step}");
+                    each.clear();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn each_dataset_of_a_mix_gives_what_it_gives_alone() {
+    let items = good(&all(mix(2, rank(0, 1)).batch(1).build().unwrap().epoch(0), usize::MAX)).concat();
+    let (books, web): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| is_book(item));
+    let mut numbers: Vec<u64> = web.concat();
+    numbers.sort_unstable();
+    let twice = |number: u64| vec![number; (number % 3) as usize];
+    let expected = (0..4).flat_map(|shard| (0..30).flat_map(move |n| twice(shard * 1000 + n)));
+    assert_eq!(numbers, expected.collect::<Vec<_>>());
+    // 12 documents of 5 tokens and a separator in each stream, twice: 10 rows of 7 of each.
+    assert_eq!(books.len(), 4 * 2 * 10);
+}
+
+#[test]
+fn a_state_of_other_stages_is_refused_in_words() {
+    let shelf = Shelf::of(&[9, 9]);
+    let build = |stage: Stage| {
+        let dataset = shelf.dataset(2).streams(2).build().unwrap();
+        stage(Loader::builder(dataset)).threads(0).batch(2).build().unwrap()
+    };
+    let stages: [(&str, Stage); 6] = [
+        ("none", |items| items.map(|sample| Ok(number(&sample)))),
+        ("select", |items| items.select(|_| true).map(|sample| Ok(number(&sample)))),
+        ("filter_map", |items| items.filter_map(|sample| Ok(Some(number(&sample))))),
+        ("filter_map, flat_map", |items| {
+            items.filter_map(|sample| Ok(Some(number(&sample)))).flat_map(|number| Ok([number]))
+        }),
+        ("chunked(2, no separator)", |items| {
+            items.map(|sample| Ok(vec![number(&sample)])).chunked(2, None).map(|row| Ok(row[0]))
+        }),
+        ("chunked(3, separator)", |items| {
+            items.map(|sample| Ok(vec![number(&sample)])).chunked(3, 7).map(|row| Ok(row[0]))
+        }),
+    ];
+    let state = |stage: Stage| -> State {
+        let mut batches = build(stage).epoch(0);
+        batches.next().unwrap().unwrap();
+        saved(&batches.state())
+    };
+    for (there, of) in stages {
+        let state = state(of);
+        for (here, stage) in stages {
+            let restored = build(stage).restore(&state);
+            if here == there {
+                assert!(restored.is_ok(), "{here}");
+                continue;
+            }
+            let error = restored.err().unwrap();
+            assert!(matches!(error.kind(), ErrorKind::State(_)), "{error:?}");
+            let why = format!(
+                "the stages that change the number of items are {there} in the state, and {here} here"
+            );
+            assert!(error.to_string().contains(&why), "{error}");
+        }
+    }
+    // A map nobody can compare.
+    assert!(build(|items| items.map(|sample| Ok(number(&sample) + 1))).restore(&state(stages[0].1)).is_ok());
+}
+
+#[test]
+fn stages_behind_rows_fail_and_panic_row_by_row() {
+    for threads in [0, 2] {
+        let rows = samples(&[20]).threads(threads).map(|sample| Ok(vec![number(&sample)])).chunked(2, None);
+        let rows = rows.map(|row| match row[0] {
+            6 => Err(Error::step("bad luck")),
+            10 => panic!("on purpose"),
+            _ => Ok(row),
+        });
+        let loader = rows.batch(1).build().unwrap();
+        let found = all(loader.epoch(0), 100);
+        assert_eq!(errors(&found), ["bad luck", "panicked"]);
+        let expected = (0..10).map(|row| 2 * row).filter(|first| ![6, 10].contains(first));
+        assert_eq!(good(&found).concat(), expected.map(|first| vec![first, first + 1]).collect::<Vec<_>>());
+        for (at, (_, state)) in found.iter().enumerate().filter(|(_, (item, _))| item.is_ok()) {
+            assert!(all(loader.restore(&saved(state)).unwrap(), 100) == found[at + 1..], "after {at}");
+        }
+        let error: Error = loader.epoch(0).find_map(Result::err).unwrap();
+        assert_eq!(cause(&error), "bad luck");
+        assert!(error.location().shard().is_some(), "it says where: {error:?}");
+    }
+}
+
+/// Twice the same predicate is one; two are both.
+#[test]
+fn selects_add_up() {
+    let shelf: Arc<Shelf> = Shelf::of(&[12]);
+    let dataset = shelf.dataset(1).build().unwrap();
+    let items = Loader::builder(dataset.clone()).select(|sample| number(sample) % 2 == 0);
+    let items = items.select(|sample| number(sample) % 3 == 0).map(|sample| Ok(number(&sample)));
+    let found = good(&all(items.batch(2).build().unwrap().epoch(0), 100));
+    assert_eq!(found, [[0, 6]]);
+    assert_eq!(
+        good(&all(numbers(dataset).batch(12).build().unwrap().epoch(0), 9)),
+        [(0..12).collect::<Vec<_>>()]
+    );
+}

@@ -1,0 +1,332 @@
+//! How an epoch ends: samples that fail are replaced, batches are full, and all ranks take the same number of steps.
+
+use super::{Found, Shelf, all, errors, failing, good, next, number, numbers, rank, saved, url};
+use crate::support::shelf::counts;
+use crate::support::{member, shards::key};
+use shardstream::State;
+use shardstream::loader::{LastBatch, LoaderBuilder};
+use shardstream::prelude::*;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+const SHARDS: usize = 8;
+const SIZE: usize = 12;
+const STREAMS: usize = 4;
+const LAST: [LastBatch; 4] = [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad, LastBatch::Repeat];
+
+/// Sample 3 of shard 1 and sample 5 of shard 4 have a member twice, and so have all but one of shard 7.
+fn is_damaged(number: u64) -> bool {
+    matches!(number, 1003 | 4005) || number / 1000 == 7 && number != 7002
+}
+
+/// These are read, and fail behind that.
+fn fails(number: u64) -> bool {
+    number % 5 == 1 || number / 1000 == 2 && number % 3 != 0
+}
+
+/// A stream of all, with the index of what should be there.
+fn dataset(shelf: &Arc<Shelf>, topology: Topology) -> Dataset {
+    let dataset = shelf.dataset(SHARDS).streams(STREAMS).topology(topology);
+    dataset.index(counts(&[SIZE; SHARDS])).build().unwrap()
+}
+
+fn shelf() -> Arc<Shelf> {
+    let shelf = Shelf::of(&[SIZE; SHARDS]);
+    for shard in 0..SHARDS {
+        let members = |sample: usize| {
+            let times = if is_damaged((shard * 1000 + sample) as u64) { 2 } else { 1 };
+            member(&format!("{}.cls", key(shard, sample)), tar::EntryType::Regular, b"1").repeat(times)
+        };
+        let mut bytes: Vec<u8> = (0..SIZE).flat_map(members).collect();
+        bytes.resize(bytes.len() + 1024, 0);
+        shelf.put(&url(shard), bytes, Some("v1"));
+    }
+    shelf
+}
+
+fn items(shelf: &Arc<Shelf>, topology: Topology) -> LoaderBuilder<u64> {
+    failing(dataset(shelf, topology), fails)
+}
+
+/// What each stream gives: an item, or the cause of a failure.
+fn streams(shelf: &Arc<Shelf>) -> Vec<Vec<Result<u64, String>>> {
+    let plan = dataset(shelf, rank(0, 1)).plan().clone();
+    let one = |number: u64| match number {
+        _ if is_damaged(number) => Err("duplicate_member".to_owned()),
+        _ if fails(number) => Err(number.to_string()),
+        _ => Ok(number),
+    };
+    let stream = |stream| {
+        let slices = plan.stream(0, stream);
+        assert!(slices.iter().all(|slice| slice.samples == (0..SIZE as u64)), "streams have whole shards");
+        slices.iter().flat_map(|slice| (0..SIZE as u64).map(|n| one(slice.shard as u64 * 1000 + n))).collect()
+    };
+    (0..STREAMS).map(stream).collect()
+}
+
+/// What a rank of so many gives in an epoch.
+fn expected(shelf: &Arc<Shelf>, (rank, ranks): (usize, usize), batch: usize, last: LastBatch) -> Vec<Found> {
+    let streams: Vec<_> = streams(shelf).into_iter().skip(rank).step_by(ranks).collect();
+    let first = streams.iter().flatten().find_map(|one| one.clone().ok()).unwrap();
+    let mut lanes: Vec<_> = streams.iter().map(|stream| VecDeque::from(stream.clone())).collect();
+    // By their index the streams are of one length, and end together.
+    let all = SHARDS * SIZE / ranks;
+    let steps = if last == LastBatch::Drop { all / batch } else { all.div_ceil(batch) };
+    let refilled = matches!(last, LastBatch::Drop | LastBatch::Repeat);
+    let (mut found, mut place) = (Vec::new(), 0);
+    for _ in 0..steps {
+        let mut items = Vec::new();
+        for _ in 0..batch {
+            let lane = place % lanes.len();
+            place += 1;
+            loop {
+                match lanes[lane].pop_front() {
+                    Some(Ok(item)) => items.push(item),
+                    Some(Err(error)) => {
+                        found.push(Err(error));
+                        continue;
+                    }
+                    None if refilled => {
+                        lanes[lane].extend(streams[lane].iter().cloned());
+                        continue;
+                    }
+                    None => {}
+                }
+                break;
+            }
+        }
+        if last == LastBatch::Pad {
+            let spare = items.last().copied().unwrap_or(first);
+            items.resize(batch, spare);
+        }
+        if last != LastBatch::Keep || !items.is_empty() {
+            found.push(Ok(items));
+        }
+    }
+    found
+}
+
+fn good_of(found: &[Found]) -> Vec<&Vec<u64>> {
+    found.iter().flatten().collect()
+}
+
+/// Those that have failed, each once: what fails may fail again where an epoch begins again to fill places.
+fn failed(found: &[Found]) -> Vec<&String> {
+    let mut failed: Vec<_> = found.iter().filter_map(|item| item.as_ref().err()).collect();
+    failed.sort_unstable();
+    failed.dedup();
+    failed
+}
+
+#[test]
+fn failures_are_replaced_whatever_the_last_batches_are() {
+    let shelf = shelf();
+    for last in LAST {
+        for batch in [3, 4, 5, 7] {
+            let expected = expected(&shelf, (0, 1), batch, last);
+            for threads in [0, 1, 3] {
+                let loader =
+                    items(&shelf, rank(0, 1)).threads(threads).last_batch(last).batch(batch).build().unwrap();
+                let what = format!("{last:?}, batches of {batch}, {threads} threads");
+                let mut batches = loader.epoch(0);
+                let found: Vec<Found> = std::iter::from_fn(|| next(&mut batches)).collect();
+                assert_eq!(good_of(&found), good_of(&expected), "{what}");
+                assert_eq!(failed(&found), failed(&expected), "{what}");
+                // Until a stream has ended, and where nothing is filled up, errors come in their places.
+                let ordered = if last == LastBatch::Keep { found.len() } else { 12 };
+                assert_eq!(found[..ordered], expected[..ordered], "{what}");
+                let full = good_of(&found).iter().filter(|items| items.len() == batch).count();
+                assert!(full == good_of(&found).len() || last == LastBatch::Keep, "{what}");
+                let steps = loader.steps().unwrap() as usize;
+                assert!(steps == good_of(&found).len() || last == LastBatch::Keep, "{what}: {steps} steps");
+            }
+        }
+    }
+}
+
+/// Streams are of very different lengths in the end: stream 3 has one sample of shard 7, stream 0 lost few.
+#[test]
+fn all_ranks_take_the_same_number_of_steps() {
+    let shelf = shelf();
+    for last in [LastBatch::Drop, LastBatch::Pad, LastBatch::Repeat] {
+        for (ranks, batch) in [(2, 3), (2, 5), (4, 1), (4, 5)] {
+            for threads in [0, 2] {
+                let found: Vec<Vec<Found>> = (0..ranks)
+                    .map(|number| {
+                        let items = items(&shelf, rank(number, ranks)).threads(threads).last_batch(last);
+                        let loader = items.batch(batch).build().unwrap();
+                        let mut batches = loader.epoch(0);
+                        let found: Vec<_> = std::iter::from_fn(|| next(&mut batches)).collect();
+                        assert_eq!(loader.steps(), Some(good_of(&found).len() as u64));
+                        found
+                    })
+                    .collect();
+                for (number, found) in found.iter().enumerate() {
+                    let expected = expected(&shelf, (number, ranks), batch, last);
+                    let what = format!("{last:?}, rank {number} of {ranks}, batches of {batch}");
+                    assert_eq!(good_of(found), good_of(&expected), "{what}");
+                    assert!(good_of(found).iter().all(|items| items.len() == batch), "{what}");
+                    assert_eq!(good_of(found).len(), good_of(&expected).len(), "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_epoch_that_is_filled_up_resumes_behind_any_batch_on_any_ranks() {
+    let shelf = shelf();
+    for last in [LastBatch::Drop, LastBatch::Repeat, LastBatch::Pad] {
+        let loader = |threads, number, ranks, shuffle| {
+            let items = items(&shelf, rank(number, ranks)).shuffle(shuffle).threads(threads);
+            items.last_batch(last).batch(8 / ranks).build().unwrap()
+        };
+        for shuffle in [0, 9] {
+            let whole = all(loader(0, 0, 1, shuffle).epoch(0), usize::MAX);
+            let states: Vec<_> =
+                whole.iter().filter(|(item, _)| item.is_ok()).map(|(_, state)| state).collect();
+            let rows = good(&whole);
+            for (at, state) in states.iter().enumerate() {
+                let what = format!("{last:?} after {at}, shuffle {shuffle}");
+                for threads in [0, 2] {
+                    let rest =
+                        all(loader(threads, 0, 1, shuffle).restore(&saved(state)).unwrap(), usize::MAX);
+                    assert_eq!(good(&rest), rows[at + 1..], "{what}, {threads} threads");
+                    let ends = [rest.last(), whole.last()].map(|last| last.map(|(_, state)| state.digest()));
+                    assert!(rest.is_empty() || ends[0] == ends[1], "{what}");
+                }
+                for ranks in [2, 4] {
+                    let rest: Vec<_> = (0..ranks)
+                        .map(|number| {
+                            let loader = loader(2, number, ranks, shuffle);
+                            good(&all(loader.restore(&saved(state)).unwrap(), usize::MAX))
+                        })
+                        .collect();
+                    assert!(rest.iter().all(|rows| rows.len() == rest[0].len()), "{what}: as many steps");
+                    // Of a padded batch it depends on the rank what it is padded with.
+                    if last == LastBatch::Pad {
+                        continue;
+                    }
+                    for (step, row) in rows[at + 1..].iter().enumerate() {
+                        let dealt: Vec<u64> = (0..8).map(|g| rest[g % ranks][step][g / ranks]).collect();
+                        assert_eq!(dealt, *row, "{what}, {ranks} ranks, step {step}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_that_fill_places_merge_into_one_job() {
+    let shelf = shelf();
+    let loader = |number, ranks| {
+        let items = items(&shelf, rank(number, ranks)).shuffle(5).threads(0).last_batch(LastBatch::Drop);
+        items.batch(8 / ranks).build().unwrap()
+    };
+    let whole = good(&all(loader(0, 1).epoch(2), usize::MAX));
+    let team: Vec<_> = (0..4).map(|number| all(loader(number, 4).epoch(2), usize::MAX)).collect();
+    for step in 0..whole.len() {
+        let state = |found: &Vec<(Found, State)>| {
+            found.iter().filter(|(item, _)| item.is_ok()).nth(step).map(|(_, state)| state.clone()).unwrap()
+        };
+        let merged = saved(&State::merge(team.iter().map(state)).unwrap());
+        assert_eq!(
+            good(&all(loader(0, 1).restore(&merged).unwrap(), usize::MAX)),
+            whole[step + 1..],
+            "{step}"
+        );
+    }
+}
+
+/// More than once, where an index promises several times as much as there is.
+#[test]
+fn an_epoch_begins_again_as_often_as_it_takes() {
+    let shelf = Shelf::of(&[12, 12]);
+    let few = |number: u64| number % 1000 > 2;
+    for threads in [0, 2] {
+        let dataset = shelf.dataset(2).streams(2).index(counts(&[12, 12])).build().unwrap();
+        let loader =
+            failing(dataset, few).threads(threads).last_batch(LastBatch::Drop).batch(4).build().unwrap();
+        let whole = all(loader.epoch(0), usize::MAX);
+        let rounds = [[0, 1000, 1, 1001], [2, 1002, 0, 1000], [1, 1001, 2, 1002]];
+        assert_eq!(good(&whole), [rounds, rounds].concat());
+        for (at, (_, state)) in whole.iter().enumerate() {
+            let left: Vec<_> = good(&whole[at + 1..]);
+            assert_eq!(good(&all(loader.restore(&saved(state)).unwrap(), usize::MAX)), left, "after {at}");
+        }
+    }
+}
+
+/// Without an index there is no number of steps: each rank fills its batches, and leaves out what is left.
+#[test]
+fn without_an_index_dropped_batches_are_full_too() {
+    let shelf = shelf();
+    let dataset = shelf.dataset(SHARDS).streams(STREAMS).build().unwrap();
+    for threads in [0, 2] {
+        let items = failing(dataset.clone(), fails).threads(threads).last_batch(LastBatch::Drop);
+        let loader = items.batch(7).build().unwrap();
+        assert_eq!(loader.steps(), None);
+        let found = all(loader.epoch(0), usize::MAX);
+        let sound = (0..SHARDS as u64).flat_map(|shard| (0..SIZE as u64).map(move |n| shard * 1000 + n));
+        let sound = sound.filter(|number| !is_damaged(*number) && !fails(*number)).count();
+        assert!(good(&found).iter().all(|items| items.len() == 7));
+        assert_eq!(good(&found).len(), sound / 7);
+        assert_eq!(errors(&found).len(), SHARDS * SIZE - sound);
+    }
+}
+
+#[test]
+fn a_mix_is_repeated_dataset_by_dataset() {
+    let part = |sizes: &[usize], seed| {
+        let dataset = Shelf::of(sizes).dataset(sizes.len()).streams(1).index(counts(sizes)).seed(seed);
+        numbers(dataset.build().unwrap())
+    };
+    let mix = |threads, last| {
+        let other = part(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1], 2).weight(1);
+        let mix = Loader::mix([part(&[9, 8], 1).weight(3), other]).threads(threads);
+        mix.last_batch(last).batch(6).build().unwrap()
+    };
+    let kept: Vec<u64> = good(&all(mix(0, LastBatch::Keep).epoch(0), usize::MAX)).concat();
+    assert_eq!(kept.len(), 22);
+    for threads in [0, 2] {
+        let loader = mix(threads, LastBatch::Repeat);
+        assert_eq!(loader.steps(), Some(4));
+        let whole = all(loader.epoch(0), usize::MAX);
+        let found = good(&whole);
+        assert!(found.len() == 4 && found.iter().all(|items| items.len() == 6), "{found:?}");
+        assert_eq!(found.concat()[..22], kept);
+        // What follows is from the beginning of each of them.
+        for is_first in [true, false] {
+            let of = |items: &[u64]| -> Vec<u64> {
+                items.iter().copied().filter(|number| (*number < 9000) == is_first).collect()
+            };
+            assert!(of(&kept).starts_with(&of(&found.concat()[22..])), "{found:?}");
+        }
+        for (at, (_, state)) in whole.iter().enumerate() {
+            let rest = good(&all(loader.restore(&saved(state)).unwrap(), usize::MAX));
+            assert_eq!(rest, found[at + 1..]);
+        }
+    }
+}
+
+/// Of the samples themselves as well, where there is no map.
+#[test]
+fn damage_alone_is_replaced_too() {
+    let shelf = shelf();
+    let samples = Loader::builder(dataset(&shelf, rank(0, 1))).last_batch(LastBatch::Drop).batch(8);
+    for threads in [0, 2] {
+        let loader = samples.clone().threads(threads).build().unwrap();
+        let (good, failed): (Vec<_>, Vec<_>) = loader.epoch(0).partition(Result::is_ok);
+        let sizes: Vec<usize> = good.iter().flatten().map(|batch| batch.len()).collect();
+        assert_eq!(sizes, [8; 12]);
+        assert!(
+            failed
+                .iter()
+                .flat_map(|error| error.as_ref().err())
+                .all(|error| error.location().shard().is_some())
+        );
+        let found = good.iter().flatten().flat_map(|batch| batch.iter().map(number));
+        assert!(!found.into_iter().any(is_damaged));
+    }
+}

@@ -1,0 +1,187 @@
+//! Columns behind stages that change the number of items: the rows are those items, side by side in aligned memory.
+
+use super::{Shelf, number, saved};
+use shardstream::codec::DType;
+use shardstream::collate::{Cell, Column, Columns, Output, TensorBatch};
+use shardstream::loader::{Batches, Failures, LastBatch, LoaderBuilder, OnError};
+use shardstream::prelude::*;
+use shardstream::{Error, Result};
+use std::collections::HashSet;
+
+const SIZES: [usize; 4] = [30, 30, 30, 30];
+
+/// What each item is: its number and which output of the sample it is; numbers drawn for it; a picture of 200 bytes.
+struct Told;
+
+impl Column for Told {
+    fn outputs(&self) -> Vec<Output> {
+        vec![
+            Output::fixed(DType::U64, [2]),
+            Output::fixed(DType::U64, []).named(".drawn"),
+            Output::fixed(DType::U8, [100, 2]).named(".picture"),
+            Output::ragged(DType::U8).named(".key"),
+        ]
+    }
+
+    fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
+        let [told, drawn, picture, key] = cells else { panic!("four were asked for") };
+        let part = sample.get("part").map_or(0, |value| u64::from(value.as_bytes().unwrap()[0]));
+        told.numbers::<u64>()?.copy_from_slice(&[number(sample), part]);
+        drawn.numbers::<u64>()?[0] = sample.rng(seed).below(u64::MAX);
+        picture.bytes().fill((number(sample) % 251) as u8 + part as u8);
+        if number(sample) % 13 == 5 {
+            return Err(Error::step("no picture"));
+        }
+        key.put(sample.key().as_bytes().to_vec())
+    }
+}
+
+fn kept(number: u64) -> bool {
+    number % 4 != 1
+}
+
+fn many(number: u64) -> u64 {
+    number % 3
+}
+
+fn dataset() -> Dataset {
+    Shelf::of(&SIZES).dataset(4).streams(2).shuffle_shards(true).seed(9).build().unwrap()
+}
+
+type Stage = fn(LoaderBuilder<Sample>) -> LoaderBuilder<Sample>;
+
+/// The stages, and how many rows each sample is.
+const STAGES: [(Stage, fn(u64) -> u64); 4] = [
+    (|items| items.select(|sample| kept(number(sample))), |number| u64::from(kept(number))),
+    (
+        |items| items.filter_map(|sample| Ok(Some(sample).filter(|s| kept(number(s))))),
+        |number| u64::from(kept(number)),
+    ),
+    (
+        |items| {
+            items.flat_map(|sample| {
+                let parts = many(number(&sample));
+                Ok((0..parts).map(move |part| sample.clone().with("part", vec![part as u8])))
+            })
+        },
+        many,
+    ),
+    // Samples made anew have the same rows.
+    (
+        |items| {
+            let items = items.filter_map(|sample| Ok(Some(sample).filter(|s| kept(number(s)))));
+            items.flat_map(|sample| {
+                let (key, parts) = (sample.key().to_owned(), many(number(&sample)));
+                Ok((0..parts).map(move |part| Sample::new(key.clone()).with("part", vec![part as u8])))
+            })
+        },
+        |number| if kept(number) { many(number) } else { 0 },
+    ),
+];
+
+fn loader(stage: Stage, threads: usize, last: LastBatch) -> Loader<TensorBatch> {
+    let items = stage(Loader::builder(dataset()).shuffle(8)).threads(threads).batch(6);
+    let items = items.collate(Columns::new().with("x", Told)).last_batch(last);
+    items.on_error(OnError::skip(Failures::step())).build().unwrap()
+}
+
+/// Number, part and what was drawn.
+type Rows = Vec<(u64, u64, u64)>;
+
+/// The rows of a batch, each of which is whole.
+fn rows(batch: &TensorBatch) -> Rows {
+    let told = batch["x"].as_slice::<u64>().unwrap();
+    let drawn = batch["x.drawn"].as_slice::<u64>().unwrap();
+    let pictures = batch["x.picture"].as_bytes();
+    let (keys, ends) = (batch["x.key"].as_bytes(), batch["x.key.offsets"].as_slice::<i64>().unwrap());
+    assert!(batch.iter().all(|(_, tensor)| tensor.as_bytes().as_ptr().addr() % 256 == 0));
+    let rows = batch.len();
+    assert_eq!((batch["x"].shape(), batch["x.picture"].shape()), (&[rows, 2][..], &[rows, 100, 2][..]));
+    assert_eq!((told.len(), drawn.len(), pictures.len(), ends.len()), (2 * rows, rows, 200 * rows, rows + 1));
+    (0..rows)
+        .map(|row| {
+            let (number, part) = (told[2 * row], told[2 * row + 1]);
+            let picture = &pictures[200 * row..200 * (row + 1)];
+            assert!(picture.iter().all(|byte| *byte == (number % 251) as u8 + part as u8), "{number}.{part}");
+            let key = &keys[ends[row] as usize..ends[row + 1] as usize];
+            assert_eq!(
+                std::str::from_utf8(key).unwrap(),
+                crate::support::shards::key(number as usize / 1000, number as usize % 1000)
+            );
+            (number, part, drawn[row])
+        })
+        .collect()
+}
+
+fn all(batches: Batches<TensorBatch>) -> Vec<Rows> {
+    batches.map(|batch| rows(&batch.unwrap())).collect()
+}
+
+#[test]
+fn rows_are_the_items_that_are_left() {
+    for (stage, times) in STAGES {
+        let found = all(loader(stage, 0, LastBatch::Keep).epoch(1));
+        let mut numbers: Vec<_> = found.concat().iter().map(|(number, part, _)| (*number, *part)).collect();
+        numbers.sort_unstable();
+        let every = (0..4).flat_map(|shard| (0..30).map(move |n| shard * 1000 + n)).filter(|n| n % 13 != 5);
+        let expected = every.flat_map(|number| (0..times(number)).map(move |part| (number, part)));
+        assert_eq!(numbers, expected.collect::<Vec<_>>());
+        assert!(found[..found.len() - 3].iter().all(|rows| rows.len() == 6), "batches are full");
+        // Each row has random numbers of its own.
+        let drawn: HashSet<u64> = found.concat().iter().map(|(_, _, drawn)| *drawn).collect();
+        assert_eq!(drawn.len(), numbers.len());
+    }
+}
+
+#[test]
+fn threads_stops_and_the_end_change_no_row() {
+    for (stage, _) in STAGES {
+        for last in [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad] {
+            let expected = all(loader(stage, 0, last).epoch(2));
+            if last != LastBatch::Keep {
+                assert!(expected.iter().all(|rows| rows.len() == 6), "{last:?}");
+            }
+            for threads in [1, 3] {
+                assert_eq!(
+                    all(loader(stage, threads, last).epoch(2)),
+                    expected,
+                    "{last:?}, {threads} threads"
+                );
+            }
+            let states: Vec<_> =
+                loader(stage, 0, last).epoch(2).map(|batch| saved(batch.unwrap().state().unwrap())).collect();
+            for (at, state) in states.iter().enumerate() {
+                for threads in [0, 2] {
+                    let rest = all(loader(stage, threads, last).restore(state).unwrap());
+                    assert_eq!(rest, expected[at + 1..], "{last:?} after {at}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_is_used_again_behind_stages_too() {
+    for (stage, _) in STAGES {
+        let mut addresses = HashSet::new();
+        let mut batches = 0;
+        for batch in loader(stage, 2, LastBatch::Keep).epochs(0).take(1000) {
+            batches += 1;
+            addresses.insert(batch.unwrap()["x.picture"].as_bytes().as_ptr().addr());
+        }
+        assert_eq!(batches, 1000);
+        assert!(addresses.len() < 200, "{} buffers for {batches} batches", addresses.len());
+    }
+}
+
+#[test]
+fn what_comes_first_has_the_same_random_numbers_as_without_stages() {
+    let plain = all(loader(|items| items, 0, LastBatch::Keep).epoch(3)).concat();
+    let split = all(loader(STAGES[2].0, 0, LastBatch::Keep).epoch(3)).concat();
+    let firsts = split.iter().filter(|(_, part, _)| *part == 0);
+    let drawn = |number: u64| plain.iter().find(|(other, _, _)| *other == number).map(|(_, _, drawn)| *drawn);
+    assert!(firsts.clone().count() > 50);
+    for (number, _, first) in firsts {
+        assert_eq!(drawn(*number), Some(*first), "{number}");
+    }
+}
