@@ -170,6 +170,11 @@ impl Feeder {
 
     /// The next turn of the sequence: none where it sends nothing.
     fn in_turn(&mut self) -> Option<Sent<Seated>> {
+        // An index may claim any number of steps.
+        if self.deal.is_barren() {
+            self.dealt = true;
+            return None;
+        }
         match self.deal.next() {
             Some(Event::Item(_, Some((source, input)))) => {
                 let seat = self.seats.as_mut().map(Seats::next_seat).unwrap_or_default();

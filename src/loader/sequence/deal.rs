@@ -70,6 +70,11 @@ impl<O> Deal<O> {
         &mut self.outputs
     }
 
+    /// Whether no stream gives any more: what is left are empty places.
+    pub(in crate::loader) fn is_barren(&self) -> bool {
+        self.alive == 0
+    }
+
     /// The next place of this rank, in the sequence of the job.
     fn place(&self) -> u64 {
         self.slot.saturating_mul(self.reader.1 as u64).saturating_add(self.reader.0 as u64)

@@ -5,6 +5,7 @@ use super::pipe::{Outputs, run};
 use super::{Join, Part, Stages};
 use crate::collate::Seat;
 use crate::error::ErrorKind;
+use crate::sample::Place;
 use std::fmt;
 
 /// What the threads make of a sample: an item, or something for the stage behind them.
@@ -17,17 +18,20 @@ pub(in crate::loader) enum Out<T> {
 pub(in crate::loader) struct Mapped<T> {
     origin: Origin,
     outputs: Outputs<Out<T>>,
+    /// For errors of a stage behind the threads.
+    place: Option<Place>,
 }
 
 impl<T> Mapped<T> {
     /// Does what the threads do with a sample.
     pub(in crate::loader) fn of(stages: &Stages<T>, input: Input, seat: Seat) -> Self {
-        Mapped { origin: input.origin, outputs: run(&stages.pipe, input.sample, seat) }
+        let place = stages.join.as_ref().map(|_| input.sample.place());
+        Mapped { origin: input.origin, outputs: run(&stages.pipe, input.sample, seat), place }
     }
 
     /// An input of which nothing is wanted any more.
     pub(in crate::loader) fn dropped(input: Input) -> Self {
-        Mapped { origin: input.origin, outputs: Outputs::new() }
+        Mapped { origin: input.origin, outputs: Outputs::new(), place: None }
     }
 
     /// How many items it is good for.
@@ -58,6 +62,7 @@ struct Current<T> {
     outputs: smallvec::IntoIter<[crate::Result<Out<T>>; 1]>,
     /// How many of its outputs have been looked at.
     seen: u64,
+    place: Option<Place>,
 }
 
 impl<T> Unfold<T> {
@@ -68,7 +73,7 @@ impl<T> Unfold<T> {
 
     /// Takes the next input of the source. The last one must have been given.
     pub(in crate::loader) fn push(&mut self, mapped: Mapped<T>) {
-        let Mapped { mut origin, outputs } = mapped;
+        let Mapped { mut origin, outputs, place } = mapped;
         if self.pass != origin.pass {
             self.pass = origin.pass;
             self.note = None;
@@ -85,7 +90,7 @@ impl<T> Unfold<T> {
         let mut outputs = outputs.into_iter();
         let seen = origin.given.outputs;
         outputs.by_ref().take(usize::try_from(seen).unwrap_or(usize::MAX)).for_each(drop);
-        self.current = Some(Current { origin, outputs, seen });
+        self.current = Some(Current { origin, outputs, seen, place });
     }
 
     /// The source, and which pass its last input was of.
@@ -120,7 +125,13 @@ impl<T> Unfold<T> {
             {
                 let (item, used) = match item {
                     Ok(item) => item,
-                    Err(error) => return Some(self.fault(error)),
+                    Err(error) => {
+                        let located = match &current.place {
+                            Some(place) => place.locate(error),
+                            None => error,
+                        };
+                        return Some(self.fault(located));
+                    }
                 };
                 // What was pulled is of the output before.
                 let more = current.outputs.len() > 0;

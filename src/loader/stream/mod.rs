@@ -303,6 +303,13 @@ impl Source {
         waited.err().map(Err)
     }
 
+    /// Leaves out the rest of the shard that is being read, where the policy says so.
+    fn give_up_shard(&mut self, error: &Error) {
+        if let Some(reading) = self.reading.as_mut().filter(|_| self.stream.policy.ends_shard(error)) {
+            reading.reader.give_up();
+        }
+    }
+
     fn input(&mut self, numbered: Numbered, note: Option<Box<Note>>) -> Read {
         let Numbered { number, sample } = numbered;
         let (position, given) = (sample.position(), Given::default());
@@ -362,7 +369,10 @@ impl Iterator for Source {
                 Some(Err(error)) if reading.is_replaced(&error) => return Some(self.fatal(error)),
                 // What goes wrong among samples that were read before has been reported then; or it is new,
                 // which shows in what comes of it.
-                Some(Err(error)) if self.again > 0 => self.missed = Some(error),
+                Some(Err(error)) if self.again > 0 => {
+                    self.give_up_shard(&error);
+                    self.missed = Some(error);
+                }
                 // An outage is no damage: without what could not be read, all that follows would be another
                 // sequence.
                 Some(Err(error)) if is_outage(error.kind()) => return Some(self.fatal(error)),
@@ -370,9 +380,7 @@ impl Iterator for Source {
                     if self.found == Found::Nothing {
                         self.found = Found::Errors;
                     }
-                    if self.stream.policy.ends_shard(&error) {
-                        reading.reader.give_up();
-                    }
+                    self.give_up_shard(&error);
                     return Some(Read::Fault(self.pass, error));
                 }
                 None => {

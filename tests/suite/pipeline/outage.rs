@@ -37,7 +37,7 @@ impl Failing {
     }
 
     fn dataset(self: &Arc<Self>) -> DatasetBuilder {
-        let store = Store::builder().retries(0).with_source("shelf", Arc::clone(self) as _).build();
+        let store = Store::builder().retries(0).with_source("shelf", Arc::clone(self) as _).build().unwrap();
         let list = ShardList::from_urls((0..SIZES.len()).map(url));
         let dataset = Dataset::builder(list).store(store).topology(Topology::single());
         dataset.streams(2).shuffle_shards(true).seed(5)

@@ -423,6 +423,11 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
         }
     }
 
+    // Steps are skipped without reading them: what follows is the same.
+    if lengths_known && job.is_plain() && (job.shuffle_bytes.is_none() || job.shuffle < 2) {
+        skips(job, teams, (&merged, stop.min(steps)), &expected)?;
+    }
+
     // The same team resumes, each with the whole or with its own state, wherever it was.
     if stop.is_multiple_of(3) {
         for (reader, state) in states.iter().enumerate() {
@@ -437,6 +442,38 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
             prop_assert_eq!(all, found[reader].values().collect::<Vec<_>>());
             prop_assert_eq!(batches.state().digest(), team_ends[reader].digest());
         }
+    }
+    Ok(())
+}
+
+/// From a state on, steps are skipped: as many as are there, and the other team goes on behind them.
+fn skips(
+    job: &Job,
+    teams: [Team; 2],
+    (state, taken): (&State, u64),
+    expected: &Taken,
+) -> Result<(), TestCaseError> {
+    let steps: Vec<u64> = expected.keys().copied().collect();
+    let left = steps.len() as u64 - taken.min(steps.len() as u64);
+    let keeps = job.rest == LastBatch::Keep && !job.endless;
+    for skip in [1, left / 2, left.saturating_sub(1)] {
+        // Where batches without items are left out, steps are no fixed number of places.
+        if skip == 0 || skip > left || keeps {
+            continue;
+        }
+        let state: State = state.clone().skip(skip).to_string().parse().unwrap();
+        let until = if job.endless { STEPS } else { u64::MAX };
+        let (after, states) = run(job, teams[1], Some(&state), until).unwrap();
+        let behind = steps[(taken + skip - 1) as usize];
+        let rest: Taken = expected
+            .iter()
+            .filter(|(end, _)| **end > behind)
+            .map(|(end, items)| (*end, items.clone()))
+            .collect();
+        prop_assert_eq!(global(&after), rest);
+        let whole: Digest = states.iter().map(State::digest).sum();
+        let skipped = state.clone();
+        prop_assert!(whole.skipped() > 0 && whole.samples() >= skipped.digest().samples());
     }
     Ok(())
 }
