@@ -116,8 +116,11 @@ use std::sync::Arc;
 /// ```
 pub struct Loader<B> {
     settings: Arc<Settings>,
-    start: Arc<dyn Fn(&Settings, Begun) -> Batches<B> + Send + Sync>,
+    start: Arc<Start<B>>,
 }
+
+/// Makes batches of the streams that were begun.
+type Start<B> = dyn Fn(&Settings, Begun) -> Batches<B> + Send + Sync;
 
 impl Loader<()> {
     /// Begins a loader of `dataset`: [`LoaderBuilder::build`] makes it one.

@@ -115,7 +115,7 @@ impl Turns {
         let length = self.weights.iter().map(|weight| u64::from(*weight)).sum::<u64>();
         let whole = left.iter().zip(&self.weights).map(|(left, weight)| left / u64::from(*weight)).min();
         let windows = whole.unwrap_or(0).min((until - turn) / length);
-        if turn % length == 0 && windows > 0 {
+        if turn.is_multiple_of(length) && windows > 0 {
             for ((left, given), weight) in left.iter_mut().zip(given).zip(&self.weights) {
                 let turns = windows * u64::from(*weight);
                 *left -= turns;

@@ -155,9 +155,8 @@ impl<T> Unfold<T> {
                 }
                 Ok(Out::Part(part)) => {
                     let pushed = self.join.as_mut().map(|join| join.push(part, used));
-                    match pushed {
-                        Some(Err(error)) => return Some(Event::Fatal(error)),
-                        Some(Ok(())) | None => {}
+                    if let Some(Err(error)) = pushed {
+                        return Some(Event::Fatal(error));
                     }
                 }
                 Err(error) => return Some(self.fault(error)),

@@ -51,7 +51,7 @@ impl Op {
             Op::Fail(by, rest) | Op::DropOrFail(by, rest) if item % by == rest => Err(item),
             Op::Fail(..) => Ok(vec![item]),
             Op::Drop(by, rest) => Ok(if item % by == rest { vec![] } else { vec![item + 1] }),
-            Op::DropOrFail(..) => Ok(if item % 2 == 0 { vec![] } else { vec![item] }),
+            Op::DropOrFail(..) => Ok(if item.is_multiple_of(2) { vec![] } else { vec![item] }),
             Op::Split(by) => Ok((0..item % by).map(|part| item + part).collect()),
         }
     }

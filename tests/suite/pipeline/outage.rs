@@ -56,7 +56,9 @@ impl Source for Failing {
     }
 }
 
-fn outages() -> [(&'static str, fn() -> ErrorKind); 4] {
+type Named = (&'static str, fn() -> ErrorKind);
+
+fn outages() -> [Named; 4] {
     [
         ("denied", || ErrorKind::Denied("no".into())),
         ("io", || ErrorKind::Io(std::io::ErrorKind::TimedOut.into())),

@@ -21,7 +21,7 @@ fn is_damaged(number: u64) -> bool {
 
 /// These are read, and fail behind that.
 fn fails(number: u64) -> bool {
-    number % 5 == 1 || number / 1000 == 2 && number % 3 != 0
+    number % 5 == 1 || number / 1000 == 2 && !number.is_multiple_of(3)
 }
 
 /// A stream of all, with the index of what should be there.

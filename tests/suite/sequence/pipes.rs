@@ -43,7 +43,7 @@ impl Pipe {
         seed: u64,
     ) -> LoaderBuilder<Item> {
         let loader = match self.select {
-            Some(every) => loader.select(move |sample| of(sample.key()) % every != 0),
+            Some(every) => loader.select(move |sample| !of(sample.key()).is_multiple_of(every)),
             None => loader,
         };
         let loader = loader.map(move |sample| {
@@ -122,7 +122,7 @@ pub(super) fn damaged(path: &Path, number: usize, size: usize) {
     let of = |(name, text): &(String, String)| member(name, tar::EntryType::Regular, text.as_bytes());
     let mut bytes: Vec<u8> = members.iter().flat_map(of).collect();
     bytes.resize(bytes.len() + 1024, 0);
-    if number % 3 == 0 {
+    if number.is_multiple_of(3) {
         bytes.truncate(bytes.len().saturating_sub(2000));
     }
     std::fs::write(path, bytes).unwrap();
