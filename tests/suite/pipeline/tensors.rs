@@ -50,10 +50,10 @@ fn dataset() -> Dataset {
 
 type Stage = fn(LoaderBuilder<Sample>) -> LoaderBuilder<Sample>;
 /// How many rows a sample becomes.
-type Rows = fn(u64) -> u64;
+type Count = fn(u64) -> u64;
 
 /// The stages, and how many rows each sample is.
-const STAGES: [(Stage, Rows); 4] = [
+const STAGES: [(Stage, Count); 4] = [
     (|items| items.select(|sample| kept(number(sample))), |number| u64::from(kept(number))),
     (
         |items| items.filter_map(|sample| Ok(Some(sample).filter(|s| kept(number(s))))),
