@@ -1,18 +1,15 @@
 //! The options of a loader.
 
 use super::Loader;
-use super::batches::{Batches, Collect, Collected, Counter, First, Make, Pad};
-use super::event::Event;
+use super::batches::{Make, Pad};
 use super::last_batch::LastBatch;
 use super::policy::OnError;
-use super::pool::{Here, Pool, Sources};
-use super::sequence::{Deal, Outputs};
-use super::settings::{Begun, Part, Settings};
-use super::stages::{Out, Rows, Stages, identity};
-use super::stream::Source;
+use super::settings::{Part, Settings};
+use super::stages::{Rows, Stages, identity};
+use super::start::{loader, rows};
 use crate::adapters::Batch;
 use crate::codec::Decoder;
-use crate::collate::{Collator, Columns, Row, TensorBatch};
+use crate::collate::{Columns, Row, TensorBatch};
 use crate::dataset::Dataset;
 use crate::error::{ErrorKind, Result};
 use crate::sample::Sample;
@@ -132,28 +129,6 @@ impl LoaderBuilder<Sample, TensorBatch> {
         let pad: Pad<Row> = (settings.last == LastBatch::Pad).then_some(Row::clone);
         Ok(loader(settings, stages, pad, make))
     }
-}
-
-/// Writes each sample that comes out of the stages into its slots.
-fn rows(stages: Stages<Sample>, collator: Option<Collator>, seed: u64) -> Stages<Row> {
-    let Stages { pipe, names, .. } = stages;
-    let pipe = Arc::new(move |sample: Sample, seat, sink: super::stages::Sink<'_, Out<Row>>| {
-        let (position, mut seat, mut number) = (sample.position(), Some(seat), 0);
-        pipe(sample, crate::collate::Seat::new(), &mut |output| {
-            let part = number;
-            number += 1;
-            let seat = seat.take().unwrap_or_default();
-            sink(match (output, &collator) {
-                (Ok(Out::Item(sample)), Some(collator)) => {
-                    let sample = sample.or_at(position).part(part);
-                    collator.row(&sample, seed, seat).map(Out::Item)
-                }
-                (Err(error), _) => Err(error),
-                _ => Err(ErrorKind::Config("tensors without columns".into()).into()),
-            });
-        });
-    });
-    Stages { pipe, join: None, names }
 }
 
 impl<T: Send + 'static> LoaderBuilder<T> {
@@ -381,55 +356,6 @@ struct Checked<T> {
     stages: Vec<Stages<T>>,
     pad: Pad<T>,
     columns: Option<Columns>,
-}
-
-/// A loader of these batches, whatever they are made of.
-fn loader<T: Send + 'static, B: Send + 'static>(
-    settings: Settings,
-    stages: Vec<Stages<T>>,
-    pad: Pad<T>,
-    make: Make<T, B>,
-) -> Loader<B> {
-    let (settings, stages) = (Arc::new(settings), Arc::<[Stages<T>]>::from(stages));
-    let start = move |settings: &Settings, begun: Begun| {
-        let Begun { sources, lanes, dealing, progress, stop, first } = begun;
-        let (state, batch) = (progress.state(), settings.batch);
-        let collator = make.collator.clone();
-        let width = lanes.len();
-        let first = first_item(first, Arc::clone(&stages));
-        let sources = Sources { sources, lanes: width, stages: Arc::clone(&stages), collator };
-        let events: Box<dyn Iterator<Item = Event<T>> + Send> = match settings.threads {
-            0 => Box::new(Deal::new(Here::new(sources), lanes, &dealing)),
-            threads => {
-                let shared = (stop.clone(), settings.budget());
-                let pool = Pool::new(sources, lanes.clone(), &dealing, threads, shared);
-                Box::new(Deal::new(pool, lanes, &dealing))
-            }
-        };
-        let progress = (progress, Arc::clone(&settings.policy));
-        let batches: Collected<B> =
-            Box::new(Collect::new(events, (batch, pad), first, make.clone(), progress));
-        let ahead = (settings.threads > 0).then_some(settings.prefetch);
-        let counter: Counter = settings.counter();
-        Batches::new(batches, ahead, stop, (state, counter))
-    };
-    Loader { settings, start: Arc::new(start) }
-}
-
-/// Reads the first item of the epoch again: one of this rank's, or where it has none, one of another rank's.
-fn first_item<T: Send + 'static>(streams: Vec<super::stream::Stream>, stages: Arc<[Stages<T>]>) -> First<T> {
-    Box::new(move || {
-        let (count, lanes) = (streams.len(), streams.len() / stages.len().max(1));
-        let sources = streams.iter().map(|stream| Source::new(stream.clone(), None)).collect();
-        let mut here = Here::new(Sources { sources, lanes, stages: Arc::clone(&stages), collator: None });
-        (0..count).find_map(|source| {
-            std::iter::from_fn(|| here.next(source)).find_map(|event| match event {
-                Event::Item(_, item) => Some(Ok(item)),
-                Event::Fatal(error) => Some(Err(error)),
-                Event::Fault(_) | Event::Cut(_) => None,
-            })
-        })
-    })
 }
 
 impl<T, B> Clone for LoaderBuilder<T, B> {

@@ -4,6 +4,7 @@
 //! builder   the options
 //! settings  the options, checked, and the streams that a run begins
 //! ahead     where streams are so many steps later
+//! start     what a run puts together
 //! stream    one stream of one dataset: its epochs, read, selected from and shuffled
 //! stages    what becomes of a sample
 //! pool      the stages on threads
@@ -21,6 +22,7 @@ mod pool;
 mod sequence;
 mod settings;
 mod stages;
+mod start;
 mod stream;
 
 pub use batches::{Batches, BatchesStream, Report};

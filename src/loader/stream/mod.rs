@@ -1,19 +1,21 @@
 //! One stream of one dataset: its epochs one after the other, each read, selected from and shuffled.
 
 mod gate;
+mod reading;
 mod resume;
 
 pub(super) use gate::Gate;
+use reading::{Numbered, Reading};
 
 use super::event::{Given, Input, Note, Origin, Read};
 use super::policy::{OnError, is_outage};
-use crate::adapters::{Shuffle, Stage, catch};
+use crate::adapters::{Shuffle, catch};
 use crate::dataset::{Dataset, ShardReader, Stop, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Slice;
 use crate::rng::Rng;
 use crate::sample::Sample;
-use crate::state::{Opened, StreamState, misfit};
+use crate::state::{StreamState, misfit};
 use crate::store::Budget;
 use crate::wait;
 use std::fmt;
@@ -110,13 +112,6 @@ impl Stream {
     }
 }
 
-/// A sample with how many came before it in its stream.
-#[derive(Debug)]
-pub(super) struct Numbered {
-    pub(super) number: u64,
-    pub(super) sample: Sample,
-}
-
 /// Reads a stream.
 #[derive(Debug)]
 pub(super) struct Source {
@@ -148,23 +143,6 @@ enum Found {
     Nothing,
     Errors,
     Samples,
-}
-
-/// A pass that has been begun.
-#[derive(Debug)]
-pub(super) struct Reading {
-    pub(super) reader: ShardReader,
-    pub(super) buffer: Option<Shuffle<Numbered>>,
-    /// How many samples came into the buffer.
-    pub(super) inputs: u64,
-    /// The slice that the last of them was from.
-    pub(super) slice: Option<usize>,
-    /// The state that the pass goes on from, if it does.
-    pub(super) resumed: Option<StreamState>,
-    /// The input of which outputs were given before and more are to come.
-    pub(super) rest: Option<Input>,
-    pub(super) ended: bool,
-    pub(super) note: Option<Box<Note>>,
 }
 
 impl Source {
@@ -391,76 +369,6 @@ impl Iterator for Source {
             }
         }
         None
-    }
-}
-
-impl Reading {
-    fn next(&mut self, stream: &Stream) -> Option<Result<Numbered>> {
-        loop {
-            if let Some(buffer) = &mut self.buffer {
-                let item = if self.ended { buffer.drain() } else { buffer.pull() };
-                if item.is_some() {
-                    return item;
-                }
-            }
-            if self.ended {
-                return None;
-            }
-            match self.reader.next() {
-                Some(Ok(sample)) => {
-                    match stream.selects(&sample) {
-                        Ok(true) => {}
-                        Ok(false) => continue,
-                        Err(error) => return Some(Err(error)),
-                    }
-                    self.admit();
-                    let number = self.inputs;
-                    self.inputs += 1;
-                    match &mut self.buffer {
-                        // A shuffle buffer never answers at once.
-                        Some(buffer) => drop(buffer.push(Numbered { number, sample })),
-                        None => return Some(Ok(Numbered { number, sample })),
-                    }
-                }
-                Some(Err(error)) => return Some(Err(error)),
-                None => {
-                    self.ended = true;
-                    // Without a buffer it makes no difference.
-                    if self.buffer.is_some() {
-                        self.note.get_or_insert_default().length = Some(self.inputs);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Whether the error says that a shard is not the one that was open when the state was taken. Where a
-    /// shard only contradicts its index, an undisturbed run met the same error and read on.
-    fn is_replaced(&self, error: &Error) -> bool {
-        matches!(error.kind(), ErrorKind::Stale { .. }) && self.reader.is_replaced()
-    }
-
-    /// Whether all up to the state has come again as it was then: in the slices that are open, at the same
-    /// numbers.
-    fn is_resumed(&mut self) -> bool {
-        let (Some(from), Some(note)) = (&self.resumed, self.note.take()) else { return false };
-        let same = |(then, now): (&Opened, &Opened)| (then.slice, then.start) == (now.slice, now.start);
-        note.length == from.length
-            && note.opened.len() >= from.open.len()
-            && from.open.iter().rev().zip(note.opened.iter().rev()).all(same)
-    }
-
-    /// Takes note of the slice of the sample that comes in.
-    fn admit(&mut self) {
-        let slice = self.reader.slice();
-        if self.slice.replace(slice) != Some(slice) {
-            let numbers = self.buffer.iter().flat_map(|buffer| buffer.held().map(|numbered| numbered.number));
-            let note = self.note.get_or_insert_default();
-            note.oldest = numbers.min().unwrap_or(self.inputs);
-            let object = self.reader.object().unwrap_or_default();
-            let version = object.version.map(Into::into);
-            note.opened.push(Opened { slice, start: self.inputs, size: object.size, version });
-        }
     }
 }
 
