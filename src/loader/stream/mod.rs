@@ -90,7 +90,7 @@ impl Stream {
     }
 
     /// An empty shuffle buffer. None where it would only copy every sample out of its chunk.
-    pub(super) fn buffer(&self, rng: Rng) -> Option<Shuffle<Numbered>> {
+    fn buffer(&self, rng: Rng) -> Option<Shuffle<Numbered>> {
         let admit = |numbered: &mut Numbered| {
             numbered.sample.compact();
             numbered.sample.size()
