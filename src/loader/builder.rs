@@ -28,7 +28,7 @@ const CORES_FOR_TRAINER: usize = 8;
 #[must_use = "a builder does nothing until `build` makes a loader of it"]
 pub struct LoaderBuilder<T, B = Batch<T>> {
     parts: Vec<(Part, Stages<T>)>,
-    threads: usize,
+    threads: Option<usize>,
     batch: Option<usize>,
     last: LastBatch,
     pad: Pad<T>,
@@ -42,11 +42,10 @@ pub struct LoaderBuilder<T, B = Batch<T>> {
 
 impl LoaderBuilder<Sample> {
     pub(super) fn new(dataset: Dataset) -> Self {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let stages = Stages { pipe: identity(), join: None, names: Vec::new() };
+        let stages = Stages { pipe: identity(), join: None, names: Vec::new(), none: true };
         LoaderBuilder {
             parts: vec![(Part::new(dataset), stages)],
-            threads: cores - cores / CORES_FOR_TRAINER,
+            threads: None,
             batch: None,
             last: LastBatch::Keep,
             pad: None,
@@ -58,16 +57,21 @@ impl LoaderBuilder<Sample> {
         }
     }
 
-    /// Reads on only the samples that the predicate is true of: they alone come into the shuffle buffer and
-    /// count. Use it for what a look at keys, sizes or small fields tells; it runs on the thread that reads
+    /// Reads on only the samples that the predicate is true of, before all other stages, with their fields as
+    /// they are stored: they alone come into the shuffle buffer and count. Use it for what a look at keys, sizes or small fields tells; it runs on the thread that reads
     /// the stream.
     ///
     /// The number of samples is not known before they are read, so that [`Loader::steps`] is none; a restore
     /// reads the shards that were open from their beginning. For a filter that is used again and again, keep it
     /// with the index: [`AutoIndex::select`](crate::index::AutoIndex::select). A predicate must give the same for the same
     /// sample always. A panic is an error of that sample.
-    pub fn select(self, predicate: impl Fn(&Sample) -> bool + Send + Sync + 'static) -> Self {
+    pub fn select(mut self, predicate: impl Fn(&Sample) -> bool + Send + Sync + 'static) -> Self {
         let predicate = Arc::new(predicate);
+        if self.parts.iter().any(|(_, stages)| !stages.none) {
+            let what = "`select` behind another stage: it sees samples as they are read, so call it before `decode` and \
+                        `map`, or use `filter_map`";
+            self.wrong.get_or_insert(what.into());
+        }
         self.each(|part, _| {
             let (before, predicate) = (part.select.take(), Arc::clone(&predicate));
             part.select = Some(match before {
@@ -112,6 +116,11 @@ impl LoaderBuilder<Sample, TensorBatch> {
     /// [`ErrorKind::Config`] with the option that makes no sense, and what to do.
     pub fn build(self) -> Result<Loader<TensorBatch>> {
         let Checked { settings, stages, columns, .. } = self.checked()?;
+        if stages.iter().any(|stages| stages.join.is_some()) {
+            let what =
+                "`collate` behind `chunked`: batch the rows, and make tensors of them in your own code";
+            return Err(ErrorKind::Config(what.into()).into());
+        }
         let make = Make::tensors(columns.unwrap_or_default(), settings.batch);
         if let Some(collator) = &make.collator {
             collator.check()?;
@@ -135,7 +144,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     pub(super) fn mixed(builders: impl IntoIterator<Item = LoaderBuilder<T>>) -> Self {
         let mut mixed = LoaderBuilder {
             parts: Vec::new(),
-            threads: 0,
+            threads: None,
             batch: None,
             last: LastBatch::Keep,
             pad: None,
@@ -275,7 +284,12 @@ impl<T, B> LoaderBuilder<T, B> {
 
     /// This dataset's relative weight in a [mix](Loader::mix): of `weight(3)` beside `weight(1)`, three items
     /// in four. Default: 1.
-    pub fn weight(self, weight: u32) -> Self {
+    pub fn weight(mut self, weight: u32) -> Self {
+        if self.parts.len() > 1 {
+            let what = "`weight` of a mix: set it on each dataset before `Loader::mix`, as the datasets of mixes that are \
+                        mixed again have all one level";
+            self.wrong.get_or_insert(what.into());
+        }
         self.each(|part, _| part.weight = weight)
     }
 
@@ -289,9 +303,10 @@ impl<T, B> LoaderBuilder<T, B> {
     /// The number of threads that do the stages. Default: one for each core that the process may use, less one
     /// in eight, which are left to the trainer. Each stream is read on a thread beside them, which mostly
     /// waits. With 0 there is no thread at all, and nothing happens ahead of [`next`](Iterator::next): for
-    /// debugging, the batches are the same.
+    /// debugging, the batches are the same. In a [mix](Loader::mix) it is the largest number that was set for
+    /// one of the datasets, or for the mix.
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
+        self.threads = Some(threads);
         self
     }
 
@@ -301,7 +316,8 @@ impl<T, B> LoaderBuilder<T, B> {
         self
     }
 
-    /// What becomes of the last batches of an epoch. Default: [`LastBatch::Keep`].
+    /// What becomes of the last batches of an epoch. Default: [`LastBatch::Keep`]. Call it after the stages.
+    /// Items that cannot be cloned can be put into an [`Arc`].
     pub fn last_batch(mut self, last: LastBatch) -> Self
     where
         T: Clone,
@@ -338,7 +354,9 @@ impl<T, B> LoaderBuilder<T, B> {
             part
         });
         let (parts, policy) = (parts.collect(), Arc::new(self.policy));
-        let (threads, last, prefetch) = (self.threads, self.last, self.prefetch);
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let threads = self.threads.unwrap_or(cores - cores / CORES_FOR_TRAINER);
+        let (last, prefetch) = (self.last, self.prefetch);
         let settings = Settings { parts, threads, batch, last, prefetch, policy };
         settings.check()?;
         Ok(Checked { settings, stages, pad: self.pad, columns: self.columns })

@@ -79,7 +79,8 @@ use std::sync::Arc;
 /// [`on_error`](LoaderBuilder::on_error) skips it and records it in the [ledger](State::ledger). A panic of a
 /// stage is the [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) of one sample.
 ///
-/// An outage of the network, the store or the disk while a shard is read (`Denied`, `Io`, `Store`, `Busy`) ends
+/// An outage of the network, the store or the disk while a shard is read (`Denied`, `Io`, `Store`, `Busy`,
+/// `Length`, `DamagedCache`) ends
 /// the batches after its error, because what follows would be another sequence: restore
 /// [`Batches::state`].
 ///

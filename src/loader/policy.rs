@@ -68,8 +68,10 @@ impl OnError {
         self
     }
 
-    /// The largest share of failures among the samples of a rank, from 0 to 1, as 0.001. It is compared from
-    /// `minimum` samples on, since the first failure of few samples is a large share of them. Default: no limit.
+    /// The largest share of failures among the items of a rank that were given out and its failures, from 0 to
+    /// 1, as 0.001. It is compared from `minimum` of them on, since the first failure of few is a large share.
+    /// Where a stage makes several items of a sample, or leaves samples out, items are counted, and not
+    /// samples. Default: no limit.
     pub fn share(mut self, largest: f64, minimum: u64) -> Self {
         self.share = Some(Share { largest, minimum });
         self
@@ -138,7 +140,7 @@ impl OnError {
             let failed = total.saturating_add(1);
             let seen = samples.saturating_add(failed);
             if seen >= minimum && failed as f64 > largest * seen as f64 {
-                return too_many(format!("a share of {largest} of {seen} samples"), total, error);
+                return too_many(format!("a share of {largest} of {seen} items and failures"), total, error);
             }
         }
         Verdict::Skip(error)
@@ -180,6 +182,8 @@ pub(super) fn is_outage(kind: &ErrorKind) -> bool {
             | ErrorKind::Io(_)
             | ErrorKind::Store(_)
             | ErrorKind::Busy { .. }
+            | ErrorKind::Length { .. }
+            | ErrorKind::DamagedCache { .. }
             | ErrorKind::Stopped
     )
 }

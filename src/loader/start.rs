@@ -81,5 +81,5 @@ pub(super) fn rows(stages: Stages<Sample>, collator: Option<Collator>, seed: u64
             });
         });
     });
-    Stages { pipe, join: None, names }
+    Stages { pipe, join: None, names, none: false }
 }

@@ -1,6 +1,7 @@
 //! Whose turn it is: the places of the sequence, and the streams and datasets that fill them.
 
 use super::{Lane, Outputs};
+use crate::error::{Error, ErrorKind};
 use crate::loader::event::{Cut, Event};
 
 /// Gives the items of the rank's streams in turn, and says where batches end.
@@ -78,6 +79,16 @@ impl<O> Deal<O> {
     /// The next place of this rank, in the sequence of the job.
     fn place(&self) -> u64 {
         self.slot.saturating_mul(self.reader.1 as u64).saturating_add(self.reader.0 as u64)
+    }
+
+    /// The places of a stream are to be filled, and it has nothing to fill them with.
+    fn nothing(&self, lane: usize) -> Error {
+        let stream = self.reader.0 + lane * self.reader.1;
+        let what = format!(
+            "stream {stream} has no sound sample in the epoch to fill its batches with: mend its shards, use fewer \
+             streams, or `LastBatch::Pad`"
+        );
+        ErrorKind::NoShards(what).into()
     }
 
     /// Ends a batch.
@@ -187,7 +198,12 @@ impl<O: Outputs> Iterator for Deal<O> {
                     return Some(Event::Fatal(error));
                 }
                 Some(event) => return Some(event),
-                None if self.refill && self.lanes[at].again(&mut self.outputs) => {}
+                None if self.refill => {
+                    if !self.lanes[at].again(&mut self.outputs) {
+                        self.cuts = Cuts::Steps(0);
+                        return Some(Event::Fatal(self.nothing(at)));
+                    }
+                }
                 None => {
                     self.alive = self.lanes.iter().filter(|lane| !lane.is_ended()).count();
                     self.pass();
@@ -318,6 +334,6 @@ mod tests {
         let listed = Listed::items([vec![0, 2, 4], vec![1]]).repeated();
         assert_eq!(deal(listed, 2, 2), ["0:0", "1:1", "2:2", "|3", "3:1", "4:4", "5:1", "|6"]);
         let listed = Listed::items([vec![0, 2], vec![]]).repeated();
-        assert_eq!(deal(listed, 2, 1), ["0:0", "2:2", "|3"], "a stream of nothing stays empty");
+        assert_eq!(deal(listed, 2, 1), ["0:0", "fatal"], "a stream of nothing is an error");
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Stages<T> {
     /// The names of the stages that are not one to one, with their options: a state must be restored with
     /// the same ones.
     pub(super) names: Vec<String>,
+    /// Whether there is no stage yet.
+    pub(super) none: bool,
 }
 
 impl<T: 'static> Stages<T> {
@@ -40,7 +42,7 @@ impl<T: 'static> Stages<T> {
             Out::Item(item) => f(item).map(Out::Item),
             Out::Part(part) => Ok(Out::Part(part)),
         });
-        Stages { pipe, join, names: self.names }
+        Stages { pipe, join, names: self.names, none: false }
     }
 
     pub(super) fn filter_map<U: 'static>(
@@ -54,7 +56,7 @@ impl<T: 'static> Stages<T> {
             Out::Part(part) => Ok(Some(Out::Part(part))),
         });
         self.names.push("filter_map".into());
-        Stages { pipe, join, names: self.names }
+        Stages { pipe, join, names: self.names, none: false }
     }
 
     /// Not behind a stage that joins.
@@ -71,7 +73,7 @@ impl<T: 'static> Stages<T> {
             Out::Part(part) => Ok(Outs::Part(Some(part))),
         });
         self.names.push("flat_map".into());
-        Stages { pipe, join: None, names: self.names }
+        Stages { pipe, join: None, names: self.names, none: false }
     }
 
     /// Joins the outputs of the threads, which are all of what `join` takes.
@@ -88,7 +90,7 @@ impl<T: 'static> Stages<T> {
             Out::Part(part) => Ok(Out::Part(part)),
         });
         self.names.push(name.into());
-        Stages { pipe, join: Some(Arc::new(join)), names: self.names }
+        Stages { pipe, join: Some(Arc::new(join)), names: self.names, none: false }
     }
 
     /// The stage behind the threads, with another one behind it.
@@ -123,7 +125,12 @@ impl<I: Iterator> Iterator for Outs<I> {
 
 impl<T> Clone for Stages<T> {
     fn clone(&self) -> Self {
-        Stages { pipe: Arc::clone(&self.pipe), join: self.join.clone(), names: self.names.clone() }
+        Stages {
+            pipe: Arc::clone(&self.pipe),
+            join: self.join.clone(),
+            names: self.names.clone(),
+            none: self.none,
+        }
     }
 }
 

@@ -247,7 +247,11 @@ impl Source {
         }
         self.ended = true;
         self.futile = 0;
-        let why = if failed { "the errors before this one say why" } else { "use fewer streams" };
+        let why = match (failed, &self.stream.select) {
+            (true, _) => "the errors before this one, or the ledger of the state, say why",
+            (false, Some(_)) => "use fewer streams, or select more",
+            (false, None) => "use fewer streams",
+        };
         let what = format!("stream {} had no sample in {FUTILE} epochs: {why}", self.stream.stream);
         Some(Read::Fault(self.pass, ErrorKind::NoShards(what).into()))
     }

@@ -33,6 +33,9 @@ fn every_bad_option_is_an_error_of_build() {
     let cases: Vec<(LoaderBuilder<Sample>, &str)> = vec![
         (samples(), "no batch size: call `batch`"),
         (samples().batch(0), "the size must be at least 1"),
+        (samples().map(Ok).select(|_| true).batch(4), "call it before `decode` and `map`"),
+        (samples().decode(Decoder::new()).select(|_| true).batch(4), "use `filter_map`"),
+        (Loader::mix([samples(), samples()]).weight(2).batch(4), "set it on each dataset"),
         (samples().batch(4).prefetch(0), "threads need room for at least 1"),
         (samples().threads(0).batch(4).prefetch(0), "0 batches ahead"),
         (samples().shuffle(9).shuffle_bytes(0).batch(4), "a shuffle buffer of 0 bytes"),
@@ -103,6 +106,25 @@ fn bad_options_of_rows_are_errors_of_build() {
     let mixed = || Loader::mix([documents().chunked(4, 7), documents().chunked(4, 7)]);
     refused(mixed().chunked(2, 7).batch(2).build(), "`chunked` twice");
     refused(mixed().flat_map(Ok).batch(2).build(), "`flat_map` behind `chunked`");
+}
+
+#[test]
+fn rows_of_tokens_have_no_columns() {
+    let rows = documents().chunked(2, None).map(|_| Ok(Sample::new("row").with("x", 1)));
+    refused(
+        rows.collate(Columns::new().with("x", Scalar::<i32>::new("x"))).batch(2).build(),
+        "behind `chunked`",
+    );
+}
+
+#[test]
+fn the_threads_of_a_mix_are_the_most_that_were_asked_for() {
+    let threads = |builders: Vec<LoaderBuilder<Sample>>| {
+        let shown = format!("{:?}", Loader::mix(builders).batch(2).build().unwrap());
+        shown.split("threads: ").nth(1).unwrap().split(',').next().unwrap().to_owned()
+    };
+    assert_eq!(threads(vec![samples().threads(0), samples()]), "0", "a default is not asked for");
+    assert_eq!(threads(vec![samples().threads(2), samples().threads(3)]), "3");
 }
 
 #[test]

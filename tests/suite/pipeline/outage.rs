@@ -58,12 +58,18 @@ impl Source for Failing {
 
 type Named = (&'static str, fn() -> ErrorKind);
 
-fn outages() -> [Named; 4] {
+fn outages() -> [Named; 6] {
     [
         ("denied", || ErrorKind::Denied("no".into())),
         ("io", || ErrorKind::Io(std::io::ErrorKind::TimedOut.into())),
         ("store", || ErrorKind::Store("the network is down".into())),
         ("busy", || ErrorKind::Busy { retry_after: None, source: "slow down".into() }),
+        ("length", || ErrorKind::Length { expected: 9, received: 5 }),
+        ("damaged_cache", || ErrorKind::DamagedCache {
+            file: "block".into(),
+            expected: "a".into(),
+            received: "b".into(),
+        }),
     ]
 }
 
