@@ -101,7 +101,7 @@ fn what_does_not_fit_the_program_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let train = &shards(dir.path()).train;
     for (options, message) in
-        [(Options { size: 48, ..options() }, "32x32"), (Options { classes: 3, ..options() }, "not one of")]
+        [(Options { size: 48, ..options() }, "32 x 32"), (Options { classes: 3, ..options() }, "not one of")]
     {
         let data = Data::open(train, Split::Train, &options).unwrap();
         let error = data.batches(0).find_map(std::result::Result::err).unwrap();
