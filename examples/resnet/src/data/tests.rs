@@ -113,6 +113,32 @@ fn what_does_not_fit_the_program_is_an_error() {
 }
 
 #[test]
+fn a_damaged_image_is_skipped_in_training_and_an_error_in_validation() {
+    let dir = tempfile::tempdir().unwrap();
+    let pattern = dir.path().join("%d.tar").display().to_string();
+    let mut writer = ShardWriter::builder(&pattern).build().unwrap();
+    let image = Image::new(ImageMode::Rgb8, (32, 32), vec![90; 32 * 32 * 3]).unwrap().to_png().unwrap();
+    for number in 0..12i64 {
+        let bytes = if number == 5 { image[..image.len() / 2].to_vec() } else { image.clone() };
+        writer.write(&Sample::new(number.to_string()).with("png", bytes).with("cls", number % 10)).unwrap();
+    }
+    writer.finish().unwrap();
+    let options = Options { batch: 4, streams: 1, ..options() };
+    let open = |split| Data::open(&pattern.replace("%d", "0"), split, &options).unwrap();
+    let train = all(&open(Split::Train), 0);
+    assert_eq!(
+        train.iter().map(|batch| batch.valid).collect::<Vec<_>>(),
+        [4, 4, 4],
+        "as many as the index says"
+    );
+    let ledger = train[2].state.as_ref().unwrap().ledger();
+    assert_eq!((ledger.skipped(), ledger.entries()[0].key.as_deref()), (1, Some("5")));
+    let errors = open(Split::Validation).batches(0).filter_map(std::result::Result::err);
+    let keys: Vec<_> = errors.map(|error| error.location().key().map(str::to_owned)).collect();
+    assert_eq!(keys, [Some("5".to_owned())]);
+}
+
+#[test]
 fn one_process_and_eight_take_the_same_global_batches() {
     let dir = tempfile::tempdir().unwrap();
     let shards = shards(dir.path());
