@@ -100,22 +100,39 @@ impl Settings {
 }
 
 impl Part {
+    /// The epoch of the dataset that a pass reads.
+    fn epoch(&self, pass: u64, run: Run) -> u64 {
+        match run {
+            Run::EpochsFrom(first) => first.saturating_add(pass),
+            Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
+                epoch.saturating_mul(self.passes).saturating_add(pass % self.passes.max(1))
+            }
+        }
+    }
+
     /// The stream so many inputs later.
     fn ahead(&self, at: &StreamState, inputs: u64, run: Run) -> Result<StreamState> {
         let plan = self.dataset.plan();
         let length = plan.samples(at.stream).filter(|length| *length > 0);
         let length = length.ok_or_else(|| misfit("samples are to be skipped in a stream that has none"))?;
+        let slices = |pass| plan.stream(self.epoch(pass, run), at.stream);
+        let before = |last: usize| -> u64 {
+            slices(at.pass).iter().take(last).map(|slice| slice.samples.end - slice.samples.start).sum()
+        };
+        if at.open.last().is_some_and(|last| before(last.slice) != last.start) {
+            let what = format!(
+                "samples of stream {} could not be read in this epoch, so that it is not known what lies ahead: restore \
+                 the state without skipping steps",
+                at.stream
+            );
+            return Err(misfit(what));
+        }
         let gone =
             length.checked_mul(at.pass).and_then(|gone| gone.checked_add(at.taken)?.checked_add(inputs));
         let gone = gone.ok_or_else(|| misfit("more samples than can be counted"))?;
         // At the end of a pass, and not at the beginning of the next one.
         let (pass, taken) = ((gone - 1) / length, (gone - 1) % length + 1);
-        let epoch = match run {
-            Run::EpochsFrom(first) => first.saturating_add(pass),
-            Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
-                epoch.saturating_mul(self.passes).saturating_add(pass % self.passes.max(1))
-            }
-        };
+        let epoch = self.epoch(pass, run);
         // As the reader would have found it: a buffer looks for another sample until it is full.
         let (oldest, read, ended) = match self.shuffle as u64 {
             0 | 1 => (taken - 1, taken, false),
@@ -130,7 +147,7 @@ impl Part {
         };
         let mut open = Vec::new();
         let mut start = 0;
-        for (number, slice) in plan.stream(epoch, at.stream).into_iter().enumerate() {
+        for (number, slice) in slices(pass).into_iter().enumerate() {
             let end = start + (slice.samples.end - slice.samples.start);
             if end > oldest && start < read {
                 let (_, url) = self.dataset.shard(slice.shard)?;

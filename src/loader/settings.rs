@@ -54,6 +54,10 @@ pub(super) struct Begun {
     pub(super) dealing: Dealing,
     pub(super) progress: Progress,
     pub(super) stop: Stop,
+    /// Whether epochs go on without an end.
+    pub(super) endless: bool,
+    /// Whether nothing was left of the run when its state was taken.
+    pub(super) ended: bool,
     /// All streams of the job from the beginning of the epoch on, by dataset, not shuffled.
     pub(super) first: Vec<Stream>,
 }
@@ -158,7 +162,9 @@ impl Settings {
         });
         let progress = Progress::new(Arc::new(header), (reached, batches), mine.len(), states);
         let progress = progress.promised(promised);
-        Ok(Begun { sources, lanes, dealing, progress, stop, first })
+        let endless = matches!(run, Run::EpochsFrom(_));
+        let ended = state.is_some_and(State::has_ended);
+        Ok(Begun { sources, lanes, dealing, progress, stop, endless, ended, first })
     }
 
     /// All streams of the job by dataset, those of this rank first.

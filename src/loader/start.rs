@@ -22,12 +22,13 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
 ) -> Loader<B> {
     let (settings, stages) = (Arc::new(settings), Arc::<[Stages<T>]>::from(stages));
     let start = move |settings: &Settings, begun: Begun| {
-        let Begun { sources, lanes, dealing, progress, stop, first } = begun;
+        let Begun { sources, lanes, dealing, progress, stop, first, endless, ended } = begun;
         let (state, batch) = (progress.state(), settings.batch);
+        let state = if ended { state.ended() } else { state };
         let collator = make.collator.clone();
         let width = lanes.len();
         let first = first_item(first, Arc::clone(&stages));
-        let sources = Sources { sources, lanes: width, stages: Arc::clone(&stages), collator };
+        let sources = Sources { sources, lanes: width, stages: Arc::clone(&stages), collator, endless };
         let events: Box<dyn Iterator<Item = Event<T>> + Send> = match settings.threads {
             0 => Box::new(Deal::new(Here::new(sources), lanes, &dealing)),
             threads => {
@@ -51,7 +52,13 @@ fn first_item<T: Send + 'static>(streams: Vec<Stream>, stages: Arc<[Stages<T>]>)
     Box::new(move || {
         let (count, lanes) = (streams.len(), streams.len() / stages.len().max(1));
         let sources = streams.iter().map(|stream| Source::new(stream.clone(), None)).collect();
-        let mut here = Here::new(Sources { sources, lanes, stages: Arc::clone(&stages), collator: None });
+        let mut here = Here::new(Sources {
+            sources,
+            lanes,
+            stages: Arc::clone(&stages),
+            collator: None,
+            endless: false,
+        });
         (0..count).find_map(|source| {
             std::iter::from_fn(|| here.next(source)).find_map(|event| match event {
                 Event::Item(_, item) => Some(Ok(item)),

@@ -187,6 +187,11 @@ impl State {
         State { ended: true, ..self }
     }
 
+    /// Whether nothing was left on the rank that it was taken on.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended && self.skip == 0
+    }
+
     pub(crate) fn header(&self) -> &Header {
         &self.header
     }

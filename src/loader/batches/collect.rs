@@ -54,6 +54,7 @@ impl<I, T, B> Collect<I, T, B> {
     fn cut(&mut self) -> Result<Given<B>> {
         let mut items = std::mem::take(&mut self.items);
         let valid = items.len();
+        self.progress.batches += 1;
         if let Some(clone) = self.pad
             && valid < self.batch
         {
@@ -66,7 +67,6 @@ impl<I, T, B> Collect<I, T, B> {
             };
             items.resize_with(self.batch, || clone(&spare));
         }
-        self.progress.batches += 1;
         let (state, len) = (self.progress.state(), items.len());
         // Columns of the caller's own may have a say in it.
         let batch = catch(|| (self.make.batch)(items, valid, state.clone())).and_then(|batch| batch)?;

@@ -11,8 +11,8 @@ pub(super) trait Travels: Sized {
     /// How many bytes wait with it.
     fn bytes(&self) -> usize;
 
-    /// Whether it is a sample, of which more may be made on the way.
-    fn is_sample(&self) -> bool;
+    /// How many bytes more it is likely to become on its way.
+    fn grown(&self) -> usize;
 
     /// Whether a chunk ends behind it, after what came before it in the chunk.
     fn ends_chunk(&self, before: Option<&Self>) -> bool;
@@ -29,8 +29,8 @@ impl Travels for Read {
         }
     }
 
-    fn is_sample(&self) -> bool {
-        matches!(self, Read::Input(_))
+    fn grown(&self) -> usize {
+        0
     }
 
     fn ends_chunk(&self, before: Option<&Self>) -> bool {
@@ -84,14 +84,13 @@ pub(super) fn chunks<T: Travels>(
     mut items: impl Iterator<Item = T>,
     memory: QueueMemory,
 ) -> impl Iterator<Item = Result<Chunk<T>>> {
-    chunks_of(move |_| items.next().map_or(Next::End, Next::Item), 0, memory)
+    chunks_of(move |_| items.next().map_or(Next::End, Next::Item), memory)
 }
 
 /// The same for what `next` gives, which is told whether it may wait: where it may not, the chunk ends before
-/// it is full. Each sample becomes `grown` bytes more on its way.
+/// it is full.
 pub(super) fn chunks_of<T: Travels>(
     next: impl FnMut(bool) -> Next<T>,
-    grown: usize,
     mut memory: QueueMemory,
 ) -> impl Iterator<Item = Result<Chunk<T>>> {
     let mut source = Some(next);
@@ -121,7 +120,7 @@ pub(super) fn chunks_of<T: Travels>(
                     }
                 };
                 bytes = bytes.saturating_add(item.bytes());
-                more = more.saturating_add(if item.is_sample() { grown } else { 0 });
+                more = more.saturating_add(item.grown());
                 let ends = item.ends_chunk(chunk.last());
                 chunk.push(item);
                 if ends {
@@ -239,7 +238,7 @@ mod tests {
             calls += 1;
             if calls == 3 && !may_wait { Next::Later } else { reads.next().map_or(Next::End, Next::Item) }
         };
-        let chunks = chunks_of(next, 0, memory(u64::MAX));
+        let chunks = chunks_of(next, memory(u64::MAX));
         assert_eq!(chunks.map(|chunk| chunk.unwrap().items.len()).collect::<Vec<_>>(), [2, 1]);
     }
 

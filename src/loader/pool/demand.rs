@@ -18,6 +18,20 @@ struct Told {
     surplus: Vec<i64>,
     need: Option<Need>,
     queued: usize,
+    inputs: u64,
+    outputs: u64,
+}
+
+/// What was told.
+#[derive(Debug)]
+pub(super) struct Look {
+    /// What is waited for.
+    pub(super) need: Option<Need>,
+    /// How many outputs wait.
+    pub(super) queued: usize,
+    /// How many inputs have come, with how many outputs.
+    pub(super) inputs: u64,
+    pub(super) outputs: u64,
 }
 
 /// The source that the sequence cannot go on without.
@@ -37,11 +51,18 @@ impl Demand {
     }
 
     /// Tells how many more outputs each source had than inputs, since it was told last; what is waited for;
-    /// and how many outputs wait to be wanted.
-    pub(super) fn tell(&self, surplus: &[i64], need: Option<Need>, queued: usize) {
+    /// how many outputs wait to be wanted; and how many inputs have come, with how many outputs.
+    pub(super) fn tell(
+        &self,
+        surplus: &[i64],
+        need: Option<Need>,
+        queued: usize,
+        (inputs, outputs): (u64, u64),
+    ) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.surplus.iter_mut().zip(surplus).for_each(|(sum, more)| *sum += more);
         (told.need, told.queued) = (need, queued);
+        (told.inputs, told.outputs) = (inputs, outputs);
         drop(told);
         // Where the queue is full, somebody is about to look.
         let _ = self.tells.try_send(());
@@ -52,14 +73,14 @@ impl Demand {
         !self.news.is_empty()
     }
 
-    /// Takes what was told: adds to `surplus`, and gives what is waited for and how many outputs wait.
-    pub(super) fn look(&self, surplus: &mut [i64]) -> (Option<Need>, usize) {
+    /// Takes what was told, and adds to `surplus`.
+    pub(super) fn look(&self, surplus: &mut [i64]) -> Look {
         let _ = self.news.try_recv();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         for (sum, more) in surplus.iter_mut().zip(&mut told.surplus) {
             *sum += std::mem::take(more);
         }
-        (told.need, told.queued)
+        Look { need: told.need, queued: told.queued, inputs: told.inputs, outputs: told.outputs }
     }
 
     /// Waits until something is told.

@@ -23,8 +23,11 @@ const MOST_QUEUED: usize = 256;
 /// And beyond so many bytes of rows.
 const MOST_BYTES_QUEUED: usize = 64 << 20;
 
+/// How many items a sample is thought to become where it may become several, until that is known.
+const LIKELY: usize = 16;
+
 /// How many outputs may wait when each is a row of so many bytes.
-pub(super) fn most_queued(sources: usize, row: usize) -> usize {
+fn most_queued(sources: usize, row: usize) -> usize {
     (MOST_BYTES_QUEUED / row.max(1)).min(MOST_QUEUED).max(sources.saturating_mul(2))
 }
 
@@ -49,6 +52,8 @@ pub(super) struct Seated {
     pub(super) source: usize,
     pub(super) input: Input,
     pub(super) seat: Seat,
+    /// How many bytes of rows are likely to become of it.
+    grown: usize,
 }
 
 impl Travels for Sent<Seated> {
@@ -59,8 +64,11 @@ impl Travels for Sent<Seated> {
         }
     }
 
-    fn is_sample(&self) -> bool {
-        matches!(self.fed, Fed::Input(_))
+    fn grown(&self) -> usize {
+        match &self.fed {
+            Fed::Input(seated) => seated.grown,
+            _ => 0,
+        }
     }
 
     fn ends_chunk(&self, before: Option<&Self>) -> bool {
@@ -85,6 +93,9 @@ pub(super) struct Feeder {
     most: usize,
     need: Option<Need>,
     queued: usize,
+    /// The bytes of a row, and of the rows that become of a sample.
+    row: usize,
+    grown: usize,
 }
 
 /// The samples of the sources.
@@ -108,8 +119,10 @@ impl Feeder {
         (sources, width): (Vec<Source>, usize),
         (lanes, dealing): (Vec<Lane>, &Dealing),
         seats: Option<Seats>,
-        (demand, most): (Arc<Demand>, usize),
+        (demand, row, splits): (Arc<Demand>, usize, bool),
     ) -> Self {
+        let most = most_queued(sources.len(), row);
+        let grown = if splits { row.saturating_mul(LIKELY) } else { row };
         let count = sources.len();
         let raw = Raw {
             gates: sources.iter().map(|source| source.gate().cloned()).collect(),
@@ -123,7 +136,7 @@ impl Feeder {
             first: VecDeque::new(),
         };
         let deal = Deal::new(raw, lanes, dealing);
-        Feeder { deal, dealt: false, seats, demand, most, need: None, queued: 0 }
+        Feeder { deal, dealt: false, seats, demand, most, need: None, queued: 0, row, grown }
     }
 
     /// What goes to the threads next.
@@ -131,16 +144,32 @@ impl Feeder {
         self.deal.outputs().start();
         loop {
             if self.demand.has_news() {
-                (self.need, self.queued) = self.demand.look(&mut self.deal.outputs().surplus);
+                let look = self.demand.look(&mut self.deal.outputs().surplus);
+                (self.need, self.queued) = (look.need, look.queued);
+                if look.inputs > 0 {
+                    let rows = look.outputs.div_ceil(look.inputs).max(1);
+                    self.grown = self.row.saturating_mul(usize::try_from(rows).unwrap_or(usize::MAX));
+                }
             }
             if let Some(sent) = self.deal.outputs().first.pop_front() {
                 return Next::Item(sent);
             }
-            if let Some(source) = self.deal.outputs().owed() {
+            let in_turn = !self.dealt && self.queued <= self.most;
+            let need = self.need;
+            let raw = self.deal.outputs();
+            let owed = raw.owed();
+            // What the sequence waits for comes before what it will want later.
+            if let Some(need) = need.filter(|_| !in_turn || owed.is_some())
+                && let Some(source) = raw.needed(need, if in_turn { 1 } else { NEEDED_AHEAD })
+            {
                 self.out_of_turn(source);
                 continue;
             }
-            if !self.dealt && self.queued <= self.most {
+            if let Some(source) = owed.filter(|_| self.queued <= self.most) {
+                self.out_of_turn(source);
+                continue;
+            }
+            if in_turn {
                 // The end of a source goes before what comes when it begins again.
                 let Some(sent) = self.in_turn() else { continue };
                 let first = &mut self.deal.outputs().first;
@@ -150,13 +179,7 @@ impl Feeder {
                 first.push_back(sent);
                 continue;
             }
-            let need = self.need;
-            let raw = self.deal.outputs();
-            if let Some(source) = need.and_then(|need| raw.needed(need)) {
-                self.out_of_turn(source);
-                continue;
-            }
-            if self.dealt && raw.is_over() {
+            if self.dealt && self.deal.outputs().is_over() {
                 return Next::End;
             }
             if !may_wait {
@@ -178,7 +201,7 @@ impl Feeder {
         match self.deal.next() {
             Some(Event::Item(_, Some((source, input)))) => {
                 let seat = self.seats.as_mut().map(Seats::next_seat).unwrap_or_default();
-                Some(Sent { source, fed: Fed::Input(Seated { source, input, seat }) })
+                Some(Sent { source, fed: Fed::Input(Seated { source, input, seat, grown: self.grown }) })
             }
             Some(Event::Fault(Fault { from, error })) => {
                 let source = from.dataset * self.deal.outputs().lanes + from.lane;
@@ -200,11 +223,12 @@ impl Feeder {
 
     /// Sends the next sample of a source, which counts as one of its turns.
     fn out_of_turn(&mut self, source: usize) {
+        let grown = self.grown;
         let raw = self.deal.outputs();
         let fed = match raw.read(source) {
             Some(Read::Input(input)) => {
                 raw.surplus[source] += 1;
-                Fed::Input(Seated { source, input, seat: Seat::new() })
+                Fed::Input(Seated { source, input, seat: Seat::new(), grown })
             }
             Some(Read::Fault(pass, error)) => Fed::Fault(pass, error),
             _ => return,
@@ -228,14 +252,14 @@ impl Raw {
         (0..self.surplus.len()).find(|source| self.surplus[*source] < 0 && !self.ended[*source])
     }
 
-    /// The source that is waited for, if too little of it is on the way.
-    fn needed(&mut self, need: Need) -> Option<usize> {
+    /// The source that is waited for, if fewer of its samples than `ahead` are on the way.
+    fn needed(&mut self, need: Need, ahead: u64) -> Option<usize> {
         let source = need.source;
         if need.again > self.again[source] {
             (self.again[source], self.ended[source]) = (need.again, false);
         }
         let on_the_way = self.issued[source].saturating_sub(need.received);
-        (!self.ended[source] && on_the_way < NEEDED_AHEAD).then_some(source)
+        (!self.ended[source] && on_the_way < ahead).then_some(source)
     }
 
     /// Whether nothing can come any more.
@@ -285,8 +309,12 @@ impl Outputs for Raw {
 
     fn again(&mut self, source: usize, time: u64) -> bool {
         let Some(gate) = &self.gates[source] else { return false };
-        gate.open(time);
-        (self.again[source], self.ended[source]) = (time, false);
+        // The sequence may have begun it again before, as often as it has seen it end.
+        if self.ended[source] {
+            let time = time.max(self.again[source] + 1);
+            gate.open(time);
+            (self.again[source], self.ended[source]) = (time, false);
+        }
         true
     }
 }

@@ -50,6 +50,8 @@ pub(super) struct Sources<T> {
     pub(super) stages: Arc<[Stages<T>]>,
     /// Gives the memory for rows of tensors.
     pub(super) collator: Option<Collator>,
+    /// Whether epochs go on without an end.
+    pub(super) endless: bool,
 }
 
 impl<T> Sources<T> {
@@ -58,7 +60,7 @@ impl<T> Sources<T> {
         numbers
             .filter_map(|source| {
                 let dataset = source / self.lanes.max(1);
-                Some(Unfold::new(dataset, self.stages.get(dataset)?))
+                Some(Unfold::new(dataset, self.stages.get(dataset)?, self.endless))
             })
             .collect()
     }
@@ -72,8 +74,11 @@ pub(super) struct Pool<T> {
     chunks: Box<dyn Iterator<Item = Result<Chunk<Done<T>>>> + Send>,
     current: Option<Unchunked<Done<T>>>,
     sources: Vec<Waiting<T>>,
-    /// How many outputs wait.
+    /// How many outputs wait, and inputs without one.
     queued: usize,
+    /// How many inputs have come, with how many outputs.
+    inputs: u64,
+    outputs: u64,
     demand: Arc<Demand>,
     /// Nothing comes after this.
     failed: Option<Error>,
@@ -103,22 +108,24 @@ impl<T: Send + 'static> Pool<T> {
         (stop, budget): (Stop, Budget),
     ) -> Self {
         let unfolds = sources.unfolds();
-        let Sources { sources, lanes: width, stages, collator } = sources;
+        let Sources { sources, lanes: width, stages, collator, endless: _ } = sources;
         let demand = Arc::new(Demand::new(sources.len()));
         let gates: Vec<Option<Gate>> = sources.iter().map(|source| source.gate().cloned()).collect();
         let memory = QueueMemory::new(&budget, threads, chunks::BYTES);
         let grown = collator.as_ref().map_or(0, Collator::row_size);
         let seats = collator.as_ref().map(Collator::seats);
-        let most = feeder::most_queued(sources.len(), grown);
-        let mut feeder = Feeder::new((sources, width), (lanes, dealing), seats, (Arc::clone(&demand), most));
-        let chunks = chunks_of(move |may_wait| feeder.next(may_wait), grown, memory);
+        let splits = stages.iter().any(|stages| stages.names.iter().any(|name| name == "flat_map"));
+        let fed = (Arc::clone(&demand), grown, splits);
+        let mut feeder = Feeder::new((sources, width), (lanes, dealing), seats, fed);
+        let chunks = chunks_of(move |may_wait| feeder.next(may_wait), memory);
         let done = chunks.par_map(threads, move |chunk: Chunk<Sent<feeder::Seated>>| {
             let map = |fed: Fed<feeder::Seated>| match fed {
                 Fed::Input(feeder::Seated { input, .. }) if stop.is_stopped() => {
                     // Nobody waits for it.
                     Fed::Input(Mapped::dropped(input))
                 }
-                Fed::Input(feeder::Seated { source, input, seat }) => match stages.get(source / width.max(1))
+                Fed::Input(feeder::Seated { source, input, seat, .. }) => match stages
+                    .get(source / width.max(1))
                 {
                     Some(stages) => Fed::Input(Mapped::of(stages, input, seat)),
                     None => Fed::Fatal(ErrorKind::Config("a dataset that is not in the mix".into()).into()),
@@ -140,7 +147,17 @@ impl<T: Send + 'static> Pool<T> {
         };
         let sources = unfolds.into_iter().zip(gates).map(waiting).collect();
         let (queued, failed, ended) = (0, None, false);
-        Pool { chunks: Box::new(done), current: None, sources, queued, demand, failed, ended }
+        Pool {
+            chunks: Box::new(done),
+            current: None,
+            sources,
+            queued,
+            inputs: 0,
+            outputs: 0,
+            demand,
+            failed,
+            ended,
+        }
     }
 
     /// Takes one more thing from the threads; none at their end.
@@ -175,7 +192,7 @@ impl<T: Send + 'static> Pool<T> {
             received: source.received,
             again: source.again,
         });
-        self.demand.tell(&surplus, need, self.queued);
+        self.demand.tell(&surplus, need, self.queued, (self.inputs, self.outputs));
     }
 }
 
@@ -205,6 +222,8 @@ impl<T: Send + 'static> Outputs for Pool<T> {
                             continue;
                         };
                         if let Fed::Input(mapped) = &fed {
+                            self.inputs += 1;
+                            self.outputs += mapped.len() as u64;
                             source.received += 1;
                             source.surplus += mapped.len() as i64 - 1;
                         }
@@ -242,8 +261,8 @@ impl<T: Send + 'static> Outputs for Pool<T> {
 impl<T> Fed<Mapped<T>> {
     fn len(&self) -> usize {
         match self {
-            Fed::Input(mapped) => mapped.len(),
-            _ => 0,
+            Fed::Input(mapped) => mapped.len().max(1),
+            _ => 1,
         }
     }
 }
@@ -253,8 +272,8 @@ impl<T> Travels for Done<T> {
         0
     }
 
-    fn is_sample(&self) -> bool {
-        false
+    fn grown(&self) -> usize {
+        0
     }
 
     fn ends_chunk(&self, _: Option<&Self>) -> bool {

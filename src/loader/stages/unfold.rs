@@ -51,6 +51,8 @@ pub(in crate::loader) struct Unfold<T> {
     pass: u64,
     /// The first pass of those since the last item.
     barren: Option<u64>,
+    /// Whether there is no end to passes.
+    endless: bool,
     over: bool,
 }
 
@@ -66,9 +68,9 @@ struct Current<T> {
 }
 
 impl<T> Unfold<T> {
-    pub(in crate::loader) fn new(dataset: usize, stages: &Stages<T>) -> Self {
+    pub(in crate::loader) fn new(dataset: usize, stages: &Stages<T>, endless: bool) -> Self {
         let join = stages.join.as_ref().map(|join| join());
-        Unfold { dataset, join, current: None, note: None, pass: 0, barren: None, over: false }
+        Unfold { dataset, join, current: None, note: None, pass: 0, barren: None, endless, over: false }
     }
 
     /// Takes the next input of the source. The last one must have been given.
@@ -81,7 +83,8 @@ impl<T> Unfold<T> {
                 join.end();
             }
         }
-        self.over = origin.pass >= *self.barren.get_or_insert(origin.pass) + FUTILE;
+        let barren = origin.pass - *self.barren.get_or_insert(origin.pass);
+        self.over = self.endless && barren >= FUTILE;
         match (&mut self.note, origin.note.take()) {
             (Some(note), Some(later)) => note.then(*later),
             (note @ None, later) => *note = later,

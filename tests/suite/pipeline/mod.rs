@@ -7,6 +7,7 @@
 //! steps      full batches, and equal steps on all ranks
 //! outage     a network that fails ends a run, and its state goes on
 //! policy     failures that are skipped: limits, and the ledger
+//! rounds     streams that begin again and again
 //! stages     panics, stages that drop everything, mixes, states of other stages
 //! tensors    columns behind stages that change the number of items
 //! ```
@@ -16,6 +17,7 @@ mod options;
 mod order;
 mod outage;
 mod policy;
+mod rounds;
 mod stages;
 mod steps;
 mod tensors;

@@ -207,7 +207,10 @@ fn a_limit_that_is_passed_ends_the_run_and_says_which() {
     // The 4th of the first 12 is one in three.
     let found = limited(skip().share(0.3, 12), rows);
     let error = found.last().unwrap().0.as_ref().unwrap_err();
-    assert!(error.starts_with("a share of 0.3 of 12 samples; 3; ") && error.contains("11"), "{error}");
+    assert!(
+        error.starts_with("a share of 0.3 of 12 items and failures; 3; ") && error.contains("11"),
+        "{error}"
+    );
     assert_eq!(good(&limited(skip().share(0.34, 12), rows)).len(), 32);
 
     // Nobody wants a hundred in a row, and it is not said that anybody does.

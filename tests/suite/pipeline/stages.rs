@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Fails when `test` hangs, rather than hanging too.
-fn watched(test: impl FnOnce() + Send + 'static) {
+pub(super) fn watched(test: impl FnOnce() + Send + 'static) {
     let (done, waiting) = mpsc::channel();
     let test = thread::spawn(move || {
         test();
