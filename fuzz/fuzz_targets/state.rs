@@ -53,7 +53,9 @@ impl Job {
             .seed(7);
         let dataset = if indexed { dataset.index(self.index.clone()) } else { dataset };
         let loader = Loader::builder(dataset.build()?).shuffle(3).threads(1);
-        loader.map(|sample| Ok(sample.key().to_owned())).batch(2).build()
+        let keys = loader.map(|sample| Ok(sample.key().to_owned())).batch(2);
+        // Without the index, a state may be in the middle of a sample.
+        if indexed { keys.build() } else { keys.flat_map(|key| Ok([key.clone(), key])).build() }
     }
 
     /// Whatever a state says, what is left of an epoch ends, and is samples of the data.

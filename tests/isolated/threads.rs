@@ -2,16 +2,16 @@
 
 use crate::alone;
 use crate::support::archive;
-use crate::support::shards::dataset;
+use crate::support::shards::{dataset, url};
 use bytes::Bytes;
 use futures::future::{self, BoxFuture, FutureExt};
 use futures::stream::{self, Stream, StreamExt};
 use shardstream::collate::{Columns, Scalar};
 use shardstream::feed::Feed;
-use shardstream::loader::Batches;
+use shardstream::loader::{Batches, Failures, LastBatch, LoaderBuilder, OnError};
 use shardstream::prelude::*;
 use shardstream::store::{Cache, GetOptions, GetResponse, Source, StoreBuilder};
-use shardstream::{Error, Result};
+use shardstream::{Error, Index, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock, mpsc};
 use std::thread;
@@ -262,6 +262,63 @@ fn dropping_ends_whatever_waits_for_a_silent_source() {
         drop_while_silent("a feed of samples", |dataset, alive| {
             Feed::new(dataset.samples(0), held(alive)).into_stream()
         });
+    });
+}
+
+/// Nothing ever comes of an endless source, and threads are busy with finding that out.
+#[test]
+fn dropping_ends_stages_that_leave_everything_out() {
+    fn nothing(items: LoaderBuilder<Sample>, stage: usize) -> LoaderBuilder<Sample> {
+        match stage {
+            0 => items.select(|_| false),
+            1 => items.filter_map(|_| Ok(None)),
+            2 => items.flat_map(|_| Ok([])),
+            3 => items
+                .map(|_| Err(Error::step("no")))
+                .on_error(OnError::skip(Failures::all()).in_a_row(u64::MAX)),
+            _ => {
+                let rows = items.map(|_| Ok(vec![1])).chunked(usize::MAX, None);
+                rows.map(|_| Ok(Sample::new("row")))
+            }
+        }
+    }
+    watched(|| {
+        for (stage, threads) in (0..5).flat_map(|stage| [0, 1, 3].map(|threads| (stage, threads))) {
+            let (dataset, given) = custom(Behaviour::Endless);
+            let items = nothing(Loader::builder(dataset).threads(threads), stage);
+            let mut batches = items.batch(4).build().unwrap().epochs(0).into_stream();
+            assert!(batches.next().now_or_never().is_none());
+            while given.load(Ordering::SeqCst) < 2000 && stage < 4 {
+                thread::yield_now();
+            }
+            drop(batches);
+            assert_no_threads();
+        }
+    });
+}
+
+/// Streams that have come to their ends wait to be told whether they are to begin again.
+#[test]
+fn dropping_ends_streams_that_may_begin_again() {
+    watched(|| {
+        for (threads, taken) in
+            [0, 2].into_iter().flat_map(|threads| [0, 1, 4, 9].map(|taken| (threads, taken)))
+        {
+            let half = |sample: Sample| {
+                let odd = sample.key().ends_with(['1', '3', '5', '7', '9']);
+                if odd { Err(Error::step("odd")) } else { Ok(sample) }
+            };
+            let entry = |n: usize| serde_json::json!({"url": url(n), "nsamples": 40});
+            let index = serde_json::json!({"wids_version": 1, "shardlist": [entry(0), entry(1)]});
+            let index = Index::from_json(index.to_string().as_bytes(), "").unwrap();
+            let dataset = dataset(&[40, 40]).streams(2).index(index).build().unwrap();
+            let items = Loader::builder(dataset).threads(threads).map(half).last_batch(LastBatch::Drop);
+            let mut batches = items.batch(8).build().unwrap().epoch(0);
+            assert_eq!(batches.by_ref().filter_map(Result::ok).take(taken).count(), taken);
+            thread::sleep(Duration::from_millis(20));
+            drop(batches);
+            assert_no_threads();
+        }
     });
 }
 

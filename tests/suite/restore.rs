@@ -6,9 +6,9 @@ use futures::StreamExt;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use shardstream::dataset::DatasetBuilder;
-use shardstream::loader::{Batches, LastBatch, LoaderBuilder};
+use shardstream::loader::{Batches, Failures, LastBatch, LoaderBuilder, OnError};
 use shardstream::prelude::*;
-use shardstream::{ErrorKind, Result, State};
+use shardstream::{Error, ErrorKind, Result, State};
 use std::sync::Arc;
 
 const SIZES: [usize; 8] = [7, 12, 3, 9, 6, 1, 14, 5];
@@ -334,6 +334,16 @@ fn places(document: &Json, at: &str, found: &mut Vec<String>) {
     }
 }
 
+fn selected(dataset: DatasetBuilder) -> LoaderBuilder<String> {
+    let items = Loader::builder(dataset.build().unwrap()).shuffle(6).threads(0);
+    items.select(|sample| !sample.key().ends_with('3')).map(|sample| Ok(sample.key().to_owned()))
+}
+
+fn skipping(items: LoaderBuilder<String>) -> LoaderBuilder<String> {
+    let fail = |key: String| if key.ends_with('2') { Err(Error::step("bad luck")) } else { Ok(key) };
+    items.map(fail).on_error(OnError::skip(Failures::all()))
+}
+
 /// Texts of sound states, and the loaders that they are of.
 fn sound() -> Vec<(Loader<Batch<String>>, Json)> {
     let shelf = Shelf::of(&SIZES);
@@ -344,6 +354,18 @@ fn sound() -> Vec<(Loader<Batch<String>>, Json)> {
         (items(dataset(&shelf)).shuffle_bytes(900).batch(4), true),
         (items(dataset(&shelf).index(counts(&SIZES))).batch(4).last_batch(LastBatch::Pad), false),
         (Loader::mix([items(dataset(&shelf)), items(dataset(&shelf)).passes(2)]).batch(4), false),
+        (selected(dataset(&shelf)).batch(4), false),
+        // With failures in their ledgers, in the middle of a sample, and of a document.
+        (skipping(items(dataset(&shelf))).flat_map(|key| Ok([key.clone(), key.clone(), key])).batch(4), true),
+        (skipping(items(dataset(&shelf).index(counts(&SIZES)))).last_batch(LastBatch::Drop).batch(3), false),
+        (
+            skipping(items(dataset(&shelf)).shuffle_bytes(900))
+                .map(|key| Ok(key.into_bytes()))
+                .chunked(5, b'|')
+                .map(|row| Ok(String::from_utf8_lossy(&row).into_owned()))
+                .batch(4),
+            false,
+        ),
     ];
     let document = |(items, endless): (LoaderBuilder<String>, bool)| {
         let loader = items.build().unwrap();
@@ -383,7 +405,8 @@ fn no_document_makes_a_loader_panic_or_run_for_ever() {
             }
         }
         let Ok(state) = document.to_string().parse::<State>() else { return Ok(()) };
-        let _ = (state.is_whole(), state.samples(), state.epoch(), state.digest());
+        let _ =
+            (state.is_whole(), state.samples(), state.epoch(), state.digest(), state.ledger().to_string());
         let _ = State::merge([state.clone(), state.clone()]);
         let _ = State::merge([state.clone()]);
         prop_assert_eq!(&state.to_string().parse::<State>().unwrap(), &state);

@@ -5,13 +5,17 @@
 //! options    options that make no sense
 //! order      stages, ranks, threads and stops against the model
 //! steps      full batches, and equal steps on all ranks
+//! ahead      steps that are skipped
 //! outage     a network that fails ends a run, and its state goes on
 //! policy     failures that are skipped: limits, and the ledger
 //! rounds     streams that begin again and again
-//! stages     panics, stages that drop everything, mixes, states of other stages
+//! stages     panics, stages that drop everything or nearly so, states of other stages
+//! mixes      datasets with stages of their own
 //! tensors    columns behind stages that change the number of items
 //! ```
 
+mod ahead;
+mod mixes;
 mod model;
 mod options;
 mod order;

@@ -1,12 +1,13 @@
 //! What a loader gives, in a few lines without threads, ranks and states: each stream's items one after the other, dealt
 //! in turn.
 
-use super::{Shelf, number};
+use super::{Shelf, number, url};
+use crate::support::shelf::counts;
 use proptest::prelude::*;
 use shardstream::adapters::IteratorExt;
 use shardstream::loader::{LastBatch, LoaderBuilder};
 use shardstream::prelude::*;
-use shardstream::{Error, Result, Rng};
+use shardstream::{Error, Index, Rng};
 use std::sync::Arc;
 
 /// A stage, as numbers: which ones it concerns.
@@ -24,13 +25,23 @@ pub(super) enum Op {
     Split(u64),
 }
 
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Known {
+    Nothing,
+    Counts,
+    Places,
+}
+
 /// A job of one dataset, but for who reads it.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
     pub(super) sizes: Vec<usize>,
     pub(super) streams: usize,
     pub(super) seed: u64,
+    /// What an index says: nothing, how many samples there are, or also where they stand.
+    pub(super) known: Known,
     pub(super) shuffle: usize,
+    pub(super) shuffle_bytes: Option<usize>,
     /// Only those whose remainder by the first is not the second.
     pub(super) select: Option<(u64, u64)>,
     pub(super) ops: Vec<Op>,
@@ -72,9 +83,8 @@ fn document(item: u64) -> Vec<u64> {
 
 impl Job {
     pub(super) fn builder(&self, shelf: &Arc<Shelf>, topology: Topology) -> LoaderBuilder<Item> {
-        let dataset = shelf.dataset(self.sizes.len()).streams(self.streams).topology(topology);
-        let dataset = dataset.shuffle_shards(true).seed(self.seed).build().unwrap();
-        let items = Loader::builder(dataset).shuffle(self.shuffle);
+        let items = Loader::builder(self.dataset(shelf, topology)).shuffle(self.shuffle);
+        let items = self.shuffle_bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes);
         let items = match self.select {
             Some((by, rest)) => items.select(move |sample| number(sample) % by != rest),
             None => items,
@@ -91,6 +101,18 @@ impl Job {
         items.last_batch(self.last)
     }
 
+    fn dataset(&self, shelf: &Arc<Shelf>, topology: Topology) -> Dataset {
+        let dataset = shelf.dataset(self.sizes.len()).streams(self.streams).topology(topology);
+        let dataset = dataset.shuffle_shards(true).seed(self.seed);
+        let list = ShardList::from_urls((0..self.sizes.len()).map(url));
+        let dataset = match self.known {
+            Known::Nothing => dataset,
+            Known::Counts => dataset.index(counts(&self.sizes)),
+            Known::Places => dataset.index(Index::builder().store(shelf.store()).build(&list).unwrap()),
+        };
+        dataset.build().unwrap()
+    }
+
     /// The items and failures of a stream in an epoch.
     fn stream(
         &self,
@@ -98,16 +120,13 @@ impl Job {
         epoch: u64,
         stream: usize,
     ) -> Vec<std::result::Result<Item, String>> {
-        let dataset =
-            shelf.dataset(self.sizes.len()).streams(self.streams).shuffle_shards(true).seed(self.seed);
-        let slices = dataset.build().unwrap().plan().stream(epoch, stream);
-        let numbers = slices.iter().flat_map(|slice| {
-            (0..self.sizes[slice.shard] as u64).map(|sample| slice.shard as u64 * 1000 + sample)
-        });
-        let selected = numbers.filter(|number| self.select.is_none_or(|(by, rest)| number % by != rest));
-        let shuffled =
-            selected.map(Ok).shuffle_items(self.shuffle, Rng::new(self.seed, epoch, stream as u64));
-        let mut items: Vec<std::result::Result<u64, String>> = shuffled.map(Result::unwrap).map(Ok).collect();
+        let samples = self.dataset(shelf, Topology::single()).read(epoch, stream);
+        let chosen = |sample: &Sample| self.select.is_none_or(|(by, rest)| number(sample) % by != rest);
+        let selected = samples.filter(|sample| chosen(sample.as_ref().unwrap()));
+        let shuffled = selected.shuffle_with(self.shuffle, Rng::new(self.seed, epoch, stream as u64));
+        let shuffled = shuffled.max_bytes(self.shuffle_bytes.unwrap_or(usize::MAX));
+        let mut items: Vec<std::result::Result<u64, String>> =
+            shuffled.map(|sample| Ok(number(&sample.unwrap()))).collect();
         for op in &self.ops {
             let apply = |item: std::result::Result<u64, String>| match item.map(|item| op.apply(item)) {
                 Ok(Ok(outputs)) => outputs.into_iter().map(Ok).collect(),
@@ -222,13 +241,39 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 pub(super) fn jobs() -> impl Strategy<Value = Job> {
     let rows = (1usize..9, prop::option::of(Just(7u64)), 2u64..9);
     let last = prop_oneof![Just(LastBatch::Keep), Just(LastBatch::Drop), Just(LastBatch::Pad)];
+    let known = prop_oneof![2 => Just(Known::Nothing), 1 => Just(Known::Counts), 2 => Just(Known::Places)];
+    let shuffle = (prop_oneof![Just(0usize), 2usize..20], prop::option::weighted(0.2, 100usize..3000));
     (
         (prop::collection::vec(0usize..14, 4..9), prop::sample::select(vec![1usize, 2, 4]), 0u64..1000),
-        (prop_oneof![Just(0usize), 2usize..20], prop::option::weighted(0.4, (2u64..5, 0u64..2))),
+        (known, shuffle, prop::option::weighted(0.4, (2u64..5, 0u64..2))),
         (ops(), prop::option::weighted(0.4, rows)),
         (last, prop::bool::weighted(0.3), 0u64..3),
     )
-        .prop_map(|((sizes, streams, seed), (shuffle, select), (ops, rows), (last, endless, epoch))| {
-            Job { sizes, streams, seed, shuffle, select, ops, rows, last, endless, epoch }
-        })
+        .prop_map(
+            |((sizes, streams, seed), (known, shuffle, select), (ops, rows), (last, endless, epoch))| {
+                let ((shuffle, bytes), counted) = (shuffle, known != Known::Nothing);
+                let is_counting = |op: &Op| !matches!(op, Op::Add(_) | Op::Fail(..));
+                // Where the lengths of streams are known, epochs end in another way: `steps` is about that.
+                let unknown = rows.is_some() || select.is_some() || ops.iter().any(is_counting);
+                let select = if counted && !unknown { Some((3, 1)) } else { select };
+                // Streams are dealt the samples that there are.
+                let enough = !counted || sizes.iter().sum::<usize>() >= streams;
+                let sizes = if enough { sizes } else { vec![5; 4] };
+                let shuffle_bytes = bytes.filter(|_| shuffle > 1);
+                Job {
+                    sizes,
+                    streams,
+                    seed,
+                    known,
+                    shuffle,
+                    shuffle_bytes,
+                    select,
+                    ops,
+                    rows,
+                    last,
+                    endless,
+                    epoch,
+                }
+            },
+        )
 }

@@ -1,8 +1,10 @@
-//! What stages do that no model of a few lines has: they panic, leave everything out, differ from dataset to dataset.
+//! What stages do that no model of a few lines has: they panic, leave everything out, or nearly so.
 
-use super::{Shelf, all, cause, errors, good, next, number, numbers, rank, saved};
-use shardstream::loader::{Batches, LastBatch, LoaderBuilder};
+use super::{Shelf, all, cause, errors, good, number, numbers, saved};
+use shardstream::collate::Columns;
+use shardstream::loader::{LastBatch, LoaderBuilder};
 use shardstream::prelude::*;
+use shardstream::store::Budget;
 use shardstream::{Error, ErrorKind, Result, State};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -181,10 +183,10 @@ fn a_map_that_always_fails_is_an_error_at_last() {
     });
 }
 
-/// One stream leaves out nearly everything: the others wait for it, with little on the way.
 /// Leaves out the numbers for which a function is false.
 type Keeping = fn(LoaderBuilder<Sample>, fn(u64) -> bool) -> LoaderBuilder<u64>;
 
+/// One stream leaves out nearly everything: the others wait for it, with little on the way.
 #[test]
 fn a_stream_that_keeps_one_in_a_hundred_holds_nothing_up() {
     watched(|| {
@@ -223,74 +225,44 @@ fn a_stream_that_keeps_one_in_a_hundred_holds_nothing_up() {
     });
 }
 
-/// Items of two datasets, each with stages of its own.
-fn mix(threads: usize, topology: Topology) -> LoaderBuilder<Vec<u64>> {
-    let of = |sizes: &[usize], seed| {
-        let dataset = Shelf::of(sizes).dataset(sizes.len()).streams(4).topology(topology);
-        Loader::builder(dataset.shuffle_shards(true).seed(seed).build().unwrap()).threads(threads)
-    };
-    let web = of(&[30; 4], 1).shuffle(7).weight(3).select(|sample| !number(sample).is_multiple_of(3));
-    let web = web.flat_map(|sample| Ok(vec![vec![number(&sample)]; (number(&sample) % 3) as usize]));
-    let books = of(&[12; 4], 2).passes(2).map(|sample| Ok(vec![100_000 + number(&sample); 5]));
-    Loader::mix([web, books.chunked(7, 9)])
-}
-
-fn is_book(item: &[u64]) -> bool {
-    item.len() == 7
-}
-
+/// Queues that have room for one small chunk each, and rows of which few may wait.
 #[test]
-fn datasets_of_a_mix_have_stages_of_their_own() {
-    let loader = |threads, number, ranks| mix(threads, rank(number, ranks)).batch(8 / ranks).build().unwrap();
-    let begin =
-        |loader: &Loader<Batch<Vec<u64>>>, endless| if endless { loader.epochs(0) } else { loader.epoch(0) };
-    for endless in [false, true] {
-        let most = if endless { 30 } else { usize::MAX };
-        let whole = all(begin(&loader(0, 0, 1), endless), most);
-        let rows = good(&whole);
-        assert_eq!(rows.len(), whole.len());
-        // 3 to 1 in every stream, until one of them has ended.
-        for turn in 0..3 {
-            let stream = |lane: usize| (0..4).map(move |at| 16 * turn + 4 * at + lane);
-            let item = |place: usize| &rows[place / 8][place % 8];
-            assert!((0..4).all(|lane| stream(lane).filter(|place| is_book(item(*place))).count() == 1));
+fn with_little_memory_a_stream_that_keeps_little_holds_nothing_up_either() {
+    watched(|| {
+        let sizes = [60; 4];
+        let dataset = |bytes| {
+            let store =
+                Store::builder().budget(Budget::new(1, bytes)).with_source("shelf", Shelf::of(&sizes) as _);
+            let list = ShardList::from_urls((0..4).map(super::url));
+            let dataset = Dataset::builder(list).store(store.build().unwrap()).topology(Topology::single());
+            Loader::builder(dataset.streams(4).build().unwrap())
+        };
+        let keeps = |sample: &Sample| number(sample) / 1000 != 1 || number(sample) % 20 == 19;
+        let run = |threads, bytes| {
+            let items =
+                dataset(bytes).filter_map(move |sample| Ok(Some(sample).filter(keeps))).threads(threads);
+            let rows = items.flat_map(|sample| Ok([sample.clone(), sample])).batch(4);
+            let column = Columns::new().with_fn("x", [256, 1024], |sample: &Sample, row: &mut [f32]| {
+                row.fill(number(sample) as f32);
+                Ok(())
+            });
+            let loader = rows.collate(column).build().unwrap();
+            let batches = loader.epochs(0).take(40).map(|batch| {
+                let rows = batch.unwrap().take("x").unwrap();
+                rows.as_slice::<f32>()
+                    .unwrap()
+                    .chunks(256 * 1024)
+                    .map(|row| (row[0], row[row.len() - 1]))
+                    .collect()
+            });
+            batches.collect::<Vec<Vec<(f32, f32)>>>()
+        };
+        let expected = run(0, 64 << 20);
+        assert_eq!(expected[0], [(0.0, 0.0), (1019.0, 1019.0), (2000.0, 2000.0), (3000.0, 3000.0)]);
+        for (threads, bytes) in [(1, 0), (3, 0), (2, 1 << 20), (2, 64 << 20)] {
+            assert_eq!(run(threads, bytes), expected, "{threads} threads, {bytes} bytes");
         }
-        for threads in [1, 3] {
-            let found = all(begin(&loader(threads, 0, 1), endless), most);
-            assert!(found == whole, "{threads} threads");
-        }
-        for (at, (_, state)) in whole.iter().enumerate() {
-            for (threads, ranks) in [(0, 1), (2, 1), (0, 2), (2, 4)] {
-                let mut runs: Vec<Batches<_>> = (0..ranks)
-                    .map(|number| loader(threads, number, ranks).restore(&saved(state)).unwrap())
-                    .collect();
-                for (step, row) in rows[at + 1..].iter().enumerate().take(6) {
-                    let mut each: Vec<_> =
-                        runs.iter_mut().map(|run| next(run).unwrap_or(Ok(vec![])).unwrap()).collect();
-                    if row.len() < 8 {
-                        // Empty places are not told from each other.
-                        break;
-                    }
-                    let dealt: Vec<_> = (0..8).map(|g| each[g % ranks][g / ranks].clone()).collect();
-                    assert_eq!(dealt, *row, "after {at}, {threads} threads, {ranks} ranks, step {step}");
-                    each.clear();
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn each_dataset_of_a_mix_gives_what_it_gives_alone() {
-    let items = good(&all(mix(2, rank(0, 1)).batch(1).build().unwrap().epoch(0), usize::MAX)).concat();
-    let (books, web): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| is_book(item));
-    let mut numbers: Vec<u64> = web.concat();
-    numbers.sort_unstable();
-    let twice = |number: u64| vec![number; (number % 3) as usize];
-    let expected = (0..4).flat_map(|shard| (0..30).flat_map(move |n| twice(shard * 1000 + n)));
-    assert_eq!(numbers, expected.collect::<Vec<_>>());
-    // 12 documents of 5 tokens and a separator in each stream, twice: 10 rows of 7 of each.
-    assert_eq!(books.len(), 4 * 2 * 10);
+    });
 }
 
 #[test]

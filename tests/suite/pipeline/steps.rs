@@ -106,6 +106,23 @@ fn expected(shelf: &Arc<Shelf>, (rank, ranks): (usize, usize), batch: usize, las
     found
 }
 
+/// How many places of an epoch by the index have no item of their own, on all ranks together.
+fn filled(shelf: &Arc<Shelf>, steps: usize, batch: usize) -> u64 {
+    let places = |lane: usize| (lane..steps * batch).step_by(STREAMS).take(SHARDS * SIZE / STREAMS).count();
+    let items = |stream: &Vec<Result<u64, String>>| stream.iter().flatten().count();
+    let missing = streams(shelf)
+        .iter()
+        .enumerate()
+        .map(|(lane, stream)| places(lane).saturating_sub(items(stream)))
+        .sum::<usize>();
+    missing as u64
+}
+
+/// How many places the ledger says were padded, and filled from the beginning.
+fn told(state: &State) -> (u64, u64) {
+    (state.ledger().padded(), state.ledger().repeated())
+}
+
 fn good_of(found: &[Found]) -> Vec<&Vec<u64>> {
     found.iter().flatten().collect()
 }
@@ -139,6 +156,13 @@ fn failures_are_replaced_whatever_the_last_batches_are() {
                 assert!(full == good_of(&found).len() || last == LastBatch::Keep, "{what}");
                 let steps = loader.steps().unwrap() as usize;
                 assert!(steps == good_of(&found).len() || last == LastBatch::Keep, "{what}: {steps} steps");
+                let filled = filled(&shelf, steps, batch);
+                let expected = match last {
+                    LastBatch::Drop | LastBatch::Repeat => (0, filled),
+                    LastBatch::Pad => (filled, 0),
+                    _ => (0, 0),
+                };
+                assert_eq!(told(&batches.state()), expected, "{what}");
             }
         }
     }
@@ -226,6 +250,8 @@ fn ranks_that_fill_places_merge_into_one_job() {
     };
     let whole = good(&all(loader(0, 1).epoch(2), usize::MAX));
     let team: Vec<_> = (0..4).map(|number| all(loader(number, 4).epoch(2), usize::MAX)).collect();
+    let ends = team.iter().map(|found| found.last().unwrap().1.clone());
+    assert_eq!(told(&State::merge(ends).unwrap()), (0, filled(&shelf, whole.len(), 8)));
     for step in 0..whole.len() {
         let state = |found: &Vec<(Found, State)>| {
             found.iter().filter(|(item, _)| item.is_ok()).nth(step).map(|(_, state)| state.clone()).unwrap()
@@ -328,5 +354,56 @@ fn damage_alone_is_replaced_too() {
         );
         let found = good.iter().flatten().flat_map(|batch| batch.iter().map(number));
         assert!(!found.into_iter().any(is_damaged));
+    }
+}
+
+/// Rank 1 has one item, of the second dataset: what pads its batches is the first item of the epoch that can be made,
+/// and be it another rank's.
+#[test]
+fn a_batch_of_nothing_is_padded_with_the_first_item_of_whichever_dataset_has_one() {
+    let part = |fails: fn(u64) -> bool| {
+        let dataset = Shelf::of(&[4, 4]).dataset(2).streams(2).index(counts(&[4, 4]));
+        failing(dataset.topology(rank(1, 2)).build().unwrap(), fails)
+    };
+    let firsts: [(fn(u64) -> bool, u64); 2] = [(|number| number >= 1000, 0), (|_| true, 1000)];
+    for (threads, (fails, first)) in
+        [0, 2].into_iter().flat_map(|threads| firsts.map(|first| (threads, first)))
+    {
+        let mix = Loader::mix([part(fails), part(|number| number > 1000)]).threads(threads);
+        let loader = mix.last_batch(LastBatch::Pad).batch(2).build().unwrap();
+        let whole = all(loader.epoch(0), usize::MAX);
+        let expected = [[1000, 1000], [first; 2], [first; 2], [first; 2]];
+        assert_eq!(good(&whole), expected, "{:?}", errors(&whole));
+        let state = whole.iter().find(|(item, _)| item.is_ok()).map(|(_, state)| saved(state)).unwrap();
+        assert_eq!(good(&all(loader.restore(&state).unwrap(), usize::MAX)), expected[1..]);
+    }
+}
+
+/// Both datasets are much shorter than their index says, and begin again together.
+#[test]
+fn a_mix_that_is_filled_up_resumes_behind_any_batch() {
+    let part = |seed: u64, weight, threads| {
+        let dataset = Shelf::of(&[9, 9]).dataset(2).streams(2).index(counts(&[9, 9])).seed(seed);
+        let keeps = move |number: u64| number % 1000 < 2 + seed;
+        failing(dataset.build().unwrap(), move |number| !keeps(number)).weight(weight).threads(threads)
+    };
+    let loader = |threads| {
+        let mix = Loader::mix([part(0, 3, threads), part(1, 1, threads)]).last_batch(LastBatch::Drop);
+        mix.batch(3).build().unwrap()
+    };
+    let whole = all(loader(0).epoch(0), usize::MAX);
+    let rows = good(&whole);
+    assert_eq!(rows.iter().map(Vec::len).collect::<Vec<_>>(), [3; 12]);
+    // 2 and 3 of each stream, then once more, all of them before any of them comes again.
+    for round in rows.concat().chunks_exact(10) {
+        let mut round = round.to_vec();
+        round.sort_unstable();
+        assert_eq!(round, [0, 0, 1, 1, 2, 1000, 1000, 1001, 1001, 1002], "{rows:?}");
+    }
+    for (at, (_, state)) in whole.iter().enumerate() {
+        for threads in [0, 2] {
+            let rest = good(&all(loader(threads).restore(&saved(state)).unwrap(), usize::MAX));
+            assert_eq!(rest, good(&whole[at + 1..]), "after {at}");
+        }
     }
 }

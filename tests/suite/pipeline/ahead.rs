@@ -1,0 +1,225 @@
+//! Steps that are skipped: what follows is what would have followed, and nothing between is read.
+
+use super::{all, number, numbers, rank, saved, url};
+use crate::support::shelf::{Shelf, counts};
+use futures::future::BoxFuture;
+use proptest::prelude::*;
+use shardstream::loader::{Batches, LastBatch, LoaderBuilder};
+use shardstream::prelude::*;
+use shardstream::store::{GetOptions, GetResponse, Source};
+use shardstream::{ErrorKind, Index, Result, State};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+/// An epoch and a number.
+type Item = (u64, u64);
+
+#[derive(Debug, Clone)]
+struct Job {
+    /// Of each dataset the sizes of its shards, its weight and how often it is read.
+    parts: Vec<(Vec<usize>, u32, u64)>,
+    places: bool,
+    streams: usize,
+    shuffle: usize,
+    batch: usize,
+    last: LastBatch,
+    endless: bool,
+}
+
+impl Job {
+    fn loader(&self, topology: Topology, threads: usize) -> Loader<Batch<Item>> {
+        let part = |(seed, (sizes, weight, passes)): (usize, &(Vec<usize>, u32, u64))| {
+            let shelf = Shelf::of(sizes);
+            let index = match self.places {
+                true => {
+                    let list = ShardList::from_urls((0..sizes.len()).map(url));
+                    Index::builder().store(shelf.store()).build(&list).unwrap()
+                }
+                false => counts(sizes),
+            };
+            let dataset = shelf.dataset(sizes.len()).streams(self.streams).topology(topology).index(index);
+            let dataset = dataset.shuffle_shards(true).seed(seed as u64).build().unwrap();
+            let items = Loader::builder(dataset).shuffle(self.shuffle).weight(*weight).passes(*passes);
+            items.map(move |sample| Ok((sample.position().epoch, 100_000 * seed as u64 + number(&sample))))
+        };
+        let mix = Loader::mix(self.parts.iter().enumerate().map(part)).threads(threads);
+        mix.last_batch(self.last).batch(self.batch / topology.world_size()).build().unwrap()
+    }
+
+    fn begin(&self, loader: &Loader<Batch<Item>>) -> Vec<(super::Found<Item>, State)> {
+        match self.endless {
+            true => all(loader.epochs(1), 30),
+            false => all(loader.epoch(1), usize::MAX),
+        }
+    }
+}
+
+fn slots(state: &State) -> u64 {
+    serde_json::to_value(state).unwrap()["slots"].as_u64().unwrap()
+}
+
+/// How far the streams are: passes, samples, and those that are in their buffers.
+fn streams(state: &State) -> Vec<[Option<u64>; 4]> {
+    let document = serde_json::to_value(state).unwrap();
+    let stream = |at: &serde_json::Value| {
+        let number = |name: &str| at[name].as_u64();
+        [number("dataset"), number("pass"), number("taken"), number("length")]
+    };
+    document["at"].as_array().unwrap().iter().map(stream).collect()
+}
+
+fn jobs() -> impl Strategy<Value = Job> {
+    let part = (prop::collection::vec(1usize..12, 4..8), 1u32..4, 1u64..3);
+    let last =
+        prop::sample::select(vec![LastBatch::Keep, LastBatch::Drop, LastBatch::Pad, LastBatch::Repeat]);
+    let streams = prop::sample::select(vec![1usize, 2, 4]);
+    let shuffle = prop_oneof![Just(0usize), 2usize..30];
+    (prop::collection::vec(part, 1..3), any::<bool>(), streams, shuffle, 1usize..5, last, any::<bool>())
+        .prop_map(|(parts, places, streams, shuffle, batch, last, endless)| Job {
+            parts,
+            places,
+            streams,
+            shuffle,
+            batch: 4 * batch,
+            last,
+            endless,
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn what_follows_skipped_steps_is_what_would_have_followed(
+        job in jobs(),
+        stops in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 6),
+        threads in 0usize..3,
+    ) {
+        let loader = job.loader(rank(0, 1), 0);
+        let whole = job.begin(&loader);
+        prop_assert!(whole.iter().all(|(item, _)| item.is_ok()));
+        let from = |place: u64| -> Vec<Vec<Item>> {
+            let left = whole.iter().filter(|(_, state)| slots(state) > place);
+            left.map(|(item, _)| item.clone().unwrap()).collect()
+        };
+        let step = job.batch as u64;
+        for (stop, skip) in stops {
+            // From the beginning, or behind a batch.
+            let stop = stop.index(whole.len() + 1);
+            let begun = if job.endless { loader.epochs(1) } else { loader.epoch(1) };
+            let state = if stop == 0 { begun.state() } else { whole[stop - 1].1.clone() };
+            let left = (slots(&whole[whole.len() - 1].1) - slots(&state)) / step;
+            let steps = skip.index(left as usize + 1) as u64;
+            let skipped = saved(&state.clone().skip(steps / 2).skip(steps - steps / 2));
+            let expected = from(slots(&state) + steps * step);
+            let mut rest = job.loader(rank(0, 1), threads).restore(&skipped).unwrap();
+            let reached = rest.state();
+            prop_assert_eq!(slots(&reached), slots(&state) + steps * step);
+            prop_assert_eq!(reached.batches(), state.batches() + steps);
+            let there = whole.iter().find(|(_, state)| slots(state) == slots(&reached));
+            if let Some((_, there)) = there {
+                prop_assert_eq!(streams(&reached), streams(there));
+                let digest = reached.digest();
+                prop_assert_eq!(digest.samples() + digest.skipped(), there.digest().samples());
+                prop_assert_eq!(digest.samples(), state.digest().samples());
+            }
+            let found: Vec<_> = rest.by_ref().take(expected.len()).map(|batch| batch.unwrap().into_items()).collect();
+            prop_assert_eq!(&found, &expected, "{} after {}", steps, stop);
+            prop_assert!(job.endless || rest.next().is_none());
+            if !job.endless && stop == 0 {
+                let at: Vec<_> = loader.at(1, steps).unwrap().map(|batch| batch.unwrap().into_items()).collect();
+                prop_assert_eq!(&at, &expected, "at {}", steps);
+            }
+            // Each rank skips as many of its own steps.
+            let ranks = job.streams;
+            let team: Vec<Vec<Vec<Item>>> = (0..ranks)
+                .map(|number| {
+                    let rest = job.loader(rank(number, ranks), 0).restore(&skipped).unwrap();
+                    rest.take(expected.len()).map(|batch| batch.unwrap().into_items()).collect()
+                })
+                .collect();
+            for (step, batch) in expected.iter().enumerate() {
+                if batch.len() < job.batch || job.last == LastBatch::Pad {
+                    break;
+                }
+                let dealt: Vec<Item> = (0..job.batch).map(|g| team[g % ranks][step][g / ranks]).collect();
+                prop_assert_eq!(&dealt, batch, "{} ranks, {} after {}, step {}", ranks, steps, stop, step);
+            }
+        }
+    }
+}
+
+/// A shelf that notes what is asked of it.
+#[derive(Debug)]
+struct Noting {
+    shelf: Arc<Shelf>,
+    asked: Mutex<BTreeSet<String>>,
+}
+
+impl Source for Noting {
+    fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        self.asked.lock().unwrap().insert(url.into());
+        self.shelf.get(url, options)
+    }
+}
+
+#[test]
+fn nothing_between_is_read() {
+    const SIZES: [usize; 10] = [8; 10];
+    let noting = Arc::new(Noting { shelf: Shelf::of(&SIZES), asked: Mutex::default() });
+    let store = Store::builder().with_source("shelf", Arc::clone(&noting) as _).build().unwrap();
+    let list = ShardList::from_urls((0..10).map(url));
+    let index = Index::builder().store(store.clone()).build(&list).unwrap();
+    let dataset = Dataset::builder(list).store(store).index(index).topology(Topology::single()).streams(1);
+    let loader = numbers(dataset.build().unwrap()).shuffle(4).threads(0).batch(4).build().unwrap();
+    let whole: Vec<Vec<u64>> = super::good(&all(loader.epoch(0), usize::MAX));
+    noting.asked.lock().unwrap().clear();
+    let rest: Vec<Vec<u64>> = super::good(&all(loader.at(0, 17).unwrap(), usize::MAX));
+    assert_eq!(rest, whole[17..]);
+    let asked = noting.asked.lock().unwrap().clone();
+    // 68 samples were taken, and the buffer held a few of those before the 72nd.
+    assert_eq!(asked, [8, 9].map(url).into(), "what the buffer held, and what follows");
+}
+
+fn refused<B>(found: Result<Batches<B>>, kind: fn(&ErrorKind) -> bool, why: &str) {
+    let error = found.err().expect("it is refused");
+    assert!(kind(error.kind()), "{error:?}");
+    assert!(error.to_string().contains(why), "{why:?} in {error}");
+}
+
+#[test]
+fn steps_that_cannot_be_skipped_are_refused() {
+    let sizes = [9, 9];
+    let shelf = Shelf::of(&sizes);
+    let bare = || numbers(shelf.dataset(2).build().unwrap());
+    let counted = || numbers(shelf.dataset(2).index(counts(&sizes)).build().unwrap());
+    let at = |items: LoaderBuilder<u64>, step| items.batch(2).build().unwrap().at(0, step);
+    let config: fn(&ErrorKind) -> bool = |kind| matches!(kind, ErrorKind::Config(_));
+    let state: fn(&ErrorKind) -> bool = |kind| matches!(kind, ErrorKind::State(_));
+    refused(at(bare(), 1), config, "give each dataset an index");
+    refused(
+        at(counted().filter_map(|number| Ok(Some(number))), 1),
+        config,
+        "no stage that changes the number of items",
+    );
+    let selected = Loader::builder(shelf.dataset(2).index(counts(&sizes)).build().unwrap()).select(|_| true);
+    refused(
+        at(selected.map(|sample| Ok(number(&sample))), 1),
+        config,
+        "no stage that changes the number of items",
+    );
+    refused(at(counted().shuffle(3).shuffle_bytes(99), 1), config, "bound the buffer by `shuffle` alone");
+    refused(at(counted(), 10), state, "10 steps are to be skipped, and the epoch has 9 more");
+    refused(at(counted(), u64::MAX), state, "");
+    // Nothing to skip is nothing to know.
+    assert_eq!(at(bare(), 0).unwrap().count(), 9);
+    assert_eq!(at(counted(), 9).unwrap().count(), 0);
+    let loader = counted().batch(2).build().unwrap();
+    let third = loader.epoch(0).nth(2).unwrap().unwrap().state().unwrap().clone();
+    refused(
+        loader.restore(&third.clone().skip(7)),
+        state,
+        "7 steps are to be skipped, and the epoch has 6 more",
+    );
+    assert_eq!(loader.restore(&third.skip(6)).unwrap().count(), 0);
+}

@@ -1,0 +1,82 @@
+//! Datasets that are mixed, each with stages of its own.
+
+use super::{all, good, next, number, rank, saved};
+use crate::support::shelf::Shelf;
+use shardstream::loader::{Batches, LoaderBuilder};
+use shardstream::prelude::*;
+
+/// Items of two datasets, each with stages of its own.
+fn parts(threads: usize, topology: Topology) -> [LoaderBuilder<Vec<u64>>; 2] {
+    let of = |sizes: &[usize], seed| {
+        let dataset = Shelf::of(sizes).dataset(sizes.len()).streams(4).topology(topology);
+        Loader::builder(dataset.shuffle_shards(true).seed(seed).build().unwrap()).threads(threads)
+    };
+    let web = of(&[30; 4], 1).shuffle(7).weight(3).select(|sample| !number(sample).is_multiple_of(3));
+    let web = web.flat_map(|sample| Ok(vec![vec![number(&sample)]; (number(&sample) % 3) as usize]));
+    let books = of(&[12; 4], 2).passes(2).map(|sample| Ok(vec![100_000 + number(&sample); 5]));
+    [web, books.chunked(7, 9)]
+}
+
+fn mix(threads: usize, topology: Topology) -> LoaderBuilder<Vec<u64>> {
+    Loader::mix(parts(threads, topology))
+}
+
+fn is_book(item: &[u64]) -> bool {
+    item.len() == 7
+}
+
+#[test]
+fn datasets_of_a_mix_have_stages_of_their_own() {
+    let loader = |threads, number, ranks| mix(threads, rank(number, ranks)).batch(8 / ranks).build().unwrap();
+    let begin =
+        |loader: &Loader<Batch<Vec<u64>>>, endless| if endless { loader.epochs(0) } else { loader.epoch(0) };
+    for endless in [false, true] {
+        let most = if endless { 30 } else { usize::MAX };
+        let whole = all(begin(&loader(0, 0, 1), endless), most);
+        let rows = good(&whole);
+        assert_eq!(rows.len(), whole.len());
+        // 3 to 1 in every stream, until one of them has ended.
+        for turn in 0..3 {
+            let stream = |lane: usize| (0..4).map(move |at| 16 * turn + 4 * at + lane);
+            let item = |place: usize| &rows[place / 8][place % 8];
+            assert!((0..4).all(|lane| stream(lane).filter(|place| is_book(item(*place))).count() == 1));
+        }
+        for threads in [1, 3] {
+            let found = all(begin(&loader(threads, 0, 1), endless), most);
+            assert!(found == whole, "{threads} threads");
+        }
+        for (at, (_, state)) in whole.iter().enumerate() {
+            for (threads, ranks) in [(0, 1), (2, 1), (0, 2), (2, 4)] {
+                let mut runs: Vec<Batches<_>> = (0..ranks)
+                    .map(|number| loader(threads, number, ranks).restore(&saved(state)).unwrap())
+                    .collect();
+                for (step, row) in rows[at + 1..].iter().enumerate().take(6) {
+                    let each: Vec<_> =
+                        runs.iter_mut().map(|run| next(run).unwrap_or(Ok(vec![])).unwrap()).collect();
+                    if row.len() < 8 {
+                        // Empty places are not told from each other.
+                        break;
+                    }
+                    let dealt: Vec<_> = (0..8).map(|g| each[g % ranks][g / ranks].clone()).collect();
+                    assert_eq!(dealt, *row, "after {at}, {threads} threads, {ranks} ranks, step {step}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn each_dataset_of_a_mix_gives_what_it_gives_alone() {
+    let run = |items: LoaderBuilder<Vec<u64>>| {
+        good(&all(items.batch(1).build().unwrap().epoch(1), usize::MAX)).concat()
+    };
+    for stream in 0..4 {
+        let here = rank(stream, 4);
+        let (books, web): (Vec<_>, Vec<_>) = run(mix(2, here)).into_iter().partition(|item| is_book(item));
+        let [web_alone, books_alone] = parts(2, here);
+        assert_eq!(web, run(web_alone), "stream {stream}");
+        assert_eq!(books, run(books_alone), "stream {stream}");
+        // 12 documents of 5 tokens and a separator, twice.
+        assert_eq!(books.len(), 2 * 10);
+    }
+}
