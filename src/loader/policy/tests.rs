@@ -123,7 +123,7 @@ fn a_limit_that_is_passed_is_named_and_so_is_the_last_failure() {
     };
     let skip = || OnError::skip(Failures::damage());
     assert_eq!(limit(skip().in_a_row(3), counts(3, 7, 9)), "3 in a row: 3");
-    assert_eq!(limit(skip().share(0.5, 1), counts(3, 7, 2)), "a share of 0.5 of 10 samples: 7");
+    assert_eq!(limit(skip().share(0.5, 1), counts(3, 7, 2)), "a share of 0.5 of 10 items and failures: 7");
 }
 
 #[test]
