@@ -4,6 +4,7 @@
 mod support;
 
 mod cache;
+mod rank;
 mod ranks;
 #[cfg(any(feature = "http", feature = "gcs"))]
 mod soak;

@@ -3,7 +3,7 @@
 //!
 //! A rank is this program again, with nothing but the ignored test `rank` to run.
 
-use crate::support::child::child;
+use super::rank::{Rank, orders, read_state, save};
 use crate::support::shards::{key, sorted};
 use serde::{Deserialize, Serialize};
 use shardstream::State;
@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write, stdin};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 
 /// Of all numbers of ranks.
 const STREAMS: usize = 12;
@@ -42,8 +41,6 @@ struct Orders {
     wait_before: Option<u64>,
 }
 
-const ORDERS: &str = "SHARDSTREAM_TEST_ORDERS";
-
 /// What becomes of a sample: which it is, and what was drawn for it.
 fn loader(shards: &Path, topology: Topology) -> Loader<Batch<String>> {
     let pattern = format!("{}/{{00..{:02}}}.tar", shards.display(), SIZES.len() - 1);
@@ -69,8 +66,7 @@ fn begin(loader: &Loader<Batch<String>>, last: Option<u64>) -> Batches<Batch<Str
 #[test]
 #[ignore = "a part of the other tests, which start it"]
 fn rank() {
-    let Ok(orders) = std::env::var(ORDERS) else { return };
-    let orders: Orders = serde_json::from_str(&orders).unwrap();
+    let Some(orders) = orders::<Orders>() else { return };
     let topology = Topology::detect().unwrap();
     let loader = loader(&orders.shards, topology);
     let mut batches = match &orders.state {
@@ -92,48 +88,14 @@ fn rank() {
         let Some(batch) = batch else { break };
         let batch = batch.unwrap();
         if step % SAVE_EVERY == 0 {
-            save(&orders.desk, &format!("state-{step}-{rank}.json"), batch.state().unwrap());
+            save(&orders.desk.join(format!("state-{step}-{rank}.json")), batch.state().unwrap());
         }
         log.write_all(format!("{step} {}\n", batch.into_items().join(" ")).as_bytes()).unwrap();
     }
-    save(&orders.desk, &format!("end-{rank}.json"), &batches.state());
-}
-
-/// A state is there whole or not at all.
-fn save(desk: &Path, name: &str, state: &State) {
-    let half = desk.join(format!("half-{name}"));
-    fs::write(&half, state.to_string()).unwrap();
-    fs::rename(half, desk.join(name)).unwrap();
-}
-
-fn read_state(path: &Path) -> State {
-    fs::read_to_string(path).unwrap().parse().unwrap()
-}
-
-/// A rank that runs; it does not outlive the test.
-struct Rank(Child);
-
-impl Drop for Rank {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    save(&orders.desk.join(format!("end-{rank}.json")), &batches.state());
 }
 
 impl Rank {
-    fn start(rank: usize, world_size: usize, orders: &Orders) -> Self {
-        let child = child(module_path!(), "rank")
-            // The launcher of the tests, if there is one, launches no ranks of this job.
-            .env_clear()
-            .env("RANK", rank.to_string())
-            .env("WORLD_SIZE", world_size.to_string())
-            .env(ORDERS, serde_json::to_string(orders).unwrap())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn();
-        Rank(child.unwrap())
-    }
-
     /// Kills it as soon as it waits for that, or lets it come to its end.
     fn end(mut self, killed: bool) {
         let mut said = BufReader::new(self.0.stdout.take().unwrap()).lines();
@@ -174,7 +136,7 @@ impl Job {
     fn merged(&mut self) -> &mut Self {
         if !self.states.is_empty() {
             let whole = State::merge(self.states.iter().map(|path| read_state(path))).unwrap();
-            save(self.dir.path(), "whole.json", &whole);
+            save(&self.dir.path().join("whole.json"), &whole);
             self.states = vec![self.dir.path().join("whole.json")];
         }
         self
@@ -190,7 +152,7 @@ impl Job {
             let (shards, desk) = (self.dir.path().into(), desk.clone());
             let orders =
                 Orders { shards, desk, after: self.after, state, last: self.last, wait_before: *wait_before };
-            Rank::start(rank, kills.len(), &orders)
+            Rank::start(module_path!(), rank, kills.len(), &orders)
         };
         let ranks: Vec<Rank> = kills.iter().enumerate().map(start).collect();
         ranks.into_iter().zip(kills).for_each(|(rank, kill)| rank.end(kill.is_some()));
