@@ -4,6 +4,8 @@
 mod support;
 
 mod cache;
+mod kills;
+mod pipelines;
 mod rank;
 mod ranks;
 #[cfg(any(feature = "http", feature = "gcs"))]

@@ -1,0 +1,298 @@
+//! Jobs of pipelines over damaged data whose ranks are killed at any moment, all of them, again and again, each
+//! time to be resumed by another number of ranks. They take what one process takes that nobody disturbs, and
+//! skip what it skips.
+
+use super::pipelines::{GLOBAL_BATCH, Kind, Pipeline, write};
+use super::rank::{Rank, orders, read_state, save};
+use crate::support::shards::sorted;
+use serde::{Deserialize, Serialize};
+use shardstream::prelude::*;
+use shardstream::{Rng, State};
+use std::collections::BTreeSet;
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{Read, stdin};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often all ranks are killed.
+const ROUNDS: u64 = 10;
+/// How many steps apart.
+const APART: u64 = 4;
+/// Numbers of ranks, one after the other.
+const WORLD_SIZES: [usize; 4] = [1, 2, 4, 3];
+/// What fails in each job.
+const FAILURES: [&str; 5] = ["decode", "duplicate_member", "not_found", "step", "truncated"];
+
+/// What a rank is told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Orders {
+    pipeline: Pipeline,
+    home: PathBuf,
+    /// Where it leaves its batches and states.
+    desk: PathBuf,
+    /// The step that it goes on after, and the state of all ranks then.
+    after: u64,
+    state: Option<PathBuf>,
+    /// Behind this step it waits to be killed.
+    wait_after: Option<u64>,
+}
+
+fn batch_of(desk: &Path, step: u64, rank: usize) -> PathBuf {
+    desk.join(format!("batch-{step}-{rank}"))
+}
+
+fn state_of(desk: &Path, step: u64, rank: usize) -> PathBuf {
+    desk.join(format!("state-{step}-{rank}"))
+}
+
+fn end_of(desk: &Path, rank: usize) -> PathBuf {
+    desk.join(format!("end-{rank}"))
+}
+
+/// One process of the job.
+#[test]
+#[ignore = "a part of the other tests, which start it"]
+fn rank() {
+    let Some(orders) = orders::<Orders>() else { return };
+    let Orders { pipeline, desk, after, wait_after, .. } = &orders;
+    let topology = Topology::detect().unwrap();
+    let loader = pipeline.loader(&orders.home, topology);
+    let mut batches = match &orders.state {
+        None => pipeline.begin(&loader),
+        Some(path) => loader.restore(&read_state(path)).unwrap(),
+    };
+    for step in after + 1.. {
+        if *wait_after == Some(step - 1) {
+            let _ = stdin().read(&mut [0]);
+            panic!("nobody killed this rank");
+        }
+        let batch = if pipeline.steps == Some(step - 1) { None } else { batches.next() };
+        let Some(batch) = batch else { break };
+        let batch = batch.unwrap();
+        let state = batch.state().unwrap().clone();
+        save(&batch_of(desk, step, topology.rank()), &batch.into_items().join(" "));
+        // The batch counts when its state is there.
+        save(&state_of(desk, step, topology.rank()), &state);
+        // So long takes the step of a trainer.
+        thread::sleep(Duration::from_millis(1));
+    }
+    save(&end_of(desk, topology.rank()), &batches.state());
+}
+
+/// A job over the time of several launches.
+struct Job {
+    pipeline: Pipeline,
+    home: tempfile::TempDir,
+    /// The steps of one process that nobody disturbs, with the state after each of them, and at its end.
+    alone: Vec<(Vec<String>, State)>,
+    end: State,
+    rng: Rng,
+    launches: usize,
+    /// The last step that counts, and the state of all ranks then.
+    after: u64,
+    state: Option<State>,
+    /// What each rank took in each step that counts.
+    taken: Vec<Vec<Vec<String>>>,
+}
+
+/// When a rank is killed.
+#[derive(Debug)]
+struct Kill {
+    /// When this step is done; without one, when it was started.
+    step: Option<u64>,
+    /// So long afterwards.
+    pause: Duration,
+}
+
+impl Kill {
+    /// Kills the rank, unless it comes to its end before. It must not end in another way.
+    fn strike(&self, mut rank: Rank, desk: &Path, number: usize) {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while self.step.is_some_and(|step| !state_of(desk, step, number).exists())
+            && rank.0.try_wait().unwrap().is_none()
+        {
+            assert!(Instant::now() < deadline, "rank {number} does not come to the step: {self:?}");
+            thread::sleep(Duration::from_micros(300));
+        }
+        thread::sleep(self.pause);
+        rank.0.kill().unwrap();
+        let status = rank.0.wait().unwrap();
+        assert!(status.success() && end_of(desk, number).exists() || was_killed(status), "{status}");
+    }
+}
+
+#[cfg(unix)]
+fn was_killed(status: std::process::ExitStatus) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    status.signal() == Some(9)
+}
+
+#[cfg(not(unix))]
+fn was_killed(status: std::process::ExitStatus) -> bool {
+    !status.success()
+}
+
+impl Job {
+    fn new(kind: Kind, steps: Option<u64>) -> Self {
+        let seed = std::env::var("SHARDSTREAM_SEED").ok().map(|text| text.parse().expect("a number"));
+        let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
+        println!("SHARDSTREAM_SEED={seed}, but for the moments of the kills");
+        let home = tempfile::tempdir().unwrap();
+        write(home.path());
+        let pipeline = Pipeline { kind, seed, steps };
+        let loader = pipeline.loader(home.path(), Topology::single());
+        let mut batches = pipeline.begin(&loader);
+        let mut alone = Vec::new();
+        while steps.is_none_or(|steps| alone.len() < steps as usize)
+            && let Some(batch) = batches.next()
+        {
+            let batch = batch.unwrap();
+            let state = batch.state().unwrap().clone();
+            alone.push((batch.into_items(), state));
+        }
+        let (end, rng) = (batches.state(), Rng::new(seed, 0, 0));
+        Job { pipeline, home, alone, end, rng, launches: 0, after: 0, state: None, taken: Vec::new() }
+    }
+
+    fn steps(&self) -> u64 {
+        self.alone.len() as u64
+    }
+
+    /// When ranks are killed, each at another moment: some steps later, a few steps apart; and in one launch of
+    /// five when they have hardly begun. Returns the step behind which none of them goes: something is left.
+    fn kills(&mut self, ranks: usize) -> (u64, Vec<Kill>) {
+        let first = self.after + 1 + self.rng.below(2 * self.steps() / (ROUNDS + 1));
+        let most = (first + APART).min(self.steps() - 1);
+        let early = self.rng.below(5) == 0 || most == self.after;
+        let kill = |_| {
+            let (step, pause) = (first + self.rng.below(APART), self.rng.below(4_000));
+            match early {
+                true => Kill { step: None, pause: Duration::from_micros(10 * pause) },
+                false => Kill { step: Some(step.min(most)), pause: Duration::from_micros(pause) },
+            }
+        };
+        (most, (0..ranks).map(kill).collect())
+    }
+
+    /// Launches so many ranks from the state of all ranks before, and kills them, or lets them come to their
+    /// ends. What counts afterwards is what all of them had done.
+    fn launch(&mut self, ranks: usize, killed: bool) {
+        let desk = self.home.path().join(format!("launch-{}", self.launches));
+        fs::create_dir(&desk).unwrap();
+        self.launches += 1;
+        let state = self.state.as_ref().map(|state| {
+            save(&desk.join("whole"), state);
+            desk.join("whole")
+        });
+        let (most, kills) = self.kills(ranks);
+        let orders = Orders {
+            pipeline: self.pipeline,
+            home: self.home.path().into(),
+            desk: desk.clone(),
+            after: self.after,
+            state,
+            wait_after: killed.then_some(most),
+        };
+        let start = |rank| Rank::start(module_path!(), rank, ranks, &orders);
+        let running: Vec<Rank> = (0..ranks).map(start).collect();
+        thread::scope(|scope| {
+            for (number, (mut rank, kill)) in running.into_iter().zip(&kills).enumerate() {
+                let desk = &desk;
+                scope.spawn(move || match killed {
+                    true => kill.strike(rank, desk, number),
+                    false => assert!(rank.0.wait().unwrap().success()),
+                });
+            }
+        });
+        self.count(&desk, ranks);
+    }
+
+    /// Goes on to the last step that all ranks have done.
+    fn count(&mut self, desk: &Path, ranks: usize) {
+        let is_done = |step: u64, rank: usize| state_of(desk, step, rank).exists();
+        let done = |rank: usize| (self.after..).find(|step| !is_done(step + 1, rank)).unwrap();
+        let ended = |rank: usize| end_of(desk, rank).exists();
+        // One that has come to its end waits for nobody.
+        let waiting = (0..ranks).filter(|rank| !ended(*rank)).map(done).min();
+        let step = waiting.unwrap_or_else(|| (0..ranks).map(done).max().unwrap());
+        println!("{ranks} ranks from {} to {step}", self.after);
+        if step == self.after {
+            return;
+        }
+        for step in self.after + 1..=step {
+            let items = |rank| match fs::read_to_string(batch_of(desk, step, rank)) {
+                Ok(text) => text.split(' ').map(String::from).collect(),
+                Err(_) => Vec::new(),
+            };
+            self.taken.push((0..ranks).map(items).collect());
+        }
+        let is_over = |rank: usize| ended(rank) && !is_done(step + 1, rank);
+        let state = |rank: usize| {
+            read_state(&if is_over(rank) { end_of(desk, rank) } else { state_of(desk, step, rank) })
+        };
+        let whole = State::merge((0..ranks).map(state)).unwrap();
+        let (_, alone) = &self.alone[step as usize - 1];
+        assert_eq!(whole.digest(), alone.digest(), "step {step}");
+        // What a rank has skipped behind its last batch is in the state of another batch, or in none.
+        if !(0..ranks).any(is_over) {
+            assert_eq!(whole.ledger(), alone.ledger(), "step {step}");
+        }
+        (self.after, self.state) = (step, Some(whole));
+    }
+
+    /// Fails unless the job took what one process takes.
+    fn assert_undisturbed(&self) {
+        assert_eq!(self.taken.len(), self.alone.len());
+        for (step, (ranks, (alone, _))) in self.taken.iter().zip(&self.alone).enumerate() {
+            let all = ranks.concat();
+            if all.len() == GLOBAL_BATCH {
+                let at = |place: usize| ranks[place % ranks.len()][place / ranks.len()].clone();
+                assert_eq!(&(0..GLOBAL_BATCH).map(at).collect::<Vec<_>>(), alone, "step {}", step + 1);
+                continue;
+            }
+            // Each rank has its places of it, in order.
+            assert_eq!(sorted(all), sorted(alone.clone()), "step {}", step + 1);
+            for items in ranks {
+                let these: BTreeSet<&String> = items.iter().collect();
+                assert!(alone.iter().filter(|item| these.contains(item)).eq(items), "step {}", step + 1);
+            }
+        }
+        let whole = self.state.as_ref().unwrap();
+        assert_eq!(whole.digest(), self.end.digest());
+        assert_eq!(whole.ledger(), self.end.ledger());
+    }
+}
+
+/// Kills a job in all rounds, and lets it come to its end.
+fn survives(kind: Kind, steps: Option<u64>) {
+    let mut job = Job::new(kind, steps);
+    let ledger = job.end.ledger();
+    println!("{} steps, with {ledger}", job.steps());
+    assert_eq!(ledger.by_kind().map(|(kind, _)| kind).collect::<Vec<_>>(), FAILURES);
+    let first = job.rng.below(WORLD_SIZES.len() as u64) as usize;
+    let mut sizes = WORLD_SIZES.into_iter().cycle().skip(first);
+    for ranks in sizes.by_ref().take(ROUNDS as usize) {
+        job.launch(ranks, true);
+    }
+    // What fails behind the last batch of a rank is in no state, and more of it is where there are more ranks.
+    let last = if steps.is_some() { sizes.next().unwrap() } else { 1 };
+    job.launch(last, false);
+    job.assert_undisturbed();
+}
+
+#[test]
+fn pipelines_survive_kills_at_any_moment() {
+    survives(Kind::Items, Some(200));
+}
+
+#[test]
+fn rows_of_tokens_survive_kills_at_any_moment() {
+    survives(Kind::Rows, Some(200));
+}
+
+#[test]
+fn an_epoch_with_an_end_survives_kills_at_any_moment() {
+    survives(Kind::Items, None);
+}
