@@ -132,7 +132,7 @@ pub use topology::Topology;
 /// What most programs use: `use shardstream::prelude::*;`.
 ///
 /// It has what reads, decodes, batches, writes and resumes, all columns, and all transforms of pictures. Not in
-/// it are [`Result`](crate::Result) and [`Error`](crate::Error), which would hide others of these names, traits to
+/// it are [`Result`] and [`Error`], which would hide others of these names, traits to
 /// implement ([`Column`](crate::collate::Column), [`Stage`](crate::adapters::Stage)), and what few programs name.
 /// [`StreamExt`](crate::adapters::StreamExt) comes without its name, so that it can stand beside that of
 /// `futures`.
