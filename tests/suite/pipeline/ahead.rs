@@ -184,7 +184,7 @@ fn nothing_between_is_read() {
 }
 
 fn refused<B>(found: Result<Batches<B>>, kind: fn(&ErrorKind) -> bool, why: &str) {
-    let error = found.err().expect("it is refused");
+    let Err(error) = found else { panic!("it is refused") };
     assert!(kind(error.kind()), "{error:?}");
     assert!(error.to_string().contains(why), "{why:?} in {error}");
 }

@@ -365,7 +365,8 @@ fn a_batch_of_nothing_is_padded_with_the_first_item_of_whichever_dataset_has_one
         let dataset = Shelf::of(&[4, 4]).dataset(2).streams(2).index(counts(&[4, 4]));
         failing(dataset.topology(rank(1, 2)).build().unwrap(), fails)
     };
-    let firsts: [(fn(u64) -> bool, u64); 2] = [(|number| number >= 1000, 0), (|_| true, 1000)];
+    type Fails = fn(u64) -> bool;
+    let firsts: [(Fails, u64); 2] = [(|number| number >= 1000, 0), (|_| true, 1000)];
     for (threads, (fails, first)) in
         [0, 2].into_iter().flat_map(|threads| firsts.map(|first| (threads, first)))
     {
