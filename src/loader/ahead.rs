@@ -74,24 +74,26 @@ impl Settings {
         run: Run,
     ) -> Result<Vec<u64>> {
         let endless = matches!(run, Run::EpochsFrom(_));
+        let again = self.again(of_lane.iter().map(|at| &**at));
         let length = |(at, part): (&&mut StreamState, &Part)| {
-            let whole = part.dataset.plan().samples(at.stream)?;
-            let all = if endless { u64::MAX } else { whole.checked_mul(part.passes)? };
-            let gone = whole.checked_mul(at.pass)?.checked_add(at.taken)?;
-            Some((all, all.saturating_sub(gone)))
+            let pass = part.dataset.plan().samples(at.stream)?;
+            let all = pass.checked_mul(part.passes.checked_add(again)?)?;
+            let gone = pass.checked_mul(at.pass)?.checked_add(at.taken)?;
+            Some((pass, if endless { u64::MAX } else { all.saturating_sub(gone) }))
         };
         let lengths = of_lane.iter().zip(&self.parts).map(length).collect::<Option<Vec<_>>>();
         let Some(lengths) = lengths else { return Err(misfit("more samples than can be counted")) };
-        let (all, mut left): (Vec<u64>, Vec<u64>) = lengths.into_iter().unzip();
-        let mut inputs = vec![0; all.len()];
+        let (pass, mut left): (Vec<u64>, Vec<u64>) = lengths.into_iter().unzip();
+        let mut inputs = vec![0; pass.len()];
         let mut turn = taken;
         while turn < until {
             if left.iter().all(|left| *left == 0) {
-                // What is left of the places is empty, or is filled from the beginning.
-                if self.last != super::LastBatch::Repeat || all.iter().all(|all| *all == 0) {
+                // What is left of the places is empty, or is filled from the beginning: one pass of each dataset,
+                // and then another.
+                if self.last != super::LastBatch::Repeat || pass.iter().all(|pass| *pass == 0) {
                     break;
                 }
-                left.clone_from(&all);
+                left.clone_from(&pass);
             }
             turn += turns.give(turn, until, &mut left, &mut inputs);
         }

@@ -213,7 +213,7 @@ impl Settings {
     }
 
     /// How often the streams of a lane have begun again to fill places.
-    fn again<'a>(&self, states: impl Iterator<Item = &'a StreamState>) -> u64 {
+    pub(super) fn again<'a>(&self, states: impl Iterator<Item = &'a StreamState>) -> u64 {
         let passes = |at: &StreamState| self.parts.get(at.dataset).map_or(1, |part| part.passes);
         states.map(|at| (at.pass + 1).saturating_sub(passes(at))).max().unwrap_or(0)
     }

@@ -69,7 +69,9 @@ fn streams(state: &State) -> Vec<[Option<u64>; 4]> {
 }
 
 fn jobs() -> impl Strategy<Value = Job> {
-    let part = (prop::collection::vec(1usize..12, 4..8), 1u32..4, 1u64..3);
+    // Small ones begin again and again to fill places.
+    let sizes = prop_oneof![prop::collection::vec(1usize..3, 4..6), prop::collection::vec(1usize..12, 4..8)];
+    let part = (sizes, 1u32..4, 1u64..5);
     let last =
         prop::sample::select(vec![LastBatch::Keep, LastBatch::Drop, LastBatch::Pad, LastBatch::Repeat]);
     let streams = prop::sample::select(vec![1usize, 2, 4]);
@@ -146,6 +148,29 @@ proptest! {
                 }
                 let dealt: Vec<Item> = (0..job.batch).map(|g| team[g % ranks][step][g / ranks]).collect();
                 prop_assert_eq!(&dealt, batch, "{} ranks, {} after {}, step {}", ranks, steps, stop, step);
+            }
+        }
+    }
+}
+
+/// Streams that begin again to fill places make one more pass of each dataset, and then one more.
+#[test]
+fn steps_are_skipped_into_what_is_filled_from_the_beginning() {
+    for (passes, sizes) in [([2, 2], [5, 17]), ([1, 3], [5, 5]), ([4, 1], [5, 19])] {
+        let parts = sizes.iter().zip(passes).map(|(size, passes)| (vec![*size], 1, passes)).collect();
+        let (places, streams, batch, shuffle) = (true, 4, 4, 3);
+        let job = Job { parts, places, streams, shuffle, batch, last: LastBatch::Repeat, endless: false };
+        let loader = job.loader(rank(0, 1), 0);
+        let whole = job.begin(&loader);
+        let items: u64 = sizes.iter().zip(passes).map(|(size, passes)| *size as u64 * passes).sum();
+        assert!(4 * whole.len() as u64 > items + 3, "{} batches of {items} items", whole.len());
+        let states = std::iter::once(loader.epoch(1).state()).chain(whole.iter().map(|(_, state)| state.clone()));
+        for (stop, state) in states.enumerate() {
+            for steps in 0..=whole.len() - stop {
+                let rest = loader.restore(&saved(&state.clone().skip(steps as u64))).unwrap();
+                let found: Vec<_> = rest.map(|batch| Ok(batch.unwrap().into_items())).collect();
+                let expected: Vec<_> = whole[stop + steps..].iter().map(|(item, _)| item.clone()).collect();
+                assert_eq!(found, expected, "{steps} after {stop} of {passes:?} passes of {sizes:?}");
             }
         }
     }
