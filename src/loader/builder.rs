@@ -7,6 +7,7 @@ use super::policy::OnError;
 use super::settings::{Part, Settings};
 use super::stages::{Rows, Stages, identity};
 use super::start::{loader, rows};
+use super::stream::Select;
 use crate::adapters::Batch;
 use crate::codec::Decoder;
 use crate::collate::{Columns, Row, TensorBatch};
@@ -65,20 +66,34 @@ impl LoaderBuilder<Sample> {
     /// reads the shards that were open from their beginning. For a filter that is used again and again, keep it
     /// with the index: [`AutoIndex::select`](crate::index::AutoIndex::select). A predicate must give the same for the same
     /// sample always. A panic is an error of that sample.
-    pub fn select(mut self, predicate: impl Fn(&Sample) -> bool + Send + Sync + 'static) -> Self {
-        let predicate = Arc::new(predicate);
+    pub fn select(self, predicate: impl Fn(&Sample) -> bool + Send + Sync + 'static) -> Self {
+        self.selected("select", Arc::new(move |sample| Ok(predicate(&sample).then_some(sample))))
+    }
+
+    /// As [`select`](LoaderBuilder::select), with a function that gives the sample to read on, or none: it may
+    /// take fields out, or put others in, so that a shuffle buffer holds no more than what is needed.
+    ///
+    /// The sample keeps its place in the shard, and with it its [random numbers](Sample::rng), also where the
+    /// function makes a new one. A sample for which it fails is a failure, as of [`map`](LoaderBuilder::map).
+    pub fn select_map(self, f: impl Fn(Sample) -> Result<Option<Sample>> + Send + Sync + 'static) -> Self {
+        self.selected("select_map", Arc::new(f))
+    }
+
+    fn selected(mut self, name: &str, f: Select) -> Self {
         if self.parts.iter().any(|(_, stages)| !stages.none) {
-            let what = "`select` behind another stage: it sees samples as they are read, so call it before `decode` and \
-                        `map`, or use `filter_map`";
-            self.wrong.get_or_insert(what.into());
+            let what = format!(
+                "`{name}` behind another stage: it sees samples as they are read, so call it before `decode` and \
+                 `map`, or use `filter_map`"
+            );
+            self.wrong.get_or_insert(what);
         }
         self.each(|part, _| {
-            let (before, predicate) = (part.select.take(), Arc::clone(&predicate));
-            part.select = Some(match before {
-                Some(before) => Arc::new(move |sample| before(sample) && predicate(sample)),
-                None => predicate,
+            let f = Arc::clone(&f);
+            part.select = Some(match part.select.take() {
+                Some(before) => Arc::new(move |sample| before(sample)?.map_or(Ok(None), |sample| f(sample))),
+                None => f,
             });
-            part.stages.push("select".into());
+            part.stages.push(name.into());
         })
     }
 

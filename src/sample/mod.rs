@@ -258,6 +258,12 @@ impl Sample {
         self
     }
 
+    /// Puts the sample where another one was read that it was made of.
+    pub(crate) fn placed(mut self, place: &Place, position: Position) -> Self {
+        (self.shard, self.position) = (Arc::clone(&place.shard), position);
+        self
+    }
+
     /// Numbers the outputs of a stage that were made of one sample.
     pub(crate) fn part(mut self, part: u64) -> Self {
         self.position.part = part;

@@ -24,8 +24,8 @@ use std::sync::Arc;
 /// After so many epochs in a row without a single sample, a stream is not going to have any.
 const FUTILE: u64 = 100;
 
-/// Which samples of a stream are read on.
-pub(super) type Select = Arc<dyn Fn(&Sample) -> bool + Send + Sync>;
+/// Which samples of a stream are read on, and what of them.
+pub(super) type Select = Arc<dyn Fn(Sample) -> Result<Option<Sample>> + Send + Sync>;
 
 /// Which stream of what, and how it is selected from and shuffled.
 #[derive(Clone)]
@@ -98,11 +98,14 @@ impl Stream {
         (self.shuffle > 1).then(|| Shuffle::new(self.shuffle, rng, admit).bounded(self.shuffle_bytes))
     }
 
-    /// Whether a sample is read on. A panic of the predicate is an error of the sample.
-    fn selects(&self, sample: &Sample) -> Result<bool> {
-        match &self.select {
-            Some(select) => catch(|| select(sample)).map_err(|error| sample.locate(error)),
-            None => Ok(true),
+    /// The sample as it is read on, if it is. A panic is an error of the sample.
+    fn select(&self, sample: Sample) -> Result<Option<Sample>> {
+        let Some(select) = &self.select else { return Ok(Some(sample)) };
+        let (place, position) = (sample.place(), sample.position());
+        let selected = catch(|| select(sample)).and_then(|selected| selected);
+        match selected {
+            Ok(selected) => Ok(selected.map(|sample| sample.placed(&place, position))),
+            Err(error) => Err(place.locate(error)),
         }
     }
 

@@ -46,11 +46,11 @@ impl Reading {
             }
             match self.reader.next() {
                 Some(Ok(sample)) => {
-                    match stream.selects(&sample) {
-                        Ok(true) => {}
-                        Ok(false) => continue,
+                    let sample = match stream.select(sample) {
+                        Ok(Some(sample)) => sample,
+                        Ok(None) => continue,
                         Err(error) => return Some(Err(error)),
-                    }
+                    };
                     self.admit();
                     let number = self.inputs;
                     self.inputs += 1;

@@ -215,9 +215,9 @@ fn next_good(stream: &Stream, reader: &mut ShardReader, slice: usize) -> Result<
     while let Some(item) = reader.next() {
         match item {
             _ if reader.slice() != slice => break,
-            Ok(sample) => match stream.selects(&sample) {
-                Ok(true) => return Ok(sample),
-                Ok(false) => {}
+            Ok(sample) => match stream.select(sample) {
+                Ok(Some(sample)) => return Ok(sample),
+                Ok(None) => {}
                 Err(error) => fault = Some(error),
             },
             Err(error) => fault = Some(error),

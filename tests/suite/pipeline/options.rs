@@ -35,6 +35,10 @@ fn every_bad_option_is_an_error_of_build() {
         (samples().batch(0), "the size must be at least 1"),
         (samples().map(Ok).select(|_| true).batch(4), "call it before `decode` and `map`"),
         (samples().decode(Decoder::new()).select(|_| true).batch(4), "use `filter_map`"),
+        (
+            samples().map(Ok).select_map(|sample| Ok(Some(sample))).batch(4),
+            "`select_map` behind another stage",
+        ),
         (Loader::mix([samples(), samples()]).weight(2).batch(4), "set it on each dataset"),
         (samples().batch(4).prefetch(0), "threads need room for at least 1"),
         (samples().threads(0).batch(4).prefetch(0), "0 batches ahead"),

@@ -2,7 +2,7 @@
 
 use super::{Shelf, all, cause, errors, good, number, numbers, saved};
 use shardstream::collate::Columns;
-use shardstream::loader::{LastBatch, LoaderBuilder};
+use shardstream::loader::{Failures, LastBatch, LoaderBuilder, OnError};
 use shardstream::prelude::*;
 use shardstream::store::Budget;
 use shardstream::{Error, ErrorKind, Result, State};
@@ -31,11 +31,18 @@ fn samples(sizes: &[usize]) -> LoaderBuilder<Sample> {
 type Stage = fn(LoaderBuilder<Sample>) -> LoaderBuilder<u64>;
 
 /// Each fails at the second sample of the second shard.
-const PANICS: [(&str, Stage); 5] = [
+const PANICS: [(&str, Stage); 6] = [
     ("select", |items| {
         let items = items.select(|sample| {
             assert!(number(sample) != 1001, "on purpose");
             true
+        });
+        items.map(|sample| Ok(number(&sample)))
+    }),
+    ("select_map", |items| {
+        let items = items.select_map(|sample| {
+            assert!(number(&sample) != 1001, "on purpose");
+            Ok(Some(sample))
         });
         items.map(|sample| Ok(number(&sample)))
     }),
@@ -128,9 +135,10 @@ fn outputs_follow_each_other_in_their_stream_and_batches_take_one_of_each() {
 }
 
 /// Stages that leave every sample out.
-fn nothing() -> [(&'static str, Stage); 5] {
+fn nothing() -> [(&'static str, Stage); 6] {
     [
         ("select", |items| items.select(|_| false).map(|sample| Ok(number(&sample)))),
+        ("select_map", |items| items.select_map(|_| Ok(None)).map(|sample| Ok(number(&sample)))),
         ("filter_map", |items| items.filter_map(|_| Ok(None))),
         ("flat_map", |items| items.flat_map(|_| Ok([]))),
         ("rows that are too long", |items| {
@@ -332,6 +340,55 @@ fn stages_behind_rows_fail_and_panic_row_by_row() {
         assert_eq!(cause(&error), "bad luck");
         assert!(error.location().shard().is_some(), "it says where: {error:?}");
     }
+}
+
+/// What `select_map` gives is what is shuffled and restored, at the place of the sample that was read; what it refuses is a
+/// failure of that sample.
+#[test]
+fn what_is_made_of_a_sample_before_the_buffer_is_shuffled() {
+    let shelf: Arc<Shelf> = Shelf::of(&[20, 20]);
+    let list = ShardList::from_urls([super::url(0), super::url(1)]);
+    let index = Index::builder().store(shelf.store()).build(&list).unwrap();
+    let mut orders = Vec::new();
+    for (shuffle, bytes, indexed) in
+        [(0, None, false), (5, None, false), (5, None, true), (5, Some(400), true)]
+    {
+        let dataset = shelf.dataset(2).streams(2);
+        let dataset = if indexed { dataset.index(index.clone()) } else { dataset };
+        let items =
+            Loader::builder(dataset.build().unwrap()).select_map(|sample| match number(&sample) % 1000 {
+                7 => Err(Error::step("bad luck")),
+                number if number % 3 == 0 => Ok(None),
+                _ => Ok(Some(Sample::new(sample.key()).with("drawn", sample.rng(3).below(1 << 30) as i64))),
+            });
+        let items = match bytes {
+            // They fit as they are made, and would not as they were read.
+            Some(bytes) => items.shuffle(shuffle).shuffle_bytes(bytes),
+            None => items.shuffle(shuffle),
+        };
+        let items = items.map(|mut sample| {
+            let drawn = sample.rng(3).below(1 << 30) as i64;
+            assert_eq!(sample.take::<i64>("drawn")?, drawn, "the random numbers are those of the place");
+            assert_eq!(sample.shard(), super::url(number(&sample) as usize / 1000));
+            Ok(number(&sample))
+        });
+        let loader = items.batch(2).on_error(OnError::skip(Failures::all())).build().unwrap();
+        let found = all(loader.epoch(0), 100);
+        for (at, (_, state)) in found.iter().enumerate() {
+            assert!(all(loader.restore(&saved(state)).unwrap(), 100) == found[at + 1..], "after {at}");
+        }
+        let ledger = found.last().unwrap().1.ledger();
+        let mut keys: Vec<_> = ledger.entries().iter().map(|skip| skip.key.as_deref().unwrap()).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, ["00-007", "01-007"]);
+        orders.push(good(&found).concat());
+    }
+    assert_eq!(orders[0][..6], [1, 1001, 2, 1002, 4, 1004]);
+    assert_ne!(orders[0], orders[1]);
+    assert!(orders[1] == orders[2] && orders[2] == orders[3]);
+    orders[1].sort_unstable();
+    let kept = |number: &u64| number % 1000 != 7 && number % 1000 % 3 != 0;
+    assert_eq!(orders[1], (0..20).chain(1000..1020).filter(kept).collect::<Vec<_>>());
 }
 
 /// Twice the same predicate is one; two are both.

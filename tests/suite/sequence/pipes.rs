@@ -16,6 +16,8 @@ pub(super) struct Pipe {
     /// In the shard, where no index is used: a sample that is no good, or the end of the shard.
     pub(super) damage: Option<usize>,
     select: Option<u64>,
+    /// Of a text no more than so much is read on, and of some samples nothing; some are refused.
+    trim: Option<u64>,
     filter: Option<u64>,
     /// How many outputs there are at most, and whether some fail.
     split: Option<u64>,
@@ -33,7 +35,11 @@ impl Pipe {
 
     /// Whether no stage is there to change the number of items.
     pub(super) fn keeps_numbers(&self) -> bool {
-        self.select.is_none() && self.filter.is_none() && self.split.is_none() && self.rows.is_none()
+        self.select.is_none()
+            && self.trim.is_none()
+            && self.filter.is_none()
+            && self.split.is_none()
+            && self.rows.is_none()
     }
 
     pub(super) fn stages(
@@ -46,9 +52,20 @@ impl Pipe {
             Some(every) => loader.select(move |sample| !of(sample.key()).is_multiple_of(every)),
             None => loader,
         };
+        let loader = match self.trim {
+            Some(length) => loader.select_map(move |sample| match of(sample.key()) % (length + 3) {
+                0 => Err(Error::step("on purpose")),
+                1 => Ok(None),
+                _ => {
+                    let text = text(&sample);
+                    let text = &text[..text.len().min(100 * length as usize)];
+                    Ok(Some(Sample::new(sample.key()).with("txt", text)))
+                }
+            }),
+            None => loader,
+        };
         let loader = loader.map(move |sample| {
-            let text = String::from_utf8(sample.get("txt").unwrap().as_bytes().unwrap().to_vec()).unwrap();
-            Ok((format!("{number}/{}", sample.key()), text, sample.rng(seed).below(1 << 40)))
+            Ok((format!("{number}/{}", sample.key()), text(&sample), sample.rng(seed).below(1 << 40)))
         });
         let loader =
             if self.filter_first { self.split(self.filter(loader)) } else { self.filter(self.split(loader)) };
@@ -90,6 +107,10 @@ impl Pipe {
     }
 }
 
+fn text(sample: &Sample) -> String {
+    String::from_utf8(sample.get("txt").unwrap().as_bytes().unwrap().to_vec()).unwrap()
+}
+
 /// A number that stands for a key, mixed well.
 fn of(key: &str) -> u64 {
     key.bytes()
@@ -99,11 +120,13 @@ fn of(key: &str) -> u64 {
 /// As many as there can be datasets.
 pub(super) fn pipes() -> impl Strategy<Value = Vec<Pipe>> {
     let some = |numbers: std::ops::Range<u64>| prop::option::weighted(0.3, numbers);
-    let stages = (some(2..5), some(2..5), some(1..4), some(1..5), any::<bool>());
+    let trim = prop::option::weighted(0.2, 1u64..5);
+    let stages = (some(2..5), some(2..5), some(1..4), some(1..5), any::<bool>(), trim);
     let behind = (prop::option::weighted(0.3, 1usize..4), prop::option::weighted(0.2, 1usize..60));
-    let pipe = (stages, behind).prop_map(|((select, filter, split, fail, filter_first), (damage, rows))| {
-        Pipe { damage, select, filter, split, fail, filter_first, rows }
-    });
+    let pipe =
+        (stages, behind).prop_map(|((select, filter, split, fail, filter_first, trim), (damage, rows))| {
+            Pipe { damage, select, trim, filter, split, fail, filter_first, rows }
+        });
     let pipe = prop_oneof![1 => Just(Pipe::default()), 2 => pipe];
     prop::collection::vec(pipe, 3..=3)
 }
