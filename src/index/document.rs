@@ -5,10 +5,9 @@ use super::selection::{Selection, SelectionDocument};
 use super::{Index, ShardIndex};
 use crate::error::{Error, ErrorKind, Result};
 use crate::secret_url::{redact_text, shown, without_secrets};
-use crate::store::Store;
+use crate::store::{Store, write_to};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -116,7 +115,7 @@ pub(super) fn write_entry(store: &Store, url: &str, shard: &ShardIndex, private:
     let mut text = json(shard)?;
     text.push(b'\n');
     let mut object = if private { store.create_private(url)? } else { store.create(url)? };
-    object.write_all(&text)?;
+    write_to(&mut *object, &text)?;
     object.finish().map(drop)
 }
 
@@ -226,12 +225,13 @@ impl Index {
                 true => format!(r#""__kind__":"{SELECTED}""#),
                 false => format!(r#""__kind__":"{KIND}","wids_version":1"#),
             };
-            write!(object, r#"{{{kind},"name":{name},"shardlist":["#)?;
+            let head = format!(r#"{{{kind},"name":{name},"shardlist":["#);
+            write_to(&mut *object, head.as_bytes())?;
             for (number, shard) in index.iter().enumerate() {
-                object.write_all(if number > 0 { b",\n" } else { b"\n" })?;
-                object.write_all(&json(shard)?)?;
+                write_to(&mut *object, if number > 0 { b",\n" } else { b"\n" })?;
+                write_to(&mut *object, &json(shard)?)?;
             }
-            object.write_all(b"\n]}\n")?;
+            write_to(&mut *object, b"\n]}\n")?;
             object.finish().map(drop)
         };
         write().map_err(|error: Error| error.in_shard(url))

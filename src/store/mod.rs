@@ -65,6 +65,7 @@ pub use report::{SourceReport, StoreReport};
 pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
 pub(crate) use told::ObjectCell;
 pub use upload::ObjectWriter;
+pub(crate) use upload::write_to;
 
 use crate::secret_url::{SecretUrl, shown};
 use crate::{Error, ErrorKind, Result};
