@@ -4,6 +4,7 @@
 use super::build::{IndexBuilder, check_directory, check_options};
 use super::finding::Finding;
 use super::keep::{SUFFIX, lasting};
+use super::place::{Document, first_writable};
 use super::select::Filter;
 use super::{Index, ShardIndex};
 use crate::error::{ErrorKind, Result};
@@ -34,6 +35,10 @@ type OnShard = Arc<dyn Fn(&ShardIndex) + Send + Sync>;
 ///
 /// Many ranks may start at once: each that finds no index builds it and writes the same one, as a whole, so
 /// that the last one stays. To read the shards once only, let one rank build its dataset before the others.
+///
+/// Before anything is indexed, the place is tried: a file is made and removed in a directory, and in a bucket a
+/// small object such as `train-0123456789abcdef.probe.index.json` is written beside the document, and deleted
+/// where that is allowed. An index that is kept there is not touched until the new one is whole.
 ///
 /// The names of documents beside shards and in directories depend on the pattern or list of shards and on the
 /// name of the [filter](AutoIndex::select); a dataset that is moved as a whole finds its index again.
@@ -166,8 +171,8 @@ impl AutoIndex {
                 return Ok(index);
             }
         }
-        // An hour of indexing is not to end with a place that cannot be written to.
-        let writable = first_writable(&places, |place| place.check(store))?;
+        // Hours of indexing must not end with a place that cannot be written to.
+        let writable = first_writable(&places, |place| place.probe(store))?;
         let mut builder = IndexBuilder::new().store(store.clone()).limits(limits).checksums(checksums);
         builder = builder.threads(self.threads).filtered_by(self.filter.clone());
         if let Some(call) = self.on_shard.clone() {
@@ -241,44 +246,6 @@ pub(crate) struct Listed {
     pub(crate) objects: Vec<ObjectVersion>,
     /// The patterns that were listed, and the URLs that needed no listing.
     pub(crate) patterns: ShardList,
-}
-
-/// A document that an index is kept in.
-struct Document {
-    url: SecretUrl,
-    private: bool,
-}
-
-impl Document {
-    /// Whether it can be written to, as far as that can be told before.
-    fn check(&self, store: &Store) -> Result<()> {
-        let url = self.url.expose_secret();
-        if store.is_web(url) {
-            return Err(ErrorKind::Unsupported("web servers cannot be written to".into()).into());
-        }
-        if is_local(url) {
-            // It is removed when it is dropped.
-            store.create_plain(url, self.private)?;
-        }
-        Ok(())
-    }
-}
-
-/// The number of the first document that an action succeeds with, of those that can be written to.
-fn first_writable(places: &[Document], mut act: impl FnMut(&Document) -> Result<()>) -> Result<usize> {
-    let mut refused = None;
-    for (number, place) in places.iter().enumerate() {
-        match act(place) {
-            Ok(()) => return Ok(number),
-            Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_) | ErrorKind::Denied(_)) => {
-                let hint = "keep it elsewhere: `AutoIndex::in_directory`, `or_in_directory`, `at`";
-                let message = format!("the index cannot be kept at {}: {error}; {hint}", place.url);
-                refused = Some(ErrorKind::Config(message).into());
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Err(refused.unwrap_or_else(|| ErrorKind::Config("an index is kept nowhere".into()).into()))
 }
 
 /// The index that is kept at `url`; none where there is none that can be read as one.

@@ -59,6 +59,7 @@ mod document;
 mod finding;
 mod keep;
 mod layout;
+mod place;
 mod scan;
 mod select;
 mod selection;

@@ -1,117 +1,21 @@
 //! Indexes that a dataset keeps by itself.
 
+use super::logged::{Logged, PROBE, keys};
 use super::*;
-use futures::TryStreamExt;
 use shardstream::index::AutoIndex;
 use shardstream::prelude::*;
 use shardstream::tar::Limits;
 use std::fs;
-
-/// What was asked of a place, one line for each request.
-type Log = Arc<Mutex<Vec<String>>>;
-
-/// Objects in memory that can be listed and written, and a log of what was asked.
-#[derive(Debug, Default)]
-struct Logged {
-    objects: Arc<Noted>,
-    log: Log,
-    /// Whether its listing tells versions.
-    versions: bool,
-    /// Whether it may be written to.
-    writable: bool,
-}
-
-impl Logged {
-    fn new(versions: bool, writable: bool) -> Arc<Self> {
-        Arc::new(Logged { versions, writable, ..Logged::default() })
-    }
-
-    /// One with shards of so many samples each, `logged://b/t/s-0.tar` and so on.
-    fn of(sizes: &[usize], versions: bool, writable: bool) -> Arc<Self> {
-        let logged = Self::new(versions, writable);
-        for (shard, size) in sizes.iter().enumerate() {
-            logged.shard(shard, *size);
-        }
-        logged
-    }
-
-    fn shard(&self, shard: usize, size: usize) {
-        let samples: Vec<Sample> =
-            (0..size).map(|i| Sample::new(format!("{shard}-{i}")).with("bin", noise(i * 400))).collect();
-        self.objects.put(&format!("logged://b/t/s-{shard}.tar"), crate::support::archive(&samples));
-    }
-
-    fn store(self: &Arc<Self>) -> Store {
-        Store::builder().with_source("logged", Arc::clone(self) as Arc<dyn Source>).build().unwrap()
-    }
-
-    fn dataset(self: &Arc<Self>, auto: AutoIndex) -> Result<Dataset> {
-        let builder = Dataset::builder("logged://b/t/s-*.tar").store(self.store());
-        builder.topology(Topology::single()).auto_index(auto).build()
-    }
-
-    /// What was asked since the last time.
-    fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut *self.log.lock().unwrap())
-    }
-
-    fn note(&self, what: &str, url: &str) {
-        let name = url.strip_prefix("logged://b/t").unwrap_or(url).trim_start_matches('/');
-        let name = match name.split_once('-') {
-            Some((stem, rest)) if rest.len() > 16 => format!("{stem}-*.index.json"),
-            _ => name.to_owned(),
-        };
-        self.log.lock().unwrap().push(format!("{what} {name}").trim_end().to_owned());
-    }
-}
-
-impl Source for Logged {
-    fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
-        self.note("get", url);
-        self.objects.get(url, options)
-    }
-
-    fn list(&self, prefix: &str) -> BoxStream<'static, Result<ObjectInfo>> {
-        self.note("list", prefix);
-        let versions = self.versions;
-        let objects = self.objects.list(prefix);
-        let info = move |info: ObjectInfo| if versions { info } else { ObjectInfo::new(info.url, info.size) };
-        objects.map_ok(info).boxed()
-    }
-
-    fn put(
-        &self,
-        url: &str,
-        body: BoxStream<'static, Result<Bytes>>,
-    ) -> BoxFuture<'static, Result<ObjectInfo>> {
-        let (objects, url) = (Arc::clone(&self.objects), url.to_owned());
-        let (writable, log) = (self.writable, Arc::clone(&self.log));
-        let this = Logged { objects, log, ..Logged::default() };
-        Box::pin(async move {
-            let content = body.try_collect::<Vec<_>>().await?.concat();
-            if !writable {
-                return Err(ErrorKind::Denied("read only".into()).into());
-            }
-            this.note("put", &url);
-            let size = content.len() as u64;
-            this.objects.put(&url, content);
-            Ok(ObjectInfo::new(url, size))
-        })
-    }
-}
-
-fn keys(dataset: &Dataset) -> Vec<String> {
-    dataset.samples(0).map(|sample| sample.unwrap().key().to_owned()).collect()
-}
 
 #[test]
 fn a_second_start_takes_the_listing_and_the_index() {
     let logged = Logged::of(&[3, 0, 2], true, true);
     let first = logged.dataset(AutoIndex::beside()).unwrap();
     let mut asked = logged.asked();
-    assert_eq!((asked.remove(0), asked.pop().unwrap()), ("list".into(), "put s-*.index.json".into()));
-    asked.sort();
-    assert_eq!(asked, ["get s-*.index.json", "get s-0.tar", "get s-1.tar", "get s-2.tar"]);
+    asked[4..7].sort();
+    let shards = ["get s-0.tar", "get s-1.tar", "get s-2.tar"];
+    let expected = [&["list", "get s-*.index.json"][..], &PROBE, &shards, &["put s-*.index.json"]].concat();
+    assert_eq!(asked, expected);
     assert_eq!((first.len(), first.shards().len()), (Some(5), 3));
 
     let second = logged.dataset(AutoIndex::beside()).unwrap();
@@ -144,8 +48,8 @@ fn only_what_changed_is_indexed() {
     logged.shard(3, 1);
     logged.asked();
     assert_eq!(build(), (11, vec![5, 1]));
-    let expected = ["list", "get s-*.index.json", "get s-1.tar", "get s-3.tar", "put s-*.index.json"];
-    assert_eq!(logged.asked(), expected);
+    let indexed = ["get s-1.tar", "get s-3.tar", "put s-*.index.json"];
+    assert_eq!(logged.asked(), [&["list", "get s-*.index.json"][..], &PROBE, &indexed].concat());
     assert_eq!(build(), (11, vec![]));
     // A shard that is gone leaves the rest as it is.
     logged.objects.objects.lock().unwrap().remove("logged://b/t/s-0.tar");
@@ -192,54 +96,6 @@ fn a_document_that_is_torn_is_never_used() {
         assert!(logged.asked().contains(&"put s-*.index.json".to_owned()), "{number}");
         assert_eq!(logged.store().open(&place).unwrap().read_all().unwrap(), whole);
     }
-}
-
-#[test]
-fn a_place_that_cannot_be_written_to_is_an_error_that_says_where_else() {
-    let logged = Logged::of(&[3, 2], true, false);
-    let error = logged.dataset(AutoIndex::beside()).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
-    assert!(error.to_string().contains("AutoIndex::in_directory"), "{error}");
-
-    let cache = tempfile::tempdir().unwrap();
-    for auto in [
-        AutoIndex::beside().or_in_directory(cache.path().join("a")),
-        AutoIndex::in_directory(cache.path().join("b")),
-        AutoIndex::at(cache.path().join("c.json").to_str().unwrap()),
-    ] {
-        assert_eq!(logged.dataset(auto.clone()).unwrap().len(), Some(5));
-        logged.asked();
-        assert_eq!(logged.dataset(auto).unwrap().len(), Some(5));
-        let mut asked = logged.asked();
-        asked.retain(|line| line != "get s-*.index.json");
-        assert_eq!(asked, ["list"], "nothing of the shards");
-    }
-    assert_eq!(fs::read_dir(cache.path().join("a")).unwrap().count(), 1);
-}
-
-#[cfg(feature = "http")]
-#[test]
-fn a_web_server_is_read_and_indexes_of_it_are_kept_elsewhere() {
-    use crate::support::files;
-    use crate::support::server::{Reply, Server};
-    let shard = files(&["a.txt", "b.txt"]);
-    let server = Server::start(move |request| match request.path().ends_with(".tar") {
-        true => Reply::object(request, &shard, "\"v1\""),
-        false => Reply::new(404, ""),
-    });
-    let pattern = server.url("/s-{0..2}.tar");
-    let build = |auto| Dataset::builder(&pattern).topology(Topology::single()).auto_index(auto).build();
-    let error = build(AutoIndex::beside()).unwrap_err();
-    assert!(error.to_string().contains("web servers cannot be written to"), "{error}");
-    assert!(server.requests().iter().all(|request| !request.path().ends_with(".tar")), "it is said before");
-    let cache = tempfile::tempdir().unwrap();
-    let kept = || build(AutoIndex::in_directory(cache.path())).unwrap();
-    assert_eq!(kept().len(), Some(6));
-    let before = server.requests().len();
-    assert_eq!(kept().len(), Some(6));
-    let asked = server.requests().split_off(before);
-    assert_eq!(asked.len(), 3, "one byte of each shard");
-    assert!(asked.iter().all(|request| request.range() == Some((0, 0))), "{asked:?}");
 }
 
 /// As the clients of the crate's own list it and read it.

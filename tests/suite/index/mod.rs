@@ -4,6 +4,8 @@ mod auto;
 mod checksums;
 mod documents;
 mod keeping;
+mod logged;
+mod places;
 mod reading;
 mod selecting;
 mod versions;

@@ -1,0 +1,93 @@
+//! The documents that an index can be kept in, and which of them can be written to.
+
+use crate::error::{ErrorKind, Result};
+use crate::secret_url::SecretUrl;
+use crate::store::{Store, is_local, write_to};
+
+/// A document that an index is kept in.
+pub(super) struct Document {
+    pub(super) url: SecretUrl,
+    pub(super) private: bool,
+}
+
+impl Document {
+    /// Tries whether the document can be written, without touching it.
+    ///
+    /// The document itself would be the wrong thing to try with: a shorter one could replace the whole one that
+    /// another rank has saved meanwhile, and where objects may be created but not replaced, the first one would
+    /// stay.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] and [`ErrorKind::Denied`] where it cannot, and faults on the way.
+    pub(super) fn probe(&self, store: &Store) -> Result<()> {
+        let url = self.url.expose_secret();
+        if store.is_web(url) {
+            return Err(ErrorKind::Unsupported("web servers cannot be written to".into()).into());
+        }
+        if is_local(url) {
+            // The file is removed when it is dropped.
+            return store.create_plain(url, self.private).map(drop);
+        }
+        let url = probe_of(url);
+        let write = || {
+            let mut object = store.create_plain(&url, self.private)?;
+            write_to(
+                &mut *object,
+                b"This object was a test whether an index can be kept here. It may be deleted.\n",
+            )?;
+            object.finish()
+        };
+        match write() {
+            // Many ranks that start at once write the same object more often than some stores allow.
+            Err(error) if matches!(error.kind(), ErrorKind::Busy { .. }) => Ok(()),
+            Err(error) => Err(error),
+            // Where nothing may be deleted, the next probe replaces this one.
+            Ok(_) => store.delete(&url).or(Ok(())),
+        }
+    }
+}
+
+/// The object that is written to try whether the document at `url` can be: in the same directory, and of the
+/// same suffixes, so that whatever leaves out the one leaves out the other.
+fn probe_of(url: &str) -> String {
+    let name = url.rfind('/').map_or(0, |slash| slash + 1);
+    let dot = url[name..].find('.').map_or(url.len(), |dot| name + dot);
+    format!("{}.probe{}", &url[..dot], &url[dot..])
+}
+
+/// The number of the first document that an action succeeds with, of those that can be written to.
+pub(super) fn first_writable(
+    places: &[Document],
+    mut act: impl FnMut(&Document) -> Result<()>,
+) -> Result<usize> {
+    let mut refused = None;
+    for (number, place) in places.iter().enumerate() {
+        match act(place) {
+            Ok(()) => return Ok(number),
+            Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_) | ErrorKind::Denied(_)) => {
+                let hint = "keep it elsewhere: `AutoIndex::in_directory`, `or_in_directory`, `at`";
+                let message = format!("the index cannot be kept at {}: {error}; {hint}", place.url);
+                refused = Some(ErrorKind::Config(message).into());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refused.unwrap_or_else(|| ErrorKind::Config("an index is kept nowhere".into()).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_is_beside_its_document() {
+        for (url, expected) in [
+            ("gs://b.c/t/s-01.index.json", "gs://b.c/t/s-01.probe.index.json"),
+            ("gs://b.c/t.d/index", "gs://b.c/t.d/index.probe"),
+            ("gs://b.c/x.json.gz", "gs://b.c/x.probe.json.gz"),
+            ("gs://b.c/.json", "gs://b.c/.probe.json"),
+        ] {
+            assert_eq!(probe_of(url), expected);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! A source that notes what is asked of it, and that can refuse what is written to it.
+
+use super::*;
+use futures::TryStreamExt;
+use shardstream::Error;
+use shardstream::index::AutoIndex;
+use shardstream::prelude::*;
+
+/// What was asked of a place, one line for each request.
+pub(super) type Log = Arc<Mutex<Vec<String>>>;
+
+/// Objects in memory that can be listed and written, and a log of what was asked.
+#[derive(Debug, Default)]
+pub(super) struct Logged {
+    pub(super) objects: Arc<Noted>,
+    pub(super) log: Log,
+    /// Whether its listing tells versions.
+    pub(super) versions: bool,
+    /// Whether it may be written to.
+    pub(super) writable: bool,
+    /// The bytes of an object after which its upload is refused, if there are more.
+    pub(super) part: Option<usize>,
+    /// What the next write meets.
+    pub(super) fault: Mutex<Option<Error>>,
+}
+
+impl Logged {
+    pub(super) fn new(versions: bool, writable: bool) -> Arc<Self> {
+        Arc::new(Logged { versions, writable, ..Logged::default() })
+    }
+
+    /// One with shards of so many samples each, `logged://b/t/s-0.tar` and so on.
+    pub(super) fn of(sizes: &[usize], versions: bool, writable: bool) -> Arc<Self> {
+        let logged = Self::new(versions, writable);
+        for (shard, size) in sizes.iter().enumerate() {
+            logged.shard(shard, *size);
+        }
+        logged
+    }
+
+    pub(super) fn shard(&self, shard: usize, size: usize) {
+        let samples: Vec<Sample> =
+            (0..size).map(|i| Sample::new(format!("{shard}-{i}")).with("bin", noise(i * 400))).collect();
+        self.objects.put(&format!("logged://b/t/s-{shard}.tar"), crate::support::archive(&samples));
+    }
+
+    pub(super) fn store(self: &Arc<Self>) -> Store {
+        Store::builder().with_source("logged", Arc::clone(self) as Arc<dyn Source>).build().unwrap()
+    }
+
+    pub(super) fn dataset(self: &Arc<Self>, auto: AutoIndex) -> Result<Dataset> {
+        let builder = Dataset::builder("logged://b/t/s-*.tar").store(self.store());
+        builder.topology(Topology::single()).auto_index(auto).build()
+    }
+
+    /// What was asked since the last time.
+    pub(super) fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut *self.log.lock().unwrap())
+    }
+
+    pub(super) fn note(&self, what: &str, url: &str) {
+        let name = url.strip_prefix("logged://b/t").unwrap_or(url).trim_start_matches('/');
+        let name = match name.split_once('-') {
+            Some((stem, rest)) if rest.contains(".probe.") => format!("{stem}-*.probe.index.json"),
+            Some((stem, rest)) if rest.len() > 16 => format!("{stem}-*.index.json"),
+            _ => name.to_owned(),
+        };
+        self.log.lock().unwrap().push(format!("{what} {name}").trim_end().to_owned());
+    }
+}
+
+impl Source for Logged {
+    fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        self.note("get", url);
+        self.objects.get(url, options)
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<ObjectInfo>> {
+        self.note("list", prefix);
+        let versions = self.versions;
+        let objects = self.objects.list(prefix);
+        let info = move |info: ObjectInfo| if versions { info } else { ObjectInfo::new(info.url, info.size) };
+        objects.map_ok(info).boxed()
+    }
+
+    fn put(
+        &self,
+        url: &str,
+        mut body: BoxStream<'static, Result<Bytes>>,
+    ) -> BoxFuture<'static, Result<ObjectInfo>> {
+        let (objects, url) = (Arc::clone(&self.objects), url.to_owned());
+        let (writable, log, part) = (self.writable, Arc::clone(&self.log), self.part);
+        let fault = self.fault.lock().unwrap().take();
+        let this = Logged { objects, log, ..Logged::default() };
+        Box::pin(async move {
+            if let Some(fault) = fault {
+                return Err(fault);
+            }
+            let mut content = Vec::new();
+            while let Some(chunk) = body.try_next().await? {
+                content.extend_from_slice(&chunk);
+                if part.is_some_and(|part| content.len() > part) {
+                    return Err(ErrorKind::Denied("no uploads of parts".into()).into());
+                }
+            }
+            if !writable {
+                return Err(ErrorKind::Denied("read only".into()).into());
+            }
+            this.note("put", &url);
+            let size = content.len() as u64;
+            this.objects.put(&url, content);
+            Ok(ObjectInfo::new(url, size))
+        })
+    }
+
+    fn delete(&self, url: &str) -> BoxFuture<'static, Result<()>> {
+        self.note("delete", url);
+        self.objects.objects.lock().unwrap().remove(url);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// The requests of trying whether the index can be kept.
+pub(super) const PROBE: [&str; 2] = ["put s-*.probe.index.json", "delete s-*.probe.index.json"];
+
+pub(super) fn keys(dataset: &Dataset) -> Vec<String> {
+    dataset.samples(0).map(|sample| sample.unwrap().key().to_owned()).collect()
+}

@@ -1,0 +1,115 @@
+//! Places that an index can be kept at, and that cannot be written to.
+
+use super::logged::Logged;
+use super::*;
+use shardstream::index::AutoIndex;
+use shardstream::prelude::*;
+use std::fs;
+
+#[test]
+fn a_place_that_cannot_be_written_to_is_an_error_that_says_where_else() {
+    let logged = Logged::of(&[3, 2], true, false);
+    let error = logged.dataset(AutoIndex::beside()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
+    assert!(error.to_string().contains("AutoIndex::in_directory"), "{error}");
+    assert_eq!(logged.asked(), ["list", "get s-*.index.json"], "it is said before a shard is read");
+
+    let cache = tempfile::tempdir().unwrap();
+    for auto in [
+        AutoIndex::beside().or_in_directory(cache.path().join("a")),
+        AutoIndex::in_directory(cache.path().join("b")),
+        AutoIndex::at(cache.path().join("c.json").to_str().unwrap()),
+    ] {
+        assert_eq!(logged.dataset(auto.clone()).unwrap().len(), Some(5));
+        logged.asked();
+        assert_eq!(logged.dataset(auto).unwrap().len(), Some(5));
+        let mut asked = logged.asked();
+        asked.retain(|line| line != "get s-*.index.json");
+        assert_eq!(asked, ["list"], "nothing of the shards");
+    }
+    assert_eq!(fs::read_dir(cache.path().join("a")).unwrap().count(), 1);
+}
+
+/// As a bucket that takes objects of one part only: the refusal comes while the document is being written.
+#[test]
+fn a_document_that_is_refused_while_it_is_written_is_kept_in_the_directory() {
+    let mut logged = Logged::of(&[3, 2], true, true);
+    Arc::get_mut(&mut logged).unwrap().part = Some(1 << 20);
+    // Each shard names the filter, so that the document is longer than what a writer holds.
+    let name = "f".repeat(4 << 20);
+    let auto = |auto: AutoIndex| auto.select(name.clone(), |_| true);
+    let error = logged.dataset(auto(AutoIndex::beside())).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
+    assert!(error.to_string().contains("AutoIndex::in_directory"), "{error}");
+
+    let cache = tempfile::tempdir().unwrap();
+    let auto = auto(AutoIndex::beside().or_in_directory(cache.path()));
+    assert_eq!(logged.dataset(auto.clone()).unwrap().len(), Some(5));
+    logged.asked();
+    assert_eq!(logged.dataset(auto).unwrap().len(), Some(5));
+    assert_eq!(logged.asked(), ["list", "get s-*.index.json"], "nothing of the shards");
+}
+
+/// Another rank may have saved the whole one, and this one may never come to its end.
+#[test]
+fn an_index_that_is_kept_is_not_touched_before_the_new_one_is_whole() {
+    let logged = Logged::of(&[3, 4], true, true);
+    logged.dataset(AutoIndex::beside()).unwrap();
+    let kept = |logged: &Logged| {
+        let objects = logged.objects.objects.lock().unwrap();
+        let mut kept: Vec<_> = objects.iter().filter(|(url, _)| url.ends_with(".index.json")).collect();
+        assert_eq!(kept.len(), 1, "{kept:?}");
+        kept.remove(0).1.clone()
+    };
+    let before = kept(&logged);
+    logged.shard(1, 5);
+    let (seen, weak) = (Arc::new(Mutex::new(Vec::new())), Arc::downgrade(&logged));
+    let noted = Arc::clone(&seen);
+    let auto = AutoIndex::beside().on_shard(move |_| {
+        noted.lock().unwrap().push(kept(&weak.upgrade().unwrap()));
+    });
+    assert_eq!(logged.dataset(auto).unwrap().len(), Some(8));
+    assert_eq!(*seen.lock().unwrap(), [before.clone()]);
+    assert_ne!(kept(&logged), before);
+}
+
+/// Many ranks that start at once try the place at the same moment.
+#[test]
+fn a_place_that_is_busy_is_no_refusal() {
+    let logged = Logged::of(&[3, 2], true, true);
+    let busy = ErrorKind::Busy { retry_after: None, source: "slow down".into() };
+    *logged.fault.lock().unwrap() = Some(busy.into());
+    assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));
+    assert_eq!(logged.asked().pop().unwrap(), "put s-*.index.json");
+    // Other faults are told before the work.
+    logged.shard(1, 3);
+    *logged.fault.lock().unwrap() = Some(ErrorKind::NotFound("no such bucket".into()).into());
+    let error = logged.dataset(AutoIndex::beside()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NotFound(_)), "{error}");
+    assert_eq!(logged.asked(), ["list", "get s-*.index.json"]);
+}
+
+#[cfg(feature = "http")]
+#[test]
+fn a_web_server_is_read_and_indexes_of_it_are_kept_elsewhere() {
+    use crate::support::files;
+    use crate::support::server::{Reply, Server};
+    let shard = files(&["a.txt", "b.txt"]);
+    let server = Server::start(move |request| match request.path().ends_with(".tar") {
+        true => Reply::object(request, &shard, "\"v1\""),
+        false => Reply::new(404, ""),
+    });
+    let pattern = server.url("/s-{0..2}.tar");
+    let build = |auto| Dataset::builder(&pattern).topology(Topology::single()).auto_index(auto).build();
+    let error = build(AutoIndex::beside()).unwrap_err();
+    assert!(error.to_string().contains("web servers cannot be written to"), "{error}");
+    assert!(server.requests().iter().all(|request| !request.path().ends_with(".tar")), "it is said before");
+    let cache = tempfile::tempdir().unwrap();
+    let kept = || build(AutoIndex::in_directory(cache.path())).unwrap();
+    assert_eq!(kept().len(), Some(6));
+    let before = server.requests().len();
+    assert_eq!(kept().len(), Some(6));
+    let asked = server.requests().split_off(before);
+    assert_eq!(asked.len(), 3, "one byte of each shard");
+    assert!(asked.iter().all(|request| request.range() == Some((0, 0))), "{asked:?}");
+}
