@@ -19,7 +19,8 @@ pub(in crate::loader) type First<T> = Box<dyn FnMut() -> Option<Result<T>> + Sen
 pub(in crate::loader) enum Given<B> {
     /// With how many items it has, and where the job stands after it.
     Batch(B, usize, State),
-    End,
+    /// With where the job stands then, where that is not as of the last batch: samples may have failed behind it.
+    End(Option<State>),
 }
 
 /// Collects batches.
@@ -118,7 +119,9 @@ impl<T, B, I: Iterator<Item = Event<T>>> Iterator for Collect<I, T, B> {
                 }
                 None => {
                     self.ended = true;
-                    return Some(Ok(Given::End));
+                    // Items that fill no batch are left out, with all between them.
+                    let state = self.items.is_empty().then(|| self.progress.state());
+                    return Some(Ok(Given::End(state)));
                 }
             }
         }

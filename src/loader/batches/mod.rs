@@ -91,8 +91,8 @@ impl Consumed {
                 self.state = state;
                 Some(Ok(batch))
             }
-            Ok(Given::End) => {
-                self.state = self.state.clone().ended();
+            Ok(Given::End(state)) => {
+                self.state = state.unwrap_or_else(|| self.state.clone()).ended();
                 None
             }
             Err(error) => Some(Err(error)),

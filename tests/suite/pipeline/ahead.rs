@@ -164,7 +164,8 @@ fn steps_are_skipped_into_what_is_filled_from_the_beginning() {
         let whole = job.begin(&loader);
         let items: u64 = sizes.iter().zip(passes).map(|(size, passes)| *size as u64 * passes).sum();
         assert!(4 * whole.len() as u64 > items + 3, "{} batches of {items} items", whole.len());
-        let states = std::iter::once(loader.epoch(1).state()).chain(whole.iter().map(|(_, state)| state.clone()));
+        let states =
+            std::iter::once(loader.epoch(1).state()).chain(whole.iter().map(|(_, state)| state.clone()));
         for (stop, state) in states.enumerate() {
             for steps in 0..=whole.len() - stop {
                 let rest = loader.restore(&saved(&state.clone().skip(steps as u64))).unwrap();

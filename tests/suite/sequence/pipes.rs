@@ -59,7 +59,7 @@ impl Pipe {
                 _ => {
                     let text = text(&sample);
                     let text = &text[..text.len().min(100 * length as usize)];
-                    Ok(Some(Sample::new(sample.key()).with("txt", text)))
+                    Ok(Some(Sample::new(sample.key()).with("txt", text.as_bytes().to_vec())))
                 }
             }),
             None => loader,
