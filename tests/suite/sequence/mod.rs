@@ -12,8 +12,9 @@ use shardstream::adapters::Batch;
 use shardstream::index::Index;
 use shardstream::loader::{Batches, Failures, LastBatch, OnError};
 use shardstream::prelude::*;
+use shardstream::state::{Digest, Ledger, State};
 use shardstream::store::Store;
-use shardstream::{Digest, ErrorKind, Result, State};
+use shardstream::{ErrorKind, Result};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -351,6 +352,7 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
     let uneven = job.rest == LastBatch::Drop && !lengths_known && !job.endless;
     let total: usize = job.sizes.iter().flatten().sum::<usize>() * job.passes as usize;
     let digest = |states: &[State]| states.iter().map(State::digest).sum::<Digest>();
+    let ledger = |states: &[State]| states.iter().map(State::ledger).sum::<Ledger>();
 
     // The same samples come in the same batches, whoever shares the work.
     if uneven {
@@ -363,6 +365,7 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
     } else {
         prop_assert_eq!(&together, &expected);
         prop_assert_eq!(digest(&ends), digest(&team_ends));
+        prop_assert_eq!(ledger(&ends), ledger(&team_ends));
     }
 
     // All ranks take the same number of steps, and it is known ahead.
@@ -409,6 +412,7 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
         // Of a batch that ranks were not all past, one part came before the stop, and the other after it.
         prop_assert_eq!(&resumed, &expected);
         prop_assert_eq!(digest(&last), digest(&ends));
+        prop_assert_eq!(ledger(&last), ledger(&ends));
     }
 
     // And the whole result is in order: what is left of the one sequence, item by item.
