@@ -10,7 +10,7 @@ pub use value::{FromValue, Value};
 use crate::Rng;
 use crate::error::{Error, ErrorKind, Result};
 use crate::rng::Purpose;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use bytestring::ByteString;
 use std::fmt;
 use std::sync::Arc;
@@ -211,30 +211,26 @@ impl Sample {
         self.fields.iter().map(|(_, value)| value.size()).sum()
     }
 
-    /// Copies the raw fields out of the network or file chunks that they are slices of.
+    /// Copies the key and the raw fields out of the network or file chunks that they are slices of. Names of fields
+    /// stay where they are: all samples of a shard share them.
     ///
     /// A slice keeps its whole chunk in memory. Do this before samples are kept for long: [`shuffle`] does
     /// it.
     ///
     /// [`shuffle`]: crate::adapters::IteratorExt::shuffle
     pub fn compact(&mut self) {
-        let text = self.key.len() + self.fields.iter().map(|(name, _)| name.len()).sum::<usize>();
-        let raw = self.fields.iter().filter_map(|(_, v)| v.as_bytes()).map(Bytes::len).sum::<usize>();
-        let mut all = BytesMut::with_capacity(text + raw);
-        let mut copy = |bytes: &[u8]| {
-            all.extend_from_slice(bytes);
-            all.split().freeze()
-        };
-        let mut copy_text = |text: &ByteString| {
-            ByteString::try_from(copy(text.as_bytes())).expect("a copy of valid UTF-8 is valid UTF-8")
-        };
-        self.key = copy_text(&self.key);
-        for (name, _) in &mut self.fields {
-            *name = copy_text(name);
+        let raw = self.fields.iter().filter_map(|(_, value)| value.as_bytes()).map(Bytes::len).sum::<usize>();
+        let mut all = Vec::with_capacity(self.key.len() + raw);
+        all.extend_from_slice(self.key.as_bytes());
+        for (_, value) in &self.fields {
+            all.extend_from_slice(value.as_bytes().map_or(&[], |bytes| bytes));
         }
+        let mut all = Bytes::from(all);
+        let key = all.split_to(self.key.len());
+        self.key = ByteString::try_from(key).expect("a copy of valid UTF-8 is valid UTF-8");
         for (_, value) in &mut self.fields {
             if let Value::Bytes(bytes) = value {
-                *bytes = copy(bytes);
+                *bytes = all.split_to(bytes.len());
             }
         }
     }

@@ -38,7 +38,9 @@ impl<T> Outputs for Here<T> {
             match source.next()? {
                 Read::Input(input) => {
                     let seat = self.seats.as_mut().map(Seats::next_seat).unwrap_or_default();
-                    unfold.push(Mapped::of(stages, input, seat));
+                    if let Some(event) = unfold.push(Mapped::of(stages, input, seat)) {
+                        return Some(event);
+                    }
                 }
                 Read::Fault(pass, error) => {
                     let from = From { pass, ..unfold.from() };

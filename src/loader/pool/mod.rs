@@ -238,7 +238,11 @@ impl<T: Send + 'static> Outputs for Pool<T> {
             };
             let source = self.sources.get_mut(number)?;
             match fed {
-                Fed::Input(mapped) => source.unfold.push(mapped),
+                Fed::Input(mapped) => {
+                    if let Some(event) = source.unfold.push(mapped) {
+                        return Some(event);
+                    }
+                }
                 Fed::Fault(pass, error) => {
                     let from = From { pass, ..source.unfold.from() };
                     return Some(Event::Fault(Fault { from, error }));

@@ -73,9 +73,9 @@ impl<T> Unfold<T> {
         Unfold { dataset, join, current: None, note: None, pass: 0, barren: None, endless, over: false }
     }
 
-    /// Takes the next input of the source. The last one must have been given.
-    pub(in crate::loader) fn push(&mut self, mapped: Mapped<T>) {
-        let Mapped { mut origin, outputs, place } = mapped;
+    /// Takes the next input of the source, and gives its first item. The last one must have been given.
+    pub(in crate::loader) fn push(&mut self, mapped: Mapped<T>) -> Option<Event<T>> {
+        let Mapped { mut origin, mut outputs, place } = mapped;
         if self.pass != origin.pass {
             self.pass = origin.pass;
             self.note = None;
@@ -90,10 +90,24 @@ impl<T> Unfold<T> {
             (note @ None, later) => *note = later,
             (Some(_), None) => {}
         }
+        // Mostly it has one item, and there is nothing to remember of it.
+        if !self.over && outputs.len() == 1 && origin.given == Given::default() {
+            match outputs.pop() {
+                Some(Ok(Out::Item(item))) => {
+                    self.barren = Some(self.pass);
+                    let (from, note) = (self.from(), self.note.take());
+                    let Origin { position, taken, .. } = origin;
+                    let tag = Tag { slot: 0, from, position, part: 0, taken, rest: None, note };
+                    return Some(Event::Item(tag, item));
+                }
+                other => outputs.extend(other),
+            }
+        }
         let mut outputs = outputs.into_iter();
         let seen = origin.given.outputs;
         outputs.by_ref().take(usize::try_from(seen).unwrap_or(usize::MAX)).for_each(drop);
         self.current = Some(Current { origin, outputs, seen, place });
+        self.next()
     }
 
     /// The source, and which pass its last input was of.

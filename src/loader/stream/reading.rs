@@ -46,10 +46,13 @@ impl Reading {
             }
             match self.reader.next() {
                 Some(Ok(sample)) => {
-                    let sample = match stream.select(sample) {
-                        Ok(Some(sample)) => sample,
-                        Ok(None) => continue,
-                        Err(error) => return Some(Err(error)),
+                    let sample = match &stream.select {
+                        None => sample,
+                        Some(_) => match stream.select(sample) {
+                            Ok(Some(sample)) => sample,
+                            Ok(None) => continue,
+                            Err(error) => return Some(Err(error)),
+                        },
                     };
                     self.admit();
                     let number = self.inputs;
