@@ -7,7 +7,8 @@ use crate::state::Opened;
 /// What a stream gives to the stages on threads.
 #[derive(Debug)]
 pub(super) enum Read {
-    Input(Input),
+    /// It is large, and goes through many hands.
+    Input(Box<Input>),
     /// A failure between the samples of the stream.
     Fault(u64, Error),
     /// A failure after which nothing that comes could be right.

@@ -194,7 +194,7 @@ mod tests {
             13 => Read::Fault(0, ErrorKind::Checksum.into()),
             _ => {
                 let sample = Sample::new(size.to_string()).with("bin", vec![0; size]);
-                Read::Input(Input { origin: Origin::default(), sample })
+                Read::Input(Input { origin: Origin::default(), sample }.into())
             }
         })
     }

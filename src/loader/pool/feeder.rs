@@ -50,7 +50,7 @@ pub(super) enum Fed<T> {
 #[derive(Debug)]
 pub(super) struct Seated {
     pub(super) source: usize,
-    pub(super) input: Input,
+    pub(super) input: Box<Input>,
     pub(super) seat: Seat,
     /// How many bytes of rows are likely to become of it.
     grown: usize,
@@ -110,6 +110,8 @@ struct Raw {
     issued: Vec<u64>,
     ended: Vec<bool>,
     again: Vec<u64>,
+    /// The sample whose turn it is: it is large, and would be moved through all of the sequence.
+    taken: Option<(usize, Box<Input>)>,
     /// What is to be sent before anything else.
     first: VecDeque<Sent<Seated>>,
 }
@@ -133,6 +135,7 @@ impl Feeder {
             issued: vec![0; count],
             ended: vec![false; count],
             again: vec![0; count],
+            taken: None,
             first: VecDeque::new(),
         };
         let deal = Deal::new(raw, lanes, dealing);
@@ -199,7 +202,8 @@ impl Feeder {
             return None;
         }
         match self.deal.next() {
-            Some(Event::Item(_, Some((source, input)))) => {
+            Some(Event::Item(..)) => {
+                let (source, input) = self.deal.outputs().taken.take()?;
                 let seat = self.seats.as_mut().map(Seats::next_seat).unwrap_or_default();
                 Some(Sent { source, fed: Fed::Input(Seated { source, input, seat, grown: self.grown }) })
             }
@@ -213,7 +217,7 @@ impl Feeder {
                 }
                 None
             }
-            Some(Event::Item(_, None) | Event::Fatal(_)) => None,
+            Some(Event::Fatal(_)) => None,
             None => {
                 self.dealt = true;
                 None
@@ -289,16 +293,19 @@ impl Raw {
 }
 
 impl Outputs for Raw {
-    /// None for a turn that is missed.
-    type Item = Option<(usize, Input)>;
+    /// A turn, in which a sample is taken, or which is missed.
+    type Item = ();
 
     fn next(&mut self, source: usize) -> Option<Event<Self::Item>> {
         if self.surplus[source] > 0 {
             self.surplus[source] -= 1;
-            return Some(Event::Item(Tag::default(), None));
+            return Some(Event::Item(Tag::default(), ()));
         }
         match self.read(source)? {
-            Read::Input(input) => Some(Event::Item(Tag::default(), Some((source, input)))),
+            Read::Input(input) => {
+                self.taken = Some((source, input));
+                Some(Event::Item(Tag::default(), ()))
+            }
             Read::Fault(pass, error) => {
                 let from = From { dataset: source / self.lanes, lane: source % self.lanes, pass };
                 Some(Event::Fault(Fault { from, error }))

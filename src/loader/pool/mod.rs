@@ -122,12 +122,12 @@ impl<T: Send + 'static> Pool<T> {
             let map = |fed: Fed<feeder::Seated>| match fed {
                 Fed::Input(feeder::Seated { input, .. }) if stop.is_stopped() => {
                     // Nobody waits for it.
-                    Fed::Input(Mapped::dropped(input))
+                    Fed::Input(Mapped::dropped(*input))
                 }
                 Fed::Input(feeder::Seated { source, input, seat, .. }) => match stages
                     .get(source / width.max(1))
                 {
-                    Some(stages) => Fed::Input(Mapped::of(stages, input, seat)),
+                    Some(stages) => Fed::Input(Mapped::of(stages, *input, seat)),
                     None => Fed::Fatal(ErrorKind::Config("a dataset that is not in the mix".into()).into()),
                 },
                 Fed::Fault(pass, error) => Fed::Fault(pass, error),

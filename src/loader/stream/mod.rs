@@ -299,7 +299,7 @@ impl Source {
         let Numbered { number, sample } = numbered;
         let (position, given) = (sample.position(), Given::default());
         let origin = Origin { pass: self.pass, position, number, taken: self.taken, given, note };
-        Read::Input(Input { origin, sample })
+        Read::Input(Box::new(Input { origin, sample }))
     }
 }
 
@@ -323,7 +323,7 @@ impl Iterator for Source {
                 },
             };
             if let Some(rest) = reading.rest.take() {
-                return Some(Read::Input(rest));
+                return Some(Read::Input(Box::new(rest)));
             }
             match reading.next(&self.stream) {
                 Some(Ok(numbered)) if self.again > 0 => {
