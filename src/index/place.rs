@@ -40,8 +40,10 @@ impl Document {
         match write() {
             // Many ranks that start at once write the same object more often than some stores allow.
             Err(error) if matches!(error.kind(), ErrorKind::Busy { .. }) => Ok(()),
+            // Where objects may be created, and neither replaced nor deleted, an earlier probe is still there.
+            Err(error) if matches!(error.kind(), ErrorKind::Denied(_)) && store.stat(&url).is_ok() => Ok(()),
             Err(error) => Err(error),
-            // Where nothing may be deleted, the next probe replaces this one.
+            // Where nothing may be deleted, it stays.
             Ok(_) => store.delete(&url).or(Ok(())),
         }
     }

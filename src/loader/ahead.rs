@@ -1,5 +1,6 @@
 //! Where the streams are so many steps later, found out without reading.
 
+use super::last_batch::LastBatch;
 use super::sequence::Turns;
 use super::settings::{Part, Settings};
 use crate::adapters::replay;
@@ -90,7 +91,8 @@ impl Settings {
             if left.iter().all(|left| *left == 0) {
                 // What is left of the places is empty, or is filled from the beginning: one pass of each dataset,
                 // and then another.
-                if self.last != super::LastBatch::Repeat || pass.iter().all(|pass| *pass == 0) {
+                let fills = matches!(self.last, LastBatch::Drop | LastBatch::Repeat);
+                if !fills || pass.iter().all(|pass| *pass == 0) {
                     break;
                 }
                 left.clone_from(&pass);

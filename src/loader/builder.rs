@@ -74,7 +74,8 @@ impl LoaderBuilder<Sample> {
     /// take fields out, or put others in, so that a shuffle buffer holds no more than what is needed.
     ///
     /// The sample keeps its place in the shard, and with it its [random numbers](Sample::rng), also where the
-    /// function makes a new one. A sample for which it fails is a failure, as of [`map`](LoaderBuilder::map).
+    /// function makes a new one. A sample for which it fails is a failure, as of [`map`](LoaderBuilder::map). It must
+    /// give the same for the same sample always: a restore runs it again.
     pub fn select_map(self, f: impl Fn(Sample) -> Result<Option<Sample>> + Send + Sync + 'static) -> Self {
         self.selected("select_map", Arc::new(f))
     }

@@ -24,6 +24,13 @@ pub(super) struct Input {
     pub(super) sample: Sample,
 }
 
+impl Input {
+    /// The memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.sample.size().saturating_add(size_of::<Self>())
+    }
+}
+
 /// Which input of its stream a sample is.
 #[derive(Debug, Default)]
 pub(super) struct Origin {

@@ -89,7 +89,7 @@ use std::sync::Arc;
 /// Every batch carries a [`State`]; [`restore`](Loader::restore) gives the rest, byte for byte, on the same
 /// or on another number of ranks. What shuffle buffers held is found out from the seed, and read again: with
 /// an index by ranges; from the beginning of the shards that were open without one, of compressed shards, and
-/// behind [`select`](LoaderBuilder::select).
+/// behind [`select`](LoaderBuilder::select) and [`select_map`](LoaderBuilder::select_map).
 ///
 /// ```
 /// use shardstream::prelude::*;

@@ -212,7 +212,7 @@ impl Sample {
     }
 
     /// Copies the key and the raw fields out of the network or file chunks that they are slices of. Names of fields
-    /// stay where they are: all samples of a shard share them.
+    /// stay where they are: samples share those that were read from shards.
     ///
     /// A slice keeps its whole chunk in memory. Do this before samples are kept for long: [`shuffle`] does
     /// it.

@@ -263,7 +263,7 @@ impl Progress {
         match self.header.run {
             Run::EpochsFrom(first) => first.saturating_add(from.pass),
             Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
-                epoch.saturating_mul(repeats).saturating_add(from.pass.min(repeats - 1))
+                epoch.saturating_mul(repeats).saturating_add(from.pass % repeats)
             }
         }
     }

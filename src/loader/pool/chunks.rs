@@ -24,7 +24,7 @@ pub(super) trait Travels: Sized {
 impl Travels for Read {
     fn bytes(&self) -> usize {
         match self {
-            Read::Input(input) => input.sample.size(),
+            Read::Input(input) => input.bytes(),
             _ => 0,
         }
     }

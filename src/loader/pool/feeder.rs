@@ -59,7 +59,7 @@ pub(super) struct Seated {
 impl Travels for Sent<Seated> {
     fn bytes(&self) -> usize {
         match &self.fed {
-            Fed::Input(seated) => seated.input.sample.size(),
+            Fed::Input(seated) => seated.input.bytes(),
             _ => 0,
         }
     }

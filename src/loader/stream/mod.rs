@@ -5,7 +5,7 @@ mod reading;
 mod resume;
 
 pub(super) use gate::Gate;
-use reading::{Numbered, Reading};
+use reading::{Missed, Numbered, Reading};
 
 use super::event::{Given, Input, Note, Origin, Read};
 use super::policy::{OnError, is_outage};
@@ -351,21 +351,33 @@ impl Iterator for Source {
                     let note = reading.note.take();
                     return Some(self.input(numbered, note));
                 }
-                Some(Err(error)) if reading.is_replaced(&error) => return Some(self.fatal(error)),
-                // What goes wrong among samples that were read before has been reported then; or it is new,
-                // which shows in what comes of it.
-                Some(Err(error)) if self.again > 0 => {
-                    self.give_up_shard(&error);
-                    self.missed = Some(error);
+                Some(Err(Missed::Read(error))) if reading.is_replaced(&error) => {
+                    return Some(self.fatal(error));
                 }
                 // An outage is no damage: without what could not be read, all that follows would be another
                 // sequence.
-                Some(Err(error)) if is_outage(error.kind()) => return Some(self.fatal(error)),
-                Some(Err(error)) => {
+                Some(Err(Missed::Read(error))) if is_outage(error.kind()) => return Some(self.fatal(error)),
+                // Nor may a sample that was selected before be left out now.
+                Some(Err(Missed::Select(error))) if self.again > 0 && is_outage(error.kind()) => {
+                    return Some(self.fatal(error));
+                }
+                Some(Err(missed)) => {
+                    let error = match missed {
+                        Missed::Read(error) => {
+                            self.give_up_shard(&error);
+                            error
+                        }
+                        Missed::Select(error) => error,
+                    };
+                    // What goes wrong among samples that were read before has been reported then; or it is new,
+                    // which shows in what comes of it.
+                    if self.again > 0 {
+                        self.missed = Some(error);
+                        continue;
+                    }
                     if self.found == Found::Nothing {
                         self.found = Found::Errors;
                     }
-                    self.give_up_shard(&error);
                     return Some(Read::Fault(self.pass, error));
                 }
                 None => {

@@ -15,6 +15,15 @@ pub(super) struct Numbered {
     pub(super) sample: Sample,
 }
 
+/// Why a sample does not come.
+#[derive(Debug)]
+pub(super) enum Missed {
+    /// It cannot be read.
+    Read(Error),
+    /// What is done with it before the shuffle buffer failed, which says nothing of the shard or the network.
+    Select(Error),
+}
+
 /// A pass that has been begun.
 #[derive(Debug)]
 pub(super) struct Reading {
@@ -33,12 +42,12 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    pub(super) fn next(&mut self, stream: &Stream) -> Option<Result<Numbered>> {
+    pub(super) fn next(&mut self, stream: &Stream) -> Option<Result<Numbered, Missed>> {
         loop {
             if let Some(buffer) = &mut self.buffer {
                 let item = if self.ended { buffer.drain() } else { buffer.pull() };
-                if item.is_some() {
-                    return item;
+                if let Some(item) = item {
+                    return Some(item.map_err(Missed::Read));
                 }
             }
             if self.ended {
@@ -51,7 +60,7 @@ impl Reading {
                         Some(_) => match stream.select(sample) {
                             Ok(Some(sample)) => sample,
                             Ok(None) => continue,
-                            Err(error) => return Some(Err(error)),
+                            Err(error) => return Some(Err(Missed::Select(error))),
                         },
                     };
                     self.admit();
@@ -63,7 +72,7 @@ impl Reading {
                         None => return Some(Ok(Numbered { number, sample })),
                     }
                 }
-                Some(Err(error)) => return Some(Err(error)),
+                Some(Err(error)) => return Some(Err(Missed::Read(error))),
                 None => {
                     self.ended = true;
                     // Without a buffer it makes no difference.

@@ -2,6 +2,7 @@
 //! again.
 
 use super::super::event::{Given, Input, Origin};
+use super::super::policy::is_outage;
 use super::{Numbered, Reading, Stream};
 use crate::adapters::{Replayed, replay};
 use crate::dataset::ShardReader;
@@ -218,8 +219,11 @@ fn next_good(stream: &Stream, reader: &mut ShardReader, slice: usize) -> Result<
             Ok(sample) => match stream.select(sample) {
                 Ok(Some(sample)) => return Ok(sample),
                 Ok(None) => {}
+                Err(error) if is_outage(error.kind()) => return Err(error),
                 Err(error) => fault = Some(error),
             },
+            // That is new: the next sample must not be taken for this one.
+            Err(error) if is_outage(error.kind()) => return Err(error),
             Err(error) => fault = Some(error),
         }
     }

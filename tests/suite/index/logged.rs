@@ -20,6 +20,8 @@ pub(super) struct Logged {
     pub(super) writable: bool,
     /// The bytes of an object after which its upload is refused, if there are more.
     pub(super) part: Option<usize>,
+    /// Whether what is there can be neither replaced nor deleted.
+    pub(super) fixed: bool,
     /// What the next write meets.
     pub(super) fault: Mutex<Option<Error>>,
 }
@@ -89,7 +91,7 @@ impl Source for Logged {
         mut body: BoxStream<'static, Result<Bytes>>,
     ) -> BoxFuture<'static, Result<ObjectInfo>> {
         let (objects, url) = (Arc::clone(&self.objects), url.to_owned());
-        let (writable, log, part) = (self.writable, Arc::clone(&self.log), self.part);
+        let (writable, fixed, log, part) = (self.writable, self.fixed, Arc::clone(&self.log), self.part);
         let fault = self.fault.lock().unwrap().take();
         let this = Logged { objects, log, ..Logged::default() };
         Box::pin(async move {
@@ -103,7 +105,8 @@ impl Source for Logged {
                     return Err(ErrorKind::Denied("no uploads of parts".into()).into());
                 }
             }
-            if !writable {
+            let is_there = this.objects.objects.lock().unwrap().contains_key(&url);
+            if !writable || fixed && is_there {
                 return Err(ErrorKind::Denied("read only".into()).into());
             }
             this.note("put", &url);
@@ -115,6 +118,9 @@ impl Source for Logged {
 
     fn delete(&self, url: &str) -> BoxFuture<'static, Result<()>> {
         self.note("delete", url);
+        if self.fixed {
+            return Box::pin(async { Err(ErrorKind::Denied("nothing may be deleted".into()).into()) });
+        }
         self.objects.objects.lock().unwrap().remove(url);
         Box::pin(async { Ok(()) })
     }

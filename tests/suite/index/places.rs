@@ -12,7 +12,8 @@ fn a_place_that_cannot_be_written_to_is_an_error_that_says_where_else() {
     let error = logged.dataset(AutoIndex::beside()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
     assert!(error.to_string().contains("AutoIndex::in_directory"), "{error}");
-    assert_eq!(logged.asked(), ["list", "get s-*.index.json"], "it is said before a shard is read");
+    let asked = ["list", "get s-*.index.json", "get s-*.probe.index.json"];
+    assert_eq!(logged.asked(), asked, "it is said before a shard is read");
 
     let cache = tempfile::tempdir().unwrap();
     for auto in [
@@ -71,6 +72,24 @@ fn an_index_that_is_kept_is_not_touched_before_the_new_one_is_whole() {
     assert_eq!(logged.dataset(auto).unwrap().len(), Some(8));
     assert_eq!(*seen.lock().unwrap(), [before.clone()]);
     assert_ne!(kept(&logged), before);
+}
+
+/// A bucket that takes new objects only, and a job that was stopped before it had saved its index.
+#[test]
+fn a_probe_that_cannot_be_replaced_is_no_refusal() {
+    let mut logged = Logged::of(&[3, 2], true, true);
+    Arc::get_mut(&mut logged).unwrap().fixed = true;
+    logged.dataset(AutoIndex::beside()).unwrap();
+    let is_probe = |url: &str| url.contains(".probe.");
+    {
+        let mut objects = logged.objects.objects.lock().unwrap();
+        objects.retain(|url, _| is_probe(url) || !url.ends_with(".index.json"));
+        assert_eq!(objects.keys().filter(|url| is_probe(url)).count(), 1);
+    }
+    assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));
+    logged.asked();
+    assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));
+    assert_eq!(logged.asked(), ["list", "get s-*.index.json"]);
 }
 
 /// Many ranks that start at once try the place at the same moment.

@@ -4,11 +4,12 @@ use super::{all, number, numbers, rank, saved, url};
 use crate::support::shelf::{Shelf, counts};
 use futures::future::BoxFuture;
 use proptest::prelude::*;
-use shardstream::loader::{Batches, LastBatch, LoaderBuilder};
+use shardstream::loader::{Batches, Failures, LastBatch, LoaderBuilder, OnError};
 use shardstream::prelude::*;
 use shardstream::store::{GetOptions, GetResponse, Source};
-use shardstream::{ErrorKind, Index, Result, State};
+use shardstream::{Error, ErrorKind, Index, Result, State};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// An epoch and a number.
@@ -173,6 +174,35 @@ fn steps_are_skipped_into_what_is_filled_from_the_beginning() {
                 let expected: Vec<_> = whole[stop + steps..].iter().map(|(item, _)| item.clone()).collect();
                 assert_eq!(found, expected, "{steps} after {stop} of {passes:?} passes of {sizes:?}");
             }
+        }
+    }
+}
+
+/// Where samples were lost, places are filled from the beginning with `Drop` too.
+#[test]
+fn steps_are_skipped_into_what_replaces_lost_samples() {
+    let shelf = Shelf::of(&[10]);
+    let loader = |fails: usize| {
+        let left = AtomicUsize::new(fails);
+        let dataset = shelf.dataset(1).index(counts(&[10])).build().unwrap();
+        let items = numbers(dataset).passes(2).map(move |number| {
+            match left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)) {
+                Ok(_) => Err(Error::step("it passes")),
+                Err(_) => Ok(number),
+            }
+        });
+        let items = items.last_batch(LastBatch::Drop).on_error(OnError::skip(Failures::all()));
+        items.threads(0).batch(1).build().unwrap()
+    };
+    let whole = all(loader(3).epoch(0), 100);
+    let numbers: Vec<u64> = super::good(&whole).concat();
+    assert_eq!(numbers, (3..10).chain(0..10).chain(0..3).collect::<Vec<_>>());
+    for (at, (_, state)) in whole.iter().enumerate() {
+        for steps in 0..whole.len() - at {
+            // Before all have failed, nobody knows that they will.
+            let rest = loader(0).restore(&saved(&state.clone().skip(steps as u64))).unwrap();
+            let rest: Vec<u64> = super::good(&all(rest, 100)).concat();
+            assert_eq!(rest, numbers[at + 1 + steps..], "{steps} after {at}");
         }
     }
 }

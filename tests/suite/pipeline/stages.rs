@@ -6,6 +6,7 @@ use shardstream::loader::{Failures, LastBatch, LoaderBuilder, OnError};
 use shardstream::prelude::*;
 use shardstream::store::Budget;
 use shardstream::{Error, ErrorKind, Result, State};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -389,6 +390,56 @@ fn what_is_made_of_a_sample_before_the_buffer_is_shuffled() {
     orders[1].sort_unstable();
     let kept = |number: &u64| number % 1000 != 7 && number % 1000 % 3 != 0;
     assert_eq!(orders[1], (0..20).chain(1000..1020).filter(kept).collect::<Vec<_>>());
+}
+
+/// What it fails with says nothing of the shard or the network.
+#[test]
+fn a_failure_before_the_buffer_is_that_of_one_sample_whatever_its_kind() {
+    let kinds: [fn() -> Error; 2] =
+        [|| ErrorKind::Io(std::io::ErrorKind::UnexpectedEof.into()).into(), || ErrorKind::Checksum.into()];
+    for (kind, is_skipped) in kinds.into_iter().zip([false, true]) {
+        for (threads, shuffle) in [(0, 0), (2, 3)] {
+            let items = samples(&[4, 5]).select_map(move |sample| match number(&sample) {
+                1001 => Err(kind()),
+                _ => Ok(Some(sample)),
+            });
+            let items = items.map(|sample| Ok(number(&sample))).shuffle(shuffle).threads(threads).batch(1);
+            let policy = OnError::skip(Failures::all()).rest_of_shard(true);
+            let found = all(items.on_error(policy).build().unwrap().epoch(0), 100);
+            let mut numbers = good(&found).concat();
+            numbers.sort_unstable();
+            assert_eq!(numbers, [0, 1, 2, 3, 1000, 1002, 1003, 1004]);
+            assert_eq!(errors(&found), if is_skipped { vec![] } else { vec!["io"] });
+        }
+    }
+}
+
+/// On a restore, the next sample is not taken for one that cannot be made just then.
+#[test]
+fn an_outage_while_a_buffer_is_filled_again_is_an_error_of_the_restore() {
+    let shelf: Arc<Shelf> = Shelf::of(&[30]);
+    let away = Arc::new(AtomicBool::new(false));
+    let bounds = [None, Some(1000)];
+    for (shuffle, bytes) in [(0, None), (6, bounds[0]), (6, bounds[1])] {
+        let is_away = Arc::clone(&away);
+        let items = Loader::builder(shelf.dataset(1).build().unwrap()).select_map(move |sample| {
+            match number(&sample) == 4 && is_away.load(Relaxed) {
+                true => Err(ErrorKind::Io(std::io::ErrorKind::TimedOut.into()).into()),
+                false => Ok(Some(sample)),
+            }
+        });
+        let items = bytes.into_iter().fold(items.shuffle(shuffle), LoaderBuilder::shuffle_bytes);
+        let loader = items.map(|sample| Ok(number(&sample))).threads(0).batch(1).build().unwrap();
+        let whole = all(loader.epoch(0), 100);
+        let (at, state) = whole.iter().map(|(_, state)| state).enumerate().nth(9).unwrap();
+        away.store(true, Relaxed);
+        let found = loader.restore(&saved(state)).map(|batches| all(batches, 100));
+        away.store(false, Relaxed);
+        let found = found.unwrap();
+        assert_eq!(found[0].0, Err("io".into()), "shuffle {shuffle}, {bytes:?}");
+        assert!(good(&found).is_empty(), "shuffle {shuffle}, {bytes:?}: {:?}", good(&found));
+        assert!(all(loader.restore(&saved(state)).unwrap(), 100) == whole[at + 1..]);
+    }
 }
 
 /// Twice the same predicate is one; two are both.
