@@ -91,6 +91,9 @@ impl Handle {
                 "the JPEG file is of a kind that is not read, or contradicts itself on its size",
             ));
         }
+        if ask.window.right() > width || ask.window.bottom() > height {
+            return Err(failed("the part of the picture that is asked for is not in it"));
+        }
         let (format, channels) = match of(self.get(tj::TJPARAM_TJPARAM_COLORSPACE)) {
             tj::TJCS_TJCS_GRAY => (tj::TJPF_TJPF_GRAY, 1),
             tj::TJCS_TJCS_CMYK | tj::TJCS_TJCS_YCCK => (tj::TJPF_TJPF_CMYK, 4),

@@ -184,6 +184,15 @@ proptest! {
     }
 }
 
+#[test]
+fn a_window_that_is_not_in_the_picture_is_an_error() {
+    let Rect { width, height, .. } = Kind::RGB.all();
+    for (x, y) in [(width, 0), (width + 90, 0), (0, height), (1, 0), (0, 1)] {
+        let ask = Ask { window: Rect { x, y, width, height }, ..whole(Kind::RGB) };
+        assert!(decoded(&mut Decoder::default(), &Kind::RGB.file(), ask).is_err(), "{x}, {y}");
+    }
+}
+
 fn whole(kind: Kind) -> Ask {
     Ask { window: kind.all(), reduction: 1.0, channels: 3, verify: true }
 }
