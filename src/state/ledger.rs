@@ -49,7 +49,7 @@ pub struct Skip {
     /// The number of the dataset among those that are mixed.
     #[serde(default, skip_serializing_if = "super::is_zero")]
     pub dataset: usize,
-    /// The epoch of the dataset.
+    /// The epoch of the dataset: of what fills places at the end, that of its last pass.
     pub epoch: u64,
     /// The logical stream.
     pub stream: usize,

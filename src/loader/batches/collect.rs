@@ -263,7 +263,8 @@ impl Progress {
         match self.header.run {
             Run::EpochsFrom(first) => first.saturating_add(from.pass),
             Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
-                epoch.saturating_mul(repeats).saturating_add(from.pass % repeats)
+                // What fills places at the end of an epoch counts as its last pass: entries are in the order of epochs.
+                epoch.saturating_mul(repeats).saturating_add(from.pass.min(repeats - 1))
             }
         }
     }
