@@ -58,6 +58,13 @@ pub trait Stage<In> {
         None
     }
 
+    /// Whether the stage is as it was before its first item: it remembers none of those that went in. Only then
+    /// can a [loader](crate::loader::LoaderBuilder::stage) that is restored begin with the next item, and not
+    /// with those from the beginning of the pass.
+    fn is_fresh(&self) -> bool {
+        false
+    }
+
     /// Whether the stage wants no further item: the source is then left where it is.
     fn is_done(&self) -> bool {
         false

@@ -166,6 +166,6 @@ impl Part {
         digest.pass_over(inputs);
         let length = ended.then_some(length);
         let open = open.into();
-        Ok(StreamState { pass, taken, length, open, digest, part: None, skips: 0, ..at.clone() })
+        Ok(StreamState { pass, taken, length, open, digest, part: None, again: 0, skips: 0, ..at.clone() })
     }
 }

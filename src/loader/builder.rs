@@ -8,7 +8,7 @@ use super::settings::{Part, Settings};
 use super::stages::{Rows, Stages, identity};
 use super::start::{loader, rows};
 use super::stream::Select;
-use crate::adapters::Batch;
+use crate::adapters::{Batch, Stage};
 use crate::codec::Decoder;
 use crate::collate::{Columns, Row, TensorBatch};
 use crate::dataset::Dataset;
@@ -43,7 +43,7 @@ pub struct LoaderBuilder<T, B = Batch<T>> {
 
 impl LoaderBuilder<Sample> {
     pub(super) fn new(dataset: Dataset) -> Self {
-        let stages = Stages { pipe: identity(), join: None, names: Vec::new(), none: true };
+        let stages = Stages { pipe: identity(), join: None, names: Vec::new(), remembers: false, none: true };
         LoaderBuilder {
             parts: vec![(Part::new(dataset), stages)],
             threads: None,
@@ -133,8 +133,7 @@ impl LoaderBuilder<Sample, TensorBatch> {
     pub fn build(self) -> Result<Loader<TensorBatch>> {
         let Checked { settings, stages, columns, .. } = self.checked()?;
         if stages.iter().any(|stages| stages.join.is_some()) {
-            let what =
-                "`collate` behind `chunked`: batch the rows, and make tensors of them in your own code";
+            let what = "`collate` behind a stage with a memory: batch what it gives, and make tensors of that in your own code";
             return Err(ErrorKind::Config(what.into()).into());
         }
         let make = Make::tensors(columns.unwrap_or_default(), settings.batch);
@@ -223,7 +222,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         I::Item: Send + 'static,
     {
         if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
-            let what = "`flat_map` behind `chunked`: make several items of each before they are chunked";
+            let what =
+                "`flat_map` behind a stage with a memory: make several items of each before that stage";
             let mut next: LoaderBuilder<I::Item> =
                 self.stages(|stages| stages.filter_map(Arc::new(|_| Ok(None))));
             next.wrong.get_or_insert(what.into());
@@ -231,6 +231,91 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         }
         let f = Arc::new(f);
         self.stages(|stages| stages.flat_map(Arc::clone(&f)))
+    }
+
+    /// Puts a [stage](Stage) of any kind behind the others: one with a memory, which packs documents, groups
+    /// items, or sorts them within a window. `make` makes one for each logical stream and pass; what is left in it
+    /// at the end of a pass comes out then. Options that change what it gives belong into `name`: a state must be
+    /// restored with the same.
+    ///
+    /// A restore runs the stage again on the samples since it was last [fresh](Stage::is_fresh), and leaves out
+    /// what was given: so it must depend on its items alone. One that never is fresh again is run from the
+    /// beginning of the pass. It runs on one thread, and so do stages behind it. A panic ends the run, since
+    /// nobody knows what it remembers then.
+    ///
+    /// ```
+    /// use shardstream::adapters::Stage;
+    /// use shardstream::prelude::*;
+    ///
+    /// /// Sorts each four items.
+    /// #[derive(Default)]
+    /// struct Sorted(Vec<i64>, Vec<i64>);
+    ///
+    /// impl Stage<i64> for Sorted {
+    ///     type Out = i64;
+    ///
+    ///     fn push(&mut self, item: i64) -> Option<shardstream::Result<i64>> {
+    ///         self.0.push(item);
+    ///         if self.0.len() == 4 {
+    ///             return self.drain();
+    ///         }
+    ///         None
+    ///     }
+    ///
+    ///     fn pull(&mut self) -> Option<shardstream::Result<i64>> {
+    ///         self.1.pop().map(Ok)
+    ///     }
+    ///
+    ///     fn drain(&mut self) -> Option<shardstream::Result<i64>> {
+    ///         if self.1.is_empty() {
+    ///             self.0.sort_unstable_by(|a, b| b.cmp(a));
+    ///             self.1.append(&mut self.0);
+    ///         }
+    ///         self.pull()
+    ///     }
+    ///
+    ///     fn is_fresh(&self) -> bool {
+    ///         self.0.is_empty() && self.1.is_empty()
+    ///     }
+    /// }
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%06d.tar", dir.path().display())).build()?;
+    /// # [5, 2, 8, 1, 9, 3].iter().try_for_each(|i| writer.write(&Sample::new(format!("{i}")).with("cls", *i)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// let loader = Loader::builder(Dataset::builder(shards).build()?)
+    ///     .decode(Decoder::new())
+    ///     .map(|mut sample| sample.take::<i64>("cls"))
+    ///     .stage("sorted by 4", Sorted::default)
+    ///     .batch(3)
+    ///     .build()?;
+    /// let batches: Vec<_> = loader.epoch(0).map(|batch| Ok(batch?.to_vec())).collect::<shardstream::Result<_>>()?;
+    /// assert_eq!(batches, [[1, 2, 5], [8, 3, 9]]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stage<C>(
+        mut self,
+        name: impl Into<String>,
+        make: impl Fn() -> C + Send + Sync + 'static,
+    ) -> LoaderBuilder<C::Out>
+    where
+        C: Stage<T> + Send + 'static,
+        C::Out: Send + 'static,
+    {
+        let name = name.into();
+        if let Err(error) = make().check() {
+            let what = match error.kind() {
+                ErrorKind::Config(what) => what.clone(),
+                _ => error.to_string(),
+            };
+            self.wrong.get_or_insert(format!("the stage `{name}`: {what}"));
+        }
+        if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
+            let what = format!("the stage `{name}` behind another with a memory: make one stage of both");
+            self.wrong.get_or_insert(what);
+        }
+        let make: Arc<dyn Fn() -> C + Send + Sync> = Arc::new(make);
+        self.stages(|stages| stages.remembering(name.clone(), Arc::clone(&make)))
     }
 
     fn stages<U>(self, with: impl Fn(Stages<T>) -> Stages<U>) -> LoaderBuilder<U> {
@@ -273,7 +358,8 @@ impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
             self.wrong.get_or_insert("rows of 0 tokens: the length must be at least 1".into());
         }
         if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
-            self.wrong.get_or_insert("`chunked` twice: the rows of the first one are of one length".into());
+            self.wrong
+                .get_or_insert("`chunked` behind another stage with a memory: make one stage of both".into());
         }
         self.stages(|stages| {
             let separator = separator.clone();

@@ -68,6 +68,18 @@ pub(super) enum Event<T> {
     Cut(Cut),
 }
 
+/// Where a stream is to begin again for a stage with a memory: before the first sample that it remembers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Replay {
+    pub(super) pass: u64,
+    /// How many inputs of the pass have left the shuffle buffer by then.
+    pub(super) taken: u64,
+    /// How many items were given since, with the one that says so.
+    pub(super) given: u64,
+    /// How many failures there were since.
+    pub(super) skips: u64,
+}
+
 /// Which source something comes from: a stream of a dataset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct From {
@@ -98,6 +110,8 @@ pub(super) struct Tag {
     pub(super) taken: u64,
     /// The input that has more to give, by its number, and how much of it has been given.
     pub(super) rest: Option<(u64, Given)>,
+    /// Where to begin again, if that is elsewhere. The note is then of what happened until there.
+    pub(super) replay: Option<Box<Replay>>,
     pub(super) note: Option<Box<Note>>,
 }
 

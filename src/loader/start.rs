@@ -88,5 +88,5 @@ pub(super) fn rows(stages: Stages<Sample>, collator: Option<Collator>, seed: u64
             });
         });
     });
-    Stages { pipe, join: None, names, none: false }
+    Stages { pipe, join: None, names, remembers: false, none: false }
 }

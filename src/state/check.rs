@@ -53,9 +53,21 @@ impl State {
 impl StreamState {
     /// `whole` where no stage makes several items of a sample.
     fn check(&self, whole: bool) -> Result<(), &'static str> {
-        let StreamState { dataset, stream, pass, taken, length, ref open, digest, part, skips, ref ledger } =
-            *self;
-        let largest = [pass, taken, digest.samples(), digest.skipped(), skips].into_iter().chain(length);
+        let StreamState {
+            dataset,
+            stream,
+            pass,
+            taken,
+            length,
+            ref open,
+            digest,
+            part,
+            again,
+            skips,
+            ref ledger,
+        } = *self;
+        let largest =
+            [pass, taken, digest.samples(), digest.skipped(), again, skips].into_iter().chain(length);
         let largest = largest.chain(open.iter().map(|at| at.start));
         let largest = largest.chain(part.into_iter().flat_map(|part| [part.number, part.given, part.used]));
         if largest.max() > Some(MOST) {
@@ -64,6 +76,9 @@ impl StreamState {
         ledger.check_stream(dataset, stream, MOST)?;
         if part.is_some_and(|part| part.given == 0 && part.used == 0) {
             return Err("of a part nothing was given");
+        }
+        if again > digest.samples() || (whole || part.is_some()) && again > 0 {
+            return Err("items were given again that never were");
         }
         if whole && pass == 0 && taken < digest.places() {
             return Err("the samples of the digest are not those that were taken");

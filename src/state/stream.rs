@@ -31,7 +31,12 @@ pub(crate) struct StreamState {
     /// The input that the next output is made of, where some of its outputs were taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) part: Option<Part>,
-    /// How many failures were met since the last item was taken: they are not reported again.
+    /// How many items a stage with a memory has given since. They are made again of the samples that follow, and left
+    /// out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) again: u64,
+    /// How many failures were met since the last item was taken, or with such a stage since then: they are not
+    /// reported again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) skips: u64,
     /// What was skipped, in all passes.
@@ -64,6 +69,7 @@ impl StreamState {
             open: Arc::default(),
             digest: Digest::default(),
             part: None,
+            again: 0,
             skips: 0,
             ledger: Ledger::default(),
         }
@@ -76,8 +82,19 @@ impl StreamState {
 
     /// How the same stream stands elsewhere in another way, if it does.
     pub(super) fn difference(&self, other: &StreamState) -> Option<String> {
-        let StreamState { dataset: _, stream: _, pass, taken, length, open, digest, part, skips, ledger } =
-            other;
+        let StreamState {
+            dataset: _,
+            stream: _,
+            pass,
+            taken,
+            length,
+            open,
+            digest,
+            part,
+            again,
+            skips,
+            ledger,
+        } = other;
         let told = |what: &str, first: &dyn fmt::Display, second: &dyn fmt::Display| {
             Some(format!("{what} {first} in the first, and {second} in the second"))
         };
@@ -94,7 +111,8 @@ impl StreamState {
             let shown = |length: Option<u64>| length.map_or("unknown".into(), |length| length.to_string());
             return told("the length of the pass is", &shown(self.length), &shown(*length));
         }
-        if self.part != *part || self.skips != *skips || !self.ledger.is_twin(ledger) {
+        if self.part != *part || self.again != *again || self.skips != *skips || !self.ledger.is_twin(ledger)
+        {
             return Some("other failures were skipped since, or other parts of a sample taken".into());
         }
         (self.open != *open).then(|| "the shards that are open, or their versions, are other ones".into())

@@ -3,7 +3,7 @@
 use super::make::Make;
 use crate::adapters::catch;
 use crate::error::{Error, ErrorKind, Result};
-use crate::loader::event::{Event, Fault, Tag};
+use crate::loader::event::{Event, Fault, Replay, Tag};
 use crate::loader::policy::{Counts, OnError, Verdict};
 use crate::sample::Position;
 use crate::state::{Header, Part, Reached, Run, State, StreamState};
@@ -146,6 +146,8 @@ pub(in crate::loader) struct Progress {
     streams: Vec<StreamState>,
     /// For each of them how many failures come again that were counted before a restore.
     known: Vec<u64>,
+    /// For each of them how many failures there were since its last item.
+    in_a_row: Vec<u64>,
     /// By lane, how many items the batch has.
     items: Vec<u64>,
     /// What the index promises, where places that stay empty are filled.
@@ -179,8 +181,11 @@ impl Progress {
         streams: Vec<StreamState>,
     ) -> Self {
         let known = streams.iter().map(|stream| stream.skips).collect();
+        // Of those since an earlier item it is not known how many were the last.
+        let since = |stream: &StreamState| if stream.again == 0 { stream.skips } else { 0 };
+        let in_a_row = streams.iter().map(since).collect();
         let items = vec![0; lanes];
-        Progress { header, lanes, reached, batches, streams, known, items, promised: None }
+        Progress { header, lanes, reached, batches, streams, known, in_a_row, items, promised: None }
     }
 
     /// Counts in the ledger what fills places that should have had an item.
@@ -209,8 +214,11 @@ impl Progress {
     fn pass(&mut self, tag: Tag) {
         let number = tag.from.dataset * self.lanes + tag.from.lane;
         let Some(stream) = self.streams.get_mut(number) else { return };
-        if stream.pass != tag.from.pass {
-            (stream.pass, stream.length, stream.open) = (tag.from.pass, None, Arc::default());
+        let replay = tag.replay.as_deref().copied();
+        let Replay { pass, taken, given, skips } =
+            replay.unwrap_or(Replay { pass: tag.from.pass, taken: tag.taken, ..Replay::default() });
+        if stream.pass != pass {
+            (stream.pass, stream.length, stream.open) = (pass, None, Arc::default());
         }
         if let Some(note) = tag.note {
             stream.length = note.length.or(stream.length);
@@ -221,10 +229,10 @@ impl Progress {
                 stream.open = all[gone..].into();
             }
         }
-        stream.taken = tag.taken;
+        (stream.taken, stream.again, stream.skips) = (taken, given, skips);
         stream.part = tag.rest.map(|(number, given)| Part { number, given: given.outputs, used: given.used });
-        stream.skips = 0;
         self.known[number] = 0;
+        self.in_a_row[number] = 0;
         self.items[tag.from.lane] += 1;
         if let Some(promised) = &self.promised
             && promised.passes.get(tag.from.dataset).is_some_and(|passes| tag.from.pass >= *passes)
@@ -243,7 +251,8 @@ impl Progress {
             self.known[number] -= 1;
             return None;
         }
-        let in_a_row = stream.skips;
+        let in_a_row = self.in_a_row[number];
+        self.in_a_row[number] += 1;
         stream.skips += 1;
         let total = self.streams.iter().map(|stream| stream.ledger.skipped()).sum();
         let samples = self.streams.iter().map(|stream| stream.digest.samples()).sum();

@@ -2,7 +2,7 @@
 
 use super::Sources;
 use crate::collate::{Collator, Seats};
-use crate::loader::event::{Event, Fault, From, Read};
+use crate::loader::event::{Event, Read};
 use crate::loader::sequence::Outputs;
 use crate::loader::stages::{Mapped, Stages, Unfold};
 use crate::loader::stream::Source;
@@ -35,19 +35,19 @@ impl<T> Outputs for Here<T> {
             if let Some(event) = unfold.next() {
                 return Some(event);
             }
-            match source.next()? {
+            if unfold.has_ended() {
+                return None;
+            }
+            match source.next().unwrap_or(Read::End) {
                 Read::Input(input) => {
                     let seat = self.seats.as_mut().map(Seats::next_seat).unwrap_or_default();
                     if let Some(event) = unfold.push(Mapped::of(stages, *input, seat)) {
                         return Some(event);
                     }
                 }
-                Read::Fault(pass, error) => {
-                    let from = From { pass, ..unfold.from() };
-                    return Some(Event::Fault(Fault { from, error }));
-                }
+                Read::Fault(pass, error) => return Some(unfold.failed(pass, error)),
                 Read::Fatal(error) => return Some(Event::Fatal(error)),
-                Read::End => return None,
+                Read::End => unfold.end(),
             }
         }
     }

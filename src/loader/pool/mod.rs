@@ -21,7 +21,7 @@ mod memory;
 
 pub(super) use here::Here;
 
-use super::event::{Event, Fault, From};
+use super::event::Event;
 use super::sequence::{Dealing, Lane, Outputs};
 use super::stages::{Mapped, Stages, Unfold};
 use super::stream::{Gate, Source};
@@ -56,11 +56,11 @@ pub(super) struct Sources<T> {
 
 impl<T> Sources<T> {
     fn unfolds(&self) -> Vec<Unfold<T>> {
-        let numbers = 0..self.sources.len();
-        numbers
-            .filter_map(|source| {
-                let dataset = source / self.lanes.max(1);
-                Some(Unfold::new(dataset, self.stages.get(dataset)?, self.endless))
+        let numbered = self.sources.iter().enumerate();
+        numbered
+            .filter_map(|(number, source)| {
+                let dataset = number / self.lanes.max(1);
+                Some(Unfold::new(dataset, self.stages.get(dataset)?, source.begins(), self.endless))
             })
             .collect()
     }
@@ -205,6 +205,9 @@ impl<T: Send + 'static> Outputs for Pool<T> {
             if let Some(event) = source.unfold.next() {
                 return Some(event);
             }
+            if source.unfold.has_ended() {
+                return None;
+            }
             let fed = match source.queue.pop_front() {
                 Some(fed) => {
                     self.queued = self.queued.saturating_sub(fed.len());
@@ -243,12 +246,9 @@ impl<T: Send + 'static> Outputs for Pool<T> {
                         return Some(event);
                     }
                 }
-                Fed::Fault(pass, error) => {
-                    let from = From { pass, ..source.unfold.from() };
-                    return Some(Event::Fault(Fault { from, error }));
-                }
+                Fed::Fault(pass, error) => return Some(source.unfold.failed(pass, error)),
                 Fed::Fatal(error) => return Some(Event::Fatal(error)),
-                Fed::End => return None,
+                Fed::End => source.unfold.end(),
             }
         }
     }

@@ -3,10 +3,12 @@
 //!
 //! ```text
 //! pipe      the stages on the threads: from a sample to any number of outputs
+//! memory    a stage of any kind behind the threads, which is run again on a restore
 //! rows      documents of tokens joined and cut into rows, behind the threads
 //! unfold    outputs one by one, each with what the state must know of it
 //! ```
 
+mod memory;
 mod pipe;
 mod rows;
 mod unfold;
@@ -27,6 +29,8 @@ pub(super) struct Stages<T> {
     /// The names of the stages that are not one to one, with their options: a state must be restored with
     /// the same ones.
     pub(super) names: Vec<String>,
+    /// Whether the stage behind the threads is run again on a restore.
+    pub(super) remembers: bool,
     /// Whether there is no stage yet.
     pub(super) none: bool,
 }
@@ -42,7 +46,7 @@ impl<T: 'static> Stages<T> {
             Out::Item(item) => f(item).map(Out::Item),
             Out::Part(part) => Ok(Out::Part(part)),
         });
-        Stages { pipe, join, names: self.names, none: false }
+        Stages { pipe, join, names: self.names, remembers: self.remembers, none: false }
     }
 
     pub(super) fn filter_map<U: 'static>(
@@ -56,7 +60,7 @@ impl<T: 'static> Stages<T> {
             Out::Part(part) => Ok(Some(Out::Part(part))),
         });
         self.names.push("filter_map".into());
-        Stages { pipe, join, names: self.names, none: false }
+        Stages { pipe, join, names: self.names, remembers: self.remembers, none: false }
     }
 
     /// Not behind a stage that joins.
@@ -73,7 +77,23 @@ impl<T: 'static> Stages<T> {
             Out::Part(part) => Ok(Outs::Part(Some(part))),
         });
         self.names.push("flat_map".into());
-        Stages { pipe, join: None, names: self.names, none: false }
+        Stages { pipe, join: None, names: self.names, remembers: false, none: false }
+    }
+
+    /// Puts a stage with a memory behind the threads.
+    pub(super) fn remembering<C>(mut self, name: String, make: memory::Make<C>) -> Stages<C::Out>
+    where
+        T: Send,
+        C: crate::adapters::Stage<T> + Send + 'static,
+        C::Out: Send + 'static,
+    {
+        let pipe = pipe::map(self.pipe, |out| match out {
+            Out::Item(item) => Ok(Out::Part(Box::new(item))),
+            Out::Part(part) => Ok(Out::Part(part)),
+        });
+        self.names.push(name);
+        let join: MakeJoin<C::Out> = Arc::new(move || Box::new(memory::Memory::new(Arc::clone(&make))));
+        Stages { pipe, join: Some(join), names: self.names, remembers: true, none: false }
     }
 
     /// Joins the outputs of the threads, which are all of what `join` takes.
@@ -90,7 +110,7 @@ impl<T: 'static> Stages<T> {
             Out::Part(part) => Ok(Out::Part(part)),
         });
         self.names.push(name.into());
-        Stages { pipe, join: Some(Arc::new(join)), names: self.names, none: false }
+        Stages { pipe, join: Some(Arc::new(join)), names: self.names, remembers: false, none: false }
     }
 
     /// The stage behind the threads, with another one behind it.
@@ -129,6 +149,7 @@ impl<T> Clone for Stages<T> {
             pipe: Arc::clone(&self.pipe),
             join: self.join.clone(),
             names: self.names.clone(),
+            remembers: self.remembers,
             none: self.none,
         }
     }

@@ -13,6 +13,16 @@ pub(in crate::loader) trait Join<T>: Send {
     fn pull(&mut self) -> Option<Result<(T, Option<u64>)>>;
     /// Forgets what is left at the end of a pass.
     fn end(&mut self);
+    /// No more comes in this pass: what is left is to be pulled.
+    fn drain(&mut self) {}
+    /// Whether it remembers nothing.
+    fn is_fresh(&self) -> bool {
+        false
+    }
+    /// Whether nothing more can come of it.
+    fn is_broken(&self) -> bool {
+        false
+    }
 }
 
 /// Rows of `length` tokens out of documents, each followed by the separator.
@@ -99,5 +109,17 @@ where
 
     fn end(&mut self) {
         self.join.end();
+    }
+
+    fn drain(&mut self) {
+        self.join.drain();
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.join.is_fresh()
+    }
+
+    fn is_broken(&self) -> bool {
+        self.join.is_broken()
     }
 }

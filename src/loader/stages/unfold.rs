@@ -1,6 +1,7 @@
 //! The outputs of a source one by one, each with what the state must know of it.
 
-use super::super::event::{Event, Fault, From, Given, Input, Note, Origin, Tag};
+use super::super::event::{Event, Fault, From, Given, Input, Note, Origin, Replay, Tag};
+use super::memory::Since;
 use super::pipe::{Outputs, run};
 use super::{Join, Part, Stages};
 use crate::collate::Seat;
@@ -45,6 +46,10 @@ impl<T> Mapped<T> {
 pub(in crate::loader) struct Unfold<T> {
     dataset: usize,
     join: Option<Box<dyn Join<T>>>,
+    /// Where to begin again, if the stage has a memory.
+    since: Option<Since>,
+    /// The first input of the next pass, which waits until the stage has given what is left.
+    next_pass: Option<Mapped<T>>,
     current: Option<Current<T>>,
     /// The notes of inputs that have given nothing.
     note: Option<Box<Note>>,
@@ -54,6 +59,8 @@ pub(in crate::loader) struct Unfold<T> {
     /// Whether there is no end to passes.
     endless: bool,
     over: bool,
+    /// Whether the source has come to its end, which has not been said.
+    ended: bool,
 }
 
 /// After so many passes in a row without a single item, a stream is not going to have any.
@@ -68,13 +75,28 @@ struct Current<T> {
 }
 
 impl<T> Unfold<T> {
-    pub(in crate::loader) fn new(dataset: usize, stages: &Stages<T>, endless: bool) -> Self {
-        let join = stages.join.as_ref().map(|join| join());
-        Unfold { dataset, join, current: None, note: None, pass: 0, barren: None, endless, over: false }
+    pub(in crate::loader) fn new(dataset: usize, stages: &Stages<T>, begins: Replay, endless: bool) -> Self {
+        Unfold {
+            dataset,
+            join: stages.join.as_ref().map(|join| join()),
+            since: stages.remembers.then(|| Since::new(begins)),
+            next_pass: None,
+            current: None,
+            note: None,
+            pass: 0,
+            barren: None,
+            endless,
+            over: false,
+            ended: false,
+        }
     }
 
     /// Takes the next input of the source, and gives its first item. The last one must have been given.
     pub(in crate::loader) fn push(&mut self, mapped: Mapped<T>) -> Option<Event<T>> {
+        if self.pass != mapped.origin.pass && self.drain() {
+            self.next_pass = Some(mapped);
+            return self.next();
+        }
         let Mapped { mut origin, mut outputs, place } = mapped;
         if self.pass != origin.pass {
             self.pass = origin.pass;
@@ -85,6 +107,11 @@ impl<T> Unfold<T> {
         }
         let barren = origin.pass - *self.barren.get_or_insert(origin.pass);
         self.over = self.endless && barren >= FUTILE;
+        if let (Some(since), Some(join)) = (&mut self.since, &self.join)
+            && let Err(error) = since.input(&mut origin, join.is_fresh())
+        {
+            return Some(Event::Fatal(error));
+        }
         match (&mut self.note, origin.note.take()) {
             (Some(note), Some(later)) => note.then(*later),
             (note @ None, later) => *note = later,
@@ -97,7 +124,7 @@ impl<T> Unfold<T> {
                     self.barren = Some(self.pass);
                     let (from, note) = (self.from(), self.note.take());
                     let Origin { position, taken, .. } = origin;
-                    let tag = Tag { slot: 0, from, position, part: 0, taken, rest: None, note };
+                    let tag = Tag { slot: 0, from, position, part: 0, taken, rest: None, replay: None, note };
                     return Some(Event::Item(tag, item));
                 }
                 other => outputs.extend(other),
@@ -110,8 +137,37 @@ impl<T> Unfold<T> {
         self.next()
     }
 
+    /// The source has come to its end: what a stage has left comes next.
+    pub(in crate::loader) fn end(&mut self) {
+        self.drain();
+        self.ended = true;
+    }
+
+    /// Whether the end has come, once.
+    pub(in crate::loader) fn has_ended(&mut self) -> bool {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Lets a stage with a memory give what is left of the pass. Whether there is one that has begun it.
+    fn drain(&mut self) -> bool {
+        let (Some(since), Some(join)) = (&mut self.since, &mut self.join) else { return false };
+        let begun = since.end();
+        if begun {
+            join.drain();
+        }
+        begun
+    }
+
+    /// A failure between the inputs.
+    pub(in crate::loader) fn failed(&mut self, pass: u64, error: crate::Error) -> Event<T> {
+        if let Some(since) = &mut self.since {
+            since.failed();
+        }
+        Event::Fault(Fault { from: From { pass, ..self.from() }, error })
+    }
+
     /// The source, and which pass its last input was of.
-    pub(in crate::loader) fn from(&self) -> From {
+    fn from(&self) -> From {
         From { dataset: self.dataset, lane: 0, pass: self.pass }
     }
 
@@ -120,11 +176,35 @@ impl<T> Unfold<T> {
         let (position, taken) = origin.map_or_else(Default::default, |at| (at.position, at.taken));
         let from = self.from();
         self.barren = Some(self.pass);
-        Tag { slot: 0, from, position, part, taken, rest, note: self.note.take() }
+        Tag { slot: 0, from, position, part, taken, rest, replay: None, note: self.note.take() }
     }
 
-    fn fault(&self, error: crate::Error) -> Event<T> {
-        Event::Fault(Fault { from: self.from(), error })
+    /// What a stage with a memory gives next.
+    fn remembered(&mut self) -> Option<Event<T>> {
+        loop {
+            let (since, join) = (self.since.as_mut()?, self.join.as_mut()?);
+            let item = match (join.pull()?, join.is_broken()) {
+                (Ok((item, _)), _) => item,
+                (Err(error), true) => return Some(Event::Fatal(error)),
+                (Err(error), false) => {
+                    let place = self.current.as_ref().and_then(|current| current.place.as_ref());
+                    let error = match place {
+                        Some(place) => place.locate(error),
+                        None => error,
+                    };
+                    return Some(self.failed(self.pass, error));
+                }
+            };
+            self.barren = Some(self.pass);
+            if let Some((position, part, note, replay)) = since.item() {
+                let from = From { dataset: self.dataset, lane: 0, pass: self.pass };
+                let (taken, rest, replay) = (replay.taken, None, Some(replay));
+                return Some(Event::Item(
+                    Tag { slot: 0, from, position, part, taken, rest, replay, note },
+                    item,
+                ));
+            }
+        }
     }
 
     /// The next item of the input.
@@ -135,6 +215,18 @@ impl<T> Unfold<T> {
             return Some(Event::Fatal(ErrorKind::NoShards(what).into()));
         }
         loop {
+            if let Some(event) = self.remembered() {
+                return Some(event);
+            }
+            if let Some(mapped) = self.next_pass.take() {
+                return self.push(mapped);
+            }
+            if self.ended
+                && let Some(Err(error)) = self.since.as_ref().map(Since::is_level)
+            {
+                self.since = None;
+                return Some(Event::Fatal(error));
+            }
             let current = self.current.as_mut()?;
             let (number, seen) = (current.origin.number, current.seen);
             if let Some(join) = &mut self.join
@@ -147,7 +239,7 @@ impl<T> Unfold<T> {
                             Some(place) => place.locate(error),
                             None => error,
                         };
-                        return Some(self.fault(located));
+                        return Some(self.failed(self.pass, located));
                     }
                 };
                 // What was pulled is of the output before.
@@ -176,7 +268,7 @@ impl<T> Unfold<T> {
                         return Some(Event::Fatal(error));
                     }
                 }
-                Err(error) => return Some(self.fault(error)),
+                Err(error) => return Some(self.failed(self.pass, error)),
             }
         }
     }

@@ -7,7 +7,7 @@ mod resume;
 pub(super) use gate::Gate;
 use reading::{Missed, Numbered, Reading};
 
-use super::event::{Given, Input, Note, Origin, Read};
+use super::event::{Given, Input, Note, Origin, Read, Replay};
 use super::policy::{OnError, is_outage};
 use crate::adapters::{Shuffle, catch};
 use crate::dataset::{Dataset, ShardReader, Stop, Versions};
@@ -136,6 +136,8 @@ pub(super) struct Source {
     found: Found,
     /// How many samples of the pass have left the shuffle buffer.
     taken: u64,
+    /// Where it began, and how many items were given after that.
+    begins: Replay,
     /// Whether the end has been said that the gate is at.
     at_gate: bool,
     ended: bool,
@@ -151,6 +153,12 @@ enum Found {
 impl Source {
     /// Reads from the beginning, or goes on where a state says.
     pub(super) fn new(stream: Stream, from: Option<&StreamState>) -> Self {
+        let begins = from.map_or_else(Replay::default, |at| Replay {
+            pass: at.pass,
+            taken: at.taken,
+            given: at.again,
+            skips: at.skips,
+        });
         let from = from.filter(|at| at.pass > 0 || at.taken > 0);
         let (pass, from) = (from.map_or(0, |at| at.pass), from.cloned());
         Source {
@@ -165,6 +173,7 @@ impl Source {
             futile: 0,
             found: Found::Nothing,
             taken: 0,
+            begins,
             at_gate: false,
             ended: false,
         }
@@ -173,6 +182,11 @@ impl Source {
     /// The budget of what is read.
     pub(super) fn budget(&self) -> &Budget {
         self.stream.dataset.store().budget()
+    }
+
+    /// Where it begins, and how many items were given after that.
+    pub(super) fn begins(&self) -> Replay {
+        self.begins
     }
 
     /// What lets the stream begin again at its end.

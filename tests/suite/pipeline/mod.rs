@@ -9,12 +9,14 @@
 //! outage     a network that fails ends a run, and its state goes on
 //! policy     failures that are skipped: limits, and the ledger
 //! rounds     streams that begin again and again
+//! memory     stages that remember, and are run again
 //! stages     panics, stages that drop everything or nearly so, states of other stages
 //! mixes      datasets with stages of their own
 //! tensors    columns behind stages that change the number of items
 //! ```
 
 mod ahead;
+mod memory;
 mod mixes;
 mod model;
 mod options;

@@ -103,13 +103,16 @@ fn every_bad_option_is_an_error_of_build() {
 #[test]
 fn bad_options_of_rows_are_errors_of_build() {
     refused(documents().chunked(0, 7).batch(2).build(), "the length must be at least 1");
-    refused(documents().chunked(4, 7).chunked(2, None).batch(2).build(), "`chunked` twice");
-    refused(documents().chunked(4, 7).flat_map(Ok).batch(2).build(), "`flat_map` behind `chunked`");
+    refused(documents().chunked(4, 7).chunked(2, None).batch(2).build(), "`chunked` behind another stage");
+    refused(
+        documents().chunked(4, 7).flat_map(Ok).batch(2).build(),
+        "`flat_map` behind a stage with a memory",
+    );
     let repeated = counted().map(|_| Ok(vec![1, 2, 3])).chunked(4, None);
     refused(repeated.last_batch(LastBatch::Repeat).batch(2).build(), "needs the lengths of all streams");
     let mixed = || Loader::mix([documents().chunked(4, 7), documents().chunked(4, 7)]);
-    refused(mixed().chunked(2, 7).batch(2).build(), "`chunked` twice");
-    refused(mixed().flat_map(Ok).batch(2).build(), "`flat_map` behind `chunked`");
+    refused(mixed().chunked(2, 7).batch(2).build(), "`chunked` behind another stage");
+    refused(mixed().flat_map(Ok).batch(2).build(), "`flat_map` behind a stage with a memory");
 }
 
 #[test]
@@ -117,7 +120,7 @@ fn rows_of_tokens_have_no_columns() {
     let rows = documents().chunked(2, None).map(|_| Ok(Sample::new("row").with("x", 1)));
     refused(
         rows.collate(Columns::new().with("x", Scalar::<i32>::new("x"))).batch(2).build(),
-        "behind `chunked`",
+        "`collate` behind a stage with a memory",
     );
 }
 

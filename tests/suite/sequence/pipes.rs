@@ -2,9 +2,10 @@
 
 use crate::support::{member, shards::key};
 use proptest::prelude::*;
-use shardstream::Error;
+use shardstream::adapters::Stage;
 use shardstream::loader::LoaderBuilder;
 use shardstream::prelude::*;
+use shardstream::{Error, Result};
 use std::path::Path;
 
 /// An item: key, content, a random number of its own.
@@ -25,6 +26,9 @@ pub(super) struct Pipe {
     /// Whether the filter comes before what splits.
     filter_first: bool,
     rows: Option<usize>,
+    /// Items in windows of so many, the other way round, one of each left out; whether the stage says when it
+    /// remembers nothing.
+    windows: Option<(usize, bool)>,
 }
 
 impl Pipe {
@@ -40,6 +44,7 @@ impl Pipe {
             && self.filter.is_none()
             && self.split.is_none()
             && self.rows.is_none()
+            && self.windows.is_none()
     }
 
     pub(super) fn stages(
@@ -83,7 +88,10 @@ impl Pipe {
                 let shown = |row: Vec<u8>| Ok((String::from_utf8(row).unwrap(), String::new(), 0));
                 rows.chunked(length, b';').map(shown)
             }
-            None => loader,
+            None => match self.windows {
+                Some((size, tells)) => loader.stage("windows", move || Windows::new(size, tells)),
+                None => loader,
+            },
         }
     }
 
@@ -107,6 +115,45 @@ impl Pipe {
     }
 }
 
+/// Gives each so many items the other way round, without the first that came, if there are several.
+struct Windows {
+    size: usize,
+    tells: bool,
+    held: Vec<Item>,
+    ready: Vec<Item>,
+}
+
+impl Windows {
+    fn new(size: usize, tells: bool) -> Self {
+        Windows { size, tells, held: Vec::new(), ready: Vec::new() }
+    }
+}
+
+impl Stage<Item> for Windows {
+    type Out = Item;
+
+    fn push(&mut self, item: Item) -> Option<Result<Item>> {
+        self.held.push(item);
+        if self.held.len() < self.size { None } else { self.drain() }
+    }
+
+    fn pull(&mut self) -> Option<Result<Item>> {
+        self.ready.pop().map(Ok)
+    }
+
+    fn drain(&mut self) -> Option<Result<Item>> {
+        if self.ready.is_empty() && !self.held.is_empty() {
+            let first = usize::from(self.held.len() > 1);
+            self.ready = self.held.drain(..).skip(first).collect();
+        }
+        self.pull()
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.tells && self.held.is_empty() && self.ready.is_empty()
+    }
+}
+
 fn text(sample: &Sample) -> String {
     String::from_utf8(sample.get("txt").unwrap().as_bytes().unwrap().to_vec()).unwrap()
 }
@@ -122,11 +169,21 @@ pub(super) fn pipes() -> impl Strategy<Value = Vec<Pipe>> {
     let some = |numbers: std::ops::Range<u64>| prop::option::weighted(0.3, numbers);
     let trim = prop::option::weighted(0.2, 1u64..5);
     let stages = (some(2..5), some(2..5), some(1..4), some(1..5), any::<bool>(), trim);
-    let behind = (prop::option::weighted(0.3, 1usize..4), prop::option::weighted(0.2, 1usize..60));
-    let pipe =
-        (stages, behind).prop_map(|((select, filter, split, fail, filter_first, trim), (damage, rows))| {
-            Pipe { damage, select, trim, filter, split, fail, filter_first, rows }
-        });
+    let windows = prop::option::weighted(0.2, (1usize..9, any::<bool>()));
+    let behind = (prop::option::weighted(0.3, 1usize..4), prop::option::weighted(0.2, 1usize..60), windows);
+    let pipe = (stages, behind).prop_map(
+        |((select, filter, split, fail, filter_first, trim), (damage, rows, windows))| Pipe {
+            damage,
+            select,
+            trim,
+            filter,
+            split,
+            fail,
+            filter_first,
+            rows,
+            windows,
+        },
+    );
     let pipe = prop_oneof![1 => Just(Pipe::default()), 2 => pipe];
     prop::collection::vec(pipe, 3..=3)
 }

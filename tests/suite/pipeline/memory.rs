@@ -1,0 +1,247 @@
+//! Stages with a memory: they are run again from the first sample that they need.
+
+use super::{Shelf, all, cause, errors, failing, good, numbers, rank, saved};
+use crate::support::shelf::counts;
+use shardstream::adapters::{IteratorExt, Stage};
+use shardstream::loader::{Failures, LoaderBuilder, OnError};
+use shardstream::prelude::*;
+use shardstream::{Error, ErrorKind, Result, State};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+const SIZES: [usize; 6] = [17, 3, 29, 0, 11, 23];
+
+/// Collects so many items, and gives them the other way round, with how many it gave before in place of each fifth.
+#[derive(Debug, Default)]
+struct Turned {
+    window: usize,
+    /// Whether it says when it remembers nothing. It never does where numbers go on.
+    tells: bool,
+    goes_on: bool,
+    given: u64,
+    held: Vec<u64>,
+    ready: VecDeque<u64>,
+}
+
+impl Turned {
+    fn of(window: usize, tells: bool, goes_on: bool) -> Self {
+        Turned { window, tells, goes_on, ..Turned::default() }
+    }
+
+    fn turn(&mut self) {
+        for item in self.held.drain(..).rev() {
+            self.given += 1;
+            self.ready.push_back(if self.goes_on && item % 5 == 0 { 1_000_000 + self.given } else { item });
+        }
+    }
+}
+
+impl Stage<u64> for Turned {
+    type Out = u64;
+
+    fn push(&mut self, item: u64) -> Option<Result<u64>> {
+        if item % 10 == 6 {
+            return Some(Err(Error::step(format!("not {item}"))));
+        }
+        self.held.push(item);
+        if self.held.len() == self.window {
+            self.turn();
+        }
+        None
+    }
+
+    fn pull(&mut self) -> Option<Result<u64>> {
+        self.ready.pop_front().map(Ok)
+    }
+
+    fn drain(&mut self) -> Option<Result<u64>> {
+        self.turn();
+        self.pull()
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.tells && !self.goes_on && self.held.is_empty() && self.ready.is_empty()
+    }
+}
+
+/// Window, whether it tells, whether it goes on.
+const KINDS: [(usize, bool, bool); 4] =
+    [(4, true, false), (4, false, false), (1, true, false), (6, false, true)];
+
+fn turned(items: LoaderBuilder<u64>, (window, tells, goes_on): (usize, bool, bool)) -> LoaderBuilder<u64> {
+    items.stage(format!("turned({window})"), move || Turned::of(window, tells, goes_on))
+}
+
+/// A loader gives what the adapter gives of each stream and pass.
+#[test]
+fn it_is_the_stage_of_the_adapters() {
+    let shelf = Shelf::of(&SIZES);
+    for kind @ (window, tells, goes_on) in KINDS {
+        for (threads, shuffle, passes) in [(0, 0, 1), (2, 5, 2), (0, 5, 3)] {
+            let items =
+                || numbers(shelf.dataset(6).streams(1).build().unwrap()).shuffle(shuffle).threads(threads);
+            let expected: Vec<u64> = (0..passes)
+                .flat_map(|epoch| {
+                    let plain = all(items().batch(1).build().unwrap().epoch(epoch), usize::MAX);
+                    let plain = good(&plain).concat().into_iter().map(Ok);
+                    let staged = plain.stage(Turned::of(window, tells, goes_on));
+                    staged.filter_map(Result::ok).collect::<Vec<_>>()
+                })
+                .collect();
+            let policy = OnError::skip(Failures::all());
+            let loader = turned(items().passes(passes), kind).on_error(policy).batch(3).build().unwrap();
+            assert_eq!(loader.steps(), None);
+            let found = good(&all(loader.epoch(0), usize::MAX)).concat();
+            assert_eq!(found, expected, "{kind:?}, {threads} threads, shuffle {shuffle}, {passes} passes");
+        }
+    }
+}
+
+/// With failures before it, of its own and behind it.
+#[test]
+fn it_goes_on_behind_any_batch_on_any_ranks() {
+    let shelf = Shelf::of(&SIZES);
+    let policy = || OnError::skip(Failures::all()).in_a_row(100);
+    for kind in KINDS {
+        for (shuffle, bytes, indexed, threads) in
+            [(0, None, false, 0), (5, None, false, 2), (5, None, true, 0), (5, Some(900), false, 0)]
+        {
+            let loader = |topology: Topology, batch: usize| {
+                let dataset = shelf.dataset(6).streams(2).topology(topology).shuffle_shards(true);
+                let dataset = if indexed { dataset.index(counts(&SIZES)) } else { dataset };
+                let items = failing(dataset.build().unwrap(), |number| number % 10 == 3).shuffle(shuffle);
+                let items = bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes).passes(2);
+                let items = items.flat_map(|number| Ok((0..number % 3).map(move |part| 10 * number + part)));
+                let items = turned(items, kind).map(|item| match item % 11 {
+                    7 => Err(Error::step("behind it")),
+                    _ => Ok(item),
+                });
+                items.threads(threads).on_error(policy()).batch(batch).build().unwrap()
+            };
+            let whole = all(loader(rank(0, 1), 4).epoch(1), usize::MAX);
+            assert!(errors(&whole).is_empty(), "{:?}", errors(&whole));
+            let end = whole.last().unwrap().1.digest();
+            for (at, (_, state)) in whole.iter().enumerate() {
+                let what = format!("{kind:?}, shuffle {shuffle} {bytes:?} {indexed}, after {at}");
+                let state = saved(state);
+                let mut rest = loader(rank(0, 1), 4).restore(&state).unwrap();
+                let found: Vec<_> = rest.by_ref().map(|batch| batch.expect(&what).into_items()).collect();
+                assert_eq!(found, good(&whole[at + 1..]), "{what}");
+                assert_eq!(rest.state().digest(), end, "{what}");
+                let mut ledgers = Vec::new();
+                let mut team: Vec<Vec<u64>> = Vec::new();
+                for number in 0..2 {
+                    let mut rest = loader(rank(number, 2), 2).restore(&state).unwrap();
+                    team.push(rest.by_ref().flat_map(|batch| batch.expect(&what).into_items()).collect());
+                    ledgers.push(rest.state());
+                }
+                let (mut together, mut alone) = (team.concat(), found.concat());
+                together.sort_unstable();
+                alone.sort_unstable();
+                assert_eq!(together, alone, "{what}");
+                let merged = State::merge(ledgers).unwrap();
+                assert_eq!(merged.ledger(), rest.state().ledger(), "{what}");
+                assert_eq!(merged.digest(), end, "{what}");
+            }
+        }
+    }
+}
+
+/// With an index, what a stage has done with is not read again.
+#[test]
+fn only_what_it_remembers_is_read_again() {
+    let shelf = Shelf::of(&[100]);
+    let seen = Arc::new(AtomicUsize::new(0));
+    for (tells, most) in [(true, 8), (false, 100)] {
+        let seen_by = Arc::clone(&seen);
+        let dataset = shelf.dataset(1).streams(1).index(counts(&[100])).build().unwrap();
+        let items = numbers(dataset).map(move |number| {
+            seen_by.fetch_add(1, Relaxed);
+            Ok(number * 10)
+        });
+        let loader = turned(items, (4, tells, false)).threads(0).batch(1).build().unwrap();
+        let (_, state) = all(loader.epoch(0), 90).pop().unwrap();
+        seen.store(0, Relaxed);
+        assert!(loader.restore(&saved(&state)).unwrap().next().is_some_and(|batch| batch.is_ok()));
+        assert!((1..=most).contains(&seen.load(Relaxed)), "{} were made", seen.load(Relaxed));
+    }
+}
+
+/// Panics when it is given this.
+#[derive(Debug)]
+struct Panics(u64);
+
+impl Stage<u64> for Panics {
+    type Out = u64;
+
+    fn push(&mut self, item: u64) -> Option<Result<u64>> {
+        assert!(item != self.0, "on purpose");
+        Some(Ok(item))
+    }
+}
+
+#[test]
+fn a_panic_ends_the_run_and_an_error_does_not() {
+    let shelf = Shelf::of(&[20]);
+    for threads in [0, 2] {
+        let items = || numbers(shelf.dataset(1).build().unwrap()).threads(threads);
+        let loader = items().stage("panics", || Panics(9)).batch(3).build().unwrap();
+        let mut found = all(loader.epoch(0), 100);
+        assert_eq!(found.pop().unwrap().0, Err("panicked".into()));
+        assert_eq!(good(&found), [[0, 1, 2], [3, 4, 5], [6, 7, 8]]);
+        let loader = turned(items(), (2, true, false)).batch(3).build().unwrap();
+        let found = all(loader.epoch(0), 100);
+        assert_eq!(errors(&found), ["not 6", "not 16"]);
+        let error = loader.epoch(0).find_map(Result::err).unwrap();
+        assert_eq!(error.location().key(), Some("00-006"));
+    }
+}
+
+/// Gives less the second time.
+#[test]
+fn a_stage_that_depends_on_something_else_is_an_error() {
+    let shelf = Shelf::of(&[40]);
+    let items = |window| {
+        let items = numbers(shelf.dataset(1).build().unwrap()).map(|number| Ok(number * 10)).threads(0);
+        items.filter_map(move |item| Ok((window == 1 || item < 100).then_some(item)))
+    };
+    let loader = |window| items(window).stage("by chance", Turned::default).batch(1).build().unwrap();
+    let (_, state) = all(loader(1).epoch(0), 36).pop().unwrap();
+    let error = loader(2).restore(&saved(&state)).unwrap().find_map(Result::err).unwrap();
+    assert!(matches!(error.kind(), ErrorKind::State(what) if what.contains("less than")), "{error}");
+}
+
+/// Options that a stage refuses.
+#[derive(Debug)]
+struct Refused;
+
+impl Stage<u64> for Refused {
+    type Out = u64;
+
+    fn push(&mut self, item: u64) -> Option<Result<u64>> {
+        Some(Ok(item))
+    }
+
+    fn check(&self) -> Result<()> {
+        Err(ErrorKind::Config("a window of 0 items".into()).into())
+    }
+}
+
+#[test]
+fn what_cannot_be_is_an_error_of_build() {
+    let shelf = Shelf::of(&[4]);
+    let items = || numbers(shelf.dataset(1).build().unwrap()).batch(1);
+    let refused = |items: LoaderBuilder<u64>, what: &str| {
+        let error = items.build().unwrap_err().to_string();
+        assert!(error.contains(what), "{what:?} in {error}");
+    };
+    refused(items().stage("bad", || Refused), "the stage `bad`: a window of 0 items");
+    refused(turned(turned(items(), KINDS[0]), KINDS[1]), "behind another with a memory");
+    refused(turned(items(), KINDS[0]).flat_map(|item| Ok([item])), "`flat_map` behind a stage with a memory");
+    let loader = turned(items(), KINDS[0]).build().unwrap();
+    let state = loader.epoch(0).state();
+    let error = turned(items(), KINDS[2]).build().unwrap().restore(&saved(&state)).unwrap_err();
+    assert!(cause(&error) == "state" && error.to_string().contains("turned(4)"), "{error}");
+    assert!(items().build().unwrap().restore(&saved(&state)).is_err());
+}
