@@ -15,6 +15,7 @@
 //! | [`to_tuple`](IteratorExt::to_tuple) | samples become tuples of Rust types |
 //! | [`batched`](IteratorExt::batched), [`unbatched`](IteratorExt::unbatched) | so many items at a time, and back |
 //! | [`chunked`](IteratorExt::chunked) | documents of tokens become rows of one length |
+//! | [`stage`](IteratorExt::stage) with [`Pack`] | whole documents are packed into rows |
 //! | [`slice`](IteratorExt::slice) | a range of the items |
 //! | [`with_epoch`](IteratorExt::with_epoch) | epochs of a fixed length that go on where the last one stopped |
 //! | [`prefetch`](IteratorExt::prefetch) | everything before it runs ahead on a thread |
@@ -56,6 +57,7 @@ mod ext;
 mod fields;
 mod map;
 mod mix;
+mod pack;
 mod parallel;
 mod rename;
 mod select;
@@ -76,6 +78,7 @@ pub use epochs::{Epoch, Epochs};
 pub use ext::{IteratorExt, StreamExt};
 pub use map::{MapItem, TryMap};
 pub use mix::{Mix, random_mix, round_robin};
+pub use pack::{Pack, PackedRow};
 pub(crate) use parallel::catch;
 pub use parallel::{Background, BackgroundStream};
 pub use rename::Rename;
