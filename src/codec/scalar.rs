@@ -2,6 +2,7 @@
 
 use super::BoxError;
 use crate::Value;
+use crate::sample::json;
 use bytes::Bytes;
 
 pub(super) fn read_text(bytes: &Bytes) -> Result<Value, BoxError> {
@@ -97,7 +98,7 @@ pub(crate) fn parse_int(bytes: &[u8]) -> Result<i64, BoxError> {
 }
 
 pub(crate) fn parse_json(bytes: &[u8]) -> Result<serde_json::Value, serde_json::Error> {
-    serde_json::from_slice(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes))
+    json::parse(bytes)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A sample: its key, its fields, and where it came from.
 
 pub(crate) mod array;
+pub(crate) mod json;
 mod value;
 
 pub use crate::dtype::DType;

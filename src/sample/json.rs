@@ -1,0 +1,116 @@
+//! Fields of JSON as types of the caller's own.
+
+use super::{Sample, Value};
+use crate::error::{Error, ErrorKind, Result};
+use serde::Deserialize;
+
+/// Reads a document, which may begin with a byte order mark.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, serde_json::Error> {
+    serde_json::from_slice(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes))
+}
+
+impl Sample {
+    /// Reads a JSON field as any type that implements [`Deserialize`]. In `spec`, alternatives stand apart by
+    /// a semicolon: the first one present is taken.
+    ///
+    /// The field is raw bytes, text, or a document that is decoded already. Raw bytes and text are read in
+    /// one go, without a [`serde_json::Value`] in between: leave the field undecoded
+    /// ([`Decoder::without`](crate::codec::Decoder::without)) where it is read by its type only.
+    ///
+    /// ```
+    /// use serde::Deserialize;
+    /// use shardstream::Sample;
+    ///
+    /// #[derive(Debug, Deserialize)]
+    /// struct Meta {
+    ///     caption: String,
+    ///     #[serde(default)]
+    ///     tags: Vec<String>,
+    /// }
+    ///
+    /// let sample = Sample::new("0001").with("json", br#"{"caption": "a dog", "width": 640}"#);
+    /// let meta: Meta = sample.json("json")?;
+    /// assert_eq!(meta.caption, "a dog");
+    /// assert!(meta.tags.is_empty());
+    ///
+    /// let error = Sample::new("0002").with("json", b"{}").json::<Meta>("json").unwrap_err();
+    /// assert_eq!(error.to_string(), "cannot decode the field \"json\" (sample 0002)");
+    /// assert!(format!("{error:#}").contains("missing field `caption`"));
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingField`] when no alternative of `spec` is present, [`ErrorKind::Decode`] when the
+    /// document is damaged or not what `T` reads, [`ErrorKind::WrongType`] when the value is none of the
+    /// three. All name the field, the sample's key and its shard.
+    pub fn json<'a, T: Deserialize<'a>>(&'a self, spec: &str) -> Result<T> {
+        let at = self.find(spec).ok_or_else(|| self.missing(spec))?;
+        let (name, value) = &self.fields[at];
+        let read = match value {
+            Value::Bytes(bytes) => parse(bytes),
+            Value::Text(text) => parse(text.as_bytes()),
+            Value::Json(json) => T::deserialize(json),
+            other => {
+                let (wanted, found) = ("a JSON document", other.type_name());
+                return Err(
+                    self.locate(ErrorKind::WrongType { field: name.to_string(), wanted, found }.into())
+                );
+            }
+        };
+        read.map_err(|error| self.locate(Error::decode(&**name, error)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Position;
+    use serde_json::json;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Meta<'a> {
+        caption: &'a str,
+        score: Option<f64>,
+    }
+
+    #[test]
+    fn the_same_from_every_form() {
+        let text = r#"{"caption": "été", "score": 0.1, "more": [1]}"#;
+        let wanted = Meta { caption: "été", score: Some(0.1) };
+        let values: [Value; 4] = [
+            text.into(),
+            text.as_bytes().to_vec().into(),
+            format!("\u{feff}{text}").into_bytes().into(),
+            json!({"caption": "été", "score": 0.1}).into(),
+        ];
+        for value in values {
+            let sample = Sample::new("k").with("json", value);
+            assert_eq!(sample.json::<Meta<'_>>("jsn;json").unwrap(), wanted);
+        }
+        assert_eq!(Sample::new("k").with("x", b" [1, 2]\n").json::<Vec<u8>>("x").unwrap(), [1, 2]);
+    }
+
+    #[test]
+    fn errors_name_the_field_the_key_and_the_shard() {
+        let read = |value: Value, spec: &str| {
+            let fields = vec![("meta.json".into(), value)];
+            let sample = Sample::from_parts("k".into(), fields, "a.tar".into(), Position::default());
+            sample.json::<Meta<'_>>(spec).map(drop).unwrap_err()
+        };
+        let document = || Value::from(b"{}");
+        for (error, kind, wanted) in [
+            (read(document(), "json"), "missing_field", "has no field \"json\"; it has: meta.json"),
+            (read(document(), "x;meta.json"), "decode", "the field \"meta.json\""),
+            (read(Value::from(b"{\"caption\": "), "meta.json"), "decode", "EOF while parsing"),
+            (read(Value::from(b"\xff"), "meta.json"), "decode", "line 1 column 1"),
+            (read(json!({"caption": 7}).into(), "meta.json"), "decode", "invalid type: integer `7`"),
+            (read(Value::from(b"{\"caption\": \"a\"} x"), "meta.json"), "decode", "trailing characters"),
+            (read(7.into(), "meta.json"), "wrong_type", "holds a whole number, not a JSON document"),
+        ] {
+            let text = format!("{error:#}");
+            assert_eq!(error.kind().name(), kind, "{text}");
+            assert!(text.contains(wanted), "{text:?} lacks {wanted:?}");
+            assert_eq!((error.location().key(), error.location().shard()), (Some("k"), Some("a.tar")));
+        }
+    }
+}
