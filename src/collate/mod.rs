@@ -12,6 +12,7 @@
 //! | [`Tokens`] | a sequence of whole numbers, padded to a length |
 //! | [`PackedTokens`] | the sequences of a batch, packed into rows |
 //! | [`Ragged`], [`Text`], [`Blob`] | numbers, text and bytes of any length |
+//! | [`KeyColumn`], [`ShardColumn`], [`PositionColumn`] | where a sample comes from |
 //! | [`Columns::with_fn`] | what a function writes |
 //! | a [`Column`] of your own | anything |
 //!
@@ -54,6 +55,7 @@ mod field;
 mod image;
 mod mixup;
 mod number;
+mod origin;
 mod packed;
 mod ragged;
 mod rows;
@@ -68,6 +70,7 @@ pub use cutmix::CutMix;
 #[cfg(feature = "image")]
 pub use image::ImageColumn;
 pub use mixup::Mixup;
+pub use origin::{KeyColumn, PositionColumn, ShardColumn};
 pub use packed::PackedTokens;
 pub use ragged::{Blob, Ragged, Text};
 pub use rows::Row;

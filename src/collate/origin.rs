@@ -1,0 +1,182 @@
+//! Where a sample comes from: its key, its shard and its position.
+
+use super::check::bad;
+use super::column::{Cell, Column, Output};
+use super::ragged::put;
+use crate::error::{ErrorKind, Result};
+use crate::sample::{DType, Position, Sample};
+use bytes::Bytes;
+
+/// A column of the keys of samples: the bytes of all keys of a batch (`uint8`), and `.offsets`, as
+/// [`Text`](super::Text) has them. [`TensorBatch::strings`](super::TensorBatch::strings) gives the keys back.
+///
+/// Of a sample that a stage made anew it is the key that the stage gave it.
+///
+/// ```
+/// use shardstream::Sample;
+/// use shardstream::collate::{Columns, KeyColumn};
+///
+/// let batch = Columns::new().with("key", KeyColumn::new()).collate([Sample::new("a/0001"), Sample::new("a/0002")])?;
+/// assert!(batch.strings("key")?.eq(["a/0001", "a/0002"]));
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct KeyColumn;
+
+impl KeyColumn {
+    /// Of the sample's [key](Sample::key).
+    #[must_use]
+    pub fn new() -> Self {
+        KeyColumn
+    }
+}
+
+impl Column for KeyColumn {
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::ragged(DType::U8)]
+    }
+
+    fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
+        // A slice of the key would keep the chunk in memory that the sample was read from.
+        put(cells, Bytes::copy_from_slice(sample.key().as_bytes()))
+    }
+}
+
+/// A column of the URLs of the shards that samples come from, without what is secret in them, as
+/// [`Sample::shard`] has it: the bytes of all URLs of a batch (`uint8`), and `.offsets`, as
+/// [`Text`](super::Text) has them. [`TensorBatch::strings`](super::TensorBatch::strings) gives the URLs back.
+///
+/// Of a sample that was made by hand it is empty. Where a number is enough, [`PositionColumn`] has that of
+/// the shard in fewer bytes.
+///
+/// ```
+/// use shardstream::prelude::*;
+///
+/// # fn main() -> shardstream::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pattern = format!("{}/%06d.tar", dir.path().display());
+/// # let mut writer = ShardWriter::builder(&pattern).build()?;
+/// # writer.write(&Sample::new("a").with("cls", 1))?;
+/// # writer.finish()?;
+/// # let shards = pattern.replace("%06d", "000000");
+/// let columns = Columns::new().with("shard", ShardColumn::new());
+/// let loader = Loader::builder(Dataset::builder(shards).build()?).collate(columns).batch(1).build()?;
+/// for batch in loader.epoch(0) {
+///     assert!(batch?.strings("shard")?.all(|shard| shard.ends_with("000000.tar")));
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct ShardColumn;
+
+impl ShardColumn {
+    /// Of the sample's [shard](Sample::shard).
+    #[must_use]
+    pub fn new() -> Self {
+        ShardColumn
+    }
+}
+
+impl Column for ShardColumn {
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::ragged(DType::U8)]
+    }
+
+    fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
+        put(cells, Bytes::copy_from_slice(sample.shard().as_bytes()))
+    }
+}
+
+/// A column of the [positions](Position) of samples in their dataset: `int64[samples, 4]`, for each sample
+/// its epoch, the number of its shard in the shard list, its number in the shard, and which of the outputs of
+/// a stage it is, all from 0.
+///
+/// They are the same on every run, rank and thread, and name a sample in fewer bytes than its key does. A
+/// sample that was made by hand is at 0, 0, 0, 0, unless it was [numbered](Sample::numbered); by numbers
+/// beyond those of an `int64`, which no shard has, it is an error, [`ErrorKind::Config`].
+///
+/// ```
+/// use shardstream::Sample;
+/// use shardstream::collate::{Columns, PositionColumn};
+///
+/// let columns = Columns::new().with("at", PositionColumn::new());
+/// let batch = columns.collate([Sample::new("a").numbered(2, 7), Sample::new("b").numbered(2, 8)])?;
+/// assert_eq!(batch["at"].shape(), [2, 4]);
+/// assert_eq!(batch["at"].as_slice::<i64>()?, [2, 0, 7, 0, 2, 0, 8, 0]);
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct PositionColumn;
+
+impl PositionColumn {
+    /// Of the sample's [position](Sample::position).
+    #[must_use]
+    pub fn new() -> Self {
+        PositionColumn
+    }
+}
+
+impl Column for PositionColumn {
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::fixed(DType::I64, [4])]
+    }
+
+    fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
+        let Position { epoch, shard, sample, part } = sample.position();
+        let [cell] = cells else {
+            return Err(ErrorKind::Config("a column with other cells than it asked for".into()).into());
+        };
+        let numbers = [("epoch", epoch), ("shard", shard), ("sample", sample), ("part", part)];
+        for (to, (what, number)) in cell.numbers::<i64>()?.iter_mut().zip(numbers) {
+            *to = i64::try_from(number)
+                .map_err(|_| bad(format!("the {what} {number} of a position does not fit int64")))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collate::Columns;
+
+    fn columns() -> Columns {
+        Columns::new()
+            .with("key", KeyColumn::new())
+            .with("shard", ShardColumn::new())
+            .with("at", PositionColumn::new())
+    }
+
+    #[test]
+    fn every_sample_has_its_own() {
+        let sample = |key: &'static str, shard: &str, at: [u64; 4]| {
+            let [epoch, number, sample, part] = at;
+            let position = Position { epoch, shard: number, sample, part };
+            Sample::from_parts(key.into(), vec![], shard.into(), position)
+        };
+        let samples = [
+            sample("été", "gs://a/0.tar", [1, 2, 3, 4]),
+            sample("", "", [0; 4]),
+            sample("b", "gs://a/10.tar", [5, 6, i64::MAX as u64, 7]),
+        ];
+        let batch = columns().collate(samples).unwrap();
+        assert!(batch.strings("key").unwrap().eq(["été", "", "b"]));
+        assert!(batch.strings("shard").unwrap().eq(["gs://a/0.tar", "", "gs://a/10.tar"]));
+        assert_eq!(batch["at"].to_string(), "int64[3, 4]");
+        let wanted = [1, 2, 3, 4, 0, 0, 0, 0, 5, 6, i64::MAX, 7];
+        assert_eq!(batch["at"].as_slice::<i64>().unwrap(), wanted);
+    }
+
+    #[test]
+    fn a_number_that_no_shard_has_is_an_error() {
+        let sample = Sample::new("k").numbered(0, 1 << 63);
+        let error = columns().collate([sample]).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("the sample 9223372036854775808") && text.contains("sample k"), "{text}");
+    }
+}
