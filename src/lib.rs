@@ -140,8 +140,8 @@ pub mod prelude {
     pub use crate::adapters::{Batch, IteratorExt, Partial, StreamExt as _, random_mix, round_robin};
     pub use crate::codec::{Array, DType, Decoder, Encoder};
     pub use crate::collate::{
-        ArrayColumn, Blob, Columns, KeyColumn, Mixup, PackedTokens, PositionColumn, Ragged, Scalar,
-        ShardColumn, TensorBatch, Text, Tokens,
+        ArrayColumn, Blob, Columns, KeyColumn, Mixup, Optional, PackedTokens, PositionColumn, Ragged, Scalar,
+        ShardColumn, Stack, TensorBatch, Text, Tokens,
     };
     #[cfg(feature = "image")]
     pub use crate::collate::{CutMix, ImageColumn};

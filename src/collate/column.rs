@@ -2,15 +2,15 @@
 
 use super::batch::TensorBatch;
 use super::check::{bad, in_column};
+use super::function::FnColumn;
 use super::rows::Collator;
 use crate::error::{ErrorKind, Result};
 use crate::sample::array::byte_len;
 use crate::sample::{ArrayError, DType, Element, Sample};
-use crate::tensor::Tensor;
+use crate::tensor::{Pool, Tensor};
 use bytemuck::{CheckedBitPattern, NoUninit};
 use bytes::{Bytes, BytesMut};
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -83,6 +83,30 @@ pub(super) enum Content {
 }
 
 impl Cell {
+    /// One in memory of its own, which is no batch's.
+    pub(super) fn alone(output: &Output) -> Self {
+        let content = match output.size() {
+            Some(size) => Content::Slot(Pool::single(size)),
+            None => Content::Piece(Bytes::new()),
+        };
+        Cell { dtype: output.dtype, content }
+    }
+
+    /// Takes the slot out; an empty one is left.
+    pub(super) fn take_slot(&mut self) -> BytesMut {
+        match &mut self.content {
+            Content::Slot(slot) => std::mem::take(slot),
+            Content::Piece(_) => BytesMut::new(),
+        }
+    }
+
+    /// Adds memory behind the slot: without a copy where it is the slot's continuation.
+    pub(super) fn join(&mut self, part: BytesMut) {
+        if let Content::Slot(slot) = &mut self.content {
+            slot.unsplit(part);
+        }
+    }
+
     /// The bytes of a slot, aligned for the numbers. They hold what an earlier batch left in them: write all
     /// of them. Empty where the output is ragged.
     pub fn bytes(&mut self) -> &mut [u8] {
@@ -107,6 +131,14 @@ impl Cell {
             self.bytes().fill(0);
         }
         bytemuck::checked::try_cast_slice_mut(self.bytes()).map_err(|_| other.into())
+    }
+
+    /// Fills a slot with zeros, and empties a ragged output.
+    pub fn clear(&mut self) {
+        match &mut self.content {
+            Content::Slot(slot) => slot.fill(0),
+            Content::Piece(piece) => *piece = Bytes::new(),
+        }
     }
 
     /// Sets the content of a ragged output: numbers in the machine's byte order. It is copied when the batch
@@ -178,6 +210,16 @@ pub trait Column: Send + Sync {
     /// shorter.
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()>;
 
+    /// Writes the place of a sample that lacks the field, for [`Optional`](super::Optional) and
+    /// [`Stack`](super::Stack). Unless a column says otherwise, it is [cleared](Cell::clear).
+    ///
+    /// # Errors
+    /// As [`write`](Column::write).
+    fn write_missing(&self, cells: &mut [Cell]) -> Result<()> {
+        cells.iter_mut().for_each(Cell::clear);
+        Ok(())
+    }
+
     /// The tensors of a batch, where [`finish`](Column::finish) makes others of those that samples were
     /// written to: what stands behind the column's name for each. It is asked once.
     fn finished(&self) -> Option<Vec<&'static str>> {
@@ -205,30 +247,6 @@ pub(super) struct Named {
     pub(super) outputs: Range<usize>,
     /// The names of its tensors, where it makes others of its outputs.
     pub(super) finished: Option<Arc<[Arc<str>]>>,
-}
-
-/// The column of [`Columns::with_fn`].
-struct FnColumn<T, F> {
-    shape: Vec<usize>,
-    fill: F,
-    number: PhantomData<fn() -> T>,
-}
-
-impl<T, F> Column for FnColumn<T, F>
-where
-    T: Element + CheckedBitPattern + NoUninit,
-    F: Fn(&Sample, &mut [T]) -> Result<()> + Send + Sync,
-{
-    fn outputs(&self) -> Vec<Output> {
-        vec![Output::fixed(T::DTYPE, &self.shape[..])]
-    }
-
-    fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
-        cells.iter_mut().try_for_each(|cell| {
-            cell.bytes().fill(0);
-            (self.fill)(sample, cell.numbers()?)
-        })
-    }
 }
 
 /// The tensors of a batch by name, and what fills them.
@@ -287,7 +305,7 @@ impl Columns {
         shape: impl Into<Vec<usize>>,
         fill: impl Fn(&Sample, &mut [T]) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
-        self.with(name, FnColumn { shape: shape.into(), fill, number: PhantomData })
+        self.with(name, FnColumn::new(shape, fill))
     }
 
     /// The seed of what is random in the columns. Default: that of the dataset, and 0 without a

@@ -13,6 +13,8 @@
 //! | [`PackedTokens`] | the sequences of a batch, packed into rows |
 //! | [`Ragged`], [`Text`], [`Blob`] | numbers, text and bytes of any length |
 //! | [`KeyColumn`], [`ShardColumn`], [`PositionColumn`] | where a sample comes from |
+//! | [`Optional`] | what another column makes, where samples may lack its field |
+//! | [`Stack`] | what several columns of one shape make, such as several pictures |
 //! | [`Columns::with_fn`] | what a function writes |
 //! | a [`Column`] of your own | anything |
 //!
@@ -51,15 +53,18 @@ mod column;
 #[cfg(feature = "image")]
 mod cutmix;
 mod field;
+mod function;
 #[cfg(feature = "image")]
 mod image;
 mod mixup;
 mod number;
+mod optional;
 mod origin;
 mod packed;
 mod ragged;
 mod rows;
 mod scalar;
+mod stack;
 mod tokens;
 
 pub use array::ArrayColumn;
@@ -70,10 +75,12 @@ pub use cutmix::CutMix;
 #[cfg(feature = "image")]
 pub use image::ImageColumn;
 pub use mixup::Mixup;
+pub use optional::Optional;
 pub use origin::{KeyColumn, PositionColumn, ShardColumn};
 pub use packed::PackedTokens;
 pub use ragged::{Blob, Ragged, Text};
 pub use rows::Row;
 pub(crate) use rows::{Collator, Seat, Seats};
 pub use scalar::Scalar;
+pub use stack::Stack;
 pub use tokens::Tokens;

@@ -116,6 +116,15 @@ impl<T: Integer> Column for Tokens<T> {
         }
         Ok(())
     }
+
+    /// An empty sequence.
+    fn write_missing(&self, cells: &mut [Cell]) -> Result<()> {
+        cells.iter_mut().for_each(Cell::clear);
+        cells.first_mut().map_or(Ok(()), |numbers| {
+            numbers.numbers::<T>()?.fill(self.pad);
+            Ok(())
+        })
+    }
 }
 
 #[cfg(test)]

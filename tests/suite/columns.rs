@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use shardstream::codec::{Array, DType};
 use shardstream::collate::{
-    ArrayColumn, Blob, Columns, Mixup, PackedTokens, Ragged, Scalar, TensorBatch, Text, Tokens,
+    ArrayColumn, Blob, Columns, KeyColumn, Mixup, Optional, PackedTokens, PositionColumn, Ragged, Scalar,
+    ShardColumn, Stack, TensorBatch, Text, Tokens,
 };
 use shardstream::loader::LastBatch;
 use shardstream::prelude::*;
@@ -18,6 +19,8 @@ fn shards(dir: &std::path::Path, count: u32) -> String {
         let array = Array::from_vec(vec![2], vec![at as f32, 0.5]).unwrap();
         let sample =
             Sample::new(format!("{at:06}")).with("bin", tokens).with("npy", array).with("cls", at % 5);
+        let sample = if at % 3 == 0 { sample.with("0.cls", at) } else { sample };
+        let sample = if at % 4 == 0 { sample.with("1.cls", at) } else { sample };
         writer.write(&sample.with("txt", format!("text {at}"))).unwrap();
     }
     let last = writer.finish().unwrap().len() - 1;
@@ -33,6 +36,12 @@ fn columns() -> Columns {
         .with("text", Text::new("txt"))
         .with("file", Blob::new("npy"))
         .with("packed", PackedTokens::<i32>::new("bin", 8, 8).raw(DType::U16))
+        .with("key", KeyColumn::new())
+        .with("shard", ShardColumn::new())
+        .with("position", PositionColumn::new())
+        .with("optional", Optional::new(Scalar::<i32>::new("0.cls")).default_value(-1))
+        .with("optional text", Optional::new(Text::new("1.cls")))
+        .with("stack", Stack::new(["0.cls", "1.cls"], Scalar::<i32>::new))
 }
 
 fn loader(shards: &str, threads: usize) -> Loader<TensorBatch> {
@@ -60,6 +69,36 @@ fn the_same_on_any_threads_and_after_a_stop() {
         let rest: Vec<_> = loader(&shards, 2).restore(state).unwrap().map(content).collect();
         assert_eq!(rest, all[at + 1..], "after {at} batches");
     }
+}
+
+#[test]
+fn a_row_says_where_it_comes_from_and_what_it_lacks() {
+    let dir = tempfile::tempdir().unwrap();
+    let shards = shards(dir.path(), 60);
+    let mut seen = 0;
+    for batch in loader(&shards, 3).epoch(2) {
+        let batch = batch.unwrap();
+        let keys: Vec<i64> = batch.strings("key").unwrap().map(|key| key.parse().unwrap()).collect();
+        let mut names = batch.strings("shard").unwrap();
+        let position = batch["position"].as_slice::<i64>().unwrap().as_chunks::<4>().0;
+        let optional = batch["optional"].as_slice::<i32>().unwrap();
+        let stack = batch["stack"].as_slice::<i32>().unwrap().as_chunks::<2>().0;
+        let present = batch["stack.present"].as_slice::<bool>().unwrap().as_chunks::<2>().0;
+        let mut texts = batch.strings("optional text").unwrap();
+        for (row, key) in keys.into_iter().enumerate() {
+            assert_eq!(position[row], [2, key / 10, key % 10, 0]);
+            assert!(names.next().unwrap().ends_with(&format!("/{:06}.tar", key / 10)));
+            let [first, second] = [key % 3 == 0, key % 4 == 0];
+            assert_eq!(present[row], [first, second]);
+            let number = |there: bool, other: i32| if there { key as i32 } else { other };
+            assert_eq!(optional[row], number(first, -1));
+            assert_eq!(batch["optional.present"].as_slice::<bool>().unwrap()[row], first);
+            assert_eq!(stack[row], [number(first, 0), number(second, 0)]);
+            assert_eq!(texts.next().unwrap(), if second { key.to_string() } else { String::new() });
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 60);
 }
 
 #[test]

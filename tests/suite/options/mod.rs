@@ -7,7 +7,8 @@ mod images;
 use bytes::Bytes;
 use shardstream::codec::DType;
 use shardstream::collate::{
-    ArrayColumn, Blob, Cell, Column, Columns, Mixup, Output, PackedTokens, Ragged, Scalar, Text, Tokens,
+    ArrayColumn, Blob, Cell, Column, Columns, KeyColumn, Mixup, Optional, Output, PackedTokens, Ragged,
+    Scalar, Stack, Text, Tokens,
 };
 use shardstream::prelude::*;
 use shardstream::store::object_store::memory::InMemory;
@@ -78,6 +79,18 @@ fn of_columns() {
     column(PackedTokens::<i8>::new("bin", isize::MAX as usize / 16, 4), &["rows", "fewer `rows`"]);
     column(ArrayColumn::new("npy", DType::F32, vec![1; 65]), &["65 axes", "at most 64"]);
 
+    let number = |field: &str| Optional::new(Scalar::<u8>::new(field));
+    column(number(""), &["the field"]);
+    column(number("cls").default_value(300), &["`default_value`", "300 does not fit uint8"]);
+    column(Optional::new(number("cls")), &["`Optional`", "leave `Optional` out"]);
+    column(Optional::new(KeyColumn::new()), &["`Optional`", "leave `Optional` out"]);
+    column(Stack::new([""; 0], Scalar::<u8>::new), &["`Stack`", "at least one"]);
+    column(Stack::new(["a", ""], Scalar::<u8>::new), &["the field"]);
+    column(Stack::new(["a", "b"], number), &["`Stack`", "leave `Optional` out"]);
+    column(Stack::new(["a", "b"], Text::new), &["`Stack`", "of a fixed shape"]);
+    let by_name = |field: &str| Tokens::<i32>::new(field, field.len());
+    column(Stack::new(["a", "bb"], by_name), &["`Stack`", "differ in shape"]);
+
     let with = |name: &str, shape: Vec<usize>| {
         Columns::new().with_fn(name, shape, |_: &Sample, _: &mut [f32]| Ok(()))
     };
@@ -112,6 +125,10 @@ fn of_columns_of_ones_own() {
         Own(|| ErrorKind::Config("`depth` of 7: make it even".into()).into()),
         &["`depth` of 7: make it even"],
     );
+    // Nor does a column get one that others hold.
+    let own = || Own(|| ErrorKind::Config("`depth` of 7: make it even".into()).into());
+    column(Optional::new(own()), &["`depth` of 7: make it even"]);
+    column(Stack::new(["a", "b"], |_| own()), &["`depth` of 7: make it even"]);
     column(Own(|| Error::step("no such table")), &["no such table"]);
 }
 

@@ -1,0 +1,216 @@
+//! Several fields of a sample in one tensor.
+
+use super::check::bad;
+use super::column::{Cell, Column, Content, Output, Shape};
+use super::optional::PRESENT;
+use super::rows::INLINE;
+use crate::error::{ErrorKind, Result};
+use crate::sample::{DType, Sample};
+use bytes::BytesMut;
+use smallvec::SmallVec;
+
+/// A column of several fields of a sample in one tensor, such as the pictures `0.jpg`, `1.jpg` and `2.jpg`:
+/// each is written by a column of its own, which all have the same shape.
+///
+/// Its tensors are those of the columns with an axis for the fields, in the order in which they are given,
+/// behind that of the samples, `[samples, fields, …]`; and `.present`, `bool[samples, fields]`, which says
+/// which of them a sample has. A field that is missing is zeros (padding where the columns are
+/// [`Tokens`](super::Tokens)), and a sample may lack all of them. One that is damaged or of another type is an
+/// error.
+///
+/// The columns of a sample draw the same random numbers, so that pictures of the same size are cropped alike.
+///
+/// ```
+/// use shardstream::Sample;
+/// use shardstream::collate::{Columns, Scalar, Stack};
+///
+/// let columns = Columns::new().with("boxes", Stack::new(["0.cls", "1.cls", "2.cls"], Scalar::<i32>::new));
+/// let batch = columns.collate([
+///     Sample::new("0001").with("0.cls", 7).with("1.cls", 8),
+///     Sample::new("0002").with("1.cls", 9),
+/// ])?;
+/// assert_eq!(batch["boxes"].shape(), [2, 3]);
+/// assert_eq!(batch["boxes"].as_slice::<i32>()?, [7, 8, 0, 0, 9, 0]);
+/// assert_eq!(batch["boxes.present"].as_slice::<bool>()?, [true, true, false, false, true, false]);
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Stack<C> {
+    columns: Vec<C>,
+}
+
+impl<C: Column> Stack<C> {
+    /// Of these fields, each with the column that `column` makes for it: of one fixed shape, with numbers of
+    /// one type.
+    #[must_use]
+    pub fn new<S: AsRef<str>>(
+        fields: impl IntoIterator<Item = S>,
+        mut column: impl FnMut(&str) -> C,
+    ) -> Self {
+        Stack { columns: fields.into_iter().map(|field| column(field.as_ref())).collect() }
+    }
+}
+
+impl<C: Column> Column for Stack<C> {
+    fn outputs(&self) -> Vec<Output> {
+        let count = self.columns.len();
+        let mut outputs = self.columns.first().map(Column::outputs).unwrap_or_default();
+        for output in &mut outputs {
+            if let Shape::Fixed(shape) = &mut output.shape {
+                shape.insert(0, count);
+            }
+        }
+        outputs.push(Output::fixed(DType::Bool, [count]).named(PRESENT));
+        outputs
+    }
+
+    fn check(&self) -> Result<()> {
+        let Some(first) = self.columns.first() else {
+            return Err(bad("a `Stack` without fields: give it at least one"));
+        };
+        self.columns.iter().try_for_each(Column::check)?;
+        let outputs = first.outputs();
+        if first.finished().is_some() || outputs.iter().any(|output| output.shape == Shape::Ragged) {
+            return Err(bad("a `Stack` of columns of any length: take columns of a fixed shape"));
+        }
+        if outputs.iter().any(|output| output.suffix == PRESENT) {
+            return Err(bad(
+                "a `Stack` of columns that say themselves what is present: a `Stack` does, leave `Optional` out",
+            ));
+        }
+        if self.columns.iter().any(|column| column.outputs() != outputs) {
+            return Err(bad("a `Stack` of columns that differ in shape or type: make them the same"));
+        }
+        Ok(())
+    }
+
+    fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
+        let Some((present, cells)) = cells.split_last_mut() else {
+            return Err(ErrorKind::Config("a column with other cells than it asked for".into()).into());
+        };
+        let mut rests: SmallVec<[BytesMut; INLINE]> = cells.iter_mut().map(Cell::take_slot).collect();
+        for (at, (column, present)) in self.columns.iter().zip(present.numbers::<bool>()?).enumerate() {
+            let left = self.columns.len() - at;
+            let part = |(cell, rest): (&Cell, &mut BytesMut)| {
+                let slot = rest.split_to(rest.len() / left);
+                Cell { dtype: cell.dtype, content: Content::Slot(slot) }
+            };
+            let mut parts: SmallVec<[Cell; INLINE]> = cells.iter().zip(&mut rests).map(part).collect();
+            *present = match column.write(sample, seed, &mut parts) {
+                Ok(()) => true,
+                Err(error) if matches!(error.kind(), ErrorKind::MissingField { .. }) => {
+                    column.write_missing(&mut parts)?;
+                    false
+                }
+                Err(error) => return Err(error),
+            };
+            for (cell, mut part) in cells.iter_mut().zip(parts) {
+                // The parts are adjacent: nothing is copied.
+                cell.join(part.take_slot());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collate::{ArrayColumn, Collator, Columns, Optional, Ragged, Scalar, Tokens};
+
+    #[test]
+    fn every_output_gets_an_axis() {
+        let tokens = Stack::new(["a", "b"], |field| Tokens::<i16>::new(field, 3).pad(-1).mask());
+        let batch = Columns::new()
+            .with("x", tokens)
+            .collate([
+                Sample::new("k").with("b", "[1, 2]"),
+                Sample::new("k").with("a", "[3]").with("b", "[4, 5, 6]"),
+                Sample::new("k").with("c", "[7]"),
+            ])
+            .unwrap();
+        let shapes: Vec<String> = batch.iter().map(|(name, tensor)| format!("{name} {tensor}")).collect();
+        let wanted =
+            ["x int16[3, 2, 3]", "x.lengths int32[3, 2]", "x.mask bool[3, 2, 3]", "x.present bool[3, 2]"];
+        assert_eq!(shapes, wanted);
+        let numbers = batch["x"].as_slice::<i16>().unwrap();
+        assert_eq!(numbers, [-1, -1, -1, 1, 2, -1, 3, -1, -1, 4, 5, 6, -1, -1, -1, -1, -1, -1]);
+        assert_eq!(batch["x.lengths"].as_slice::<i32>().unwrap(), [0, 2, 1, 3, 0, 0]);
+        let present = batch["x.present"].as_slice::<bool>().unwrap();
+        assert_eq!(present, [false, true, true, true, false, false]);
+    }
+
+    #[test]
+    fn slots_are_not_copied_and_old_numbers_are_overwritten() {
+        let columns = Columns::new().with("x", Stack::new(["a", "b", "c"], Scalar::<i64>::new));
+        let collator = Collator::new(columns, 2);
+        let mut seats = collator.seats();
+        let mut places = Vec::new();
+        for numbers in [[1, 2, 3].map(Some), [None, Some(4), None]] {
+            let rows = [0, 10].map(|more| {
+                let mut sample = Sample::new("k");
+                for (field, number) in ["a", "b", "c"].into_iter().zip(numbers) {
+                    if let Some(number) = number {
+                        sample.set(field, number + more);
+                    }
+                }
+                let seat = seats.next_seat();
+                places.push(seat[0].as_ptr());
+                collator.row(&sample, 0, seat).unwrap()
+            });
+            let batch = collator.batch(rows.into(), 2).unwrap();
+            assert_eq!(batch["x"].as_bytes().as_ptr(), places[places.len() - 2]);
+            let wanted = numbers.into_iter().chain(numbers.map(|number| Some(number? + 10)));
+            let wanted: Vec<i64> = wanted.map(Option::unwrap_or_default).collect();
+            assert_eq!(batch["x"].as_slice::<i64>().unwrap(), wanted);
+        }
+    }
+
+    #[test]
+    fn what_is_there_and_no_good_is_an_error() {
+        let columns = Columns::new().with("x", Stack::new(["a", "b"], Scalar::<u8>::new));
+        let error = columns.collate([Sample::new("k").with("a", 1).with("b", 300)]).unwrap_err();
+        let text = format!("{error:#}");
+        assert!(text.contains("the field \"b\"") && text.contains("sample k"), "{text}");
+    }
+
+    #[test]
+    fn options_that_make_no_sense() {
+        let refused = |columns: Columns, wanted: &str| {
+            let error = columns.check().unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");
+            let text = error.to_string();
+            assert!(text.contains(wanted) && text.contains("\"x\""), "{text}");
+        };
+        let columns = Columns::new;
+        refused(columns().with("x", Stack::new([""; 0], Scalar::<u8>::new)), "at least one");
+        refused(columns().with("x", Stack::new(["a", ""], Scalar::<u8>::new)), "the field \"\"");
+        refused(columns().with("x", Stack::new(["a"], Ragged::<u8>::new)), "fixed shape");
+        let optional = |field: &str| Optional::new(Scalar::<u8>::new(field));
+        refused(columns().with("x", Stack::new(["a"], optional)), "leave `Optional` out");
+        let stack = Stack::new(["a"], Scalar::<u8>::new);
+        refused(columns().with("x", Optional::new(stack)), "leave `Optional` out");
+        let other = |field: &str| ArrayColumn::new(field, DType::U8, vec![1; field.len()]);
+        refused(columns().with("x", Stack::new(["a", "aa"], other)), "differ in shape");
+    }
+
+    #[cfg(feature = "image")]
+    #[test]
+    fn pictures_that_are_missing_are_black() {
+        use crate::collate::ImageColumn;
+        use crate::image::{Image, ImageMode};
+        let png = |byte| Image::new(ImageMode::Rgb8, (2, 3), vec![byte; 18]).unwrap().to_png().unwrap();
+        let stack = Stack::new(["0.png", "1.png", "2.png"], |field| {
+            ImageColumn::new(field, (2, 3)).dtype(DType::F32)
+        });
+        let sample = Sample::new("k").with("0.png", png(255)).with("2.png", png(51));
+        let batch = Columns::new().with("x", stack).collate([sample.clone()]).unwrap();
+        assert_eq!(batch["x"].to_string(), "float32[1, 3, 2, 3, 3]");
+        let wanted = [[1f32; 18], [0.; 18], [0.2; 18]].concat();
+        assert_eq!(batch["x"].as_slice::<f32>().unwrap(), wanted);
+        assert_eq!(batch["x.present"].as_slice::<bool>().unwrap(), [true, false, true]);
+        let stack = Stack::new(["0.png", "1.png"], |field| ImageColumn::new(field, (2, 3)));
+        let damaged = sample.with("1.png", &png(0)[..40]);
+        assert!(Columns::new().with("x", stack).collate([damaged]).is_err());
+    }
+}
