@@ -19,8 +19,8 @@ fn shards(dir: &std::path::Path, count: u32) -> String {
         let array = Array::from_vec(vec![2], vec![at as f32, 0.5]).unwrap();
         let sample =
             Sample::new(format!("{at:06}")).with("bin", tokens).with("npy", array).with("cls", at % 5);
-        let sample = if at % 3 == 0 { sample.with("0.cls", at) } else { sample };
-        let sample = if at % 4 == 0 { sample.with("1.cls", at) } else { sample };
+        let sample = if at.is_multiple_of(3) { sample.with("0.cls", at) } else { sample };
+        let sample = if at.is_multiple_of(4) { sample.with("1.cls", at) } else { sample };
         writer.write(&sample.with("txt", format!("text {at}"))).unwrap();
     }
     let last = writer.finish().unwrap().len() - 1;
@@ -88,7 +88,7 @@ fn a_row_says_where_it_comes_from_and_what_it_lacks() {
         for (row, key) in keys.into_iter().enumerate() {
             assert_eq!(position[row], [2, key / 10, key % 10, 0]);
             assert!(names.next().unwrap().ends_with(&format!("/{:06}.tar", key / 10)));
-            let [first, second] = [key % 3 == 0, key % 4 == 0];
+            let [first, second] = [key % 3, key % 4].map(|rest| rest == 0);
             assert_eq!(present[row], [first, second]);
             let number = |there: bool, other: i32| if there { key as i32 } else { other };
             assert_eq!(optional[row], number(first, -1));
