@@ -89,6 +89,8 @@ pub(super) struct Since {
     position: Position,
     /// How many items have come since it went in.
     part: u64,
+    /// How many failures there were behind it, before the next one.
+    between: u64,
     /// Whether one has gone in at all, and in this pass.
     started: bool,
     begun: bool,
@@ -105,6 +107,7 @@ impl Since {
             last: (begins.pass, begins.taken),
             position: Position::default(),
             part: 0,
+            between: 0,
             started: false,
             begun: false,
             left_out: begins.given,
@@ -125,12 +128,13 @@ impl Since {
             if self.replay.pass != pass {
                 self.noted = None;
             }
-            self.replay = Replay { pass, taken, given: 0, skips: 0 };
+            self.replay = Replay { pass, taken, given: 0, skips: self.between };
             then(&mut self.noted, self.later.take());
             self.begun = true;
         }
         then(&mut self.later, origin.note.take());
-        (self.last, self.position, self.part) = ((origin.pass, origin.taken), origin.position, 0);
+        (self.last, self.position) = ((origin.pass, origin.taken), origin.position);
+        (self.part, self.between) = (0, 0);
         Ok(())
     }
 
@@ -148,8 +152,15 @@ impl Since {
         std::mem::take(&mut self.begun)
     }
 
+    /// Something failed that is made again with the inputs since.
     pub(super) fn failed(&mut self) {
         self.replay.skips += 1;
+    }
+
+    /// Something failed between two inputs, which comes again wherever the next one does.
+    pub(super) fn failed_between(&mut self) {
+        self.failed();
+        self.between += 1;
     }
 
     /// An item comes out: what is to be known of it, or none where it was given before.

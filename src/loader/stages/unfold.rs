@@ -161,9 +161,17 @@ impl<T> Unfold<T> {
     /// A failure between the inputs.
     pub(in crate::loader) fn failed(&mut self, pass: u64, error: crate::Error) -> Event<T> {
         if let Some(since) = &mut self.since {
-            since.failed();
+            since.failed_between();
         }
         Event::Fault(Fault { from: From { pass, ..self.from() }, error })
+    }
+
+    /// A failure of an output.
+    fn fault(&mut self, error: crate::Error) -> Event<T> {
+        if let Some(since) = &mut self.since {
+            since.failed();
+        }
+        Event::Fault(Fault { from: self.from(), error })
     }
 
     /// The source, and which pass its last input was of.
@@ -192,7 +200,7 @@ impl<T> Unfold<T> {
                         Some(place) => place.locate(error),
                         None => error,
                     };
-                    return Some(self.failed(self.pass, error));
+                    return Some(self.fault(error));
                 }
             };
             self.barren = Some(self.pass);
@@ -239,7 +247,7 @@ impl<T> Unfold<T> {
                             Some(place) => place.locate(error),
                             None => error,
                         };
-                        return Some(self.failed(self.pass, located));
+                        return Some(self.fault(located));
                     }
                 };
                 // What was pulled is of the output before.
@@ -268,7 +276,7 @@ impl<T> Unfold<T> {
                         return Some(Event::Fatal(error));
                     }
                 }
-                Err(error) => return Some(self.failed(self.pass, error)),
+                Err(error) => return Some(self.fault(error)),
             }
         }
     }
