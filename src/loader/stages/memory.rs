@@ -1,6 +1,6 @@
 //! A stage that remembers, behind the threads: it is run again from the first sample that it needs.
 
-use super::super::event::{Note, Origin, Replay};
+use super::super::event::{From, Note, Origin, Replay, Tag};
 use super::{Join, Part};
 use crate::adapters::{Stage, catch};
 use crate::error::{ErrorKind, Result};
@@ -164,7 +164,7 @@ impl Since {
     }
 
     /// An item comes out: what is to be known of it, or none where it was given before.
-    pub(super) fn item(&mut self) -> Option<(Position, u64, Option<Box<Note>>, Box<Replay>)> {
+    pub(super) fn item(&mut self, from: From) -> Option<Tag> {
         let part = self.part;
         self.part += 1;
         self.replay.given += 1;
@@ -172,7 +172,16 @@ impl Since {
             self.left_out -= 1;
             return None;
         }
-        Some((self.position, part, self.noted.take(), Box::new(self.replay)))
+        Some(Tag {
+            slot: 0,
+            from,
+            position: self.position,
+            part,
+            taken: self.replay.taken,
+            rest: None,
+            replay: Some(Box::new(self.replay)),
+            note: self.noted.take(),
+        })
     }
 }
 

@@ -204,13 +204,8 @@ impl<T> Unfold<T> {
                 }
             };
             self.barren = Some(self.pass);
-            if let Some((position, part, note, replay)) = since.item() {
-                let from = From { dataset: self.dataset, lane: 0, pass: self.pass };
-                let (taken, rest, replay) = (replay.taken, None, Some(replay));
-                return Some(Event::Item(
-                    Tag { slot: 0, from, position, part, taken, rest, replay, note },
-                    item,
-                ));
+            if let Some(tag) = since.item(From { dataset: self.dataset, lane: 0, pass: self.pass }) {
+                return Some(Event::Item(tag, item));
             }
         }
     }
