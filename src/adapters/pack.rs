@@ -10,13 +10,13 @@ const LOOK_AHEAD: usize = 1000;
 /// A [`Stage`] that packs whole documents of tokens into rows of a fixed length, so that little of a row is
 /// padding.
 ///
-/// It collects so many documents, puts the longest first, each into the row with the least room that still holds it
-/// (*best fit decreasing*), and begins anew with the next ones. Rows come in the order of the first of their
-/// documents, which stand in them in the order in which they came. A document that is longer than a row is cut into
-/// pieces; an empty one is left out.
+/// It waits for [`look_ahead`](Pack::look_ahead) documents and packs them, from the longest to the shortest,
+/// each into the fullest row that has room for it (*best fit decreasing*); then it waits for the next ones.
+/// Documents keep their order within a row, and rows are in the order of their first documents. A document
+/// that is longer than a row is cut into pieces; an empty one is left out.
 ///
-/// With 1000 documents at a time, of a few hundred tokens each, more than 99 % of the places of a row are filled:
-/// [`PackedRow::len`] says of how many. Rows in the middle of documents, without any padding, are what
+/// [`PackedRow::len`] is the number of tokens of a row. Documents with a median of 400 tokens (log-normal,
+/// deviation 1) fill more than 99 % of rows of 2048. Rows in the middle of documents, without any padding, are what
 /// [`chunked`](crate::loader::LoaderBuilder::chunked) gives.
 ///
 /// ```
@@ -54,7 +54,8 @@ impl<N> Pack<N> {
         Pack { length, look_ahead: LOOK_AHEAD, documents: Vec::new(), ready: VecDeque::new() }
     }
 
-    /// How many documents, or pieces of long ones, are packed together. Default: 1000. A restore makes as many again.
+    /// How many documents, or pieces of long ones, are packed together. Default: 1000. A restore reads as
+    /// many again.
     pub fn look_ahead(self, documents: usize) -> Self {
         Pack { look_ahead: documents, ..self }
     }
@@ -163,8 +164,8 @@ impl<N> PackedRow<N> {
         tokens
     }
 
-    /// Of each of `length` places the number of its document in the row, from 1, and 0 for padding: attention must not
-    /// go from one document to another.
+    /// For `length` tokens, the number of the document that each is of: from 1, and 0 for padding. Attention
+    /// must not go from one document to another.
     #[must_use]
     pub fn segments(&self, length: usize) -> Vec<u32> {
         let numbered = (1u32..).zip(&self.lengths);
@@ -172,7 +173,7 @@ impl<N> PackedRow<N> {
         segments.chain(std::iter::repeat(0)).take(length).collect()
     }
 
-    /// Of each of `length` places where it stands in its document, from 0; also 0 for padding.
+    /// For `length` tokens, the position of each in its document, from 0. Padding has 0 too.
     #[must_use]
     pub fn positions(&self, length: usize) -> Vec<u32> {
         let positions = self.lengths.iter().flat_map(|length| (0u32..).take(*length));

@@ -110,8 +110,6 @@ struct Raw {
     issued: Vec<u64>,
     ended: Vec<bool>,
     again: Vec<u64>,
-    /// The sample whose turn it is: it is large, and would be moved through all of the sequence.
-    taken: Option<(usize, Box<Input>)>,
     /// What is to be sent before anything else.
     first: VecDeque<Sent<Seated>>,
 }
@@ -135,7 +133,6 @@ impl Feeder {
             issued: vec![0; count],
             ended: vec![false; count],
             again: vec![0; count],
-            taken: None,
             first: VecDeque::new(),
         };
         let deal = Deal::new(raw, lanes, dealing);
@@ -202,8 +199,7 @@ impl Feeder {
             return None;
         }
         match self.deal.next() {
-            Some(Event::Item(..)) => {
-                let (source, input) = self.deal.outputs().taken.take()?;
+            Some(Event::Item(_, Some((source, input)))) => {
                 let seat = self.seats.as_mut().map(Seats::next_seat).unwrap_or_default();
                 Some(Sent { source, fed: Fed::Input(Seated { source, input, seat, grown: self.grown }) })
             }
@@ -217,7 +213,7 @@ impl Feeder {
                 }
                 None
             }
-            Some(Event::Fatal(_)) => None,
+            Some(Event::Item(_, None) | Event::Fatal(_)) => None,
             None => {
                 self.dealt = true;
                 None
@@ -293,19 +289,16 @@ impl Raw {
 }
 
 impl Outputs for Raw {
-    /// A turn, in which a sample is taken, or which is missed.
-    type Item = ();
+    /// None for a turn that is missed.
+    type Item = Option<(usize, Box<Input>)>;
 
     fn next(&mut self, source: usize) -> Option<Event<Self::Item>> {
         if self.surplus[source] > 0 {
             self.surplus[source] -= 1;
-            return Some(Event::Item(Tag::default(), ()));
+            return Some(Event::Item(Tag::default(), None));
         }
         match self.read(source)? {
-            Read::Input(input) => {
-                self.taken = Some((source, input));
-                Some(Event::Item(Tag::default(), ()))
-            }
+            Read::Input(input) => Some(Event::Item(Tag::default(), Some((source, input)))),
             Read::Fault(pass, error) => {
                 let from = From { dataset: source / self.lanes, lane: source % self.lanes, pass };
                 Some(Event::Fault(Fault { from, error }))
