@@ -15,7 +15,8 @@
 //! | [`to_tuple`](IteratorExt::to_tuple) | samples become tuples of Rust types |
 //! | [`batched`](IteratorExt::batched), [`unbatched`](IteratorExt::unbatched) | so many items at a time, and back |
 //! | [`chunked`](IteratorExt::chunked) | documents of tokens become rows of one length |
-//! | [`stage`](IteratorExt::stage) with [`Pack`] | whole documents are packed into rows |
+//! | [`stage`](IteratorExt::stage) with [`Pack`] | documents are packed into rows |
+//! | [`stage`](IteratorExt::stage) with [`GroupBy`] | so many items of one class, speaker or video at a time |
 //! | [`slice`](IteratorExt::slice) | a range of the items |
 //! | [`with_epoch`](IteratorExt::with_epoch) | epochs of a fixed length that go on where the last one stopped |
 //! | [`prefetch`](IteratorExt::prefetch) | everything before it runs ahead on a thread |
@@ -55,6 +56,7 @@ mod decode;
 mod epochs;
 mod ext;
 mod fields;
+mod group_by;
 mod map;
 mod mix;
 mod pack;
@@ -76,9 +78,10 @@ pub use batched::{Batched, Partial};
 pub use chunked::Chunked;
 pub use epochs::{Epoch, Epochs};
 pub use ext::{IteratorExt, StreamExt};
+pub use group_by::GroupBy;
 pub use map::{MapItem, TryMap};
 pub use mix::{Mix, random_mix, round_robin};
-pub use pack::{Pack, PackedRow};
+pub use pack::{Fit, Pack, PackedRow};
 pub(crate) use parallel::catch;
 pub use parallel::{Background, BackgroundStream};
 pub use rename::Rename;
@@ -86,6 +89,6 @@ pub use select::Select;
 pub use shuffle::Shuffle;
 pub(crate) use shuffle::{Replayed, replay};
 pub use slice::Slice;
-pub use stage::{Stage, Staged};
+pub use stage::{SavedStage, Stage, Staged};
 pub use to_tuple::{FromFields, ToTuple};
 pub use unbatched::Unbatched;

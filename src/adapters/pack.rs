@@ -1,23 +1,25 @@
 //! `Pack`: documents packed into rows of one length, with little padding.
 
-use super::Stage;
-use crate::{ErrorKind, Result};
-use std::collections::{BTreeSet, VecDeque};
+use super::{SavedStage, Stage};
+use crate::collate::{Room, decreasing};
+use crate::{Error, ErrorKind, Result};
+use std::collections::VecDeque;
+use std::vec;
 
 /// How many documents are looked at together, unless it is said.
 const LOOK_AHEAD: usize = 1000;
 
-/// A [`Stage`] that packs whole documents of tokens into rows of a fixed length, so that little of a row is
-/// padding.
+/// A [`Stage`] that packs documents of tokens into rows of a fixed length, so that little of a row is padding.
 ///
 /// It waits for [`look_ahead`](Pack::look_ahead) documents and packs them, from the longest to the shortest,
-/// each into the fullest row that has room for it (*best fit decreasing*); then it waits for the next ones.
-/// Documents keep their order within a row, and rows are in the order of their first documents. A document
-/// that is longer than a row is cut into pieces; an empty one is left out.
+/// each whole into a row with room for it, which [`Fit`] chooses; then it waits for the next ones. Documents
+/// keep their order within a row, and rows are in the order of their first documents. A document that is longer
+/// than a row is cut into pieces; an empty one is left out. [`Fit::Contiguous`] waits for nothing, and cuts
+/// documents wherever a row ends.
 ///
 /// [`PackedRow::len`] is the number of tokens of a row. Documents with a median of 400 tokens (log-normal,
-/// deviation 1) fill more than 99 % of rows of 2048. Rows in the middle of documents, without any padding, are what
-/// [`chunked`](crate::loader::LoaderBuilder::chunked) gives.
+/// deviation 1) fill more than 99 % of rows of 2048. The [report](crate::loader::Report::fill) of a loader says
+/// how much it is.
 ///
 /// ```
 /// use shardstream::adapters::{IteratorExt, Pack};
@@ -31,14 +33,39 @@ const LOOK_AHEAD: usize = 1000;
 /// # Ok::<_, shardstream::Error>(())
 /// ```
 ///
-/// In a loader, [`LoaderBuilder::stage`](crate::loader::LoaderBuilder::stage) gives each logical stream one of them.
+/// In a loader, [`LoaderBuilder::stage`](crate::loader::LoaderBuilder::stage) gives each logical stream one of
+/// them. A restore reads the documents of the rows that were packed together again; with `Contiguous`, only the
+/// one in which the last row ended.
 #[derive(Debug, Clone)]
 #[must_use = "a stage does nothing until it is driven"]
 pub struct Pack<N> {
     length: usize,
     look_ahead: usize,
-    documents: Vec<Vec<N>>,
+    fit: Fit,
+    /// What waits, each with its number among the documents.
+    documents: VecDeque<(u64, vec::IntoIter<N>)>,
+    /// How many tokens of the first one are in earlier rows.
+    used: u64,
+    /// The same, of the first one that will be pushed, after a restore.
+    resumed: u64,
+    /// How many tokens wait.
+    waiting: usize,
+    pushed: u64,
     ready: VecDeque<PackedRow<N>>,
+}
+
+/// How [`Pack`] chooses the row of a document.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Fit {
+    /// The row with the least room that is enough (*best fit decreasing*).
+    #[default]
+    Best,
+    /// The first row with enough room (*first fit decreasing*).
+    First,
+    /// Each document follows the one before it; what has no room in a row is the beginning of the next one. Only
+    /// the last row of a pass has padding.
+    Contiguous,
 }
 
 /// Documents in one row.
@@ -51,43 +78,76 @@ pub struct PackedRow<N> {
 impl<N> Pack<N> {
     /// Rows of at most `length` tokens.
     pub fn new(length: usize) -> Self {
-        Pack { length, look_ahead: LOOK_AHEAD, documents: Vec::new(), ready: VecDeque::new() }
+        Pack {
+            length,
+            look_ahead: LOOK_AHEAD,
+            fit: Fit::default(),
+            documents: VecDeque::new(),
+            used: 0,
+            resumed: 0,
+            waiting: 0,
+            pushed: 0,
+            ready: VecDeque::new(),
+        }
     }
 
-    /// How many documents, or pieces of long ones, are packed together. Default: 1000. A restore reads as
-    /// many again.
+    /// How many documents, or pieces of long ones, are packed together. Default: 1000. It has no meaning with
+    /// [`Fit::Contiguous`].
     pub fn look_ahead(self, documents: usize) -> Self {
         Pack { look_ahead: documents, ..self }
     }
 
+    /// How the row of a document is chosen. Default: [`Fit::Best`].
+    pub fn fit(self, fit: Fit) -> Self {
+        Pack { fit, ..self }
+    }
+
+    fn wait(&mut self, document: Vec<N>) {
+        if !document.is_empty() {
+            self.waiting += document.len();
+            self.documents.push_back((self.pushed - 1, document.into_iter()));
+        }
+    }
+
     /// Packs what has been collected.
     fn pack(&mut self) {
-        let mut order: Vec<usize> = (0..self.documents.len()).collect();
-        order.sort_by_key(|&document| std::cmp::Reverse(self.documents[document].len()));
-        // Rows by the room in them, and the documents of each.
-        let mut room: BTreeSet<(usize, usize)> = BTreeSet::new();
-        let mut rows: Vec<Vec<usize>> = Vec::new();
-        for document in order {
-            let size = self.documents[document].len();
-            let (left, row) = room.range((size, 0)..).next().copied().unwrap_or((self.length, rows.len()));
-            if row == rows.len() {
-                rows.push(Vec::new());
-            }
-            rows[row].push(document);
-            room.remove(&(left, row));
-            room.insert((left - size, row));
+        let into = if self.fit == Fit::First { Room::First } else { Room::Least };
+        let lengths: Vec<usize> = self.documents.iter().map(|(_, document)| document.len()).collect();
+        let (rows, count) = decreasing(&lengths, self.length, into);
+        let mut packed: Vec<Option<PackedRow<N>>> = (0..count).map(|_| None).collect();
+        // In the order of their first documents.
+        let mut order = Vec::with_capacity(count);
+        for ((_, document), row) in self.documents.drain(..).zip(rows) {
+            let Some(slot) = row.and_then(|row| packed.get_mut(row)) else { continue };
+            let made = slot.get_or_insert_with(|| {
+                order.extend(row);
+                PackedRow { tokens: Vec::with_capacity(self.length), lengths: Vec::new() }
+            });
+            made.lengths.push(document.len());
+            made.tokens.extend(document);
         }
-        rows.iter_mut().for_each(|row| row.sort_unstable());
-        rows.sort_unstable();
-        for row in rows {
-            let mut packed = PackedRow { tokens: Vec::with_capacity(self.length), lengths: Vec::new() };
-            for document in row {
-                packed.lengths.push(self.documents[document].len());
-                packed.tokens.append(&mut self.documents[document]);
+        self.waiting = 0;
+        self.ready.extend(order.into_iter().filter_map(|row| packed[row].take()));
+    }
+
+    /// The next `length` tokens, wherever documents end, or what there is.
+    fn cut(&mut self, length: usize) -> PackedRow<N> {
+        let mut row = PackedRow { tokens: Vec::with_capacity(length), lengths: Vec::new() };
+        while row.tokens.len() < length
+            && let Some((_, document)) = self.documents.front_mut()
+        {
+            let before = row.tokens.len();
+            row.tokens.extend(document.by_ref().take(length - before));
+            let taken = row.tokens.len() - before;
+            row.lengths.push(taken);
+            self.used += taken as u64;
+            if document.as_slice().is_empty() {
+                self.documents.pop_front();
+                self.used = 0;
             }
-            self.ready.push_back(packed);
         }
-        self.documents.clear();
+        self.waiting -= row.tokens.len();
+        row
     }
 }
 
@@ -95,13 +155,24 @@ impl<N> Stage<Vec<N>> for Pack<N> {
     type Out = PackedRow<N>;
 
     fn push(&mut self, mut document: Vec<N>) -> Option<Result<PackedRow<N>>> {
+        self.pushed += 1;
+        if self.fit == Fit::Contiguous {
+            let used = usize::try_from(std::mem::take(&mut self.resumed)).unwrap_or(usize::MAX);
+            if used > document.len() {
+                return Some(Err(misfit("more tokens of a document were used than it has")));
+            }
+            if used > 0 {
+                self.used = used as u64;
+                document.drain(..used);
+            }
+            self.wait(document);
+            return self.pull();
+        }
         while document.len() > self.length {
             let rest = document.split_off(self.length);
-            self.documents.push(std::mem::replace(&mut document, rest));
+            self.wait(std::mem::replace(&mut document, rest));
         }
-        if !document.is_empty() {
-            self.documents.push(document);
-        }
+        self.wait(document);
         if self.documents.len() >= self.look_ahead {
             self.pack();
         }
@@ -109,10 +180,16 @@ impl<N> Stage<Vec<N>> for Pack<N> {
     }
 
     fn pull(&mut self) -> Option<Result<PackedRow<N>>> {
+        if self.fit == Fit::Contiguous {
+            return (self.waiting >= self.length).then(|| Ok(self.cut(self.length)));
+        }
         self.ready.pop_front().map(Ok)
     }
 
     fn drain(&mut self) -> Option<Result<PackedRow<N>>> {
+        if self.fit == Fit::Contiguous {
+            return (self.waiting > 0).then(|| Ok(self.cut(self.length)));
+        }
         if self.ready.is_empty() {
             self.pack();
         }
@@ -123,6 +200,28 @@ impl<N> Stage<Vec<N>> for Pack<N> {
         self.documents.is_empty() && self.ready.is_empty()
     }
 
+    fn save(&self) -> Option<SavedStage> {
+        if self.fit != Fit::Contiguous {
+            return None;
+        }
+        let inputs = self.documents.front().map_or(0, |(number, _)| self.pushed - number);
+        let numbers = if self.used > 0 { vec![self.used] } else { Vec::new() };
+        Some(SavedStage { inputs, numbers })
+    }
+
+    fn restore(&mut self, saved: &SavedStage) -> Result<()> {
+        match saved.numbers[..] {
+            [] => {}
+            [used] if saved.inputs > 0 => self.resumed = used,
+            _ => return Err(misfit("packed rows were saved with other numbers")),
+        }
+        Ok(())
+    }
+
+    fn fill(&self, row: &PackedRow<N>) -> Option<(u64, u64)> {
+        Some((row.len() as u64, self.length as u64))
+    }
+
     fn check(&self) -> Result<()> {
         let bad = |what: &str| Err(ErrorKind::Config(what.into()).into());
         match (self.length, self.look_ahead) {
@@ -131,6 +230,10 @@ impl<N> Stage<Vec<N>> for Pack<N> {
             _ => Ok(()),
         }
     }
+}
+
+fn misfit(what: &str) -> Error {
+    ErrorKind::State(what.into()).into()
 }
 
 impl<N> PackedRow<N> {
@@ -188,18 +291,25 @@ mod tests {
     use crate::rng::Rng;
     use proptest::prelude::*;
 
-    fn packed(lengths: &[usize], length: usize, look_ahead: usize) -> Vec<PackedRow<(usize, usize)>> {
-        let document = |(number, length): (usize, &usize)| Ok((0..*length).map(|at| (number, at)).collect());
-        let documents = lengths.iter().enumerate().map(document);
-        documents.stage(Pack::new(length).look_ahead(look_ahead)).map(Result::unwrap).collect()
+    type Rows = Vec<PackedRow<(usize, usize)>>;
+
+    fn documents(lengths: &[usize]) -> impl Iterator<Item = Vec<(usize, usize)>> {
+        let numbered = lengths.iter().enumerate();
+        numbered.map(|(number, length)| (0..*length).map(|at| (number, at)).collect())
+    }
+
+    fn packed(lengths: &[usize], length: usize, look_ahead: usize, fit: Fit) -> Rows {
+        let pack = Pack::new(length).look_ahead(look_ahead).fit(fit);
+        documents(lengths).map(Ok).stage(pack).map(Result::unwrap).collect()
     }
 
     proptest! {
         #[test]
         fn every_token_comes_once_and_documents_stay_together(
             lengths in prop::collection::vec(0usize..30, 0..60), length in 1usize..20, look_ahead in 1usize..20,
+            fit in prop_oneof![Just(Fit::Best), Just(Fit::First)],
         ) {
-            let rows = packed(&lengths, length, look_ahead);
+            let rows = packed(&lengths, length, look_ahead, fit);
             let mut seen = Vec::new();
             for row in &rows {
                 prop_assert!((1..=length).contains(&row.len()));
@@ -220,16 +330,51 @@ mod tests {
             let all = lengths.iter().enumerate().flat_map(|(number, length)| (0..*length).map(move |at| (number, at)));
             prop_assert!(seen.into_iter().eq(all));
         }
+
+        #[test]
+        fn contiguous_rows_are_full_and_resume_in_the_middle_of_a_document(
+            lengths in prop::collection::vec(0usize..30, 0..40), length in 1usize..20,
+        ) {
+            let whole = packed(&lengths, length, 1, Fit::Contiguous);
+            let all: Vec<_> = documents(&lengths).flatten().collect();
+            prop_assert!(whole.iter().map(PackedRow::tokens).eq(all.chunks(length)));
+            let pieces = |row: &PackedRow<_>| row.lengths().iter().sum::<usize>() == row.len();
+            prop_assert!(whole.iter().all(pieces));
+            // Behind every row, a new stage goes on with the inputs that the old one asks for.
+            let mut stage = Pack::new(length).fit(Fit::Contiguous);
+            let mut given = 0;
+            for (number, document) in documents(&lengths).enumerate() {
+                let mut row = stage.push(document);
+                while row.is_some() {
+                    given += 1;
+                    let saved = stage.save().unwrap();
+                    let mut resumed = Pack::new(length).fit(Fit::Contiguous);
+                    resumed.restore(&saved).unwrap();
+                    let first = number + 1 - saved.inputs as usize;
+                    let rest = documents(&lengths).skip(first).map(Ok).stage(resumed);
+                    prop_assert_eq!(rest.collect::<Result<Rows>>().unwrap(), &whole[given..]);
+                    prop_assert!(saved.inputs <= 1, "{saved:?}");
+                    row = stage.pull();
+                }
+            }
+        }
     }
 
     #[test]
     fn a_document_goes_where_it_leaves_the_least_room() {
         let lengths =
             |rows: &[PackedRow<_>]| rows.iter().map(|row| row.lengths().to_vec()).collect::<Vec<_>>();
+        let best = |sizes: &[usize], look_ahead| lengths(&packed(sizes, 10, look_ahead, Fit::Best));
         // 7 leaves 3, 6 leaves 4, 4 fits there, 3 fits behind 7.
-        assert_eq!(lengths(&packed(&[3, 6, 7, 4], 10, 100)), [vec![3, 7], vec![6, 4]]);
-        assert_eq!(lengths(&packed(&[3, 6, 7, 4], 10, 2)), [vec![3, 6], vec![7], vec![4]]);
-        assert_eq!(lengths(&packed(&[25, 0], 10, 100)), [vec![10], vec![10], vec![5]]);
+        assert_eq!(best(&[3, 6, 7, 4], 100), [vec![3, 7], vec![6, 4]]);
+        assert_eq!(best(&[3, 6, 7, 4], 2), [vec![3, 6], vec![7], vec![4]]);
+        assert_eq!(best(&[25, 0], 100), [vec![10], vec![10], vec![5]]);
+        // 6 leaves 4, 7 leaves 3: 2 goes where there is less room, or into the first one.
+        assert_eq!(best(&[6, 6, 7, 2], 100), [vec![6], vec![6], vec![7, 2]]);
+        let first = lengths(&packed(&[6, 6, 5, 5, 2], 10, 100, Fit::First));
+        assert_eq!(first, [vec![6, 2], vec![6], vec![5, 5]]);
+        let best = lengths(&packed(&[6, 6, 5, 3, 2], 10, 100, Fit::Best));
+        assert_eq!(best, [vec![6, 3], vec![6, 2], vec![5]]);
     }
 
     /// Lengths as documents have them: the logarithm is normal, of mean 6 and deviation 1.
@@ -239,9 +384,11 @@ mod tests {
         let mut normal =
             || (0..12).map(|_| rng.below(1 << 30) as f64 / f64::from(1 << 30)).sum::<f64>() - 6.0;
         let lengths: Vec<usize> = (0..10_000).map(|_| (6.0 + normal()).exp() as usize + 1).collect();
-        let rows = packed(&lengths, 2048, 1000);
-        let filled = lengths.iter().sum::<usize>() as f64 / (2048 * rows.len()) as f64;
-        assert!(filled > 0.99, "{filled}");
+        for (fit, least) in [(Fit::Best, 0.99), (Fit::First, 0.99), (Fit::Contiguous, 0.999)] {
+            let rows = packed(&lengths, 2048, 1000, fit);
+            let filled = lengths.iter().sum::<usize>() as f64 / (2048 * rows.len()) as f64;
+            assert!(filled > least, "{fit:?}: {filled}");
+        }
     }
 
     #[test]

@@ -65,6 +65,31 @@ pub trait Stage<In> {
         false
     }
 
+    /// What a [loader](crate::loader::LoaderBuilder::stage) must save to restore a stage that seldom is
+    /// [fresh](Stage::is_fresh). None, the default: the stage is run again from the last time it was. A stage
+    /// gives it always or never. It is called after every item, so it must be cheap.
+    fn save(&self) -> Option<SavedStage> {
+        None
+    }
+
+    /// Begins where [`save`](Stage::save) was called, before the first [`push`](Stage::push): the last
+    /// [`inputs`](SavedStage::inputs) are pushed again, and what was given by then, errors as well, must not be
+    /// given again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::State`](crate::ErrorKind::State) for numbers that `save` does not give.
+    fn restore(&mut self, saved: &SavedStage) -> Result<()> {
+        let _ = saved;
+        Ok(())
+    }
+
+    /// How much of an item is used: of how many tokens or pixels, and how many it has room for. The sums are in
+    /// the [report](crate::loader::Report::fill) of a loader.
+    fn fill(&self, item: &Self::Out) -> Option<(u64, u64)> {
+        let _ = item;
+        None
+    }
+
     /// Whether the stage wants no further item: the source is then left where it is.
     fn is_done(&self) -> bool {
         false
@@ -84,6 +109,15 @@ pub trait Stage<In> {
         let _ = upstream;
         (0, None)
     }
+}
+
+/// What a stage must know to be restored, beside its inputs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct SavedStage {
+    /// How many of the last inputs it needs again: back to the oldest one that it still holds.
+    pub inputs: u64,
+    /// Whatever else it needs, such as which of them were given out. Few numbers: they are in every state.
+    pub numbers: Vec<u64>,
 }
 
 pin_project! {

@@ -53,6 +53,7 @@ mod column;
 #[cfg(feature = "image")]
 mod cutmix;
 mod field;
+mod fit;
 mod function;
 #[cfg(feature = "image")]
 mod image;
@@ -73,6 +74,7 @@ pub use column::{Cell, Column, Columns, Output, Shape};
 #[cfg(feature = "image")]
 pub use cutmix::CutMix;
 #[cfg(feature = "image")]
+pub(crate) use fit::{Room, decreasing};
 pub use image::ImageColumn;
 pub use mixup::Mixup;
 pub use optional::Optional;

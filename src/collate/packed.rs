@@ -3,6 +3,7 @@
 use super::check::{self, bad};
 use super::column::{Cell, Column, Output};
 use super::field::{Field, sequence_options};
+use super::fit::{self, Room};
 use super::number::Integer;
 use super::ragged::{native, put};
 use super::tokens::cut;
@@ -114,23 +115,6 @@ impl<T: Integer> PackedTokens<T> {
     }
 }
 
-/// Which row each length goes to, and how many rows there are then. None where the length is 0.
-fn first_fit_decreasing(lengths: &[usize], room: usize) -> (Vec<Option<usize>>, usize) {
-    let mut order: Vec<usize> = (0..lengths.len()).filter(|at| lengths[*at] > 0).collect();
-    order.sort_by_key(|at| std::cmp::Reverse(lengths[*at]));
-    let mut rows = vec![None; lengths.len()];
-    let mut left: Vec<usize> = Vec::new();
-    for at in order {
-        let row = left.iter().position(|left| *left >= lengths[at]).unwrap_or_else(|| {
-            left.push(room);
-            left.len() - 1
-        });
-        left[row] = left[row].saturating_sub(lengths[at]);
-        rows[at] = Some(row);
-    }
-    (rows, left.len())
-}
-
 impl<T: Integer> Column for PackedTokens<T> {
     fn outputs(&self) -> Vec<Output> {
         vec![Output::ragged(T::DTYPE)]
@@ -173,7 +157,7 @@ impl<T: Integer> Column for PackedTokens<T> {
             .map(|ends| numbers.get(ends[0] as usize..ends[1] as usize).unwrap_or_default())
             .collect();
         let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.len()).collect();
-        let (places, needed) = first_fit_decreasing(&lengths, self.length);
+        let (places, needed) = fit::decreasing(&lengths, self.length, Room::First);
         if needed > self.rows && !self.drop_rest {
             return Err(self.too_few(needed, valid));
         }

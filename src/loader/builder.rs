@@ -2,6 +2,7 @@
 
 use super::Loader;
 use super::batches::{Make, Pad};
+use super::event::Begins;
 use super::last_batch::LastBatch;
 use super::policy::OnError;
 use super::settings::{Part, Settings};
@@ -314,7 +315,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             let what = format!("the stage `{name}` behind another with a memory: make one stage of both");
             self.wrong.get_or_insert(what);
         }
-        let make: Arc<dyn Fn() -> C + Send + Sync> = Arc::new(make);
+        let make: Arc<dyn Fn(&Begins) -> C + Send + Sync> = Arc::new(move |_: &Begins| make());
         self.stages(|stages| stages.remembering(name.clone(), Arc::clone(&make)))
     }
 
@@ -363,7 +364,7 @@ impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
         }
         self.stages(|stages| {
             let separator = separator.clone();
-            stages.joined(&name, move || Box::new(Rows::new(length, separator.clone())))
+            stages.joined(name.clone(), move |_| Box::new(Rows::new(length, separator.clone())))
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::sample::{Position, Sample};
-use crate::state::Opened;
+use crate::state::{Opened, Saved};
 
 /// What a stream gives to the stages on threads.
 #[derive(Debug)]
@@ -60,6 +60,8 @@ pub(super) struct Given {
 pub(super) enum Event<T> {
     /// An item, which takes the next place of its stream.
     Item(Tag, T),
+    /// The next place of the stream stays empty: it has no item of the shape that the place has.
+    Empty(Tag),
     /// A failure between two items: it takes no place.
     Fault(Fault),
     /// A failure after which nothing that comes could be right.
@@ -69,15 +71,27 @@ pub(super) enum Event<T> {
 }
 
 /// Where a stream is to begin again for a stage with a memory: before the first sample that it remembers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Replay {
     pub(super) pass: u64,
     /// How many inputs of the pass have left the shuffle buffer by then.
     pub(super) taken: u64,
     /// How many items were given since, with the one that says so.
     pub(super) given: u64,
-    /// How many failures there were since.
+    /// How many failures there were since that come again.
     pub(super) skips: u64,
+    /// What the stage has saved, if it does.
+    pub(super) saved: Option<Saved>,
+}
+
+/// Where the stages of a stream begin.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Begins {
+    pub(super) replay: Replay,
+    /// Which of the job's streams.
+    pub(super) stream: usize,
+    /// The first turn of its lane, where it has the lane to itself.
+    pub(super) turn: u64,
 }
 
 /// Which source something comes from: a stream of a dataset.
@@ -112,6 +126,8 @@ pub(super) struct Tag {
     pub(super) rest: Option<(u64, Given)>,
     /// Where to begin again, if that is elsewhere. The note is then of what happened until there.
     pub(super) replay: Option<Box<Replay>>,
+    /// How much of the item is used, and how much room it has, in whatever a stage with a memory counts.
+    pub(super) fill: Option<(u64, u64)>,
     pub(super) note: Option<Box<Note>>,
 }
 

@@ -150,7 +150,7 @@ impl Settings {
         for (lane, &stream) in mine.iter().enumerate() {
             let of_lane = || states.iter().skip(lane).step_by(mine.len());
             let turns = Turns::new(self.weights(), self.seed(), stream)?;
-            let taken = of_lane().map(|at| at.digest.samples().saturating_add(at.digest.skipped())).sum();
+            let taken = of_lane().map(StreamState::places).sum();
             let numbers = (0..self.parts.len()).map(|dataset| dataset * mine.len() + lane).collect();
             lanes.push(Lane::new(numbers, turns, taken, self.again(of_lane())));
         }

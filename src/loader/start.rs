@@ -63,7 +63,7 @@ fn first_item<T: Send + 'static>(streams: Vec<Stream>, stages: Arc<[Stages<T>]>)
             std::iter::from_fn(|| here.next(source)).find_map(|event| match event {
                 Event::Item(_, item) => Some(Ok(item)),
                 Event::Fatal(error) => Some(Err(error)),
-                Event::Fault(_) | Event::Cut(_) => None,
+                Event::Empty(_) | Event::Fault(_) | Event::Cut(_) => None,
             })
         })
     })

@@ -36,7 +36,7 @@ impl State {
             at.check(whole)
                 .map_err(|what| format!("dataset {}, stream {}: {what}", at.dataset, at.stream))?;
             let sum: &mut u64 = taken.entry(at.stream).or_default();
-            *sum = sum.saturating_add(at.digest.places());
+            *sum = sum.saturating_add(at.places());
         }
         for (stream, taken) in taken {
             let places = furthest.saturating_sub(stream as u64).div_ceil(header.streams as u64);
@@ -62,14 +62,17 @@ impl StreamState {
             ref open,
             digest,
             part,
+            empty,
             again,
+            ref saved,
             skips,
             ref ledger,
         } = *self;
         let largest =
-            [pass, taken, digest.samples(), digest.skipped(), again, skips].into_iter().chain(length);
+            [pass, taken, digest.samples(), digest.skipped(), empty, again, skips].into_iter().chain(length);
         let largest = largest.chain(open.iter().map(|at| at.start));
         let largest = largest.chain(part.into_iter().flat_map(|part| [part.number, part.given, part.used]));
+        let largest = largest.chain(saved.iter().flat_map(|saved| [saved.past, saved.inputs]));
         if largest.max() > Some(MOST) {
             return Err("a number is larger than there can be samples");
         }
@@ -77,7 +80,7 @@ impl StreamState {
         if part.is_some_and(|part| part.given == 0 && part.used == 0) {
             return Err("of a part nothing was given");
         }
-        if again > digest.samples() || (whole || part.is_some()) && again > 0 {
+        if again > digest.samples() || (whole || part.is_some() || saved.is_some()) && again > 0 {
             return Err("items were given again that never were");
         }
         if whole && pass == 0 && taken < digest.places() {

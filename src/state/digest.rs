@@ -55,7 +55,7 @@ impl Digest {
     }
 
     /// How many samples there were, those that were passed over among them.
-    pub(super) fn places(&self) -> u64 {
+    pub(crate) fn places(&self) -> u64 {
         self.samples.saturating_add(self.skipped)
     }
 

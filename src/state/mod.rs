@@ -11,7 +11,7 @@ pub use digest::Digest;
 pub(crate) use digest::hash_texts;
 pub(crate) use header::{DatasetHeader, Header, Order, Run};
 pub use ledger::{Ledger, Skip};
-pub(crate) use stream::{Opened, Part, StreamState};
+pub(crate) use stream::{Opened, Part, Saved, StreamState};
 
 use crate::error::{Error, ErrorKind, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

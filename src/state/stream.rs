@@ -31,10 +31,16 @@ pub(crate) struct StreamState {
     /// The input that the next output is made of, where some of its outputs were taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) part: Option<Part>,
+    /// How many places were left empty since they had another shape than any item at hand.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) empty: u64,
     /// How many items a stage with a memory has given since. They are made again of the samples that follow, and left
     /// out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) again: u64,
+    /// What a stage with a memory has saved, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) saved: Option<Saved>,
     /// How many failures were met since the last item was taken, or with such a stage since then: they are not
     /// reported again.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -57,7 +63,26 @@ pub(crate) struct Part {
     pub(crate) used: u64,
 }
 
+/// What a stage with a memory has saved: the inputs that it needs, and numbers of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Saved {
+    /// How many inputs come before those that it needs, in what is read again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) past: u64,
+    /// How many inputs it needs.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) inputs: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) numbers: Vec<u64>,
+}
+
 impl StreamState {
+    /// How many places of its lane it has passed.
+    pub(crate) fn places(&self) -> u64 {
+        self.digest.places().saturating_add(self.empty)
+    }
+
     /// A stream of which nothing was taken.
     pub(crate) fn new(dataset: usize, stream: usize) -> Self {
         StreamState {
@@ -69,7 +94,9 @@ impl StreamState {
             open: Arc::default(),
             digest: Digest::default(),
             part: None,
+            empty: 0,
             again: 0,
+            saved: None,
             skips: 0,
             ledger: Ledger::default(),
         }
@@ -91,7 +118,9 @@ impl StreamState {
             open,
             digest,
             part,
+            empty,
             again,
+            saved,
             skips,
             ledger,
         } = other;
@@ -111,8 +140,8 @@ impl StreamState {
             let shown = |length: Option<u64>| length.map_or("unknown".into(), |length| length.to_string());
             return told("the length of the pass is", &shown(self.length), &shown(*length));
         }
-        if self.part != *part || self.again != *again || self.skips != *skips || !self.ledger.is_twin(ledger)
-        {
+        let again = (self.empty, self.again, &self.saved) == (*empty, *again, saved);
+        if self.part != *part || !again || self.skips != *skips || !self.ledger.is_twin(ledger) {
             return Some("other failures were skipped since, or other parts of a sample taken".into());
         }
         (self.open != *open).then(|| "the shards that are open, or their versions, are other ones".into())

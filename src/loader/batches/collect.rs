@@ -1,6 +1,7 @@
 //! From events to batches, each with the state as of its last item.
 
 use super::make::Make;
+use super::report::Fill;
 use crate::adapters::catch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::loader::event::{Event, Fault, Replay, Tag};
@@ -17,8 +18,8 @@ pub(in crate::loader) type First<T> = Box<dyn FnMut() -> Option<Result<T>> + Sen
 
 /// What a run gives: its batches, and its end, which is not said where it breaks off.
 pub(in crate::loader) enum Given<B> {
-    /// With how many items it has, and where the job stands after it.
-    Batch(B, usize, State),
+    /// With how many items it has, how much of all batches so far is used, and where the job stands after it.
+    Batch(B, (usize, Fill), State),
     /// With where the job stands then, where that is not as of the last batch: samples may have failed behind it.
     End(Option<State>),
 }
@@ -71,7 +72,7 @@ impl<I, T, B> Collect<I, T, B> {
         let (state, len) = (self.progress.state(), items.len());
         // Columns of the caller's own may have a say in it.
         let batch = catch(|| (self.make.batch)(items, valid, state.clone())).and_then(|batch| batch)?;
-        Ok(Given::Batch(batch, len, state))
+        Ok(Given::Batch(batch, (len, self.progress.fill), state))
     }
 
     /// What becomes of a failure: an error to be given out, or none.
@@ -104,6 +105,7 @@ impl<T, B, I: Iterator<Item = Event<T>>> Iterator for Collect<I, T, B> {
                     }
                     self.items.push(item);
                 }
+                Some(Event::Empty(tag)) => self.progress.pass_empty(tag),
                 Some(Event::Fault(fault)) => {
                     if let Some(error) = self.judge(fault) {
                         return Some(Err(error));
@@ -152,6 +154,8 @@ pub(in crate::loader) struct Progress {
     items: Vec<u64>,
     /// What the index promises, where places that stay empty are filled.
     promised: Option<Promised>,
+    /// How much of the items is used, and how much room they have, as a stage with a memory counts it.
+    fill: Fill,
 }
 
 /// What an index promises of an epoch.
@@ -182,10 +186,11 @@ impl Progress {
     ) -> Self {
         let known = streams.iter().map(|stream| stream.skips).collect();
         // Of those since an earlier item it is not known how many were the last.
-        let since = |stream: &StreamState| if stream.again == 0 { stream.skips } else { 0 };
+        let since = |at: &StreamState| if at.again == 0 && at.saved.is_none() { at.skips } else { 0 };
         let in_a_row = streams.iter().map(since).collect();
         let items = vec![0; lanes];
-        Progress { header, lanes, reached, batches, streams, known, in_a_row, items, promised: None }
+        let (promised, fill) = (None, Fill::default());
+        Progress { header, lanes, reached, batches, streams, known, in_a_row, items, promised, fill }
     }
 
     /// Counts in the ledger what fills places that should have had an item.
@@ -211,16 +216,38 @@ impl Progress {
     }
 
     /// Takes note of an item that is being consumed.
-    fn pass(&mut self, tag: Tag) {
+    fn pass(&mut self, mut tag: Tag) {
+        self.reach(&mut tag);
         let number = tag.from.dataset * self.lanes + tag.from.lane;
         let Some(stream) = self.streams.get_mut(number) else { return };
-        let replay = tag.replay.as_deref().copied();
-        let Replay { pass, taken, given, skips } =
-            replay.unwrap_or(Replay { pass: tag.from.pass, taken: tag.taken, ..Replay::default() });
+        self.items[tag.from.lane] += 1;
+        if let Some(promised) = &self.promised
+            && promised.passes.get(tag.from.dataset).is_some_and(|passes| tag.from.pass >= *passes)
+        {
+            stream.ledger.repeat(promised.places(stream.stream, tag.slot, tag.slot + 1));
+        }
+        stream.digest.add(tag.slot, tag.from.dataset, Position { part: tag.part, ..tag.position });
+    }
+
+    /// Takes note of a place that stays empty.
+    fn pass_empty(&mut self, mut tag: Tag) {
+        self.reach(&mut tag);
+        if let Some(stream) = self.streams.get_mut(tag.from.dataset * self.lanes + tag.from.lane) {
+            stream.empty += 1;
+        }
+    }
+
+    /// Moves a stream to where it is to begin again behind this item, or empty place.
+    fn reach(&mut self, tag: &mut Tag) {
+        let number = tag.from.dataset * self.lanes + tag.from.lane;
+        let Some(stream) = self.streams.get_mut(number) else { return };
+        let here = || Replay { pass: tag.from.pass, taken: tag.taken, ..Replay::default() };
+        let Replay { pass, taken, given, skips, saved } =
+            tag.replay.take().map_or_else(here, |replay| *replay);
         if stream.pass != pass {
             (stream.pass, stream.length, stream.open) = (pass, None, Arc::default());
         }
-        if let Some(note) = tag.note {
+        if let Some(note) = tag.note.take() {
             stream.length = note.length.or(stream.length);
             if !note.opened.is_empty() {
                 let all: Vec<_> = stream.open.iter().cloned().chain(note.opened).collect();
@@ -229,17 +256,13 @@ impl Progress {
                 stream.open = all[gone..].into();
             }
         }
-        (stream.taken, stream.again, stream.skips) = (taken, given, skips);
+        (stream.taken, stream.again, stream.skips, stream.saved) = (taken, given, skips, saved);
         stream.part = tag.rest.map(|(number, given)| Part { number, given: given.outputs, used: given.used });
         self.known[number] = 0;
         self.in_a_row[number] = 0;
-        self.items[tag.from.lane] += 1;
-        if let Some(promised) = &self.promised
-            && promised.passes.get(tag.from.dataset).is_some_and(|passes| tag.from.pass >= *passes)
-        {
-            stream.ledger.repeat(promised.places(stream.stream, tag.slot, tag.slot + 1));
-        }
-        stream.digest.add(tag.slot, tag.from.dataset, Position { part: tag.part, ..tag.position });
+        let (used, room) = tag.fill.unwrap_or_default();
+        self.fill.used = self.fill.used.saturating_add(used);
+        self.fill.room = self.fill.room.saturating_add(room);
     }
 
     /// Takes note of a failure: what was counted by then, or none where this one was counted before a

@@ -13,7 +13,7 @@ mod report;
 pub(super) use collect::{Collect, First, Given, Pad, Progress, Promised};
 pub(super) use make::Make;
 pub(super) use report::Counter;
-pub use report::Report;
+pub use report::{Fill, Report};
 
 use crate::adapters::{Background, BackgroundStream, IteratorExt};
 use crate::dataset::Stop;
@@ -86,8 +86,8 @@ impl Consumed {
             self.counter.waited(since);
         }
         match item? {
-            Ok(Given::Batch(batch, items, state)) => {
-                self.counter.batch(items);
+            Ok(Given::Batch(batch, (items, fill), state)) => {
+                self.counter.batch(items, fill);
                 self.state = state;
                 Some(Ok(batch))
             }

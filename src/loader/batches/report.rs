@@ -13,6 +13,10 @@ pub struct Report {
     pub batches: u64,
     /// Items in them.
     pub items: u64,
+    /// How full the items are, where a stage counts it: [`Pack`](crate::adapters::Pack),
+    /// [`buckets`](crate::loader::LoaderBuilder::buckets), or one that says it by
+    /// [`Stage::fill`](crate::adapters::Stage::fill).
+    pub fill: Option<Fill>,
     /// How long the trainer waited for batches.
     pub waited: Duration,
     /// Since the run began.
@@ -26,6 +30,25 @@ pub struct Report {
     pub store: StoreReport,
 }
 
+/// How much of what batches have room for is used, as a stage with a memory counts it: tokens of packed rows, or
+/// of sequences in the shapes of their buckets, or pixels. The rest is padding.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Fill {
+    /// How much is used.
+    pub used: u64,
+    /// How much there is room for.
+    pub room: u64,
+}
+
+impl Fill {
+    /// The share that is used, from 0 to 1.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        if self.room == 0 { 0.0 } else { self.used as f64 / self.room as f64 }
+    }
+}
+
 /// A few lines for a log.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,6 +59,10 @@ impl fmt::Display for Report {
             f,
             "{items} items in {batches} batches in {seconds:.1} s, of which {share:.1} % waiting for them"
         )?;
+        if let Some(fill) = self.fill {
+            let (Fill { used, room }, share) = (fill, 100.0 * fill.share());
+            write!(f, "\n{share:.1} % of the batches is used: {used} of {room}, the rest is padding")?;
+        }
         if !self.ledger.is_empty() {
             write!(f, "\n{}", self.ledger)?;
         }
@@ -54,6 +81,7 @@ pub(in crate::loader) struct Counter {
     stores: Vec<(Store, StoreReport)>,
     batches: u64,
     items: u64,
+    fill: Fill,
     waited: Duration,
 }
 
@@ -65,16 +93,25 @@ impl Counter {
                 stores.push((store.clone(), store.report()));
             }
         }
-        Counter { begun: Instant::now(), stores, batches: 0, items: 0, waited: Duration::ZERO }
+        Counter {
+            begun: Instant::now(),
+            stores,
+            batches: 0,
+            items: 0,
+            fill: Fill::default(),
+            waited: Duration::ZERO,
+        }
     }
 
     pub(in crate::loader) fn waited(&mut self, since: Instant) {
         self.waited += since.elapsed();
     }
 
-    pub(in crate::loader) fn batch(&mut self, items: usize) {
+    /// A batch of so many items, and how much of all batches so far is used.
+    pub(in crate::loader) fn batch(&mut self, items: usize, fill: Fill) {
         self.batches += 1;
         self.items += items as u64;
+        self.fill = fill;
     }
 
     pub(in crate::loader) fn report(&self, ledger: Ledger) -> Report {
@@ -82,6 +119,7 @@ impl Counter {
         Report {
             batches: self.batches,
             items: self.items,
+            fill: Some(self.fill).filter(|fill| fill.room > 0),
             waited: self.waited,
             elapsed: self.begun.elapsed(),
             ledger,
@@ -103,6 +141,10 @@ mod tests {
             elapsed: Duration::from_secs(1),
             ..Report::default()
         };
-        assert_eq!(report.to_string(), "100 items in 2 batches in 1.0 s, of which 25.0 % waiting for them");
+        let line = "100 items in 2 batches in 1.0 s, of which 25.0 % waiting for them";
+        assert_eq!(report.to_string(), line);
+        let report = Report { fill: Some(Fill { used: 987, room: 1000 }), ..report };
+        let fill = "98.7 % of the batches is used: 987 of 1000, the rest is padding";
+        assert_eq!(report.to_string(), format!("{line}\n{fill}"));
     }
 }

@@ -213,7 +213,7 @@ impl Feeder {
                 }
                 None
             }
-            Some(Event::Item(_, None) | Event::Fatal(_)) => None,
+            Some(Event::Item(_, None) | Event::Empty(_) | Event::Fatal(_)) => None,
             None => {
                 self.dealt = true;
                 None

@@ -60,7 +60,7 @@ impl<T> Sources<T> {
         numbered
             .filter_map(|(number, source)| {
                 let dataset = number / self.lanes.max(1);
-                Some(Unfold::new(dataset, self.stages.get(dataset)?, source.begins(), self.endless))
+                Some(Unfold::new(dataset, self.stages.get(dataset)?, &source.begins(), self.endless))
             })
             .collect()
     }

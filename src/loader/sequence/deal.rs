@@ -189,6 +189,11 @@ impl<O: Outputs> Iterator for Deal<O> {
                     self.filled += 1;
                     return Some(Event::Item(tag, item));
                 }
+                Some(Event::Empty(mut tag)) => {
+                    (tag.slot, tag.from.lane) = (self.place(), at);
+                    self.pass();
+                    return Some(Event::Empty(tag));
+                }
                 Some(Event::Fault(mut fault)) => {
                     fault.from.lane = at;
                     return Some(Event::Fault(fault));
@@ -231,6 +236,7 @@ mod tests {
     fn shown(deal: Deal<Listed>) -> Vec<String> {
         deal.map(|event| match event {
             Event::Item(tag, item) => format!("{}:{item}", tag.slot),
+            Event::Empty(tag) => format!("{}:empty", tag.slot),
             Event::Fault(_) => "fault".into(),
             Event::Fatal(_) => "fatal".into(),
             Event::Cut(cut) => format!("|{}", cut.slots),

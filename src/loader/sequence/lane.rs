@@ -63,6 +63,11 @@ impl Lane {
                     self.fruitful = true;
                     return Some(Event::Item(tag, item));
                 }
+                Some(Event::Empty(mut tag)) => {
+                    tag.from.dataset = at;
+                    self.taken += 1;
+                    return Some(Event::Empty(tag));
+                }
                 Some(event) => return Some(event),
                 None => *ended = true,
             }

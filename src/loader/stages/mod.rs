@@ -3,20 +3,26 @@
 //!
 //! ```text
 //! pipe      the stages on the threads: from a sample to any number of outputs
-//! memory    a stage of any kind behind the threads, which is run again on a restore
+//! join      what a stage behind the threads is
+//! memory    a stage of any kind behind the threads
+//! since     where such a stage is to begin again on a restore
 //! rows      documents of tokens joined and cut into rows, behind the threads
 //! unfold    outputs one by one, each with what the state must know of it
 //! ```
 
+mod join;
 mod memory;
 mod pipe;
 mod rows;
+mod since;
 mod unfold;
 
+pub(super) use join::Join;
 pub(super) use pipe::{Pipe, Sink, identity};
-pub(super) use rows::{Join, Rows};
+pub(super) use rows::Rows;
 pub(super) use unfold::{Mapped, Out, Unfold};
 
+use super::event::Begins;
 use crate::error::Result;
 use std::any::Any;
 use std::sync::Arc;
@@ -81,26 +87,23 @@ impl<T: 'static> Stages<T> {
     }
 
     /// Puts a stage with a memory behind the threads.
-    pub(super) fn remembering<C>(mut self, name: String, make: memory::Make<C>) -> Stages<C::Out>
+    pub(super) fn remembering<C>(self, name: String, make: memory::Make<C>) -> Stages<C::Out>
     where
         T: Send,
         C: crate::adapters::Stage<T> + Send + 'static,
         C::Out: Send + 'static,
     {
-        let pipe = pipe::map(self.pipe, |out| match out {
-            Out::Item(item) => Ok(Out::Part(Box::new(item))),
-            Out::Part(part) => Ok(Out::Part(part)),
-        });
-        self.names.push(name);
-        let join: MakeJoin<C::Out> = Arc::new(move || Box::new(memory::Memory::new(Arc::clone(&make))));
-        Stages { pipe, join: Some(join), names: self.names, remembers: true, none: false }
+        let join = move |begins: &Begins| -> Box<dyn Join<C::Out>> {
+            Box::new(memory::Memory::new(Arc::clone(&make), begins.clone()))
+        };
+        Stages { remembers: true, ..self.joined(name, join) }
     }
 
     /// Joins the outputs of the threads, which are all of what `join` takes.
     pub(super) fn joined<U: 'static>(
         mut self,
-        name: &str,
-        join: impl Fn() -> Box<dyn Join<U>> + Send + Sync + 'static,
+        name: String,
+        join: impl Fn(&Begins) -> Box<dyn Join<U>> + Send + Sync + 'static,
     ) -> Stages<U>
     where
         T: Send,
@@ -109,7 +112,7 @@ impl<T: 'static> Stages<T> {
             Out::Item(item) => Ok(Out::Part(Box::new(item))),
             Out::Part(part) => Ok(Out::Part(part)),
         });
-        self.names.push(name.into());
+        self.names.push(name);
         Stages { pipe, join: Some(Arc::new(join)), names: self.names, remembers: false, none: false }
     }
 
@@ -119,12 +122,12 @@ impl<T: 'static> Stages<T> {
         f: impl Fn(T) -> Result<Option<U>> + Send + Sync + 'static,
     ) -> Option<MakeJoin<U>> {
         let (join, f) = (self.join.clone()?, Arc::new(f));
-        Some(Arc::new(move || Box::new(rows::Behind::new(join(), Arc::clone(&f)))))
+        Some(Arc::new(move |begins: &Begins| Box::new(rows::Behind::new(join(begins), Arc::clone(&f)))))
     }
 }
 
 /// Makes the stage behind the threads, one for each stream.
-type MakeJoin<T> = Arc<dyn Fn() -> Box<dyn Join<T>> + Send + Sync>;
+type MakeJoin<T> = Arc<dyn Fn(&Begins) -> Box<dyn Join<T>> + Send + Sync>;
 
 /// What becomes of one output of the stage before.
 enum Outs<I> {

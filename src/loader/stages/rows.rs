@@ -1,29 +1,10 @@
 //! Documents of tokens joined and cut into rows of one length, with a position in the middle of a document.
 
 use super::Part;
-use crate::adapters::{Chunked, Stage, catch};
+use super::join::{At, Join, Pulled};
+use crate::adapters::{Chunked, SavedStage, Stage, catch};
 use crate::error::{ErrorKind, Result};
 use std::sync::Arc;
-
-/// A stage behind the threads: it sees the outputs of one stream in their order.
-pub(in crate::loader) trait Join<T>: Send {
-    /// Takes an output, without its first `used` parts, which were given before a restore.
-    fn push(&mut self, part: Part, used: u64) -> Result<()>;
-    /// Gives an item, and how many parts of the last output were used by then: none when all were.
-    fn pull(&mut self) -> Option<Result<(T, Option<u64>)>>;
-    /// Forgets what is left at the end of a pass.
-    fn end(&mut self);
-    /// No more comes in this pass: what is left is to be pulled.
-    fn drain(&mut self) {}
-    /// Whether it remembers nothing.
-    fn is_fresh(&self) -> bool {
-        false
-    }
-    /// Whether nothing more can come of it.
-    fn is_broken(&self) -> bool {
-        false
-    }
-}
 
 /// Rows of `length` tokens out of documents, each followed by the separator.
 pub(in crate::loader) struct Rows<N> {
@@ -44,7 +25,7 @@ impl<N: Clone> Rows<N> {
 }
 
 impl<N: Clone + Send + 'static> Join<Vec<N>> for Rows<N> {
-    fn push(&mut self, part: Part, used: u64) -> Result<()> {
+    fn push(&mut self, part: Part, used: u64, _: At) -> Result<()> {
         let Ok(mut document) = part.downcast::<Vec<N>>() else {
             return Err(ErrorKind::Config("a stage was given items of another type".into()).into());
         };
@@ -59,12 +40,12 @@ impl<N: Clone + Send + 'static> Join<Vec<N>> for Rows<N> {
         Ok(())
     }
 
-    fn pull(&mut self) -> Option<Result<(Vec<N>, Option<u64>)>> {
+    fn pull(&mut self) -> Option<Result<Pulled<Vec<N>>>> {
         let row = self.ready.take().or_else(|| self.stage.pull())?;
         // A row ends in the last document: what waits is of that one.
         let waiting = self.stage.waiting();
         let rest = (waiting > 0).then(|| (self.used + self.pushed.saturating_sub(waiting)) as u64);
-        Some(row.map(|row| (row, rest)))
+        Some(row.map(|row| Pulled { used: rest, ..Pulled::item(row) }))
     }
 
     fn end(&mut self) {
@@ -89,22 +70,30 @@ impl<T, U, F> Join<U> for Behind<T, F>
 where
     F: Fn(T) -> Result<Option<U>> + Send + Sync,
 {
-    fn push(&mut self, part: Part, used: u64) -> Result<()> {
-        self.join.push(part, used)
+    fn push(&mut self, part: Part, used: u64, at: At) -> Result<()> {
+        self.join.push(part, used, at)
     }
 
-    fn pull(&mut self) -> Option<Result<(U, Option<u64>)>> {
+    fn pull(&mut self) -> Option<Result<Pulled<U>>> {
         loop {
-            let (item, used) = match self.join.pull()? {
+            let mut pulled = match self.join.pull()? {
                 Ok(pulled) => pulled,
                 Err(error) => return Some(Err(error)),
             };
+            let Some(item) = pulled.item.take() else { return Some(Ok(pulled.with(None))) };
             match catch(|| (self.f)(item)).and_then(|item| item) {
-                Ok(Some(item)) => return Some(Ok((item, used))),
-                Ok(None) => {}
-                Err(error) => return Some(Err(error)),
+                Ok(Some(item)) => return Some(Ok(pulled.with(Some(item)))),
+                Ok(None) => self.join.lost(),
+                Err(error) => {
+                    self.join.lost();
+                    return Some(Err(error));
+                }
             }
         }
+    }
+
+    fn lost(&mut self) {
+        self.join.lost();
     }
 
     fn end(&mut self) {
@@ -117,6 +106,18 @@ where
 
     fn is_fresh(&self) -> bool {
         self.join.is_fresh()
+    }
+
+    fn spans_passes(&self) -> bool {
+        self.join.spans_passes()
+    }
+
+    fn save(&self) -> Option<SavedStage> {
+        self.join.save()
+    }
+
+    fn restore(&mut self, saved: &SavedStage) -> Result<()> {
+        self.join.restore(saved)
     }
 
     fn is_broken(&self) -> bool {

@@ -1,9 +1,10 @@
 //! The outputs of a source one by one, each with what the state must know of it.
 
-use super::super::event::{Event, Fault, From, Given, Input, Note, Origin, Replay, Tag};
-use super::memory::Since;
+use super::super::event::{Begins, Event, Fault, From, Given, Input, Note, Origin, Tag};
+use super::join::{At, Join};
 use super::pipe::{Outputs, run};
-use super::{Join, Part, Stages};
+use super::since::Since;
+use super::{Part, Stages};
 use crate::collate::Seat;
 use crate::error::ErrorKind;
 use crate::sample::Place;
@@ -48,6 +49,8 @@ pub(in crate::loader) struct Unfold<T> {
     join: Option<Box<dyn Join<T>>>,
     /// Where to begin again, if the stage has a memory.
     since: Option<Since>,
+    /// What makes it impossible to begin.
+    wrong: Option<crate::Error>,
     /// The first input of the next pass, which waits until the stage has given what is left.
     next_pass: Option<Mapped<T>>,
     current: Option<Current<T>>,
@@ -75,11 +78,19 @@ struct Current<T> {
 }
 
 impl<T> Unfold<T> {
-    pub(in crate::loader) fn new(dataset: usize, stages: &Stages<T>, begins: Replay, endless: bool) -> Self {
+    pub(in crate::loader) fn new(dataset: usize, stages: &Stages<T>, begins: &Begins, endless: bool) -> Self {
+        let mut join = stages.join.as_ref().map(|join| join(begins));
+        let remembering = join.as_mut().filter(|_| stages.remembers);
+        let (since, wrong) = match remembering.map(|join| Since::new(&begins.replay, &mut **join)) {
+            Some(Ok(since)) => (Some(since), None),
+            Some(Err(error)) => (None, Some(error)),
+            None => (None, None),
+        };
         Unfold {
             dataset,
-            join: stages.join.as_ref().map(|join| join()),
-            since: stages.remembers.then(|| Since::new(begins)),
+            join,
+            since,
+            wrong,
             next_pass: None,
             current: None,
             note: None,
@@ -93,7 +104,8 @@ impl<T> Unfold<T> {
 
     /// Takes the next input of the source, and gives its first item. The last one must have been given.
     pub(in crate::loader) fn push(&mut self, mapped: Mapped<T>) -> Option<Event<T>> {
-        if self.pass != mapped.origin.pass && self.drain() {
+        let spans = self.join.as_ref().is_some_and(|join| join.spans_passes());
+        if self.pass != mapped.origin.pass && !spans && self.drain() {
             self.next_pass = Some(mapped);
             return self.next();
         }
@@ -101,7 +113,7 @@ impl<T> Unfold<T> {
         if self.pass != origin.pass {
             self.pass = origin.pass;
             self.note = None;
-            if let Some(join) = &mut self.join {
+            if let Some(join) = self.join.as_mut().filter(|_| !spans) {
                 join.end();
             }
         }
@@ -124,7 +136,7 @@ impl<T> Unfold<T> {
                     self.barren = Some(self.pass);
                     let (from, note) = (self.from(), self.note.take());
                     let Origin { position, taken, .. } = origin;
-                    let tag = Tag { slot: 0, from, position, part: 0, taken, rest: None, replay: None, note };
+                    let tag = Tag { from, position, taken, note, ..Tag::default() };
                     return Some(Event::Item(tag, item));
                 }
                 other => outputs.extend(other),
@@ -166,11 +178,15 @@ impl<T> Unfold<T> {
         Event::Fault(Fault { from: From { pass, ..self.from() }, error })
     }
 
-    /// A failure of an output.
-    fn fault(&mut self, error: crate::Error) -> Event<T> {
+    /// A failure of a stage behind the threads, at the sample that went in last.
+    fn stage_failed(&mut self, error: crate::Error) -> Event<T> {
         if let Some(since) = &mut self.since {
-            since.failed();
+            since.stage_failed();
         }
+        let error = match self.current.as_ref().and_then(|current| current.place.as_ref()) {
+            Some(place) => place.locate(error),
+            None => error,
+        };
         Event::Fault(Fault { from: self.from(), error })
     }
 
@@ -184,28 +200,27 @@ impl<T> Unfold<T> {
         let (position, taken) = origin.map_or_else(Default::default, |at| (at.position, at.taken));
         let from = self.from();
         self.barren = Some(self.pass);
-        Tag { slot: 0, from, position, part, taken, rest, replay: None, note: self.note.take() }
+        Tag { from, position, part, taken, rest, note: self.note.take(), ..Tag::default() }
     }
 
     /// What a stage with a memory gives next.
     fn remembered(&mut self) -> Option<Event<T>> {
         loop {
             let (since, join) = (self.since.as_mut()?, self.join.as_mut()?);
-            let item = match (join.pull()?, join.is_broken()) {
-                (Ok((item, _)), _) => item,
+            let pulled = match (join.pull()?, join.is_broken()) {
+                (Ok(pulled), _) => pulled,
                 (Err(error), true) => return Some(Event::Fatal(error)),
-                (Err(error), false) => {
-                    let place = self.current.as_ref().and_then(|current| current.place.as_ref());
-                    let error = match place {
-                        Some(place) => place.locate(error),
-                        None => error,
-                    };
-                    return Some(self.fault(error));
-                }
+                (Err(error), false) => return Some(self.stage_failed(error)),
             };
             self.barren = Some(self.pass);
-            if let Some(tag) = since.item(From { dataset: self.dataset, lane: 0, pass: self.pass }) {
-                return Some(Event::Item(tag, item));
+            let from = From { dataset: self.dataset, lane: 0, pass: self.pass };
+            match (since.item(from, pulled.at, &**join), pulled.item) {
+                (Ok(Some(tag)), Some(item)) => {
+                    return Some(Event::Item(Tag { fill: pulled.fill, ..tag }, item));
+                }
+                (Ok(Some(tag)), None) => return Some(Event::Empty(Tag { fill: pulled.fill, ..tag })),
+                (Ok(None), _) => {}
+                (Err(error), _) => return Some(Event::Fatal(error)),
             }
         }
     }
@@ -216,6 +231,9 @@ impl<T> Unfold<T> {
             let what =
                 format!("a stream had no item in {FUTILE} epochs: all samples failed or were filtered out");
             return Some(Event::Fatal(ErrorKind::NoShards(what).into()));
+        }
+        if let Some(error) = self.wrong.take() {
+            return Some(Event::Fatal(error));
         }
         loop {
             if let Some(event) = self.remembered() {
@@ -235,23 +253,21 @@ impl<T> Unfold<T> {
             if let Some(join) = &mut self.join
                 && let Some(item) = join.pull()
             {
-                let (item, used) = match item {
-                    Ok(item) => item,
-                    Err(error) => {
-                        let located = match &current.place {
-                            Some(place) => place.locate(error),
-                            None => error,
-                        };
-                        return Some(self.fault(located));
-                    }
+                let pulled = match item {
+                    Ok(pulled) => pulled,
+                    Err(error) => return Some(self.stage_failed(error)),
                 };
                 // What was pulled is of the output before.
                 let more = current.outputs.len() > 0;
-                let rest = match used {
+                let rest = match pulled.used {
                     Some(used) => Some((number, Given { outputs: seen.saturating_sub(1), used })),
                     None => more.then_some((number, Given { outputs: seen, used: 0 })),
                 };
-                return Some(Event::Item(self.tag(rest, seen.saturating_sub(1)), item));
+                let tag = Tag { fill: pulled.fill, ..self.tag(rest, seen.saturating_sub(1)) };
+                return Some(match pulled.item {
+                    Some(item) => Event::Item(tag, item),
+                    None => Event::Empty(tag),
+                });
             }
             let Some(output) = current.outputs.next() else {
                 self.current = None;
@@ -266,12 +282,19 @@ impl<T> Unfold<T> {
                     return Some(Event::Item(self.tag(rest, seen), item));
                 }
                 Ok(Out::Part(part)) => {
-                    let pushed = self.join.as_mut().map(|join| join.push(part, used));
-                    if let Some(Err(error)) = pushed {
+                    let at = At { position: current.origin.position, part: seen };
+                    let needed = self.since.as_mut().is_none_or(Since::output);
+                    let join = self.join.as_mut().filter(|_| needed);
+                    if let Some(Err(error)) = join.map(|join| join.push(part, used, at)) {
                         return Some(Event::Fatal(error));
                     }
                 }
-                Err(error) => return Some(self.fault(error)),
+                Err(error) => {
+                    if let Some(since) = &mut self.since {
+                        since.failed();
+                    }
+                    return Some(Event::Fault(Fault { from: self.from(), error }));
+                }
             }
         }
     }

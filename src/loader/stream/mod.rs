@@ -7,7 +7,7 @@ mod resume;
 pub(super) use gate::Gate;
 use reading::{Missed, Numbered, Reading};
 
-use super::event::{Given, Input, Note, Origin, Read, Replay};
+use super::event::{Begins, Given, Input, Note, Origin, Read, Replay};
 use super::policy::{OnError, is_outage};
 use crate::adapters::{Shuffle, catch};
 use crate::dataset::{Dataset, ShardReader, Stop, Versions};
@@ -138,6 +138,8 @@ pub(super) struct Source {
     taken: u64,
     /// Where it began, and how many items were given after that.
     begins: Replay,
+    /// Which turn of its lane comes first, where it has the lane to itself.
+    turn: u64,
     /// Whether the end has been said that the gate is at.
     at_gate: bool,
     ended: bool,
@@ -158,7 +160,9 @@ impl Source {
             taken: at.taken,
             given: at.again,
             skips: at.skips,
+            saved: at.saved.clone(),
         });
+        let turn = from.map_or(0, StreamState::places);
         let from = from.filter(|at| at.pass > 0 || at.taken > 0);
         let (pass, from) = (from.map_or(0, |at| at.pass), from.cloned());
         Source {
@@ -174,6 +178,7 @@ impl Source {
             found: Found::Nothing,
             taken: 0,
             begins,
+            turn,
             at_gate: false,
             ended: false,
         }
@@ -185,8 +190,8 @@ impl Source {
     }
 
     /// Where it begins, and how many items were given after that.
-    pub(super) fn begins(&self) -> Replay {
-        self.begins
+    pub(super) fn begins(&self) -> Begins {
+        Begins { replay: self.begins.clone(), stream: self.stream.stream, turn: self.turn }
     }
 
     /// What lets the stream begin again at its end.

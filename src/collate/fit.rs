@@ -1,0 +1,40 @@
+//! Which row each of several lengths goes to.
+
+use std::collections::BTreeSet;
+
+/// Into which of the rows with room for it a length goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// The first one.
+    First,
+    /// The one with the least room, and of these the first.
+    Least,
+}
+
+/// Rows of `room` for these lengths, the longest placed first and of equal ones the first: for each length its
+/// row, and how many rows there are. None for a length of 0.
+pub(crate) fn decreasing(lengths: &[usize], room: usize, into: Room) -> (Vec<Option<usize>>, usize) {
+    let mut order: Vec<usize> = (0..lengths.len()).filter(|at| lengths[*at] > 0).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(lengths[*at]));
+    let mut rows = vec![None; lengths.len()];
+    let mut left: Vec<usize> = Vec::new();
+    // The rows by the room that is left in them.
+    let mut sorted: BTreeSet<(usize, usize)> = BTreeSet::new();
+    for at in order {
+        let found = match into {
+            Room::First => left.iter().position(|left| *left >= lengths[at]),
+            Room::Least => sorted.range((lengths[at], 0)..).next().map(|(_, row)| *row),
+        };
+        let row = found.unwrap_or_else(|| {
+            left.push(room);
+            left.len() - 1
+        });
+        sorted.remove(&(left[row], row));
+        left[row] = left[row].saturating_sub(lengths[at]);
+        if into == Room::Least {
+            sorted.insert((left[row], row));
+        }
+        rows[at] = Some(row);
+    }
+    (rows, left.len())
+}

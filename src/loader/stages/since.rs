@@ -1,0 +1,224 @@
+//! Where a stream with a stage that remembers is to begin again, and what was given since.
+
+use super::super::event::{From, Note, Origin, Replay, Tag};
+use super::join::{At, Join};
+use crate::error::{ErrorKind, Result};
+use crate::state::Saved;
+use std::collections::VecDeque;
+
+/// What has gone into a stage that remembers, back to where a restore is to begin.
+///
+/// A stage that [saves](crate::adapters::Stage::save) what it needs is given its last inputs again. Another one
+/// is run again from the last time that it was fresh, and what it gave since is left out.
+pub(super) struct Since {
+    /// Samples, from the one on that comes first on a restore; of a stage that does not save, this one alone.
+    marks: VecDeque<Mark>,
+    /// What happened until there, for the state.
+    noted: Option<Box<Note>>,
+    /// The sample that went in last: of which pass, and how many had been taken by then.
+    last: (u64, u64),
+    at: At,
+    /// How many items have come since it went in.
+    part: u64,
+    /// How many outputs have gone into the stage, and items have come out since the first mark.
+    pushed: u64,
+    given: u64,
+    /// How many failures there were that come again with their samples, and of these before the next sample.
+    failures: u64,
+    between: u64,
+    /// Whether a sample has gone in at all, and in this pass.
+    started: bool,
+    begun: bool,
+    /// How many items were given before a restore, and are left out.
+    left_out: u64,
+    /// How many outputs the stage had done with before a restore.
+    past: u64,
+    saves: bool,
+}
+
+/// A sample that went into the stage, and those after it up to the next mark.
+struct Mark {
+    pass: u64,
+    /// How many samples of the pass had been taken before it.
+    taken: u64,
+    /// How many outputs had gone into the stage, and failures there had been, before it.
+    pushed: u64,
+    failures: u64,
+    note: Option<Box<Note>>,
+}
+
+impl Since {
+    /// Begins, or resumes behind what was given before.
+    pub(super) fn new<T>(begins: &Replay, join: &mut dyn Join<T>) -> Result<Self> {
+        let saved = begins.saved.as_ref();
+        if let Some(Saved { inputs, numbers, .. }) = saved {
+            let saved = crate::adapters::SavedStage { inputs: *inputs, numbers: numbers.clone() };
+            join.restore(&saved)?;
+        }
+        Ok(Since {
+            marks: VecDeque::new(),
+            noted: None,
+            last: (begins.pass, begins.taken),
+            at: At::default(),
+            part: 0,
+            pushed: 0,
+            given: 0,
+            failures: 0,
+            between: 0,
+            started: false,
+            begun: false,
+            left_out: begins.given,
+            past: saved.map_or(0, |saved| saved.past),
+            saves: join.save().is_some(),
+        })
+    }
+
+    /// A sample goes in next, behind a stage that is `fresh` or not.
+    ///
+    /// # Errors
+    /// [`ErrorKind::State`] where a stage that is run again gave less than before.
+    pub(super) fn input(&mut self, origin: &mut Origin, fresh: bool) -> Result<()> {
+        let anew = fresh && !self.saves || !self.begun;
+        if anew {
+            if std::mem::replace(&mut self.started, true) && !self.saves {
+                self.is_level()?;
+            }
+            while !self.marks.is_empty() {
+                self.pass_mark(self.last.0);
+            }
+            self.given = 0;
+        }
+        let note = origin.note.take();
+        match self.marks.back_mut() {
+            Some(mark) if !self.saves => then(&mut mark.note, note),
+            _ => self.marks.push_back(Mark {
+                pass: self.last.0,
+                taken: self.last.1,
+                pushed: self.pushed,
+                // Those right before it come again with it.
+                failures: self.failures - self.between,
+                note,
+            }),
+        }
+        self.begun = true;
+        (self.last, self.at) = ((origin.pass, origin.taken), At { position: origin.position, part: 0 });
+        (self.part, self.between) = (0, 0);
+        Ok(())
+    }
+
+    /// Leaves a mark behind: what happened there is what happened before the next one, which is of `pass`.
+    fn pass_mark(&mut self, pass: u64) {
+        let Some(mark) = self.marks.pop_front() else { return };
+        // What was noted of an earlier pass is no matter any more.
+        if mark.pass != pass {
+            self.noted = None;
+        }
+        then(&mut self.noted, mark.note);
+    }
+
+    /// An output goes into the stage. Whether it is one that the stage had not done with before a restore.
+    pub(super) fn output(&mut self) -> bool {
+        self.pushed += 1;
+        if self.past > 0 {
+            self.past -= 1;
+            return false;
+        }
+        true
+    }
+
+    /// Whether all that was given before a restore has been given again.
+    pub(super) fn is_level(&self) -> Result<()> {
+        if self.left_out == 0 && self.past == 0 {
+            return Ok(());
+        }
+        let what = "a stage with a memory gives less than it gave before: it must depend on its items alone";
+        Err(crate::state::misfit(what))
+    }
+
+    /// The pass ends. Whether anything has gone in.
+    pub(super) fn end(&mut self) -> bool {
+        std::mem::take(&mut self.begun)
+    }
+
+    /// A sample failed.
+    pub(super) fn failed(&mut self) {
+        self.failures += 1;
+    }
+
+    /// The stage failed, or one behind it. That comes again where what was given does.
+    pub(super) fn stage_failed(&mut self) {
+        self.failures += u64::from(!self.saves);
+    }
+
+    /// Something failed between two samples, which comes again wherever the next one does.
+    pub(super) fn failed_between(&mut self) {
+        self.failures += 1;
+        self.between += 1;
+    }
+
+    /// Something comes out, from the sample that went in last unless `at` says otherwise: what is to be known of
+    /// it, or none where it was given before.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] where a stage saves what it needs only sometimes.
+    pub(super) fn item<T>(&mut self, from: From, at: Option<At>, join: &dyn Join<T>) -> Result<Option<Tag>> {
+        let part = self.part;
+        self.part += 1;
+        self.given += 1;
+        if self.left_out > 0 {
+            self.left_out -= 1;
+            return Ok(None);
+        }
+        let At { position, part } = at.unwrap_or(At { part, ..self.at });
+        let replay = if self.saves { self.saved(join)? } else { self.again() };
+        Ok(Some(Tag {
+            slot: 0,
+            from,
+            position,
+            part,
+            taken: replay.taken,
+            rest: None,
+            replay: Some(Box::new(replay)),
+            fill: None,
+            note: self.noted.take(),
+        }))
+    }
+
+    /// From when the stage was fresh.
+    fn again(&self) -> Replay {
+        let (pass, taken, failures) = self
+            .marks
+            .front()
+            .map_or((self.last.0, self.last.1, 0), |mark| (mark.pass, mark.taken, mark.failures));
+        Replay { pass, taken, given: self.given, skips: self.failures - failures, saved: None }
+    }
+
+    /// From the first sample that the stage needs.
+    fn saved<T>(&mut self, join: &dyn Join<T>) -> Result<Replay> {
+        let Some(saved) = join.save() else {
+            let what = "a stage says what it needs to be restored (`Stage::save`) only sometimes".into();
+            return Err(ErrorKind::Config(what).into());
+        };
+        let first = self.pushed.saturating_sub(saved.inputs);
+        while let Some(next) = self.marks.get(1).filter(|next| next.pushed <= first) {
+            let pass = next.pass;
+            self.pass_mark(pass);
+        }
+        let (pass, taken) = self.last;
+        let mark = self.marks.front();
+        let (pass, taken) = mark.map_or((pass, taken), |mark| (mark.pass, mark.taken));
+        let (pushed, failures) =
+            mark.map_or((self.pushed, self.failures), |mark| (mark.pushed, mark.failures));
+        let past = first.saturating_sub(pushed);
+        let saved = Saved { past, inputs: saved.inputs, numbers: saved.numbers };
+        Ok(Replay { pass, taken, given: 0, skips: self.failures - failures, saved: Some(saved) })
+    }
+}
+
+fn then(note: &mut Option<Box<Note>>, later: Option<Box<Note>>) {
+    match (note, later) {
+        (Some(note), Some(later)) => note.then(*later),
+        (note @ None, later) => *note = later,
+        (Some(_), None) => {}
+    }
+}
