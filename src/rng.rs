@@ -24,6 +24,8 @@ pub(crate) enum Purpose {
     Resample = 5,
     /// What is drawn for a batch as a whole.
     Batch = 6,
+    /// The shapes of the steps of a job.
+    Buckets = 7,
 }
 
 /// A random number generator that gives the same numbers on every platform and in every release.

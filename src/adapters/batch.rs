@@ -24,6 +24,7 @@ use std::ops::Deref;
 pub struct Batch<T> {
     items: Vec<T>,
     valid: usize,
+    bucket: Option<usize>,
     state: Option<State>,
 }
 
@@ -37,12 +38,23 @@ impl<T> Batch<T> {
 
     /// A batch of which the first `valid` items are real.
     pub(crate) fn padded(items: Vec<T>, valid: usize) -> Self {
-        Batch { items, valid, state: None }
+        Batch { items, valid, bucket: None, state: None }
     }
 
     /// Says where a job stands after this batch.
     pub(crate) fn at(self, state: State) -> Self {
         Batch { state: Some(state), ..self }
+    }
+
+    /// Says which shape it has.
+    pub(crate) fn in_bucket(self, bucket: Option<usize>) -> Self {
+        Batch { bucket, ..self }
+    }
+
+    /// The number of the shape of this batch, where there are [several](super::Buckets).
+    #[must_use]
+    pub fn bucket(&self) -> Option<usize> {
+        self.bucket
     }
 
     /// Where the job stands when this batch has been consumed, and none after it; none for batches that are
@@ -81,7 +93,7 @@ impl<T> Batch<T> {
 
 impl<T> From<Vec<T>> for Batch<T> {
     fn from(items: Vec<T>) -> Self {
-        Batch { valid: items.len(), items, state: None }
+        Batch { valid: items.len(), items, bucket: None, state: None }
     }
 }
 

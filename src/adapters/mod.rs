@@ -51,6 +51,7 @@
 
 mod batch;
 mod batched;
+mod buckets;
 mod chunked;
 mod decode;
 mod epochs;
@@ -75,6 +76,8 @@ mod unbatched;
 
 pub use batch::Batch;
 pub use batched::{Batched, Partial};
+pub(crate) use buckets::BucketPlan;
+pub use buckets::Buckets;
 pub use chunked::Chunked;
 pub use epochs::{Epoch, Epochs};
 pub use ext::{IteratorExt, StreamExt};

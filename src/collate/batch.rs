@@ -21,17 +21,30 @@ pub struct TensorBatch {
     tensors: Vec<Option<Tensor>>,
     rows: usize,
     valid: usize,
+    bucket: Option<usize>,
     state: Option<State>,
 }
 
 impl TensorBatch {
     pub(super) fn new(names: Arc<[Arc<str>]>, tensors: Vec<Tensor>, rows: usize, valid: usize) -> Self {
-        TensorBatch { names, tensors: tensors.into_iter().map(Some).collect(), rows, valid, state: None }
+        let tensors = tensors.into_iter().map(Some).collect();
+        TensorBatch { names, tensors, rows, valid, bucket: None, state: None }
     }
 
     /// Says where a job stands after this batch.
     pub(crate) fn at(self, state: State) -> Self {
         TensorBatch { state: Some(state), ..self }
+    }
+
+    /// Says which shape it has.
+    pub(crate) fn in_bucket(self, bucket: Option<usize>) -> Self {
+        TensorBatch { bucket, ..self }
+    }
+
+    /// The number of the shape of this batch, where there are [several](crate::adapters::Buckets).
+    #[must_use]
+    pub fn bucket(&self) -> Option<usize> {
+        self.bucket
     }
 
     /// How many rows there are: the first axis of all tensors of a fixed shape.

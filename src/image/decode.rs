@@ -29,6 +29,34 @@ struct Budget {
 }
 
 impl Image {
+    /// The size of the picture in a file, as it is stored, from the file's header alone: EXIF may say that it is
+    /// to be turned.
+    ///
+    /// # Errors
+    /// [`ImageError::Format`] for other formats, and [`ImageError::Decode`] for a damaged header.
+    pub fn size_in(file: &[u8]) -> Result<Size, ImageError> {
+        caught(|| {
+            let (width, height) = match image::guess_format(file) {
+                Ok(ImageFormat::Jpeg) => {
+                    let headers = jpeg::Headers::open(file)?;
+                    (u32::from(headers.width), u32::from(headers.height))
+                }
+                Ok(ImageFormat::Png) => {
+                    let mut decoder = png::Decoder::new(Cursor::new(file));
+                    decoder.read_header_info().map_err(decode_error)?.size()
+                }
+                Ok(ImageFormat::WebP) => {
+                    WebPDecoder::new(Cursor::new(file)).map_err(decode_error)?.dimensions()
+                }
+                Ok(ImageFormat::Pnm) => {
+                    PnmDecoder::new(Cursor::new(file)).map_err(decode_error)?.dimensions()
+                }
+                _ => return Err(ImageError::Format),
+            };
+            Ok(Size { height, width })
+        })
+    }
+
     /// Reads an image that takes at most 512 MiB when it is decoded.
     ///
     /// # Errors

@@ -5,17 +5,18 @@ use super::batches::{Make, Pad};
 use super::event::Begins;
 use super::last_batch::LastBatch;
 use super::policy::OnError;
-use super::settings::{Part, Settings};
+use super::settings::{MakePlan, Part, Settings};
 use super::stages::{Rows, Stages, identity};
 use super::start::{loader, rows};
 use super::stream::Select;
-use crate::adapters::{Batch, Stage};
+use crate::adapters::{Batch, Buckets, GroupBy, Stage};
 use crate::codec::Decoder;
-use crate::collate::{Columns, Row, TensorBatch};
+use crate::collate::{Collator, Columns, Row, TensorBatch};
 use crate::dataset::Dataset;
 use crate::error::{ErrorKind, Result};
 use crate::sample::Sample;
 use std::fmt;
+use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::thread;
@@ -36,7 +37,7 @@ pub struct LoaderBuilder<T, B = Batch<T>> {
     pad: Pad<T>,
     prefetch: usize,
     policy: OnError,
-    columns: Option<Columns>,
+    columns: Vec<Columns>,
     /// What is wrong already.
     wrong: Option<String>,
     batches: PhantomData<fn() -> B>,
@@ -53,7 +54,7 @@ impl LoaderBuilder<Sample> {
             pad: None,
             prefetch: 2,
             policy: OnError::stop(),
-            columns: None,
+            columns: Vec::new(),
             wrong: None,
             batches: PhantomData,
         }
@@ -110,7 +111,19 @@ impl LoaderBuilder<Sample> {
     /// A batch in which samples failed or were filtered out is copied once, so that its rows are adjacent.
     /// Batches that are dropped give their memory to those that come; some `prefetch` and those in the making
     /// are under way at a time.
+    ///
+    /// Behind a stage with a memory they do so when the batch is complete: a sample that fails then leaves its
+    /// batch smaller.
     pub fn collate(self, columns: Columns) -> LoaderBuilder<Sample, TensorBatch> {
+        self.collate_each([columns])
+    }
+
+    /// As [`collate`](LoaderBuilder::collate), with columns for each shape of [`buckets`](LoaderBuilder::buckets), in
+    /// their order.
+    pub fn collate_each(
+        self,
+        columns: impl IntoIterator<Item = Columns>,
+    ) -> LoaderBuilder<Sample, TensorBatch> {
         LoaderBuilder {
             parts: self.parts,
             threads: self.threads,
@@ -119,7 +132,7 @@ impl LoaderBuilder<Sample> {
             pad: None,
             prefetch: self.prefetch,
             policy: self.policy,
-            columns: Some(columns),
+            columns: columns.into_iter().collect(),
             wrong: self.wrong,
             batches: PhantomData,
         }
@@ -133,24 +146,37 @@ impl LoaderBuilder<Sample, TensorBatch> {
     /// [`ErrorKind::Config`] with the option that makes no sense, and what to do.
     pub fn build(self) -> Result<Loader<TensorBatch>> {
         let Checked { settings, stages, columns, .. } = self.checked()?;
-        if stages.iter().any(|stages| stages.join.is_some()) {
-            let what = "`collate` behind a stage with a memory: batch what it gives, and make tensors of that in your own code";
-            return Err(ErrorKind::Config(what.into()).into());
+        // Datasets of the same seed must not be augmented alike.
+        let seed = |(number, part): (usize, &Part)| {
+            part.dataset.seed() ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        };
+        let seeds: Vec<u64> = settings.parts.iter().enumerate().map(seed).collect();
+        let shapes = settings.buckets.as_ref().map_or(1, |plan| plan.sizes.len());
+        if columns.len() != shapes {
+            let given = columns.len();
+            let what = format!(
+                "{given} sets of columns for batches of {shapes} shapes: give `collate` one where there is one shape, and \
+                 `collate_each` one for each of several"
+            );
+            return Err(ErrorKind::Config(what).into());
         }
-        let make = Make::tensors(columns.unwrap_or_default(), settings.batch);
+        if stages.iter().any(|stages| stages.join.is_some()) {
+            let sizes = (0..shapes).map(|bucket| settings.size(bucket));
+            let collators =
+                columns.into_iter().zip(sizes).map(|(columns, size)| Collator::new(columns, size));
+            let collators: Vec<Collator> = collators.collect();
+            collators.iter().try_for_each(Collator::check)?;
+            let pad: Pad<Sample> = (settings.last == LastBatch::Pad).then_some(Sample::clone);
+            let make = Make::behind(collators, seeds, settings.threads);
+            return Ok(loader(settings, stages, pad, make));
+        }
+        let make = Make::tensors(columns.into_iter().next().unwrap_or_default(), settings.batch);
         if let Some(collator) = &make.collator {
             collator.check()?;
         }
-        let stages: Vec<Stages<Row>> = stages
-            .into_iter()
-            .enumerate()
-            .map(|(number, stages)| {
-                // Datasets of the same seed must not be augmented alike.
-                let seed = settings.parts[number].dataset.seed();
-                let seed = seed ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                rows(stages, make.collator.clone(), seed)
-            })
-            .collect();
+        let stages = stages.into_iter().zip(seeds);
+        let stages: Vec<Stages<Row>> =
+            stages.map(|(stages, seed)| rows(stages, make.collator.clone(), seed)).collect();
         let pad: Pad<Row> = (settings.last == LastBatch::Pad).then_some(Row::clone);
         Ok(loader(settings, stages, pad, make))
     }
@@ -166,7 +192,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             pad: None,
             prefetch: 2,
             policy: OnError::stop(),
-            columns: None,
+            columns: Vec::new(),
             wrong: None,
             batches: PhantomData,
         };
@@ -241,8 +267,9 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     ///
     /// A restore runs the stage again on the samples since it was last [fresh](Stage::is_fresh), and leaves out
     /// what was given: so it must depend on its items alone. One that never is fresh again is run from the
-    /// beginning of the pass. It runs on one thread, and so do stages behind it. A panic ends the run, since
-    /// nobody knows what it remembers then.
+    /// beginning of the pass; one that [saves](Stage::save) what it needs is given those inputs again. It runs on one
+    /// thread, and so do stages behind it. A panic ends the run, since nobody knows what it remembers then; so does a
+    /// stage that takes a million items in a row (2^20) and gives nothing.
     ///
     /// ```
     /// use shardstream::adapters::Stage;
@@ -317,6 +344,85 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         }
         let make: Arc<dyn Fn(&Begins) -> C + Send + Sync> = Arc::new(move |_: &Begins| make());
         self.stages(|stages| stages.remembering(name.clone(), Arc::clone(&make)))
+    }
+
+    /// Collects `size` items of one key at a time: samples of one class, of one speaker, of one video. Groups are of
+    /// one logical stream; what waits in it at the end of a pass comes out then. The options are those of
+    /// [`GroupBy`], which `stage` gives a loader with all of them.
+    ///
+    /// `key` must give the same for the same item always.
+    pub fn group_by<K>(
+        self,
+        size: usize,
+        key: impl Fn(&T) -> Result<K> + Clone + Send + Sync + 'static,
+    ) -> LoaderBuilder<Vec<T>>
+    where
+        K: Eq + Hash + Clone + Send + 'static,
+    {
+        self.stage(format!("group_by({size})"), move || GroupBy::new(size, key.clone()))
+    }
+
+    /// Makes batches of a few [shapes](Buckets), all items of a batch of one: by the length of sequences, or the
+    /// height and width of pictures, which `size` gives. [`Batch::bucket`] says which it is, and
+    /// [`collate_each`](LoaderBuilder::collate_each) makes tensors of each shape.
+    ///
+    /// Which shape a step has depends on the seed, the shares of the shapes and the place of the step in the
+    /// sequence of the job alone: so all ranks take the same shape at the same step, on any number of ranks. Each
+    /// stream fills its places with its oldest items of that shape, and reads on, up to
+    /// [`look_ahead`](Buckets::look_ahead) items, until it has one. Then a smaller one is padded; and where all that
+    /// wait are larger than the place, it stays empty, as it does at the end of an epoch: the batch has fewer items
+    /// then, and may have none. [`Report::fill`](super::Report::fill) says how much is padding.
+    ///
+    /// An item larger than every shape is a failure. A state can be restored where the batches of all ranks together
+    /// have as many items as before. A restore reads back to the oldest item that waited.
+    ///
+    /// ```
+    /// use shardstream::adapters::Buckets;
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%06d.tar", dir.path().display())).build()?;
+    /// # (0..80).try_for_each(|i: usize| writer.write(&Sample::new(format!("{i}")).with("txt", "x".repeat(i * 7 % 60))))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// let buckets = Buckets::lengths([20, 60]).shares([1, 2]);
+    /// let columns = |length| Columns::new().with("text", Tokens::<u8>::new("txt", length));
+    /// let loader = Loader::builder(Dataset::builder(shards).build()?)
+    ///     .buckets(buckets, |sample: &Sample| Ok([sample.size()]))
+    ///     .collate_each([columns(20), columns(60)])
+    ///     .batch(4)
+    ///     .build()?;
+    /// for batch in loader.epochs(0).take(50) {
+    ///     let batch = batch?;
+    ///     let length = [20, 60][batch.bucket().unwrap_or_default()];
+    ///     assert_eq!(batch["text"].shape()[1], length);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn buckets<const N: usize>(
+        mut self,
+        buckets: Buckets<N>,
+        size: impl Fn(&T) -> Result<[usize; N]> + Send + Sync + 'static,
+    ) -> Self {
+        if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
+            self.wrong.get_or_insert("`buckets` behind a stage with a memory: make one stage of both".into());
+        }
+        let plan = match buckets.plan(Some(1)) {
+            Ok(plan) => Arc::new(plan),
+            Err(wrong) => {
+                self.wrong.get_or_insert(wrong);
+                return self;
+            }
+        };
+        let of = buckets.clone();
+        let measure = Arc::new(move |item: &T| {
+            let size = size(item)?;
+            let used = size.iter().fold(1, |all: u64, size| all.saturating_mul(*size as u64));
+            Ok((of.bucket_of(size)?, used))
+        });
+        let mut made = self.stages(|stages| stages.bucketed(Arc::clone(&plan), Arc::clone(&measure)));
+        let plan: MakePlan = Arc::new(move |batch| buckets.plan(batch));
+        made.parts.iter_mut().for_each(|(part, _)| part.buckets = Some(Arc::clone(&plan)));
+        made
     }
 
     fn stages<U>(self, with: impl Fn(Stages<T>) -> Stages<U>) -> LoaderBuilder<U> {
@@ -446,21 +552,25 @@ impl<T, B> LoaderBuilder<T, B> {
         if let Some(wrong) = self.wrong {
             return Err(ErrorKind::Config(wrong).into());
         }
-        let Some(batch) = self.batch else {
-            let what = "no batch size: call `batch` with the number of items in a batch";
-            return Err(ErrorKind::Config(what.into()).into());
-        };
         let (parts, stages): (Vec<Part>, Vec<Stages<T>>) = self.parts.into_iter().unzip();
         let names = stages.iter().map(|stages| &stages.names);
         let parts = parts.into_iter().zip(names).map(|(mut part, names)| {
             part.stages.extend(names.iter().cloned());
             part
         });
-        let (parts, policy) = (parts.collect(), Arc::new(self.policy));
+        let (parts, policy): (Vec<Part>, _) = (parts.collect(), Arc::new(self.policy));
+        let buckets = parts.iter().find_map(|part| part.buckets.clone());
+        let buckets = buckets.map(|plan| plan(self.batch)).transpose().map_err(ErrorKind::Config)?;
+        let largest = buckets.as_ref().and_then(|plan| plan.sizes.iter().max().copied());
+        let Some(batch) = largest.or(self.batch) else {
+            let what = "no batch size: call `batch` with the number of items in a batch";
+            return Err(ErrorKind::Config(what.into()).into());
+        };
+        let buckets = buckets.map(Arc::new);
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or(cores - cores / CORES_FOR_TRAINER);
         let (last, prefetch) = (self.last, self.prefetch);
-        let settings = Settings { parts, threads, batch, last, prefetch, policy };
+        let settings = Settings { parts, threads, batch, buckets, last, prefetch, policy };
         settings.check()?;
         Ok(Checked { settings, stages, pad: self.pad, columns: self.columns })
     }
@@ -476,7 +586,7 @@ struct Checked<T> {
     settings: Settings,
     stages: Vec<Stages<T>>,
     pad: Pad<T>,
-    columns: Option<Columns>,
+    columns: Vec<Columns>,
 }
 
 impl<T, B> Clone for LoaderBuilder<T, B> {

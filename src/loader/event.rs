@@ -1,5 +1,6 @@
 //! What travels from the streams to the batches.
 
+use super::schedule::Schedule;
 use crate::error::Error;
 use crate::sample::{Position, Sample};
 use crate::state::{Opened, Saved};
@@ -85,13 +86,16 @@ pub(super) struct Replay {
 }
 
 /// Where the stages of a stream begin.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Begins {
     pub(super) replay: Replay,
     /// Which of the job's streams.
     pub(super) stream: usize,
+    pub(super) streams: usize,
     /// The first turn of its lane, where it has the lane to itself.
     pub(super) turn: u64,
+    /// Which places have which shape, if they have any.
+    pub(super) schedule: Option<Schedule>,
 }
 
 /// Which source something comes from: a stream of a dataset.
@@ -158,4 +162,8 @@ impl Note {
 pub(super) struct Cut {
     /// How many places of the job's sequence lie before the next batch.
     pub(super) slots: u64,
+    /// How many items a full batch has.
+    pub(super) size: usize,
+    /// Which shape it has, where there are several.
+    pub(super) bucket: Option<usize>,
 }

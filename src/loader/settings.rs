@@ -4,8 +4,10 @@ use super::ahead::Position;
 use super::batches::{Counter, Progress, Promised};
 use super::last_batch::LastBatch;
 use super::policy::OnError;
+use super::schedule::Schedule;
 use super::sequence::{Cuts, Dealing, Lane, Lengths, Turns};
 use super::stream::{Epochs, Gate, Select, Source, Stream};
+use crate::adapters::BucketPlan;
 use crate::dataset::{Dataset, Stop, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::state::{Header, Reached, Run, State, StreamState, misfit};
@@ -26,12 +28,26 @@ pub(super) struct Part {
     pub(super) passes: u64,
     /// The stages that are not one to one, by their names.
     pub(super) stages: Vec<String>,
+    /// The shapes of batches, if there are several.
+    pub(super) buckets: Option<MakePlan>,
 }
+
+/// What is known of the shapes of batches, for so many items in each where they have no sizes of their own.
+pub(super) type MakePlan = Arc<dyn Fn(Option<usize>) -> Result<BucketPlan, String> + Send + Sync>;
 
 impl Part {
     pub(super) fn new(dataset: Dataset) -> Self {
         let (shuffle, shuffle_bytes, weight, passes) = (0, usize::MAX, 1, 1);
-        Part { dataset, select: None, shuffle, shuffle_bytes, weight, passes, stages: Vec::new() }
+        Part {
+            dataset,
+            select: None,
+            shuffle,
+            shuffle_bytes,
+            weight,
+            passes,
+            stages: Vec::new(),
+            buckets: None,
+        }
     }
 }
 
@@ -41,6 +57,7 @@ pub(super) struct Settings {
     pub(super) parts: Vec<Part>,
     pub(super) threads: usize,
     pub(super) batch: usize,
+    pub(super) buckets: Option<Arc<BucketPlan>>,
     pub(super) last: LastBatch,
     pub(super) prefetch: usize,
     pub(super) policy: Arc<OnError>,
@@ -94,6 +111,16 @@ impl Settings {
             return config("0 batches ahead: threads need room for at least 1");
         }
         self.policy.check()?;
+        if self.buckets.is_some() && self.parts.len() > 1 {
+            return config("`buckets` of a mix: the shapes of its datasets are not known together yet");
+        }
+        if self.buckets.is_some() && self.last == LastBatch::Drop {
+            return config(
+                "`LastBatch::Drop` with `buckets`: the last places of an epoch may be empty on some ranks only; take the \
+                 same number of steps from `epochs`, or use `LastBatch::Pad`",
+            );
+        }
+        self.schedule()?;
         if self.last == LastBatch::Repeat && self.lengths().is_none() {
             return config(
                 "`LastBatch::Repeat` needs the lengths of all streams: give each dataset an index, do not resample it, \
@@ -125,7 +152,7 @@ impl Settings {
             steps => self.ahead(at, run, steps)?,
         };
         let Position { streams: states, reached, batches } = at;
-        let dealing = self.dealing(run, reached);
+        let dealing = self.dealing(run, reached)?;
         let versions: Vec<Versions> = self.parts.iter().map(|_| Versions::default()).collect();
         let (mut sources, mut lanes) = (Vec::with_capacity(states.len()), Vec::with_capacity(mine.len()));
         for (number, at) in states.iter().enumerate() {
@@ -219,7 +246,7 @@ impl Settings {
     }
 
     /// How the places are dealt that are left.
-    fn dealing(&self, run: Run, reached: Reached) -> Dealing {
+    fn dealing(&self, run: Run, reached: Reached) -> Result<Dealing> {
         let steps = |lengths: Lengths| lengths.equal(self.last, self.step(), reached.slots);
         let cuts = match (run, self.last) {
             (Run::EpochsFrom(_), _) => Cuts::Places,
@@ -231,7 +258,23 @@ impl Settings {
         };
         let refill =
             matches!(self.last, LastBatch::Drop | LastBatch::Repeat) && matches!(cuts, Cuts::Steps(_));
-        Dealing { reader: self.reader(), batch: self.batch, from: reached.slots, cuts, refill }
+        let (reader, batch, from) = (self.reader(), self.batch, reached.slots);
+        let schedule = self.schedule()?;
+        if let Some(mut schedule) = schedule.clone() {
+            schedule.seek(from);
+            if schedule.start() != from {
+                return Err(misfit("it was not taken where a step of these buckets ends"));
+            }
+        }
+        Ok(Dealing { reader, batch, schedule, from, cuts, refill })
+    }
+
+    /// Which steps have which shape, if there are several.
+    fn schedule(&self) -> Result<Option<Schedule>> {
+        let Some(plan) = &self.buckets else { return Ok(None) };
+        let readers = self.reader().1 as u64;
+        let sizes = plan.sizes.iter().map(|size| (*size as u64).saturating_mul(readers));
+        Schedule::new(&plan.shares, sizes, self.seed()).map(Some)
     }
 
     /// Where the streams of this rank are before anything was read.
@@ -274,6 +317,11 @@ impl Settings {
         self.parts.first().map(|part| &part.dataset)
     }
 
+    /// How many items a batch of this shape has.
+    pub(super) fn size(&self, bucket: usize) -> usize {
+        self.buckets.as_ref().and_then(|plan| plan.sizes.get(bucket)).copied().unwrap_or(self.batch)
+    }
+
     /// How many places a batch of all ranks takes.
     pub(super) fn step(&self) -> u64 {
         (self.batch as u64).saturating_mul(self.reader().1 as u64)
@@ -282,7 +330,8 @@ impl Settings {
     /// Where the places begin that are dealt.
     pub(super) fn reached(&self, state: Option<&State>) -> Reached {
         let (slots, furthest) = state.map_or((0, 0), |state| (state.slots(), state.furthest()));
-        Reached { slots, furthest, step: Some(self.step()) }
+        // With several shapes steps have several sizes.
+        Reached { slots, furthest, step: self.buckets.is_none().then(|| self.step()) }
     }
 
     /// The budget of what is read ahead on the way to the map.
@@ -307,7 +356,7 @@ impl Settings {
 
     /// How many items of an epoch each stream of the job has.
     pub(super) fn lengths(&self) -> Option<Lengths> {
-        if self.parts.iter().any(|part| !part.stages.is_empty()) {
+        if self.buckets.is_some() || self.parts.iter().any(|part| !part.stages.is_empty()) {
             return None;
         }
         let streams = self.first()?.plan().streams();
@@ -333,6 +382,12 @@ impl Settings {
             header.shuffle_bytes = Some(part.shuffle_bytes).filter(|bytes| *bytes != usize::MAX);
             (header.weight, header.repeats) = (part.weight, part.passes);
             header.stages.clone_from(&part.stages);
+            if let Some(plan) = &self.buckets {
+                // In items of all ranks, which is what must stay.
+                let readers = self.reader().1;
+                let sizes: Vec<usize> = plan.sizes.iter().map(|size| size.saturating_mul(readers)).collect();
+                header.stages.push(format!("{plan} with {sizes:?} items on all ranks"));
+            }
             header
         });
         Header {

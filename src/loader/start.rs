@@ -23,12 +23,14 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
     let (settings, stages) = (Arc::new(settings), Arc::<[Stages<T>]>::from(stages));
     let start = move |settings: &Settings, begun: Begun| {
         let Begun { sources, lanes, dealing, progress, stop, first, endless, ended } = begun;
-        let (state, batch) = (progress.state(), settings.batch);
+        let state = progress.state();
         let state = if ended { state.ended() } else { state };
         let collator = make.collator.clone();
         let width = lanes.len();
         let first = first_item(first, Arc::clone(&stages));
-        let sources = Sources { sources, lanes: width, stages: Arc::clone(&stages), collator, endless };
+        let schedule = dealing.schedule.clone();
+        let sources =
+            Sources { sources, lanes: width, stages: Arc::clone(&stages), collator, endless, schedule };
         let events: Box<dyn Iterator<Item = Event<T>> + Send> = match settings.threads {
             0 => Box::new(Deal::new(Here::new(sources), lanes, &dealing)),
             threads => {
@@ -38,8 +40,7 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
             }
         };
         let progress = (progress, Arc::clone(&settings.policy));
-        let batches: Collected<B> =
-            Box::new(Collect::new(events, (batch, pad), first, make.clone(), progress));
+        let batches: Collected<B> = Box::new(Collect::new(events, pad, first, make.clone(), progress));
         let ahead = (settings.threads > 0).then_some(settings.prefetch);
         let counter = settings.counter();
         Batches::new(batches, ahead, stop, (state, counter))
@@ -58,6 +59,7 @@ fn first_item<T: Send + 'static>(streams: Vec<Stream>, stages: Arc<[Stages<T>]>)
             stages: Arc::clone(&stages),
             collator: None,
             endless: false,
+            schedule: None,
         });
         (0..count).find_map(|source| {
             std::iter::from_fn(|| here.next(source)).find_map(|event| match event {

@@ -52,7 +52,7 @@ pub struct Position {
 }
 
 /// The key and the shard of a sample.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Place {
     key: ByteString,
     shard: Arc<str>,

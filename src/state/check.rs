@@ -72,7 +72,8 @@ impl StreamState {
             [pass, taken, digest.samples(), digest.skipped(), empty, again, skips].into_iter().chain(length);
         let largest = largest.chain(open.iter().map(|at| at.start));
         let largest = largest.chain(part.into_iter().flat_map(|part| [part.number, part.given, part.used]));
-        let largest = largest.chain(saved.iter().flat_map(|saved| [saved.past, saved.inputs]));
+        let largest =
+            largest.chain(saved.iter().flat_map(|saved| [saved.past, saved.inputs, saved.seen, saved.part]));
         if largest.max() > Some(MOST) {
             return Err("a number is larger than there can be samples");
         }

@@ -73,6 +73,13 @@ pub(crate) struct Saved {
     /// How many inputs it needs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) inputs: u64,
+    /// How many samples, inputs and failures there had been in what is read again. These failures are not reported
+    /// again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) seen: u64,
+    /// How many items the last input had given.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) part: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) numbers: Vec<u64>,
 }

@@ -292,6 +292,11 @@ fn rows_of_tokens_survive_kills_at_any_moment() {
 }
 
 #[test]
+fn packed_rows_survive_kills_at_any_moment() {
+    survives(Kind::Packed, Some(200));
+}
+
+#[test]
 fn an_epoch_with_an_end_survives_kills_at_any_moment() {
     survives(Kind::Items, None);
 }

@@ -3,6 +3,7 @@
 use crate::support::shards::key;
 use crate::support::{archive, member};
 use serde::{Deserialize, Serialize};
+use shardstream::adapters::{Fit, Pack};
 use shardstream::loader::{Batches, LoaderBuilder};
 use shardstream::prelude::*;
 use shardstream::{Error, Result};
@@ -30,6 +31,8 @@ pub(super) enum Kind {
     Items,
     /// Rows of tokens.
     Rows,
+    /// Packed rows of tokens.
+    Packed,
 }
 
 /// A job, but for the number of its ranks.
@@ -62,6 +65,10 @@ impl Pipeline {
             Kind::Rows => {
                 let mix = [rows(loose, "loose", Some(0)), rows(indexed, "indexed", None)];
                 (Loader::mix(mix), policy.rest_of_shard(true))
+            }
+            Kind::Packed => {
+                let mix = [packed(loose, "loose", Fit::Best), packed(indexed, "indexed", Fit::Contiguous)];
+                (Loader::mix(mix), policy)
             }
         };
         mix.threads(2).batch(GLOBAL_BATCH / topology.world_size()).on_error(policy).build().unwrap()
@@ -99,6 +106,15 @@ fn rows(loader: LoaderBuilder<Sample>, name: &'static str, separator: Option<u32
         .filter_map(|tokens| Ok((tokens.len() % 6 != 1).then_some(tokens)))
         .chunked(16, separator)
         .map(move |row| Ok(format!("{name}:{}", text(&row, ","))))
+}
+
+/// Documents packed into rows, each with where its documents begin.
+fn packed(loader: LoaderBuilder<Sample>, name: &'static str, fit: Fit) -> LoaderBuilder<String> {
+    loader
+        .map(move |sample| tokens(&sample, name))
+        .filter_map(|tokens| Ok((tokens.len() % 6 != 1).then_some(tokens)))
+        .stage("pack", move || Pack::new(20).look_ahead(7).fit(fit))
+        .map(move |row| Ok(format!("{name}:{:?}:{}", row.lengths(), text(row.tokens(), ","))))
 }
 
 /// The tokens of a sample, unless it fails.

@@ -1,10 +1,10 @@
 //! From events to batches, each with the state as of its last item.
 
-use super::make::Make;
+use super::make::{Items, Judge, Make};
 use super::report::Fill;
 use crate::adapters::catch;
 use crate::error::{Error, ErrorKind, Result};
-use crate::loader::event::{Event, Fault, Replay, Tag};
+use crate::loader::event::{Cut, Event, Fault, From, Replay, Tag};
 use crate::loader::policy::{Counts, OnError, Verdict};
 use crate::sample::Position;
 use crate::state::{Header, Part, Reached, Run, State, StreamState};
@@ -27,9 +27,12 @@ pub(in crate::loader) enum Given<B> {
 /// Collects batches.
 pub(in crate::loader) struct Collect<I, T, B> {
     events: I,
-    batch: usize,
     pad: Pad<T>,
     items: Vec<T>,
+    /// Where they come from, of batches that may fail in parts.
+    from: Vec<From>,
+    /// How many items the last batch had, to reserve room for as many.
+    expected: usize,
     /// The first item of the epoch, where a batch had nothing else to be padded with: not the last item of
     /// the batch before, which a job that goes on after a stop does not have.
     spare: Option<T>,
@@ -43,22 +46,23 @@ pub(in crate::loader) struct Collect<I, T, B> {
 impl<I, T, B> Collect<I, T, B> {
     pub(in crate::loader) fn new(
         events: I,
-        (batch, pad): (usize, Pad<T>),
+        pad: Pad<T>,
         first: First<T>,
         make: Make<T, B>,
         (progress, policy): (Progress, Arc<OnError>),
     ) -> Self {
-        let (items, spare, ended) = (Vec::new(), None, false);
-        Collect { events, batch, pad, items, spare, first, make, progress, policy, ended }
+        let (items, from, expected, spare, ended) = (Vec::new(), Vec::new(), 0, None, false);
+        Collect { events, pad, items, from, expected, spare, first, make, progress, policy, ended }
     }
 
     /// Makes a batch of what has been collected, which may be nothing.
-    fn cut(&mut self) -> Result<Given<B>> {
+    fn cut(&mut self, cut: Cut) -> Result<Given<B>> {
         let mut items = std::mem::take(&mut self.items);
-        let valid = items.len();
+        let (valid, from) = (items.len(), std::mem::take(&mut self.from));
+        self.expected = valid;
         self.progress.batches += 1;
         if let Some(clone) = self.pad
-            && valid < self.batch
+            && valid < cut.size
         {
             if valid == 0 && self.spare.is_none() {
                 self.spare = (self.first)().transpose()?;
@@ -67,11 +71,17 @@ impl<I, T, B> Collect<I, T, B> {
                 let what = "there is no sample to pad a batch with: none is left of the epoch".into();
                 return Err(ErrorKind::Config(what).into());
             };
-            items.resize_with(self.batch, || clone(&spare));
+            items.resize_with(cut.size, || clone(&spare));
         }
-        let (state, len) = (self.progress.state(), items.len());
+        let (len, items) = (items.len(), Items { items, valid, bucket: cut.bucket, from });
+        let mut late = Late { progress: &mut self.progress, policy: &self.policy };
         // Columns of the caller's own may have a say in it.
-        let batch = catch(|| (self.make.batch)(items, valid, state.clone())).and_then(|batch| batch)?;
+        let batch = catch(|| (self.make.batch)(items, &mut late)).and_then(|batch| batch);
+        let batch = batch.inspect_err(|error| {
+            // Beyond a limit nothing is to be expected but more of the same.
+            self.ended = matches!(error.kind(), ErrorKind::TooManySkipped { .. });
+        })?;
+        let state = self.progress.state();
         Ok(Given::Batch(batch, (len, self.progress.fill), state))
     }
 
@@ -99,11 +109,17 @@ impl<T, B, I: Iterator<Item = Event<T>>> Iterator for Collect<I, T, B> {
         while !self.ended {
             match self.events.next() {
                 Some(Event::Item(tag, item)) => {
-                    self.progress.pass(tag);
                     if self.items.is_empty() {
-                        self.items.reserve_exact(self.batch.min(MAX_RESERVED));
+                        self.items.reserve_exact(self.expected.min(MAX_RESERVED));
                     }
-                    self.items.push(item);
+                    match self.make.adopt {
+                        Some(adopt) => {
+                            self.from.push(tag.from);
+                            self.items.push(adopt(&tag, item));
+                        }
+                        None => self.items.push(item),
+                    }
+                    self.progress.pass(tag);
                 }
                 Some(Event::Empty(tag)) => self.progress.pass_empty(tag),
                 Some(Event::Fault(fault)) => {
@@ -117,7 +133,7 @@ impl<T, B, I: Iterator<Item = Event<T>>> Iterator for Collect<I, T, B> {
                 }
                 Some(Event::Cut(cut)) => {
                     self.progress.cut(cut.slots, self.pad.is_some());
-                    return Some(self.cut());
+                    return Some(self.cut(cut));
                 }
                 None => {
                     self.ended = true;
@@ -128,6 +144,28 @@ impl<T, B, I: Iterator<Item = Event<T>>> Iterator for Collect<I, T, B> {
             }
         }
         None
+    }
+}
+
+/// What becomes of items that fail while their batch is made.
+struct Late<'a> {
+    progress: &'a mut Progress,
+    policy: &'a OnError,
+}
+
+impl Judge for Late<'_> {
+    fn failed(&mut self, from: &From, error: Error) -> Result<()> {
+        match self.policy.judge(error, self.progress.counts()) {
+            Verdict::Skip(error) => {
+                self.progress.skip(from, &error);
+                Ok(())
+            }
+            Verdict::Stop(error) => Err(error),
+        }
+    }
+
+    fn state(&self) -> State {
+        self.progress.state()
     }
 }
 
@@ -277,12 +315,17 @@ impl Progress {
         let in_a_row = self.in_a_row[number];
         self.in_a_row[number] += 1;
         stream.skips += 1;
-        let total = self.streams.iter().map(|stream| stream.ledger.skipped()).sum();
-        let samples = self.streams.iter().map(|stream| stream.digest.samples()).sum();
-        Some(Counts { in_a_row, total, samples })
+        Some(Counts { in_a_row, ..self.counts() })
     }
 
-    fn skip(&mut self, from: &crate::loader::event::From, error: &Error) {
+    /// What has been counted so far, as of an item that was taken.
+    fn counts(&self) -> Counts {
+        let total = self.streams.iter().map(|stream| stream.ledger.skipped()).sum();
+        let samples = self.streams.iter().map(|stream| stream.digest.samples()).sum();
+        Counts { in_a_row: 0, total, samples }
+    }
+
+    fn skip(&mut self, from: &From, error: &Error) {
         let epoch = self.epoch_of(from);
         if let Some(stream) = self.streams.get_mut(from.dataset * self.lanes + from.lane) {
             stream.skip(epoch, error);
@@ -290,7 +333,7 @@ impl Progress {
     }
 
     /// Which epoch of the dataset a pass reads.
-    fn epoch_of(&self, from: &crate::loader::event::From) -> u64 {
+    fn epoch_of(&self, from: &From) -> u64 {
         let repeats = self.header.datasets.get(from.dataset).map_or(1, |dataset| dataset.repeats.max(1));
         match self.header.run {
             Run::EpochsFrom(first) => first.saturating_add(from.pass),

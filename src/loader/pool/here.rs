@@ -19,7 +19,7 @@ pub(in crate::loader) struct Here<T> {
 impl<T> Here<T> {
     pub(in crate::loader) fn new(sources: Sources<T>) -> Self {
         let unfolds = sources.unfolds();
-        let Sources { sources, lanes, stages, collator, endless: _ } = sources;
+        let Sources { sources, lanes, stages, collator, endless: _, schedule: _ } = sources;
         let seats = collator.as_ref().map(Collator::seats);
         Here { sources: sources.into_iter().zip(unfolds).collect(), lanes: lanes.max(1), stages, seats }
     }
@@ -45,7 +45,11 @@ impl<T> Outputs for Here<T> {
                         return Some(event);
                     }
                 }
-                Read::Fault(pass, error) => return Some(unfold.failed(pass, error)),
+                Read::Fault(pass, error) => {
+                    if let Some(event) = unfold.failed(pass, error) {
+                        return Some(event);
+                    }
+                }
                 Read::Fatal(error) => return Some(Event::Fatal(error)),
                 Read::End => unfold.end(),
             }

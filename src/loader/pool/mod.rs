@@ -21,7 +21,8 @@ mod memory;
 
 pub(super) use here::Here;
 
-use super::event::Event;
+use super::event::{Begins, Event};
+use super::schedule::Schedule;
 use super::sequence::{Dealing, Lane, Outputs};
 use super::stages::{Mapped, Stages, Unfold};
 use super::stream::{Gate, Source};
@@ -52,6 +53,8 @@ pub(super) struct Sources<T> {
     pub(super) collator: Option<Collator>,
     /// Whether epochs go on without an end.
     pub(super) endless: bool,
+    /// Which places have which shape, if they have any.
+    pub(super) schedule: Option<Schedule>,
 }
 
 impl<T> Sources<T> {
@@ -60,7 +63,8 @@ impl<T> Sources<T> {
         numbered
             .filter_map(|(number, source)| {
                 let dataset = number / self.lanes.max(1);
-                Some(Unfold::new(dataset, self.stages.get(dataset)?, &source.begins(), self.endless))
+                let begins = Begins { schedule: self.schedule.clone(), ..source.begins() };
+                Some(Unfold::new(dataset, self.stages.get(dataset)?, &begins, self.endless))
             })
             .collect()
     }
@@ -108,7 +112,7 @@ impl<T: Send + 'static> Pool<T> {
         (stop, budget): (Stop, Budget),
     ) -> Self {
         let unfolds = sources.unfolds();
-        let Sources { sources, lanes: width, stages, collator, endless: _ } = sources;
+        let Sources { sources, lanes: width, stages, collator, endless: _, schedule: _ } = sources;
         let demand = Arc::new(Demand::new(sources.len()));
         let gates: Vec<Option<Gate>> = sources.iter().map(|source| source.gate().cloned()).collect();
         let memory = QueueMemory::new(&budget, threads, chunks::BYTES);
@@ -246,7 +250,11 @@ impl<T: Send + 'static> Outputs for Pool<T> {
                         return Some(event);
                     }
                 }
-                Fed::Fault(pass, error) => return Some(source.unfold.failed(pass, error)),
+                Fed::Fault(pass, error) => {
+                    if let Some(event) = source.unfold.failed(pass, error) {
+                        return Some(event);
+                    }
+                }
                 Fed::Fatal(error) => return Some(Event::Fatal(error)),
                 Fed::End => source.unfold.end(),
             }

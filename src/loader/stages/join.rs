@@ -2,19 +2,22 @@
 
 use super::Part;
 use crate::adapters::SavedStage;
-use crate::error::Result;
-use crate::sample::Position;
+use crate::error::{Error, Result};
+use crate::sample::{Place, Position};
 
 /// A stage behind the threads: it sees the outputs of one stream in their order.
 pub(in crate::loader) trait Join<T>: Send {
     /// Takes an output, without its first `used` parts, which were given before a restore.
-    fn push(&mut self, part: Part, used: u64, at: At) -> Result<()>;
+    fn push(&mut self, part: Part, used: u64, at: &At) -> Result<()>;
 
     /// Gives what comes next, if something does without another output.
-    fn pull(&mut self) -> Option<Result<Pulled<T>>>;
+    fn pull(&mut self) -> Option<Result<Pulled<T>, Failed>>;
 
-    /// The item that was pulled last was lost: its place is to be filled by the next one.
-    fn lost(&mut self) {}
+    /// The item that was pulled last was lost: its place is to be filled by the next one. Where it came from, if
+    /// that is not the last output.
+    fn lost(&mut self) -> Option<At> {
+        None
+    }
 
     /// Forgets what is left at the end of a pass.
     fn end(&mut self);
@@ -50,11 +53,38 @@ pub(in crate::loader) trait Join<T>: Send {
 }
 
 /// Where an output comes from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::loader) struct At {
+    /// For errors.
+    pub(in crate::loader) place: Option<Place>,
+    /// How often the stream had come to an end before.
+    pub(in crate::loader) pass: u64,
     pub(in crate::loader) position: Position,
     /// Which output of its sample it is, from 0.
     pub(in crate::loader) part: u64,
+}
+
+impl At {
+    /// The sample in an error.
+    pub(super) fn locate(&self, error: Error) -> Error {
+        match &self.place {
+            Some(place) => place.locate(error),
+            None => error,
+        }
+    }
+}
+
+/// A failure of a stage behind the threads.
+pub(in crate::loader) struct Failed {
+    pub(in crate::loader) error: Error,
+    /// Of which pass the item is that failed, where that is not the last output. The error has its sample then.
+    pub(in crate::loader) pass: Option<u64>,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Failed { error, pass: None }
+    }
 }
 
 /// What a stage behind the threads gives.

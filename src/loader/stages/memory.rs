@@ -1,6 +1,6 @@
 //! A stage with a memory behind the threads, for one stream.
 
-use super::join::{At, Join, Pulled};
+use super::join::{At, Failed, Join, Pulled};
 use super::{Begins, Part};
 use crate::adapters::{SavedStage, Stage, catch};
 use crate::error::{ErrorKind, Result};
@@ -44,7 +44,7 @@ where
     C::Out: Send,
     In: 'static,
 {
-    fn push(&mut self, part: Part, _: u64, _: At) -> Result<()> {
+    fn push(&mut self, part: Part, _: u64, _: &At) -> Result<()> {
         let Ok(item) = part.downcast::<In>() else {
             return Err(ErrorKind::Config("a stage was given items of another type".into()).into());
         };
@@ -54,11 +54,12 @@ where
         Ok(())
     }
 
-    fn pull(&mut self) -> Option<Result<Pulled<C::Out>>> {
+    fn pull(&mut self) -> Option<Result<Pulled<C::Out>, Failed>> {
         let draining = self.draining;
         let item = self.ready.take().or_else(|| self.call(Stage::pull));
         let item = item.or_else(|| draining.then(|| self.call(Stage::drain)).flatten());
-        item.map(|item| item.map(|item| Pulled { fill: self.stage.fill(&item), ..Pulled::item(item) }))
+        let pulled = |item| Pulled { fill: self.stage.fill(&item), ..Pulled::item(item) };
+        item.map(|item| item.map(pulled).map_err(Failed::from))
     }
 
     fn end(&mut self) {

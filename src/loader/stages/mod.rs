@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! pipe      the stages on the threads: from a sample to any number of outputs
+//! buckets   items that wait for a place of their shape
 //! join      what a stage behind the threads is
 //! memory    a stage of any kind behind the threads
 //! since     where such a stage is to begin again on a restore
@@ -10,6 +11,7 @@
 //! unfold    outputs one by one, each with what the state must know of it
 //! ```
 
+mod buckets;
 mod join;
 mod memory;
 mod pipe;
@@ -23,6 +25,7 @@ pub(super) use rows::Rows;
 pub(super) use unfold::{Mapped, Out, Unfold};
 
 use super::event::Begins;
+use crate::adapters::BucketPlan;
 use crate::error::Result;
 use std::any::Any;
 use std::sync::Arc;
@@ -97,6 +100,26 @@ impl<T: 'static> Stages<T> {
             Box::new(memory::Memory::new(Arc::clone(&make), begins.clone()))
         };
         Stages { remembers: true, ..self.joined(name, join) }
+    }
+
+    /// Puts items in the places of their shapes. `measure` gives the shape of an item, and how much of it it fills.
+    pub(super) fn bucketed(
+        self,
+        plan: Arc<BucketPlan>,
+        measure: Arc<impl Fn(&T) -> Result<(usize, u64)> + Send + Sync + 'static>,
+    ) -> Stages<T>
+    where
+        T: Send,
+    {
+        let measured = self.map(Arc::new(move |item: T| {
+            let (bucket, used) = measure(&item)?;
+            Ok(buckets::Measured { item, bucket, used })
+        }));
+        let join = move |begins: &Begins| -> Box<dyn Join<T>> {
+            Box::new(buckets::Queues::new(Arc::clone(&plan), begins))
+        };
+        let names = measured.names.clone();
+        Stages { remembers: true, names, ..measured.joined(String::new(), join) }
     }
 
     /// Joins the outputs of the threads, which are all of what `join` takes.

@@ -1,7 +1,7 @@
 //! Documents of tokens joined and cut into rows of one length, with a position in the middle of a document.
 
 use super::Part;
-use super::join::{At, Join, Pulled};
+use super::join::{At, Failed, Join, Pulled};
 use crate::adapters::{Chunked, SavedStage, Stage, catch};
 use crate::error::{ErrorKind, Result};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl<N: Clone> Rows<N> {
 }
 
 impl<N: Clone + Send + 'static> Join<Vec<N>> for Rows<N> {
-    fn push(&mut self, part: Part, used: u64, _: At) -> Result<()> {
+    fn push(&mut self, part: Part, used: u64, _: &At) -> Result<()> {
         let Ok(mut document) = part.downcast::<Vec<N>>() else {
             return Err(ErrorKind::Config("a stage was given items of another type".into()).into());
         };
@@ -40,12 +40,12 @@ impl<N: Clone + Send + 'static> Join<Vec<N>> for Rows<N> {
         Ok(())
     }
 
-    fn pull(&mut self) -> Option<Result<Pulled<Vec<N>>>> {
+    fn pull(&mut self) -> Option<Result<Pulled<Vec<N>>, Failed>> {
         let row = self.ready.take().or_else(|| self.stage.pull())?;
         // A row ends in the last document: what waits is of that one.
         let waiting = self.stage.waiting();
         let rest = (waiting > 0).then(|| (self.used + self.pushed.saturating_sub(waiting)) as u64);
-        Some(row.map(|row| Pulled { used: rest, ..Pulled::item(row) }))
+        Some(row.map(|row| Pulled { used: rest, ..Pulled::item(row) }).map_err(Failed::from))
     }
 
     fn end(&mut self) {
@@ -70,11 +70,11 @@ impl<T, U, F> Join<U> for Behind<T, F>
 where
     F: Fn(T) -> Result<Option<U>> + Send + Sync,
 {
-    fn push(&mut self, part: Part, used: u64, at: At) -> Result<()> {
+    fn push(&mut self, part: Part, used: u64, at: &At) -> Result<()> {
         self.join.push(part, used, at)
     }
 
-    fn pull(&mut self) -> Option<Result<Pulled<U>>> {
+    fn pull(&mut self) -> Option<Result<Pulled<U>, Failed>> {
         loop {
             let mut pulled = match self.join.pull()? {
                 Ok(pulled) => pulled,
@@ -83,17 +83,19 @@ where
             let Some(item) = pulled.item.take() else { return Some(Ok(pulled.with(None))) };
             match catch(|| (self.f)(item)).and_then(|item| item) {
                 Ok(Some(item)) => return Some(Ok(pulled.with(Some(item)))),
-                Ok(None) => self.join.lost(),
+                Ok(None) => drop(self.join.lost()),
                 Err(error) => {
-                    self.join.lost();
-                    return Some(Err(error));
+                    return Some(Err(match self.join.lost() {
+                        Some(at) => Failed { error: at.locate(error), pass: Some(at.pass) },
+                        None => error.into(),
+                    }));
                 }
             }
         }
     }
 
-    fn lost(&mut self) {
-        self.join.lost();
+    fn lost(&mut self) -> Option<At> {
+        self.join.lost()
     }
 
     fn end(&mut self) {

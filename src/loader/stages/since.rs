@@ -3,6 +3,7 @@
 use super::super::event::{From, Note, Origin, Replay, Tag};
 use super::join::{At, Join};
 use crate::error::{ErrorKind, Result};
+use crate::sample::Position;
 use crate::state::Saved;
 use std::collections::VecDeque;
 
@@ -17,15 +18,23 @@ pub(super) struct Since {
     noted: Option<Box<Note>>,
     /// The sample that went in last: of which pass, and how many had been taken by then.
     last: (u64, u64),
-    at: At,
+    position: Position,
     /// How many items have come since it went in.
     part: u64,
-    /// How many outputs have gone into the stage, and items have come out since the first mark.
+    /// How many outputs have gone into the stage, and of these since it gave something; and items have come out
+    /// since the first mark.
     pushed: u64,
+    unanswered: u64,
     given: u64,
     /// How many failures there were that come again with their samples, and of these before the next sample.
     failures: u64,
     between: u64,
+    /// How many samples, outputs and failures there were.
+    events: u64,
+    /// Behind a stage that saves: how many of them had been there before a restore, and how many items had come by
+    /// then since the last sample went in.
+    seen: u64,
+    part_then: u64,
     /// Whether a sample has gone in at all, and in this pass.
     started: bool,
     begun: bool,
@@ -36,6 +45,9 @@ pub(super) struct Since {
     saves: bool,
 }
 
+/// A stage that takes more items than this, and gives nothing, is not going to.
+pub(super) const MOST_UNANSWERED: u64 = 1 << 20;
+
 /// A sample that went into the stage, and those after it up to the next mark.
 struct Mark {
     pass: u64,
@@ -44,6 +56,8 @@ struct Mark {
     /// How many outputs had gone into the stage, and failures there had been, before it.
     pushed: u64,
     failures: u64,
+    /// How many samples, outputs and failures there had been.
+    events: u64,
     note: Option<Box<Note>>,
 }
 
@@ -59,12 +73,16 @@ impl Since {
             marks: VecDeque::new(),
             noted: None,
             last: (begins.pass, begins.taken),
-            at: At::default(),
+            position: Position::default(),
             part: 0,
             pushed: 0,
+            unanswered: 0,
             given: 0,
             failures: 0,
             between: 0,
+            events: 0,
+            seen: saved.map_or(0, |saved| saved.seen),
+            part_then: saved.map_or(0, |saved| saved.part),
             started: false,
             begun: false,
             left_out: begins.given,
@@ -97,12 +115,14 @@ impl Since {
                 pushed: self.pushed,
                 // Those right before it come again with it.
                 failures: self.failures - self.between,
+                events: self.events - self.between,
                 note,
             }),
         }
         self.begun = true;
-        (self.last, self.at) = ((origin.pass, origin.taken), At { position: origin.position, part: 0 });
+        (self.last, self.position) = ((origin.pass, origin.taken), origin.position);
         (self.part, self.between) = (0, 0);
+        self.has_seen();
         Ok(())
     }
 
@@ -119,11 +139,18 @@ impl Since {
     /// An output goes into the stage. Whether it is one that the stage had not done with before a restore.
     pub(super) fn output(&mut self) -> bool {
         self.pushed += 1;
+        self.unanswered += 1;
+        self.has_seen();
         if self.past > 0 {
             self.past -= 1;
             return false;
         }
         true
+    }
+
+    /// Whether the stage takes and never gives: it may hold all of it in memory.
+    pub(super) fn is_hoarding(&self) -> bool {
+        self.unanswered > MOST_UNANSWERED
     }
 
     /// Whether all that was given before a restore has been given again.
@@ -140,9 +167,10 @@ impl Since {
         std::mem::take(&mut self.begun)
     }
 
-    /// A sample failed.
-    pub(super) fn failed(&mut self) {
+    /// A sample failed. Whether that was not reported before.
+    pub(super) fn failed(&mut self) -> bool {
         self.failures += 1;
+        !self.has_seen()
     }
 
     /// The stage failed, or one behind it. That comes again where what was given does.
@@ -150,10 +178,22 @@ impl Since {
         self.failures += u64::from(!self.saves);
     }
 
-    /// Something failed between two samples, which comes again wherever the next one does.
-    pub(super) fn failed_between(&mut self) {
-        self.failures += 1;
+    /// Something failed between two samples, which comes again wherever the next one does. Whether that was not
+    /// reported before.
+    pub(super) fn failed_between(&mut self) -> bool {
         self.between += 1;
+        self.failed()
+    }
+
+    /// Whether this sample, output or failure had been there before a restore.
+    fn has_seen(&mut self) -> bool {
+        self.events += 1;
+        let seen = self.seen > 0;
+        self.seen = self.seen.saturating_sub(1);
+        if seen && self.seen == 0 {
+            self.part = self.part_then;
+        }
+        seen
     }
 
     /// Something comes out, from the sample that went in last unless `at` says otherwise: what is to be known of
@@ -161,15 +201,16 @@ impl Since {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] where a stage saves what it needs only sometimes.
-    pub(super) fn item<T>(&mut self, from: From, at: Option<At>, join: &dyn Join<T>) -> Result<Option<Tag>> {
+    pub(super) fn item<T>(&mut self, from: From, at: Option<&At>, join: &dyn Join<T>) -> Result<Option<Tag>> {
         let part = self.part;
+        self.unanswered = 0;
         self.part += 1;
         self.given += 1;
         if self.left_out > 0 {
             self.left_out -= 1;
             return Ok(None);
         }
-        let At { position, part } = at.unwrap_or(At { part, ..self.at });
+        let (position, part) = at.map_or((self.position, part), |at| (at.position, at.part));
         let replay = if self.saves { self.saved(join)? } else { self.again() };
         Ok(Some(Tag {
             slot: 0,
@@ -207,11 +248,10 @@ impl Since {
         let (pass, taken) = self.last;
         let mark = self.marks.front();
         let (pass, taken) = mark.map_or((pass, taken), |mark| (mark.pass, mark.taken));
-        let (pushed, failures) =
-            mark.map_or((self.pushed, self.failures), |mark| (mark.pushed, mark.failures));
-        let past = first.saturating_sub(pushed);
-        let saved = Saved { past, inputs: saved.inputs, numbers: saved.numbers };
-        Ok(Replay { pass, taken, given: 0, skips: self.failures - failures, saved: Some(saved) })
+        let (pushed, events) = mark.map_or((self.pushed, self.events), |mark| (mark.pushed, mark.events));
+        let (past, seen) = (first.saturating_sub(pushed), self.events - events);
+        let saved = Saved { past, inputs: saved.inputs, seen, part: self.part, numbers: saved.numbers };
+        Ok(Replay { pass, taken, given: 0, skips: 0, saved: Some(saved) })
     }
 }
 

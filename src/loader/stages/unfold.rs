@@ -1,9 +1,9 @@
 //! The outputs of a source one by one, each with what the state must know of it.
 
 use super::super::event::{Begins, Event, Fault, From, Given, Input, Note, Origin, Tag};
-use super::join::{At, Join};
+use super::join::{At, Failed, Join};
 use super::pipe::{Outputs, run};
-use super::since::Since;
+use super::since::{MOST_UNANSWERED, Since};
 use super::{Part, Stages};
 use crate::collate::Seat;
 use crate::error::ErrorKind;
@@ -49,6 +49,10 @@ pub(in crate::loader) struct Unfold<T> {
     join: Option<Box<dyn Join<T>>>,
     /// Where to begin again, if the stage has a memory.
     since: Option<Since>,
+    /// The name of that stage.
+    name: String,
+    /// Whether an input has come.
+    started: bool,
     /// What makes it impossible to begin.
     wrong: Option<crate::Error>,
     /// The first input of the next pass, which waits until the stage has given what is left.
@@ -74,7 +78,7 @@ struct Current<T> {
     outputs: smallvec::IntoIter<[crate::Result<Out<T>>; 1]>,
     /// How many of its outputs have been looked at.
     seen: u64,
-    place: Option<Place>,
+    at: At,
 }
 
 impl<T> Unfold<T> {
@@ -90,6 +94,8 @@ impl<T> Unfold<T> {
             dataset,
             join,
             since,
+            name: stages.names.last().cloned().unwrap_or_default(),
+            started: false,
             wrong,
             next_pass: None,
             current: None,
@@ -113,10 +119,12 @@ impl<T> Unfold<T> {
         if self.pass != origin.pass {
             self.pass = origin.pass;
             self.note = None;
-            if let Some(join) = self.join.as_mut().filter(|_| !spans) {
+            // A stage that was restored is that of the pass of its first input.
+            if let Some(join) = self.join.as_mut().filter(|_| self.started && !spans) {
                 join.end();
             }
         }
+        self.started = true;
         let barren = origin.pass - *self.barren.get_or_insert(origin.pass);
         self.over = self.endless && barren >= FUTILE;
         if let (Some(since), Some(join)) = (&mut self.since, &self.join)
@@ -145,7 +153,8 @@ impl<T> Unfold<T> {
         let mut outputs = outputs.into_iter();
         let seen = origin.given.outputs;
         outputs.by_ref().take(usize::try_from(seen).unwrap_or(usize::MAX)).for_each(drop);
-        self.current = Some(Current { origin, outputs, seen, place });
+        let at = At { place, pass: origin.pass, position: origin.position, part: 0 };
+        self.current = Some(Current { origin, outputs, seen, at });
         self.next()
     }
 
@@ -170,24 +179,32 @@ impl<T> Unfold<T> {
         begun
     }
 
-    /// A failure between the inputs.
-    pub(in crate::loader) fn failed(&mut self, pass: u64, error: crate::Error) -> Event<T> {
-        if let Some(since) = &mut self.since {
-            since.failed_between();
-        }
-        Event::Fault(Fault { from: From { pass, ..self.from() }, error })
+    /// A failure between the inputs: none where it was reported before a restore.
+    pub(in crate::loader) fn failed(&mut self, pass: u64, error: crate::Error) -> Option<Event<T>> {
+        let new = self.since.as_mut().is_none_or(Since::failed_between);
+        new.then(|| Event::Fault(Fault { from: From { pass, ..self.from() }, error }))
     }
 
     /// A failure of a stage behind the threads, at the sample that went in last.
-    fn stage_failed(&mut self, error: crate::Error) -> Event<T> {
+    fn stage_failed(&mut self, failed: Failed) -> Event<T> {
         if let Some(since) = &mut self.since {
             since.stage_failed();
         }
-        let error = match self.current.as_ref().and_then(|current| current.place.as_ref()) {
-            Some(place) => place.locate(error),
-            None => error,
-        };
-        Event::Fault(Fault { from: self.from(), error })
+        let Failed { mut error, pass } = failed;
+        if let Some(Current { at, .. }) = self.current.as_ref().filter(|_| pass.is_none()) {
+            error = at.locate(error);
+        }
+        let from = self.from();
+        Event::Fault(Fault { from: From { pass: pass.unwrap_or(from.pass), ..from }, error })
+    }
+
+    fn hoards(&self) -> crate::Error {
+        let what = format!(
+            "the stage `{}` took {MOST_UNANSWERED} items in a row and gave none: it holds them all, or leaves them \
+             out; give it a bound, or use `filter_map`",
+            self.name
+        );
+        ErrorKind::Config(what).into()
     }
 
     /// The source, and which pass its last input was of.
@@ -209,12 +226,12 @@ impl<T> Unfold<T> {
             let (since, join) = (self.since.as_mut()?, self.join.as_mut()?);
             let pulled = match (join.pull()?, join.is_broken()) {
                 (Ok(pulled), _) => pulled,
-                (Err(error), true) => return Some(Event::Fatal(error)),
-                (Err(error), false) => return Some(self.stage_failed(error)),
+                (Err(failed), true) => return Some(Event::Fatal(failed.error)),
+                (Err(failed), false) => return Some(self.stage_failed(failed)),
             };
             self.barren = Some(self.pass);
             let from = From { dataset: self.dataset, lane: 0, pass: self.pass };
-            match (since.item(from, pulled.at, &**join), pulled.item) {
+            match (since.item(from, pulled.at.as_ref(), &**join), pulled.item) {
                 (Ok(Some(tag)), Some(item)) => {
                     return Some(Event::Item(Tag { fill: pulled.fill, ..tag }, item));
                 }
@@ -255,7 +272,7 @@ impl<T> Unfold<T> {
             {
                 let pulled = match item {
                     Ok(pulled) => pulled,
-                    Err(error) => return Some(self.stage_failed(error)),
+                    Err(failed) => return Some(self.stage_failed(failed)),
                 };
                 // What was pulled is of the output before.
                 let more = current.outputs.len() > 0;
@@ -282,18 +299,20 @@ impl<T> Unfold<T> {
                     return Some(Event::Item(self.tag(rest, seen), item));
                 }
                 Ok(Out::Part(part)) => {
-                    let at = At { position: current.origin.position, part: seen };
+                    current.at.part = seen;
                     let needed = self.since.as_mut().is_none_or(Since::output);
                     let join = self.join.as_mut().filter(|_| needed);
-                    if let Some(Err(error)) = join.map(|join| join.push(part, used, at)) {
+                    if self.since.as_ref().is_some_and(Since::is_hoarding) {
+                        return Some(Event::Fatal(self.hoards()));
+                    }
+                    if let Some(Err(error)) = join.map(|join| join.push(part, used, &current.at)) {
                         return Some(Event::Fatal(error));
                     }
                 }
                 Err(error) => {
-                    if let Some(since) = &mut self.since {
-                        since.failed();
+                    if self.since.as_mut().is_none_or(Since::failed) {
+                        return Some(Event::Fault(Fault { from: self.from(), error }));
                     }
-                    return Some(Event::Fault(Fault { from: self.from(), error }));
                 }
             }
         }

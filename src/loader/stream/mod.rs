@@ -191,7 +191,9 @@ impl Source {
 
     /// Where it begins, and how many items were given after that.
     pub(super) fn begins(&self) -> Begins {
-        Begins { replay: self.begins.clone(), stream: self.stream.stream, turn: self.turn }
+        let (replay, stream) = (self.begins.clone(), self.stream.stream);
+        let streams = self.stream.dataset.plan().streams();
+        Begins { replay, stream, streams, turn: self.turn, schedule: None }
     }
 
     /// What lets the stream begin again at its end.

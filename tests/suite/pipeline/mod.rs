@@ -10,6 +10,7 @@
 //! policy     failures that are skipped: limits, and the ledger
 //! rounds     streams that begin again and again
 //! memory     stages that remember, and are run again
+//! saves      stages that save what they need: groups, packed rows, buckets
 //! stages     panics, stages that drop everything or nearly so, states of other stages
 //! mixes      datasets with stages of their own
 //! tensors    columns behind stages that change the number of items
@@ -24,6 +25,7 @@ mod order;
 mod outage;
 mod policy;
 mod rounds;
+mod saves;
 mod stages;
 mod steps;
 mod tensors;
@@ -32,6 +34,7 @@ use crate::support::shelf::{Shelf, url};
 use shardstream::loader::{Batches, LoaderBuilder};
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, State};
+use std::borrow::BorrowMut;
 
 /// The number of a sample of [`Shelf`]: that of its shard times 1000, and its own.
 fn number(sample: &Sample) -> u64 {
@@ -65,10 +68,14 @@ fn cause(error: &Error) -> String {
 }
 
 /// All that comes, with the state after each of it.
-fn all<T: Send + 'static>(mut batches: Batches<Batch<T>>, most: usize) -> Vec<(Found<T>, State)> {
+fn all<T: Send + 'static>(
+    mut batches: impl BorrowMut<Batches<Batch<T>>>,
+    most: usize,
+) -> Vec<(Found<T>, State)> {
+    let batches = batches.borrow_mut();
     let mut found = Vec::new();
     while found.len() < most
-        && let Some(item) = next(&mut batches)
+        && let Some(item) = next(batches)
     {
         found.push((item, batches.state()));
     }

@@ -2,7 +2,7 @@
 
 use crate::support::{member, shards::key};
 use proptest::prelude::*;
-use shardstream::adapters::Stage;
+use shardstream::adapters::{Fit, GroupBy, Pack, Stage};
 use shardstream::loader::LoaderBuilder;
 use shardstream::prelude::*;
 use shardstream::{Error, Result};
@@ -29,6 +29,17 @@ pub(super) struct Pipe {
     /// Items in windows of so many, the other way round, one of each left out; whether the stage says when it
     /// remembers nothing.
     windows: Option<(usize, bool)>,
+    /// In place of these, a stage that saves what it needs.
+    saves: Option<Saves>,
+}
+
+/// A stage that saves what it needs.
+#[derive(Debug, Clone, Copy)]
+enum Saves {
+    /// Groups of so many of which so many items wait.
+    Groups(usize, usize),
+    /// Rows of so many bytes.
+    Packed(usize),
 }
 
 impl Pipe {
@@ -45,6 +56,7 @@ impl Pipe {
             && self.split.is_none()
             && self.rows.is_none()
             && self.windows.is_none()
+            && self.saves.is_none()
     }
 
     pub(super) fn stages(
@@ -90,8 +102,35 @@ impl Pipe {
             }
             None => match self.windows {
                 Some((size, tells)) => loader.stage("windows", move || Windows::new(size, tells)),
-                None => loader,
+                None => self.saving(loader),
             },
+        }
+    }
+
+    fn saving(&self, loader: LoaderBuilder<Item>) -> LoaderBuilder<Item> {
+        match self.saves {
+            Some(Saves::Groups(size, most)) => {
+                let key = |item: &Item| match of(&item.0) % 7 {
+                    3 => Err(Error::step("on purpose")),
+                    key => Ok(key),
+                };
+                let groups = loader.stage("groups", move || GroupBy::new(size, key).most(most));
+                groups.map(|group| {
+                    let names: Vec<String> =
+                        group.iter().map(|(key, text, _)| format!("{key} {text}")).collect();
+                    Ok((names.join(" "), String::new(), group[0].2))
+                })
+            }
+            Some(Saves::Packed(length)) => {
+                let documents = loader
+                    .map(|(key, text, _)| Ok(format!("{key}={}", &text[..text.len() / 40]).into_bytes()));
+                let rows = documents.stage("packed", move || Pack::new(length).fit(Fit::Contiguous));
+                rows.map(|row| {
+                    let shown = format!("{:?} {}", row.lengths(), String::from_utf8_lossy(row.tokens()));
+                    Ok((shown, String::new(), 0))
+                })
+            }
+            None => loader,
         }
     }
 
@@ -170,9 +209,15 @@ pub(super) fn pipes() -> impl Strategy<Value = Vec<Pipe>> {
     let trim = prop::option::weighted(0.2, 1u64..5);
     let stages = (some(2..5), some(2..5), some(1..4), some(1..5), any::<bool>(), trim);
     let windows = prop::option::weighted(0.2, (1usize..9, any::<bool>()));
-    let behind = (prop::option::weighted(0.3, 1usize..4), prop::option::weighted(0.2, 1usize..60), windows);
+    let saves = prop_oneof![
+        (1usize..5, 1usize..12).prop_map(|(size, most)| Saves::Groups(size, most)),
+        (1usize..60).prop_map(Saves::Packed),
+    ];
+    let saves = prop::option::weighted(0.25, saves);
+    let behind =
+        (prop::option::weighted(0.3, 1usize..4), prop::option::weighted(0.2, 1usize..60), windows, saves);
     let pipe = (stages, behind).prop_map(
-        |((select, filter, split, fail, filter_first, trim), (damage, rows, windows))| Pipe {
+        |((select, filter, split, fail, filter_first, trim), (damage, rows, windows, saves))| Pipe {
             damage,
             select,
             trim,
@@ -182,6 +227,7 @@ pub(super) fn pipes() -> impl Strategy<Value = Vec<Pipe>> {
             filter_first,
             rows,
             windows,
+            saves,
         },
     );
     let pipe = prop_oneof![1 => Just(Pipe::default()), 2 => pipe];

@@ -1,0 +1,219 @@
+//! `Buckets`: the few shapes that batches may have.
+
+use crate::{Error, Result};
+use smallvec::SmallVec;
+use std::fmt;
+
+/// How many items of a stream wait at most, unless it is said.
+const LOOK_AHEAD: usize = 256;
+
+/// How much more room than needed the shares that are counted give to larger shapes, so that items never queue
+/// up for them: in a hundred.
+const MARGIN: f64 = 0.03;
+
+/// The sum of shares that are counted.
+const SUM: u32 = 64;
+
+/// The few shapes that batches may have: for lengths of sequences, or heights and widths of pictures. A program that is compiled for
+/// one shape, as XLA's are, is then compiled once for each of these.
+///
+/// An item goes into the smallest shape that has room for it in each dimension, and is padded to it.
+/// [`LoaderBuilder::buckets`](crate::loader::LoaderBuilder::buckets) makes batches of one shape each.
+///
+/// ```
+/// use shardstream::adapters::Buckets;
+///
+/// let lengths = [30, 90, 100, 120, 300, 400, 1000];
+/// let buckets = Buckets::lengths([128, 512, 2048]).count(lengths.map(|length| [length]));
+/// assert_eq!(buckets.bucket_of([100])?, 0);
+/// assert_eq!(buckets.bucket_of([129])?, 1);
+/// assert!(buckets.bucket_of([5000]).is_err());
+/// assert_eq!(buckets.shape(1), [512]);
+/// # Ok::<_, shardstream::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "shapes do nothing until a loader is given them"]
+pub struct Buckets<const N: usize> {
+    shapes: Vec<[usize; N]>,
+    shares: Option<Vec<u32>>,
+    batches: Option<Vec<usize>>,
+    look_ahead: usize,
+}
+
+impl Buckets<1> {
+    /// Sequences of up to these lengths.
+    pub fn lengths(lengths: impl IntoIterator<Item = usize>) -> Self {
+        Buckets::shapes(lengths.into_iter().map(|length| [length]))
+    }
+}
+
+impl<const N: usize> Buckets<N> {
+    /// These shapes, such as `[height, width]`.
+    pub fn shapes(shapes: impl IntoIterator<Item = [usize; N]>) -> Self {
+        let shapes = shapes.into_iter().collect();
+        Buckets { shapes, shares: None, batches: None, look_ahead: LOOK_AHEAD }
+    }
+
+    /// Of the sum of these numbers of steps, each shape has as many as its number. They should be as the data is,
+    /// with somewhat more for large shapes, since a small item can go into a larger shape, and not the other way
+    /// round; [`count`](Buckets::count) finds them out. Default: all alike.
+    pub fn shares(self, shares: impl IntoIterator<Item = u32>) -> Self {
+        Buckets { shares: Some(shares.into_iter().collect()), ..self }
+    }
+
+    /// Sets the [shares](Buckets::shares) by the sizes of some items, such as the first ten thousand: so many
+    /// steps of each shape as its items fill, and 3 % more for large shapes. Set the sizes of batches before.
+    /// Items that are larger than every shape count as nothing.
+    pub fn count(self, sizes: impl IntoIterator<Item = [usize; N]>) -> Self {
+        let mut counts = vec![0.0f64; self.shapes.len()];
+        for size in sizes {
+            if let Ok(bucket) = self.bucket_of(size) {
+                counts[bucket] += 1.0;
+            }
+        }
+        // From the largest down, what is added to one is taken from those that fit into it.
+        let mut order: Vec<usize> = (0..self.shapes.len()).collect();
+        order.sort_by_key(|bucket| std::cmp::Reverse(self.volume(*bucket)));
+        for at in 0..order.len() {
+            let more = MARGIN * counts[order[at]];
+            let Some(smaller) = order[at + 1..].iter().find(|other| self.fits(**other, order[at])) else {
+                continue;
+            };
+            let more = more.min(counts[*smaller]);
+            counts[order[at]] += more;
+            counts[*smaller] -= more;
+        }
+        let steps: Vec<f64> = (0..counts.len())
+            .map(|bucket| {
+                let batch = self.batches.as_ref().and_then(|sizes| sizes.get(bucket)).copied().unwrap_or(1);
+                counts[bucket] / batch.max(1) as f64
+            })
+            .collect();
+        let sum: f64 = steps.iter().sum();
+        let share =
+            |steps: &f64| ((f64::from(SUM) * steps / sum.max(f64::MIN_POSITIVE)).round() as u32).max(1);
+        let shares = steps.iter().map(share).collect();
+        Buckets { shares: Some(shares), ..self }
+    }
+
+    /// How many items a batch of each shape has, on each rank: more of the small ones, where the number of tokens
+    /// or pixels of a batch is to be the same. Default: the loader's batch size for all.
+    pub fn batches(self, sizes: impl IntoIterator<Item = usize>) -> Self {
+        Buckets { batches: Some(sizes.into_iter().collect()), ..self }
+    }
+
+    /// As many items in a batch of each shape as have room in `budget` tokens or pixels, at least 1.
+    pub fn budget(self, budget: usize) -> Self {
+        let sizes = (0..self.shapes.len()).map(|bucket| {
+            let volume = usize::try_from(self.volume(bucket)).unwrap_or(usize::MAX);
+            (budget / volume.max(1)).max(1)
+        });
+        Buckets { batches: Some(sizes.collect()), ..self }
+    }
+
+    /// How many items of a stream wait for batches of their shape at most. When there are as many, and none of the
+    /// shape whose turn it is, a smaller one is padded, or its place stays empty. Default: 256.
+    pub fn look_ahead(self, items: usize) -> Self {
+        Buckets { look_ahead: items, ..self }
+    }
+
+    /// The number of the smallest shape with room for `size`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Step`](crate::ErrorKind::Step) when there is none.
+    pub fn bucket_of(&self, size: [usize; N]) -> Result<usize> {
+        let fits = |bucket: &usize| size.iter().zip(self.shapes[*bucket]).all(|(size, room)| *size <= room);
+        let smallest = (0..self.shapes.len()).filter(fits).min_by_key(|bucket| self.volume(*bucket));
+        smallest.ok_or_else(|| {
+            let what = format!("an item of the size {size:?} is larger than every bucket: {:?}", self.shapes);
+            Error::step(what)
+        })
+    }
+
+    /// The shape of this number.
+    ///
+    /// # Panics
+    /// When there are not as many.
+    #[must_use]
+    pub fn shape(&self, bucket: usize) -> [usize; N] {
+        self.shapes[bucket]
+    }
+
+    /// How many shapes there are.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "none is an error")]
+    pub fn len(&self) -> usize {
+        self.shapes.len()
+    }
+
+    /// How many tokens or pixels a shape has.
+    fn volume(&self, bucket: usize) -> u64 {
+        self.shapes[bucket].iter().fold(1, |all: u64, size| all.saturating_mul(*size as u64))
+    }
+
+    /// Whether all items of one shape have room in another.
+    fn fits(&self, item: usize, room: usize) -> bool {
+        self.shapes[item].iter().zip(self.shapes[room]).all(|(size, room)| *size <= room)
+    }
+
+    /// What a loader must know, for batches of `batch` items unless they have sizes of their own.
+    pub(crate) fn plan(&self, batch: Option<usize>) -> Result<BucketPlan, String> {
+        let count = self.shapes.len();
+        let bad = |what: String| Err(format!("buckets: {what}"));
+        let shares = self.shares.clone().unwrap_or_else(|| vec![1; count]);
+        let sizes = match (&self.batches, batch) {
+            (Some(sizes), _) => sizes.clone(),
+            (None, Some(batch)) => vec![batch; count],
+            (None, None) => return bad("no batch size: call `batch`, or give each shape its own".into()),
+        };
+        if count == 0 || self.shapes.iter().flatten().any(|size| *size == 0) {
+            return bad("give at least one shape, and none with a size of 0".into());
+        }
+        if shares.len() != count || sizes.len() != count {
+            let (shares, sizes) = (shares.len(), sizes.len());
+            return bad(format!(
+                "{count} shapes have {shares} shares and {sizes} batch sizes: give each one"
+            ));
+        }
+        if sizes.contains(&0) || self.look_ahead == 0 {
+            return bad("batches of 0 items, or a look-ahead of 0: both must be at least 1".into());
+        }
+        if (1..count).any(|bucket| self.shapes[..bucket].contains(&self.shapes[bucket])) {
+            return bad("a shape is given twice".into());
+        }
+        let smaller = |room: usize| {
+            let mut fits: SmallVec<[usize; 4]> =
+                (0..count).filter(|item| *item != room && self.fits(*item, room)).collect();
+            fits.sort_by_key(|item| std::cmp::Reverse(self.volume(*item)));
+            fits
+        };
+        Ok(BucketPlan {
+            name: format!("{:?}", self.shapes),
+            volumes: (0..count).map(|bucket| self.volume(bucket)).collect(),
+            smaller: (0..count).map(smaller).collect(),
+            shares,
+            sizes,
+            look_ahead: self.look_ahead,
+        })
+    }
+}
+
+/// Shapes without their dimensions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BucketPlan {
+    name: String,
+    /// How many tokens or pixels each has.
+    pub(crate) volumes: Vec<u64>,
+    /// Of each the others whose items have room in it, the largest first.
+    pub(crate) smaller: Vec<SmallVec<[usize; 4]>>,
+    pub(crate) shares: Vec<u32>,
+    /// How many items a batch of each has, on each rank.
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) look_ahead: usize,
+}
+
+impl fmt::Display for BucketPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "buckets({}, shares {:?}, look-ahead {})", self.name, self.shares, self.look_ahead)
+    }
+}

@@ -1,0 +1,159 @@
+//! Which step of a job has which shape: a function of the seed and the shares of the shapes alone, so that all
+//! ranks agree without a word.
+
+use crate::error::{ErrorKind, Result};
+use crate::rng::{Purpose, Rng};
+use std::sync::Arc;
+
+/// The steps of a job, each of one of several shapes.
+///
+/// Steps come in windows as long as the sum of the shares. In each window every shape has exactly as many steps as
+/// its share, in a random order that depends on the seed and the number of the window.
+#[derive(Debug, Clone)]
+pub(super) struct Schedule {
+    shares: Arc<[u32]>,
+    /// How many places of the job's sequence a step of each shape takes.
+    sizes: Arc<[u64]>,
+    seed: u64,
+    /// How many places a window takes.
+    places: u64,
+    /// The number of the window that is at hand, with the shapes of its steps.
+    number: u64,
+    window: Vec<usize>,
+    /// The step that is at hand, in its window, and its first place.
+    at: usize,
+    start: u64,
+}
+
+/// A window is a list in memory.
+const LONGEST_WINDOW: u64 = 1 << 16;
+
+impl Schedule {
+    /// # Errors
+    /// [`ErrorKind::Config`] for shares of 0, and shares whose sum is large.
+    pub(super) fn new(shares: &[u32], sizes: impl IntoIterator<Item = u64>, seed: u64) -> Result<Self> {
+        let sum: u64 = shares.iter().map(|share| u64::from(*share)).sum();
+        if shares.contains(&0) || sum == 0 || sum > LONGEST_WINDOW {
+            let what = format!(
+                "the shares {shares:?} of buckets: use whole numbers from 1 up whose sum is at most {LONGEST_WINDOW}"
+            );
+            return Err(ErrorKind::Config(what).into());
+        }
+        let sizes: Arc<[u64]> = sizes.into_iter().map(|size| size.max(1)).collect();
+        let of = |(share, size): (&u32, &u64)| u64::from(*share).saturating_mul(*size);
+        let places = shares.iter().zip(sizes.iter()).map(of).fold(0, u64::saturating_add);
+        let (shares, window) = (shares.into(), Vec::new());
+        let mut schedule = Schedule { shares, sizes, seed, places, number: 0, window, at: 0, start: 0 };
+        schedule.open(0);
+        Ok(schedule)
+    }
+
+    /// The shape of the step at hand.
+    pub(super) fn bucket(&self) -> usize {
+        self.window.get(self.at).copied().unwrap_or_default()
+    }
+
+    /// Its first place.
+    pub(super) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// The first place after it.
+    pub(super) fn end(&self) -> u64 {
+        self.start.saturating_add(self.sizes.get(self.bucket()).copied().unwrap_or(1))
+    }
+
+    /// Goes to the step that holds this place.
+    pub(super) fn seek(&mut self, place: u64) {
+        let number = place / self.places.max(1);
+        if number != self.number || place < self.start {
+            self.open(number);
+        }
+        while self.end() <= place {
+            self.advance();
+        }
+    }
+
+    /// Goes to the next step.
+    pub(super) fn advance(&mut self) {
+        let end = self.end();
+        if self.at + 1 < self.window.len() {
+            (self.at, self.start) = (self.at + 1, end);
+        } else {
+            self.open(self.number + 1);
+        }
+    }
+
+    fn open(&mut self, number: u64) {
+        self.window.clear();
+        for (bucket, share) in self.shares.iter().enumerate() {
+            self.window.extend(std::iter::repeat_n(bucket, *share as usize));
+        }
+        Rng::keyed(Purpose::Buckets, self.seed, number, 0).shuffle(&mut self.window);
+        (self.number, self.at, self.start) = (number, 0, number.saturating_mul(self.places));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn golden() {
+        let mut schedule = Schedule::new(&[3, 2, 1], [8, 4, 2], 42).unwrap();
+        let mut steps = Vec::new();
+        for _ in 0..12 {
+            steps.push((schedule.bucket(), schedule.start()));
+            schedule.advance();
+        }
+        let buckets: Vec<usize> = steps.iter().map(|(bucket, _)| *bucket).collect();
+        assert_eq!(buckets, GOLDEN);
+        assert_eq!(steps[6].1, 34);
+    }
+
+    const GOLDEN: [usize; 12] = [9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    #[test]
+    fn shares_are_positive_and_bounded() {
+        for shares in [&[1, 0][..], &[u32::MAX, u32::MAX], &[]] {
+            assert!(Schedule::new(shares, [1, 1], 0).is_err());
+        }
+        // A state may say any place.
+        let mut schedule = Schedule::new(&[1, 1], [u64::MAX, u64::MAX], 0).unwrap();
+        schedule.seek(u64::MAX - 1);
+        let mut schedule = Schedule::new(&[1, 1], [2, 3], 0).unwrap();
+        schedule.seek(1 << 48);
+        assert!((schedule.start()..schedule.end()).contains(&(1 << 48)));
+    }
+
+    proptest! {
+        #[test]
+        fn every_window_has_the_shares_and_can_be_entered_anywhere(
+            shapes in prop::collection::vec((1u32..5, 1u64..9), 1..5), place in 0u64..500, back in 0u64..500,
+        ) {
+            let (shares, sizes): (Vec<u32>, Vec<u64>) = shapes.into_iter().unzip();
+            let mut schedule = Schedule::new(&shares, sizes.iter().copied(), 7).unwrap();
+            let window: u32 = shares.iter().sum();
+            let mut steps = Vec::new();
+            for _ in 0..4 {
+                let mut counts = vec![0; shares.len()];
+                for _ in 0..window {
+                    let bucket = schedule.bucket();
+                    counts[bucket] += 1;
+                    prop_assert_eq!(schedule.end() - schedule.start(), sizes[bucket]);
+                    steps.push((schedule.start()..schedule.end(), bucket));
+                    schedule.advance();
+                }
+                prop_assert_eq!(&counts, &shares);
+            }
+            prop_assert!(steps.windows(2).all(|pair| pair[0].0.end == pair[1].0.start));
+            for place in [place, back] {
+                if let Some((places, bucket)) = steps.iter().find(|(places, _)| places.contains(&place)) {
+                    schedule.seek(place);
+                    prop_assert_eq!((schedule.start()..schedule.end(), schedule.bucket()), (places.clone(), *bucket));
+                }
+            }
+        }
+    }
+}

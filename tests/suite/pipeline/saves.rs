@@ -1,0 +1,428 @@
+//! Stages that save what they need: they are given their last inputs again, and nothing before them.
+
+use super::{Shelf, all, cause, errors, failing, good, number, numbers, rank, saved};
+use crate::support::shelf::counts;
+use proptest::prelude::*;
+use shardstream::adapters::{Buckets, Fit, GroupBy, IteratorExt, Pack, Partial};
+use shardstream::loader::{Failures, LoaderBuilder, OnError};
+use shardstream::prelude::*;
+use shardstream::{Error, ErrorKind, Result, State};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+const SIZES: [usize; 6] = [17, 3, 29, 0, 11, 23];
+
+/// What a stage gives, as numbers.
+type Numbers = Vec<u64>;
+
+/// A loader of small numbers, with failures among them and several outputs of each.
+fn items(shelf: &Arc<Shelf>, topology: Topology, indexed: bool) -> LoaderBuilder<u64> {
+    let dataset = shelf.dataset(6).streams(2).topology(topology).shuffle_shards(true);
+    let dataset = if indexed { dataset.index(counts(&SIZES)) } else { dataset };
+    let items = failing(dataset.build().unwrap(), |number| number % 10 == 3).shuffle(5).passes(2);
+    items.flat_map(|number| Ok((0..number % 3).map(move |part| 10 * number + part)))
+}
+
+fn grouped(
+    items: LoaderBuilder<u64>,
+    most: usize,
+    partial: Partial,
+    adjacent: bool,
+) -> LoaderBuilder<Numbers> {
+    items.stage(format!("groups, {most}"), move || {
+        let key = |item: &u64| if item % 13 == 4 { Err(Error::step("no key")) } else { Ok(item / 10 % 4) };
+        let groups = GroupBy::new(3, key).most(most).partial(partial);
+        if adjacent { groups.adjacent() } else { groups }
+    })
+}
+
+fn packed(items: LoaderBuilder<u64>, fit: Fit) -> LoaderBuilder<Numbers> {
+    let documents = items.map(|item| Ok((0..item % 7).map(|at| 100 * item + at).collect::<Vec<_>>()));
+    let rows = documents.stage(format!("{fit:?}"), move || Pack::new(9).look_ahead(4).fit(fit));
+    rows.map(|row| Ok(row.padded(9, 0)))
+}
+
+fn bucketed(items: LoaderBuilder<u64>, buckets: Buckets<1>) -> LoaderBuilder<Numbers> {
+    items
+        .buckets(buckets, |item| Ok([(item % 10) as usize * 3 + (item % 7) as usize]))
+        .map(|item| Ok(vec![item]))
+}
+
+fn buckets() -> Buckets<1> {
+    Buckets::lengths([4, 8, 12]).shares([2, 3, 4]).look_ahead(9)
+}
+
+/// Behind every batch, a restore gives the rest: here, with other threads and on two ranks.
+fn resumes<T: Ord + Clone + Debug + Send + 'static>(
+    loader: impl Fn(Topology, usize, usize, bool) -> Loader<Batch<T>>,
+    what: &str,
+) {
+    for (threads, indexed) in [(0, false), (2, true)] {
+        let mut batches = loader(rank(0, 1), 4, threads, indexed).epoch(1);
+        let whole = all(&mut batches, usize::MAX);
+        assert!(errors(&whole).is_empty(), "{what}: {:?}", errors(&whole));
+        let (end, ledger) = (batches.state().digest(), batches.state().ledger());
+        assert!(whole.len() > 5, "{what}");
+        for (at, (_, state)) in whole.iter().enumerate() {
+            let what = format!("{what}, {threads} threads, after {at}");
+            let state = saved(state);
+            let mut rest = loader(rank(0, 1), 4, threads, indexed).restore(&state).unwrap();
+            let found = all(&mut rest, usize::MAX);
+            assert_eq!(errors(&found), [""; 0], "{what}");
+            assert_eq!(good(&found), good(&whole[at + 1..]), "{what}");
+            assert_eq!((rest.state().digest(), rest.state().ledger()), (end, ledger.clone()), "{what}");
+            let mut team: Vec<Vec<T>> = Vec::new();
+            let mut states = Vec::new();
+            for number in 0..2 {
+                let mut rest = loader(rank(number, 2), 2, 0, indexed).restore(&state).unwrap();
+                team.push(good(&all(&mut rest, usize::MAX)).concat());
+                states.push(rest.state());
+            }
+            let (mut together, mut alone) = (team.concat(), good(&found).concat());
+            together.sort_unstable();
+            alone.sort_unstable();
+            assert_eq!(together, alone, "{what}");
+            let merged = State::merge(states).unwrap();
+            assert_eq!((merged.digest(), merged.ledger()), (end, ledger.clone()), "{what}");
+        }
+    }
+}
+
+fn policy() -> OnError {
+    OnError::skip(Failures::all()).in_a_row(100)
+}
+
+#[test]
+fn groups_resume_anywhere() {
+    let shelf = Shelf::of(&SIZES);
+    for (most, partial, adjacent) in [
+        (10, Partial::Keep, false),
+        (4, Partial::Keep, false),
+        (6, Partial::Drop, false),
+        (10, Partial::Keep, true),
+    ] {
+        let loader = |topology, batch, threads, indexed| {
+            let items = grouped(items(&shelf, topology, indexed), most, partial, adjacent);
+            // With failures behind the stage, and groups that are left out.
+            let items = items.filter_map(|group| match group[0] % 17 {
+                5 => Err(Error::step("behind it")),
+                6 => Ok(None),
+                _ => Ok(Some(group)),
+            });
+            items.threads(threads).on_error(policy()).batch(batch).build().unwrap()
+        };
+        resumes(loader, &format!("groups of {most} {partial:?} {adjacent}"));
+    }
+}
+
+#[test]
+fn packed_rows_resume_anywhere() {
+    let shelf = Shelf::of(&SIZES);
+    for fit in [Fit::Best, Fit::First, Fit::Contiguous] {
+        let loader = |topology, batch, threads, indexed| {
+            let rows = packed(items(&shelf, topology, indexed), fit);
+            rows.threads(threads).on_error(policy()).batch(batch).build().unwrap()
+        };
+        resumes(loader, &format!("{fit:?}"));
+    }
+}
+
+#[test]
+fn buckets_resume_anywhere() {
+    let shelf = Shelf::of(&SIZES);
+    let sized = || buckets().batches([6, 4, 2]);
+    for (number, made) in [buckets as fn() -> Buckets<1>, || buckets().look_ahead(2)].into_iter().enumerate()
+    {
+        let loader = |topology, batch, threads, indexed| {
+            let items = bucketed(items(&shelf, topology, indexed), made());
+            let items = items.map(|item| match item[0] % 11 {
+                7 => Err(Error::step("behind it")),
+                _ => Ok(item),
+            });
+            items.threads(threads).on_error(policy()).batch(batch).build().unwrap()
+        };
+        resumes(loader, &format!("buckets {number}"));
+    }
+    let loader = |topology: Topology, batch: usize, threads, indexed| {
+        // The sizes are those of all ranks together.
+        let sizes = sized().batches([6, 4, 2].map(|size| size * batch / 4));
+        let items = bucketed(items(&shelf, topology, indexed), sizes);
+        items.threads(threads).on_error(policy()).build().unwrap()
+    };
+    resumes(loader, "buckets with sizes of their own");
+}
+
+/// A loader gives what the adapter gives of each stream.
+#[test]
+fn they_are_the_stages_of_the_adapters() {
+    let shelf = Shelf::of(&SIZES);
+    let numbers = || numbers(shelf.dataset(6).streams(1).build().unwrap()).threads(0);
+    let plain = good(&all(numbers().batch(1).build().unwrap().epoch(0), usize::MAX)).concat();
+    let key = |item: &u64| Ok(item % 5);
+    let groups = plain.iter().copied().map(Ok).stage(GroupBy::new(4, key)).map(Result::unwrap);
+    let loader = numbers().group_by(4, key).batch(3).build().unwrap();
+    let found = good(&all(loader.epoch(0), usize::MAX)).concat();
+    assert_eq!(found, groups.collect::<Vec<_>>());
+}
+
+/// With an index, what a stage has done with is not read again.
+#[test]
+fn only_what_they_need_is_read_again() {
+    let shelf = Shelf::of(&[300]);
+    let seen = Arc::new(AtomicUsize::new(0));
+    let made = |kind: usize| {
+        let seen = Arc::clone(&seen);
+        let dataset = shelf.dataset(1).streams(1).index(counts(&[300])).build().unwrap();
+        let items = super::numbers(dataset).map(move |number| {
+            seen.fetch_add(1, Relaxed);
+            Ok(number)
+        });
+        let items = items.threads(0);
+        match kind {
+            0 => grouped(items, 10, Partial::Keep, false),
+            1 => packed(items, Fit::Contiguous),
+            2 => packed(items, Fit::Best),
+            _ => bucketed(items.map(|item| Ok(item % 4)), buckets()),
+        }
+    };
+    for kind in 0..4 {
+        let loader = made(kind).on_error(policy()).batch(1).build().unwrap();
+        let whole = all(loader.epoch(0), usize::MAX);
+        let (_, state) = &whole[whole.len() * 9 / 10];
+        let state = saved(state);
+        seen.store(0, Relaxed);
+        assert!(loader.restore(&state).unwrap().next().is_some_and(|batch| batch.is_ok()));
+        assert!((1..=60).contains(&seen.load(Relaxed)), "{kind}: {} were made", seen.load(Relaxed));
+    }
+}
+
+/// Which shape each step has, and what is in it.
+fn steps(shelf: &Arc<Shelf>, ranks: usize, count: usize, batch: usize) -> Vec<(usize, Numbers)> {
+    let mut steps: Vec<(usize, Numbers)> = vec![(usize::MAX, Vec::new()); count];
+    for number in 0..ranks {
+        let dataset = shelf.dataset(6).streams(4).topology(rank(number, ranks)).shuffle_shards(true);
+        let items = numbers(dataset.build().unwrap()).shuffle(7);
+        let loader = bucketed(items, buckets()).batch(batch / ranks).threads(ranks % 3).on_error(policy());
+        for (step, found) in steps.iter_mut().zip(loader.build().unwrap().epochs(3)) {
+            let found = found.unwrap();
+            assert!(step.0 == usize::MAX || Some(step.0) == found.bucket(), "ranks disagree");
+            step.0 = found.bucket().unwrap();
+            assert!(found.len() <= batch / ranks);
+            step.1.extend(found.into_items().concat());
+        }
+    }
+    steps.iter_mut().for_each(|(_, items)| items.sort_unstable());
+    steps
+}
+
+#[test]
+fn all_ranks_take_the_same_shape_at_the_same_step() {
+    let shelf = Shelf::of(&[40, 31, 29, 50, 37, 23]);
+    let alone = steps(&shelf, 1, 90, 8);
+    for ranks in [2, 4] {
+        assert_eq!(steps(&shelf, ranks, 90, 8), alone, "{ranks} ranks");
+    }
+    for window in alone.chunks(9) {
+        let count = |bucket| window.iter().filter(|(of, _)| *of == bucket).count();
+        assert_eq!([0, 1, 2].map(count), [2, 3, 4]);
+    }
+    for (bucket, items) in &alone {
+        let length = |item: &u64| (item % 10) as usize * 3 + (item % 7) as usize;
+        assert!(items.iter().all(|item| length(item) <= [4, 8, 12][*bucket]), "{bucket}: {items:?}");
+    }
+}
+
+/// A run of some ranks that stops and resumes, maybe on others: what each step has, of which shape.
+fn run(
+    loader: impl Fn(usize, usize) -> Loader<Batch<Numbers>>,
+    stops: &[(usize, usize)],
+    epoch: Option<u64>,
+) -> Vec<(usize, Numbers)> {
+    let mut steps: Vec<(usize, Numbers)> = Vec::new();
+    let mut state: Option<State> = None;
+    for (ranks, count) in stops {
+        let before = steps.len();
+        let states = (0..*ranks).map(|number| {
+            let loader = loader(number, *ranks);
+            let mut batches = match (&state, epoch) {
+                (Some(state), _) => loader.restore(state).unwrap(),
+                (None, Some(epoch)) => loader.epoch(epoch),
+                (None, None) => loader.epochs(1),
+            };
+            for (at, found) in batches.by_ref().take(*count).enumerate() {
+                let found = found.unwrap();
+                if steps.len() <= before + at {
+                    steps.push((found.bucket().unwrap(), Vec::new()));
+                }
+                assert_eq!(steps[before + at].0, found.bucket().unwrap(), "ranks disagree");
+                steps[before + at].1.extend(found.into_items().concat());
+            }
+            batches.state()
+        });
+        let states: Vec<State> = states.collect();
+        state = Some(saved(&State::merge(states).unwrap()));
+    }
+    steps.iter_mut().for_each(|(_, items)| items.sort_unstable());
+    steps
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// Stopped anywhere and resumed on any ranks, a job takes the same steps.
+    #[test]
+    fn jobs_with_buckets_resume_on_other_ranks(
+        limits in prop::collection::btree_set(1usize..20, 1..4),
+        shares in prop::collection::vec(1u32..5, 3), sizes in prop::collection::vec(1usize..3, 3),
+        (look_ahead, shuffle, threads) in (1usize..20, 0usize..9, 0usize..3),
+        stops in prop::collection::vec((prop::sample::select(vec![1usize, 2, 3, 6]), 0usize..25), 1..5),
+        fails: bool,
+    ) {
+        let shelf = Shelf::of(&[17, 30, 29, 0, 11, 23]);
+        let limits: Vec<usize> = limits.into_iter().collect();
+        let count = limits.len();
+        let loader = |number: usize, ranks: usize| {
+            let buckets = Buckets::lengths(limits.clone()).shares(shares[..count].to_vec()).look_ahead(look_ahead);
+            let buckets = buckets.batches(sizes[..count].iter().map(|size| size * 6 / ranks).collect::<Vec<_>>());
+            let dataset = shelf.dataset(6).streams(6).topology(rank(number, ranks)).shuffle_shards(true);
+            let items = numbers(dataset.build().unwrap()).shuffle(shuffle).threads(threads);
+            let items = items.buckets(buckets, |item| Ok([(item * 7 % 23) as usize]));
+            let items = items.map(move |item| match item % 9 {
+                4 if fails => Err(Error::step("on purpose")),
+                _ => Ok(vec![item]),
+            });
+            items.on_error(policy()).build().unwrap()
+        };
+        let all: usize = stops.iter().map(|(_, count)| count).sum();
+        let alone = run(loader, &[(1, all)], None);
+        prop_assert_eq!(run(loader, &stops, None), alone);
+    }
+}
+
+/// Every item that has a shape comes once in an epoch, on any number of ranks.
+#[test]
+fn an_epoch_of_buckets_has_every_item_once() {
+    let shelf = Shelf::of(&SIZES);
+    for ranks in [1, 2] {
+        let mut found = Vec::new();
+        for number in 0..ranks {
+            let dataset = shelf.dataset(6).streams(2).topology(rank(number, ranks)).build().unwrap();
+            let items = numbers(dataset).map(|item| Ok(item % 4 + 10 * item));
+            let loader = bucketed(items, buckets().look_ahead(3)).batch(4 / ranks).build().unwrap();
+            let mut batches = loader.epoch(0);
+            found.extend(good(&all(&mut batches, usize::MAX)).concat().concat());
+            let fill = batches.report().fill.unwrap();
+            assert!(fill.used > 0 && fill.share() < 1.0, "{fill:?}");
+        }
+        let mut expected: Vec<u64> =
+            good(&all(numbers(shelf.dataset(6).build().unwrap()).batch(1).build().unwrap().epoch(0), 999))
+                .concat();
+        expected.iter_mut().for_each(|item| *item = *item % 4 + 10 * *item);
+        let fits = |item: &u64| (item % 10) * 3 + item % 7 <= 12;
+        expected.retain(fits);
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{ranks} ranks");
+    }
+}
+
+fn texts(shelf: &Arc<Shelf>, threads: usize) -> LoaderBuilder<Sample> {
+    let samples = Loader::builder(shelf.dataset(6).streams(2).build().unwrap()).threads(threads);
+    samples.map(|sample| {
+        let length = number(&sample) as usize % 9;
+        Ok(sample.with("ids", "x".repeat(length).into_bytes()))
+    })
+}
+
+#[test]
+fn tensors_have_the_shape_of_their_bucket() {
+    let shelf = Shelf::of(&SIZES);
+    let columns = |length: usize| {
+        let columns = Columns::new().with("ids", Tokens::<u8>::new("ids", length).raw(DType::U8));
+        columns.with("at", PositionColumn::new())
+    };
+    let buckets = || Buckets::lengths([3, 8]).shares([1, 2]).batches([4, 2]);
+    let loader = |threads, fails: u64| {
+        let samples = texts(&shelf, threads).map(move |sample| match number(&sample) % fails {
+            1 => Ok(Sample::new("empty").with("ids", Vec::<u8>::new())),
+            _ => Ok(sample),
+        });
+        let size = |sample: &Sample| Ok([sample.get("ids").unwrap().as_bytes().unwrap().len()]);
+        samples.buckets(buckets(), size).collate_each([columns(3), columns(8)])
+    };
+    let shown = |threads| -> Vec<(usize, Vec<u8>)> {
+        let batches = loader(threads, 1000).build().unwrap().epochs(0).take(30);
+        let shown = batches.map(|batch| {
+            let batch = batch.unwrap();
+            let bucket = batch.bucket().unwrap();
+            assert_eq!(batch["ids"].shape(), [batch.len(), [3, 8][bucket]]);
+            assert!(batch.len() <= [4, 2][bucket] && batch.valid() == batch.len());
+            (bucket, batch["ids"].as_slice::<u8>().unwrap().to_vec())
+        });
+        shown.collect()
+    };
+    assert_eq!(shown(0), shown(3));
+    let error = loader(0, 5).batch(4).last_batch(LastBatch::Drop).build().unwrap_err().to_string();
+    assert!(error.contains("LastBatch::Drop"), "{error}");
+    let one = texts(&shelf, 0).buckets(buckets(), |_: &Sample| Ok([1])).collate(columns(3)).build();
+    assert!(one.unwrap_err().to_string().contains("collate_each"));
+}
+
+/// Behind a stage with a memory samples are written when their batch is complete; one that fails is skipped then.
+#[test]
+fn samples_that_fail_in_a_batch_are_skipped_or_end_it() {
+    let shelf = Shelf::of(&[20]);
+    let loader = |policy: OnError, last| {
+        let samples = Loader::builder(shelf.dataset(1).build().unwrap()).threads(2);
+        let samples = samples.map(|sample| {
+            let number = number(&sample);
+            Ok(if number % 8 == 5 { Sample::new("none") } else { sample.with("n", number.cast_signed()) })
+        });
+        let samples = samples.stage("pairs", || GroupBy::new(1, |_: &Sample| Ok(0)));
+        let samples = samples.map(|mut group| Ok(group.remove(0)));
+        let columns = Columns::new().with("n", Scalar::<i64>::new("n"));
+        samples.collate(columns).batch(4).last_batch(last).on_error(policy).build().unwrap()
+    };
+    let mut batches = loader(OnError::skip(Failures::all()), LastBatch::Keep).epoch(0);
+    let found: Vec<Vec<i64>> =
+        batches.by_ref().map(|b| b.unwrap()["n"].as_slice().unwrap().to_vec()).collect();
+    assert_eq!(
+        found,
+        [vec![0, 1, 2, 3], vec![4, 6, 7], vec![8, 9, 10, 11], vec![12, 14, 15], vec![16, 17, 18, 19]]
+    );
+    assert_eq!(batches.state().ledger().skipped(), 2);
+    let padded = loader(OnError::skip(Failures::all()), LastBatch::Pad).epoch(0);
+    assert!(padded.map(|batch| batch.unwrap()).all(|batch| batch.len() == batch.valid() || batch.len() == 4));
+    let error = loader(OnError::stop(), LastBatch::Keep).epoch(0).find_map(Result::err).unwrap();
+    assert!(matches!(error.kind(), ErrorKind::MissingField { .. }), "{error}");
+}
+
+#[test]
+fn buckets_that_make_no_sense_are_errors_of_build() {
+    let shelf = Shelf::of(&[4]);
+    let items = || numbers(shelf.dataset(1).build().unwrap());
+    let refused = |items: LoaderBuilder<Numbers>, what: &str| {
+        let error = items.build().unwrap_err().to_string();
+        assert!(error.contains(what), "{what:?} in {error}");
+    };
+    let with = |buckets: Buckets<1>| bucketed(items(), buckets);
+    refused(with(Buckets::lengths([])).batch(1), "at least one shape");
+    refused(with(Buckets::lengths([0])).batch(1), "size of 0");
+    refused(with(Buckets::lengths([2, 2])).batch(1), "given twice");
+    refused(with(Buckets::lengths([2, 3]).shares([1])).batch(1), "shares");
+    refused(with(Buckets::lengths([2]).shares([0])).batch(1), "whole numbers from 1");
+    refused(with(Buckets::lengths([2]).look_ahead(0)).batch(1), "look-ahead");
+    refused(with(Buckets::lengths([2]).batches([0])), "at least 1");
+    refused(with(Buckets::lengths([2])), "batch size");
+    refused(Loader::mix([with(buckets()), with(buckets())]).batch(1), "of a mix");
+    refused(with(buckets()).batch(1).last_batch(LastBatch::Drop), "LastBatch::Drop");
+    // A state is of the same steps.
+    let loader = |size| with(buckets()).batch(size).build().unwrap();
+    let state = saved(&loader(2).epochs(0).state());
+    let error = loader(3).restore(&state).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::State(what) if what.contains("items on all ranks")), "{error}");
+    let larger = with(Buckets::lengths([2])).batch(1).build().unwrap();
+    let error = larger.epoch(0).find_map(Result::err).unwrap();
+    assert!(cause(&error).contains("larger than every bucket"), "{error}");
+}
