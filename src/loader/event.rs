@@ -96,6 +96,8 @@ pub(super) struct Begins {
     pub(super) turn: u64,
     /// Which places have which shape, if they have any.
     pub(super) schedule: Option<Schedule>,
+    /// Items that have no room in this shape are left out, where places have none.
+    pub(super) only: Option<usize>,
 }
 
 /// Which source something comes from: a stream of a dataset.

@@ -29,8 +29,15 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
         let width = lanes.len();
         let first = first_item(first, Arc::clone(&stages));
         let schedule = dealing.schedule.clone();
-        let sources =
-            Sources { sources, lanes: width, stages: Arc::clone(&stages), collator, endless, schedule };
+        let sources = Sources {
+            sources,
+            lanes: width,
+            stages: Arc::clone(&stages),
+            collator,
+            endless,
+            schedule,
+            only: None,
+        };
         let events: Box<dyn Iterator<Item = Event<T>> + Send> = match settings.threads {
             0 => Box::new(Deal::new(Here::new(sources), lanes, &dealing)),
             threads => {
@@ -48,9 +55,10 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
     Loader { settings, start: Arc::new(start) }
 }
 
-/// Reads the first item of the epoch again: one of this rank's, or where it has none, one of another rank's.
+/// Reads the first item of the epoch again, that has room in a shape where there are several: one of this rank's,
+/// or where it has none, one of another rank's.
 fn first_item<T: Send + 'static>(streams: Vec<Stream>, stages: Arc<[Stages<T>]>) -> First<T> {
-    Box::new(move || {
+    Box::new(move |only| {
         let (count, lanes) = (streams.len(), streams.len() / stages.len().max(1));
         let sources = streams.iter().map(|stream| Source::new(stream.clone(), None)).collect();
         let mut here = Here::new(Sources {
@@ -60,6 +68,7 @@ fn first_item<T: Send + 'static>(streams: Vec<Stream>, stages: Arc<[Stages<T>]>)
             collator: None,
             endless: false,
             schedule: None,
+            only,
         });
         (0..count).find_map(|source| {
             std::iter::from_fn(|| here.next(source)).find_map(|event| match event {

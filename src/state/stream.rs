@@ -111,6 +111,8 @@ impl StreamState {
 
     /// Records that a failure in this epoch of the dataset was skipped.
     pub(crate) fn skip(&mut self, epoch: u64, error: &Error) {
+        // An item that waited for its place may fail in a later epoch; entries are in the order of epochs.
+        let epoch = self.ledger.entries().last().map_or(epoch, |last| epoch.max(last.epoch));
         self.ledger.skip(self.dataset, self.stream, epoch, error);
     }
 

@@ -8,13 +8,15 @@ use crate::loader::event::{Cut, Event, Fault, From, Replay, Tag};
 use crate::loader::policy::{Counts, OnError, Verdict};
 use crate::sample::Position;
 use crate::state::{Header, Part, Reached, Run, State, StreamState};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Clones an item, where the last batches are padded.
 pub(in crate::loader) type Pad<T> = Option<fn(&T) -> T>;
 
-/// Reads the first item of the epoch again that can be made: none where there is none.
-pub(in crate::loader) type First<T> = Box<dyn FnMut() -> Option<Result<T>> + Send>;
+/// Reads the first item of the epoch again that can be made, and has room in this shape where there are several:
+/// none where there is none.
+pub(in crate::loader) type First<T> = Box<dyn FnMut(Option<usize>) -> Option<Result<T>> + Send>;
 
 /// What a run gives: its batches, and its end, which is not said where it breaks off.
 pub(in crate::loader) enum Given<B> {
@@ -35,7 +37,7 @@ pub(in crate::loader) struct Collect<I, T, B> {
     expected: usize,
     /// The first item of the epoch, where a batch had nothing else to be padded with: not the last item of
     /// the batch before, which a job that goes on after a stop does not have.
-    spare: Option<T>,
+    spares: HashMap<Option<usize>, T>,
     first: First<T>,
     make: Make<T, B>,
     progress: Progress,
@@ -51,8 +53,8 @@ impl<I, T, B> Collect<I, T, B> {
         make: Make<T, B>,
         (progress, policy): (Progress, Arc<OnError>),
     ) -> Self {
-        let (items, from, expected, spare, ended) = (Vec::new(), Vec::new(), 0, None, false);
-        Collect { events, pad, items, from, expected, spare, first, make, progress, policy, ended }
+        let (items, from, expected, spares, ended) = (Vec::new(), Vec::new(), 0, HashMap::new(), false);
+        Collect { events, pad, items, from, expected, spares, first, make, progress, policy, ended }
     }
 
     /// Makes a batch of what has been collected, which may be nothing.
@@ -64,10 +66,11 @@ impl<I, T, B> Collect<I, T, B> {
         if let Some(clone) = self.pad
             && valid < cut.size
         {
-            if valid == 0 && self.spare.is_none() {
-                self.spare = (self.first)().transpose()?;
+            if valid == 0 && !self.spares.contains_key(&cut.bucket) {
+                let found = (self.first)(cut.bucket).transpose()?;
+                self.spares.extend(found.map(|spare| (cut.bucket, spare)));
             }
-            let Some(spare) = items.last().or(self.spare.as_ref()).map(clone) else {
+            let Some(spare) = items.last().or(self.spares.get(&cut.bucket)).map(clone) else {
                 let what = "there is no sample to pad a batch with: none is left of the epoch".into();
                 return Err(ErrorKind::Config(what).into());
             };

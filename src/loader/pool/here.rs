@@ -19,7 +19,7 @@ pub(in crate::loader) struct Here<T> {
 impl<T> Here<T> {
     pub(in crate::loader) fn new(sources: Sources<T>) -> Self {
         let unfolds = sources.unfolds();
-        let Sources { sources, lanes, stages, collator, endless: _, schedule: _ } = sources;
+        let Sources { sources, lanes, stages, collator, endless: _, .. } = sources;
         let seats = collator.as_ref().map(Collator::seats);
         Here { sources: sources.into_iter().zip(unfolds).collect(), lanes: lanes.max(1), stages, seats }
     }

@@ -55,6 +55,8 @@ pub(super) struct Sources<T> {
     pub(super) endless: bool,
     /// Which places have which shape, if they have any.
     pub(super) schedule: Option<Schedule>,
+    /// Items that have no room in this shape are left out, where places have none.
+    pub(super) only: Option<usize>,
 }
 
 impl<T> Sources<T> {
@@ -63,7 +65,7 @@ impl<T> Sources<T> {
         numbered
             .filter_map(|(number, source)| {
                 let dataset = number / self.lanes.max(1);
-                let begins = Begins { schedule: self.schedule.clone(), ..source.begins() };
+                let begins = Begins { schedule: self.schedule.clone(), only: self.only, ..source.begins() };
                 Some(Unfold::new(dataset, self.stages.get(dataset)?, &begins, self.endless))
             })
             .collect()
@@ -112,7 +114,7 @@ impl<T: Send + 'static> Pool<T> {
         (stop, budget): (Stop, Budget),
     ) -> Self {
         let unfolds = sources.unfolds();
-        let Sources { sources, lanes: width, stages, collator, endless: _, schedule: _ } = sources;
+        let Sources { sources, lanes: width, stages, collator, endless: _, schedule: _, only: _ } = sources;
         let demand = Arc::new(Demand::new(sources.len()));
         let gates: Vec<Option<Gate>> = sources.iter().map(|source| source.gate().cloned()).collect();
         let memory = QueueMemory::new(&budget, threads, chunks::BYTES);

@@ -22,6 +22,8 @@ pub(super) struct Queues<T> {
     plan: Arc<BucketPlan>,
     /// None where places have no shapes: then items come out as they went in.
     schedule: Option<Schedule>,
+    /// Then what has no room in this shape is left out.
+    only: Option<usize>,
     stream: u64,
     streams: u64,
     /// The next turn of the stream.
@@ -50,8 +52,9 @@ impl<T> Queues<T> {
     pub(super) fn new(plan: Arc<BucketPlan>, begins: &Begins) -> Self {
         Queues {
             queues: plan.volumes.iter().map(|_| VecDeque::new()).collect(),
-            plan,
             schedule: begins.schedule.clone(),
+            only: begins.only.filter(|only| *only < plan.smaller.len()),
+            plan,
             stream: begins.stream as u64,
             streams: begins.streams as u64,
             turn: begins.turn,
@@ -97,6 +100,10 @@ impl<T: Send + 'static> Join<T> for Queues<T> {
         let Measured { item, bucket, used } = *measured;
         let number = self.pushed;
         self.pushed += 1;
+        let has_room = |only: usize| only == bucket || self.plan.smaller[only].contains(&bucket);
+        if self.only.is_some_and(|only| !has_room(only)) {
+            return Ok(());
+        }
         // Those before the first that waits were given out before.
         if number < self.again && self.fronts.get(bucket).is_some_and(|first| number < *first) {
             return Ok(());

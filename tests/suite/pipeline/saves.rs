@@ -3,7 +3,7 @@
 use super::{Shelf, all, cause, errors, failing, good, number, numbers, rank, saved};
 use crate::support::shelf::counts;
 use proptest::prelude::*;
-use shardstream::adapters::{Buckets, Fit, GroupBy, IteratorExt, Pack, Partial};
+use shardstream::adapters::{Buckets, Fit, GroupBy, IteratorExt, Pack, Partial, Stage};
 use shardstream::loader::{Failures, LoaderBuilder, OnError};
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, Result, State};
@@ -396,6 +396,55 @@ fn samples_that_fail_in_a_batch_are_skipped_or_end_it() {
     assert!(padded.map(|batch| batch.unwrap()).all(|batch| batch.len() == batch.valid() || batch.len() == 4));
     let error = loader(OnError::stop(), LastBatch::Keep).epoch(0).find_map(Result::err).unwrap();
     assert!(matches!(error.kind(), ErrorKind::MissingField { .. }), "{error}");
+}
+
+/// Where most items are too large for the shape of a step, its places stay empty, or are padded with what fits.
+#[test]
+fn padded_batches_fit_their_shape() {
+    let shelf = Shelf::of(&SIZES);
+    let loader = |number| {
+        let dataset = shelf.dataset(6).streams(2).topology(rank(number, 2)).build().unwrap();
+        let buckets = Buckets::lengths([3, 8]).shares([2, 1]).look_ahead(3);
+        let items = numbers(dataset).buckets(buckets, |item| Ok([if item % 9 == 1 { 2 } else { 7 }]));
+        items.batch(3).last_batch(LastBatch::Pad).build().unwrap()
+    };
+    let shapes = [0, 1].map(|number| {
+        let batches = loader(number).epochs(0).take(60).map(|batch| {
+            let batch = batch.unwrap();
+            let bucket = batch.bucket().unwrap();
+            assert_eq!(batch.len(), 3);
+            assert!(bucket == 1 || batch.iter().all(|item| item % 9 == 1), "{batch:?}");
+            (bucket, batch.valid())
+        });
+        batches.collect::<Vec<_>>()
+    });
+    assert!(shapes[0].iter().zip(&shapes[1]).all(|(a, b)| a.0 == b.0));
+    assert!(shapes[0].iter().any(|(_, valid)| *valid == 0) && shapes[0].iter().any(|(_, valid)| *valid == 3));
+}
+
+/// Holds whatever it is given, for ever.
+struct Hoards(Vec<u64>);
+
+impl Stage<u64> for Hoards {
+    type Out = u64;
+
+    fn push(&mut self, item: u64) -> Option<Result<u64>> {
+        self.0.push(item);
+        None
+    }
+}
+
+#[test]
+fn a_stage_that_never_gives_is_named() {
+    let shelf = Shelf::of(&[100]);
+    let items = numbers(shelf.dataset(1).build().unwrap()).threads(0);
+    let items = items.flat_map(|number| Ok(vec![number; 20_000])).batch(1);
+    let loader = items.stage("hoards", || Hoards(Vec::new())).build().unwrap();
+    for mut batches in [loader.epoch(0), loader.epochs(0)] {
+        let error = batches.next().unwrap().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Config(what) if what.contains("`hoards`")), "{error}");
+        assert!(batches.next().is_none());
+    }
 }
 
 #[test]
