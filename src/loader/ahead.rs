@@ -55,7 +55,7 @@ impl Settings {
             let count = lengths.0.len() as u64;
             let places = slots.saturating_sub(stream as u64).div_ceil(count);
             let taken: u64 = of_lane.iter().map(|at| at.digest.samples() + at.digest.skipped()).sum();
-            let turns = Turns::new(self.weights(), self.seed(), stream)?;
+            let turns = self.turns(stream);
             let more = self.inputs(&of_lane, turns, (taken, places), run)?;
             for ((at, part), inputs) in of_lane.iter_mut().zip(&self.parts).zip(more) {
                 if inputs > 0 {

@@ -1,5 +1,7 @@
 //! The options of a loader.
 
+mod mixing;
+
 use super::Loader;
 use super::batches::{Make, Pad};
 use super::event::Begins;
@@ -15,6 +17,7 @@ use crate::collate::{Collator, Columns, Row, TensorBatch};
 use crate::dataset::Dataset;
 use crate::error::{ErrorKind, Result};
 use crate::sample::Sample;
+use crate::state::WeightChange;
 use std::fmt;
 use std::hash::Hash;
 use std::marker::PhantomData;
@@ -31,6 +34,7 @@ const CORES_FOR_TRAINER: usize = 8;
 #[must_use = "a builder does nothing until `build` makes a loader of it"]
 pub struct LoaderBuilder<T, B = Batch<T>> {
     parts: Vec<(Part, Stages<T>)>,
+    schedule: Vec<WeightChange>,
     threads: Option<usize>,
     batch: Option<usize>,
     last: LastBatch,
@@ -48,6 +52,7 @@ impl LoaderBuilder<Sample> {
         let stages = Stages { pipe: identity(), join: None, names: Vec::new(), remembers: false, none: true };
         LoaderBuilder {
             parts: vec![(Part::new(dataset), stages)],
+            schedule: Vec::new(),
             threads: None,
             batch: None,
             last: LastBatch::Keep,
@@ -126,6 +131,7 @@ impl LoaderBuilder<Sample> {
     ) -> LoaderBuilder<Sample, TensorBatch> {
         LoaderBuilder {
             parts: self.parts,
+            schedule: self.schedule,
             threads: self.threads,
             batch: self.batch,
             last: self.last,
@@ -183,33 +189,6 @@ impl LoaderBuilder<Sample, TensorBatch> {
 }
 
 impl<T: Send + 'static> LoaderBuilder<T> {
-    pub(super) fn mixed(builders: impl IntoIterator<Item = LoaderBuilder<T>>) -> Self {
-        let mut mixed = LoaderBuilder {
-            parts: Vec::new(),
-            threads: None,
-            batch: None,
-            last: LastBatch::Keep,
-            pad: None,
-            prefetch: 2,
-            policy: OnError::stop(),
-            columns: Vec::new(),
-            wrong: None,
-            batches: PhantomData,
-        };
-        for builder in builders {
-            let set = builder.batch.is_some() || builder.last != LastBatch::Keep || builder.prefetch != 2;
-            if set || builder.policy != OnError::stop() {
-                let what = "`batch`, `last_batch`, `prefetch` and `on_error` are options of the mix: set them on what \
-                            `Loader::mix` returns";
-                mixed.wrong.get_or_insert(what.into());
-            }
-            mixed.wrong = mixed.wrong.or(builder.wrong);
-            mixed.parts.extend(builder.parts);
-            mixed.threads = mixed.threads.max(builder.threads);
-        }
-        mixed
-    }
-
     /// Makes of each item another one, on the threads: decoding, augmenting, picking fields. Maps add up.
     ///
     /// A sample for which it fails is an error item, or is skipped as [`on_error`](LoaderBuilder::on_error)
@@ -427,7 +406,17 @@ impl<T: Send + 'static> LoaderBuilder<T> {
 
     fn stages<U>(self, with: impl Fn(Stages<T>) -> Stages<U>) -> LoaderBuilder<U> {
         let LoaderBuilder {
-            parts, threads, batch, last, pad: _, prefetch, policy, columns, mut wrong, ..
+            parts,
+            schedule,
+            threads,
+            batch,
+            last,
+            pad: _,
+            prefetch,
+            policy,
+            columns,
+            mut wrong,
+            ..
         } = self;
         if last == LastBatch::Pad {
             let what =
@@ -436,7 +425,19 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         }
         let parts = parts.into_iter().map(|(part, stages)| (part, with(stages))).collect();
         let (pad, batches) = (None, PhantomData);
-        LoaderBuilder { parts, threads, batch, last, pad, prefetch, policy, columns, wrong, batches }
+        LoaderBuilder {
+            parts,
+            schedule,
+            threads,
+            batch,
+            last,
+            pad,
+            prefetch,
+            policy,
+            columns,
+            wrong,
+            batches,
+        }
     }
 
     /// Checks all options.
@@ -489,24 +490,6 @@ impl<T, B> LoaderBuilder<T, B> {
     /// [restored](Loader::restore) reads the epoch again from its beginning to find them out.
     pub fn shuffle_bytes(self, bytes: usize) -> Self {
         self.each(|part, _| part.shuffle_bytes = bytes)
-    }
-
-    /// This dataset's relative weight in a [mix](Loader::mix): of `weight(3)` beside `weight(1)`, three items
-    /// in four. Default: 1.
-    pub fn weight(mut self, weight: u32) -> Self {
-        if self.parts.len() > 1 {
-            let what = "`weight` of a mix: set it on each dataset before `Loader::mix`, as the datasets of mixes that are \
-                        mixed again have all one level";
-            self.wrong.get_or_insert(what.into());
-        }
-        self.each(|part, _| part.weight = weight)
-    }
-
-    /// How many epochs of this dataset make one epoch, of a [mix](Loader::mix) in which a small dataset is to
-    /// be seen more often, say. Default: 1. Where epochs go on [without an end](Loader::epochs), it has no
-    /// meaning.
-    pub fn passes(self, epochs: u64) -> Self {
-        self.each(|part, _| part.passes = epochs)
     }
 
     /// The number of threads that do the stages. Default: one for each core that the process may use, less one
@@ -569,8 +552,8 @@ impl<T, B> LoaderBuilder<T, B> {
         let buckets = buckets.map(Arc::new);
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or(cores - cores / CORES_FOR_TRAINER);
-        let (last, prefetch) = (self.last, self.prefetch);
-        let settings = Settings { parts, threads, batch, buckets, last, prefetch, policy };
+        let (last, prefetch, schedule) = (self.last, self.prefetch, self.schedule);
+        let settings = Settings { parts, schedule, threads, batch, buckets, last, prefetch, policy };
         settings.check()?;
         Ok(Checked { settings, stages, pad: self.pad, columns: self.columns })
     }
@@ -593,6 +576,7 @@ impl<T, B> Clone for LoaderBuilder<T, B> {
     fn clone(&self) -> Self {
         LoaderBuilder {
             parts: self.parts.clone(),
+            schedule: self.schedule.clone(),
             policy: self.policy.clone(),
             columns: self.columns.clone(),
             wrong: self.wrong.clone(),
@@ -605,6 +589,7 @@ impl<T, B> fmt::Debug for LoaderBuilder<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoaderBuilder")
             .field("datasets", &self.parts.iter().map(|(part, _)| part).collect::<Vec<_>>())
+            .field("schedule", &self.schedule)
             .field("threads", &self.threads)
             .field("batch", &self.batch)
             .field("last_batch", &self.last)

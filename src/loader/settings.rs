@@ -10,7 +10,7 @@ use super::stream::{Epochs, Gate, Select, Source, Stream};
 use crate::adapters::BucketPlan;
 use crate::dataset::{Dataset, Stop, Versions};
 use crate::error::{ErrorKind, Result};
-use crate::state::{Header, Reached, Run, State, StreamState, misfit};
+use crate::state::{Header, Reached, Run, State, StreamState, WeightChange, misfit};
 use crate::store::Budget;
 use std::fmt;
 use std::sync::Arc;
@@ -55,6 +55,8 @@ impl Part {
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) parts: Vec<Part>,
+    /// How their weights change.
+    pub(super) schedule: Vec<WeightChange>,
     pub(super) threads: usize,
     pub(super) batch: usize,
     pub(super) buckets: Option<Arc<BucketPlan>>,
@@ -103,7 +105,7 @@ impl Settings {
                 return config("0 passes of a dataset: leave it out, or give it at least 1");
             }
         }
-        Turns::new(self.weights(), 0, 0)?;
+        Turns::check(&self.weights(), &self.schedule)?;
         if self.batch == 0 {
             return config("batches of 0 items: the size must be at least 1");
         }
@@ -176,7 +178,7 @@ impl Settings {
         }
         for (lane, &stream) in mine.iter().enumerate() {
             let of_lane = || states.iter().skip(lane).step_by(mine.len());
-            let turns = Turns::new(self.weights(), self.seed(), stream)?;
+            let turns = self.turns(stream);
             let taken = of_lane().map(StreamState::places).sum();
             let numbers = (0..self.parts.len()).map(|dataset| dataset * mine.len() + lane).collect();
             lanes.push(Lane::new(numbers, turns, taken, self.again(of_lane())));
@@ -304,12 +306,14 @@ impl Settings {
         .collect()
     }
 
-    /// The seed of the mix.
-    pub(super) fn seed(&self) -> u64 {
-        self.first().map_or(0, Dataset::seed)
+    /// Which dataset has which turn of a stream.
+    pub(super) fn turns(&self, stream: usize) -> Turns {
+        let (seed, streams) =
+            self.first().map_or((0, 1), |dataset| (dataset.seed(), dataset.plan().streams()));
+        Turns::scheduled((&self.weights(), &self.schedule), None, (stream, streams), seed)
     }
 
-    pub(super) fn weights(&self) -> Vec<u32> {
+    fn weights(&self) -> Vec<u32> {
         self.parts.iter().map(|part| part.weight).collect()
     }
 
@@ -394,6 +398,7 @@ impl Settings {
             streams: self.first().map_or(0, |dataset| dataset.plan().streams()),
             run,
             datasets: datasets.collect(),
+            schedule: self.schedule.clone(),
         }
     }
 }

@@ -11,6 +11,24 @@ pub(crate) struct Header {
     #[serde(rename = "read")]
     pub(crate) run: Run,
     pub(crate) datasets: Vec<DatasetHeader>,
+    /// How the weights of the datasets change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) schedule: Vec<WeightChange>,
+}
+
+/// Weights of all datasets that hold from an item of the job on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WeightChange {
+    /// The number of the item in the job's sequence.
+    pub(crate) from: u64,
+    pub(crate) weights: Vec<u32>,
+}
+
+impl WeightChange {
+    pub(crate) fn shown(&self) -> (u64, &[u32]) {
+        (self.from, &self.weights)
+    }
 }
 
 /// Which epochs are read.
@@ -94,10 +112,25 @@ impl Header {
             return told("the number of datasets is", &self.datasets.len(), &here.datasets.len());
         }
         let several = self.datasets.len() > 1;
-        self.datasets.iter().zip(&here.datasets).enumerate().find_map(|(number, (there, here))| {
+        let datasets = self.datasets.iter().zip(&here.datasets).enumerate();
+        let different = datasets.into_iter().find_map(|(number, (there, here))| {
             let difference = there.difference(here)?;
             Some(if several { format!("dataset {number}: {difference}") } else { difference })
-        })
+        });
+        if different.is_none() && self.schedule != here.schedule {
+            return told("the changes of weights are", &shown(&self.schedule), &shown(&here.schedule));
+        }
+        different
+    }
+}
+
+/// A schedule in words.
+pub(crate) fn shown(schedule: &[WeightChange]) -> String {
+    let change = |change: &WeightChange| format!("{:?} from item {} on", change.weights, change.from);
+    if schedule.is_empty() {
+        "none".into()
+    } else {
+        schedule.iter().map(change).collect::<Vec<_>>().join(", ")
     }
 }
 

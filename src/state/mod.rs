@@ -9,7 +9,7 @@ mod stream;
 
 pub use digest::Digest;
 pub(crate) use digest::hash_texts;
-pub(crate) use header::{DatasetHeader, Header, Order, Run};
+pub(crate) use header::{DatasetHeader, Header, Order, Run, WeightChange};
 pub use ledger::{Ledger, Skip};
 pub(crate) use stream::{Opened, Part, Saved, StreamState};
 

@@ -1,9 +1,7 @@
 //! One stream out of the same stream of every dataset that is mixed.
 
-use super::Outputs;
-use crate::error::{ErrorKind, Result};
+use super::{Outputs, Turns};
 use crate::loader::event::Event;
-use crate::rng::{Purpose, Rng};
 
 /// The items of one logical stream: of one dataset, or of several in proportion to their weights.
 #[derive(Debug, Clone)]
@@ -49,12 +47,8 @@ impl Lane {
 
     pub(super) fn next<O: Outputs>(&mut self, outputs: &mut O) -> Option<Event<O::Item>> {
         while !self.is_ended() {
-            let count = self.sources.len();
-            let mut at = self.turns.at(self.taken);
-            // The turns of one that has ended go to the next one.
-            while self.sources.get(at).is_some_and(|(_, ended)| *ended) {
-                at = (at + 1) % count;
-            }
+            let sources = &self.sources;
+            let at = self.turns.whose(self.taken, |at| sources.get(at).is_some_and(|(_, ended)| *ended));
             let (source, ended) = self.sources.get_mut(at)?;
             match outputs.next(*source) {
                 Some(Event::Item(mut tag, item)) => {
@@ -73,91 +67,6 @@ impl Lane {
             }
         }
         None
-    }
-}
-
-/// Which dataset gives which item of a stream.
-///
-/// Turns come in windows as long as the sum of the weights. In each window every dataset has exactly as many
-/// turns as its weight, in a random order that depends on the seed, the stream and the number of the window
-/// alone.
-#[derive(Debug, Clone)]
-pub(in crate::loader) struct Turns {
-    weights: Vec<u32>,
-    seed: u64,
-    stream: u64,
-    window: Vec<usize>,
-    /// The number of that window, from 1.
-    number: u64,
-}
-
-/// A window is a list in memory.
-const LONGEST_WINDOW: u64 = 1 << 16;
-
-impl Turns {
-    /// # Errors
-    /// [`ErrorKind::Config`] for weights of 0, and weights whose sum is large.
-    pub(in crate::loader) fn new(weights: Vec<u32>, seed: u64, stream: usize) -> Result<Self> {
-        let sum: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
-        if weights.contains(&0) || sum > LONGEST_WINDOW {
-            let message = format!(
-                "the weights {weights:?}: use whole numbers from 1 up whose sum is at most {LONGEST_WINDOW}"
-            );
-            return Err(ErrorKind::Config(message).into());
-        }
-        Ok(Turns { weights, seed, stream: stream as u64, window: Vec::new(), number: 0 })
-    }
-
-    /// Gives turns from `turn` on, and before `until`: a dataset at least one of those that it has `left`.
-    /// Returns how many turns they were, and adds them to those `given`.
-    pub(in crate::loader) fn give(
-        &mut self,
-        turn: u64,
-        until: u64,
-        left: &mut [u64],
-        given: &mut [u64],
-    ) -> u64 {
-        let length = self.weights.iter().map(|weight| u64::from(*weight)).sum::<u64>();
-        let whole = left.iter().zip(&self.weights).map(|(left, weight)| left / u64::from(*weight)).min();
-        let windows = whole.unwrap_or(0).min((until - turn) / length);
-        if turn.is_multiple_of(length) && windows > 0 {
-            for ((left, given), weight) in left.iter_mut().zip(given).zip(&self.weights) {
-                let turns = windows * u64::from(*weight);
-                *left -= turns;
-                *given += turns;
-            }
-            return windows * length;
-        }
-        let mut at = self.at(turn);
-        // As in a lane, the turns of one that has ended go to the next one.
-        while left.get(at) == Some(&0) {
-            at = (at + 1) % left.len();
-        }
-        let mut alone = left.iter().enumerate().filter(|(_, left)| **left > 0);
-        let turns = match (alone.next(), alone.next()) {
-            (Some((_, left)), None) => (*left).min(until - turn),
-            _ => 1,
-        };
-        left[at] -= turns;
-        given[at] += turns;
-        turns
-    }
-
-    /// Who has this turn.
-    fn at(&mut self, turn: u64) -> usize {
-        let [_, _, ..] = self.weights[..] else { return 0 };
-        let length = self.weights.iter().map(|weight| u64::from(*weight)).sum::<u64>();
-        let (number, place) = (turn / length + 1, (turn % length) as usize);
-        if self.number != number {
-            self.number = number;
-            self.window.clear();
-            for (dataset, weight) in self.weights.iter().enumerate() {
-                self.window.extend(std::iter::repeat_n(dataset, *weight as usize));
-            }
-            // Streams and windows are told apart by different parts of the key.
-            Rng::keyed(Purpose::Mix, self.seed, number, self.stream).shuffle(&mut self.window);
-        }
-        self.window.get(place).copied().unwrap_or_default()
     }
 }
 
@@ -182,13 +91,6 @@ mod tests {
     fn golden() {
         assert_eq!(lane(&[6, 2], &[3, 1], 0), [0, 1, 0, 0, 1, 0, 0, 0]);
         assert_eq!(lane(&[2, 2, 4], &[1, 1, 2], 0), [0, 2, 1, 2, 2, 0, 1, 2]);
-    }
-
-    #[test]
-    fn weights_are_positive_and_bounded() {
-        for weights in [vec![1, 0], vec![u32::MAX, u32::MAX], vec![1 << 16, 1]] {
-            assert!(Turns::new(weights, 0, 0).is_err());
-        }
     }
 
     #[test]

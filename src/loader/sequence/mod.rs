@@ -1,6 +1,7 @@
 //! The sequence of a job: which source gives which place, and where batches end.
 //!
 //! ```text
+//! turns     which of the datasets that are mixed gives which item of a stream
 //! lane      one stream of all datasets that are mixed
 //! deal      the places of the sequence in turn, and where batches end
 //! steps     how many batches there are, where that is known
@@ -11,10 +12,12 @@ mod lane;
 mod steps;
 #[cfg(test)]
 mod testing;
+mod turns;
 
 pub(super) use deal::{Cuts, Deal, Dealing};
-pub(super) use lane::{Lane, Turns};
+pub(super) use lane::Lane;
 pub(super) use steps::Lengths;
+pub(super) use turns::Turns;
 
 use super::event::Event;
 

@@ -19,6 +19,8 @@ type Item = (u64, u64);
 struct Job {
     /// Of each dataset the sizes of its shards, its weight and how often it is read.
     parts: Vec<(Vec<usize>, u32, u64)>,
+    /// Which weights hold from which item on.
+    schedule: Vec<(u64, [u32; 2])>,
     places: bool,
     streams: usize,
     shuffle: usize,
@@ -44,6 +46,10 @@ impl Job {
             items.map(move |sample| Ok((sample.position().epoch, 100_000 * seed as u64 + number(&sample))))
         };
         let mix = Loader::mix(self.parts.iter().enumerate().map(part)).threads(threads);
+        let change = |mix: LoaderBuilder<Item>, (item, weights): &(u64, [u32; 2])| {
+            mix.weights_from(*item, weights.iter().copied().take(self.parts.len()))
+        };
+        let mix = self.schedule.iter().fold(mix, change);
         mix.last_batch(self.last).batch(self.batch / topology.world_size()).build().unwrap()
     }
 
@@ -77,16 +83,20 @@ fn jobs() -> impl Strategy<Value = Job> {
         prop::sample::select(vec![LastBatch::Keep, LastBatch::Drop, LastBatch::Pad, LastBatch::Repeat]);
     let streams = prop::sample::select(vec![1usize, 2, 4]);
     let shuffle = prop_oneof![Just(0usize), 2usize..30];
-    (prop::collection::vec(part, 1..3), any::<bool>(), streams, shuffle, 1usize..5, last, any::<bool>())
-        .prop_map(|(parts, places, streams, shuffle, batch, last, endless)| Job {
+    let changes = prop::collection::btree_map(1u64..80, [1u32..4, 0u32..4], 0..4);
+    let parts = (prop::collection::vec(part, 1..3), changes);
+    (parts, any::<bool>(), streams, shuffle, 1usize..5, last, any::<bool>()).prop_map(
+        |((parts, schedule), places, streams, shuffle, batch, last, endless)| Job {
             parts,
+            schedule: schedule.into_iter().collect(),
             places,
             streams,
             shuffle,
             batch: 4 * batch,
             last,
             endless,
-        })
+        },
+    )
 }
 
 proptest! {
@@ -160,7 +170,9 @@ fn steps_are_skipped_into_what_is_filled_from_the_beginning() {
     for (passes, sizes) in [([2, 2], [5, 17]), ([1, 3], [5, 5]), ([4, 1], [5, 19])] {
         let parts = sizes.iter().zip(passes).map(|(size, passes)| (vec![*size], 1, passes)).collect();
         let (places, streams, batch, shuffle) = (true, 4, 4, 3);
-        let job = Job { parts, places, streams, shuffle, batch, last: LastBatch::Repeat, endless: false };
+        let schedule = vec![(3, [1, 0]), (9, [2, 1])];
+        let job =
+            Job { parts, schedule, places, streams, shuffle, batch, last: LastBatch::Repeat, endless: false };
         let loader = job.loader(rank(0, 1), 0);
         let whole = job.begin(&loader);
         let items: u64 = sizes.iter().zip(passes).map(|(size, passes)| *size as u64 * passes).sum();

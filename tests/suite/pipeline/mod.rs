@@ -13,6 +13,7 @@
 //! saves      stages that save what they need: groups, packed rows, buckets
 //! stages     panics, stages that drop everything or nearly so, states of other stages
 //! mixes      datasets with stages of their own
+//! weights    mixtures whose weights change
 //! tensors    columns behind stages that change the number of items
 //! ```
 
@@ -29,6 +30,7 @@ mod saves;
 mod stages;
 mod steps;
 mod tensors;
+mod weights;
 
 use crate::support::shelf::{Shelf, url};
 use shardstream::loader::{Batches, LoaderBuilder};

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use shardstream::adapters::Batch;
 use shardstream::index::Index;
-use shardstream::loader::{Batches, Failures, LastBatch, OnError};
+use shardstream::loader::{Batches, Failures, LastBatch, LoaderBuilder, OnError};
 use shardstream::prelude::*;
 use shardstream::state::{Digest, Ledger, State};
 use shardstream::store::Store;
@@ -85,6 +85,8 @@ struct Job {
     shuffle: usize,
     shuffle_bytes: Option<usize>,
     weights: Vec<u32>,
+    /// Which weights hold from which item on.
+    schedule: Vec<(u64, Vec<u32>)>,
     passes: u64,
     rest: LastBatch,
     /// What is done with the samples of each dataset.
@@ -141,7 +143,11 @@ impl Job {
             pipe.stages(loader, number, self.seed)
         });
         let policy = OnError::skip(Failures::all()).in_a_row(100_000);
-        Loader::mix(parts).batch(team.batch).last_batch(self.rest).on_error(policy).build().unwrap()
+        let mix = Loader::mix(parts).batch(team.batch).last_batch(self.rest).on_error(policy);
+        let change = |mix: LoaderBuilder<Item>, (item, weights): &(u64, Vec<u32>)| {
+            mix.weights_from(*item, weights.iter().copied().take(self.sizes.len()))
+        };
+        self.schedule.iter().fold(mix, change).build().unwrap()
     }
 
     fn begin(&self, loader: &Loader<Batch<Item>>) -> Batches<Batch<Item>> {
@@ -247,7 +253,7 @@ fn jobs() -> impl Strategy<Value = Job> {
         prop_oneof![1 => Just(0usize), 1 => 1usize..4, 3 => 2usize..40],
         prop::option::weighted(0.1, 1usize..4000),
     );
-    let mix = (prop::collection::vec(1u32..4, 3..=3), 1u64..3);
+    let mix = (prop::collection::vec(1u32..4, 3..=3), schedules(), 1u64..3);
     let streams = any::<prop::sample::Index>();
     let numbers = (streams, any::<u32>(), 0u64..4);
     (datasets, known, rest, flags, buffer, mix, numbers, pipes()).prop_filter_map(
@@ -258,7 +264,7 @@ fn jobs() -> impl Strategy<Value = Job> {
             rest,
             (shuffled, resampled, endless),
             (shuffle, bytes),
-            (weights, passes),
+            (weights, schedule, passes),
             (streams, seed, epoch),
             mut pipes,
         )| {
@@ -289,6 +295,7 @@ fn jobs() -> impl Strategy<Value = Job> {
                 shuffle,
                 shuffle_bytes: bytes,
                 weights,
+                schedule,
                 passes,
                 rest,
                 pipes,
@@ -298,6 +305,13 @@ fn jobs() -> impl Strategy<Value = Job> {
             Some(job)
         },
     )
+}
+
+/// Changes of weights, of which one may be 0; the first dataset always has one.
+fn schedules() -> impl Strategy<Value = Vec<(u64, Vec<u32>)>> {
+    let weights = (1u32..4, 0u32..4, 0u32..4).prop_map(|(first, second, third)| vec![first, second, third]);
+    let changes = prop::collection::btree_map(1u64..120, weights, 1..4);
+    prop_oneof![1 => Just(Vec::new()), 2 => changes.prop_map(|changes| changes.into_iter().collect())]
 }
 
 /// A job with two teams that have the same global batch, and how many batches the first one takes before it is stopped.

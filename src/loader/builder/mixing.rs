@@ -1,0 +1,107 @@
+//! The options of datasets that are mixed.
+
+use super::LoaderBuilder;
+use crate::loader::last_batch::LastBatch;
+use crate::loader::policy::OnError;
+use crate::state::WeightChange;
+use std::marker::PhantomData;
+
+impl<T: Send + 'static> LoaderBuilder<T> {
+    pub(in crate::loader) fn mixed(builders: impl IntoIterator<Item = LoaderBuilder<T>>) -> Self {
+        let mut mixed = LoaderBuilder {
+            parts: Vec::new(),
+            schedule: Vec::new(),
+            threads: None,
+            batch: None,
+            last: LastBatch::Keep,
+            pad: None,
+            prefetch: 2,
+            policy: OnError::stop(),
+            columns: Vec::new(),
+            wrong: None,
+            batches: PhantomData,
+        };
+        for builder in builders {
+            let set = builder.batch.is_some() || builder.last != LastBatch::Keep || builder.prefetch != 2;
+            if set || builder.policy != OnError::stop() || !builder.schedule.is_empty() {
+                let what = "`batch`, `last_batch`, `prefetch`, `on_error` and `weights_from` are options of the mix: \
+                            set them on what `Loader::mix` returns";
+                mixed.wrong.get_or_insert(what.into());
+            }
+            mixed.wrong = mixed.wrong.or(builder.wrong);
+            mixed.parts.extend(builder.parts);
+            mixed.threads = mixed.threads.max(builder.threads);
+        }
+        mixed
+    }
+}
+
+/// Options of a [mix](crate::Loader::mix), and of the datasets in it.
+impl<T, B> LoaderBuilder<T, B> {
+    /// This dataset's relative weight in a [mix](crate::Loader::mix): of `weight(3)` beside `weight(1)`, three items
+    /// in four. Default: 1. With 0 it has no turns until [`weights_from`](LoaderBuilder::weights_from) gives it
+    /// some.
+    pub fn weight(mut self, weight: u32) -> Self {
+        if self.parts.len() > 1 {
+            let what = "`weight` of a mix: set it on each dataset before `Loader::mix`, as the datasets of mixes that are \
+                        mixed again have all one level";
+            self.wrong.get_or_insert(what.into());
+        }
+        self.each(|part, _| part.weight = weight)
+    }
+
+    /// Changes the weights of a [mix](crate::Loader::mix) from item `item` of the job on: one for each dataset, in the
+    /// order of the mix. Call it for each change, in their order, on what [`Loader::mix`](crate::Loader::mix) returns.
+    ///
+    /// `item` counts the items of all ranks from the beginning of the run, from 0: step `k` begins with item
+    /// `k * batch * ranks`. So the change is at the same item on any number of ranks and with any size of
+    /// batches. The shares are exact on both sides of it: in each stream a window of as many items as the weights
+    /// add up to has each dataset exactly as often as its weight; the change ends the window that it falls into,
+    /// and new ones begin.
+    ///
+    /// A dataset of weight 0 gives nothing, until it gets another one: it comes in later, or is left out from
+    /// then on. Use that with [`epochs`](crate::Loader::epochs), where no dataset ends. [`epoch`](crate::Loader::epoch) begins
+    /// at item 0 and reads every dataset to its end: where all that have a weight have ended, the others follow.
+    ///
+    /// The schedule is part of the order: a [restore](crate::Loader::restore) needs the same.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let write = |name: &str| -> shardstream::Result<String> {
+    /// #     let pattern = format!("{}/{name}-%d.tar", dir.path().display());
+    /// #     let mut writer = ShardWriter::builder(&pattern).max_count(8).build()?;
+    /// #     for i in 0..16 { writer.write(&Sample::new(format!("{name}{i}")).with("cls", i))?; }
+    /// #     writer.finish()?;
+    /// #     Ok(pattern.replace("%d", "{0..1}"))
+    /// # };
+    /// # let (web, books) = (write("web")?, write("books")?);
+    /// let dataset = |shards| Dataset::builder(shards).streams(1).build();
+    /// let (web, books) = (Loader::builder(dataset(&web)?), Loader::builder(dataset(&books)?));
+    /// let (batch, ranks) = (4, 1);
+    /// let loader = Loader::mix([web.weight(3), books])
+    ///     .weights_from(5 * batch * ranks, [1, 3]) // more books from step 5 on
+    ///     .weights_from(8 * batch * ranks, [0, 1]) // and nothing else from step 8 on
+    ///     .map(|sample| Ok(sample.key().starts_with("books")))
+    ///     .batch(batch as usize)
+    ///     .build()?;
+    /// let mut books = Vec::new();
+    /// for batch in loader.epochs(0).take(10) {
+    ///     books.push(batch?.iter().filter(|is_book| **is_book).count());
+    /// }
+    /// assert_eq!(books, [1, 1, 1, 1, 1, 3, 3, 3, 4, 4]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn weights_from(mut self, item: u64, weights: impl IntoIterator<Item = u32>) -> Self {
+        self.schedule.push(WeightChange { from: item, weights: weights.into_iter().collect() });
+        self
+    }
+
+    /// How many epochs of this dataset make one epoch, of a [mix](crate::Loader::mix) in which a small dataset is to
+    /// be seen more often, say. Default: 1. Where epochs go on [without an end](crate::Loader::epochs), it has no
+    /// meaning.
+    pub fn passes(self, epochs: u64) -> Self {
+        self.each(|part, _| part.passes = epochs)
+    }
+}
