@@ -204,6 +204,8 @@ impl Dataset {
             weight: 1,
             repeats: 1,
             stages: Vec::new(),
+            name: None,
+            begins: 0,
         }
     }
 

@@ -5,7 +5,7 @@ use super::sequence::Turns;
 use super::settings::{Part, Settings};
 use crate::adapters::replay;
 use crate::error::{ErrorKind, Result};
-use crate::state::{Opened, Reached, Run, StreamState, misfit};
+use crate::state::{Header, Opened, Reached, Run, StreamState, misfit};
 
 /// Where a rank is: its streams by dataset and lane, the places that were passed, and how many batches.
 pub(super) struct Position {
@@ -20,7 +20,8 @@ impl Settings {
     /// # Errors
     /// [`ErrorKind::Config`] where only reading tells how many items streams have, or what a shuffle buffer
     /// holds; [`ErrorKind::State`] where the epoch has fewer steps.
-    pub(super) fn ahead(&self, at: Position, run: Run, steps: u64) -> Result<Position> {
+    pub(super) fn ahead(&self, at: Position, header: &Header, steps: u64) -> Result<Position> {
+        let run = header.run;
         let config = |what: &str| Err(ErrorKind::Config(what.into()).into());
         let Some(lengths) = self.lengths() else {
             return config(
@@ -54,12 +55,12 @@ impl Settings {
             let Some(stream) = of_lane.first().map(|at| at.stream) else { continue };
             let count = lengths.0.len() as u64;
             let places = slots.saturating_sub(stream as u64).div_ceil(count);
-            let taken: u64 = of_lane.iter().map(|at| at.digest.samples() + at.digest.skipped()).sum();
-            let turns = self.turns(stream);
+            let taken: u64 = of_lane.iter().map(|at| at.places()).sum();
+            let turns = self.turns(stream, header);
             let more = self.inputs(&of_lane, turns, (taken, places), run)?;
             for ((at, part), inputs) in of_lane.iter_mut().zip(&self.parts).zip(more) {
                 if inputs > 0 {
-                    **at = part.ahead(at, inputs, run)?;
+                    **at = part.ahead(at, inputs, header)?;
                 }
             }
         }
@@ -105,9 +106,9 @@ impl Settings {
 
 impl Part {
     /// The epoch of the dataset that a pass reads.
-    fn epoch(&self, pass: u64, run: Run) -> u64 {
+    fn epoch(&self, pass: u64, run: Run, begins: u64) -> u64 {
         match run {
-            Run::EpochsFrom(first) => first.saturating_add(pass),
+            Run::EpochsFrom(first) => first.saturating_add(begins).saturating_add(pass),
             Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
                 epoch.saturating_mul(self.passes).saturating_add(pass % self.passes.max(1))
             }
@@ -115,11 +116,12 @@ impl Part {
     }
 
     /// The stream so many inputs later.
-    fn ahead(&self, at: &StreamState, inputs: u64, run: Run) -> Result<StreamState> {
+    fn ahead(&self, at: &StreamState, inputs: u64, header: &Header) -> Result<StreamState> {
+        let epoch_of = |pass| self.epoch(pass, header.run, header.begins(at.dataset));
         let plan = self.dataset.plan();
         let length = plan.samples(at.stream).filter(|length| *length > 0);
         let length = length.ok_or_else(|| misfit("samples are to be skipped in a stream that has none"))?;
-        let slices = |pass| plan.stream(self.epoch(pass, run), at.stream);
+        let slices = |pass| plan.stream(epoch_of(pass), at.stream);
         let before = |last: usize| -> u64 {
             slices(at.pass).iter().take(last).map(|slice| slice.samples.end - slice.samples.start).sum()
         };
@@ -136,7 +138,7 @@ impl Part {
         let gone = gone.ok_or_else(|| misfit("more samples than can be counted"))?;
         // At the end of a pass, and not at the beginning of the next one.
         let (pass, taken) = ((gone - 1) / length, (gone - 1) % length + 1);
-        let epoch = self.epoch(pass, run);
+        let epoch = epoch_of(pass);
         // As the reader would have found it: a buffer looks for another sample until it is full.
         let (oldest, read, ended) = match self.shuffle as u64 {
             0 | 1 => (taken - 1, taken, false),

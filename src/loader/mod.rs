@@ -35,7 +35,7 @@ pub use policy::{Failures, OnError};
 use crate::dataset::Dataset;
 use crate::error::Result;
 use crate::sample::Sample;
-use crate::state::{Run, State, misfit};
+use crate::state::{ChangeReport, Changes, Header, Run, State, misfit};
 use settings::{Begun, Settings};
 use std::fmt;
 use std::sync::Arc;
@@ -204,17 +204,91 @@ impl<B: Send + 'static> Loader<B> {
     /// another seed or another pipeline. Shards that were open and have changed since are an error of the first
     /// batch, after which there is none.
     pub fn restore(&self, state: &State) -> Result<Batches<B>> {
+        let header = self.header_for(state).carrying(state.header());
+        if let Some(difference) = state.header().difference(&header) {
+            return Err(misfit(format!(
+                "{difference}; go on with what it was taken with, or begin an epoch anew, or allow the change by \
+                 `Loader::restore_changed`"
+            )));
+        }
+        Ok((self.start)(&self.settings, self.settings.begin(header, Some(state))?))
+    }
+
+    /// As [`restore`](Loader::restore), onto a mixture that is another one on purpose: with other weights or another
+    /// schedule, datasets that come or go, or a dataset with other shards.
+    ///
+    /// A dataset that is what it was continues with the sample that would have come next, with what its shuffle
+    /// buffers held: nothing of its epoch comes twice or is left out. The new weights hold from the next item of
+    /// the job on, where their windows begin anew; a schedule counts items from the beginning of the job, as
+    /// before. What cannot continue is an error, unless `changes` allows it by name: a dataset that is
+    /// [new](Changes::add), one that is [gone](Changes::remove), and one that is
+    /// [another one than it was](Changes::restart), whose next epoch begins. The report says what became of each.
+    /// The order of all that follows is a function of the state and of this loader, on any number of ranks, and its
+    /// states are restored by [`restore`](Loader::restore).
+    ///
+    /// Datasets are recognised by their [names](LoaderBuilder::name); those without one by their shards, seed and
+    /// options, and if they have changed, by their numbers. Where epochs have an end, the weights can change, but not
+    /// the datasets: the next epoch can be of any.
+    ///
+    /// Digests add what datasets gave that are gone. The record of their failures goes with them: save
+    /// [`State::ledger`] before. Where a dataset has another number in the mix than before, columns that draw random
+    /// numbers draw others. Samples that are in [`steps to skip`](State::skip) are those of the new mixture.
+    ///
+    /// # Errors
+    /// [`ErrorKind::State`](crate::ErrorKind::State) with all that is not allowed, and how to allow it; where the
+    /// state is not that of all ranks, or is of another number of streams or another epoch.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    /// use shardstream::state::Changes;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let write = |name: &str| -> shardstream::Result<String> {
+    /// #     let pattern = format!("{}/{name}-%d.tar", dir.path().display());
+    /// #     let mut writer = ShardWriter::builder(&pattern).max_count(8).build()?;
+    /// #     for i in 0..16 { writer.write(&Sample::new(format!("{name}{i:02}")).with("cls", i))?; }
+    /// #     writer.finish()?;
+    /// #     Ok(pattern.replace("%d", "{0..1}"))
+    /// # };
+    /// # let (web, books, code) = (write("web")?, write("books")?, write("code")?);
+    /// let dataset = |name: &str, shards: &str| -> shardstream::Result<_> {
+    ///     let dataset = Dataset::builder(shards).streams(1).build()?;
+    ///     Ok(Loader::builder(dataset).name(name).map(|sample| Ok(sample.key().to_owned())))
+    /// };
+    /// let mix = Loader::mix([dataset("web", &web)?, dataset("books", &books)?]).batch(4).build()?;
+    /// let state = mix.epochs(0).nth(1).unwrap()?.state().unwrap().clone(); // 4 of each
+    ///
+    /// let parts = [dataset("books", &books)?.weight(3), dataset("code", &code)?];
+    /// let mix = Loader::mix(parts).batch(4).build()?;
+    /// assert!(mix.restore(&state).is_err());
+    /// let changes = Changes::new().add("code").remove("web");
+    /// let (mut batches, report) = mix.restore_changed(&state, &changes)?;
+    /// assert_eq!(
+    ///     report.to_string(),
+    ///     "from item 8 of the job on:\n\
+    ///      books continues after 4 items\n\
+    ///      code is new, and begins with epoch 0\n\
+    ///      web is read no more after 4 items\n\
+    ///      weights [3, 1] instead of [1, 1]"
+    /// );
+    /// let mut batch = batches.next().unwrap()?.into_items();
+    /// batch.sort();
+    /// assert_eq!(batch, ["books04", "books05", "books06", "code00"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn restore_changed(&self, state: &State, changes: &Changes) -> Result<(Batches<B>, ChangeReport)> {
+        let (state, report) = state.changed(self.header_for(state), changes)?;
+        let header = state.header().clone();
+        Ok(((self.start)(&self.settings, self.settings.begin(header, Some(&state))?), report))
+    }
+
+    /// What a state of this loader says of it that reads what `state` does.
+    fn header_for(&self, state: &State) -> Header {
         let run = match state.header().run {
             Run::Epoch(epoch) | Run::EpochRepeated(epoch) => self.settings.one_epoch(epoch),
             run @ Run::EpochsFrom(_) => run,
         };
-        let header = self.settings.header(run);
-        if let Some(difference) = state.header().difference(&header) {
-            return Err(misfit(format!(
-                "{difference}; go on with what it was taken with, or begin an epoch anew"
-            )));
-        }
-        Ok((self.start)(&self.settings, self.settings.begin(header, Some(state))?))
+        self.settings.header(run)
     }
 
     /// The batches of an epoch from step `step` on, counted from 0, without reading those before it.

@@ -22,6 +22,8 @@ pub(super) struct Part {
     pub(super) select: Option<Select>,
     pub(super) shuffle: usize,
     pub(super) shuffle_bytes: usize,
+    /// What the caller calls it.
+    pub(super) name: Option<String>,
     /// Its turns, where datasets are mixed.
     pub(super) weight: u32,
     /// How many of its epochs are one of the mix.
@@ -43,6 +45,7 @@ impl Part {
             select: None,
             shuffle,
             shuffle_bytes,
+            name: None,
             weight,
             passes,
             stages: Vec::new(),
@@ -101,6 +104,19 @@ impl Settings {
                     "`shuffle_bytes` bounds a shuffle buffer, and there is none: set `shuffle` too",
                 );
             }
+            let nobody = |name: &String| name.is_empty() || name.bytes().all(|byte| byte.is_ascii_digit());
+            if let Some(name) = part.name.as_ref().filter(|name| nobody(name)) {
+                let what = format!(
+                    "the name `{name}` of a dataset: numbers stand for datasets without a name, use a word"
+                );
+                return Err(ErrorKind::Config(what).into());
+            }
+            if let Some(name) = &part.name
+                && self.parts.iter().filter(|other| other.name.as_ref() == Some(name)).count() > 1
+            {
+                let what = format!("two datasets of the name `{name}`: give each a name of its own");
+                return Err(ErrorKind::Config(what).into());
+            }
             if part.passes == 0 {
                 return config("0 passes of a dataset: leave it out, or give it at least 1");
             }
@@ -151,7 +167,7 @@ impl Settings {
         };
         let at = match state.map_or(0, State::steps_to_skip) {
             0 => at,
-            steps => self.ahead(at, run, steps)?,
+            steps => self.ahead(at, &header, steps)?,
         };
         let Position { streams: states, reached, batches } = at;
         let dealing = self.dealing(run, reached)?;
@@ -162,7 +178,7 @@ impl Settings {
             let Some(part) = self.parts.get(dataset) else { continue };
             let of_lane = || states.iter().skip(lane).step_by(mine.len().max(1));
             let epochs = match run {
-                Run::EpochsFrom(first) => Epochs::From(first, None),
+                Run::EpochsFrom(first) => Epochs::From(first.saturating_add(header.begins(dataset)), None),
                 Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
                     let first = epoch.saturating_mul(part.passes);
                     if dealing.refill {
@@ -178,12 +194,12 @@ impl Settings {
         }
         for (lane, &stream) in mine.iter().enumerate() {
             let of_lane = || states.iter().skip(lane).step_by(mine.len());
-            let turns = self.turns(stream);
+            let turns = self.turns(stream, &header);
             let taken = of_lane().map(StreamState::places).sum();
             let numbers = (0..self.parts.len()).map(|dataset| dataset * mine.len() + lane).collect();
             lanes.push(Lane::new(numbers, turns, taken, self.again(of_lane())));
         }
-        let first = self.unshuffled(&mine, run, &versions, &stop);
+        let first = self.unshuffled(&mine, &header, &versions, &stop);
         let fills = matches!(dealing.cuts, Cuts::Steps(_));
         let promised = self.lengths().filter(|_| fills).map(|lengths| Promised {
             lengths: lengths.0.into(),
@@ -197,14 +213,14 @@ impl Settings {
     }
 
     /// All streams of the job by dataset, those of this rank first.
-    fn unshuffled(&self, mine: &[usize], run: Run, versions: &[Versions], stop: &Stop) -> Vec<Stream> {
+    fn unshuffled(&self, mine: &[usize], header: &Header, versions: &[Versions], stop: &Stop) -> Vec<Stream> {
         let count = self.first().map_or(0, |dataset| dataset.plan().streams());
         let others = (0..count).filter(|stream| !mine.contains(stream));
         let all: Vec<usize> = mine.iter().copied().chain(others).collect();
         let parts = self.parts.iter().enumerate().zip(versions);
         let of_part = |((dataset, part), versions): ((usize, &Part), &Versions)| {
-            let first = match run {
-                Run::EpochsFrom(first) => first,
+            let first = match header.run {
+                Run::EpochsFrom(first) => first.saturating_add(header.begins(dataset)),
                 Run::Epoch(epoch) | Run::EpochRepeated(epoch) => epoch.saturating_mul(part.passes),
             };
             let stream = |stream: &usize| {
@@ -306,11 +322,11 @@ impl Settings {
         .collect()
     }
 
-    /// Which dataset has which turn of a stream.
-    pub(super) fn turns(&self, stream: usize) -> Turns {
+    /// Which dataset has which turn of a stream of this job.
+    pub(super) fn turns(&self, stream: usize, header: &Header) -> Turns {
         let (seed, streams) =
             self.first().map_or((0, 1), |dataset| (dataset.seed(), dataset.plan().streams()));
-        Turns::scheduled((&self.weights(), &self.schedule), None, (stream, streams), seed)
+        Turns::scheduled((&self.weights(), &self.schedule), header.origin, (stream, streams), seed)
     }
 
     fn weights(&self) -> Vec<u32> {
@@ -392,6 +408,7 @@ impl Settings {
                 let sizes: Vec<usize> = plan.sizes.iter().map(|size| size.saturating_mul(readers)).collect();
                 header.stages.push(format!("{plan} with {sizes:?} items on all ranks"));
             }
+            header.name.clone_from(&part.name);
             header
         });
         Header {
@@ -399,6 +416,7 @@ impl Settings {
             run,
             datasets: datasets.collect(),
             schedule: self.schedule.clone(),
+            origin: None,
         }
     }
 }
@@ -406,6 +424,7 @@ impl Settings {
 impl fmt::Debug for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Part")
+            .field("name", &self.name)
             .field("dataset", &self.dataset)
             .field("shuffle", &self.shuffle)
             .field("shuffle_bytes", &self.shuffle_bytes)

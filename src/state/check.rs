@@ -30,6 +30,9 @@ impl State {
                 "no rank has come further than {furthest} slots, and all have passed {slots}"
             ));
         }
+        if header.origin > Some(furthest) || header.datasets.iter().any(|dataset| dataset.begins > MOST) {
+            return Err("its mixture begins where nobody has been".into());
+        }
         let mut taken = BTreeMap::new();
         for at in streams.iter() {
             let whole = header.datasets.get(at.dataset).is_none_or(|dataset| dataset.stages.is_empty());
@@ -67,9 +70,11 @@ impl StreamState {
             ref saved,
             skips,
             ref ledger,
+            before,
         } = *self;
         let largest =
             [pass, taken, digest.samples(), digest.skipped(), empty, again, skips].into_iter().chain(length);
+        let largest = largest.chain([before.samples(), before.skipped()]);
         let largest = largest.chain(open.iter().map(|at| at.start));
         let largest = largest.chain(part.into_iter().flat_map(|part| [part.number, part.given, part.used]));
         let largest =

@@ -14,6 +14,9 @@ pub(crate) struct Header {
     /// How the weights of the datasets change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) schedule: Vec<WeightChange>,
+    /// The item of the job at which the mixture was changed last, in a restore, and its windows began anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) origin: Option<u64>,
 }
 
 /// Weights of all datasets that hold from an item of the job on.
@@ -85,6 +88,12 @@ pub(crate) struct DatasetHeader {
     /// The stages that are not one to one, by their names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) stages: Vec<String>,
+    /// What the caller calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    /// How many epochs later than those of the run its first one is.
+    #[serde(default, skip_serializing_if = "super::is_zero")]
+    pub(crate) begins: u64,
 }
 
 /// In which order the shards are read.
@@ -97,6 +106,20 @@ pub(crate) enum Order {
 }
 
 impl Header {
+    /// The same with what no option says, but earlier restores did.
+    pub(crate) fn carrying(mut self, from: &Header) -> Self {
+        self.origin = from.origin;
+        for (here, there) in self.datasets.iter_mut().zip(&from.datasets) {
+            here.begins = there.begins;
+        }
+        self
+    }
+
+    /// How many epochs later than those of the run the first one of a dataset is.
+    pub(crate) fn begins(&self, dataset: usize) -> u64 {
+        self.datasets.get(dataset).map_or(0, |dataset| dataset.begins)
+    }
+
     /// What makes the state of this job unfit for the job `here`, in words.
     pub(crate) fn difference(&self, here: &Header) -> Option<String> {
         let told = |what: &str, there: &dyn fmt::Display, here: &dyn fmt::Display| {
@@ -120,6 +143,11 @@ impl Header {
         if different.is_none() && self.schedule != here.schedule {
             return told("the changes of weights are", &shown(&self.schedule), &shown(&here.schedule));
         }
+        if different.is_none() && self.origin != here.origin {
+            let since =
+                |origin: Option<u64>| origin.map_or("item 0".into(), |origin| format!("item {origin}"));
+            return told("the mixture holds since", &since(self.origin), &since(here.origin));
+        }
         different
     }
 }
@@ -135,7 +163,7 @@ pub(crate) fn shown(schedule: &[WeightChange]) -> String {
 }
 
 impl DatasetHeader {
-    fn difference(&self, here: &DatasetHeader) -> Option<String> {
+    pub(super) fn difference(&self, here: &DatasetHeader) -> Option<String> {
         let told = |what: &str, there: &dyn fmt::Display, here: &dyn fmt::Display| {
             Some(format!("{what} {there} in the state, and {here} here"))
         };
@@ -171,6 +199,9 @@ impl DatasetHeader {
         }
         if self.weight != here.weight {
             return told("the weight is", &self.weight, &here.weight);
+        }
+        if self.begins != here.begins {
+            return told("the epochs before its first one are", &self.begins, &here.begins);
         }
         if self.repeats != here.repeats {
             return told("the passes are", &self.repeats, &here.repeats);

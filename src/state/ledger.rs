@@ -160,6 +160,16 @@ impl Ledger {
         }
     }
 
+    /// The same of a dataset that has another number by now.
+    pub(super) fn of_dataset(mut self, dataset: usize) -> Ledger {
+        if self.entries().iter().any(|skip| skip.dataset != dataset) {
+            self.change(|inner| {
+                inner.entries = inner.entries.iter().map(|skip| Skip { dataset, ..skip.clone() }).collect();
+            });
+        }
+        self
+    }
+
     fn change(&mut self, change: impl FnOnce(&mut Inner)) {
         change(Arc::make_mut(self.0.get_or_insert_default()));
     }

@@ -1,5 +1,6 @@
 //! Where a job stands: a small document that a loader goes on from, on any number of ranks.
 
+mod changed;
 mod check;
 mod digest;
 mod header;
@@ -7,6 +8,7 @@ mod ledger;
 mod merge;
 mod stream;
 
+pub use changed::{ChangeReport, Changes, DatasetChange, Outcome};
 pub use digest::Digest;
 pub(crate) use digest::hash_texts;
 pub(crate) use header::{DatasetHeader, Header, Order, Run, WeightChange};
@@ -243,7 +245,7 @@ impl State {
     /// What was taken, by the ranks whose streams these are.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        self.streams.iter().map(|stream| stream.digest).sum()
+        self.streams.iter().map(|stream| stream.digest.merge(stream.before)).sum()
     }
 
     /// What was skipped, by the ranks whose streams these are.

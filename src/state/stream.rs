@@ -48,6 +48,10 @@ pub(crate) struct StreamState {
     /// What was skipped, in all passes.
     #[serde(default, skip_serializing_if = "Ledger::is_empty")]
     pub(crate) ledger: Ledger,
+    /// What the stream gave of datasets that are in the mix no more, or have begun anew since. It stands with the
+    /// first dataset.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) before: Digest,
 }
 
 /// An input of a stream of which some outputs were taken, and more are to come.
@@ -85,11 +89,6 @@ pub(crate) struct Saved {
 }
 
 impl StreamState {
-    /// How many places of its lane it has passed.
-    pub(crate) fn places(&self) -> u64 {
-        self.digest.places().saturating_add(self.empty)
-    }
-
     /// A stream of which nothing was taken.
     pub(crate) fn new(dataset: usize, stream: usize) -> Self {
         StreamState {
@@ -106,7 +105,18 @@ impl StreamState {
             saved: None,
             skips: 0,
             ledger: Ledger::default(),
+            before: Digest::default(),
         }
+    }
+
+    /// How many places of its stream have been taken.
+    pub(crate) fn places(&self) -> u64 {
+        self.digest.places().saturating_add(self.before.places()).saturating_add(self.empty)
+    }
+
+    /// The same of a dataset that has another number by now.
+    pub(super) fn of_dataset(&self, dataset: usize) -> Self {
+        StreamState { dataset, ledger: self.ledger.clone().of_dataset(dataset), ..self.clone() }
     }
 
     /// Records that a failure in this epoch of the dataset was skipped.
@@ -132,6 +142,7 @@ impl StreamState {
             saved,
             skips,
             ledger,
+            before,
         } = other;
         let told = |what: &str, first: &dyn fmt::Display, second: &dyn fmt::Display| {
             Some(format!("{what} {first} in the first, and {second} in the second"))
@@ -142,8 +153,10 @@ impl StreamState {
         if self.taken != *taken {
             return told("the samples of the pass that were taken are", &self.taken, taken);
         }
-        if self.digest != *digest {
-            return told("the digest of what was taken is", &self.digest, digest);
+        for (first, second) in [(&self.digest, digest), (&self.before, before)] {
+            if first != second {
+                return told("the digest of what was taken is", first, second);
+            }
         }
         if self.length != *length {
             let shown = |length: Option<u64>| length.map_or("unknown".into(), |length| length.to_string());

@@ -101,11 +101,12 @@ fn twins_that_differ_are_named_with_the_difference() {
         at["digest"]["samples"] = json!(3);
     };
     type Change<'a> = &'a dyn Fn(&mut Json);
-    let cases: [(&str, Change<'_>); 9] = [
+    let cases: [(&str, Change<'_>); 10] = [
         ("the samples of the pass that were taken are 4 in the first, and 3 in the second", &fewer),
         ("the passes that have ended are 0 in the first, and 1 in the second", &|at| at["pass"] = json!(1)),
         ("the digest of what was taken is 4-", &|at| at["digest"] = digest("order", json!("0f"))),
         ("the digest of what was taken is 4-", &|at| at["digest"] = digest("content", json!("0f"))),
+        ("the digest of what was taken is 0-", &|at| at["before"] = digest("samples", json!(0))),
         ("the length of the pass is unknown in the first, and 9 in the second", &|at| {
             at["length"] = json!(9)
         }),
@@ -215,6 +216,11 @@ fn every_difference_between_jobs_is_named() {
         (format!("{dataset}/weight"), json!(3), "the weight is 3"),
         (format!("{dataset}/repeats"), json!(3), "the passes are 3"),
         (
+            format!("{dataset}/begins"),
+            json!(3),
+            "the epochs before its first one are 3 in the state, and 0 here",
+        ),
+        (
             format!("{dataset}/stages"),
             json!(["select"]),
             "change the number of items are select in the state, and none",
@@ -229,6 +235,14 @@ fn every_difference_between_jobs_is_named() {
             found.contains("state 1 is not of the same job as state 0") && found.contains(expected),
             "{found}"
         );
+    }
+    let change = json!([{"from": 9, "weights": [1, 2]}]);
+    for (key, value, expected) in [
+        ("schedule", change, "the changes of weights are [1, 2] from item 9 on in the state, and none here"),
+        ("origin", json!(24), "the mixture holds since item 24 in the state, and item 0 here"),
+    ] {
+        let found = error(State::merge([state(0), parse(&with(1, &format!("/of/{key}"), value)).unwrap()]));
+        assert!(found.contains(expected), "{found}");
     }
     let indexed = |fingerprint: &str| parse(&with(0, "/of/datasets/0/index", json!(fingerprint))).unwrap();
     assert!(error(State::merge([indexed("aa"), indexed("bb")])).contains("sizes, counts or versions"));
@@ -282,6 +296,11 @@ fn what_no_loader_can_have_seen_is_refused() {
         ("/furthest", json!(23), "no rank has come further than 23 slots, and all have passed 24"),
         ("/furthest", json!(huge), "more than there can be"),
         ("/batches", json!(huge), "more than there can be"),
+        ("/of/origin", json!(25), "begins where nobody has been"),
+        ("/of/datasets/0/begins", json!(huge), "begins where nobody has been"),
+        ("/of/schedule", json!([{"from": 1, "weights": [1, -1]}]), "cannot be read"),
+        ("/at/1/before", json!({"samples": huge, "order": "0f", "content": "0f"}), "larger than"),
+        ("/at/1/before", json!({"samples": 1, "order": "0f", "content": "0f"}), "7 samples were taken"),
         ("/at/1/taken", json!(huge), "larger than there can be samples"),
         ("/at/1/taken", json!(3), "not those that were taken"),
         ("/at/1/taken", json!(0), "not those that were taken"),

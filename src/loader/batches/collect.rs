@@ -339,7 +339,9 @@ impl Progress {
     fn epoch_of(&self, from: &From) -> u64 {
         let repeats = self.header.datasets.get(from.dataset).map_or(1, |dataset| dataset.repeats.max(1));
         match self.header.run {
-            Run::EpochsFrom(first) => first.saturating_add(from.pass),
+            Run::EpochsFrom(first) => {
+                first.saturating_add(self.header.begins(from.dataset)).saturating_add(from.pass)
+            }
             Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
                 // What fills places at the end of an epoch counts as its last pass: entries are in the order of epochs.
                 epoch.saturating_mul(repeats).saturating_add(from.pass.min(repeats - 1))

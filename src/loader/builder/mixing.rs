@@ -38,6 +38,18 @@ impl<T: Send + 'static> LoaderBuilder<T> {
 
 /// Options of a [mix](crate::Loader::mix), and of the datasets in it.
 impl<T, B> LoaderBuilder<T, B> {
+    /// Names the dataset in a [mix](crate::Loader::mix), for a
+    /// [restore onto another mixture](crate::Loader::restore_changed). A state keeps the name; the order does not depend
+    /// on it.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        if self.parts.len() > 1 {
+            let what = "`name` of a mix: set it on each dataset before `Loader::mix`";
+            self.wrong.get_or_insert(what.into());
+        }
+        let name = name.into();
+        self.each(|part, _| part.name = Some(name.clone()))
+    }
+
     /// This dataset's relative weight in a [mix](crate::Loader::mix): of `weight(3)` beside `weight(1)`, three items
     /// in four. Default: 1. With 0 it has no turns until [`weights_from`](LoaderBuilder::weights_from) gives it
     /// some.
@@ -63,7 +75,8 @@ impl<T, B> LoaderBuilder<T, B> {
     /// then on. Use that with [`epochs`](crate::Loader::epochs), where no dataset ends. [`epoch`](crate::Loader::epoch) begins
     /// at item 0 and reads every dataset to its end: where all that have a weight have ended, the others follow.
     ///
-    /// The schedule is part of the order: a [restore](crate::Loader::restore) needs the same.
+    /// The schedule is part of the order: a [restore](crate::Loader::restore) needs the same. To
+    /// change it in the middle of a run, use [`restore_changed`](crate::Loader::restore_changed).
     ///
     /// ```
     /// use shardstream::prelude::*;

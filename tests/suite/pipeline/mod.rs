@@ -14,10 +14,12 @@
 //! stages     panics, stages that drop everything or nearly so, states of other stages
 //! mixes      datasets with stages of their own
 //! weights    mixtures whose weights change
+//! changed    states restored onto another mixture
 //! tensors    columns behind stages that change the number of items
 //! ```
 
 mod ahead;
+mod changed;
 mod memory;
 mod mixes;
 mod model;

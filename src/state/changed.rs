@@ -1,0 +1,330 @@
+//! A state carried over to another mixture: what continues, and what begins anew.
+
+use super::{Digest, Header, Run, State, StreamState, misfit};
+use crate::error::Result;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+/// What may be different when a state is restored onto another mixture, for
+/// [`Loader::restore_changed`](crate::Loader::restore_changed).
+///
+/// Weights, their schedule and the order of the datasets may always differ. A dataset that comes, goes or is
+/// another one than it was is named here. Datasets have the names that
+/// [`LoaderBuilder::name`](crate::loader::LoaderBuilder::name) gave them; one without a name is named by its number in the
+/// mix, from 0, as in `"1"`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[must_use = "it says what a restore may change"]
+pub struct Changes {
+    added: BTreeSet<String>,
+    removed: BTreeSet<String>,
+    restarted: BTreeSet<String>,
+}
+
+impl Changes {
+    /// Nothing but the weights, their schedule and the order of the datasets.
+    pub fn new() -> Self {
+        Changes::default()
+    }
+
+    /// A dataset of the loader is new: it begins with its first epoch.
+    pub fn add(mut self, dataset: impl Into<String>) -> Self {
+        self.added.insert(dataset.into());
+        self
+    }
+
+    /// A dataset of the state is read no more.
+    pub fn remove(mut self, dataset: impl Into<String>) -> Self {
+        self.removed.insert(dataset.into());
+        self
+    }
+
+    /// A dataset of both is another one than it was: it has other shards, another index, seed, order or shuffle
+    /// buffer, or other stages. What is left of its epoch is not read, and its next epoch begins, in an order of
+    /// its own. So samples of the epoch that was under way may come again sooner than they would have, and others
+    /// of it later.
+    pub fn restart(mut self, dataset: impl Into<String>) -> Self {
+        self.restarted.insert(dataset.into());
+        self
+    }
+}
+
+/// What became of each dataset in a [restore onto another mixture](crate::Loader::restore_changed). `Display` says
+/// it in words, a line for each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChangeReport {
+    /// The item of the job, from 0, from which on the mixture is the new one.
+    pub from: u64,
+    /// The datasets of the loader in their order, and then those that are read no more.
+    pub datasets: Vec<DatasetChange>,
+    /// The weights until then, of the datasets of the state.
+    pub weights_before: Vec<u32>,
+    /// The weights from then on, of the datasets of the loader; a schedule may change them later.
+    pub weights: Vec<u32>,
+    /// Whether the windows of the mix begin anew: not where nothing has changed.
+    pub windows_anew: bool,
+}
+
+/// What became of one dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DatasetChange {
+    /// Its name, or its number as text.
+    pub name: String,
+    /// Its number among the datasets of the state, from 0.
+    pub before: Option<usize>,
+    /// Its number among the datasets of the loader.
+    pub number: Option<usize>,
+    /// How many of its items were taken before, by all ranks.
+    pub taken: u64,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// How a dataset goes on in another mixture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// With the sample that would have come next: none of its epoch comes twice or is left out.
+    Continues,
+    /// It is new, and begins with this epoch.
+    Added {
+        /// The epoch of the dataset.
+        epoch: u64,
+    },
+    /// It is another one than it was, and begins anew with this epoch.
+    Restarted {
+        /// The epoch of the dataset.
+        epoch: u64,
+        /// What is different, in words.
+        difference: String,
+    },
+    /// It is read no more.
+    Removed,
+}
+
+impl fmt::Display for ChangeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "from item {} of the job on:", self.from)?;
+        for dataset in &self.datasets {
+            let DatasetChange { name, taken, .. } = dataset;
+            match &dataset.outcome {
+                Outcome::Continues => writeln!(f, "{name} continues after {taken} items")?,
+                Outcome::Added { epoch } => writeln!(f, "{name} is new, and begins with epoch {epoch}")?,
+                Outcome::Restarted { epoch, difference } => {
+                    writeln!(f, "{name} begins anew with epoch {epoch} after {taken} items: {difference}")?;
+                }
+                Outcome::Removed => writeln!(f, "{name} is read no more after {taken} items")?,
+            }
+        }
+        match self.windows_anew {
+            true => write!(f, "weights {:?} instead of {:?}", self.weights, self.weights_before),
+            false => write!(f, "the mixture is what it was"),
+        }
+    }
+}
+
+impl Header {
+    /// The name of a dataset, or its number.
+    fn name(&self, dataset: usize) -> String {
+        let name = self.datasets.get(dataset).and_then(|dataset| dataset.name.clone());
+        name.unwrap_or_else(|| dataset.to_string())
+    }
+
+    /// Where the dataset of this job and one of another one differ in what the order of samples depends on.
+    fn dataset_difference(&self, dataset: usize, here: &Header, number: usize) -> Option<String> {
+        let there = self.datasets.get(dataset)?;
+        let here = here.datasets.get(number)?;
+        // How much of it is mixed in is not its own matter, nor are passes where epochs have no end.
+        let mut alike = there.clone();
+        (alike.weight, alike.begins) = (here.weight, here.begins);
+        if matches!(self.run, Run::EpochsFrom(_)) {
+            alike.repeats = here.repeats;
+        }
+        alike.difference(here)
+    }
+
+    /// The weights that an item is given by.
+    fn weights_at(&self, item: u64) -> Vec<u32> {
+        let past = self.schedule.iter().take_while(|change| change.from <= item).last();
+        let first = || self.datasets.iter().map(|dataset| dataset.weight).collect();
+        past.map_or_else(first, |change| change.weights.clone())
+    }
+
+    /// The number there of each dataset here that is the same one, changed or not.
+    fn matches(&self, here: &Header, changes: &Changes) -> Vec<Option<usize>> {
+        let mut matches = vec![None; here.datasets.len()];
+        let named = |header: &Header, dataset: usize| header.datasets[dataset].name.is_some();
+        let same_name = |there: usize, number: usize| {
+            named(self, there) && named(here, number) && self.name(there) == here.name(number)
+        };
+        let one_nameless = |there: usize, number: usize| !named(self, there) || !named(here, number);
+        let same_content = |there: usize, number: usize| {
+            one_nameless(there, number) && self.dataset_difference(there, here, number).is_none()
+        };
+        let same_number = |there: usize, number: usize| one_nameless(there, number) && there == number;
+        let rules: [&dyn Fn(usize, usize) -> bool; 3] = [&same_name, &same_content, &same_number];
+        for rule in rules {
+            for number in 0..here.datasets.len() {
+                // The caller knows better.
+                let apart = |there: usize| {
+                    changes.added.contains(&here.name(number)) && changes.removed.contains(&self.name(there))
+                };
+                let mut free = (0..self.datasets.len()).filter(|there| !matches.contains(&Some(*there)));
+                if matches[number].is_none() {
+                    let found = free.find(|there| rule(*there, number) && !apart(*there));
+                    matches[number] = found;
+                }
+            }
+        }
+        matches
+    }
+}
+
+impl State {
+    /// The state of a job that is `here`, where it was of another one.
+    pub(crate) fn changed(&self, here: Header, changes: &Changes) -> Result<(State, ChangeReport)> {
+        let there = self.header();
+        let job = |header: &Header| Header { datasets: Vec::new(), schedule: Vec::new(), ..header.clone() };
+        if let Some(difference) = job(there).difference(&Header { origin: there.origin, ..job(&here) }) {
+            return Err(misfit(format!(
+                "{difference}; the number of streams and what is read cannot change: begin an epoch anew"
+            )));
+        }
+        if !self.is_whole() {
+            return Err(misfit(
+                "it is of some ranks alone, and a mixture changes for all of them: merge the states of all ranks",
+            ));
+        }
+        let matches = there.matches(&here, changes);
+        let datasets = self.outcomes(&here, &matches);
+        self.allowed(&here, &datasets, changes)?;
+        let anew = |dataset: &DatasetChange| dataset.outcome != Outcome::Continues;
+        let from = self.slots();
+        let moved = matches.iter().enumerate().any(|(number, before)| *before != Some(number));
+        let (weights, weights_before) = (here.weights_at(from), there.weights_at(from));
+        let weighed = |header: &Header| (header.schedule.clone(), header.weights_at(0));
+        let windows_anew = moved || datasets.iter().any(anew) || weighed(there) != weighed(&here);
+        let mut header = here;
+        header.origin = if windows_anew { Some(from) } else { there.origin };
+        for (number, dataset) in header.datasets.iter_mut().enumerate() {
+            dataset.begins = match datasets[number].outcome {
+                Outcome::Added { epoch } | Outcome::Restarted { epoch, .. } => {
+                    epoch.saturating_sub(there.run.epoch())
+                }
+                _ => {
+                    matches[number].and_then(|before| there.datasets.get(before)).map_or(0, |was| was.begins)
+                }
+            };
+        }
+        let revived = datasets.iter().any(|dataset| anew(dataset) && dataset.number.is_some());
+        let streams = self.carried(&header, &matches, &datasets);
+        let ended = self.ended && !revived;
+        let state = State { header: Arc::new(header), streams, ended, ..self.clone() };
+        state.check().map_err(misfit)?;
+        Ok((state, ChangeReport { from, datasets, weights_before, weights, windows_anew }))
+    }
+
+    /// What becomes of each dataset here, and of those that are there no more.
+    fn outcomes(&self, here: &Header, matches: &[Option<usize>]) -> Vec<DatasetChange> {
+        let (there, first) = (self.header(), self.header.run.epoch());
+        let of = |dataset: usize| self.streams.iter().filter(move |at| at.dataset == dataset);
+        let taken = |dataset| of(dataset).map(|at| at.digest.places()).fold(0, u64::saturating_add);
+        let next = |dataset: usize| {
+            let passes = of(dataset).filter(|at| at.taken > 0).map(|at| at.pass + 1).max().unwrap_or(0);
+            let begins = there.datasets.get(dataset).map_or(0, |was| was.begins);
+            first.saturating_add(begins).saturating_add(passes)
+        };
+        let of_loader = matches.iter().enumerate().map(|(number, before)| DatasetChange {
+            name: here.name(number),
+            before: *before,
+            number: Some(number),
+            taken: before.map_or(0, taken),
+            outcome: match before {
+                None => Outcome::Added { epoch: first },
+                Some(before) => match there.dataset_difference(*before, here, number) {
+                    None => Outcome::Continues,
+                    Some(difference) => Outcome::Restarted { epoch: next(*before), difference },
+                },
+            },
+        });
+        let gone = (0..there.datasets.len()).filter(|before| !matches.contains(&Some(*before)));
+        let gone = gone.map(|before| DatasetChange {
+            name: there.name(before),
+            before: Some(before),
+            number: None,
+            taken: taken(before),
+            outcome: Outcome::Removed,
+        });
+        of_loader.chain(gone).collect()
+    }
+
+    /// Whether all of that was allowed, and all that was allowed is there.
+    fn allowed(&self, here: &Header, datasets: &[DatasetChange], changes: &Changes) -> Result<()> {
+        let Changes { added, removed, restarted } = changes;
+        let mut wrong = Vec::new();
+        let mut found = [BTreeSet::new(), BTreeSet::new(), BTreeSet::new()];
+        for DatasetChange { name, outcome, .. } in datasets {
+            let (kind, allowed, call, what) = match outcome {
+                Outcome::Continues => continue,
+                Outcome::Added { .. } => (0, added, "add", "is new".into()),
+                Outcome::Removed => (1, removed, "remove", "of the state is not in the loader".into()),
+                Outcome::Restarted { difference, .. } => {
+                    (2, restarted, "restart", format!("cannot continue ({difference})"))
+                }
+            };
+            if !matches!(self.header.run, Run::EpochsFrom(_)) {
+                wrong.push(format!(
+                    "dataset `{name}` {what}, and datasets change only where epochs have no end (`epochs`): finish the \
+                     epoch, and read the next one with the other mixture"
+                ));
+            } else if !allowed.contains(name) {
+                wrong.push(format!("dataset `{name}` {what}: allow it by `Changes::{call}(\"{name}\")`"));
+            }
+            found[kind].insert(name);
+        }
+        let names = |header: &Header| {
+            (0..header.datasets.len()).map(|number| header.name(number)).collect::<Vec<_>>()
+        };
+        for ((given, found), call) in
+            [added, removed, restarted].into_iter().zip(&found).zip(["add", "remove", "restart"])
+        {
+            for name in given.iter().filter(|name| !found.contains(name)) {
+                let (there, here) = (names(&self.header).join(", "), names(here).join(", "));
+                wrong.push(format!(
+                    "`Changes::{call}(\"{name}\")` is not what has changed: the datasets of the state are {there}, and \
+                     those of the loader {here}"
+                ));
+            }
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(misfit(wrong.join("; "))) }
+    }
+
+    /// The streams of the datasets here. What those have given that do not continue counts in the first one.
+    fn carried(
+        &self,
+        here: &Header,
+        matches: &[Option<usize>],
+        datasets: &[DatasetChange],
+    ) -> Arc<[StreamState]> {
+        let continues = |number: usize| datasets[number].outcome == Outcome::Continues;
+        let kept = |dataset: usize| {
+            matches.iter().enumerate().any(|(number, before)| *before == Some(dataset) && continues(number))
+        };
+        let lost = |stream: usize| -> Digest {
+            let lost = self.streams.iter().filter(|at| at.stream == stream && !kept(at.dataset));
+            lost.map(|at| at.digest.merge(at.before)).sum()
+        };
+        let all = (0..matches.len()).flat_map(|number| (0..here.streams).map(move |stream| (number, stream)));
+        let carried = all.map(|(number, stream)| {
+            let was = matches[number].filter(|_| continues(number)).and_then(|was| self.stream(was, stream));
+            let mut at = was.map_or_else(|| StreamState::new(number, stream), |was| was.of_dataset(number));
+            if number == 0 {
+                at.before = at.before.merge(lost(stream));
+            }
+            at
+        });
+        carried.collect()
+    }
+}
