@@ -20,6 +20,7 @@
 //! | items | [`adapters`], [`codec`], [`image`] | shuffle, decode, map, batch, mix |
 //! | batches for a device | [`collate`], [`tensor`] | samples written into slots of aligned memory |
 //! | threads | [`loader`] | all of it, ahead of the trainer |
+//! | mixtures as documents | `mixture` (feature `mixture`) | datasets, weights and their schedule in TOML |
 //! | batches on devices | [`feed`] | uploads ahead of the step, and whether they were in time |
 //! | stop and go on | [`mod@state`] | where a job stands, on any number of ranks |
 //! | the other direction | [`mod@write`] | shards that read back as they are |
@@ -88,6 +89,7 @@
 //! | `image` | JPEG, PNG, WebP and PNM images, in pure Rust | yes |
 //! | `turbojpeg` | JPEG by libjpeg-turbo: faster, and at the scale that serves (builds C; needs cmake and nasm) | |
 //! | `npz`, `safetensors` | `.npz` fields; tensors of `.safetensors` fields | |
+//! | `mixture` | mixtures of datasets as TOML documents | |
 //! | `ndarray`, `dlpack` | tensors as arrays of `ndarray`, and for other frameworks by DLPack, without a copy | |
 //! | `zstd` | `.tar.zst` shards (builds a C library) | |
 //! | `gcs`, `s3`, `azure`, `http` | these stores, with TLS | |
@@ -104,6 +106,8 @@ pub mod feed;
 pub mod image;
 pub mod index;
 pub mod loader;
+#[cfg(feature = "mixture")]
+pub mod mixture;
 pub mod plan;
 mod rng;
 mod sample;

@@ -221,8 +221,8 @@ impl<B: Send + 'static> Loader<B> {
     /// buffers held: nothing of its epoch comes twice or is left out. The new weights hold from the next item of
     /// the job on, where their windows begin anew; a schedule counts items from the beginning of the job, as
     /// before. What cannot continue is an error, unless `changes` allows it by name: a dataset that is
-    /// [new](Changes::add), one that is [gone](Changes::remove), and one that is
-    /// [another one than it was](Changes::restart), whose next epoch begins. The report says what became of each.
+    /// [new](Changes::added), one that is [gone](Changes::removed), and one that is
+    /// [another one than it was](Changes::restarted), whose next epoch begins. The report says what became of each.
     /// The order of all that follows is a function of the state and of this loader, on any number of ranks, and its
     /// states are restored by [`restore`](Loader::restore).
     ///
@@ -261,7 +261,7 @@ impl<B: Send + 'static> Loader<B> {
     /// let parts = [dataset("books", &books)?.weight(3), dataset("code", &code)?];
     /// let mix = Loader::mix(parts).batch(4).build()?;
     /// assert!(mix.restore(&state).is_err());
-    /// let changes = Changes::new().add("code").remove("web");
+    /// let changes = Changes::new().added("code").removed("web");
     /// let (mut batches, report) = mix.restore_changed(&state, &changes)?;
     /// assert_eq!(
     ///     report.to_string(),

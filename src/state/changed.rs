@@ -28,13 +28,13 @@ impl Changes {
     }
 
     /// A dataset of the loader is new: it begins with its first epoch.
-    pub fn add(mut self, dataset: impl Into<String>) -> Self {
+    pub fn added(mut self, dataset: impl Into<String>) -> Self {
         self.added.insert(dataset.into());
         self
     }
 
     /// A dataset of the state is read no more.
-    pub fn remove(mut self, dataset: impl Into<String>) -> Self {
+    pub fn removed(mut self, dataset: impl Into<String>) -> Self {
         self.removed.insert(dataset.into());
         self
     }
@@ -43,7 +43,7 @@ impl Changes {
     /// buffer, or other stages. What is left of its epoch is not read, and its next epoch begins, in an order of
     /// its own. So samples of the epoch that was under way may come again sooner than they would have, and others
     /// of it later.
-    pub fn restart(mut self, dataset: impl Into<String>) -> Self {
+    pub fn restarted(mut self, dataset: impl Into<String>) -> Self {
         self.restarted.insert(dataset.into());
         self
     }
@@ -268,10 +268,10 @@ impl State {
         for DatasetChange { name, outcome, .. } in datasets {
             let (kind, allowed, call, what) = match outcome {
                 Outcome::Continues => continue,
-                Outcome::Added { .. } => (0, added, "add", "is new".into()),
-                Outcome::Removed => (1, removed, "remove", "of the state is not in the loader".into()),
+                Outcome::Added { .. } => (0, added, "added", "is new".into()),
+                Outcome::Removed => (1, removed, "removed", "of the state is not in the loader".into()),
                 Outcome::Restarted { difference, .. } => {
-                    (2, restarted, "restart", format!("cannot continue ({difference})"))
+                    (2, restarted, "restarted", format!("cannot continue ({difference})"))
                 }
             };
             if !matches!(self.header.run, Run::EpochsFrom(_)) {
@@ -288,7 +288,7 @@ impl State {
             (0..header.datasets.len()).map(|number| header.name(number)).collect::<Vec<_>>()
         };
         for ((given, found), call) in
-            [added, removed, restarted].into_iter().zip(&found).zip(["add", "remove", "restart"])
+            [added, removed, restarted].into_iter().zip(&found).zip(["added", "removed", "restarted"])
         {
             for name in given.iter().filter(|name| !found.contains(name)) {
                 let (there, here) = (names(&self.header).join(", "), names(here).join(", "));

@@ -29,7 +29,7 @@ pub(crate) struct WeightChange {
 }
 
 impl WeightChange {
-    pub(crate) fn shown(&self) -> (u64, &[u32]) {
+    pub(crate) fn parts(&self) -> (u64, &[u32]) {
         (self.from, &self.weights)
     }
 }

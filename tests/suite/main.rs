@@ -17,6 +17,8 @@ mod index;
 #[cfg(feature = "image")]
 mod jpeg;
 mod loader;
+#[cfg(feature = "mixture")]
+mod mixture;
 mod options;
 mod pipeline;
 mod promises;

@@ -75,7 +75,7 @@ impl Turns {
     /// is large, and changes that are out of order or of another number of datasets.
     pub(in crate::loader) fn check(weights: &[u32], changes: &[WeightChange]) -> Result<()> {
         let config = |what: String| Err(ErrorKind::Config(what).into());
-        let phases = || std::iter::once((0, weights)).chain(changes.iter().map(WeightChange::shown));
+        let phases = || std::iter::once((0, weights)).chain(changes.iter().map(WeightChange::parts));
         for (from, here) in phases().skip(1) {
             if here.len() != weights.len() {
                 let (given, count) = (here.len(), weights.len());

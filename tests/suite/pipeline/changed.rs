@@ -126,7 +126,7 @@ fn each_dataset_continues_or_begins_as_the_report_says_on_any_ranks_and_threads(
         let old = [with(part(1, "web", 5, 3)), with(part(2, "books", 6, 1)), with(part(5, "gone", 5, 1))];
         // Two shards more, another order, and one that is new.
         let new = [with(part(3, "code", 5, 2)), with(part(2, "books", 6, 1)), with(part(1, "web", 7, 1))];
-        let changes = Changes::new().add("code").restart("web").remove("gone");
+        let changes = Changes::new().added("code").restarted("web").removed("gone");
         for (steps, before) in [(0, 1), (1, 2), (7, 1), (16, 4), (33, 2)] {
             let mut runs = begin(&old, 0, before);
             let past = rows(&mut runs, steps);
@@ -190,10 +190,10 @@ fn a_mixture_changes_again_and_again() {
     };
     let mixtures = [
         (parts(&[("web", 1), ("books", 1)]), Changes::new()),
-        (parts(&[("books", 2), ("code", 1)]), Changes::new().add("code").remove("web")),
+        (parts(&[("books", 2), ("code", 1)]), Changes::new().added("code").removed("web")),
         (parts(&[("code", 1), ("books", 3)]), Changes::new()),
-        (parts(&[("web", 1), ("code", 1), ("books", 1)]), Changes::new().add("web")),
-        (parts(&[("books", 1)]), Changes::new().remove("web").remove("code")),
+        (parts(&[("web", 1), ("code", 1), ("books", 1)]), Changes::new().added("web")),
+        (parts(&[("books", 1)]), Changes::new().removed("web").removed("code")),
     ];
     let books = part(2, "books", 5, 1);
     let mut runs = begin(&mixtures[0].0, 0, 1);
@@ -252,10 +252,10 @@ fn names_are_not_needed_where_it_is_plain_which_is_which() {
     }
     // One that has changed is known by its number.
     let grown = [old[0].clone(), nameless(part(2, "", 8, 1))];
-    let (_, report) = change(&grown, (0, 1), &state, &Changes::new().restart("1"));
+    let (_, report) = change(&grown, (0, 1), &state, &Changes::new().restarted("1"));
     assert!(matches!(outcome(&report, "1"), Outcome::Restarted { epoch: 3, .. }), "{report}");
     // Or is another one, if the caller says so: then it begins with the first epoch.
-    let (_, report) = change(&grown, (0, 1), &state, &Changes::new().add("1").remove("1"));
+    let (_, report) = change(&grown, (0, 1), &state, &Changes::new().added("1").removed("1"));
     assert_eq!(outcome(&report, "1"), Outcome::Added { epoch: 2 });
 }
 
@@ -273,18 +273,18 @@ fn nothing_changes_that_was_not_allowed() {
     let new = [part(1, "web", 7, 1), part(3, "code", 5, 1)];
     let all = [
         "dataset `web` cannot continue (the number of shards is 5 in the state, and 7 here): allow it by \
-         `Changes::restart(\"web\")`",
-        "dataset `code` is new: allow it by `Changes::add(\"code\")`",
-        "dataset `books` of the state is not in the loader: allow it by `Changes::remove(\"books\")`",
+         `Changes::restarted(\"web\")`",
+        "dataset `code` is new: allow it by `Changes::added(\"code\")`",
+        "dataset `books` of the state is not in the loader: allow it by `Changes::removed(\"books\")`",
     ];
     refused(&new, &state, Changes::new(), &all);
-    refused(&new, &state, Changes::new().add("code").restart("web"), &all[2..]);
-    refused(&new, &state, Changes::new().remove("books").restart("web"), &all[1..2]);
-    refused(&new, &state, Changes::new().remove("books").add("code"), &all[..1]);
+    refused(&new, &state, Changes::new().added("code").restarted("web"), &all[2..]);
+    refused(&new, &state, Changes::new().removed("books").restarted("web"), &all[1..2]);
+    refused(&new, &state, Changes::new().removed("books").added("code"), &all[..1]);
     for (changes, call) in [
-        (Changes::new().add("books"), "add"),
-        (Changes::new().remove("books"), "remove"),
-        (Changes::new().restart("books"), "restart"),
+        (Changes::new().added("books"), "added"),
+        (Changes::new().removed("books"), "removed"),
+        (Changes::new().restarted("books"), "restarted"),
     ] {
         let why = format!(
             "`Changes::{call}(\"books\")` is not what has changed: the datasets of the state are web, books"
@@ -300,7 +300,7 @@ fn nothing_changes_that_was_not_allowed() {
     refused(&old, &runs[0].state(), Changes::new(), &["merge the states of all ranks"]);
     // Where an epoch ends, it is of the datasets that it began with.
     let finite = loader(&old, 0, (0, 1)).epoch(2).nth(1).unwrap().unwrap().state().unwrap().clone();
-    refused(&old[..1], &finite, Changes::new().remove("books"), &["finish the epoch"]);
+    refused(&old[..1], &finite, Changes::new().removed("books"), &["finish the epoch"]);
     let dataset = Shelf::of(&[6; 5]).dataset(5).streams(2).build().unwrap();
     let other = super::numbers(dataset).batch(2).build().unwrap();
     let error = other.restore_changed(&state, &Changes::new()).unwrap_err();
@@ -355,7 +355,7 @@ fn a_schedule_counts_from_the_beginning_of_the_job() {
 fn steps_are_skipped_in_the_new_mixture() {
     let old = [part(1, "web", 5, 3), part(2, "books", 6, 1)];
     let new = [part(2, "books", 6, 2), part(3, "code", 5, 1)];
-    let changes = Changes::new().add("code").remove("web");
+    let changes = Changes::new().added("code").removed("web");
     let mut runs = begin(&old, 0, 1);
     rows(&mut runs, 9);
     let state = merged(&runs);
@@ -371,7 +371,8 @@ fn steps_are_skipped_in_the_new_mixture() {
 fn what_was_skipped_stays_with_its_dataset() {
     let failing = |part: Part| {
         let policy = OnError::skip(Failures::all());
-        let fails = |item: u64| if item % 5 == 0 { Err(Error::step("on purpose")) } else { Ok(item) };
+        let fails =
+            |item: u64| if item.is_multiple_of(5) { Err(Error::step("on purpose")) } else { Ok(item) };
         (part.builder(rank(0, 1)).map(fails), policy)
     };
     let loader = |parts: Vec<Part>| {

@@ -1,0 +1,193 @@
+//! A mixture of datasets as a TOML document: shards, weights, their schedule, and stages by name.
+//!
+//! What is mixed and how changes more often than the program that trains. So it stands in a document beside the
+//! configuration of the model, which needs no secrets and has no code in it:
+//!
+//! ```toml
+//! streams = 48           # logical streams of every dataset: a multiple of the ranks
+//! seed = 42              # of every dataset that has none of its own. Default: 0
+//! shuffle_shards = true  # likewise, as are the next two. Default: true
+//! shuffle = 1000         # samples in the shuffle buffer of each stream. Default: 0
+//! stages = "text"        # which of the stages that the program has
+//!
+//! [[dataset]]
+//! name = "web"
+//! shards = "web/train-{000000..000999}.tar"  # beside the document; or a URL, or a list of patterns
+//! weight = 3                                 # default: 1
+//! index = true                               # kept beside the shards; or where it is kept
+//!
+//! [[dataset]]
+//! name = "books"
+//! shards = ["books/en-*.tar", "books/de-*.tar"]
+//! weight = 0             # comes in later
+//! passes = 2             # epochs of it that make one of the mix. Default: 1
+//! seed = 7
+//! shuffle = 100
+//! stages = "chapters"
+//!
+//! [[change]]             # from item 1,000,000 of the job on
+//! from = 1_000_000
+//! weights = { books = 1 }  # those that are not named keep theirs
+//! ```
+//!
+//! [`Mixture::builder`] makes a [`LoaderBuilder`](crate::loader::LoaderBuilder) of it, as
+//! [`Loader::mix`](crate::Loader::mix) does: the size of batches and all else about batches is set there. A dataset
+//! has its name, so that a state can be [restored](crate::Loader::restore_changed) onto another version of the
+//! document.
+//!
+//! ```
+//! use shardstream::mixture::{Mixture, NamedStages};
+//! use shardstream::prelude::*;
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let write = |name: &str| -> shardstream::Result<()> {
+//! #     let pattern = format!("{}/{name}-%d.tar", dir.path().display());
+//! #     let mut writer = ShardWriter::builder(&pattern).max_count(8).build()?;
+//! #     for i in 0..16 { writer.write(&Sample::new(format!("{name}{i:02}")).with("txt", format!("of {name}")))?; }
+//! #     writer.finish()?;
+//! #     Ok(())
+//! # };
+//! # (write("web")?, write("books")?);
+//! let document = r#"
+//!     streams = 2
+//!     stages = "text"
+//!
+//!     [[dataset]]
+//!     name = "web"
+//!     shards = "web-{0..1}.tar"
+//!     weight = 3
+//!
+//!     [[dataset]]
+//!     name = "books"
+//!     shards = "books-*.tar"
+//!
+//!     [[change]]
+//!     from = 16
+//!     weights = { books = 3 }
+//! "#;
+//! std::fs::write(dir.path().join("mixture.toml"), document)?;
+//!
+//! let mixture = Mixture::load(dir.path().join("mixture.toml"))?;
+//! let stages = NamedStages::new().with("text", |samples| {
+//!     samples.decode(Decoder::new()).map(|mut sample| sample.take::<String>("txt"))
+//! });
+//! // Which rank this is, and where shards are opened, is no part of a mixture.
+//! let loader = mixture.builder(&stages, |dataset| dataset.topology(Topology::single()))?.batch(8).build()?;
+//! let mut books = Vec::new();
+//! for batch in loader.epochs(0).take(5) {
+//!     books.push(batch?.iter().filter(|text| *text == "of books").count());
+//! }
+//! assert_eq!(books, [2, 2, 4, 4, 4]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod document;
+mod names;
+
+use crate::dataset::{Dataset, DatasetBuilder, Shards};
+use crate::error::{ErrorKind, Result};
+use crate::index::AutoIndex;
+use crate::loader::{Loader, LoaderBuilder};
+use crate::sample::Sample;
+use crate::secret_url::{SecretUrl, shown};
+pub use document::{IndexPlace, MixedDataset, Mixture, WeightsFrom};
+pub use names::NamedStages;
+
+impl Mixture {
+    /// The datasets, mixed: each with its shards and options of the document, and with the stages that it names.
+    ///
+    /// `environment` sets what a document cannot know, for each dataset: the
+    /// [topology](DatasetBuilder::topology), and the [store](DatasetBuilder::store) where it is not the default.
+    /// Shards of patterns with wildcards are listed here, and each index is loaded, or built where there is none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] with the dataset: stages that are not among those given, weights that make no sense;
+    /// and whatever [`DatasetBuilder::build`] meets.
+    pub fn builder<T: Send + 'static>(
+        &self,
+        stages: &NamedStages<T>,
+        environment: impl Fn(DatasetBuilder) -> DatasetBuilder,
+    ) -> Result<LoaderBuilder<T>> {
+        let parts = self.datasets.iter().map(|part| self.part(part, stages, &environment));
+        let mut mix = Loader::mix(parts.collect::<Result<Vec<_>>>()?);
+        for (item, weights) in self.schedule() {
+            mix = mix.weights_from(item, weights);
+        }
+        Ok(mix)
+    }
+
+    fn part<T: Send + 'static>(
+        &self,
+        part: &MixedDataset,
+        stages: &NamedStages<T>,
+        environment: impl Fn(DatasetBuilder) -> DatasetBuilder,
+    ) -> Result<LoaderBuilder<T>> {
+        let stages = stages.get(part.stages.as_deref().or(self.stages.as_deref()), &part.name)?;
+        let shards = part.shards.iter().map(|pattern| self.located(pattern)).collect::<Result<Vec<_>>>()?;
+        // Patterns that are listed one after the other are separated like this.
+        let mut dataset = Dataset::builder(Shards::from(shards.join("::")))
+            .seed(part.seed.unwrap_or(self.seed))
+            .shuffle_shards(part.shuffle_shards.unwrap_or(self.shuffle_shards));
+        if let Some(streams) = self.streams {
+            dataset = dataset.streams(streams);
+        }
+        if let Some(place) = &part.index {
+            dataset = dataset.auto_index(match place {
+                IndexPlace::Beside => AutoIndex::beside(),
+                IndexPlace::At(place) => AutoIndex::at(self.located(place)?),
+            });
+        }
+        let dataset = environment(dataset).build()?;
+        let samples: LoaderBuilder<Sample> = Loader::builder(dataset)
+            .name(&part.name)
+            .shuffle(part.shuffle.unwrap_or(self.shuffle))
+            .weight(part.weight)
+            .passes(part.passes);
+        let samples = match part.shuffle_bytes {
+            Some(bytes) => samples.shuffle_bytes(bytes),
+            None => samples,
+        };
+        Ok(stages(samples))
+    }
+
+    /// The weights of all datasets from each change on.
+    fn schedule(&self) -> Vec<(u64, Vec<u32>)> {
+        let mut weights: Vec<u32> = self.datasets.iter().map(|dataset| dataset.weight).collect();
+        let mut schedule = Vec::with_capacity(self.changes.len());
+        for change in &self.changes {
+            for (dataset, weight) in self.datasets.iter().zip(&mut weights) {
+                *weight = change.weights.get(&dataset.name).copied().unwrap_or(*weight);
+            }
+            schedule.push((change.from, weights.clone()));
+        }
+        schedule
+    }
+
+    /// A pattern or place as it is seen from the working directory: what is relative is beside the document.
+    fn located(&self, place: &SecretUrl) -> Result<String> {
+        let place = place.expose_secret();
+        let Some(directory) = self.directory.as_ref().filter(|directory| !directory.as_os_str().is_empty())
+        else {
+            return Ok(place.to_owned());
+        };
+        let directory =
+            directory.to_str().filter(|path| !path.contains(['{', '}', '*', '?', '[', ']', '$', ':']));
+        let piece = |piece: &str| {
+            // A variable may hold a whole URL.
+            let whole = piece.starts_with('/') || piece.starts_with("${") || piece.contains(":/");
+            match directory {
+                _ if whole => Ok(piece.to_owned()),
+                Some(directory) => Ok(format!("{directory}/{piece}")),
+                None => {
+                    let what = format!(
+                        "`{}` is relative to a directory whose name has characters of patterns in it: give the whole path, \
+                         or move the document",
+                        shown(piece)
+                    );
+                    Err(ErrorKind::Config(what).into())
+                }
+            }
+        };
+        Ok(place.split("::").map(piece).collect::<Result<Vec<_>>>()?.join("::"))
+    }
+}

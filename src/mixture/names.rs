@@ -1,0 +1,151 @@
+//! Names in a document, and what they stand for.
+
+use crate::error::{ErrorKind, Result};
+use crate::loader::LoaderBuilder;
+use crate::sample::Sample;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The stages that the datasets of a [`Mixture`](super::Mixture) can have, by their names: functions from a builder of
+/// samples to one of items. All of them end in items of one type.
+///
+/// ```
+/// use shardstream::mixture::NamedStages;
+/// use shardstream::prelude::*;
+///
+/// let text = |mut sample: Sample| sample.take::<String>("txt");
+/// let stages = NamedStages::new()
+///     .with("text", move |samples| samples.decode(Decoder::new()).map(text))
+///     .with("lines", move |samples| {
+///         let lines = |text: String| Ok(text.lines().map(str::to_owned).collect::<Vec<_>>());
+///         samples.decode(Decoder::new()).map(text).flat_map(lines)
+///     });
+/// assert!(stages.names().eq(["lines", "text"]));
+/// ```
+#[must_use = "stages are made of samples by `Mixture::builder`"]
+pub struct NamedStages<T>(BTreeMap<String, Make<T>>);
+
+/// Puts stages behind the samples of a dataset.
+type Make<T> = Arc<dyn Fn(LoaderBuilder<Sample>) -> LoaderBuilder<T> + Send + Sync>;
+
+impl<T> NamedStages<T> {
+    /// None yet.
+    pub fn new() -> Self {
+        NamedStages(BTreeMap::new())
+    }
+
+    /// With these stages too; those of the same name are replaced.
+    pub fn with(
+        mut self,
+        name: impl Into<String>,
+        stages: impl Fn(LoaderBuilder<Sample>) -> LoaderBuilder<T> + Send + Sync + 'static,
+    ) -> Self {
+        self.0.insert(name.into(), Arc::new(stages));
+        self
+    }
+
+    /// The names, in the order of the alphabet.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// The stages that a dataset names.
+    pub(super) fn get(&self, name: Option<&str>, dataset: &str) -> Result<&Make<T>> {
+        let config = |what: String| Err(ErrorKind::Config(format!("dataset `{dataset}`: {what}")).into());
+        let names = self.names().collect::<Vec<_>>().join(", ");
+        let Some(name) = name else {
+            return config(format!("it names no `stages`: set it to one of {names}"));
+        };
+        match self.0.get(name) {
+            Some(stages) => Ok(stages),
+            None => config(format!(
+                "there are no stages `{name}`{}: there are {names}",
+                meant(name, self.names())
+            )),
+        }
+    }
+}
+
+impl NamedStages<Sample> {
+    /// Samples as they are read, under the name `samples`.
+    pub fn samples() -> Self {
+        NamedStages::new().with("samples", |samples| samples)
+    }
+}
+
+impl<T> Default for NamedStages<T> {
+    fn default() -> Self {
+        NamedStages::new()
+    }
+}
+
+impl<T> Clone for NamedStages<T> {
+    fn clone(&self) -> Self {
+        NamedStages(self.0.clone())
+    }
+}
+
+impl<T> fmt::Debug for NamedStages<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.names()).finish()
+    }
+}
+
+/// Asks whether the nearest of these names was meant, where one is near.
+pub(super) fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let nearest = known.map(|known| (distance(name, known), known)).min();
+    match nearest {
+        Some((distance, known)) if distance <= (name.chars().count() / 3).max(1) => {
+            format!(" (did you mean `{known}`?)")
+        }
+        _ => String::new(),
+    }
+}
+
+/// How many letters are to be put in, left out, replaced or swapped with the next, to make one name the other.
+fn distance(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    // Names are short: what is longer is none.
+    if one.len().max(other.len()) > 64 {
+        return usize::MAX;
+    }
+    let mut rows = vec![vec![0; other.len() + 1]; one.len() + 1];
+    for (at, row) in rows.iter_mut().enumerate() {
+        row[0] = at;
+    }
+    for (at, cell) in rows[0].iter_mut().enumerate() {
+        *cell = at;
+    }
+    for i in 1..=one.len() {
+        for j in 1..=other.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(one[i - 1] != other[j - 1]);
+            let mut least = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            rows[i][j] = least;
+        }
+    }
+    rows[one.len()][other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_meant() {
+        let known = ["weight", "shards", "seed"];
+        let found = |name| meant(name, known.into_iter());
+        for (name, expected) in
+            [("wieght", "weight"), ("weights", "weight"), ("shard", "shards"), ("sed", "seed")]
+        {
+            assert_eq!(found(name), format!(" (did you mean `{expected}`?)"));
+        }
+        for name in ["topology", "x", "", &"w".repeat(1000)] {
+            assert_eq!(found(name), "", "{name}");
+        }
+        assert_eq!((distance("kitten", "sitting"), distance("", "ab"), distance("ab", "ba")), (3, 2, 1));
+    }
+}
