@@ -292,7 +292,8 @@ impl Settings {
         let Some(plan) = &self.buckets else { return Ok(None) };
         let readers = self.reader().1 as u64;
         let sizes = plan.sizes.iter().map(|size| (*size as u64).saturating_mul(readers));
-        Schedule::new(&plan.shares, sizes, self.seed()).map(Some)
+        let seed = self.first().map_or(0, Dataset::seed);
+        Schedule::new(&plan.shares, sizes, seed).map(Some)
     }
 
     /// Where the streams of this rank are before anything was read.

@@ -314,7 +314,13 @@ impl State {
         };
         let lost = |stream: usize| -> Digest {
             let lost = self.streams.iter().filter(|at| at.stream == stream && !kept(at.dataset));
-            lost.map(|at| at.digest.merge(at.before)).sum()
+            // Places that stayed empty count as passed over.
+            let places = |at: &StreamState| {
+                let mut digest = at.digest.merge(at.before);
+                digest.pass_over(at.empty);
+                digest
+            };
+            lost.map(places).sum()
         };
         let all = (0..matches.len()).flat_map(|number| (0..here.streams).map(move |stream| (number, stream)));
         let carried = all.map(|(number, stream)| {
