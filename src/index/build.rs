@@ -2,7 +2,7 @@
 
 use super::scan::{self, Wanted};
 use super::select::Filter;
-use super::{Index, ShardIndex, keep};
+use super::{Index, KeyIndex, ShardIndex, keep};
 use crate::error::{ErrorKind, Result};
 use crate::sample::Sample;
 use crate::secret_url::SecretUrl;
@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+/// What is known of a shard, and the hashes of its keys if they are wanted.
+type Indexed = (ShardIndex, Vec<u64>);
+
 type OnShard = Box<dyn FnMut(&ShardIndex) + Send>;
 
 /// The options of an [`Index`] that is built from shards; see [`Index::builder`].
@@ -29,6 +32,8 @@ pub struct IndexBuilder {
     limits: Limits,
     checksums: bool,
     filter: Option<Filter>,
+    /// Whether the keys are wanted.
+    keys: bool,
     on_shard: OnShard,
 }
 
@@ -74,6 +79,7 @@ impl IndexBuilder {
             limits: Limits::default(),
             checksums: false,
             filter: None,
+            keys: false,
             on_shard: Box::new(|_| ()),
         }
     }
@@ -185,6 +191,33 @@ impl IndexBuilder {
     /// [kept](IndexBuilder::beside) stays. [`ErrorKind::Config`] for no threads, limits of 0, a
     /// filter or directory without a name, and a directory whose name is not UTF-8.
     pub fn build(mut self, shards: &ShardList) -> Result<Index> {
+        let found = self.indexed(shards)?;
+        Ok(found.into_iter().map(|(shard, _)| shard).collect())
+    }
+
+    /// Indexes the shards with the keys of their samples, which takes their headers: indexes that are kept have
+    /// no keys, and are neither used nor written.
+    ///
+    /// ```
+    /// # use shardstream::{Index, ShardList, prelude::*};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).max_count(4).build()?;
+    /// # (0..10).try_for_each(|i| writer.write(&Sample::new(i.to_string()).with("txt", "text")))?;
+    /// # let shards: ShardList = writer.finish()?.into_iter().map(|shard| shard.url).collect();
+    /// let keys = Index::builder().build_keys(&shards)?;
+    /// assert_eq!((keys.len(), keys.index().len()), (10, 3));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`build`](IndexBuilder::build), and [`ErrorKind::Index`] where a key comes twice.
+    pub fn build_keys(mut self, shards: &ShardList) -> Result<KeyIndex> {
+        self.keys = true;
+        KeyIndex::new(self.indexed(shards)?)
+    }
+
+    /// What is known of each shard of the list, with the hashes of its keys if they are wanted.
+    fn indexed(&mut self, shards: &ShardList) -> Result<Vec<Indexed>> {
         check_options(self.threads, self.filter.as_ref())?;
         self.limits.check()?;
         self.cache.as_deref().map_or(Ok(()), check_directory)?;
@@ -201,13 +234,14 @@ impl IndexBuilder {
     }
 
     /// The indexes of the shards, in their order.
-    fn index(&mut self, urls: &[&SecretUrl]) -> Result<Vec<Option<ShardIndex>>> {
+    fn index(&mut self, urls: &[&SecretUrl]) -> Result<Vec<Option<Indexed>>> {
         wait::may_block()?;
         let mut on_shard = std::mem::replace(&mut self.on_shard, Box::new(|_| ()));
         let worker = Worker {
             store: &self.store,
             limits: self.limits,
             wanted: Wanted { checksums: self.checksums, filter: self.filter.as_ref() },
+            keys: self.keys,
             beside: self.beside,
             cache: self.cache.as_ref(),
         };
@@ -235,7 +269,7 @@ impl IndexBuilder {
                 match shard {
                     Ok(shard) => {
                         if failed.is_none() {
-                            on_shard(&shard);
+                            on_shard(&shard.0);
                         }
                         found[number] = Some(shard);
                     }
@@ -281,12 +315,22 @@ struct Worker<'a> {
     store: &'a Store,
     limits: Limits,
     wanted: Wanted<'a>,
+    keys: bool,
     beside: bool,
     cache: Option<&'a PathBuf>,
 }
 
 impl Worker<'_> {
-    fn shard(&self, url: &str) -> Result<ShardIndex> {
+    fn shard(&self, url: &str) -> Result<Indexed> {
+        if self.keys {
+            let mut keys = Vec::new();
+            let shard = scan::scan(self.store, url, self.limits, self.wanted, Some(&mut keys))?;
+            return Ok((shard, keys));
+        }
+        Ok((self.kept_or_scanned(url)?, Vec::new()))
+    }
+
+    fn kept_or_scanned(&self, url: &str) -> Result<ShardIndex> {
         let mut places = Vec::new();
         if let Some(directory) = self.cache {
             places.extend(keep::cached(directory, url));
@@ -321,7 +365,7 @@ impl Worker<'_> {
     }
 
     fn scan(&self, url: &str) -> Result<ShardIndex> {
-        scan::scan(self.store, url, self.limits, self.wanted)
+        scan::scan(self.store, url, self.limits, self.wanted, None)
     }
 
     fn find(&self, place: &str, url: &str, now: &ObjectVersion) -> Option<ShardIndex> {
@@ -331,7 +375,7 @@ impl Worker<'_> {
 
 impl fmt::Debug for IndexBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { store, threads, beside, cache, limits, checksums, filter, on_shard: _ } = self;
+        let Self { store, threads, beside, cache, limits, checksums, filter, keys, on_shard: _ } = self;
         f.debug_struct("IndexBuilder")
             .field("store", store)
             .field("threads", threads)
@@ -340,6 +384,7 @@ impl fmt::Debug for IndexBuilder {
             .field("limits", limits)
             .field("checksums", checksums)
             .field("filter", filter)
+            .field("keys", keys)
             .finish_non_exhaustive()
     }
 }

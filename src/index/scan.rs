@@ -7,7 +7,7 @@
 
 use super::select::Filter;
 use super::selection::SelectionBuilder;
-use super::{LayoutBuilder, ShardIndex, checksum_of};
+use super::{LayoutBuilder, ShardIndex, checksum_of, hash_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Body, ObjectVersion, Store};
 use crate::tar::{Limits, Outline, Outlined, Parsed, SampleParser};
@@ -45,11 +45,17 @@ struct Note {
     is_selected: bool,
 }
 
-/// Indexes the shard at `url`; for [`Wanted`] bodies it is read whole.
+/// Indexes the shard at `url`; for [`Wanted`] bodies it is read whole. `keys` takes the hash of each key.
 ///
 /// # Errors
 /// Whatever reading the shard would meet: the first fault of any sample; and a panic of the filter.
-pub(super) fn scan(store: &Store, url: &str, limits: Limits, wanted: Wanted<'_>) -> Result<ShardIndex> {
+pub(super) fn scan(
+    store: &Store,
+    url: &str,
+    limits: Limits,
+    wanted: Wanted<'_>,
+    mut keys: Option<&mut Vec<u64>>,
+) -> Result<ShardIndex> {
     let outline = Outline::new(url).with_limits(limits);
     let parser = wanted.is_whole().then(|| SampleParser::new(url).with_limits(limits));
     let mut machines = Machines { wanted, outline, parser, notes: VecDeque::new(), fault: None };
@@ -66,7 +72,12 @@ pub(super) fn scan(store: &Store, url: &str, limits: Limits, wanted: Wanted<'_>)
             Outlined::NeedInput => windows.feed(&mut machines)?,
             Outlined::Sample(sample) => {
                 layout.push_outline(&sample);
-                if let Some(Note { checksum, is_selected }) = machines.note()? {
+                let note = machines.note()?;
+                let is_selected = note.is_none_or(|note| note.is_selected || selection.is_none());
+                if let Some(keys) = keys.as_deref_mut().filter(|_| is_selected) {
+                    keys.push(hash_of(&sample.key));
+                }
+                if let Some(Note { checksum, is_selected }) = note {
                     checksum.into_iter().for_each(|checksum| layout.push_checksum(checksum));
                     if let Some(selection) = &mut selection {
                         selection.push(is_selected);
