@@ -306,6 +306,19 @@ pub enum ErrorKind {
     /// The members of one sample are not adjacent in the shard.
     #[error("the members of this key are not adjacent in the shard; sort the shard's members by name")]
     ScatteredSample,
+    /// A [side](crate::dataset::Side) has no sample of this key.
+    #[error("the joined shard has no sample of this key{}", lacks(*damaged))]
+    MissingSample {
+        /// Whether the side's shard is damaged, so that the sample may be in what cannot be read of it.
+        damaged: bool,
+    },
+    /// A sample and the one of a [side](crate::dataset::Side) that is joined to it have a field of the same
+    /// name.
+    #[error("the sample that is joined has a field {field:?} too: give the side a `Side::prefix`")]
+    FieldConflict {
+        /// The field.
+        field: String,
+    },
     /// A sample lacks a field.
     #[error("the sample has no field {wanted:?}; it has: {present}")]
     MissingField {
@@ -549,12 +562,23 @@ impl std::error::Error for Error {
     }
 }
 
+/// Why a side lacks a sample, or what to do.
+fn lacks(damaged: bool) -> &'static str {
+    match damaged {
+        true => {
+            ": it is damaged, which an error before this one tells, and what else is in it cannot be read"
+        }
+        false => ": write it there, or choose by `Side::missing` what becomes of this sample",
+    }
+}
+
 /// Where the limit is set that such a thing exceeds, for the end of a message.
 fn setting(what: &str) -> &'static str {
     match what {
         "a sample" => ": set `tar::Limits::sample` if the shard is to be trusted",
         "a tar member" => ": set `tar::Limits::member` if the shard is to be trusted",
         "a tar extension header" => ": set `tar::Limits::extension` if the shard is to be trusted",
+        "the keys of a side's shard" => ": set `Side::key_bytes` if the shard is to be trusted",
         "decompressed data" => ": set `StoreBuilder::max_expansion` if the object is to be trusted",
         _ => "",
     }

@@ -1,6 +1,6 @@
 //! The options of a dataset, and the checks that they make sense together.
 
-use super::{Dataset, Inner, Shards, Versions};
+use super::{Dataset, Inner, Joined, Shards, Side, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::index::{AutoIndex, Index, ShardIndex};
 use crate::plan::{Plan, check_enough};
@@ -29,6 +29,8 @@ pub struct DatasetBuilder {
     seed: u64,
     limits: Limits,
     checksums: bool,
+    sides: Vec<Side>,
+    is_side: bool,
 }
 
 impl DatasetBuilder {
@@ -46,7 +48,14 @@ impl DatasetBuilder {
             seed: 0,
             limits: Limits::default(),
             checksums: false,
+            sides: Vec::new(),
+            is_side: false,
         }
+    }
+
+    /// Begins a [side](Side), which has no plan of its own.
+    pub(super) fn for_side(self) -> Self {
+        DatasetBuilder { is_side: true, ..self }
     }
 
     /// Where the shards are opened. Default: [`Store::default`].
@@ -191,6 +200,17 @@ impl DatasetBuilder {
         self
     }
 
+    /// Joins the samples of other shards to those of the same keys: see [`Side`]. Several sides are joined one
+    /// after the other.
+    ///
+    /// Whatever reads the dataset gets whole samples: filters, shuffle buffers, stages and batches come behind
+    /// the join. Damage in a side is an error of the sample that lacks its fields; an outage while a side is read
+    /// ends a loader's run as one of the dataset itself does.
+    pub fn join(mut self, side: Side) -> Self {
+        self.sides.push(side);
+        self
+    }
+
     /// Limits on what is accepted of a shard: sizes, padding, concatenated archives. Default:
     /// [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
@@ -206,7 +226,8 @@ impl DatasetBuilder {
     /// the ranks cannot share evenly, a topology that should have been said, [`only`](DatasetBuilder::only)
     /// with a number that no shard has, [limits](Limits) of 0,
     /// [`checksums`](DatasetBuilder::checksums) without an index that has
-    /// them, two indexes, or what [`auto_index`](DatasetBuilder::auto_index) meets.
+    /// them, two indexes, a [side](DatasetBuilder::join) with another number of shards or options that make no
+    /// sense, or what [`auto_index`](DatasetBuilder::auto_index) meets.
     pub fn build(self) -> Result<Dataset> {
         let topology = match self.topology {
             Some(topology) => topology,
@@ -238,15 +259,17 @@ impl DatasetBuilder {
         }
         let readers = topology.readers();
         let random = self.shuffle || self.resample;
+        let join = |side: Side| side.build(&store, shards.len()).map(Arc::new);
+        let sides = self.sides.into_iter().map(join).collect::<Result<Vec<Arc<Joined>>>>()?;
         let plan = match &index {
-            Some(index) => {
+            Some(index) if !self.is_side => {
                 let counts: Vec<u64> = index.iter().map(ShardIndex::samples).collect();
                 let most = counts.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
                 let most = usize::try_from(most).unwrap_or(usize::MAX);
                 let streams = self.streams.unwrap_or_else(|| default_streams(readers, most, random));
                 Plan::counted(counts, streams, self.seed)?
             }
-            None => {
+            _ => {
                 let replicated = topology.data_parallel_size() != topology.world_size();
                 let what = match (topology.workers() > 1, replicated) {
                     (true, _) => "workers of all ranks",
@@ -273,6 +296,7 @@ impl DatasetBuilder {
             seed: self.seed,
             limits: self.limits,
             checksums: self.checksums,
+            sides,
             versions: Versions::default(),
         })))
     }

@@ -2,15 +2,23 @@
 
 mod builder;
 mod check;
+mod held;
+mod join;
+mod opener;
+mod pairing;
 mod part;
 mod reader;
 mod shards;
+mod side;
+mod side_shard;
 mod stop;
 mod versions;
 
 pub use builder::DatasetBuilder;
 pub use reader::{ShardReader, ShardReaderStream};
 pub use shards::Shards;
+use side::Joined;
+pub use side::{Missing, Side};
 pub(crate) use stop::Stop;
 pub(crate) use versions::Versions;
 
@@ -81,6 +89,8 @@ struct Inner {
     limits: Limits,
     /// Whether samples are compared with the checksums of the index.
     checksums: bool,
+    /// What is joined to the samples.
+    sides: Vec<Arc<Joined>>,
     /// What was found by readers that were asked for one by one.
     versions: Versions,
 }
@@ -118,10 +128,14 @@ impl Dataset {
     }
 
     /// How many samples an epoch has in this process; none where that is not known, because there is no
-    /// [index](DatasetBuilder::index), or because shards are drawn with replacement.
+    /// [index](DatasetBuilder::index), because shards are drawn with replacement, or because samples that a
+    /// [side](DatasetBuilder::join) lacks are [left out](Missing::Skip).
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "no dataset is known to be empty")]
     pub fn len(&self) -> Option<u64> {
+        if self.leaves_out() {
+            return None;
+        }
         self.streams().iter().map(|stream| self.0.plan.samples(*stream)).sum()
     }
 
@@ -206,7 +220,28 @@ impl Dataset {
             stages: Vec::new(),
             name: None,
             begins: 0,
+            sides: self.0.sides.iter().map(|side| side.header()).collect(),
         }
+    }
+
+    /// What is joined to the samples.
+    fn sides(&self) -> &[Arc<Joined>] {
+        &self.0.sides
+    }
+
+    /// Where its shards and those of its sides are opened.
+    pub(crate) fn stores(&self) -> impl Iterator<Item = &Store> {
+        std::iter::once(self.store()).chain(self.sides().iter().map(|side| side.dataset.store()))
+    }
+
+    /// Whether anything is joined to the samples, so that more of them may fail than those that cannot be read.
+    pub(crate) fn is_joined(&self) -> bool {
+        !self.0.sides.is_empty()
+    }
+
+    /// Whether samples are left out that a side lacks.
+    pub(crate) fn leaves_out(&self) -> bool {
+        self.0.sides.iter().any(|side| side.missing == Missing::Skip)
     }
 
     /// What is known of a shard of the plan.

@@ -15,8 +15,11 @@ struct Shared {
     /// Set under the lock of `reading`, so that no reader slips in between.
     stopped: AtomicBool,
     /// What is being read, by reader.
-    reading: Mutex<Vec<(usize, Stopper)>>,
+    reading: Mutex<Vec<(ReaderNumber, Stopper)>>,
 }
+
+/// Tells a reader from the others of the same stop: its number, and which of its own readers it is.
+pub(super) type ReaderNumber = (usize, usize);
 
 impl Stop {
     /// Ends all reads, now and later.
@@ -35,7 +38,7 @@ impl Stop {
 
     /// Notes what `reader` reads now, in place of what it read before. False when there is to be no more
     /// reading.
-    pub(super) fn reads(&self, reader: usize, stopper: Stopper) -> bool {
+    pub(super) fn reads(&self, reader: ReaderNumber, stopper: Stopper) -> bool {
         let mut reading = self.0.reading.lock().unwrap_or_else(PoisonError::into_inner);
         reading.retain(|(other, _)| *other != reader);
         let go_on = !self.is_stopped();

@@ -195,13 +195,15 @@ pub struct Failures(u8);
 
 impl Failures {
     /// Damage in a shard: `Damaged`, `SampleChecksum`, `Truncated`, `ArchiveEnd`, `Checksum`, `Header`, `Decompress`,
-    /// `TooLarge`, `TooManyMembers`, `DuplicateMember` and `ScatteredSample` of [`ErrorKind`].
+    /// `TooLarge`, `TooManyMembers`, `DuplicateMember` and `ScatteredSample` of [`ErrorKind`], and `MissingSample` where
+    /// a joined shard is damaged.
     pub const fn damage() -> Self {
         Class::Damage.alone()
     }
 
     /// Fields that cannot be decoded, are missing, or are of another type or shape than was asked for: `Decode`, `Array`,
-    /// `WrongType`, `MissingField`, `MissingTensor` and `Pickle` of [`ErrorKind`].
+    /// `WrongType`, `MissingField`, `MissingTensor` and `Pickle` of [`ErrorKind`]; and samples that cannot be joined to
+    /// those of a sound side, `MissingSample` and `FieldConflict`.
     pub const fn decode() -> Self {
         Class::Decode.alone()
     }
@@ -304,10 +306,12 @@ impl Class {
             | ErrorKind::ScatteredSample => Some(Class::Damage),
             // Neither an index nor a response that is too large is of one shard.
             ErrorKind::TooLarge { what: "an index" | "the head of an answer", .. } => None,
-            ErrorKind::TooLarge { .. } => Some(Class::Damage),
+            ErrorKind::TooLarge { .. } | ErrorKind::MissingSample { damaged: true } => Some(Class::Damage),
             ErrorKind::Decode { .. }
             | ErrorKind::Array(_)
             | ErrorKind::WrongType { .. }
+            | ErrorKind::MissingSample { damaged: false }
+            | ErrorKind::FieldConflict { .. }
             | ErrorKind::MissingField { .. }
             | ErrorKind::MissingTensor { .. }
             | ErrorKind::Pickle { .. } => Some(Class::Decode),

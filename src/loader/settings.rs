@@ -362,7 +362,7 @@ impl Settings {
 
     /// Counts what the stores transfer from now on.
     pub(super) fn counter(&self) -> Counter {
-        Counter::new(self.parts.iter().map(|part| part.dataset.store()))
+        Counter::new(self.parts.iter().flat_map(|part| part.dataset.stores()))
     }
 
     /// The streams that this rank reads.
@@ -377,7 +377,8 @@ impl Settings {
 
     /// How many items of an epoch each stream of the job has.
     pub(super) fn lengths(&self) -> Option<Lengths> {
-        if self.buckets.is_some() || self.parts.iter().any(|part| !part.stages.is_empty()) {
+        let changes = |part: &Part| !part.stages.is_empty() || part.dataset.leaves_out();
+        if self.buckets.is_some() || self.parts.iter().any(changes) {
             return None;
         }
         let streams = self.first()?.plan().streams();

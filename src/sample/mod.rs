@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::rng::Purpose;
 use bytes::Bytes;
 use bytestring::ByteString;
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -265,6 +266,29 @@ impl Sample {
     pub(crate) fn part(mut self, part: u64) -> Self {
         self.position.part = part;
         self
+    }
+
+    /// The key, for those who keep it: it is not a slice of a chunk, nor of a sample that was made compact later.
+    pub(crate) fn shared_key(&self) -> &ByteString {
+        &self.key
+    }
+
+    /// The fields, in their order.
+    pub(crate) fn into_fields(self) -> Vec<(ByteString, Value)> {
+        self.fields
+    }
+
+    /// Adds these fields, all of them or none.
+    ///
+    /// # Errors
+    /// The name of the first one that is there already.
+    pub(crate) fn join(&mut self, fields: Vec<(ByteString, Value)>) -> Result<(), ByteString> {
+        let names: HashSet<&ByteString> = self.fields.iter().map(|(name, _)| name).collect();
+        if let Some((name, _)) = fields.iter().find(|(name, _)| names.contains(name)) {
+            return Err(name.clone());
+        }
+        self.fields.extend(fields);
+        Ok(())
     }
 
     pub(crate) fn missing(&self, spec: &str) -> Error {

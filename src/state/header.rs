@@ -94,6 +94,29 @@ pub(crate) struct DatasetHeader {
     /// How many epochs later than those of the run its first one is.
     #[serde(default, skip_serializing_if = "super::is_zero")]
     pub(crate) begins: u64,
+    /// What is joined to the samples.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) sides: Vec<SideHeader>,
+}
+
+/// One of the sides that are joined to the samples of a dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SideHeader {
+    /// Stands for the names of its shards.
+    #[serde(with = "super::hex")]
+    pub(crate) names: u64,
+    /// Stands for the sizes and versions that its index knows, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) index: Option<String>,
+    /// Whether keys are looked for in all of its shards.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) keys: bool,
+    /// What becomes of samples that it lacks.
+    pub(crate) missing: String,
+    /// What comes before the names of its fields.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) prefix: Option<String>,
 }
 
 /// In which order the shards are read.
@@ -213,6 +236,45 @@ impl DatasetHeader {
                 &shown(&self.stages),
                 &shown(&here.stages),
             );
+        }
+        if self.sides.len() != here.sides.len() {
+            return told("the number of sides that are joined is", &self.sides.len(), &here.sides.len());
+        }
+        self.sides
+            .iter()
+            .zip(&here.sides)
+            .enumerate()
+            .find_map(|(number, (there, here))| Some(format!("side {number}: {}", there.difference(here)?)))
+    }
+}
+
+impl SideHeader {
+    fn difference(&self, here: &SideHeader) -> Option<String> {
+        if self.names != here.names {
+            return Some("the list of shards is another one: names or their order differ".into());
+        }
+        if self.index != here.index {
+            let known = |index: &Option<String>| if index.is_some() { "an index" } else { "no index" };
+            return Some(match (&self.index, &here.index) {
+                (Some(_), Some(_)) => "the index is another one".into(),
+                (there, here) => {
+                    format!("the state was taken with {}, and here is {}", known(there), known(here))
+                }
+            });
+        }
+        if self.keys != here.keys {
+            let shown = |keys| if keys { "in all shards" } else { "in the paired shard" };
+            let (there, here) = (shown(self.keys), shown(here.keys));
+            return Some(format!("keys are looked for {there} in the state, and {here} here"));
+        }
+        if self.missing != here.missing {
+            let (there, here) = (&self.missing, &here.missing);
+            return Some(format!("samples that it lacks are \"{there}\" in the state, and \"{here}\" here"));
+        }
+        if self.prefix != here.prefix {
+            let shown = |prefix: &Option<String>| prefix.clone().unwrap_or_default();
+            let (there, here) = (shown(&self.prefix), shown(&here.prefix));
+            return Some(format!("the prefix of its fields is {there:?} in the state, and {here:?} here"));
         }
         None
     }

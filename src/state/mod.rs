@@ -11,7 +11,7 @@ mod stream;
 pub use changed::{ChangeReport, Changes, DatasetChange, Outcome};
 pub use digest::Digest;
 pub(crate) use digest::hash_texts;
-pub(crate) use header::{DatasetHeader, Header, Order, Run, WeightChange};
+pub(crate) use header::{DatasetHeader, Header, Order, Run, SideHeader, WeightChange};
 pub use ledger::{Ledger, Skip};
 pub(crate) use stream::{Opened, Part, Saved, StreamState};
 

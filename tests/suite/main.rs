@@ -14,6 +14,7 @@ mod golden;
 #[cfg(feature = "image")]
 mod images;
 mod index;
+mod join;
 #[cfg(feature = "image")]
 mod jpeg;
 mod loader;

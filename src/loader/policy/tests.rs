@@ -43,12 +43,23 @@ fn every_kind_is_in_the_class_that_is_documented() {
     );
     assert_eq!(
         named(Failures::decode()),
-        ["missing_field", "missing_tensor", "wrong_type", "decode", "pickle", "array"]
+        [
+            "missing_sample",
+            "field_conflict",
+            "missing_field",
+            "missing_tensor",
+            "wrong_type",
+            "decode",
+            "pickle",
+            "array"
+        ]
     );
+    let lost = ErrorKind::MissingSample { damaged: true };
+    assert!(Failures::damage().contains(&lost) && !Failures::decode().contains(&lost));
     assert_eq!(named(Failures::step()), ["encode", "unwritable", "step"]);
     assert_eq!(named(Failures::panics()), ["panicked"]);
     assert_eq!(named(Failures::missing_shards()), ["not_found"]);
-    assert_eq!(named(Failures::all()).len(), 11 + 6 + 3 + 1 + 1);
+    assert_eq!(named(Failures::all()).len(), 11 + 8 + 3 + 1 + 1);
     for what in ["an index", "the head of an answer"] {
         assert!(!Failures::all().contains(&ErrorKind::TooLarge { what, size: 2, limit: 1 }), "{what}");
     }

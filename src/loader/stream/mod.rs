@@ -109,6 +109,12 @@ impl Stream {
         }
     }
 
+    /// Whether samples that can be read may be missing among those of the stream, because they were not selected
+    /// or could not be joined: then the number of one does not say where it is.
+    fn drops_samples(&self) -> bool {
+        self.select.is_some() || self.dataset.is_joined()
+    }
+
     /// Whether what a shuffle buffer holds depends on the sizes of the samples.
     fn is_bounded(&self) -> bool {
         self.shuffle > 1 && self.shuffle_bytes != usize::MAX

@@ -127,8 +127,8 @@ impl Refill<'_> {
         let slice = slice
             .ok_or_else(|| misfit(format!("stream {} has no slice {}", self.stream.stream, opened.slice)))?;
         let index = self.stream.dataset.indexed(slice.shard);
-        // Where samples are selected, no number says where one is.
-        let index = index.filter(|_| self.stream.select.is_none());
+        // Where samples are dropped, no number says where one is.
+        let index = index.filter(|_| !self.stream.drops_samples());
         Ok((slice, index.filter(|index| index.range(slice.samples.clone()).is_some())))
     }
 
@@ -136,7 +136,7 @@ impl Refill<'_> {
     fn read(&mut self, opened: &Opened, numbers: &[u64]) -> Result<()> {
         let (slice, index) = self.slice(opened)?;
         let (slice, index) = (slice.clone(), index.cloned());
-        if self.stream.select.is_some() {
+        if self.stream.drops_samples() {
             let Some(last) = numbers.last() else { return Ok(()) };
             let mut reader = self.stream.reader(self.epoch, vec![slice]).expecting(0, version(opened));
             return self.pick(&mut reader, 0, opened.start..last + 1, numbers);
@@ -167,7 +167,7 @@ impl Refill<'_> {
             number.checked_sub(opened.start).ok_or_else(|| misfit("a shard was begun after its first sample"))
         };
         let from = match (self.slice(opened)?.1, numbers.first()) {
-            _ if self.stream.select.is_some() => opened.start,
+            _ if self.stream.drops_samples() => opened.start,
             (None, Some(first)) => *first,
             // Where the next one stands is known, or nothing is wanted before it.
             _ => next,

@@ -46,6 +46,8 @@ static POOL: LazyLock<Pool> = LazyLock::new(|| {
             }
             writer.finish().unwrap();
             paths.push(path);
+            paths.push(side(home.path(), number, size));
+            pipes::beside(&side(home.path(), number, size), number, size);
             pipes::damaged(&damaged(home.path(), number, size), number, size);
         }
     }
@@ -62,6 +64,11 @@ fn shard(home: &Path, number: usize, size: usize) -> PathBuf {
 /// The same with damage in it, of which an index does not know.
 fn damaged(home: &Path, number: usize, size: usize) -> PathBuf {
     home.join(format!("{number:02}-{size}-damaged.tar"))
+}
+
+/// What is joined to a shard.
+fn side(home: &Path, number: usize, size: usize) -> PathBuf {
+    home.join(format!("{number:02}-{size}-side.tar"))
 }
 
 /// What is known of the shards.
@@ -133,6 +140,11 @@ impl Job {
                 Known::Nothing => builder,
                 Known::Counts => builder.index(index().map(|shard| shard.counts()).collect()),
                 Known::Places => builder.index(index().collect()),
+            };
+            let beside = sizes.iter().enumerate().map(|(number, size)| side(home, number, *size));
+            let builder = match pipe.side(beside.collect(), |path| POOL.index[path].clone()) {
+                Some(side) => builder.join(side),
+                None => builder,
             };
             let loader = Loader::builder(builder.build().unwrap()).shuffle(self.shuffle);
             let loader = loader.weight(self.weights[number]).passes(self.passes).threads(team.threads);

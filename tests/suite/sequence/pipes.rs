@@ -3,10 +3,12 @@
 use crate::support::{member, shards::key};
 use proptest::prelude::*;
 use shardstream::adapters::{Fit, GroupBy, Pack, Stage};
+use shardstream::dataset::{Missing, Side};
+use shardstream::index::ShardIndex;
 use shardstream::loader::LoaderBuilder;
 use shardstream::prelude::*;
 use shardstream::{Error, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// An item: key, content, a random number of its own.
 pub(super) type Item = (String, String, u64);
@@ -16,6 +18,8 @@ pub(super) type Item = (String, String, u64);
 pub(super) struct Pipe {
     /// In the shard, where no index is used: a sample that is no good, or the end of the shard.
     pub(super) damage: Option<usize>,
+    /// What is joined to the samples.
+    joined: Option<Joined>,
     select: Option<u64>,
     /// Of a text no more than so much is read on, and of some samples nothing; some are refused.
     trim: Option<u64>,
@@ -42,15 +46,36 @@ enum Saves {
     Packed(usize),
 }
 
+/// How a side is joined.
+#[derive(Debug, Clone, Copy)]
+struct Joined {
+    missing: Missing,
+    indexed: bool,
+    buffer: usize,
+}
+
 impl Pipe {
+    fn misses(&self, missing: Missing) -> bool {
+        self.joined.is_some_and(|joined| joined.missing == missing)
+    }
+
+    /// The side that is joined, of these shards.
+    pub(super) fn side(&self, paths: Vec<PathBuf>, index: impl Fn(&PathBuf) -> ShardIndex) -> Option<Side> {
+        let Joined { missing, indexed, buffer } = self.joined?;
+        let shards: ShardList = paths.iter().map(|path| path.display().to_string()).collect();
+        let side = Side::new(shards).missing(missing).buffer_bytes(buffer);
+        Some(if indexed { side.index(paths.iter().map(index).collect()) } else { side })
+    }
+
     /// Whether each sample becomes one item.
     pub(super) fn is_plain(&self) -> bool {
-        self.keeps_numbers() && self.fail.is_none() && self.damage.is_none()
+        self.keeps_numbers() && !self.misses(Missing::Error) && self.fail.is_none() && self.damage.is_none()
     }
 
     /// Whether no stage is there to change the number of items.
     pub(super) fn keeps_numbers(&self) -> bool {
         self.select.is_none()
+            && !self.misses(Missing::Skip)
             && self.trim.is_none()
             && self.filter.is_none()
             && self.split.is_none()
@@ -193,8 +218,10 @@ impl Stage<Item> for Windows {
     }
 }
 
+/// The text of a sample, and of what is joined to it.
 fn text(sample: &Sample) -> String {
-    String::from_utf8(sample.get("txt").unwrap().as_bytes().unwrap().to_vec()).unwrap()
+    let field = |name| sample.get(name).map_or(Vec::new(), |value| value.as_bytes().unwrap().to_vec());
+    String::from_utf8([field("txt"), field("side")].concat()).unwrap()
 }
 
 /// A number that stands for a key, mixed well.
@@ -214,24 +241,42 @@ pub(super) fn pipes() -> impl Strategy<Value = Vec<Pipe>> {
         (1usize..60).prop_map(Saves::Packed),
     ];
     let saves = prop::option::weighted(0.25, saves);
-    let behind =
-        (prop::option::weighted(0.3, 1usize..4), prop::option::weighted(0.2, 1usize..60), windows, saves);
-    let pipe = (stages, behind).prop_map(
-        |((select, filter, split, fail, filter_first, trim), (damage, rows, windows, saves))| Pipe {
-            damage,
-            select,
-            trim,
-            filter,
-            split,
-            fail,
-            filter_first,
-            rows,
-            windows,
-            saves,
-        },
-    );
+    let missing = prop::sample::select(vec![Missing::Error, Missing::Skip, Missing::None]);
+    let buffer = prop::sample::select(vec![1, 1000, 4000, 1 << 20]);
+    let joined = (missing, any::<bool>(), buffer).prop_map(|(missing, indexed, buffer)| Joined {
+        missing,
+        indexed,
+        buffer,
+    });
+    let joined = prop::option::weighted(0.3, joined);
+    let damage = prop::option::weighted(0.3, 1usize..4);
+    let behind = (damage, joined, prop::option::weighted(0.2, 1usize..60), windows, saves);
+    let pipe =
+        (stages, behind).prop_map(
+            |((select, filter, split, fail, filter_first, trim), (damage, joined, rows, windows, saves))| {
+                Pipe { damage, joined, select, trim, filter, split, fail, filter_first, rows, windows, saves }
+            },
+        );
     let pipe = prop_oneof![1 => Just(Pipe::default()), 2 => pipe];
     prop::collection::vec(pipe, 3..=3)
+}
+
+/// Writes what is joined to a shard: some keys are missing, some are in another order, and there are others.
+pub(super) fn beside(path: &Path, number: usize, size: usize) {
+    let has = |sample: &usize| number.is_multiple_of(3) || !(number + sample).is_multiple_of(4);
+    let mut keys: Vec<String> = (0..size).filter(has).map(|sample| key(number, sample)).collect();
+    match number % 4 {
+        1 => keys.reverse(),
+        2 => keys.sort_by_key(|key| of(key)),
+        _ => {}
+    }
+    keys.insert(keys.len() / 3, "other".into());
+    let mut writer = shardstream::write::TarWriter::new(std::fs::File::create(path).unwrap());
+    for (number, key) in keys.into_iter().enumerate() {
+        let text = format!("+{key}").repeat(1 + 40 * (number % 3));
+        writer.write(&Sample::new(key).with("side", text)).unwrap();
+    }
+    writer.finish().unwrap();
 }
 
 /// Writes a shard as it would be, but with a sample that comes apart, and some without their end.

@@ -1,0 +1,242 @@
+//! Which slice of a stream comes next, and opening its shard.
+
+use super::check::{Expected, Extent, SliceCheck};
+use super::part::Part;
+use super::stop::ReaderNumber;
+use super::versions::EpochVersions;
+use super::{Dataset, Stop, Versions};
+use crate::error::{ErrorKind, Result};
+use crate::index::ShardIndex;
+use crate::plan::Slice;
+use crate::store::{Body, Lane, ObjectVersion, Stopper};
+use crate::tar::{self, SampleParser};
+use crate::wait;
+use std::collections::VecDeque;
+
+/// So many bytes of samples that are not selected are not read: to ask for what is behind them anew takes no
+/// longer.
+const GAP: u64 = 1 << 20;
+
+/// Opens the slices of a stream one after the other, the next ones ahead.
+#[derive(Debug)]
+pub(super) struct Opener {
+    dataset: Dataset,
+    epoch: u64,
+    slices: Vec<Slice>,
+    /// Slices from this number on are not given out yet.
+    until: usize,
+    /// Shards that should have no sample, which is yet to be seen.
+    pub(super) empty: VecDeque<usize>,
+    /// What the other readers of the epoch have found.
+    versions: EpochVersions,
+    /// The slice that is read, and the next one to be opened.
+    pub(super) current: usize,
+    pub(super) next: usize,
+    /// Those between them.
+    ahead: VecDeque<Opened>,
+    /// What is left to open of the slice before the next one, where it is read in pieces.
+    pieces: VecDeque<Piece>,
+    /// Whether the slice that is read is one of these.
+    in_pieces: bool,
+    lane: Lane,
+    /// How many samples of the next slice have been read before.
+    pub(super) passed: u64,
+    /// What the shards of these slices should be.
+    pub(super) expected: Vec<(usize, ObjectVersion)>,
+    /// What ends the reading, and which reader of the same `stop` this is.
+    pub(super) stop: Option<(Stop, ReaderNumber)>,
+    /// Whether it has been said that the thread which reads was interrupted.
+    interrupted: bool,
+}
+
+/// A part of a slice, between samples that are not read.
+#[derive(Debug)]
+struct Piece {
+    slice: usize,
+    samples: Slice,
+    /// How many samples of the slice come before it, and have been read before.
+    passed: u64,
+    /// What the shard should be.
+    expected: Option<ObjectVersion>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    slice: usize,
+    /// Whether it is one of several pieces of its slice.
+    is_piece: bool,
+    part: Result<(Part<Body>, Stopper)>,
+    /// How many of the next ones should be opened with it.
+    worth: usize,
+}
+
+impl Opener {
+    pub(super) fn new(dataset: Dataset, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> Self {
+        Opener {
+            lane: dataset.0.store.lane(),
+            versions: versions.of(epoch),
+            dataset,
+            epoch,
+            slices,
+            until: usize::MAX,
+            empty: VecDeque::new(),
+            current: 0,
+            next: 0,
+            ahead: VecDeque::new(),
+            pieces: VecDeque::new(),
+            in_pieces: false,
+            passed: 0,
+            expected: Vec::new(),
+            stop: None,
+            interrupted: false,
+        }
+    }
+
+    /// Opens the next slice, or piece of one.
+    pub(super) fn open_next(&mut self) -> Option<Result<Part<Body>>> {
+        // An error first: what has been read is not all. Then the end, for those who go on after errors.
+        if wait::is_interrupted() {
+            let known = std::mem::replace(&mut self.interrupted, true);
+            return (!known).then(|| Err(ErrorKind::Stopped.into()));
+        }
+        // The next ones begin now, and not when this one has been read.
+        while self.ahead.back().is_none_or(|last| self.ahead.len() <= last.worth) && self.open_ahead() {}
+        if self.ahead.front()?.slice >= self.until {
+            return None;
+        }
+        let Opened { slice, is_piece, part, .. } = self.ahead.pop_front()?;
+        (self.current, self.in_pieces) = (slice, is_piece);
+        match part {
+            Ok((part, stopper)) => {
+                if let Some((stop, reader)) = &self.stop
+                    && !stop.reads(*reader, stopper)
+                {
+                    return None;
+                }
+                Some(Ok(part))
+            }
+            Err(error) => {
+                self.leave_pieces();
+                Some(Err(error))
+            }
+        }
+    }
+
+    /// Goes to the slice of this number, past those before it, and ends where it does.
+    pub(super) fn go_to(&mut self, slice: usize) {
+        self.ahead.retain(|opened| opened.slice >= slice);
+        self.pieces.retain(|piece| piece.slice >= slice);
+        (self.next, self.until) = (self.next.max(slice), slice + 1);
+    }
+
+    /// Whether the slice that is read ends here, and its shard with it.
+    pub(super) fn ends_shard(&self) -> bool {
+        let left = || self.ahead.iter().filter(|opened| opened.is_piece).map(|opened| opened.slice);
+        let mut left = left().chain(self.pieces.iter().map(|piece| piece.slice));
+        let Some(slice) = self.slices.get(self.current) else { return false };
+        let last = self.dataset.indexed(slice.shard).is_none_or(|index| slice.samples.end == index.samples());
+        last && !left.any(|slice| slice == self.current)
+    }
+
+    /// Whether the reading was ended from outside, so that what has been read is not all.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.as_ref().is_some_and(|(stop, _)| stop.is_stopped()) || wait::is_interrupted()
+    }
+
+    /// After an error in one piece of a slice, no other piece of it is read, as nothing is that comes after an
+    /// error in a slice of one piece: the samples that a slice has given are always its first ones.
+    pub(super) fn leave_pieces(&mut self) {
+        if self.in_pieces {
+            let current = self.current;
+            self.ahead.retain(|opened| !opened.is_piece || opened.slice != current);
+            self.pieces.retain(|piece| piece.slice != current);
+        }
+    }
+
+    /// Opens one more slice, or piece of one. False when there is none.
+    fn open_ahead(&mut self) -> bool {
+        let looked = self.empty.pop_front().map(|shard| Slice { samples: 0..0, ..Slice::whole(shard) });
+        let (Piece { slice: number, samples: slice, passed, expected }, is_piece) = match looked {
+            Some(samples) => (Piece { slice: self.next, samples, passed: 0, expected: None }, false),
+            None => match self.pieces.pop_front() {
+                Some(piece) => (piece, true),
+                None => match self.next_slice() {
+                    Some(piece) => (piece, !self.pieces.is_empty()),
+                    None => return false,
+                },
+            },
+        };
+        let (part, worth) = match self.open(&slice, passed, expected) {
+            Ok((part, stopper, worth)) => (Ok((part, stopper)), worth),
+            Err(error) => (Err(error), 0),
+        };
+        self.ahead.push_back(Opened { slice: number, is_piece, part, worth });
+        true
+    }
+
+    /// The next slice, or the first piece of it: the others are left.
+    fn next_slice(&mut self) -> Option<Piece> {
+        let number = self.next;
+        let mut slice = self.slices.get(number)?.clone();
+        self.next += 1;
+        let passed = std::mem::take(&mut self.passed);
+        slice.samples.start = slice.samples.start.saturating_add(passed);
+        let expected = self.expected.iter().find(|(slice, _)| *slice == number);
+        let expected = expected.map(|(_, object)| object.clone());
+        let index = self.dataset.indexed(slice.shard);
+        let pieces = index.map(|index| index.pieces(slice.samples.clone(), GAP));
+        let pieces = pieces.unwrap_or_else(|| vec![slice.samples.clone()]);
+        let piece = |samples| {
+            let samples = Slice { samples, ..slice };
+            Piece { slice: number, samples, passed: 0, expected: expected.clone() }
+        };
+        self.pieces.extend(pieces.into_iter().map(piece));
+        let first = self.pieces.pop_front()?;
+        Some(Piece { passed, ..first })
+    }
+
+    /// Opens the shard of a slice: there where the slice begins, if that is known, or at its beginning.
+    /// Its bytes begin to come; says how many of the next ones should be opened with it.
+    fn open(
+        &self,
+        slice: &Slice,
+        passed: u64,
+        expected: Option<ObjectVersion>,
+    ) -> Result<(Part<Body>, Stopper, usize)> {
+        let inner = &*self.dataset.0;
+        let (number, url) = self.dataset.shard(slice.shard)?;
+        let parser = SampleParser::new(url).at(self.epoch, number as u64).with_limits(inner.limits);
+        let index = self.dataset.indexed(slice.shard);
+        let samples = match index {
+            // To see that the shard is the one of which nothing was selected, one sample is enough.
+            Some(index) if index.samples() == 0 => 0..index.stored_samples().min(1),
+            Some(index) => index.span(&slice.samples),
+            None => slice.samples.clone(),
+        };
+        let slice = &Slice { samples: samples.clone(), ..*slice };
+        let stored = index.map(ShardIndex::stored_samples);
+        let last = index.filter(|_| stored == Some(samples.end)).and_then(ShardIndex::end);
+        let parser = last.into_iter().fold(parser, SampleParser::reaching);
+        // Of a whole shard the end marker is read too.
+        let is_part = |index: &&ShardIndex| samples.start > 0 || samples.end < index.stored_samples();
+        let piece = index.filter(is_part);
+        let piece = piece.and_then(|index| Some((index, index.stored_range(samples.clone())?)));
+        let (mut body, parser, extent) = match piece {
+            None => {
+                (inner.store.open_in(&self.lane, url.expose_secret())?, parser, Extent::Shard(samples.start))
+            }
+            Some((index, range)) => {
+                let parser = parser.starting(samples.start, range.start);
+                let parser = if samples.end < index.stored_samples() { parser.cut() } else { parser };
+                (inner.store.open_range_in(&self.lane, url.expose_secret(), range)?, parser, Extent::Slice)
+            }
+        };
+        let (object, stopper, worth) = (body.object_cell(), body.stopper(), body.begin());
+        let known = index.map(|index| index.object_at(url.expose_secret()));
+        let (epoch, url) = (self.versions.clone(), url.clone());
+        let check = SliceCheck::new(slice, extent, index, &url);
+        let check = check.after(passed).of(object, Expected { state: expected, index: known, epoch, url });
+        let part = Part::new(tar::read(body, parser), check.with_checksums(inner.checksums));
+        Ok((part, stopper, worth))
+    }
+}

@@ -1,0 +1,338 @@
+//! Damage in sides, outages while they are read, and sides that mean harm.
+
+use super::*;
+use crate::support::{member, noise};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use shardstream::dataset::Missing;
+use shardstream::loader::{Failures, OnError};
+use shardstream::store::{Body, GetOptions, GetResponse, Source};
+use shardstream::{ErrorKind, Result};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+const SIZES: [usize; 3] = [6, 6, 6];
+
+fn pair() -> Pair {
+    Pair::new(&SIZES, false, same(&SIZES))
+}
+
+fn policies() -> [Missing; 3] {
+    [Missing::Error, Missing::Skip, Missing::None]
+}
+
+/// Keys of the samples that come, which must be whole, and the errors by name, key and shard.
+fn come(items: impl Iterator<Item = Result<Sample>>) -> (Vec<String>, Vec<String>) {
+    let (mut keys, mut errors) = (Vec::new(), Vec::new());
+    for item in items {
+        match item {
+            Ok(sample) => {
+                assert_eq!(
+                    shown(&sample).1.get("txt"),
+                    Some(&format!("about {}", sample.key())),
+                    "a sample is whole"
+                );
+                keys.push(sample.key().to_owned());
+            }
+            Err(error) => {
+                let at = error.location();
+                let (key, shard) = (at.key().unwrap_or("-"), at.shard().unwrap_or("-"));
+                errors.push(format!("{} {key} {}", error.kind().name(), shard.trim_start_matches("mem://")));
+            }
+        }
+    }
+    (keys, errors)
+}
+
+/// Members of a side's shard: a key and whether it comes twice.
+fn members(keys: &[(&str, bool)]) -> Vec<u8> {
+    let one =
+        |key: &str| member(&format!("{key}.txt"), tar::EntryType::Regular, format!("about {key}").as_bytes());
+    let mut bytes: Vec<u8> = Vec::new();
+    for (key, twice) in keys {
+        bytes.extend(one(key));
+        if *twice {
+            bytes.extend(one(key));
+        }
+    }
+    bytes.resize(bytes.len() + 1024, 0);
+    bytes
+}
+
+#[test]
+fn a_damaged_sample_of_a_side_is_an_error_of_that_sample() {
+    for missing in policies() {
+        let pair = pair();
+        let keys = ["01-000", "01-002", "01-001", "01-003", "01-004", "01-005"];
+        let keys = keys.map(|key| (key, key == "01-002"));
+        pair.put_side(1, &members(&keys));
+        let (keys, errors) =
+            come(pair.primary().join(pair.side().missing(missing)).build().unwrap().samples(0));
+        assert_eq!(errors, ["duplicate_member 01-002 captions/001.tar"], "{missing:?}");
+        assert_eq!(keys.len(), 17);
+    }
+}
+
+#[test]
+fn what_is_behind_damage_is_an_error_under_every_policy() {
+    for (missing, indexed) in policies().into_iter().flat_map(|missing| [(missing, false), (missing, true)]) {
+        let pair = pair();
+        let index = pair.side_index();
+        let all: Vec<Sample> = (0..6).map(|n| caption(&key(1, n))).collect();
+        let mut bytes = archive(&all);
+        // In the header of the fourth sample.
+        bytes[3 * 1024 + 100] ^= 0x55;
+        pair.put_side(1, &bytes);
+        let side = pair.side().missing(missing);
+        let side = if indexed { side.index(index.without_versions()) } else { side };
+        let (keys, errors) = come(pair.primary().join(side).build().unwrap().samples(0));
+        // Whether the third is whole, nobody knows.
+        assert_eq!(keys.len(), 6 + 2 + 6, "{missing:?} {indexed} {errors:?}");
+        assert_eq!(errors[0], "checksum 01-002 captions/001.tar", "{missing:?} {indexed}");
+        let lost = (3..6).map(|n| format!("missing_sample {} captions/001.tar", key(1, n)));
+        assert_eq!(errors[1..], lost.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_shard_of_a_side_that_is_not_there_is_an_error_of_its_samples() {
+    let pair = pair();
+    let gone = ShardList::from_urls([pair.side_url(0), "mem://captions/gone.tar".into(), pair.side_url(2)]);
+    let side = || Side::new(gone.clone()).store(pair.others.clone()).missing(Missing::None);
+    let dataset = pair.primary().join(side()).build().unwrap();
+    let (keys, errors) = come(dataset.samples(0));
+    assert_eq!((keys.len(), errors.len()), (12, 6));
+    assert_eq!(errors[0], "not_found 01-000 captions/gone.tar");
+    assert_eq!(errors[5], "missing_sample 01-005 captions/gone.tar");
+    let policy = OnError::skip(Failures::missing_shards() | Failures::damage());
+    let loader = Loader::builder(dataset).batch(4).on_error(policy).build().unwrap();
+    assert_eq!(loader.epoch(0).map(|batch| batch.unwrap().into_items().len()).sum::<usize>(), 12);
+}
+
+/// A shard that is not sorted: each sample would be joined to the first of its members alone.
+#[test]
+fn scattered_samples_of_a_side_are_reported() {
+    let pair = pair();
+    let all: Vec<(String, &str)> =
+        ["txt", "json"].iter().flat_map(|field| (0..6).map(move |n| (key(1, n), *field))).collect();
+    let mut bytes: Vec<u8> = all
+        .iter()
+        .flat_map(|(key, field)| {
+            let text = format!("about {key}");
+            member(&format!("{key}.{field}"), tar::EntryType::Regular, text.as_bytes())
+        })
+        .collect();
+    bytes.resize(bytes.len() + 1024, 0);
+    pair.put_side(1, &bytes);
+    let (keys, errors) = come(pair.primary().join(pair.side()).build().unwrap().samples(0));
+    let expected: Vec<String> =
+        (0..6).map(|n| format!("scattered_sample {} captions/001.tar", key(1, n))).collect();
+    assert_eq!((keys.len(), errors), (18, expected));
+    // A sample that is in hand when such an error comes is whole all the same.
+    let late = ["01-000", "01-001", "01-000", "01-002", "01-003", "01-004", "01-005"];
+    pair.put_side(1, &members(&late.map(|key| (key, false))));
+    let dataset = pair.primary().join(pair.side().missing(Missing::None)).build().unwrap();
+    let scattered = vec!["scattered_sample 01-000 captions/001.tar".to_owned()];
+    let (keys, errors) = come(dataset.samples(0));
+    assert_eq!((keys.len(), errors), (18, scattered));
+    let mut reader = dataset.read(0, 0);
+    assert!(reader.by_ref().any(|item| item.is_err()));
+    let rest: Vec<_> = futures::executor::block_on(reader.into_stream().collect());
+    let (keys, _) = come(rest.into_iter());
+    assert_eq!(keys[..2], ["01-002", "01-003"]);
+    // Where the second part is seen before the sample is asked for, it is not given.
+    let turned: Vec<String> = [5, 4, 3, 2, 1, 0, 3].map(|n| key(1, n)).into();
+    let turned: Vec<(&str, bool)> = turned.iter().map(|key| (key.as_str(), false)).collect();
+    pair.put_side(1, &members(&[&turned[..6], &[("zz", false)], &turned[6..]].concat()));
+    let more = pair.primary().join(pair.side().missing(Missing::Skip));
+    let (keys, errors) = come(more.build().unwrap().samples(0));
+    assert_eq!((keys.len(), errors), (18, vec!["scattered_sample 01-003 captions/001.tar".to_owned()]));
+    let turned = [("zz", false), ("01-003", false), ("01-002", false), ("01-003", false), ("01-000", false)];
+    pair.put_side(1, &members(&turned));
+    let (keys, errors) = come(more_of(&pair).samples(0));
+    assert_eq!((keys.len(), errors), (14, vec!["scattered_sample 01-003 captions/001.tar".to_owned()]));
+}
+
+fn more_of(pair: &Pair) -> Dataset {
+    pair.primary().join(pair.side().missing(Missing::Skip)).build().unwrap()
+}
+
+#[test]
+fn damage_behind_the_last_sample_of_a_side_is_seen() {
+    let pair = pair();
+    let mut bytes = archive(&(0..6).map(|n| caption(&key(1, n))).collect::<Vec<_>>());
+    bytes.truncate(6 * 1024);
+    pair.put_side(1, &bytes);
+    let (keys, errors) = come(pair.primary().join(pair.side()).build().unwrap().samples(0));
+    assert_eq!((keys.len(), errors.len()), (17, 1), "{errors:?}");
+    assert!(errors[0].starts_with("truncated 01-005"), "{errors:?}");
+    // The dataset has fewer samples: the end is not needed for them.
+    let sizes = [6, 5, 6];
+    let shorter = Pair::new(&sizes, false, same(&SIZES));
+    shorter.put_side(1, &bytes);
+    let (keys, errors) = come(shorter.primary().join(shorter.side()).build().unwrap().samples(0));
+    assert_eq!((keys.len(), errors.len()), (17, 1), "{errors:?}");
+    assert!(errors[0].starts_with("truncated"), "{errors:?}");
+}
+
+#[test]
+fn damage_that_only_checksums_show_is_an_error() {
+    let pair = pair();
+    let index = Index::builder().store(pair.others.clone()).checksums(true).build(&pair.side_list()).unwrap();
+    let mut bytes = archive(&(0..6).map(|n| caption(&key(1, n))).collect::<Vec<_>>());
+    bytes[2 * 1024 + 512] ^= 1;
+    pair.put_side(1, &bytes);
+    let side = pair.side().index(index.without_versions()).checksums(true).missing(Missing::None);
+    let (keys, errors) = come(pair.primary().join(side).build().unwrap().samples(0));
+    assert_eq!(keys.len(), 6 + 2 + 6);
+    assert_eq!(errors[0], "sample_checksum 01-002 captions/001.tar");
+}
+
+#[test]
+fn a_side_that_was_replaced_is_an_error() {
+    let pair = pair();
+    let index = pair.side_index();
+    pair.put_side(1, &archive(&[caption("01-000")]));
+    let side = pair.side().index(index).missing(Missing::None);
+    let (keys, errors) = come(pair.primary().join(side).build().unwrap().samples(0));
+    assert_eq!((keys.len(), &*errors[0]), (12, "stale 01-000 captions/001.tar"));
+}
+
+/// A side that never ends, and how many of its chunks were asked for.
+#[derive(Debug, Default)]
+struct Endless(Arc<AtomicU64>);
+
+impl Source for Endless {
+    fn get(&self, _: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        let asked = Arc::clone(&self.0);
+        let chunk = move |number: u64| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            let name = |part| format!("{number}-{part}.txt");
+            let members = (0..64).flat_map(|part| member(&name(part), tar::EntryType::Regular, &noise(100)));
+            Ok(members.collect::<Vec<u8>>().into())
+        };
+        let body = futures::stream::iter((0..).map(chunk)).boxed();
+        Box::pin(async move { Ok(GetResponse::new(body)) })
+    }
+}
+
+#[test]
+fn a_side_that_never_ends_is_an_error() {
+    let (pair, source) = (pair(), Arc::new(Endless::default()));
+    let store = Store::builder().with_source("endless", Arc::clone(&source) as _).build().unwrap();
+    let list = ShardList::from_urls((0..3).map(|shard| format!("endless://captions/{shard}.tar")));
+    let side = Side::new(list).store(store).key_bytes(1 << 20).buffer_bytes(1 << 20).missing(Missing::None);
+    let mut samples = pair.primary().join(side).build().unwrap().samples(0);
+    let error = samples.next().unwrap().unwrap_err();
+    assert_eq!(error.kind().name(), "too_large", "{error}");
+    assert!(error.to_string().contains("`Side::key_bytes`"), "{error}");
+    assert_eq!(error.location().shard(), Some("endless://captions/0.tar"));
+    let asked = source.0.load(Ordering::Relaxed);
+    assert!(asked < 600, "{asked} chunks were read");
+    let (keys, errors) = come(samples);
+    assert_eq!((keys.len(), errors.len()), (0, 17));
+}
+
+/// A store that fails while it is told to.
+#[derive(Debug)]
+struct Failing {
+    content: Mutex<BTreeMap<String, Vec<u8>>>,
+    fails: AtomicBool,
+}
+
+impl Source for Failing {
+    fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        let content = self.content.lock().unwrap()[url].clone();
+        let fails = self.fails.load(Ordering::Relaxed) && url.ends_with("001.tar");
+        Box::pin(async move {
+            if fails {
+                return Err(ErrorKind::Io(std::io::ErrorKind::TimedOut.into()).into());
+            }
+            let length = content.len() as u64;
+            let range = options.range.unwrap_or(0..length);
+            let range = range.start.min(length)..range.end.min(length);
+            let part = content[range.start as usize..range.end as usize].to_vec();
+            let body = futures::stream::once(async { Ok(part.into()) }).boxed();
+            Ok(GetResponse::new(body).with_size(length).with_range(range))
+        })
+    }
+}
+
+#[test]
+fn an_outage_of_a_side_ends_the_run_and_the_state_resumes() {
+    let pair = pair();
+    let content = (0..3).map(|shard| {
+        let all: Vec<Sample> = (0..6).map(|n| caption(&key(shard, n))).collect();
+        (format!("failing://captions/{shard:03}.tar"), archive(&all))
+    });
+    let source = Failing { content: Mutex::new(content.collect()), fails: AtomicBool::new(false) };
+    let source = Arc::new(source);
+    let store = Store::builder().retries(0).with_source("failing", Arc::clone(&source) as _).build().unwrap();
+    let list = ShardList::from_urls((0..3).map(|shard| format!("failing://captions/{shard:03}.tar")));
+    for (shuffle, threads) in [(0, 0), (4, 2)] {
+        for missing in policies() {
+            let side = Side::new(list.clone()).store(store.clone()).missing(missing);
+            let dataset = pair.primary().join(side).build().unwrap();
+            let loader = Loader::builder(dataset).shuffle(shuffle).threads(threads).map(|sample| {
+                assert!(sample.get("txt").is_some());
+                Ok(sample.key().to_owned())
+            });
+            // An outage is never skipped.
+            let loader = loader.on_error(OnError::skip(Failures::all())).batch(2).build().unwrap();
+            let items = |batches: &mut dyn Iterator<Item = Result<Batch<String>>>| -> Vec<String> {
+                batches.flat_map(|batch| batch.unwrap().into_items()).collect()
+            };
+            let whole = items(&mut loader.epoch(0));
+            source.fails.store(true, Ordering::Relaxed);
+            let mut batches = loader.epoch(0);
+            let mut before = Vec::new();
+            let error = loop {
+                match batches.next().unwrap() {
+                    Ok(batch) => before.extend(batch.into_items()),
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(error.kind(), ErrorKind::Io(_)), "{error:?}");
+            assert_eq!(error.location().shard(), Some("failing://captions/001.tar"));
+            assert!(batches.next().is_none(), "nothing comes after an outage");
+            source.fails.store(false, Ordering::Relaxed);
+            before.extend(items(&mut loader.restore(&batches.state()).unwrap()));
+            assert_eq!(before, whole);
+        }
+    }
+}
+
+/// Nothing of a body is read before it is needed, and each shard of a side in the order of the dataset once.
+#[test]
+fn a_side_in_the_same_order_is_read_once() {
+    let (mut pair, asked) = (pair(), Arc::new(AtomicU64::new(0)));
+    let content = (0..3).map(|shard| archive(&(0..6).map(|n| caption(&key(shard, n))).collect::<Vec<_>>()));
+    let content: Vec<Vec<u8>> = content.collect();
+    let counted = Counted { content, asked: Arc::clone(&asked) };
+    pair.others = Store::builder().with_source("counted", Arc::new(counted)).build().unwrap();
+    let list = ShardList::from_urls((0..3).map(|shard| format!("counted://captions/{shard}.tar")));
+    let side = Side::new(list).store(pair.others.clone()).missing(Missing::None);
+    let dataset = pair.primary().join(side).build().unwrap();
+    let (keys, _) = come(dataset.samples(0));
+    assert_eq!((keys.len(), asked.load(Ordering::Relaxed)), (18, 3));
+    // What it transfers is in the report of a loader.
+    let mut batches = Loader::builder(dataset).threads(0).batch(6).build().unwrap().epoch(0);
+    assert_eq!(batches.by_ref().map(|batch| batch.unwrap().len()).sum::<usize>(), 18);
+    let report = batches.report();
+    assert!(report.store.sources.iter().any(|place| place.source.contains("counted")), "{report}");
+}
+
+#[derive(Debug)]
+struct Counted {
+    content: Vec<Vec<u8>>,
+    asked: Arc<AtomicU64>,
+}
+
+impl Source for Counted {
+    fn get(&self, url: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let shard: usize = url.trim_end_matches(".tar").rsplit('/').next().unwrap().parse().unwrap();
+        let body = Body::from_chunks([Ok(self.content[shard].clone().into())]).into_stream().boxed();
+        Box::pin(async move { Ok(GetResponse::new(body)) })
+    }
+}

@@ -1,0 +1,117 @@
+//! Shards of several datasets that are joined by key.
+//!
+//! ```text
+//! keyed      sides whose keys an index knows
+//! pairs      what is joined, against a model that knows all keys
+//! failures   damage, outages and hostile sides
+//! resuming   states of joined datasets
+//! ```
+
+mod failures;
+mod keyed;
+mod pairs;
+mod resuming;
+
+use crate::support::archive;
+use crate::support::shards::{key, memory, put};
+use shardstream::dataset::{DatasetBuilder, Side};
+use shardstream::prelude::*;
+use std::collections::BTreeMap;
+
+/// A primary dataset of so many samples a shard, and a side of any keys, in two stores.
+struct Pair {
+    store: Store,
+    others: Store,
+    sizes: Vec<usize>,
+    compressed: bool,
+}
+
+/// A sample as plain text: key, fields, position and a random number of its own.
+type Shown = (String, BTreeMap<String, String>, String, u64);
+
+impl Pair {
+    /// Writes shards of so many samples, and beside each a shard with these keys.
+    fn new(sizes: &[usize], compressed: bool, keys: impl Fn(usize) -> Vec<String>) -> Self {
+        let compressed = compressed && cfg!(feature = "gzip");
+        let pair = Pair { store: memory(), others: memory(), sizes: sizes.to_vec(), compressed };
+        for (shard, &size) in sizes.iter().enumerate() {
+            let sample = |n| Sample::new(key(shard, n)).with("cls", n as i64);
+            put(&pair.store, &url(shard), &archive(&(0..size).map(sample).collect::<Vec<_>>()));
+            let side: Vec<Sample> = keys(shard).iter().map(|key| caption(key)).collect();
+            pair.put_side(shard, &archive(&side));
+        }
+        pair
+    }
+
+    fn put_side(&self, shard: usize, archive: &[u8]) {
+        let bytes = if self.compressed { gzip(archive) } else { archive.to_vec() };
+        put(&self.others, &self.side_url(shard), &bytes);
+    }
+
+    fn side_url(&self, shard: usize) -> String {
+        format!("mem://captions/{shard:03}.tar{}", if self.compressed { ".gz" } else { "" })
+    }
+
+    fn list(&self) -> ShardList {
+        ShardList::from_urls((0..self.sizes.len()).map(url))
+    }
+
+    fn side_list(&self) -> ShardList {
+        ShardList::from_urls((0..self.sizes.len()).map(|shard| self.side_url(shard)))
+    }
+
+    fn primary(&self) -> DatasetBuilder {
+        Dataset::builder(self.list()).store(self.store.clone()).topology(Topology::single())
+    }
+
+    fn side(&self) -> Side {
+        Side::new(self.side_list()).store(self.others.clone())
+    }
+
+    fn index(&self) -> Index {
+        Index::builder().store(self.store.clone()).build(&self.list()).unwrap()
+    }
+
+    fn side_index(&self) -> Index {
+        Index::builder().store(self.others.clone()).build(&self.side_list()).unwrap()
+    }
+}
+
+#[cfg(feature = "gzip")]
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut encoder, bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[cfg(not(feature = "gzip"))]
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    bytes.to_vec()
+}
+
+fn url(shard: usize) -> String {
+    format!("mem://images/{shard:03}.tar")
+}
+
+fn caption(key: &str) -> Sample {
+    Sample::new(key).with("txt", format!("about {key}"))
+}
+
+/// The keys of the dataset.
+fn same(sizes: &[usize]) -> impl Fn(usize) -> Vec<String> {
+    let sizes = sizes.to_vec();
+    move |shard| (0..sizes[shard]).map(|sample| key(shard, sample)).collect()
+}
+
+fn shown(sample: &Sample) -> Shown {
+    let text = |value: &Value| String::from_utf8_lossy(value.as_bytes().unwrap()).into_owned();
+    let fields = sample.fields().map(|(name, value)| (name.to_owned(), text(value))).collect();
+    (sample.key().into(), fields, format!("{:?}", sample.position()), sample.rng(3).below(1 << 40))
+}
+
+/// A sample of the dataset as it is when it is joined to a caption.
+fn joined(sample: &Sample) -> Shown {
+    let mut shown = shown(sample);
+    shown.1.insert("txt".into(), format!("about {}", sample.key()));
+    shown
+}

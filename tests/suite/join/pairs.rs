@@ -1,0 +1,179 @@
+//! What is joined depends on the keys of two shards alone: against a model that knows all keys.
+
+use super::*;
+use futures::StreamExt;
+use proptest::prelude::*;
+use shardstream::dataset::Missing;
+use shardstream::{ErrorKind, Result};
+use std::collections::BTreeSet;
+
+/// A side of one shard: which keys of the dataset it has, others, and their order.
+#[derive(Debug, Clone)]
+struct Sorted {
+    has: Vec<bool>,
+    extra: Vec<usize>,
+    order: u8,
+    swaps: Vec<(prop::sample::Index, prop::sample::Index)>,
+}
+
+impl Sorted {
+    fn keys(&self, shard: usize, size: usize) -> Vec<String> {
+        let mut keys: Vec<String> = (0..size).filter(|n| self.has[*n]).map(|n| key(shard, n)).collect();
+        for (number, at) in self.extra.iter().enumerate() {
+            keys.insert((*at).min(keys.len()), format!("extra-{shard}-{number}"));
+        }
+        match self.order {
+            0 => keys.reverse(),
+            1 if !keys.is_empty() => {
+                let middle = keys.len() / 2;
+                keys.rotate_left(middle);
+            }
+            _ => {}
+        }
+        for (a, b) in &self.swaps {
+            if !keys.is_empty() {
+                let (a, b) = (a.index(keys.len()), b.index(keys.len()));
+                keys.swap(a, b);
+            }
+        }
+        keys
+    }
+}
+
+const MOST: usize = 12;
+
+fn sides() -> impl Strategy<Value = Vec<(usize, Sorted)>> {
+    let has = prop::collection::vec(prop::bool::weighted(0.8), MOST);
+    let extra = prop::collection::vec(0..MOST, 0..4);
+    let swaps = prop::collection::vec(any::<(prop::sample::Index, prop::sample::Index)>(), 0..3);
+    let sorted = (has, extra, 0u8..6, swaps).prop_map(|(has, extra, order, swaps)| Sorted {
+        has,
+        extra,
+        order,
+        swaps,
+    });
+    prop::collection::vec((0..MOST, sorted), 1..5)
+}
+
+/// What comes, with an error as its key and kind.
+fn come(items: impl Iterator<Item = Result<Sample>>) -> Vec<std::result::Result<Shown, String>> {
+    items.map(|item| item.map(|sample| shown(&sample)).map_err(|error| described(&error))).collect()
+}
+
+fn described(error: &shardstream::Error) -> String {
+    format!("{} {}", error.kind().name(), error.location().key().unwrap_or("-"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_keys_alone_decide_what_is_joined(
+        sides in sides(),
+        missing in prop::sample::select(vec![Missing::Error, Missing::Skip, Missing::None]),
+        (compressed, indexed, side_indexed) in any::<(bool, bool, bool)>(),
+        buffer in prop::sample::select(vec![1, 700, 2000, 1 << 20]),
+        (streams, shuffled) in (1usize..4, any::<bool>()),
+    ) {
+        let sizes: Vec<usize> = sides.iter().map(|(size, _)| *size).collect();
+        let pair = Pair::new(&sizes, compressed, |shard| sides[shard].1.keys(shard, sizes[shard]));
+        let mut primary = pair.primary().shuffle_shards(shuffled);
+        let most = if indexed { sizes.iter().sum() } else { sizes.len() };
+        prop_assume!(most > 0);
+        primary = primary.streams(streams.min(most));
+        if indexed {
+            primary = primary.index(pair.index());
+        }
+        let mut side = pair.side().missing(missing).buffer_bytes(buffer);
+        if side_indexed {
+            side = side.index(pair.side_index());
+        }
+        let dataset = primary.clone().join(side).build().unwrap();
+        let known: BTreeSet<String> =
+            sides.iter().enumerate().flat_map(|(shard, (size, side))| side.keys(shard, *size)).collect();
+        let model: Vec<_> = primary.build().unwrap().samples(0).filter_map(|sample| {
+            let sample = sample.unwrap();
+            match (known.contains(sample.key()), missing) {
+                (true, _) => Some(Ok(joined(&sample))),
+                (false, Missing::None) => Some(Ok(shown(&sample))),
+                (false, Missing::Skip) => None,
+                (false, _) => Some(Err(format!("missing_sample {}", sample.key()))),
+            }
+        }).collect();
+        let stream: Vec<_> = futures::executor::block_on(dataset.stream(0).collect());
+        if missing == Missing::Skip {
+            // What is left out takes no turn.
+            let sorted = |mut items: Vec<_>| { items.sort(); items };
+            prop_assert_eq!(sorted(come(dataset.samples(0))), sorted(model.clone()));
+            prop_assert_eq!(sorted(come(stream.into_iter())), sorted(model));
+            prop_assert_eq!(dataset.len(), None);
+        } else {
+            prop_assert_eq!(come(dataset.samples(0)), model.clone());
+            prop_assert_eq!(come(stream.into_iter()), model);
+        }
+        // Begun as an iterator and gone on with as a stream, wherever that is.
+        for begun in 0..4 {
+            let whole = come(dataset.read(0, 0));
+            let mut reader = dataset.read(0, 0);
+            let mut items = come(reader.by_ref().take(begun));
+            let rest: Vec<_> = futures::executor::block_on(reader.into_stream().collect());
+            items.extend(come(rest.into_iter()));
+            prop_assert_eq!(items, whole);
+        }
+    }
+}
+
+#[test]
+fn several_sides_are_joined_one_after_the_other() {
+    let sizes = [4, 2];
+    let pair = Pair::new(&sizes, false, same(&sizes));
+    let dataset = pair.primary().join(pair.side().prefix("a.")).join(pair.side().prefix("b.")).build();
+    let samples: Vec<Sample> = dataset.unwrap().samples(0).collect::<Result<_>>().unwrap();
+    let names: Vec<_> = samples[5].fields().map(|(name, _)| name).collect();
+    assert_eq!((samples.len(), names), (6, vec!["cls", "a.txt", "b.txt"]));
+}
+
+#[test]
+fn a_field_of_both_is_an_error_unless_it_gets_a_prefix() {
+    let sizes = [3];
+    let pair = Pair::new(&sizes, false, same(&sizes));
+    let images = || Side::new(pair.list());
+    let dataset = pair.primary().join(images()).build().unwrap();
+    let errors: Vec<_> = dataset.samples(0).map(Result::unwrap_err).collect();
+    assert_eq!(errors.len(), 3, "a side in the same place is in the same store");
+    assert!(matches!(errors[1].kind(), ErrorKind::FieldConflict { field } if field == "cls"));
+    assert_eq!(errors[1].location().key(), Some("00-001"));
+    assert!(errors[1].to_string().contains("Side::prefix"), "{}", errors[1]);
+    let dataset = pair.primary().join(images().prefix("other.")).build().unwrap();
+    let sample = dataset.samples(0).next().unwrap().unwrap();
+    assert_eq!(sample.get("other.cls").unwrap().as_bytes().unwrap(), &b"0"[..]);
+}
+
+#[test]
+fn shards_keep_their_sides_in_a_part_of_the_list() {
+    let sizes = [2, 3, 1, 2];
+    let pair = Pair::new(&sizes, false, same(&sizes));
+    let dataset = pair.primary().only([3, 1]).join(pair.side()).build().unwrap();
+    let expected: Vec<_> = pair.primary().only([3, 1]).build().unwrap().samples(0).collect();
+    let expected: Vec<_> = expected.iter().map(|sample| joined(sample.as_ref().unwrap())).collect();
+    let found: Vec<_> = dataset.samples(0).map(|sample| shown(&sample.unwrap())).collect();
+    assert_eq!((found.len(), found), (5, expected));
+}
+
+#[test]
+fn options_that_make_no_sense_are_errors() {
+    let sizes = [2, 3];
+    let pair = Pair::new(&sizes, false, same(&sizes));
+    let error = |side: Side| {
+        let error = pair.primary().join(side).build().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
+        error.to_string()
+    };
+    let one = Side::new(ShardList::from_urls([pair.side_url(0)])).store(pair.others.clone());
+    let lengths = error(one);
+    assert!(lengths.contains("a side has 1 shards and the dataset 2"), "{lengths}");
+    assert!(error(pair.side().buffer_bytes(0)).contains("buffer of 0 bytes"));
+    assert!(error(pair.side().key_bytes(0)).contains("0 bytes for a key"));
+    assert!(error(pair.side().prefix("a;b")).contains("semicolon"));
+    assert!(error(pair.side().checksums(true)).contains("`checksums`"));
+}
