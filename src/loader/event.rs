@@ -1,6 +1,6 @@
 //! What travels from the streams to the batches.
 
-use super::schedule::Schedule;
+use super::shapes::Shapes;
 use crate::error::Error;
 use crate::sample::{Position, Sample};
 use crate::state::{Opened, Saved};
@@ -95,7 +95,7 @@ pub(super) struct Begins {
     /// The first turn of its lane, where it has the lane to itself.
     pub(super) turn: u64,
     /// Which places have which shape, if they have any.
-    pub(super) schedule: Option<Schedule>,
+    pub(super) shapes: Option<Shapes>,
     /// Items that have no room in this shape are left out, where places have none.
     pub(super) only: Option<usize>,
 }

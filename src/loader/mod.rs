@@ -8,7 +8,7 @@
 //! stream    one stream of one dataset: its epochs, read, selected from and shuffled
 //! stages    what becomes of a sample
 //! pool      the stages on threads
-//! schedule  which step has which shape, where batches have several
+//! shapes    which step has which shape, where batches have several
 //! sequence  the places of the sequence in turn, and where batches end
 //! batches   batches, each with the state as of its last item
 //! ```
@@ -20,9 +20,9 @@ mod event;
 mod last_batch;
 mod policy;
 mod pool;
-mod schedule;
 mod sequence;
 mod settings;
+mod shapes;
 mod stages;
 mod start;
 mod stream;

@@ -4,8 +4,8 @@ use super::ahead::Position;
 use super::batches::{Counter, Progress, Promised};
 use super::last_batch::LastBatch;
 use super::policy::OnError;
-use super::schedule::Schedule;
 use super::sequence::{Cuts, Dealing, Lane, Lengths, Turns};
+use super::shapes::Shapes;
 use super::stream::{Epochs, Gate, Select, Source, Stream};
 use crate::adapters::BucketPlan;
 use crate::dataset::{Dataset, Stop, Versions};
@@ -138,7 +138,7 @@ impl Settings {
                  same number of steps from `epochs`, or use `LastBatch::Pad`",
             );
         }
-        self.schedule()?;
+        self.shapes()?;
         if self.last == LastBatch::Repeat && self.lengths().is_none() {
             return config(
                 "`LastBatch::Repeat` needs the lengths of all streams: give each dataset an index, do not resample it, \
@@ -277,23 +277,23 @@ impl Settings {
         let refill =
             matches!(self.last, LastBatch::Drop | LastBatch::Repeat) && matches!(cuts, Cuts::Steps(_));
         let (reader, batch, from) = (self.reader(), self.batch, reached.slots);
-        let schedule = self.schedule()?;
-        if let Some(mut schedule) = schedule.clone() {
-            schedule.seek(from);
-            if schedule.start() != from {
+        let shapes = self.shapes()?;
+        if let Some(mut shapes) = shapes.clone() {
+            shapes.seek(from);
+            if shapes.start() != from {
                 return Err(misfit("it was not taken where a step of these buckets ends"));
             }
         }
-        Ok(Dealing { reader, batch, schedule, from, cuts, refill })
+        Ok(Dealing { reader, batch, shapes, from, cuts, refill })
     }
 
     /// Which steps have which shape, if there are several.
-    fn schedule(&self) -> Result<Option<Schedule>> {
+    fn shapes(&self) -> Result<Option<Shapes>> {
         let Some(plan) = &self.buckets else { return Ok(None) };
         let readers = self.reader().1 as u64;
         let sizes = plan.sizes.iter().map(|size| (*size as u64).saturating_mul(readers));
         let seed = self.first().map_or(0, Dataset::seed);
-        Schedule::new(&plan.shares, sizes, seed).map(Some)
+        Shapes::new(&plan.shares, sizes, seed).map(Some)
     }
 
     /// Where the streams of this rank are before anything was read.

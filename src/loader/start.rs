@@ -28,14 +28,14 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
         let collator = make.collator.clone();
         let width = lanes.len();
         let first = first_item(first, Arc::clone(&stages));
-        let schedule = dealing.schedule.clone();
+        let shapes = dealing.shapes.clone();
         let sources = Sources {
             sources,
             lanes: width,
             stages: Arc::clone(&stages),
             collator,
             endless,
-            schedule,
+            shapes,
             only: None,
         };
         let events: Box<dyn Iterator<Item = Event<T>> + Send> = match settings.threads {
@@ -67,7 +67,7 @@ fn first_item<T: Send + 'static>(streams: Vec<Stream>, stages: Arc<[Stages<T>]>)
             stages: Arc::clone(&stages),
             collator: None,
             endless: false,
-            schedule: None,
+            shapes: None,
             only,
         });
         (0..count).find_map(|source| {

@@ -22,8 +22,8 @@ mod memory;
 pub(super) use here::Here;
 
 use super::event::{Begins, Event};
-use super::schedule::Schedule;
 use super::sequence::{Dealing, Lane, Outputs};
+use super::shapes::Shapes;
 use super::stages::{Mapped, Stages, Unfold};
 use super::stream::{Gate, Source};
 use crate::adapters::IteratorExt;
@@ -54,7 +54,7 @@ pub(super) struct Sources<T> {
     /// Whether epochs go on without an end.
     pub(super) endless: bool,
     /// Which places have which shape, if they have any.
-    pub(super) schedule: Option<Schedule>,
+    pub(super) shapes: Option<Shapes>,
     /// Items that have no room in this shape are left out, where places have none.
     pub(super) only: Option<usize>,
 }
@@ -65,7 +65,7 @@ impl<T> Sources<T> {
         numbered
             .filter_map(|(number, source)| {
                 let dataset = number / self.lanes.max(1);
-                let begins = Begins { schedule: self.schedule.clone(), only: self.only, ..source.begins() };
+                let begins = Begins { shapes: self.shapes.clone(), only: self.only, ..source.begins() };
                 Some(Unfold::new(dataset, self.stages.get(dataset)?, &begins, self.endless))
             })
             .collect()
@@ -114,7 +114,7 @@ impl<T: Send + 'static> Pool<T> {
         (stop, budget): (Stop, Budget),
     ) -> Self {
         let unfolds = sources.unfolds();
-        let Sources { sources, lanes: width, stages, collator, endless: _, schedule: _, only: _ } = sources;
+        let Sources { sources, lanes: width, stages, collator, endless: _, shapes: _, only: _ } = sources;
         let demand = Arc::new(Demand::new(sources.len()));
         let gates: Vec<Option<Gate>> = sources.iter().map(|source| source.gate().cloned()).collect();
         let memory = QueueMemory::new(&budget, threads, chunks::BYTES);

@@ -3,7 +3,7 @@
 use super::{Lane, Outputs};
 use crate::error::{Error, ErrorKind};
 use crate::loader::event::{Cut, Event};
-use crate::loader::schedule::Schedule;
+use crate::loader::shapes::Shapes;
 
 /// Gives the items of the rank's streams in turn, and says where batches end.
 ///
@@ -22,7 +22,7 @@ pub(in crate::loader) struct Deal<O> {
     reader: (usize, usize),
     batch: usize,
     /// Which steps have which shape, and so many places, where there are several shapes.
-    schedule: Option<Schedule>,
+    shapes: Option<Shapes>,
     cuts: Cuts,
     /// Whether streams that have ended begin again as long as there are batches to be filled.
     refill: bool,
@@ -41,7 +41,7 @@ pub(in crate::loader) struct Dealing {
     /// How many places of this rank a batch takes.
     pub(in crate::loader) batch: usize,
     /// Which steps have which shape, and so many places, where there are several shapes.
-    pub(in crate::loader) schedule: Option<Schedule>,
+    pub(in crate::loader) shapes: Option<Shapes>,
     /// The place of the job's sequence to begin with.
     pub(in crate::loader) from: u64,
     pub(in crate::loader) cuts: Cuts,
@@ -64,34 +64,22 @@ pub(in crate::loader) enum Cuts {
 impl<O> Deal<O> {
     /// Deals from the place `from` of the job's sequence on.
     pub(in crate::loader) fn new(outputs: O, lanes: Vec<Lane>, dealing: &Dealing) -> Self {
-        let Dealing { reader, batch, ref schedule, from, cuts, refill } = *dealing;
+        let Dealing { reader, batch, ref shapes, from, cuts, refill } = *dealing;
         let slot = from.saturating_sub(reader.0 as u64).div_ceil(reader.1 as u64);
         let refill = refill && matches!(cuts, Cuts::Steps(_));
         let alive = lanes.len();
-        let (schedule, passed, filled, start) = (schedule.clone(), 0, 0, from);
-        let mut deal = Deal {
-            outputs,
-            alive,
-            lanes,
-            slot,
-            reader,
-            batch,
-            schedule,
-            cuts,
-            refill,
-            passed,
-            filled,
-            start,
-        };
+        let (shapes, passed, filled, start) = (shapes.clone(), 0, 0, from);
+        let mut deal =
+            Deal { outputs, alive, lanes, slot, reader, batch, shapes, cuts, refill, passed, filled, start };
         deal.enter(from);
         deal
     }
 
     /// Goes to the step that holds this place of the job's sequence, where steps have shapes.
     fn enter(&mut self, place: u64) {
-        let Some(schedule) = &mut self.schedule else { return };
-        schedule.seek(place);
-        let size = (schedule.end() - schedule.start()) / self.reader.1.max(1) as u64;
+        let Some(shapes) = &mut self.shapes else { return };
+        shapes.seek(place);
+        let size = (shapes.end() - shapes.start()) / self.reader.1.max(1) as u64;
         self.batch = usize::try_from(size).unwrap_or(usize::MAX).max(1);
     }
 
@@ -131,7 +119,7 @@ impl<O> Deal<O> {
             *left -= 1;
         }
         (self.passed, self.filled) = (0, 0);
-        let (size, bucket) = (self.batch, self.schedule.as_ref().map(Schedule::bucket));
+        let (size, bucket) = (self.batch, self.shapes.as_ref().map(Shapes::bucket));
         self.enter(self.start);
         Event::Cut(Cut { slots: self.start, size, bucket })
     }
@@ -166,11 +154,11 @@ impl<O> Deal<O> {
         let next = self.lanes.iter().enumerate().filter_map(next).min();
         let mut given = next.unwrap_or(self.slot).saturating_sub(self.slot).max(1);
         let (batch, readers) = (self.batch as u64, self.reader.1 as u64);
-        if self.cuts == Cuts::Places && self.passed == 0 && self.schedule.is_some() {
+        if self.cuts == Cuts::Places && self.passed == 0 && self.shapes.is_some() {
             // Batches without an item are none.
             let readers = self.reader.1.max(1) as u64;
             self.enter((self.slot + given).saturating_mul(readers));
-            self.start = self.schedule.as_ref().map_or(self.start, Schedule::start);
+            self.start = self.shapes.as_ref().map_or(self.start, Shapes::start);
             let slot = (self.start / readers).max(self.slot);
             given -= slot - self.slot;
             self.slot = slot;
@@ -202,7 +190,7 @@ impl<O: Outputs> Iterator for Deal<O> {
                 self.outputs.end_batch();
                 let cut = self.cut();
                 // One without an item is a batch only where all ranks get the same number, or must take the same shape.
-                let shaped = self.schedule.is_some() && self.alive > 0;
+                let shaped = self.shapes.is_some() && self.alive > 0;
                 if empty && self.cuts == Cuts::Places && !shaped {
                     continue;
                 }
@@ -287,7 +275,7 @@ mod tests {
     /// Streams of the rank `reader.0` of `reader.1`.
     fn deal(lanes: &[&[u32]], reader: (usize, usize), batch: usize, from: u64, cuts: Cuts) -> Vec<String> {
         let lanes = lanes.iter().map(|items| (0, items.iter().copied().map(item).collect()));
-        dealt(lanes.collect(), Dealing { reader, batch, schedule: None, from, cuts, refill: false })
+        dealt(lanes.collect(), Dealing { reader, batch, shapes: None, from, cuts, refill: false })
     }
 
     #[test]
@@ -326,10 +314,7 @@ mod tests {
     /// Streams of which so many items were given before.
     fn deal_after(lanes: &[(u64, &[u32])], batch: usize, cuts: Cuts) -> Vec<String> {
         let lanes = lanes.iter().map(|(taken, items)| (*taken, items.iter().copied().map(item).collect()));
-        dealt(
-            lanes.collect(),
-            Dealing { reader: (0, 1), batch, schedule: None, from: 0, cuts, refill: false },
-        )
+        dealt(lanes.collect(), Dealing { reader: (0, 1), batch, shapes: None, from: 0, cuts, refill: false })
     }
 
     #[test]
@@ -361,14 +346,8 @@ mod tests {
     #[test]
     fn an_error_between_samples_takes_no_place_and_a_fatal_one_ends_it() {
         let first = || (0, vec![item(0), fault(), item(2)]);
-        let dealing = || Dealing {
-            reader: (0, 1),
-            batch: 4,
-            schedule: None,
-            from: 0,
-            cuts: Cuts::Places,
-            refill: false,
-        };
+        let dealing =
+            || Dealing { reader: (0, 1), batch: 4, shapes: None, from: 0, cuts: Cuts::Places, refill: false };
         let lanes = vec![first(), (0, vec![item(1), item(3)])];
         assert_eq!(dealt(lanes, dealing()), ["0:0", "1:1", "fault", "2:2", "3:3", "|4"]);
         let lanes = vec![first(), (0, vec![fatal(), item(1)])];
@@ -384,7 +363,7 @@ mod tests {
             shown(Deal::new(
                 listed,
                 lanes(count),
-                &Dealing { reader: (0, 1), batch: 3, schedule: None, from: 0, cuts, refill: true },
+                &Dealing { reader: (0, 1), batch: 3, shapes: None, from: 0, cuts, refill: true },
             ))
         };
         let listed = Listed::items([vec![0, 2, 4], vec![1]]).repeated();

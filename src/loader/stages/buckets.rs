@@ -5,7 +5,7 @@ use super::join::{At, Failed, Join, Pulled};
 use super::{Begins, Part};
 use crate::adapters::{BucketPlan, SavedStage};
 use crate::error::{ErrorKind, Result};
-use crate::loader::schedule::Schedule;
+use crate::loader::shapes::Shapes;
 use crate::state::misfit;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) struct Measured<T> {
 pub(super) struct Queues<T> {
     plan: Arc<BucketPlan>,
     /// None where places have no shapes: then items come out as they went in.
-    schedule: Option<Schedule>,
+    shapes: Option<Shapes>,
     /// Then what has no room in this shape is left out.
     only: Option<usize>,
     stream: u64,
@@ -52,7 +52,7 @@ impl<T> Queues<T> {
     pub(super) fn new(plan: Arc<BucketPlan>, begins: &Begins) -> Self {
         Queues {
             queues: plan.volumes.iter().map(|_| VecDeque::new()).collect(),
-            schedule: begins.schedule.clone(),
+            shapes: begins.shapes.clone(),
             only: begins.only.filter(|only| *only < plan.smaller.len()),
             plan,
             stream: begins.stream as u64,
@@ -69,9 +69,9 @@ impl<T> Queues<T> {
 
     /// The shape of the next place.
     fn wanted(&mut self) -> Option<usize> {
-        let schedule = self.schedule.as_mut()?;
-        schedule.seek(self.turn.saturating_mul(self.streams).saturating_add(self.stream));
-        Some(schedule.bucket())
+        let shapes = self.shapes.as_mut()?;
+        shapes.seek(self.turn.saturating_mul(self.streams).saturating_add(self.stream));
+        Some(shapes.bucket())
     }
 
     /// From which queue an item is to be taken, for a place of this shape.

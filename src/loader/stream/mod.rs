@@ -199,7 +199,7 @@ impl Source {
     pub(super) fn begins(&self) -> Begins {
         let (replay, stream) = (self.begins.clone(), self.stream.stream);
         let streams = self.stream.dataset.plan().streams();
-        Begins { replay, stream, streams, turn: self.turn, schedule: None, only: None }
+        Begins { replay, stream, streams, turn: self.turn, shapes: None, only: None }
     }
 
     /// What lets the stream begin again at its end.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Steps come in windows as long as the sum of the shares. In each window every shape has exactly as many steps as
 /// its share, in a random order that depends on the seed and the number of the window.
 #[derive(Debug, Clone)]
-pub(super) struct Schedule {
+pub(super) struct Shapes {
     shares: Arc<[u32]>,
     /// How many places of the job's sequence a step of each shape takes.
     sizes: Arc<[u64]>,
@@ -28,7 +28,7 @@ pub(super) struct Schedule {
 /// A window is a list in memory.
 const LONGEST_WINDOW: u64 = 1 << 16;
 
-impl Schedule {
+impl Shapes {
     /// # Errors
     /// [`ErrorKind::Config`] for shares of 0, and shares whose sum is large.
     pub(super) fn new(shares: &[u32], sizes: impl IntoIterator<Item = u64>, seed: u64) -> Result<Self> {
@@ -43,9 +43,9 @@ impl Schedule {
         let of = |(share, size): (&u32, &u64)| u64::from(*share).saturating_mul(*size);
         let places = shares.iter().zip(sizes.iter()).map(of).fold(0, u64::saturating_add);
         let (shares, window) = (shares.into(), Vec::new());
-        let mut schedule = Schedule { shares, sizes, seed, places, number: 0, window, at: 0, start: 0 };
-        schedule.open(0);
-        Ok(schedule)
+        let mut shapes = Shapes { shares, sizes, seed, places, number: 0, window, at: 0, start: 0 };
+        shapes.open(0);
+        Ok(shapes)
     }
 
     /// The shape of the step at hand.
@@ -101,11 +101,11 @@ mod tests {
 
     #[test]
     fn golden() {
-        let mut schedule = Schedule::new(&[3, 2, 1], [8, 4, 2], 42).unwrap();
+        let mut shapes = Shapes::new(&[3, 2, 1], [8, 4, 2], 42).unwrap();
         let mut steps = Vec::new();
         for _ in 0..12 {
-            steps.push((schedule.bucket(), schedule.start()));
-            schedule.advance();
+            steps.push((shapes.bucket(), shapes.start()));
+            shapes.advance();
         }
         let buckets: Vec<usize> = steps.iter().map(|(bucket, _)| *bucket).collect();
         assert_eq!(buckets, GOLDEN);
@@ -117,14 +117,14 @@ mod tests {
     #[test]
     fn shares_are_positive_and_bounded() {
         for shares in [&[1, 0][..], &[u32::MAX, u32::MAX], &[]] {
-            assert!(Schedule::new(shares, [1, 1], 0).is_err());
+            assert!(Shapes::new(shares, [1, 1], 0).is_err());
         }
         // A state may say any place.
-        let mut schedule = Schedule::new(&[1, 1], [u64::MAX, u64::MAX], 0).unwrap();
-        schedule.seek(u64::MAX - 1);
-        let mut schedule = Schedule::new(&[1, 1], [2, 3], 0).unwrap();
-        schedule.seek(1 << 48);
-        assert!((schedule.start()..schedule.end()).contains(&(1 << 48)));
+        let mut shapes = Shapes::new(&[1, 1], [u64::MAX, u64::MAX], 0).unwrap();
+        shapes.seek(u64::MAX - 1);
+        let mut shapes = Shapes::new(&[1, 1], [2, 3], 0).unwrap();
+        shapes.seek(1 << 48);
+        assert!((shapes.start()..shapes.end()).contains(&(1 << 48)));
     }
 
     proptest! {
@@ -133,25 +133,25 @@ mod tests {
             shapes in prop::collection::vec((1u32..5, 1u64..9), 1..5), place in 0u64..500, back in 0u64..500,
         ) {
             let (shares, sizes): (Vec<u32>, Vec<u64>) = shapes.into_iter().unzip();
-            let mut schedule = Schedule::new(&shares, sizes.iter().copied(), 7).unwrap();
+            let mut shapes = Shapes::new(&shares, sizes.iter().copied(), 7).unwrap();
             let window: u32 = shares.iter().sum();
             let mut steps = Vec::new();
             for _ in 0..4 {
                 let mut counts = vec![0; shares.len()];
                 for _ in 0..window {
-                    let bucket = schedule.bucket();
+                    let bucket = shapes.bucket();
                     counts[bucket] += 1;
-                    prop_assert_eq!(schedule.end() - schedule.start(), sizes[bucket]);
-                    steps.push((schedule.start()..schedule.end(), bucket));
-                    schedule.advance();
+                    prop_assert_eq!(shapes.end() - shapes.start(), sizes[bucket]);
+                    steps.push((shapes.start()..shapes.end(), bucket));
+                    shapes.advance();
                 }
                 prop_assert_eq!(&counts, &shares);
             }
             prop_assert!(steps.windows(2).all(|pair| pair[0].0.end == pair[1].0.start));
             for place in [place, back] {
                 if let Some((places, bucket)) = steps.iter().find(|(places, _)| places.contains(&place)) {
-                    schedule.seek(place);
-                    prop_assert_eq!((schedule.start()..schedule.end(), schedule.bucket()), (places.clone(), *bucket));
+                    shapes.seek(place);
+                    prop_assert_eq!((shapes.start()..shapes.end(), shapes.bucket()), (places.clone(), *bucket));
                 }
             }
         }
