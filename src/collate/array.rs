@@ -1,7 +1,8 @@
 //! Arrays of one shape, copied as they are.
 
+use super::cell::{Cell, Output};
 use super::check::bad;
-use super::column::{Cell, Column, Output};
+use super::column::Column;
 use super::field::{Field, Form, Numbers};
 use crate::codec::BoxError;
 use crate::error::Result;

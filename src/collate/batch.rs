@@ -128,8 +128,8 @@ impl TensorBatch {
         }
     }
 
-    /// What each sample has in a tensor that has as many numbers of a sample as it has, such as those of
-    /// [`Ragged`](super::Ragged).
+    /// The numbers of each sample in a tensor that has any number of them for a sample, such as those of
+    /// [`Ragged`](super::Ragged); of pictures and other rows, the numbers of all rows of the sample.
     ///
     /// # Errors
     /// [`ErrorKind::MissingTensor`] when there is no such tensor or none of its offsets, [`ErrorKind::Array`]
@@ -138,10 +138,12 @@ impl TensorBatch {
         &self,
         name: &str,
     ) -> Result<impl ExactSizeIterator<Item = &[T]>> {
-        let numbers = self.tensor(name)?.as_slice::<T>()?;
+        let tensor = self.tensor(name)?;
+        let row = tensor.shape().iter().skip(1).product::<usize>();
+        let numbers = tensor.as_slice::<T>()?;
         let offsets = self.tensor(&format!("{name}.offsets"))?.as_slice::<i64>()?;
         // Whoever changed the offsets gets less, and no panic.
-        let place = |at: &i64| usize::try_from(*at).unwrap_or(usize::MAX);
+        let place = move |at: &i64| usize::try_from(*at).map_or(usize::MAX, |at| at.saturating_mul(row));
         Ok(offsets
             .windows(2)
             .map(move |ends| numbers.get(place(&ends[0])..place(&ends[1])).unwrap_or_default()))

@@ -1,166 +1,17 @@
 //! What goes into which tensor.
 
 use super::batch::TensorBatch;
+use super::cell::{Cell, Output, Shape};
 use super::check::{bad, in_column};
 use super::function::FnColumn;
 use super::rows::Collator;
-use crate::error::{ErrorKind, Result};
-use crate::sample::array::byte_len;
-use crate::sample::{ArrayError, DType, Element, Sample};
-use crate::tensor::{Pool, Tensor};
+use crate::error::Result;
+use crate::sample::{Element, Sample};
+use crate::tensor::Tensor;
 use bytemuck::{CheckedBitPattern, NoUninit};
-use bytes::{Bytes, BytesMut};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// A tensor of a batch, as it is for one sample.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Output {
-    /// What stands behind the column's name: nothing for its main output, else `.lengths`, say.
-    pub suffix: &'static str,
-    /// The type of the numbers.
-    pub dtype: DType,
-    /// How many of them a sample has.
-    pub shape: Shape,
-}
-
-/// How many numbers a sample has in a tensor.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Shape {
-    /// Always as many: the batch's tensor has this shape behind the axis of the samples. No axis is one
-    /// number.
-    Fixed(Vec<usize>),
-    /// As many as it has. Those of all samples stand one after the other in the tensor; another one, with
-    /// `.offsets` behind its name, says where each begins: `int64[samples + 1]`, in numbers, from 0 to the
-    /// length of the first tensor.
-    Ragged,
-}
-
-impl Output {
-    /// The main output of a column, of a fixed shape.
-    #[must_use]
-    pub fn fixed(dtype: DType, shape: impl Into<Vec<usize>>) -> Self {
-        Output { suffix: "", dtype, shape: Shape::Fixed(shape.into()) }
-    }
-
-    /// The main output of a column, of any length.
-    #[must_use]
-    pub fn ragged(dtype: DType) -> Self {
-        Output { suffix: "", dtype, shape: Shape::Ragged }
-    }
-
-    /// With something behind the column's name.
-    #[must_use]
-    pub fn named(self, suffix: &'static str) -> Self {
-        Output { suffix, ..self }
-    }
-
-    /// The bytes that a sample takes; none for a ragged one, or where no memory has room for them.
-    pub(super) fn size(&self) -> Option<usize> {
-        match &self.shape {
-            Shape::Fixed(shape) => byte_len(shape, self.dtype.size()),
-            Shape::Ragged => None,
-        }
-    }
-}
-
-/// The place of a sample in one tensor.
-#[derive(Debug)]
-pub struct Cell {
-    pub(super) dtype: DType,
-    pub(super) content: Content,
-}
-
-#[derive(Debug)]
-pub(super) enum Content {
-    /// Of a fixed size.
-    Slot(BytesMut),
-    /// Of any size.
-    Piece(Bytes),
-}
-
-impl Cell {
-    /// One in memory of its own, which is no batch's.
-    pub(super) fn alone(output: &Output) -> Self {
-        let content = match output.size() {
-            Some(size) => Content::Slot(Pool::single(size)),
-            None => Content::Piece(Bytes::new()),
-        };
-        Cell { dtype: output.dtype, content }
-    }
-
-    /// Takes the slot out; an empty one is left.
-    pub(super) fn take_slot(&mut self) -> BytesMut {
-        match &mut self.content {
-            Content::Slot(slot) => std::mem::take(slot),
-            Content::Piece(_) => BytesMut::new(),
-        }
-    }
-
-    /// Adds memory behind the slot: without a copy where it is the slot's continuation.
-    pub(super) fn join(&mut self, part: BytesMut) {
-        if let Content::Slot(slot) = &mut self.content {
-            slot.unsplit(part);
-        }
-    }
-
-    /// The bytes of a slot, aligned for the numbers. They hold what an earlier batch left in them: write all
-    /// of them. Empty where the output is ragged.
-    pub fn bytes(&mut self) -> &mut [u8] {
-        match &mut self.content {
-            Content::Slot(slot) => slot,
-            Content::Piece(_) => &mut [],
-        }
-    }
-
-    /// The numbers of a slot. They hold what an earlier batch left in them: write all of them. Empty where
-    /// the output is ragged.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Array`] when the output is of another type.
-    pub fn numbers<T: Element + CheckedBitPattern + NoUninit>(&mut self) -> Result<&mut [T]> {
-        let other = ArrayError::Type { wanted: T::DTYPE, found: self.dtype };
-        if T::DTYPE != self.dtype {
-            return Err(other.into());
-        }
-        if self.dtype == DType::Bool {
-            // Whatever an earlier owner of the memory left in it need not be truth values.
-            self.bytes().fill(0);
-        }
-        bytemuck::checked::try_cast_slice_mut(self.bytes()).map_err(|_| other.into())
-    }
-
-    /// Fills a slot with zeros, and empties a ragged output.
-    pub fn clear(&mut self) {
-        match &mut self.content {
-            Content::Slot(slot) => slot.fill(0),
-            Content::Piece(piece) => *piece = Bytes::new(),
-        }
-    }
-
-    /// Sets the content of a ragged output: numbers in the machine's byte order. It is copied when the batch
-    /// is complete.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Array`] when the bytes end within a number, [`ErrorKind::Config`] when the output has a
-    /// fixed shape.
-    pub fn put(&mut self, numbers: impl Into<Bytes>) -> Result<()> {
-        let Content::Piece(piece) = &mut self.content else {
-            let what = "a column that puts numbers of any length into a slot of a fixed shape";
-            return Err(ErrorKind::Config(what.into()).into());
-        };
-        let (numbers, dtype) = (numbers.into(), self.dtype);
-        if !numbers.len().is_multiple_of(dtype.size()) {
-            let (shape, bytes) = (vec![numbers.len() / dtype.size()], numbers.len());
-            return Err(ArrayError::Shape { dtype, shape, bytes }.into());
-        }
-        *piece = numbers;
-        Ok(())
-    }
-}
 
 /// What makes a tensor of a batch, or several: what this module has, or a type of your own.
 ///
@@ -196,7 +47,7 @@ pub trait Column: Send + Sync {
     /// Checks the options, once, before the first sample: see [`Columns::check`].
     ///
     /// # Errors
-    /// [`ErrorKind::Config`], which names the option and says what to do about it. The column's name is added
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), which names the option and says what to do about it. The column's name is added
     /// to it.
     fn check(&self) -> Result<()> {
         Ok(())
@@ -322,7 +173,7 @@ impl Columns {
     /// again.
     ///
     /// # Errors
-    /// The first of a sample, and [`ErrorKind::Config`] for columns that make no sense, such as two of one
+    /// The first of a sample, and [`ErrorKind::Config`](crate::ErrorKind::Config) for columns that make no sense, such as two of one
     /// name.
     pub fn collate(&self, samples: impl IntoIterator<Item = Sample>) -> Result<TensorBatch> {
         self.check()?;
@@ -346,7 +197,7 @@ impl Columns {
                 self.names[column.outputs.clone()].iter().zip(&self.outputs[column.outputs.clone()])
             {
                 names.push(Arc::clone(name));
-                if output.shape == Shape::Ragged {
+                if output.is_ragged() {
                     names.push(format!("{name}.offsets").into());
                 }
             }
@@ -358,7 +209,7 @@ impl Columns {
     /// before the first sample.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] with the name of the column whose options make no sense, or of the tensor that
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) with the name of the column whose options make no sense, or of the tensor that
     /// two columns make or no memory has room for.
     pub fn check(&self) -> Result<()> {
         let config = |what: String| Err(bad(what));
@@ -375,13 +226,17 @@ impl Columns {
             }
         }
         for (name, output) in self.names.iter().zip(&self.outputs) {
-            let fits = output.size().is_some_and(|size| size <= isize::MAX as usize / 2);
-            if let Shape::Fixed(shape) = &output.shape
-                && !fits
-            {
+            let (dtype, size) = (output.dtype, output.row_size());
+            if size.is_none_or(|size| size > isize::MAX as usize / 2) {
+                let shape = output.row();
                 return config(format!(
-                    "the tensor {name:?} of {}{shape:?} is larger than any memory: make its shape smaller",
-                    output.dtype
+                    "the tensor {name:?} of {dtype}{shape:?} is larger than any memory: make its shape smaller"
+                ));
+            }
+            if output.is_ragged() && size == Some(0) {
+                let shape = output.row();
+                return config(format!(
+                    "the rows {dtype}{shape:?} of the tensor {name:?} have no numbers: make all axes at least 1"
                 ));
             }
         }
@@ -396,7 +251,8 @@ impl fmt::Debug for Columns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |output: &Output| match &output.shape {
             Shape::Fixed(shape) => format!("{}{shape:?}", output.dtype),
-            Shape::Ragged => format!("{}[..]", output.dtype),
+            Shape::Ragged(row) if row.is_empty() => format!("{}[..]", output.dtype),
+            Shape::Ragged(row) => format!("{}[.., {}", output.dtype, &format!("{row:?}")[1..]),
         };
         f.debug_map().entries(self.names.iter().zip(self.outputs.iter().map(shown))).finish()
     }

@@ -1,6 +1,7 @@
 //! Columns that a function fills.
 
-use super::column::{Cell, Column, Output};
+use super::cell::{Cell, Output};
+use super::column::Column;
 use crate::error::Result;
 use crate::sample::{Element, Sample};
 use bytemuck::{CheckedBitPattern, NoUninit};

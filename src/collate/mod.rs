@@ -48,6 +48,7 @@
 
 mod array;
 mod batch;
+mod cell;
 mod check;
 mod column;
 #[cfg(feature = "image")]
@@ -70,7 +71,8 @@ mod tokens;
 
 pub use array::ArrayColumn;
 pub use batch::TensorBatch;
-pub use column::{Cell, Column, Columns, Output, Shape};
+pub use cell::{Cell, Output, Shape};
+pub use column::{Column, Columns};
 #[cfg(feature = "image")]
 pub use cutmix::CutMix;
 #[cfg(feature = "image")]

@@ -1,7 +1,8 @@
 //! Columns of fields that not every sample has.
 
+use super::cell::{Cell, Output, Shape};
 use super::check::bad;
-use super::column::{Cell, Column, Output, Shape};
+use super::column::Column;
 use super::rows::INLINE;
 use crate::error::{ErrorKind, Result};
 use crate::sample::{DType, Sample, Value};
@@ -93,7 +94,7 @@ impl<C: Column> Column for Optional<C> {
         }
         let size = |output: &Output| match output.shape {
             Shape::Fixed(_) => output.size(),
-            Shape::Ragged => Some(0),
+            Shape::Ragged(_) => Some(0),
         };
         let size = outputs.iter().try_fold(0usize, |sum, output| sum.checked_add(size(output)?));
         if size.is_none_or(|size| size > MAX_TRIED) {

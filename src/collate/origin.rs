@@ -1,7 +1,8 @@
 //! Where a sample comes from: its key, its shard and its position.
 
+use super::cell::{Cell, Output};
 use super::check::bad;
-use super::column::{Cell, Column, Output};
+use super::column::Column;
 use super::ragged::put;
 use crate::error::{ErrorKind, Result};
 use crate::sample::{DType, Position, Sample};

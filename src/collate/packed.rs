@@ -1,7 +1,8 @@
 //! Sequences of a batch, packed into rows of one length.
 
+use super::cell::{Cell, Output};
 use super::check::{self, bad};
-use super::column::{Cell, Column, Output};
+use super::column::Column;
 use super::field::{Field, sequence_options};
 use super::fit::{self, Room};
 use super::number::Integer;

@@ -1,7 +1,8 @@
 //! What has another length in every sample.
 
+use super::cell::{Cell, Output};
 use super::check;
-use super::column::{Cell, Column, Output};
+use super::column::Column;
 use super::field::{Data, Field, Numbers, sequence_options};
 use super::number::Number;
 use crate::codec::{BoxError, parse_json};

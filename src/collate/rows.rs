@@ -1,11 +1,12 @@
 //! Slots: what samples write into, before their batch is one.
 
 use super::batch::TensorBatch;
-use super::column::{Cell, Columns, Content, Shape};
+use super::cell::{Cell, Content, Output, Shape};
+use super::column::Columns;
 use crate::error::{ErrorKind, Result};
 use crate::sample::{DType, Sample};
 use crate::tensor::{Buffer, Pool, Tensor};
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -25,12 +26,11 @@ pub struct Row {
 /// A copy in memory of its own.
 impl Clone for Row {
     fn clone(&self) -> Self {
-        let copy = |cell: &Cell| Cell {
-            dtype: cell.dtype,
-            content: match &cell.content {
+        let copy = |cell: &Cell| {
+            cell.with_content(match &cell.content {
                 Content::Slot(slot) => Content::Slot(slot.clone()),
                 Content::Piece(piece) => Content::Piece(piece.clone()),
-            },
+            })
         };
         Row { cells: self.cells.iter().map(copy).collect() }
     }
@@ -88,12 +88,8 @@ impl Collator {
         let mut slots = seat.into_iter();
         let columns = &self.0.columns;
         let mut cells: SmallVec<[Cell; INLINE]> = SmallVec::with_capacity(columns.outputs.len());
-        for (output, pool) in columns.outputs.iter().zip(&self.0.pools) {
-            let content = match pool {
-                Some((size, _)) => Content::Slot(slots.next().unwrap_or_else(|| Pool::single(*size))),
-                None => Content::Piece(Bytes::new()),
-            };
-            cells.push(Cell { dtype: output.dtype, content });
+        for output in &columns.outputs {
+            cells.push(Cell::new(output, |size| slots.next().unwrap_or_else(|| Pool::single(size))));
         }
         let seed = columns.seed.unwrap_or(seed);
         for named in &columns.columns {
@@ -124,7 +120,7 @@ impl Collator {
                         let buffer = Buffer::pooled(joined(column, pool), pool);
                         tensors.push(Tensor::new(output.dtype, shape, buffer)?);
                     }
-                    _ => tensors.extend(concatenated(column, output.dtype)?),
+                    _ => tensors.extend(concatenated(column, output)?),
                 }
             }
             if let Some(names) = &named.finished {
@@ -167,22 +163,24 @@ fn joined(cells: Vec<Content>, pool: &Pool) -> BytesMut {
     if Pool::is_aligned(&whole) { whole } else { copied(&mut std::iter::once(whole)) }
 }
 
-/// Pieces one after the other, and where each begins.
-fn concatenated(cells: Vec<Content>, dtype: DType) -> Result<[Tensor; 2]> {
+/// The rows of all pieces one after the other, and where those of each begin.
+fn concatenated(cells: Vec<Content>, output: &Output) -> Result<[Tensor; 2]> {
     let pieces = || {
         cells.iter().map(|content| match content {
             Content::Piece(piece) => &piece[..],
             Content::Slot(_) => &[],
         })
     };
-    let item = dtype.size();
+    // At least 1, as `Columns::check` sees to.
+    let row = output.row_size().unwrap_or(0).max(1);
     let mut offsets = Tensor::zeros(DType::I64, vec![cells.len() + 1])?;
     let mut end = 0;
     for (offset, piece) in offsets.as_mut_slice::<i64>()?[1..].iter_mut().zip(pieces()) {
         end += piece.len();
-        *offset = (end / item) as i64;
+        *offset = (end / row) as i64;
     }
-    let mut values = Tensor::zeros(dtype, vec![end / item])?;
+    let shape: Vec<usize> = std::iter::once(end / row).chain(output.row().iter().copied()).collect();
+    let mut values = Tensor::zeros(output.dtype, shape)?;
     let mut rest = values.as_bytes_mut();
     for piece in pieces() {
         let Some((to, after)) = rest.split_at_mut_checked(piece.len()) else { break };

@@ -1,7 +1,8 @@
 //! One number for each sample.
 
+use super::cell::{Cell, Output};
 use super::check;
-use super::column::{Cell, Column, Output};
+use super::column::Column;
 use super::number::{Number, misfit, of_json};
 use crate::codec::{excerpt, parse_int, parse_json};
 use crate::error::{Error, ErrorKind, Result};

@@ -1,7 +1,8 @@
 //! Several fields of a sample in one tensor.
 
+use super::cell::{Cell, Content, Output, Shape};
 use super::check::bad;
-use super::column::{Cell, Column, Content, Output, Shape};
+use super::column::Column;
 use super::optional::PRESENT;
 use super::rows::INLINE;
 use crate::error::{ErrorKind, Result};
@@ -70,7 +71,7 @@ impl<C: Column> Column for Stack<C> {
         };
         self.columns.iter().try_for_each(Column::check)?;
         let outputs = first.outputs();
-        if first.finished().is_some() || outputs.iter().any(|output| output.shape == Shape::Ragged) {
+        if first.finished().is_some() || outputs.iter().any(Output::is_ragged) {
             return Err(bad("a `Stack` of columns of any length: take columns of a fixed shape"));
         }
         if outputs.iter().any(|output| output.suffix == PRESENT) {
@@ -93,7 +94,7 @@ impl<C: Column> Column for Stack<C> {
             let left = self.columns.len() - at;
             let part = |(cell, rest): (&Cell, &mut BytesMut)| {
                 let slot = rest.split_to(rest.len() / left);
-                Cell { dtype: cell.dtype, content: Content::Slot(slot) }
+                cell.with_content(Content::Slot(slot))
             };
             let mut parts: SmallVec<[Cell; INLINE]> = cells.iter().zip(&mut rests).map(part).collect();
             *present = match column.write(sample, seed, &mut parts) {
@@ -212,5 +213,31 @@ mod tests {
         let stack = Stack::new(["0.png", "1.png"], |field| ImageColumn::new(field, (2, 3)));
         let damaged = sample.with("1.png", &png(0)[..40]);
         assert!(Columns::new().with("x", stack).collate([damaged]).is_err());
+    }
+
+    #[cfg(feature = "image")]
+    #[test]
+    fn pictures_of_a_sample_are_cropped_alike() {
+        use crate::collate::ImageColumn;
+        use crate::image::{Image, ImageMode, RandomHorizontalFlip, RandomResizedCrop};
+        let pixels: Vec<u8> = (0..40 * 30).map(|at| (at % 251) as u8).collect();
+        let file = Image::new(ImageMode::L8, (30, 40), pixels).unwrap().to_png().unwrap();
+        let column = |field: &str| {
+            ImageColumn::new(field, (5, 6))
+                .mode(ImageMode::L8)
+                .then(RandomResizedCrop::new((5, 6)).unwrap())
+                .then(RandomHorizontalFlip::new(0.5).unwrap())
+        };
+        let columns = Columns::new().with("x", Stack::new(["0.png", "1.png", "2.png"], column)).seed(5);
+        let sample =
+            |at| Sample::new("k").numbered(0, at).with("0.png", file.clone()).with("2.png", file.clone());
+        let batch = columns.collate((0..4).map(sample)).unwrap();
+        assert_eq!(batch["x"].shape(), [4, 3, 5, 6, 1]);
+        let samples: Vec<&[u8]> = batch["x"].as_slice::<u8>().unwrap().chunks(90).collect();
+        for sample in &samples {
+            assert_eq!((&sample[..30], &sample[30..60]), (&sample[60..], &[0; 30][..]));
+        }
+        assert_ne!(samples[0], samples[1]);
+        assert_eq!(batch["x.present"].as_slice::<bool>().unwrap(), [true, false, true].repeat(4));
     }
 }

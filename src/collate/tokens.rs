@@ -1,7 +1,8 @@
 //! Sequences of numbers, padded to one length.
 
+use super::cell::{Cell, Output};
 use super::check;
-use super::column::{Cell, Column, Output};
+use super::column::Column;
 use super::field::{Field, sequence_options};
 use super::number::Integer;
 use crate::codec::BoxError;

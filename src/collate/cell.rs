@@ -1,0 +1,255 @@
+//! The place of a sample in a tensor, and what a column says of it.
+
+use crate::error::{ErrorKind, Result};
+use crate::sample::array::byte_len;
+use crate::sample::{ArrayError, DType, Element};
+use crate::tensor::Pool;
+use bytemuck::{CheckedBitPattern, NoUninit};
+use bytes::{Bytes, BytesMut};
+
+/// A tensor of a batch, as it is for one sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Output {
+    /// What stands behind the column's name: nothing for its main output, else `.lengths`, say.
+    pub suffix: &'static str,
+    /// The type of the numbers.
+    pub dtype: DType,
+    /// How many of them a sample has.
+    pub shape: Shape,
+}
+
+/// How many numbers a sample has in a tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Shape {
+    /// Always as many: the batch's tensor has this shape behind the axis of the samples. No axis is one
+    /// number.
+    Fixed(Vec<usize>),
+    /// Any number of rows of this shape; no axis is one number. The rows of all samples are one after the
+    /// other in the tensor, `[rows, …]`; another one, with `.offsets` behind its name, says where those of
+    /// each sample begin: `int64[samples + 1]`, in rows, from 0 to the first axis of the first tensor.
+    Ragged(Vec<usize>),
+}
+
+impl Output {
+    /// The main output of a column, of a fixed shape.
+    #[must_use]
+    pub fn fixed(dtype: DType, shape: impl Into<Vec<usize>>) -> Self {
+        Output { suffix: "", dtype, shape: Shape::Fixed(shape.into()) }
+    }
+
+    /// The main output of a column, of any length: numbers one after the other.
+    #[must_use]
+    pub fn ragged(dtype: DType) -> Self {
+        Output::ragged_rows(dtype, [])
+    }
+
+    /// The main output of a column, of any number of rows, such as pictures: each has this shape.
+    #[must_use]
+    pub fn ragged_rows(dtype: DType, row: impl Into<Vec<usize>>) -> Self {
+        Output { suffix: "", dtype, shape: Shape::Ragged(row.into()) }
+    }
+
+    /// With something behind the column's name.
+    #[must_use]
+    pub fn named(self, suffix: &'static str) -> Self {
+        Output { suffix, ..self }
+    }
+
+    /// The bytes that a sample takes; none for a ragged one, or where no memory has room for them.
+    pub(super) fn size(&self) -> Option<usize> {
+        if self.is_ragged() { None } else { self.row_size() }
+    }
+
+    /// The bytes of a sample, or of one row of a ragged output; none where no memory has room for them.
+    pub(super) fn row_size(&self) -> Option<usize> {
+        byte_len(self.row(), self.dtype.size())
+    }
+
+    /// The shape of a sample, or of one row of a ragged output.
+    pub(super) fn row(&self) -> &[usize] {
+        match &self.shape {
+            Shape::Fixed(shape) | Shape::Ragged(shape) => shape,
+        }
+    }
+
+    pub(super) fn is_ragged(&self) -> bool {
+        matches!(self.shape, Shape::Ragged(_))
+    }
+}
+
+/// The place of a sample in one tensor.
+#[derive(Debug)]
+pub struct Cell {
+    pub(super) dtype: DType,
+    /// The bytes of one row of a ragged output.
+    row: usize,
+    pub(super) content: Content,
+}
+
+#[derive(Debug)]
+pub(super) enum Content {
+    /// Of a fixed size.
+    Slot(BytesMut),
+    /// Of any size.
+    Piece(Bytes),
+}
+
+impl Cell {
+    /// Of an output, with its slot where it has one.
+    pub(super) fn new(output: &Output, slot: impl FnOnce(usize) -> BytesMut) -> Self {
+        let content = match output.size() {
+            Some(size) => Content::Slot(slot(size)),
+            None => Content::Piece(Bytes::new()),
+        };
+        Cell { dtype: output.dtype, row: output.row_size().unwrap_or(usize::MAX), content }
+    }
+
+    /// One in memory of its own, which is no batch's.
+    pub(super) fn alone(output: &Output) -> Self {
+        Cell::new(output, Pool::single)
+    }
+
+    /// The same with a part of the slot, or with a copy of the content.
+    pub(super) fn with_content(&self, content: Content) -> Self {
+        Cell { content, ..*self }
+    }
+
+    /// Takes the slot out; an empty one is left.
+    pub(super) fn take_slot(&mut self) -> BytesMut {
+        match &mut self.content {
+            Content::Slot(slot) => std::mem::take(slot),
+            Content::Piece(_) => BytesMut::new(),
+        }
+    }
+
+    /// Adds memory behind the slot: without a copy where it is the slot's continuation.
+    pub(super) fn join(&mut self, part: BytesMut) {
+        if let Content::Slot(slot) = &mut self.content {
+            slot.unsplit(part);
+        }
+    }
+
+    /// The bytes of a slot, aligned for the numbers. They hold what an earlier batch left in them: write all
+    /// of them. Empty where the output is ragged.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        match &mut self.content {
+            Content::Slot(slot) => slot,
+            Content::Piece(_) => &mut [],
+        }
+    }
+
+    /// The numbers of a slot. They hold what an earlier batch left in them: write all of them. Empty where
+    /// the output is ragged.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Array`] when the output is of another type.
+    pub fn numbers<T: Element + CheckedBitPattern + NoUninit>(&mut self) -> Result<&mut [T]> {
+        let other = ArrayError::Type { wanted: T::DTYPE, found: self.dtype };
+        if T::DTYPE != self.dtype {
+            return Err(other.into());
+        }
+        if self.dtype == DType::Bool {
+            // Whatever an earlier owner of the memory left in it need not be truth values.
+            self.bytes().fill(0);
+        }
+        bytemuck::checked::try_cast_slice_mut(self.bytes()).map_err(|_| other.into())
+    }
+
+    /// Fills a slot with zeros, and empties a ragged output.
+    pub fn clear(&mut self) {
+        match &mut self.content {
+            Content::Slot(slot) => slot.fill(0),
+            Content::Piece(piece) => *piece = Bytes::new(),
+        }
+    }
+
+    /// Sets the content of a ragged output: rows of numbers in the machine's byte order. It is copied when the
+    /// batch is complete.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Array`] when the bytes end within a row, [`ErrorKind::Config`] when the output has a fixed
+    /// shape.
+    pub fn put(&mut self, rows: impl Into<Bytes>) -> Result<()> {
+        let (dtype, row) = (self.dtype, self.row);
+        let Content::Piece(piece) = &mut self.content else {
+            let what = "a column that puts numbers of any length into a slot of a fixed shape";
+            return Err(ErrorKind::Config(what.into()).into());
+        };
+        let rows = rows.into();
+        if !rows.len().is_multiple_of(row) {
+            let (bytes, numbers) = (rows.len(), row / dtype.size());
+            let count = bytes.checked_div(row).unwrap_or(0);
+            let shape = if numbers == 1 { vec![count] } else { vec![count, numbers] };
+            return Err(ArrayError::Shape { dtype, shape, bytes }.into());
+        }
+        *piece = rows;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collate::{Column, Columns, Optional};
+    use crate::sample::Sample;
+
+    /// The bytes of a field as rows of two numbers.
+    struct Pairs(Vec<usize>);
+
+    impl Column for Pairs {
+        fn outputs(&self) -> Vec<Output> {
+            vec![Output::ragged_rows(DType::I16, &self.0[..])]
+        }
+
+        fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
+            cells[0].put(sample.field("x")?.as_bytes().cloned().unwrap_or_default())
+        }
+    }
+
+    #[test]
+    fn rows_of_any_number() {
+        let numbers = |numbers: &[i16]| numbers.iter().flat_map(|n| n.to_ne_bytes()).collect::<Vec<u8>>();
+        let samples =
+            || [&[1i16, 2, 3, 4][..], &[], &[5, 6]].map(|list| Sample::new("k").with("x", numbers(list)));
+        let batch = Columns::new().with("x", Pairs(vec![2])).collate(samples()).unwrap();
+        assert_eq!(batch["x"].to_string(), "int16[3, 2]");
+        assert_eq!(batch["x.offsets"].as_slice::<i64>().unwrap(), [0, 2, 2, 3]);
+        assert!(batch.pieces::<i16>("x").unwrap().eq([&[1, 2, 3, 4][..], &[], &[5, 6]]));
+        let optional = Columns::new().with("x", Optional::new(Pairs(vec![2, 1])));
+        let batch =
+            optional.collate([Sample::new("a"), Sample::new("b").with("x", numbers(&[7, 8]))]).unwrap();
+        assert_eq!(batch["x"].to_string(), "int16[1, 2, 1]");
+        assert_eq!(batch["x.offsets"].as_slice::<i64>().unwrap(), [0, 0, 1]);
+        assert_eq!(
+            format!("{:?}", Columns::new().with("x", Pairs(vec![2, 1]))),
+            "{\"x\": \"int16[.., 2, 1]\"}"
+        );
+        // Nothing at all still has rows.
+        let batch = Columns::new().with("x", Pairs(vec![2])).collate([]).unwrap();
+        assert_eq!(batch["x"].to_string(), "int16[0, 2]");
+    }
+
+    #[test]
+    fn bytes_that_end_within_a_row() {
+        let columns = Columns::new().with("x", Pairs(vec![2]));
+        let error = columns.collate([Sample::new("k").with("x", b"123456")]).unwrap_err();
+        let text = format!("{error:#}");
+        assert!(text.contains("int16[1, 2] does not fit 6 bytes") && text.contains("sample k"), "{text}");
+        let columns = Columns::new().with("x", Pairs(vec![]));
+        let error = columns.collate([Sample::new("k").with("x", b"123")]).unwrap_err();
+        assert!(format!("{error:#}").contains("int16[1] does not fit 3 bytes"), "{error:#}");
+    }
+
+    #[test]
+    fn rows_that_cannot_be() {
+        for (row, wanted) in
+            [(vec![2, 0], "have no numbers"), (vec![usize::MAX, 2], "larger than any memory")]
+        {
+            let error = Columns::new().with("x", Pairs(row)).check().unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");
+            assert!(error.to_string().contains(wanted), "{error}");
+        }
+    }
+}
