@@ -1,7 +1,8 @@
 //! Pictures, from files to slots.
 
+use super::cell::{Cell, Output};
 use super::check::{self, bad};
-use super::column::{Cell, Column, Output};
+use super::column::Column;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::{
     Frame, ImageError, ImageMode, Layout, Opening, Scratch, Size, Transform, Transforms, Writer,
@@ -171,6 +172,36 @@ impl ImageColumn {
             .ok_or_else(|| format!("`dtype` {dtype}: take uint8, float32, bfloat16 or float16"))
     }
 
+    /// Decodes a field of the sample, transforms the picture and writes it into the slot.
+    pub(super) fn draw(&self, sample: &Sample, field: &str, seed: u64, slot: &mut [u8]) -> Result<()> {
+        let writer = self.writer.as_ref().map_err(bad)?;
+        let file = match sample.field(field)? {
+            Value::Bytes(file) => file,
+            other => {
+                let (wanted, found) = ("the raw bytes of a picture", other.type_name());
+                return Err(ErrorKind::WrongType { field: field.into(), wanted, found }.into());
+            }
+        };
+        let decode = |error| Error::decode(field, error);
+        SCRATCH.with(|scratch| {
+            // A transform that makes a batch of its own finds the memory in use.
+            let mut own = Scratch::default();
+            let mut shared = scratch.try_borrow_mut();
+            let scratch = shared.as_deref_mut().unwrap_or(&mut own);
+            // Here, as whatever fails leaves this function early.
+            scratch.trim();
+            let mut frame = Frame::open(file, self.opening, scratch).map_err(decode)?;
+            let rng = &mut sample.rng(seed);
+            self.transforms.apply(&mut frame, rng).map_err(|error| error.in_field::<ImageError>(field))?;
+            frame.write(writer, slot).map_err(decode)
+        })
+    }
+
+    /// The field, or alternatives that stand apart by semicolons.
+    pub(super) fn field(&self) -> &str {
+        &self.field
+    }
+
     /// Whether pictures of the size can be decoded, and what transforms make has that size.
     fn check_sizes(&self) -> Result<()> {
         let size = self.size;
@@ -248,31 +279,9 @@ impl Column for ImageColumn {
     }
 
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
-        let writer = self.writer.as_ref().map_err(bad)?;
-        let file = match sample.field(&self.field)? {
-            Value::Bytes(file) => file,
-            other => {
-                let (wanted, found) = ("the raw bytes of a picture", other.type_name());
-                return Err(ErrorKind::WrongType { field: self.field.clone(), wanted, found }.into());
-            }
+        let [cell] = cells else {
+            return Err(ErrorKind::Config("a column with other cells than it asked for".into()).into());
         };
-        let decode = |error| Error::decode(self.field.as_str(), error);
-        SCRATCH.with(|scratch| {
-            // A transform that makes a batch of its own finds the memory in use.
-            let mut own = Scratch::default();
-            let mut shared = scratch.try_borrow_mut();
-            let scratch = shared.as_deref_mut().unwrap_or(&mut own);
-            // Here, as whatever fails leaves this function early.
-            scratch.trim();
-            let mut frame = Frame::open(file, self.opening, scratch).map_err(decode)?;
-            let rng = &mut sample.rng(seed);
-            self.transforms
-                .apply(&mut frame, rng)
-                .map_err(|error| error.in_field::<ImageError>(&self.field))?;
-            match cells {
-                [cell] => frame.write(writer, cell.bytes()).map_err(decode),
-                _ => Err(ErrorKind::Config("a column with other cells than it asked for".into()).into()),
-            }
-        })
+        self.draw(sample, &self.field, seed, cell.bytes())
     }
 }

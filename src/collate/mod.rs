@@ -12,6 +12,7 @@
 //! | [`Tokens`] | a sequence of whole numbers, padded to a length |
 //! | [`PackedTokens`] | the sequences of a batch, packed into rows |
 //! | [`Ragged`], [`Text`], [`Blob`] | numbers, text and bytes of any length |
+//! | `RaggedImages` (feature `image`) | any number of pictures of a sample |
 //! | [`KeyColumn`], [`ShardColumn`], [`PositionColumn`] | where a sample comes from |
 //! | [`Optional`] | what another column makes, where samples may lack its field |
 //! | [`Stack`] | what several columns of one shape make, such as several pictures |
@@ -64,6 +65,8 @@ mod optional;
 mod origin;
 mod packed;
 mod ragged;
+#[cfg(feature = "image")]
+mod ragged_images;
 mod rows;
 mod scalar;
 mod stack;
@@ -83,6 +86,8 @@ pub use optional::Optional;
 pub use origin::{KeyColumn, PositionColumn, ShardColumn};
 pub use packed::PackedTokens;
 pub use ragged::{Blob, Ragged, Text};
+#[cfg(feature = "image")]
+pub use ragged_images::RaggedImages;
 pub use rows::Row;
 pub(crate) use rows::{Collator, Seat, Seats};
 pub use scalar::Scalar;
