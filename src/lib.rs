@@ -148,7 +148,7 @@ pub mod prelude {
         ShardColumn, Stack, TensorBatch, Text, Tokens,
     };
     #[cfg(feature = "image")]
-    pub use crate::collate::{CutMix, ImageColumn, RaggedImages};
+    pub use crate::collate::{BoxFormat, Boxes, CutMix, ImageColumn, Mask, RaggedImages};
     #[cfg(feature = "image")]
     pub use crate::image::{
         CenterCrop, ColorJitter, Filter, Frame, Image, ImageMode, Layout, Pixels, RandAugment, RandomCrop,

@@ -165,12 +165,12 @@ impl Cell {
         }
     }
 
-    /// Sets the content of a ragged output: rows of numbers in the machine's byte order. It is copied when the
-    /// batch is complete.
+    /// Sets the content of a ragged output: rows of numbers in the machine's byte order. It is copied when
+    /// the batch is complete.
     ///
     /// # Errors
-    /// [`ErrorKind::Array`] when the bytes end within a row, [`ErrorKind::Config`] when the output has a fixed
-    /// shape.
+    /// [`ErrorKind::Array`] when the bytes end within a row, [`ErrorKind::Config`] when the output has a
+    /// fixed shape.
     pub fn put(&mut self, rows: impl Into<Bytes>) -> Result<()> {
         let (dtype, row) = (self.dtype, self.row);
         let Content::Piece(piece) = &mut self.content else {

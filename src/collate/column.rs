@@ -47,8 +47,8 @@ pub trait Column: Send + Sync {
     /// Checks the options, once, before the first sample: see [`Columns::check`].
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), which names the option and says what to do about it. The column's name is added
-    /// to it.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), which names the option and says what to do about it.
+    /// The column's name is added to it.
     fn check(&self) -> Result<()> {
         Ok(())
     }
@@ -173,8 +173,8 @@ impl Columns {
     /// again.
     ///
     /// # Errors
-    /// The first of a sample, and [`ErrorKind::Config`](crate::ErrorKind::Config) for columns that make no sense, such as two of one
-    /// name.
+    /// The first of a sample, and [`ErrorKind::Config`](crate::ErrorKind::Config) for columns that make no
+    /// sense, such as two of one name.
     pub fn collate(&self, samples: impl IntoIterator<Item = Sample>) -> Result<TensorBatch> {
         self.check()?;
         let samples: Vec<Sample> = samples.into_iter().collect();
@@ -209,8 +209,8 @@ impl Columns {
     /// before the first sample.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) with the name of the column whose options make no sense, or of the tensor that
-    /// two columns make or no memory has room for.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) with the name of the column whose options make no
+    /// sense, or of the tensor that two columns make or no memory has room for.
     pub fn check(&self) -> Result<()> {
         let config = |what: String| Err(bad(what));
         for Named { name, column, .. } in &self.columns {

@@ -84,6 +84,11 @@ impl Field {
         Field { spec: spec.into(), form: Form::Any }
     }
 
+    /// The field's name, or alternatives that stand apart by semicolons.
+    pub(super) fn spec(&self) -> &str {
+        &self.spec
+    }
+
     /// Whether there can be such a field.
     pub(super) fn check(&self) -> Result<()> {
         check::field(&self.spec)?;

@@ -1,11 +1,13 @@
 //! Pictures, from files to slots.
 
+use super::boxes::Boxes;
 use super::cell::{Cell, Output};
 use super::check::{self, bad};
 use super::column::Column;
+use super::mask::Mask;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::{
-    Frame, ImageError, ImageMode, Layout, Opening, Scratch, Size, Transform, Transforms, Writer,
+    Frame, Geometry, ImageError, ImageMode, Layout, Opening, Scratch, Size, Transform, Transforms, Writer,
 };
 use crate::sample::{DType, Sample, Value};
 use std::cell::RefCell;
@@ -17,9 +19,10 @@ use std::cell::RefCell;
 /// smaller, at a scale of 1/2, 1/4 or 1/8 (with the feature `turbojpeg`; see
 /// [`reducing_gap`](ImageColumn::reducing_gap)). For files that are known to be good,
 /// [`verify(false)`](ImageColumn::verify) is faster. Transforms draw their random numbers from the seed, the
-/// epoch and the sample, one after the other. All picture columns of a sample draw the same ones, so that a
-/// picture and its mask of the same size are cropped alike by the same transforms in the same order: what
-/// only one of them has, such as `ColorJitter`, must come last.
+/// epoch and the sample, one after the other. [`boxes`](ImageColumn::boxes) and a label image
+/// ([`mask`](ImageColumn::mask)) follow what they draw. All picture columns of a sample draw the same
+/// numbers, so that two pictures of the same size are cropped alike by the same transforms in the same order:
+/// what only one of them has, such as `ColorJitter`, must come last.
 ///
 /// The default is `u8[height, width, 3]`, with numbers from 0 to 255.
 ///
@@ -49,6 +52,8 @@ pub struct ImageColumn {
     normalize: Option<(Vec<f32>, Vec<f32>)>,
     opening: Opening,
     writer: Result<Writer, String>,
+    boxes: Option<Boxes>,
+    mask: Option<Mask>,
 }
 
 thread_local! {
@@ -77,6 +82,8 @@ impl ImageColumn {
             normalize: None,
             opening,
             writer: Err(String::new()),
+            boxes: None,
+            mask: None,
         }
         .ready()
     }
@@ -154,6 +161,61 @@ impl ImageColumn {
         self
     }
 
+    /// Adds the boxes of the picture, which are cropped, flipped, resized and turned as the picture is,
+    /// whatever its transforms draw: tensors `.boxes` and, where there are labels, `.labels` behind the
+    /// column's name (see [`Boxes`]). Their coordinates are those of the picture as it is decoded, turned as
+    /// EXIF says where [`upright`](ImageColumn::upright) is set.
+    ///
+    /// Of what a transform of your own does, crops, flips, resizes and what
+    /// [`functional`](crate::image::functional) has are followed. One that calls [`Frame::redraw`] is an
+    /// error of the sample.
+    ///
+    /// ```
+    /// use shardstream::Sample;
+    /// use shardstream::collate::{Boxes, Columns, ImageColumn};
+    /// use shardstream::image::{CenterCrop, Image, ImageMode};
+    ///
+    /// let boxes = Boxes::new("json").at("/boxes").labels_at("json", "/labels").min_visible(0.2);
+    /// let image = ImageColumn::new("png", 10).then(CenterCrop::new(10)?).boxes(boxes);
+    /// let png = Image::new(ImageMode::Rgb8, (20, 20), vec![0; 1200])?.to_png()?;
+    /// let json = r#"{"boxes": [[0, 0, 6, 6], [3, 8, 9, 12], [4, 9, 12, 19]], "labels": [7, 8, 9]}"#;
+    /// let batch = Columns::new().with("image", image).collate([Sample::new("0001").with("png", png).with("json", json)])?;
+    /// assert_eq!(batch["image"].shape(), [1, 10, 10, 3]);
+    /// assert_eq!(batch["image.boxes"].as_slice::<f32>()?, [0., 3., 4., 7., 0., 4., 7., 10.]);
+    /// assert_eq!(batch["image.boxes.offsets"].as_slice::<i64>()?, [0, 2]);
+    /// assert_eq!(batch["image.labels"].as_slice::<i64>()?, [8, 9]);
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    #[must_use]
+    pub fn boxes(mut self, boxes: Boxes) -> Self {
+        self.boxes = Some(boxes);
+        self
+    }
+
+    /// Adds the label image of the picture, which is cropped, flipped, resized and turned as the picture is:
+    /// a tensor `.mask` behind the column's name (see [`Mask`]). Transforms are followed as by
+    /// [`boxes`](ImageColumn::boxes); [`RandomErasing`](crate::image::RandomErasing) leaves it as it is.
+    ///
+    /// ```
+    /// use shardstream::Sample;
+    /// use shardstream::codec::Array;
+    /// use shardstream::collate::{Columns, ImageColumn, Mask};
+    /// use shardstream::image::{CenterCrop, Image, ImageMode};
+    ///
+    /// let image = ImageColumn::new("png", 2).then(CenterCrop::new(2)?).mask(Mask::new("seg.npy"));
+    /// let png = Image::new(ImageMode::Rgb8, (4, 4), vec![0; 48])?.to_png()?;
+    /// let labels = Array::from_vec(vec![4, 4], (0..16u8).collect())?;
+    /// let sample = Sample::new("0001").with("png", png).with("seg.npy", labels);
+    /// let batch = Columns::new().with("image", image).collate([sample])?;
+    /// assert_eq!(batch["image.mask"].as_slice::<u8>()?, [5, 6, 9, 10]);
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    #[must_use]
+    pub fn mask(mut self, mask: Mask) -> Self {
+        self.mask = Some(mask);
+        self
+    }
+
     fn ready(mut self) -> Self {
         self.writer = self.make_writer();
         self
@@ -172,8 +234,9 @@ impl ImageColumn {
             .ok_or_else(|| format!("`dtype` {dtype}: take uint8, float32, bfloat16 or float16"))
     }
 
-    /// Decodes a field of the sample, transforms the picture and writes it into the slot.
-    pub(super) fn draw(&self, sample: &Sample, field: &str, seed: u64, slot: &mut [u8]) -> Result<()> {
+    /// Decodes a field of the sample, transforms the picture and writes it into the slot. Returns where its
+    /// pixels went.
+    pub(super) fn draw(&self, sample: &Sample, field: &str, seed: u64, slot: &mut [u8]) -> Result<Geometry> {
         let writer = self.writer.as_ref().map_err(bad)?;
         let file = match sample.field(field)? {
             Value::Bytes(file) => file,
@@ -193,8 +256,25 @@ impl ImageColumn {
             let mut frame = Frame::open(file, self.opening, scratch).map_err(decode)?;
             let rng = &mut sample.rng(seed);
             self.transforms.apply(&mut frame, rng).map_err(|error| error.in_field::<ImageError>(field))?;
-            frame.write(writer, slot).map_err(decode)
+            frame.write(writer, slot).map_err(decode)?;
+            Ok(frame.geometry().clone())
         })
+    }
+
+    /// The tensor of the pictures.
+    pub(super) fn picture(&self) -> Output {
+        let (height, width) = (self.size.height as usize, self.size.width as usize);
+        let channels = self.opening.mode.channels();
+        let shape = match self.layout {
+            Layout::Hwc => [height, width, channels],
+            Layout::Chw => [channels, height, width],
+        };
+        Output::fixed(self.dtype, shape)
+    }
+
+    /// Whether something follows the picture.
+    pub(super) fn has_followers(&self) -> bool {
+        self.boxes.is_some() || self.mask.is_some()
     }
 
     /// The field, or alternatives that stand apart by semicolons.
@@ -256,13 +336,10 @@ fn check_statistics(mean: &[f32], deviation: &[f32], mode: ImageMode, dtype: DTy
 
 impl Column for ImageColumn {
     fn outputs(&self) -> Vec<Output> {
-        let (height, width) = (self.size.height as usize, self.size.width as usize);
-        let channels = self.opening.mode.channels();
-        let shape = match self.layout {
-            Layout::Hwc => [height, width, channels],
-            Layout::Chw => [channels, height, width],
-        };
-        vec![Output::fixed(self.dtype, shape)]
+        let mut outputs = vec![self.picture()];
+        outputs.extend(self.boxes.iter().flat_map(Boxes::outputs));
+        outputs.extend(self.mask.iter().map(|mask| mask.output(self.size)));
+        outputs
     }
 
     fn check(&self) -> Result<()> {
@@ -275,13 +352,31 @@ impl Column for ImageColumn {
             return Err(bad(format!("`reducing_gap` of {gap}: make it at least 1")));
         }
         self.transforms.check()?;
-        self.check_sizes()
+        self.check_sizes()?;
+        self.boxes.as_ref().map_or(Ok(()), Boxes::check)?;
+        self.mask.as_ref().map_or(Ok(()), Mask::check)
     }
 
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
-        let [cell] = cells else {
-            return Err(ErrorKind::Config("a column with other cells than it asked for".into()).into());
-        };
-        self.draw(sample, &self.field, seed, cell.bytes())
+        let other_cells = || ErrorKind::Config("a column with other cells than it asked for".into());
+        let (cell, cells) = cells.split_first_mut().ok_or_else(other_cells)?;
+        let geometry = self.draw(sample, &self.field, seed, cell.bytes())?;
+        if !geometry.is_known() && self.has_followers() {
+            return Err(bad(
+                "a transform calls `Frame::redraw`, which boxes and masks cannot follow: use `crop`, `resize`, \
+                 `flip_horizontal` and `image::functional`, or change `pixels` where nothing is moved",
+            ));
+        }
+        // The last one.
+        let masks = cells.len().saturating_sub(usize::from(self.mask.is_some()));
+        let (boxes_to, mask_to) = cells.split_at_mut(masks);
+        if let Some(boxes) = &self.boxes {
+            boxes.write(sample, &geometry, boxes_to)?;
+        }
+        match (&self.mask, mask_to) {
+            (Some(mask), [cell]) => mask.write(sample, &geometry, self.opening.limit, cell),
+            (None, []) => Ok(()),
+            _ => Err(other_cells().into()),
+        }
     }
 }

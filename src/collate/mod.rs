@@ -12,6 +12,7 @@
 //! | [`Tokens`] | a sequence of whole numbers, padded to a length |
 //! | [`PackedTokens`] | the sequences of a batch, packed into rows |
 //! | [`Ragged`], [`Text`], [`Blob`] | numbers, text and bytes of any length |
+//! | `ImageColumn::boxes` and `mask` | boxes and label images that follow the picture's crop and flip |
 //! | `RaggedImages` (feature `image`) | any number of pictures of a sample |
 //! | [`KeyColumn`], [`ShardColumn`], [`PositionColumn`] | where a sample comes from |
 //! | [`Optional`] | what another column makes, where samples may lack its field |
@@ -49,6 +50,8 @@
 
 mod array;
 mod batch;
+#[cfg(feature = "image")]
+mod boxes;
 mod cell;
 mod check;
 mod column;
@@ -59,6 +62,8 @@ mod fit;
 mod function;
 #[cfg(feature = "image")]
 mod image;
+#[cfg(feature = "image")]
+mod mask;
 mod mixup;
 mod number;
 mod optional;
@@ -74,6 +79,8 @@ mod tokens;
 
 pub use array::ArrayColumn;
 pub use batch::TensorBatch;
+#[cfg(feature = "image")]
+pub use boxes::{BoxFormat, Boxes};
 pub use cell::{Cell, Output, Shape};
 pub use column::{Column, Columns};
 #[cfg(feature = "image")]
@@ -81,6 +88,8 @@ pub use cutmix::CutMix;
 #[cfg(feature = "image")]
 pub(crate) use fit::{Room, decreasing};
 pub use image::ImageColumn;
+#[cfg(feature = "image")]
+pub use mask::Mask;
 pub use mixup::Mixup;
 pub use optional::Optional;
 pub use origin::{KeyColumn, PositionColumn, ShardColumn};

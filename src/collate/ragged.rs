@@ -58,6 +58,11 @@ impl<T: Number> AsRef<[u8]> for Converted<T> {
     }
 }
 
+/// Numbers as bytes, without a copy.
+pub(super) fn owned<T: Number>(numbers: Vec<T>) -> Bytes {
+    Bytes::from_owner(Converted(numbers))
+}
+
 /// The first `length` numbers as the machine has them: without a copy where they are stored so.
 pub(super) fn native<T: Number>(numbers: &Numbers<'_>, length: usize) -> Result<Bytes, BoxError> {
     match numbers {
@@ -67,7 +72,7 @@ pub(super) fn native<T: Number>(numbers: &Numbers<'_>, length: usize) -> Result<
         _ => {
             let mut converted = vec![T::default(); length];
             numbers.read(&mut converted)?;
-            Ok(Bytes::from_owner(Converted(converted)))
+            Ok(owned(converted))
         }
     }
 }

@@ -19,8 +19,8 @@ use std::cmp::Ordering;
 /// mask of those that are there.
 ///
 /// The fields are those of the image column, with two differences: all that `;` separates are taken, in that
-/// order, and one `*` in a name stands for any text. The fields that a name with a `*` matches are ordered by that
-/// text: whole numbers by their value, before other text. A field is taken once.
+/// order, and one `*` in a name stands for any text. The fields that a name with a `*` matches are ordered by
+/// that text: whole numbers by their value, before other text. A field is taken once.
 ///
 /// The pictures of a sample draw the same random numbers, so that those of the same size are cropped alike.
 ///
@@ -106,16 +106,16 @@ fn by_number(one: &str, other: &str) -> Ordering {
 
 impl Column for RaggedImages {
     fn outputs(&self) -> Vec<Output> {
-        let image = self.image.outputs();
-        image
-            .iter()
-            .map(|output| Output::ragged_rows(output.dtype, output.row()).named(output.suffix))
-            .collect()
+        let picture = self.image.picture();
+        vec![Output::ragged_rows(picture.dtype, picture.row())]
     }
 
     fn check(&self) -> Result<()> {
         check::field(self.image.field())?;
         self.image.check()?;
+        if self.image.has_followers() {
+            return Err(bad("`boxes` and `mask` of any number of pictures: take a `Stack` of image columns"));
+        }
         if self.max == Some(0) {
             return Err(bad("`max` of 0 pictures: make it at least 1, or leave the column out"));
         }
@@ -126,12 +126,12 @@ impl Column for RaggedImages {
     }
 
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
-        let ([cell], [output]) = (cells, &self.image.outputs()[..]) else {
+        let [cell] = cells else {
             return Err(ErrorKind::Config("a column with other cells than it asked for".into()).into());
         };
         let fields = self.fields(sample);
         let too_many = || bad(format!("{} pictures of a sample are larger than any memory", fields.len()));
-        let size = output.row_size().ok_or_else(too_many)?;
+        let size = self.image.picture().row_size().ok_or_else(too_many)?;
         let all = fields.len().checked_mul(size).filter(|all| *all <= isize::MAX as usize / 2);
         let mut pictures = Pool::single(all.ok_or_else(too_many)?);
         for (field, slot) in fields.iter().zip(pictures.chunks_exact_mut(size.max(1))) {
@@ -144,7 +144,7 @@ impl Column for RaggedImages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collate::{Columns, TensorBatch};
+    use crate::collate::{Columns, Mask, TensorBatch};
     use crate::image::{Image, ImageMode, Layout, RandomCrop};
     use crate::sample::DType;
 
@@ -219,7 +219,7 @@ mod tests {
         assert!(matches!(error.kind(), ErrorKind::WrongType { .. }), "{error}");
         let error = collate(&[Sample::new("k")
             .with("0.png", png(1))
-            .with("7.png", { Image::new(ImageMode::L8, (1, 1), vec![0]).unwrap().to_png().unwrap() })]);
+            .with("7.png", Image::new(ImageMode::L8, (1, 1), vec![0]).unwrap().to_png().unwrap())]);
         assert!(format!("{:#}", error.unwrap_err()).contains("the slots of the batch have 2 x 3"));
     }
 
@@ -228,6 +228,7 @@ mod tests {
         for (column, wanted) in [
             (RaggedImages::new(image("*.png")).max(0), "`max` of 0"),
             (RaggedImages::new(image("*.*")), "at most one `*`"),
+            (RaggedImages::new(image("*.png").mask(Mask::new("npy"))), "take a `Stack`"),
             (RaggedImages::new(image("*.png;")), "the field \"*.png;\""),
             (RaggedImages::new(image("*.png").dtype(DType::I32)), "`dtype` int32"),
         ] {

@@ -140,13 +140,7 @@ fn read_jpeg(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
 /// Reads a PNG with `png` itself and not through `image`, which skips palettes of transparency that are
 /// damaged, and doesn't look at what follows the pixels.
 fn read_png(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
-    let mut options = DecodeOptions::default();
-    options.set_ignore_adler32(false);
-    options.set_skip_ancillary_crc_failures(false);
-    options.set_ignore_text_chunk(true);
-    options.set_ignore_iccp_chunk(true);
-    let mut decoder = png::Decoder::new_with_options(Cursor::new(file), options);
-    decoder.set_transformations(Transformations::EXPAND);
+    let mut decoder = png_decoder(file, Transformations::EXPAND);
     let (width, height) = decoder.read_header_info().map_err(decode_error)?.size();
     budget.check(width, height, 1)?;
     let mut reader = decoder.read_info().map_err(decode_error)?;
@@ -162,6 +156,18 @@ fn read_png(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
     // PNG is big-endian.
     let pixels = if wide { narrow(&pixels, u16::from_be_bytes) } else { pixels };
     Ok(Raw { width, height, channels, pixels, turn })
+}
+
+/// A decoder that checks all that a PNG has checksums of.
+pub(super) fn png_decoder(file: &[u8], transformations: Transformations) -> png::Decoder<Cursor<&[u8]>> {
+    let mut options = DecodeOptions::default();
+    options.set_ignore_adler32(false);
+    options.set_skip_ancillary_crc_failures(false);
+    options.set_ignore_text_chunk(true);
+    options.set_ignore_iccp_chunk(true);
+    let mut decoder = png::Decoder::new_with_options(Cursor::new(file), options);
+    decoder.set_transformations(transformations);
+    decoder
 }
 
 /// Reads the formats whose decoders in `image` refuse what is damaged or missing.

@@ -22,12 +22,16 @@ mod decode;
 mod encode;
 mod frame;
 pub mod functional;
+mod geometry;
 mod jpeg;
+mod labels;
 mod size;
 mod transform;
 
 pub use frame::{Filter, Frame, Layout};
 pub(crate) use frame::{Opening, Scratch, Writer};
+pub(crate) use geometry::{Corners, Geometry};
+pub(crate) use labels::Labels;
 pub use size::Size;
 pub use transform::{
     CenterCrop, ColorJitter, RandAugment, RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip,

@@ -7,6 +7,8 @@ mod codec;
 mod collate;
 mod columns;
 mod dataset;
+#[cfg(feature = "image")]
+mod detection;
 mod differences;
 mod differential;
 mod format;

@@ -10,6 +10,7 @@ pub(in crate::image) use turn::Turn;
 pub use write::Layout;
 pub(crate) use write::Writer;
 
+use super::geometry::{Geometry, Step};
 use super::{ImageError, ImageMode, Size, decode, jpeg};
 use plan::{Plan, Resize};
 use std::fmt;
@@ -85,6 +86,7 @@ pub struct Frame<'a> {
     stored: (u32, u32),
     turn: Turn,
     plan: Plan,
+    geometry: Geometry,
     scratch: &'a mut Scratch,
 }
 
@@ -104,7 +106,8 @@ impl<'a> Frame<'a> {
         let decode::Opened { jpeg, size: stored, turn } = decode::open(file, opening, &mut scratch.pixels)?;
         let turn = if opening.upright { turn } else { Turn::default() };
         let (width, height) = turn.size(stored);
-        Ok(Frame { file, opening, jpeg, stored, turn, plan: Plan::new(width, height), scratch })
+        let (plan, geometry) = (Plan::new(width, height), Geometry::new(Size { height, width }));
+        Ok(Frame { file, opening, jpeg, stored, turn, plan, geometry, scratch })
     }
 
     /// The size in pixels, as the transforms so far leave it.
@@ -145,6 +148,9 @@ impl<'a> Frame<'a> {
         }
         let size = self.size();
         self.plan = self.plan.crop(rect).ok_or(ImageError::Outside { top, left, part, size })?;
+        if part != size {
+            self.geometry.push(Step::Crop(rect), part);
+        }
         Ok(())
     }
 
@@ -155,7 +161,7 @@ impl<'a> Frame<'a> {
     /// picture has been resized before.
     pub fn resize(&mut self, size: impl Into<Size>, filter: Filter) -> Result<(), ImageError> {
         let part = size.into();
-        let Size { height, width } = part;
+        let (before, Size { height, width }) = (self.size(), part);
         if height == 0 || width == 0 {
             return Err(ImageError::Outside { top: 0, left: 0, part, size: self.size() });
         }
@@ -169,12 +175,16 @@ impl<'a> Frame<'a> {
                 self.plan.resize(resize).unwrap_or(self.plan)
             }
         };
+        if part != before {
+            self.geometry.push(Step::Resize(part), part);
+        }
         Ok(())
     }
 
     /// Mirrors the picture: left becomes right.
     pub fn flip_horizontal(&mut self) {
         self.plan = self.plan.flip();
+        self.geometry.push(Step::Flip, self.size());
     }
 
     /// The pixels: rows from the top, pixels from the left, the channels of a pixel together.
@@ -187,8 +197,12 @@ impl<'a> Frame<'a> {
         Ok(room(&mut self.scratch.pixels, size))
     }
 
-    /// Draws a new picture of this size, `(height, width)`. `draw` is given the pixels as they are, and memory
-    /// for those of the new picture, with nothing in particular in it.
+    /// Draws a new picture of this size, `(height, width)`. `draw` is given the pixels as they are, and
+    /// memory for those of the new picture, with nothing in particular in it.
+    ///
+    /// Boxes and masks cannot follow the picture then: see
+    /// [`ImageColumn`](crate::collate::ImageColumn::boxes). What moves no pixel, such as a blur, is drawn
+    /// into [`pixels`](Frame::pixels) for them.
     ///
     /// # Errors
     /// Those of decoding, and [`ImageError::TooLarge`].
@@ -197,15 +211,33 @@ impl<'a> Frame<'a> {
         size: impl Into<Size>,
         draw: impl FnOnce(&[u8], &mut [u8]),
     ) -> Result<(), ImageError> {
-        let Size { height, width } = size.into();
+        self.redraw_as(Some(Step::Unknown), size.into(), draw)
+    }
+
+    /// The same of what is known to move pixels by this step, or none.
+    pub(super) fn redraw_as(
+        &mut self,
+        step: Option<Step>,
+        size: Size,
+        draw: impl FnOnce(&[u8], &mut [u8]),
+    ) -> Result<(), ImageError> {
+        let Size { height, width } = size;
         self.draw()?;
         let before = self.check(self.width(), self.height())?;
-        let size = self.check(width, height)?;
+        let bytes = self.check(width, height)?;
         let Scratch { pixels, spare, .. } = &mut *self.scratch;
-        draw(room(pixels, before), room(spare, size));
+        draw(room(pixels, before), room(spare, bytes));
         std::mem::swap(pixels, spare);
         (self.stored, self.plan) = ((width, height), Plan::new(width, height));
+        if let Some(step) = step {
+            self.geometry.push(step, size);
+        }
         Ok(())
+    }
+
+    /// Where the transforms so far moved the pixels.
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
     }
 
     /// The bytes of so many pixels.

@@ -28,46 +28,60 @@ pub(in crate::image) fn rotate(degrees: f64, width: u32, height: u32) -> Matrix 
 pub(super) fn draw<const N: usize>(
     from: &[u8],
     (width, height): (usize, usize),
-    [a, b, c, d, e, f]: Matrix,
+    matrix: Matrix,
     filter: Filter,
     fill: [u8; N],
     to: &mut [u8],
 ) {
-    let from = Picture { pixels: from.as_chunks::<N>().0, width, height, fill };
-    for (row, to) in to.as_chunks_mut::<N>().0.chunks_exact_mut(width.max(1)).enumerate() {
-        let down = row as f64 + 0.5;
-        let (x, y) = (b * down + c, e * down + f);
-        let at = |column: usize| {
-            let across = column as f64 + 0.5;
-            (a * across + x, d * across + y)
-        };
-        if filter == Filter::Nearest {
+    let (pixels, to) = (from.as_chunks::<N>().0, to.as_chunks_mut::<N>().0);
+    let from = Picture { pixels, width, height, fill };
+    if filter == Filter::Nearest {
+        from.draw(matrix, to, |x, y| from.pixel(x.floor() as i64, y.floor() as i64));
+    } else {
+        from.draw(matrix, to, |x, y| from.between(x - 0.5, y - 0.5));
+    }
+}
+
+/// The same with the nearest pixel, for pixels of any type. A picture with too few pixels is filled up.
+pub(in crate::image) fn nearest<P: Copy>(
+    from: &[P],
+    (width, height): (usize, usize),
+    matrix: Matrix,
+    fill: P,
+    to: &mut [P],
+) {
+    let from = Picture { pixels: from, width, height, fill };
+    from.draw(matrix, to, |x, y| from.pixel(x.floor() as i64, y.floor() as i64));
+}
+
+struct Picture<'a, P> {
+    pixels: &'a [P],
+    width: usize,
+    height: usize,
+    fill: P,
+}
+
+impl<P: Copy> Picture<'_, P> {
+    /// Draws each pixel from where its centre was.
+    fn draw(&self, [a, b, c, d, e, f]: Matrix, to: &mut [P], pixel: impl Fn(f64, f64) -> P) {
+        for (row, to) in to.chunks_exact_mut(self.width.max(1)).enumerate() {
+            let down = row as f64 + 0.5;
+            let (x, y) = (b * down + c, e * down + f);
             for (column, to) in to.iter_mut().enumerate() {
-                let (x, y) = at(column);
-                *to = from.pixel(x.floor() as i64, y.floor() as i64);
-            }
-        } else {
-            for (column, to) in to.iter_mut().enumerate() {
-                let (x, y) = at(column);
-                *to = from.between(x - 0.5, y - 0.5);
+                let across = column as f64 + 0.5;
+                *to = pixel(a * across + x, d * across + y);
             }
         }
     }
-}
 
-struct Picture<'a, const N: usize> {
-    pixels: &'a [[u8; N]],
-    width: usize,
-    height: usize,
-    fill: [u8; N],
-}
-
-impl<const N: usize> Picture<'_, N> {
-    fn pixel(&self, x: i64, y: i64) -> [u8; N] {
+    fn pixel(&self, x: i64, y: i64) -> P {
         let inside = (0..self.width as i64).contains(&x) && (0..self.height as i64).contains(&y);
-        if inside { self.pixels[y as usize * self.width + x as usize] } else { self.fill }
+        let at = inside.then(|| y as usize * self.width + x as usize);
+        at.and_then(|at| self.pixels.get(at)).copied().unwrap_or(self.fill)
     }
+}
 
+impl<const N: usize> Picture<'_, [u8; N]> {
     /// Between four pixels, by how near they are.
     fn between(&self, x: f64, y: f64) -> [u8; N] {
         let (left, top) = (x.floor(), y.floor());

@@ -29,9 +29,11 @@
 mod affine;
 mod color;
 
-pub(in crate::image) use affine::{shear, translate};
+pub(in crate::image) use affine::{Matrix, nearest, shear, translate};
 
 use super::convert::luma;
+use super::frame::Rect;
+use super::geometry::Step;
 use super::{Filter, Frame, ImageError, Size};
 
 /// Multiplies the numbers by `factor`: 0 gives black, 1 the same picture. As torchvision's
@@ -85,7 +87,7 @@ pub fn adjust_hue(frame: &mut Frame<'_>, turns: f64) -> Result<(), ImageError> {
 /// Those of [`Frame::pixels`].
 pub fn adjust_sharpness(frame: &mut Frame<'_>, factor: f64) -> Result<(), ImageError> {
     let (size, channels) = (frame.size(), frame.channels());
-    frame.redraw(size, |from, to| {
+    frame.redraw_as(None, size, |from, to| {
         color::sharpness(from, size.width as usize, channels, factor as f32, to);
     })
 }
@@ -178,7 +180,7 @@ pub fn affine(
 ) -> Result<(), ImageError> {
     let (width, height, channels) = (frame.width(), frame.height(), frame.channels());
     let size = (width as usize, height as usize);
-    frame.redraw((height, width), |from, to| match channels {
+    frame.redraw_as(Some(Step::Affine(matrix)), (height, width).into(), |from, to| match channels {
         3 => affine::draw::<3>(from, size, matrix, filter, fill, to),
         _ => affine::draw::<1>(from, size, matrix, filter, [luma(fill)], to),
     })
@@ -215,7 +217,8 @@ pub fn crop(
     // fill.
     frame.crop(down.from, across.from, (keep_height, keep_width))?;
     let channels = frame.channels();
-    frame.redraw(size, |from, to| {
+    let part = Rect { x: across.to, y: down.to, width: across.length, height: down.length };
+    frame.redraw_as(Some(Step::Pad { part, size }), size, |from, to| {
         if channels == 3 {
             to.as_chunks_mut::<3>().0.fill(fill);
         } else {

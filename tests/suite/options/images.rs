@@ -2,7 +2,7 @@
 
 use super::{column, refused};
 use shardstream::codec::DType;
-use shardstream::collate::{Columns, ImageColumn};
+use shardstream::collate::{Boxes, Columns, ImageColumn, Mask, RaggedImages};
 use shardstream::image::{
     CenterCrop, ColorJitter, Filter, Frame, Image, ImageError, ImageMode, RandAugment, RandomCrop,
     RandomErasing, RandomGrayscale, RandomHorizontalFlip, RandomResizedCrop, Resize, Transform, Transforms,
@@ -30,6 +30,34 @@ fn of_the_column() {
     for dtype in [DType::I32, DType::F64, DType::Bool] {
         column(image().dtype(dtype), &["`dtype`", dtype.name(), "take uint8"]);
     }
+}
+
+#[test]
+fn of_boxes_and_masks() {
+    let boxes = |boxes: Boxes, words: &[&str]| column(image().boxes(boxes), words);
+    let new = || Boxes::new("npy");
+    boxes(Boxes::new(""), &["the field"]);
+    boxes(new().at("boxes"), &["`at`", "begin it with a slash"]);
+    boxes(new().labels("npy;"), &["the field"]);
+    boxes(new().labels_at("json", "labels"), &["`at`", "begin it with a slash"]);
+    for share in [-0.1, 1.1, f64::NAN] {
+        boxes(new().min_visible(share), &["`min_visible`", "from 0 to 1"]);
+    }
+    for size in [-1.0, f64::NAN, f64::INFINITY] {
+        boxes(new().min_size(size), &["`min_size`", "0 or more"]);
+    }
+    boxes(new().fixed(0), &["the length 0", "make it from 1"]);
+    boxes(new().truncate(), &["`truncate`", "`fixed`"]);
+
+    let mask = |mask: Mask, words: &[&str]| column(image().mask(mask), words);
+    mask(Mask::new("a b;"), &["the field"]);
+    mask(Mask::new("png").dtype(DType::F32), &["`dtype`", "float32", "take uint8"]);
+    mask(Mask::new("png").fill(-1), &["`fill`", "-1 does not fit uint8"]);
+    mask(Mask::new("png").fill(1 << 40).dtype(DType::I32), &["`fill`", "does not fit int32"]);
+    assert!(
+        Columns::new().with("x", image().mask(Mask::new("png").fill(-1).dtype(DType::I64))).check().is_ok()
+    );
+    column(RaggedImages::new(image().mask(Mask::new("npy"))), &["`Stack`"]);
 }
 
 #[test]

@@ -1,0 +1,338 @@
+//! Boxes that follow a picture's transforms.
+
+use super::cell::{Cell, Output};
+use super::check::{self, bad};
+use super::field::{Field, Form, Found, Numbers, sequence_options};
+use super::ragged::owned;
+use crate::codec::BoxError;
+use crate::error::{Error, ErrorKind, Result};
+use crate::image::{Corners, Geometry};
+use crate::sample::{DType, Element, Sample};
+use half::{bf16, f16};
+
+/// The boxes of a picture, for [`ImageColumn::boxes`](super::ImageColumn::boxes): they are cropped, flipped
+/// and resized as the picture is.
+///
+/// The field is an npy file or a decoded [`Array`](crate::Array) of the shape `[boxes, 4]`, or a JSON list of
+/// lists of four numbers, unless another option is called; [`raw`](Boxes::raw) numbers are four for each box.
+/// Floats and whole numbers of any type are read. A number that is not finite is an error.
+///
+/// Boxes are cut off at the picture's borders. Those of which nothing is left are dropped, as are boxes
+/// without an area; [`min_visible`](Boxes::min_visible) and [`min_size`](Boxes::min_size) drop more.
+///
+/// Behind the name of the image column come
+///
+/// - `.boxes`, `float32[boxes, 4]`, those of all samples one after the other, and `.boxes.offsets`,
+///   `int64[samples + 1]`, where those of each sample begin;
+/// - with [`labels`](Boxes::labels), `.labels`, `int64[boxes]`, of the boxes that were kept, and
+///   `.labels.offsets`, which are the same as those of the boxes.
+///
+/// With [`fixed`](Boxes::fixed) they are tensors of a fixed shape instead.
+#[derive(Debug, Clone)]
+pub struct Boxes {
+    field: Field,
+    labels: Option<Field>,
+    format: BoxFormat,
+    relative: bool,
+    min_visible: f64,
+    min_size: f64,
+    fixed: Option<usize>,
+    truncate: bool,
+}
+
+/// What the four numbers of a box are, under the names of torchvision.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BoxFormat {
+    /// Left, top, right, bottom.
+    #[default]
+    Xyxy,
+    /// Left, top, width, height, as in COCO.
+    Xywh,
+    /// The centre's x and y, width, height, as in YOLO.
+    Cxcywh,
+}
+
+impl BoxFormat {
+    fn to_corners(self, [a, b, c, d]: [f64; 4]) -> Corners {
+        match self {
+            BoxFormat::Xyxy => [a, b, c, d],
+            BoxFormat::Xywh => [a, b, a + c, b + d],
+            BoxFormat::Cxcywh => [a - c / 2.0, b - d / 2.0, a + c / 2.0, b + d / 2.0],
+        }
+    }
+
+    fn of_corners(self, [left, top, right, bottom]: Corners) -> [f64; 4] {
+        let (width, height) = (right - left, bottom - top);
+        match self {
+            BoxFormat::Xyxy => [left, top, right, bottom],
+            BoxFormat::Xywh => [left, top, width, height],
+            BoxFormat::Cxcywh => [(left + right) / 2.0, (top + bottom) / 2.0, width, height],
+        }
+    }
+}
+
+impl Boxes {
+    /// Of a field; alternatives stand apart by semicolons.
+    #[must_use]
+    pub fn new(field: &str) -> Self {
+        Boxes {
+            field: Field::new(field),
+            labels: None,
+            format: BoxFormat::default(),
+            relative: false,
+            min_visible: 0.0,
+            min_size: 0.0,
+            fixed: None,
+            truncate: false,
+        }
+    }
+
+    sequence_options!();
+
+    /// What the numbers of a box are, in the field and in the batch. Default: [`BoxFormat::Xyxy`].
+    #[must_use]
+    pub fn format(mut self, format: BoxFormat) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// The numbers are shares of the picture's width and height, from 0 to 1, in the field and in the batch.
+    /// Default: they are pixels, from the left and the top of the picture.
+    #[must_use]
+    pub fn relative(mut self) -> Self {
+        self.relative = true;
+        self
+    }
+
+    /// With a tensor `.labels`: a whole number for each box, of a field with an npy file, a decoded array or
+    /// a JSON list. Those of boxes that are dropped are dropped too. Another number of labels than of boxes
+    /// is an error.
+    #[must_use]
+    pub fn labels(mut self, field: &str) -> Self {
+        self.labels = Some(Field::new(field));
+        self
+    }
+
+    /// The same, of a list at a place in a JSON document, as a pointer by RFC 6901: `/labels`.
+    #[must_use]
+    pub fn labels_at(mut self, field: &str, pointer: &str) -> Self {
+        let mut labels = Field::new(field);
+        labels.form = Form::At(pointer.into());
+        self.labels = Some(labels);
+        self
+    }
+
+    /// Drops boxes of which a smaller share than this is left, as an area: 0.3 keeps those of which 30 % or
+    /// more are in the picture. Default: 0.
+    #[must_use]
+    pub fn min_visible(mut self, share: f64) -> Self {
+        self.min_visible = share;
+        self
+    }
+
+    /// Drops boxes whose width or height is less than so many pixels of the transformed picture. Default: 0.
+    #[must_use]
+    pub fn min_size(mut self, pixels: f64) -> Self {
+        self.min_size = pixels;
+        self
+    }
+
+    /// Makes tensors of a fixed shape: `.boxes`, `float32[samples, max, 4]`, `.labels`, `int64[samples,
+    /// max]`, and `.boxes.present`, `bool[samples, max]`, which says which of them are boxes; the others are
+    /// zeros. A sample with more boxes is an error, unless [`truncate`](Boxes::truncate) is called.
+    #[must_use]
+    pub fn fixed(mut self, max: usize) -> Self {
+        self.fixed = Some(max);
+        self
+    }
+
+    /// Leaves out the boxes of a sample that there is no room for, those at the end. Default: they are an
+    /// error.
+    #[must_use]
+    pub fn truncate(mut self) -> Self {
+        self.truncate = true;
+        self
+    }
+
+    pub(super) fn outputs(&self) -> Vec<Output> {
+        let labels = self.labels.iter();
+        match self.fixed {
+            None => {
+                let mut outputs = vec![Output::ragged_rows(DType::F32, [4]).named(".boxes")];
+                outputs.extend(labels.map(|_| Output::ragged(DType::I64).named(".labels")));
+                outputs
+            }
+            Some(max) => {
+                let mut outputs = vec![
+                    Output::fixed(DType::F32, [max, 4]).named(".boxes"),
+                    Output::fixed(DType::Bool, [max]).named(".boxes.present"),
+                ];
+                outputs.extend(labels.map(|_| Output::fixed(DType::I64, [max]).named(".labels")));
+                outputs
+            }
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        self.field.check()?;
+        self.labels.as_ref().map_or(Ok(()), Field::check_numbers::<i64>)?;
+        let (share, size) = (self.min_visible, self.min_size);
+        if !(0.0..=1.0).contains(&share) {
+            return Err(bad(format!("`min_visible` of {share}: make it from 0 to 1")));
+        }
+        if !(size >= 0.0 && size.is_finite()) {
+            return Err(bad(format!("`min_size` of {size} pixels: make it 0 or more")));
+        }
+        match self.fixed {
+            Some(max) => check::length(max),
+            None if self.truncate => Err(bad("`truncate` of boxes without `fixed`: say how many are kept")),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the boxes of a sample that are visible.
+    pub(super) fn write(&self, sample: &Sample, geometry: &Geometry, cells: &mut [Cell]) -> Result<()> {
+        let boxes = self.field.with(sample, |numbers| self.corners(&numbers, geometry))?;
+        let mut kept: Vec<[f32; 4]> = Vec::with_capacity(boxes.len());
+        let mut numbers = Vec::with_capacity(boxes.len());
+        for (number, corners) in boxes.iter().enumerate() {
+            if let Some(visible) = self.visible(*corners, geometry) {
+                kept.push(visible);
+                numbers.push(number);
+            }
+        }
+        let labels = self.labels.as_ref().map(|field| of_boxes(field, sample, boxes.len())).transpose()?;
+        let mut labels: Option<Vec<i64>> = labels.map(|all| numbers.iter().map(|at| all[*at]).collect());
+
+        let Some(max) = self.fixed else {
+            let [to, labels_to @ ..] = cells else { return Err(other_cells()) };
+            to.put(owned(kept.into_flattened()))?;
+            return labels_to.iter_mut().zip(labels).try_for_each(|(to, labels)| to.put(owned(labels)));
+        };
+        if kept.len() > max {
+            if !self.truncate {
+                let what = format!(
+                    "{} boxes, and there is room for {max}: raise `fixed`, or see `truncate`",
+                    kept.len()
+                );
+                return Err(Error::decode(self.field.spec(), what));
+            }
+            kept.truncate(max);
+            labels.iter_mut().for_each(|labels| labels.truncate(max));
+        }
+        let [to, present, labels_to @ ..] = cells else { return Err(other_cells()) };
+        fill(to.numbers::<f32>()?, kept.as_flattened());
+        fill(present.numbers::<bool>()?, &vec![true; kept.len()]);
+        labels_to.iter_mut().zip(labels).try_for_each(|(to, labels)| {
+            fill(to.numbers::<i64>()?, &labels);
+            Ok(())
+        })
+    }
+
+    /// The boxes of a field, in pixels of the picture before its transforms.
+    fn corners(&self, numbers: &Numbers<'_>, geometry: &Geometry) -> Result<Vec<Corners>, BoxError> {
+        let size = geometry.before();
+        let (width, height) =
+            if self.relative { (size.width.into(), size.height.into()) } else { (1.0, 1.0) };
+        let corners = |numbers: [f64; 4]| match numbers.iter().all(|number| number.is_finite()) {
+            true => {
+                let [left, top, right, bottom] = self.format.to_corners(numbers);
+                Ok([left * width, top * height, right * width, bottom * height])
+            }
+            false => Err(format!("the box {numbers:?} has a number that is not finite").into()),
+        };
+        match numbers {
+            Numbers::Array(found) => {
+                // A shape with a 0 in it may have other axes of any length.
+                let boxes = match found.shape[..] {
+                    _ if found.data.is_empty() => true,
+                    [_, 4] => true,
+                    [numbers] => matches!(self.field.form, Form::Raw(_)) && numbers.is_multiple_of(4),
+                    _ => false,
+                };
+                if !boxes {
+                    return Err(format!(
+                        "an array of the shape {:?} is no boxes: make it [boxes, 4]",
+                        found.shape
+                    )
+                    .into());
+                }
+                floats(found)?.as_chunks::<4>().0.iter().map(|numbers| corners(*numbers)).collect()
+            }
+            Numbers::List(items) => items.iter().map(|item| corners(four(item)?)).collect(),
+        }
+    }
+
+    /// What is to be seen of a box, as the batch has it; none where it is dropped.
+    fn visible(&self, corners: Corners, geometry: &Geometry) -> Option<[f32; 4]> {
+        let visible = geometry.visible(corners)?;
+        let [left, top, right, bottom] = visible.corners;
+        if visible.share < self.min_visible || right - left < self.min_size || bottom - top < self.min_size {
+            return None;
+        }
+        let size = geometry.after();
+        let (width, height) =
+            if self.relative { (size.width.into(), size.height.into()) } else { (1.0, 1.0) };
+        let numbers = self.format.of_corners([left / width, top / height, right / width, bottom / height]);
+        Some(numbers.map(|number| number as f32))
+    }
+}
+
+fn other_cells() -> Error {
+    ErrorKind::Config("a column with other cells than it asked for".into()).into()
+}
+
+/// Numbers, and zeros behind them.
+fn fill<T: Copy + Default>(to: &mut [T], numbers: &[T]) {
+    let (real, rest) = to.split_at_mut(numbers.len().min(to.len()));
+    real.copy_from_slice(&numbers[..real.len()]);
+    rest.fill(T::default());
+}
+
+/// The labels of so many boxes.
+fn of_boxes(field: &Field, sample: &Sample, boxes: usize) -> Result<Vec<i64>> {
+    field.with(sample, |numbers| {
+        let found = numbers.len()?;
+        if found != boxes {
+            return Err(format!("{found} labels of {boxes} boxes: there must be as many of both").into());
+        }
+        let mut labels = vec![0; found];
+        numbers.read(&mut labels)?;
+        Ok(labels)
+    })
+}
+
+/// The four numbers of a box in a JSON document.
+fn four(item: &serde_json::Value) -> Result<[f64; 4], BoxError> {
+    let numbers =
+        item.as_array().map(|items| items.iter().filter_map(serde_json::Value::as_f64).collect::<Vec<_>>());
+    let whole = |numbers: &Vec<f64>| item.as_array().is_some_and(|items| items.len() == numbers.len());
+    numbers.filter(whole).and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| {
+        let text: String = item.to_string().chars().take(40).collect();
+        format!("{text} is no box: write a list of four numbers").into()
+    })
+}
+
+/// Numbers of any type.
+fn floats(found: &Found<'_>) -> Result<Vec<f64>, BoxError> {
+    fn read<T: Element>(data: &[u8], float: impl Fn(T) -> f64) -> Vec<f64> {
+        data.chunks_exact(size_of::<T>()).map(|bytes| float(T::read(bytes))).collect()
+    }
+    let data = &*found.data;
+    Ok(match found.dtype {
+        DType::F32 => read(data, |x: f32| x.into()),
+        DType::F64 => read(data, |x: f64| x),
+        DType::F16 => read(data, |x: f16| x.into()),
+        DType::BF16 => read(data, |x: bf16| x.into()),
+        DType::U8 => read(data, |x: u8| x.into()),
+        DType::I8 => read(data, |x: i8| x.into()),
+        DType::U16 => read(data, |x: u16| x.into()),
+        DType::I16 => read(data, |x: i16| x.into()),
+        DType::U32 => read(data, |x: u32| x.into()),
+        DType::I32 => read(data, |x: i32| x.into()),
+        DType::U64 => read(data, |x: u64| x as f64),
+        DType::I64 => read(data, |x: i64| x as f64),
+        other => return Err(format!("boxes of {other}: make them numbers").into()),
+    })
+}

@@ -1,0 +1,161 @@
+//! Label images that follow a picture's transforms.
+
+use super::cell::{Cell, Output};
+use super::check::{self, bad};
+use super::field::{Field, Numbers};
+use super::number::{Number, misfit};
+use crate::codec::BoxError;
+use crate::error::{Error, Result};
+use crate::image::{Geometry, Labels, Size};
+use crate::sample::{DType, Sample, Value};
+use std::borrow::Cow;
+
+/// The label image of a picture, for [`ImageColumn::mask`](super::ImageColumn::mask): a number for each
+/// pixel, such as a class, which is cropped, flipped and resized as the picture is. Numbers are never mixed:
+/// each is that of the nearest pixel.
+///
+/// The field is a PNG that is grey (of 1 to 16 bits) or has a palette, of which the numbers of the colours
+/// are taken, as Pascal VOC has them; or an npy file or a decoded [`Array`](crate::Array) of whole numbers or
+/// truth values, `[height, width]`. It must be as large as the picture before its transforms, turned as EXIF
+/// says where [`upright`](super::ImageColumn::upright) is set.
+///
+/// Behind the name of the image column comes `.mask`, `[samples, height, width]`.
+#[derive(Debug, Clone)]
+pub struct Mask {
+    field: Field,
+    dtype: DType,
+    fill: i64,
+}
+
+/// The same code for each type that a mask can have.
+macro_rules! for_dtype {
+    ($dtype:expr, $type:ident => $work:expr, $other:expr) => {
+        match $dtype {
+            DType::U8 => {
+                type $type = u8;
+                $work
+            }
+            DType::U16 => {
+                type $type = u16;
+                $work
+            }
+            DType::I32 => {
+                type $type = i32;
+                $work
+            }
+            DType::I64 => {
+                type $type = i64;
+                $work
+            }
+            _ => $other,
+        }
+    };
+}
+
+impl Mask {
+    /// Of a field; alternatives stand apart by semicolons.
+    #[must_use]
+    pub fn new(field: &str) -> Self {
+        Mask { field: Field::new(field), dtype: DType::U8, fill: 0 }
+    }
+
+    /// The type of the numbers: `U8`, `U16`, `I32` or `I64`. One that does not fit is an error. Default:
+    /// `U8`.
+    #[must_use]
+    pub fn dtype(mut self, dtype: DType) -> Self {
+        self.dtype = dtype;
+        self
+    }
+
+    /// The number of pixels that come from outside of the picture, such as those of the border that
+    /// `RandomCrop` adds: mostly that of the class which a loss ignores, such as 255. Default: 0.
+    #[must_use]
+    pub fn fill(mut self, label: i64) -> Self {
+        self.fill = label;
+        self
+    }
+
+    pub(super) fn output(&self, size: Size) -> Output {
+        Output::fixed(self.dtype, [size.height as usize, size.width as usize]).named(".mask")
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        check::field(self.field.spec())?;
+        let (dtype, fill) = (self.dtype, self.fill);
+        let fits = for_dtype!(dtype, T => T::of_int(fill).is_some(), {
+            return Err(bad(format!("the `dtype` {dtype} of a mask: take uint8, uint16, int32 or int64")));
+        });
+        if fits { Ok(()) } else { Err(bad(format!("`fill` of a mask: {}", misfit_in(dtype, fill)))) }
+    }
+
+    /// Writes the labels of a sample to the places that the picture's pixels have. A file that takes more
+    /// than `limit` bytes when it is decoded is refused.
+    pub(super) fn write(
+        &self,
+        sample: &Sample,
+        geometry: &Geometry,
+        limit: usize,
+        cell: &mut Cell,
+    ) -> Result<()> {
+        let place = |(size, dtype, data): (Size, DType, &[u8]), cell: &mut Cell| {
+            let wanted = geometry.before();
+            if size != wanted {
+                return Err(
+                    format!("the mask has {size}, and its picture has {wanted}: make them the same").into()
+                );
+            }
+            for_dtype!(self.dtype, T => place::<T>(dtype, data, geometry, self.fill, cell), {
+                Err(format!("a mask of {}", self.dtype).into())
+            })
+        };
+        if let Value::Bytes(file) = sample.field(self.field.spec())?
+            && Labels::begins(file)
+        {
+            let decode = |error: BoxError| Error::decode(self.field.spec(), error);
+            let labels = Labels::read(file, limit).map_err(|error| decode(error.into()))?;
+            return place((labels.size, labels.dtype, &labels.data), cell).map_err(decode);
+        }
+        self.field.with(sample, |numbers| match numbers {
+            Numbers::Array(found) => match found.shape[..] {
+                [height, width] => {
+                    let side = |side: usize| u32::try_from(side).unwrap_or(u32::MAX);
+                    let size = Size { height: side(height), width: side(width) };
+                    place((size, found.dtype, &found.data), cell)
+                }
+                _ => Err(format!(
+                    "an array of the shape {:?} is no mask: make it [height, width]",
+                    found.shape
+                )
+                .into()),
+            },
+            Numbers::List(_) => Err("a list is no mask: write a PNG or an npy file".into()),
+        })
+    }
+}
+
+fn misfit_in(dtype: DType, number: i64) -> String {
+    for_dtype!(dtype, T => misfit::<T>(number), String::new())
+}
+
+/// Writes labels, little-endian and of any type, that are as large as the picture was.
+fn place<T: Number>(
+    dtype: DType,
+    data: &[u8],
+    geometry: &Geometry,
+    fill: i64,
+    cell: &mut Cell,
+) -> Result<(), BoxError> {
+    let fill = T::of_int(fill).ok_or_else(|| misfit::<T>(fill))?;
+    // Truth values are bytes.
+    let stored = if dtype == DType::Bool { DType::U8 } else { dtype };
+    let own = || {
+        let mut labels = vec![T::default(); data.len() / stored.size()];
+        T::of_array(stored, data, &mut labels).map(|()| labels)
+    };
+    let labels = match bytemuck::checked::try_cast_slice(data) {
+        Ok(labels) if stored == T::DTYPE && cfg!(target_endian = "little") => Cow::Borrowed(labels),
+        _ => Cow::Owned(own()?),
+    };
+    geometry.labels(&labels, fill, cell.numbers::<T>()?);
+    Ok(())
+}

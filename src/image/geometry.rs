@@ -1,0 +1,352 @@
+//! Where the pixels of a picture are after its transforms: for boxes and label images that follow it.
+
+use super::Size;
+use super::frame::Rect;
+use super::functional::{Matrix, nearest};
+use smallvec::SmallVec;
+
+/// What transforms did to the places of a picture's pixels, one step after the other.
+#[derive(Debug, Clone)]
+pub(crate) struct Geometry {
+    before: Size,
+    after: Size,
+    steps: SmallVec<[Step; 4]>,
+    known: bool,
+}
+
+/// A change of the places of pixels.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::image) enum Step {
+    /// This part is kept.
+    Crop(Rect),
+    /// The picture is resized.
+    Resize(Size),
+    /// Left becomes right.
+    Flip,
+    /// The picture is drawn into a larger one of this size: its upper left corner goes to that of `part`, and
+    /// no more of it is seen than has room there.
+    Pad { part: Rect, size: Size },
+    /// The centre of each pixel of the new picture is at this place of the old one.
+    Affine(Matrix),
+    /// Nobody knows: a transform has drawn the picture anew.
+    Unknown,
+}
+
+/// A rectangle: left, top, right, bottom, in pixels and fractions of them.
+pub(crate) type Corners = [f64; 4];
+
+/// What is left of a rectangle.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Visible {
+    /// The part of it that is in the picture.
+    pub(crate) corners: Corners,
+    /// How much that is of its area, as large as it would be if nothing had been cut off.
+    pub(crate) share: f64,
+}
+
+impl Geometry {
+    /// Of a picture that nothing was done to.
+    pub(in crate::image) fn new(size: Size) -> Self {
+        Geometry { before: size, after: size, steps: SmallVec::new(), known: true }
+    }
+
+    /// Adds a step, after which the picture has this size.
+    pub(in crate::image) fn push(&mut self, step: Step, after: Size) {
+        self.known &= step != Step::Unknown;
+        if !self.known {
+            return;
+        }
+        self.steps.push(step);
+        self.after = after;
+    }
+
+    /// Whether all steps are known.
+    pub(crate) fn is_known(&self) -> bool {
+        self.known
+    }
+
+    /// The size of the picture before the first step, turned as EXIF says where that was wanted.
+    pub(crate) fn before(&self) -> Size {
+        self.before
+    }
+
+    /// The size after the last step.
+    pub(crate) fn after(&self) -> Size {
+        self.after
+    }
+
+    /// The visible part of a rectangle of the picture as it was before, in the picture as it is after; none
+    /// where nothing of it is in the picture, or it has no area.
+    pub(crate) fn visible(&self, corners: Corners) -> Option<Visible> {
+        let mut size = self.before;
+        let mut seen = clipped(corners, Rect::all(size.width, size.height));
+        // As if nothing was cut off.
+        let mut whole = seen;
+        for step in &self.steps {
+            let next = step.size(size);
+            let mut view = Rect::all(next.width, next.height);
+            if let Step::Pad { part, .. } = step {
+                view = *part;
+            }
+            whole = step.moved(whole, size)?;
+            seen = clipped(step.moved(seen, size)?, view);
+            size = next;
+        }
+        let (area, of) = (area(seen), area(whole));
+        (area > 0.0 && of.is_finite()).then(|| Visible { corners: seen, share: (area / of).min(1.0) })
+    }
+
+    /// Writes the pixels of a label image, which is as large as the picture was before, to the places that
+    /// they have after: each of `to` is the nearest one, and `fill` is what comes from outside.
+    pub(crate) fn labels<T: Copy>(&self, labels: &[T], fill: T, to: &mut [T]) {
+        let mut lookup = Lookup::new(self.before);
+        let mut redrawn: Option<Vec<T>> = None;
+        let mut size = self.before;
+        for step in &self.steps {
+            let next = step.size(size);
+            if let Step::Affine(matrix) = step {
+                let from = lookup.gathered(redrawn.as_deref().unwrap_or(labels), fill);
+                let mut drawn = vec![fill; from.len()];
+                nearest(&from, (size.width as usize, size.height as usize), *matrix, fill, &mut drawn);
+                (lookup, redrawn) = (Lookup::new(size), Some(drawn));
+            } else {
+                lookup.step(*step);
+            }
+            size = next;
+        }
+        lookup.gather(redrawn.as_deref().unwrap_or(labels), fill, to);
+    }
+}
+
+impl Step {
+    /// The size of a picture after the step.
+    fn size(self, before: Size) -> Size {
+        match self {
+            Step::Crop(part) => Size { height: part.height, width: part.width },
+            Step::Resize(size) | Step::Pad { size, .. } => size,
+            Step::Flip | Step::Affine(_) | Step::Unknown => before,
+        }
+    }
+
+    /// Where a rectangle is after the step, also outside of the picture.
+    fn moved(self, [left, top, right, bottom]: Corners, size: Size) -> Option<Corners> {
+        let shifted = |x: f64, y: f64| [left + x, top + y, right + x, bottom + y];
+        Some(match self {
+            Step::Crop(part) => shifted(-f64::from(part.x), -f64::from(part.y)),
+            Step::Pad { part, .. } => shifted(f64::from(part.x), f64::from(part.y)),
+            Step::Flip => {
+                let width = f64::from(size.width);
+                [width - right, top, width - left, bottom]
+            }
+            Step::Resize(to) => {
+                let across = |x: f64| x * f64::from(to.width) / f64::from(size.width);
+                let down = |y: f64| y * f64::from(to.height) / f64::from(size.height);
+                [across(left), down(top), across(right), down(bottom)]
+            }
+            Step::Affine(matrix) => {
+                let [a, b, c, d, e, f] = inverse(matrix)?;
+                let corners = [(left, top), (right, top), (left, bottom), (right, bottom)];
+                let corners = corners.map(|(x, y)| (a * x + b * y + c, d * x + e * y + f));
+                let ends = |number: fn(&(f64, f64)) -> f64| {
+                    let numbers = corners.iter().map(number);
+                    (numbers.clone().fold(f64::INFINITY, f64::min), numbers.fold(f64::NEG_INFINITY, f64::max))
+                };
+                let ((left, right), (top, bottom)) = (ends(|corner| corner.0), ends(|corner| corner.1));
+                [left, top, right, bottom]
+            }
+            Step::Unknown => return None,
+        })
+    }
+}
+
+/// Where each place of the old picture is in the new one; none where many are in one place.
+fn inverse([a, b, c, d, e, f]: Matrix) -> Option<Matrix> {
+    let determinant = a * e - b * d;
+    let [a, b, d, e] = [e, -b, -d, a].map(|number| number / determinant);
+    let inverse = [a, b, -(a * c + b * f), d, e, -(d * c + e * f)];
+    inverse.iter().all(|number| number.is_finite()).then_some(inverse)
+}
+
+/// The part of a rectangle that is in another one.
+fn clipped([left, top, right, bottom]: Corners, view: Rect) -> Corners {
+    let across = |x: f64| x.clamp(f64::from(view.x), f64::from(view.right()));
+    let down = |y: f64| y.clamp(f64::from(view.y), f64::from(view.bottom()));
+    [across(left), down(top), across(right), down(bottom)]
+}
+
+/// 0 for what is the wrong way round.
+fn area([left, top, right, bottom]: Corners) -> f64 {
+    (right - left).max(0.0) * (bottom - top).max(0.0)
+}
+
+/// For each column and row of the new picture those of the old one: crops, flips, borders and resizes to the
+/// nearest pixel change the two one by one.
+struct Lookup {
+    across: Vec<usize>,
+    down: Vec<usize>,
+    /// Pixels in a row of the old picture.
+    width: usize,
+}
+
+/// A place that is outside of the old picture.
+const OUTSIDE: usize = usize::MAX;
+
+impl Lookup {
+    fn new(size: Size) -> Self {
+        let (height, width) = (size.height as usize, size.width as usize);
+        Lookup { across: (0..width).collect(), down: (0..height).collect(), width }
+    }
+
+    fn step(&mut self, step: Step) {
+        let Lookup { across, down, .. } = self;
+        match step {
+            Step::Crop(part) => {
+                cut(across, part.x, part.width);
+                cut(down, part.y, part.height);
+            }
+            Step::Flip => across.reverse(),
+            Step::Resize(size) => {
+                *across = resized(across, size.width);
+                *down = resized(down, size.height);
+            }
+            Step::Pad { part, size } => {
+                *across = padded(across, (part.x, part.width), size.width);
+                *down = padded(down, (part.y, part.height), size.height);
+            }
+            Step::Affine(_) | Step::Unknown => {}
+        }
+    }
+
+    fn gathered<T: Copy>(&self, from: &[T], fill: T) -> Vec<T> {
+        let mut to = vec![fill; self.across.len() * self.down.len()];
+        self.gather(from, fill, &mut to);
+        to
+    }
+
+    fn gather<T: Copy>(&self, from: &[T], fill: T, to: &mut [T]) {
+        for (row, &v) in to.chunks_exact_mut(self.across.len().max(1)).zip(&self.down) {
+            let line = v.checked_mul(self.width).and_then(|start| from.get(start..)?.get(..self.width));
+            match line {
+                Some(line) => {
+                    for (to, &u) in row.iter_mut().zip(&self.across) {
+                        *to = line.get(u).copied().unwrap_or(fill);
+                    }
+                }
+                None => row.fill(fill),
+            }
+        }
+    }
+}
+
+fn cut(axis: &mut Vec<usize>, at: u32, length: u32) {
+    axis.truncate(at as usize + length as usize);
+    axis.drain(..(at as usize).min(axis.len()));
+}
+
+/// The nearest of each, as Pillow and the resizer of pictures choose it: that in which its centre is, or the
+/// right one of two that it is between.
+fn resized(axis: &[usize], to: u32) -> Vec<usize> {
+    let at = |index: u32| {
+        (2 * u64::from(index) + 1).saturating_mul(axis.len() as u64) / (2 * u64::from(to.max(1)))
+    };
+    (0..to).map(|index| axis.get(at(index) as usize).copied().unwrap_or(OUTSIDE)).collect()
+}
+
+fn padded(axis: &[usize], (at, length): (u32, u32), to: u32) -> Vec<usize> {
+    let mut padded = vec![OUTSIDE; to as usize];
+    for (to, from) in padded.iter_mut().skip(at as usize).zip(axis.iter().take(length as usize)) {
+        *to = *from;
+    }
+    padded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::functional::translate;
+
+    fn size(height: u32, width: u32) -> Size {
+        Size { height, width }
+    }
+
+    fn geometry(before: Size, steps: &[Step]) -> Geometry {
+        let mut geometry = Geometry::new(before);
+        for step in steps {
+            geometry.push(*step, step.size(geometry.after()));
+        }
+        geometry
+    }
+
+    fn labels(geometry: &Geometry, labels: &[u8]) -> Vec<u8> {
+        let after = geometry.after();
+        let mut to = vec![77; after.height as usize * after.width as usize];
+        geometry.labels(labels, 99, &mut to);
+        to
+    }
+
+    const PICTURE: [u8; 6] = [1, 2, 3, 4, 5, 6];
+
+    #[test]
+    fn each_step() {
+        let part = Rect { x: 1, y: 0, width: 2, height: 2 };
+        let border = Rect { x: 1, y: 1, width: 3, height: 1 };
+        for (step, wanted, corners, share) in [
+            (Step::Crop(part), vec![2, 3, 5, 6], [0., 0.5, 1., 2.], 0.5),
+            (Step::Flip, vec![3, 2, 1, 6, 5, 4], [1., 0.5, 3., 2.], 1.),
+            (Step::Resize(size(1, 6)), vec![4, 4, 5, 5, 6, 6], [0., 0.25, 4., 1.], 1.),
+            (
+                Step::Pad { part: border, size: size(3, 4) },
+                vec![99, 99, 99, 99, 99, 1, 2, 3, 99, 99, 99, 99],
+                [1., 1.5, 3., 2.],
+                1. / 3.,
+            ),
+            (Step::Affine(translate(1., 0.)), vec![99, 1, 2, 99, 4, 5], [1., 0.5, 3., 2.], 1.),
+            (Step::Affine(translate(-1., -1.)), vec![5, 6, 99, 99, 99, 99], [0., 0., 1., 1.], 1. / 3.),
+        ] {
+            let geometry = geometry(size(2, 3), &[step]);
+            assert_eq!(labels(&geometry, &PICTURE), wanted, "{step:?}");
+            let visible = geometry.visible([0., 0.5, 2., 2.]).unwrap();
+            assert_eq!(visible.corners, corners, "{step:?}");
+            assert!((visible.share - share).abs() < 1e-9, "{step:?}: {}", visible.share);
+        }
+    }
+
+    #[test]
+    fn what_was_cut_off_does_not_come_back() {
+        let crop = Step::Crop(Rect { x: 0, y: 0, width: 1, height: 2 });
+        let pad = Step::Pad { part: Rect { x: 0, y: 0, width: 1, height: 2 }, size: size(2, 3) };
+        let steps = [crop, pad, Step::Affine(translate(1., 0.)), Step::Flip];
+        let geometry = geometry(size(2, 3), &steps);
+        assert_eq!(labels(&geometry, &PICTURE), [99, 1, 99, 99, 4, 99]);
+        let visible = geometry.visible([0., 0., 3., 1.]).unwrap();
+        assert_eq!((visible.corners, visible.share), ([1., 0., 2., 1.], 1. / 3.));
+        assert_eq!(geometry.visible([1., 0., 3., 2.]), None);
+    }
+
+    #[test]
+    fn what_is_no_rectangle_is_not_visible() {
+        let plain = geometry(size(4, 4), &[]);
+        for corners in
+            [[1., 1., 1., 3.], [3., 1., 1., 3.], [-2., 0., 0., 4.], [4., 0., 9., 4.], [f64::NAN; 4]]
+        {
+            assert_eq!(plain.visible(corners), None, "{corners:?}");
+        }
+        // What is beside the picture from the beginning was never visible.
+        let visible = plain.visible([-4., 0., 4., 2.]).unwrap();
+        assert_eq!((visible.corners, visible.share), ([0., 0., 4., 2.], 1.));
+        for matrix in [[0.; 6], [f64::NAN; 6], [1., 1., 0., 1., 1., 0.], [f64::INFINITY; 6]] {
+            let flat = geometry(size(4, 4), &[Step::Affine(matrix)]);
+            assert_eq!(flat.visible([0., 0., 4., 4.]), None, "{matrix:?}");
+            assert_eq!(labels(&flat, &[1; 16]).len(), 16);
+        }
+    }
+
+    #[test]
+    fn a_picture_that_was_drawn_anew() {
+        let mut geometry = geometry(size(2, 2), &[Step::Flip]);
+        assert!(geometry.is_known());
+        geometry.push(Step::Unknown, size(9, 9));
+        geometry.push(Step::Flip, size(9, 9));
+        assert!(!geometry.is_known());
+    }
+}
