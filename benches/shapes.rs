@@ -116,7 +116,7 @@ fn items(dataset: Dataset) -> LoaderBuilder<usize> {
 
 fn written(dir: &tempfile::TempDir, lengths: &[usize]) -> Result<ShardList> {
     let pattern = format!("{}/%06d.tar", dir.path().display());
-    let mut writer = ShardWriter::builder(pattern).max_count(lengths.len() / 16 + 1).build()?;
+    let mut writer = ShardWriter::builder(pattern).max_count(lengths.len() as u64 / 16 + 1).build()?;
     for (number, length) in lengths.iter().enumerate() {
         writer.write(&Sample::new(format!("{number:06}")).with("cls", *length as i64))?;
     }

@@ -4,6 +4,7 @@ use crate::support::shards::key;
 use crate::support::{archive, member};
 use serde::{Deserialize, Serialize};
 use shardstream::adapters::{Fit, Pack};
+use shardstream::dataset::{Missing, Side};
 use shardstream::loader::{Batches, LoaderBuilder};
 use shardstream::prelude::*;
 use shardstream::{Error, Result};
@@ -31,7 +32,7 @@ pub(super) enum Kind {
     Items,
     /// Rows of tokens.
     Rows,
-    /// Packed rows of tokens.
+    /// Packed rows of tokens, of samples to which those of other shards are joined.
     Packed,
 }
 
@@ -54,7 +55,10 @@ impl Pipeline {
         };
         let loose = dataset(paths(home, "loose", LOOSE.len()), 0).build().unwrap();
         let index = Index::load(&Store::default(), home.join("index.json").to_str().unwrap()).unwrap();
-        let indexed = dataset(index.shards(), 1).index(index).build().unwrap();
+        let indexed = dataset(index.shards(), 1).index(index);
+        let side = || Side::new(paths(home, "side", INDEXED.len())).missing(Missing::Skip);
+        let indexed = if self.kind == Kind::Packed { indexed.join(side()) } else { indexed };
+        let indexed = indexed.build().unwrap();
         let loose = Loader::builder(loose).shuffle(10).weight(2);
         let loose = loose.select(|sample| !sample.key().ends_with('7'));
         let indexed = Loader::builder(indexed).shuffle(7);
@@ -111,7 +115,14 @@ fn rows(loader: LoaderBuilder<Sample>, name: &'static str, separator: Option<u32
 /// Documents packed into rows, each with where its documents begin.
 fn packed(loader: LoaderBuilder<Sample>, name: &'static str, fit: Fit) -> LoaderBuilder<String> {
     loader
-        .map(move |sample| tokens(&sample, name))
+        .map(move |sample| {
+            let mut tokens = tokens(&sample, name)?;
+            if let Some(tag) = sample.get("tag") {
+                let tag = std::str::from_utf8(tag.as_bytes().unwrap()).unwrap();
+                tokens.insert(0, tag.parse().unwrap());
+            }
+            Ok(tokens)
+        })
         .filter_map(|tokens| Ok((tokens.len() % 6 != 1).then_some(tokens)))
         .stage("pack", move || Pack::new(20).look_ahead(7).fit(fit))
         .map(move |row| Ok(format!("{name}:{:?}:{}", row.lengths(), text(row.tokens(), ","))))
@@ -137,6 +148,10 @@ pub(super) fn write(home: &Path) {
         let sample = |n| Sample::new(key(shard, n)).with("txt", words(50 + shard, n));
         let samples: Vec<Sample> = (0..size).map(sample).collect();
         fs::write(path(home, "indexed", shard), archive(&samples)).unwrap();
+        // The other way round, and some are not there.
+        let side = |n| Sample::new(key(shard, n)).with("tag", format!("{}", 1_000_000 + shard * 1000 + n));
+        let samples: Vec<Sample> = (0..size).rev().filter(|n| n % 7 != 3).map(side).collect();
+        fs::write(path(home, "side", shard), archive(&samples)).unwrap();
     }
     let index = Index::builder().build(&paths(home, "indexed", INDEXED.len())).unwrap();
     index.save(&Store::default(), home.join("index.json").to_str().unwrap()).unwrap();
