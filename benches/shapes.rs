@@ -1,4 +1,5 @@
-//! Packing and bucketing: how much is padding, what it costs for each document, and what a restore reads again.
+//! Packing and bucketing: how much is padding, what it costs for each document, and what a restore reads
+//! again.
 //!
 //! `cargo bench --bench shapes --no-default-features` prints tables in Markdown. The lengths of documents are
 //! log-normal, of mean 6 and deviation 1 of the logarithm (median 403, a tenth above 1,450), as `exp(6 + z)`.
@@ -48,8 +49,8 @@ fn main() -> Result<()> {
     restores()
 }
 
-/// Shapes by schedule beside batches of whatever is full first, as `tf.data.Dataset.bucket_by_sequence_length` makes
-/// them on each rank by itself.
+/// Shapes by schedule beside batches of whatever is full first, as
+/// `tf.data.Dataset.bucket_by_sequence_length` makes them on each rank by itself.
 fn bucket_fill(lengths: &[usize], total: usize) -> Result<()> {
     let budget = 8 * ROW;
     println!(

@@ -66,9 +66,9 @@
 //! ```
 //!
 //! Other stages of a loader filter samples, split them and join them
-//! ([`LoaderBuilder`](loader::LoaderBuilder)), and [`on_error`](loader::LoaderBuilder::on_error) skips damaged
-//! ones. [`collate`](loader::LoaderBuilder::collate) makes batches of tensors, decoded and augmented straight
-//! into memory that a device can take.
+//! ([`LoaderBuilder`](loader::LoaderBuilder)), and [`on_error`](loader::LoaderBuilder::on_error) skips
+//! damaged ones. [`collate`](loader::LoaderBuilder::collate) makes batches of tensors, decoded and augmented
+//! straight into memory that a device can take.
 //!
 //! Without threads, the same stages are adapters on any iterator of results
 //! ([`IteratorExt`](adapters::IteratorExt)) or stream ([`StreamExt`](adapters::StreamExt)); and on their own
@@ -77,9 +77,9 @@
 //! # What is random, and what is not
 //!
 //! The order of an epoch depends on the list of shards and their index, the seed, the epoch, the number of
-//! logical streams, the bounds of the shuffle buffer and the stages. It does not depend on ranks, threads, time or the
-//! network. Augmentations take their numbers from [`Sample::rng`], which depends on the seed, the epoch and
-//! the sample.
+//! logical streams, the bounds of the shuffle buffer and the stages. It does not depend on ranks, threads,
+//! time or the network. Augmentations take their numbers from [`Sample::rng`], which depends on the seed, the
+//! epoch and the sample.
 //!
 //! # Features
 //!
@@ -135,9 +135,9 @@ pub use topology::Topology;
 
 /// What most programs use: `use shardstream::prelude::*;`.
 ///
-/// It has what reads, decodes, batches, writes and resumes, all columns, and all transforms of pictures. Not in
-/// it are [`Result`] and [`Error`], which would hide others of these names, traits to
-/// implement ([`Column`](crate::collate::Column), [`Stage`](crate::adapters::Stage)), and what few programs name.
+/// It has what reads, decodes, batches, writes and resumes, all columns, and all transforms of pictures. Not
+/// in it are [`Result`] and [`Error`], which would hide others of these names, traits to implement
+/// ([`Column`](crate::collate::Column), [`Stage`](crate::adapters::Stage)), and what few programs name.
 /// [`StreamExt`](crate::adapters::StreamExt) comes without its name, so that it can stand beside that of
 /// `futures`.
 pub mod prelude {

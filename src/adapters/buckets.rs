@@ -7,15 +7,15 @@ use std::fmt;
 /// How many items of a stream wait at most, unless it is said.
 const LOOK_AHEAD: usize = 256;
 
-/// How much more room than needed the shares that are counted give to larger shapes, so that items never queue
-/// up for them: in a hundred.
+/// How much more room than needed the shares that are counted give to larger shapes, so that items never
+/// queue up for them: in a hundred.
 const MARGIN: f64 = 0.03;
 
 /// The sum of shares that are counted.
 const SUM: u32 = 64;
 
-/// The few shapes that batches may have: for lengths of sequences, or heights and widths of pictures. A program that is compiled for
-/// one shape, as XLA's are, is then compiled once for each of these.
+/// The few shapes that batches may have: for lengths of sequences, or heights and widths of pictures. A
+/// program that is compiled for one shape, as XLA's are, is then compiled once for each of these.
 ///
 /// An item goes into the smallest shape that has room for it in each dimension, and is padded to it.
 /// [`LoaderBuilder::buckets`](crate::loader::LoaderBuilder::buckets) makes batches of one shape each.
@@ -54,9 +54,9 @@ impl<const N: usize> Buckets<N> {
         Buckets { shapes, shares: None, batches: None, look_ahead: LOOK_AHEAD }
     }
 
-    /// Of the sum of these numbers of steps, each shape has as many as its number. They should be as the data is,
-    /// with somewhat more for large shapes, since a small item can go into a larger shape, and not the other way
-    /// round; [`count`](Buckets::count) finds them out. Default: all alike.
+    /// Of the sum of these numbers of steps, each shape has as many as its number. They should be as the data
+    /// is, with somewhat more for large shapes, since a small item can go into a larger shape, and not the
+    /// other way round; [`count`](Buckets::count) finds them out. Default: all alike.
     pub fn shares(self, shares: impl IntoIterator<Item = u32>) -> Self {
         Buckets { shares: Some(shares.into_iter().collect()), ..self }
     }
@@ -96,8 +96,8 @@ impl<const N: usize> Buckets<N> {
         Buckets { shares: Some(shares), ..self }
     }
 
-    /// How many items a batch of each shape has, on each rank: more of the small ones, where the number of tokens
-    /// or pixels of a batch is to be the same. Default: the loader's batch size for all.
+    /// How many items a batch of each shape has, on each rank: more of the small ones, where the number of
+    /// tokens or pixels of a batch is to be the same. Default: the loader's batch size for all.
     pub fn batches(self, sizes: impl IntoIterator<Item = usize>) -> Self {
         Buckets { batches: Some(sizes.into_iter().collect()), ..self }
     }
@@ -111,8 +111,8 @@ impl<const N: usize> Buckets<N> {
         Buckets { batches: Some(sizes.collect()), ..self }
     }
 
-    /// How many items of a stream wait for batches of their shape at most. When there are as many, and none of the
-    /// shape whose turn it is, a smaller one is padded, or its place stays empty. Default: 256.
+    /// How many items of a stream wait for batches of their shape at most. When there are as many, and none
+    /// of the shape whose turn it is, a smaller one is padded, or its place stays empty. Default: 256.
     pub fn look_ahead(self, items: usize) -> Self {
         Buckets { look_ahead: items, ..self }
     }

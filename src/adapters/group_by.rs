@@ -12,9 +12,9 @@ const MOST: usize = 1000;
 /// A [`Stage`] that collects items of the same key: `size` samples of one class, of one speaker, of one
 /// customer. A group comes out when it is full.
 ///
-/// Items that wait for others of their key are held in memory, at most [`most`](GroupBy::most) of them. When there
-/// are more, and at the end, groups come out that are not full, the one that has waited longest first; or they are
-/// dropped, as [`partial`](GroupBy::partial) says.
+/// Items that wait for others of their key are held in memory, at most [`most`](GroupBy::most) of them. When
+/// there are more, and at the end, groups come out that are not full, the one that has waited longest first;
+/// or they are dropped, as [`partial`](GroupBy::partial) says.
 ///
 /// ```
 /// use shardstream::adapters::{GroupBy, IteratorExt};
@@ -26,8 +26,8 @@ const MOST: usize = 1000;
 /// # Ok::<_, shardstream::Error>(())
 /// ```
 ///
-/// In a loader, [`LoaderBuilder::group_by`](crate::loader::LoaderBuilder::group_by) gives each logical stream one
-/// of them: what is grouped is of one stream. A restore reads back to the oldest item that waits.
+/// In a loader, [`LoaderBuilder::group_by`](crate::loader::LoaderBuilder::group_by) gives each logical stream
+/// one of them: what is grouped is of one stream. A restore reads back to the oldest item that waits.
 #[must_use = "a stage does nothing until it is driven"]
 pub struct GroupBy<T, K, F> {
     size: usize,
@@ -37,8 +37,8 @@ pub struct GroupBy<T, K, F> {
     adjacent: bool,
     /// Groups that wait, their items with their numbers.
     groups: HashMap<K, Vec<(u64, T)>>,
-    /// The keys of groups, in the order in which they began, with the number of their first item; some have come
-    /// out since.
+    /// The keys of groups, in the order in which they began, with the number of their first item; some have
+    /// come out since.
     order: VecDeque<(u64, K)>,
     /// The numbers of all items that wait.
     held: BTreeSet<u64>,
@@ -86,8 +86,8 @@ where
         GroupBy { partial, ..self }
     }
 
-    /// Ends a group also where the next item has another key: for items that follow each other, as the pieces of
-    /// one video do in their shard. Do not shuffle such items before.
+    /// Ends a group also where the next item has another key: for items that follow each other, as the pieces
+    /// of one video do in their shard. Do not shuffle such items before.
     pub fn adjacent(self) -> Self {
         GroupBy { adjacent: true, ..self }
     }

@@ -9,17 +9,18 @@ use std::vec;
 /// How many documents are looked at together, unless it is said.
 const LOOK_AHEAD: usize = 1000;
 
-/// A [`Stage`] that packs documents of tokens into rows of a fixed length, so that little of a row is padding.
+/// A [`Stage`] that packs documents of tokens into rows of a fixed length, so that little of a row is
+/// padding.
 ///
 /// It waits for [`look_ahead`](Pack::look_ahead) documents and packs them, from the longest to the shortest,
 /// each whole into a row with room for it, which [`Fit`] chooses; then it waits for the next ones. Documents
-/// keep their order within a row, and rows are in the order of their first documents. A document that is longer
-/// than a row is cut into pieces; an empty one is left out. [`Fit::Contiguous`] waits for nothing, and cuts
-/// documents wherever a row ends.
+/// keep their order within a row, and rows are in the order of their first documents. A document that is
+/// longer than a row is cut into pieces; an empty one is left out. [`Fit::Contiguous`] waits for nothing, and
+/// cuts documents wherever a row ends.
 ///
 /// [`PackedRow::len`] is the number of tokens of a row. Documents with a median of 400 tokens (log-normal,
-/// deviation 1) fill more than 99 % of rows of 2048. The [report](crate::loader::Report::fill) of a loader says
-/// how much it is.
+/// deviation 1) fill more than 99 % of rows of 2048. The [report](crate::loader::Report::fill) of a loader
+/// says how much it is.
 ///
 /// ```
 /// use shardstream::adapters::{IteratorExt, Pack};
@@ -33,9 +34,9 @@ const LOOK_AHEAD: usize = 1000;
 /// # Ok::<_, shardstream::Error>(())
 /// ```
 ///
-/// In a loader, [`LoaderBuilder::stage`](crate::loader::LoaderBuilder::stage) gives each logical stream one of
-/// them. A restore reads the documents of the rows that were packed together again; with `Contiguous`, only the
-/// one in which the last row ended.
+/// In a loader, [`LoaderBuilder::stage`](crate::loader::LoaderBuilder::stage) gives each logical stream one
+/// of them. A restore reads the documents of the rows that were packed together again; with `Contiguous`,
+/// only the one in which the last row ended.
 #[derive(Debug, Clone)]
 #[must_use = "a stage does nothing until it is driven"]
 pub struct Pack<N> {
@@ -63,8 +64,8 @@ pub enum Fit {
     Best,
     /// The first row with enough room (*first fit decreasing*).
     First,
-    /// Each document follows the one before it; what has no room in a row is the beginning of the next one. Only
-    /// the last row of a pass has padding.
+    /// Each document follows the one before it; what has no room in a row is the beginning of the next one.
+    /// Only the last row of a pass has padding.
     Contiguous,
 }
 
@@ -317,7 +318,8 @@ mod tests {
                 let mut rest = row.tokens();
                 for size in row.lengths() {
                     let (piece, after) = rest.split_at(*size);
-                    // A document that fits is whole, and of a longer one all pieces but the last are as long as a row.
+                    // A document that fits is whole, and of a longer one all pieces but the last are as long
+                    // as a row.
                     let (number, first) = piece[0];
                     prop_assert_eq!(first % length, 0);
                     prop_assert_eq!(*size, (lengths[number] - first).min(length));

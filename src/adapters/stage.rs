@@ -58,9 +58,9 @@ pub trait Stage<In> {
         None
     }
 
-    /// Whether the stage is as it was before its first item: it remembers none of those that went in. Only then
-    /// can a [loader](crate::loader::LoaderBuilder::stage) that is restored begin with the next item, and not
-    /// with those from the beginning of the pass.
+    /// Whether the stage is as it was before its first item: it remembers none of those that went in. Only
+    /// then can a [loader](crate::loader::LoaderBuilder::stage) that is restored begin with the next item,
+    /// and not with those from the beginning of the pass.
     fn is_fresh(&self) -> bool {
         false
     }
@@ -73,8 +73,8 @@ pub trait Stage<In> {
     }
 
     /// Begins where [`save`](Stage::save) was called, before the first [`push`](Stage::push): the last
-    /// [`inputs`](SavedStage::inputs) are pushed again, and what was given by then, errors as well, must not be
-    /// given again.
+    /// [`inputs`](SavedStage::inputs) are pushed again, and what was given by then, errors as well, must not
+    /// be given again.
     ///
     /// # Errors
     /// [`ErrorKind::State`](crate::ErrorKind::State) for numbers that `save` does not give.
@@ -83,8 +83,8 @@ pub trait Stage<In> {
         Ok(())
     }
 
-    /// How much of an item is used: of how many tokens or pixels, and how many it has room for. The sums are in
-    /// the [report](crate::loader::Report::fill) of a loader.
+    /// How much of an item is used: of how many tokens or pixels, and how many it has room for. The sums are
+    /// in the [report](crate::loader::Report::fill) of a loader.
     fn fill(&self, item: &Self::Out) -> Option<(u64, u64)> {
         let _ = item;
         None

@@ -11,8 +11,8 @@ pub(crate) enum Room {
     Least,
 }
 
-/// Rows of `room` for these lengths, the longest placed first and of equal ones the first: for each length its
-/// row, and how many rows there are. None for a length of 0.
+/// Rows of `room` for these lengths, the longest placed first and of equal ones the first: for each length
+/// its row, and how many rows there are. None for a length of 0.
 pub(crate) fn decreasing(lengths: &[usize], room: usize, into: Room) -> (Vec<Option<usize>>, usize) {
     let mut order: Vec<usize> = (0..lengths.len()).filter(|at| lengths[*at] > 0).collect();
     order.sort_by_key(|at| std::cmp::Reverse(lengths[*at]));

@@ -12,11 +12,12 @@ use smallvec::SmallVec;
 /// What stands behind the name of a column whose field a sample may lack.
 pub(super) const PRESENT: &str = ".present";
 
-/// A column of a field that samples may lack, and a tensor `.present`, `bool[samples]`, of those that have it.
+/// A column of a field that samples may lack, and a tensor `.present`, `bool[samples]`, of those that have
+/// it.
 ///
 /// A sample without the field gets zeros, and nothing where the column's numbers are of any length; padding
-/// where the column is [`Tokens`](super::Tokens). [`default_value`](Optional::default_value) gives it what the
-/// column makes of another value.
+/// where the column is [`Tokens`](super::Tokens). [`default_value`](Optional::default_value) gives it what
+/// the column makes of another value.
 ///
 /// Only a field that is missing is replaced ([`ErrorKind::MissingField`]). One that is damaged or of another
 /// type is an error, and so is a document that lacks the place of an `at`.
@@ -53,10 +54,10 @@ impl<C: Column> Optional<C> {
         Optional { column, default: None }
     }
 
-    /// The value of the field of a sample that lacks it, as the field would hold it: a whole number, text with
-    /// a number in it such as `"0.5"`, the bytes of a picture, a JSON document. The column reads it as it
-    /// reads others, and [`check`](super::Columns::check) tries whether it can. Default: none, and slots are
-    /// zeros.
+    /// The value of the field of a sample that lacks it, as the field would hold it: a whole number, text
+    /// with a number in it such as `"0.5"`, the bytes of a picture, a JSON document. The column reads it as
+    /// it reads others, and [`check`](super::Columns::check) tries whether it can. Default: none, and slots
+    /// are zeros.
     ///
     /// It is for columns of one field.
     #[must_use]

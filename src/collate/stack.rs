@@ -16,8 +16,8 @@ use smallvec::SmallVec;
 /// Its tensors are those of the columns with an axis for the fields, in the order in which they are given,
 /// behind that of the samples, `[samples, fields, …]`; and `.present`, `bool[samples, fields]`, which says
 /// which of them a sample has. A field that is missing is zeros (padding where the columns are
-/// [`Tokens`](super::Tokens)), and a sample may lack all of them. One that is damaged or of another type is an
-/// error.
+/// [`Tokens`](super::Tokens)), and a sample may lack all of them. One that is damaged or of another type is
+/// an error.
 ///
 /// The columns of a sample draw the same random numbers, so that pictures of the same size are cropped alike.
 ///

@@ -66,8 +66,9 @@ impl DatasetBuilder {
 
     /// Which rank and worker this process is. Default: the only one; but where the environment says that
     /// there are several ranks or workers, this must be said, so that no job reads everything on every rank
-    /// by mistake. Give [`Topology::detect`] to split the shards, [`Topology::single`] to read them all. Where
-    /// ranks of tensor or pipeline parallelism read the same, say so by [`Topology::with_data_parallel`].
+    /// by mistake. Give [`Topology::detect`] to split the shards, [`Topology::single`] to read them all.
+    /// Where ranks of tensor or pipeline parallelism read the same, say so by
+    /// [`Topology::with_data_parallel`].
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = Some(topology);
         self
@@ -115,8 +116,8 @@ impl DatasetBuilder {
         self
     }
 
-    /// Loads the [index](DatasetBuilder::index) from where it is kept; builds it, and keeps it there, if it is
-    /// missing or the shards are others by now. Only shards that are new or have changed are indexed then.
+    /// Loads the [index](DatasetBuilder::index) from where it is kept; builds it, and keeps it there, if it
+    /// is missing or the shards are others by now. Only shards that are new or have changed are indexed then.
     ///
     /// The pattern is listed once, as without an index. Where the listing tells the size and version of each
     /// shard, as those of buckets and directories do, a start with a current index takes the listing and the
@@ -200,12 +201,12 @@ impl DatasetBuilder {
         self
     }
 
-    /// Joins the samples of other shards to those of the same keys: see [`Side`]. Several sides are joined one
-    /// after the other.
+    /// Joins the samples of other shards to those of the same keys: see [`Side`]. Several sides are joined
+    /// one after the other.
     ///
-    /// Whatever reads the dataset gets whole samples: filters, shuffle buffers, stages and batches come behind
-    /// the join. Damage in a side is an error of the sample that lacks its fields; an outage while a side is read
-    /// ends a loader's run as one of the dataset itself does.
+    /// Whatever reads the dataset gets whole samples: filters, shuffle buffers, stages and batches come
+    /// behind the join. Damage in a side is an error of the sample that lacks its fields; an outage while a
+    /// side is read ends a loader's run as one of the dataset itself does.
     pub fn join(mut self, side: Side) -> Self {
         self.sides.push(side);
         self
@@ -224,10 +225,9 @@ impl DatasetBuilder {
     /// # Errors
     /// A pattern that is malformed or matches nothing, fewer shards than streams, a number of streams that
     /// the ranks cannot share evenly, a topology that should have been said, [`only`](DatasetBuilder::only)
-    /// with a number that no shard has, [limits](Limits) of 0,
-    /// [`checksums`](DatasetBuilder::checksums) without an index that has
-    /// them, two indexes, a [side](DatasetBuilder::join) with another number of shards or options that make no
-    /// sense, or what [`auto_index`](DatasetBuilder::auto_index) meets.
+    /// with a number that no shard has, [limits](Limits) of 0, [`checksums`](DatasetBuilder::checksums)
+    /// without an index that has them, two indexes, a [side](DatasetBuilder::join) with another number of
+    /// shards or options that make no sense, or what [`auto_index`](DatasetBuilder::auto_index) meets.
     pub fn build(self) -> Result<Dataset> {
         let topology = match self.topology {
             Some(topology) => topology,

@@ -49,7 +49,8 @@ impl<C> Join<C> {
         (self.sample, self.ending) = (None, None);
     }
 
-    /// Takes a sample of the slice of this number, which [`poll_next`](Join::poll_next) gives when it is whole.
+    /// Takes a sample of the slice of this number, which [`poll_next`](Join::poll_next) gives when it is
+    /// whole.
     pub(super) fn begin(&mut self, sample: Sample, slice: usize) {
         self.sides.iter_mut().for_each(|side| side.enter(slice));
         self.sample = Some((sample, 0));
@@ -61,7 +62,8 @@ impl<C> Join<C> {
         self.ending = self.sides.iter().all(|side| side.is_in(slice)).then_some(0);
     }
 
-    /// What comes of the sample in hand, or what is wrong with a side. `None` when nothing is left to be done.
+    /// What comes of the sample in hand, or what is wrong with a side. `None` when nothing is left to be
+    /// done.
     pub(super) fn poll_next<F>(&mut self, poll: &mut F) -> Poll<Option<Result<Sample>>>
     where
         F: FnMut(&mut Part<C>) -> Poll<Option<Result<Sample>>>,

@@ -234,7 +234,8 @@ impl Dataset {
         std::iter::once(self.store()).chain(self.sides().iter().map(|side| side.dataset.store()))
     }
 
-    /// Whether anything is joined to the samples, so that more of them may fail than those that cannot be read.
+    /// Whether anything is joined to the samples, so that more of them may fail than those that cannot be
+    /// read.
     pub(crate) fn is_joined(&self) -> bool {
         !self.0.sides.is_empty()
     }

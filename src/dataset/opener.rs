@@ -143,8 +143,8 @@ impl Opener {
         self.stop.as_ref().is_some_and(|(stop, _)| stop.is_stopped()) || wait::is_interrupted()
     }
 
-    /// After an error in one piece of a slice, no other piece of it is read, as nothing is that comes after an
-    /// error in a slice of one piece: the samples that a slice has given are always its first ones.
+    /// After an error in one piece of a slice, no other piece of it is read, as nothing is that comes after
+    /// an error in a slice of one piece: the samples that a slice has given are always its first ones.
     pub(super) fn leave_pieces(&mut self) {
         if self.in_pieces {
             let current = self.current;

@@ -227,7 +227,8 @@ impl<C> Pairing<C> {
         }
     }
 
-    /// Takes in what was read, while this key is looked for. None where it is not settled what there is of it.
+    /// Takes in what was read, while this key is looked for. None where it is not settled what there is of
+    /// it.
     fn admit(&mut self, from: Via, item: Option<Result<Sample>>, key: Option<&str>) -> Option<Found> {
         let first = self.shard.is_first(from);
         let Some(item) = item else { return self.ended(from, first) };

@@ -12,14 +12,14 @@ use bytestring::ByteString;
 /// Shards that [`DatasetBuilder::join`] pairs with those of a dataset: captions, labels or embeddings beside
 /// images, with the same keys.
 ///
-/// Shard `n` of the side belongs to shard `n` of the dataset, and the samples of such a pair are joined by key:
-/// the fields of the side's sample are added to the sample of the dataset. Everything else, such as order, plan,
-/// [positions](crate::Sample::position) and random numbers, is as without the side.
+/// Shard `n` of the side belongs to shard `n` of the dataset, and the samples of such a pair are joined by
+/// key: the fields of the side's sample are added to the sample of the dataset. Everything else, such as
+/// order, plan, [positions](crate::Sample::position) and random numbers, is as without the side.
 ///
-/// Which samples are joined depends on the keys of the two shards alone: they may be in any order, and the side
-/// may have more samples. It costs least where both are in the same order. Then the two shards are read in
-/// lockstep, and nothing is kept. Samples of the side that come before their turn are kept in
-/// [a buffer](Side::buffer_bytes). A key that the side lacks is known when the side's shard has been read to its
+/// Which samples are joined depends on the keys of the two shards alone: they may be in any order, and the
+/// side may have more samples. It costs least where both are in the same order. Then the two shards are read
+/// in lockstep, and nothing is kept. Samples of the side that come before their turn are kept in [a
+/// buffer](Side::buffer_bytes). A key that the side lacks is known when the side's shard has been read to its
 /// end, so the first one costs that once for each slice; what did not fit into the buffer meanwhile is read a
 /// second time.
 ///
@@ -60,8 +60,8 @@ pub enum Missing {
     /// It is [an error](ErrorKind::MissingSample).
     #[default]
     Error,
-    /// It is left out, as by [`select`](crate::loader::LoaderBuilder::select): how many samples an epoch has is
-    /// not known then.
+    /// It is left out, as by [`select`](crate::loader::LoaderBuilder::select): how many samples an epoch has
+    /// is not known then.
     Skip,
     /// It comes without the fields of this side.
     None,
@@ -105,7 +105,8 @@ impl Side {
         Side { missing, ..self }
     }
 
-    /// Puts this before the name of each field of the side: with `"blip."` the field `txt` becomes `blip.txt`.
+    /// Puts this before the name of each field of the side: with `"blip."` the field `txt` becomes
+    /// `blip.txt`.
     ///
     /// A field that the sample has already is [an error](ErrorKind::FieldConflict) of that sample. Default:
     /// fields keep their names.
@@ -113,21 +114,21 @@ impl Side {
         Side { prefix: Some(prefix.into()), ..self }
     }
 
-    /// What is known of the side's shards. Then a slice that begins in the middle of a shard is looked for there
-    /// in the side's shard, instead of from its beginning, where that is not compressed. The side is compared
-    /// with the index as [that of a dataset](DatasetBuilder::index) is. Default: none.
+    /// What is known of the side's shards. Then a slice that begins in the middle of a shard is looked for
+    /// there in the side's shard, instead of from its beginning, where that is not compressed. The side is
+    /// compared with the index as [that of a dataset](DatasetBuilder::index) is. Default: none.
     pub fn index(self, index: Index) -> Self {
         Side { shards: self.shards.index(index), ..self }
     }
 
-    /// Says where the keys of the side are, so that its shards need not be paired with those of the dataset: a
-    /// sample of the side is found in any of them. The index must be of the shards of the side, in their order.
-    /// It is the [index](Side::index) of the side as well. Default: none; shards are paired.
+    /// Says where the keys of the side are, so that its shards need not be paired with those of the dataset:
+    /// a sample of the side is found in any of them. The index must be of the shards of the side, in their
+    /// order. It is the [index](Side::index) of the side as well. Default: none; shards are paired.
     ///
-    /// A key that the side lacks costs nothing then. Where the side is in the order of the dataset, with other
-    /// sizes of shards say, it is read in lockstep as ever. In any other order, each sample is a request of its
-    /// own (and in a compressed side, a reading of its shard from the beginning): write such a side anew, or keep
-    /// it on a local disk.
+    /// A key that the side lacks costs nothing then. Where the side is in the order of the dataset, with
+    /// other sizes of shards say, it is read in lockstep as ever. In any other order, each sample is a
+    /// request of its own (and in a compressed side, a reading of its shard from the beginning): write such a
+    /// side anew, or keep it on a local disk.
     ///
     /// ```
     /// use shardstream::dataset::Side;
@@ -173,9 +174,9 @@ impl Side {
         Side { buffer_bytes: bytes, ..self }
     }
 
-    /// How many bytes the keys of one shard of the side may take, with 64 bytes for each in addition; more are
-    /// [an error](ErrorKind::TooLarge). They are remembered while the shard is read. Default: 256 MiB, enough
-    /// for about 3 million keys.
+    /// How many bytes the keys of one shard of the side may take, with 64 bytes for each in addition; more
+    /// are [an error](ErrorKind::TooLarge). They are remembered while the shard is read. Default: 256 MiB,
+    /// enough for about 3 million keys.
     pub fn key_bytes(self, bytes: usize) -> Self {
         Side { key_bytes: bytes, ..self }
     }

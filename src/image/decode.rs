@@ -29,8 +29,8 @@ struct Budget {
 }
 
 impl Image {
-    /// The size of the picture in a file, as it is stored, from the file's header alone: EXIF may say that it is
-    /// to be turned.
+    /// The size of the picture in a file, as it is stored, from the file's header alone: EXIF may say that it
+    /// is to be turned.
     ///
     /// # Errors
     /// [`ImageError::Format`] for other formats, and [`ImageError::Decode`] for a damaged header.

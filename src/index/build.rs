@@ -91,9 +91,9 @@ impl IndexBuilder {
     }
 
     /// How many shards are indexed at a time: 16 unless set, since most of the time is spent waiting for the
-    /// network. None is an error of [`build`](IndexBuilder::build). Each takes up to 16 MiB of memory, and with
-    /// [checksums](Self::checksums) one sample more. A compressed shard is read whole, within the store's
-    /// [budget](crate::store::Budget).
+    /// network. None is an error of [`build`](IndexBuilder::build). Each takes up to 16 MiB of memory, and
+    /// with [checksums](Self::checksums) one sample more. A compressed shard is read whole, within the
+    /// store's [budget](crate::store::Budget).
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
@@ -195,8 +195,8 @@ impl IndexBuilder {
         Ok(found.into_iter().map(|(shard, _)| shard).collect())
     }
 
-    /// Indexes the shards with the keys of their samples, which takes their headers: indexes that are kept have
-    /// no keys, and are neither used nor written.
+    /// Indexes the shards with the keys of their samples, which takes their headers: indexes that are kept
+    /// have no keys, and are neither used nor written.
     ///
     /// ```
     /// # use shardstream::{Index, ShardList, prelude::*};

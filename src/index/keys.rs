@@ -8,11 +8,11 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
-/// An [`Index`] that knows the key of each sample, for [sides](crate::dataset::Side::keys) whose shards are not
-/// paired with those of a dataset. [Built](super::IndexBuilder::build_keys) from headers. Cheap to clone.
+/// An [`Index`] that knows the key of each sample, for [sides](crate::dataset::Side::keys) whose shards are
+/// not paired with those of a dataset. [Built](super::IndexBuilder::build_keys) from headers. Cheap to clone.
 ///
-/// Of each key there is a hash of 64 bits and where its sample is, which takes 20 to 40 bytes of memory. It is
-/// not saved: build it at the start of a job.
+/// Of each key there is a hash of 64 bits and where its sample is, which takes 20 to 40 bytes of memory. It
+/// is not saved: build it at the start of a job.
 #[derive(Clone)]
 pub struct KeyIndex(Arc<Inner>);
 

@@ -90,8 +90,8 @@ impl Settings {
         let mut turn = taken;
         while turn < until {
             if left.iter().all(|left| *left == 0) {
-                // What is left of the places is empty, or is filled from the beginning: one pass of each dataset,
-                // and then another.
+                // What is left of the places is empty, or is filled from the beginning: one pass of each
+                // dataset, and then another.
                 let fills = matches!(self.last, LastBatch::Drop | LastBatch::Repeat);
                 if !fills || pass.iter().all(|pass| *pass == 0) {
                     break;

@@ -53,9 +53,9 @@ use std::sync::Arc;
 /// turn and collects batches, ahead of the trainer. Every queue between them is bounded: beyond the shuffle
 /// buffers and the batches ahead, some 4 chunks for each stream and 3 for each thread are on their way, where
 /// a chunk is up to 128 samples, and fewer when they are large (512 KiB). All loaders of a process together
-/// have a quarter of the [`Budget`](crate::store::Budget) for them: 64 MiB unless set. Beyond that there are 2
-/// chunks for each stream and thread, of a sample or up to 64 KiB. Where stages give more or fewer items than
-/// samples, up to some hundred items of other streams wait for the stream whose turn it is.
+/// have a quarter of the [`Budget`](crate::store::Budget) for them: 64 MiB unless set. Beyond that there are
+/// 2 chunks for each stream and thread, of a sample or up to 64 KiB. Where stages give more or fewer items
+/// than samples, up to some hundred items of other streams wait for the stream whose turn it is.
 ///
 /// The batches of an epoch depend on the dataset, the seed, the epoch and the options, never on the number of
 /// threads or on what arrives first.
@@ -184,9 +184,9 @@ impl<B: Send + 'static> Loader<B> {
     ///
     /// A shard that is missing or damaged is an error, and is read again in the next epoch. A stream that has
     /// had no sample in a hundred epochs in a row, whether there was none or none could be read, ends with
-    /// [`ErrorKind::NoShards`](crate::ErrorKind::NoShards), and leaves its places empty; when all streams have
-    /// ended, so do the batches. Where the stages have given no item of a stream for as long, that error ends
-    /// the batches.
+    /// [`ErrorKind::NoShards`](crate::ErrorKind::NoShards), and leaves its places empty; when all streams
+    /// have ended, so do the batches. Where the stages have given no item of a stream for as long, that error
+    /// ends the batches.
     pub fn epochs(&self, first: u64) -> Batches<B> {
         self.begin(Run::EpochsFrom(first))
     }
@@ -195,14 +195,14 @@ impl<B: Send + 'static> Loader<B> {
     ///
     /// The loader must be what it was, except for the number of ranks, threads and batches ahead and the size
     /// of batches. The names and numbers of the stages that change the number of items are compared; what
-    /// their functions and those of `map` do, the policy of `on_error`, and most of `last_batch` are not: keep
-    /// them. The state must have the streams of this rank: it is this rank's own, or the [whole](State::merge).
-    /// Failures that were seen before the state was taken are not reported again.
+    /// their functions and those of `map` do, the policy of `on_error`, and most of `last_batch` are not:
+    /// keep them. The state must have the streams of this rank: it is this rank's own, or the
+    /// [whole](State::merge). Failures that were seen before the state was taken are not reported again.
     ///
     /// # Errors
     /// [`ErrorKind::State`](crate::ErrorKind::State) with the difference, when the state is of other shards,
-    /// another seed or another pipeline. Shards that were open and have changed since are an error of the first
-    /// batch, after which there is none.
+    /// another seed or another pipeline. Shards that were open and have changed since are an error of the
+    /// first batch, after which there is none.
     pub fn restore(&self, state: &State) -> Result<Batches<B>> {
         let header = self.header_for(state).carrying(state.header());
         if let Some(difference) = state.header().difference(&header) {
@@ -214,29 +214,30 @@ impl<B: Send + 'static> Loader<B> {
         Ok((self.start)(&self.settings, self.settings.begin(header, Some(state))?))
     }
 
-    /// As [`restore`](Loader::restore), onto a mixture that is another one on purpose: with other weights or another
-    /// schedule, datasets that come or go, or a dataset with other shards.
+    /// As [`restore`](Loader::restore), onto a mixture that is another one on purpose: with other weights or
+    /// another schedule, datasets that come or go, or a dataset with other shards.
     ///
-    /// A dataset that is what it was continues with the sample that would have come next, with what its shuffle
-    /// buffers held: nothing of its epoch comes twice or is left out. The new weights hold from the next item of
-    /// the job on, where their windows begin anew; a schedule counts items from the beginning of the job, as
-    /// before. What cannot continue is an error, unless `changes` allows it by name: a dataset that is
-    /// [new](Changes::added), one that is [gone](Changes::removed), and one that is
-    /// [another one than it was](Changes::restarted), whose next epoch begins. The report says what became of each.
-    /// The order of all that follows is a function of the state and of this loader, on any number of ranks, and its
+    /// A dataset that is what it was continues with the sample that would have come next, with what its
+    /// shuffle buffers held: nothing of its epoch comes twice or is left out. The new weights hold from the
+    /// next item of the job on, where their windows begin anew; a schedule counts items from the beginning of
+    /// the job, as before. What cannot continue is an error, unless `changes` allows it by name: a dataset
+    /// that is [new](Changes::added), one that is [gone](Changes::removed), and one that is [another one than
+    /// it was](Changes::restarted), whose next epoch begins. The report says what became of each. The order
+    /// of all that follows is a function of the state and of this loader, on any number of ranks, and its
     /// states are restored by [`restore`](Loader::restore).
     ///
-    /// Datasets are recognised by their [names](LoaderBuilder::name); those without one by their shards, seed and
-    /// options, and if they have changed, by their numbers. Where epochs have an end, the weights can change, but not
-    /// the datasets: the next epoch can be of any.
+    /// Datasets are recognised by their [names](LoaderBuilder::name); those without one by their shards, seed
+    /// and options, and if they have changed, by their numbers. Where epochs have an end, the weights can
+    /// change, but not the datasets: the next epoch can be of any.
     ///
     /// Digests add what datasets gave that are gone. The record of their failures goes with them: save
-    /// [`State::ledger`] before. Where a dataset has another number in the mix than before, columns that draw random
-    /// numbers draw others. Samples that are in [`steps to skip`](State::skip) are those of the new mixture.
+    /// [`State::ledger`] before. Where a dataset has another number in the mix than before, columns that draw
+    /// random numbers draw others. Samples that are in [`steps to skip`](State::skip) are those of the new
+    /// mixture.
     ///
     /// # Errors
-    /// [`ErrorKind::State`](crate::ErrorKind::State) with all that is not allowed, and how to allow it; where the
-    /// state is not that of all ranks, or is of another number of streams or another epoch.
+    /// [`ErrorKind::State`](crate::ErrorKind::State) with all that is not allowed, and how to allow it; where
+    /// the state is not that of all ranks, or is of another number of streams or another epoch.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -293,10 +294,10 @@ impl<B: Send + 'static> Loader<B> {
 
     /// The batches of an epoch from step `step` on, counted from 0, without reading those before it.
     ///
-    /// It is the same as [`State::skip`] of the state at the beginning. Use that to skip steps where epochs go
-    /// on without an end, or in the middle of a run: after a spike of the loss, say. The [digest](State::digest)
-    /// says how many samples were skipped. Samples that would have failed among them count as samples: what
-    /// follows is then a little ahead of what a run would have had that read them.
+    /// It is the same as [`State::skip`] of the state at the beginning. Use that to skip steps where epochs
+    /// go on without an end, or in the middle of a run: after a spike of the loss, say. The
+    /// [digest](State::digest) says how many samples were skipped. Samples that would have failed among them
+    /// count as samples: what follows is then a little ahead of what a run would have had that read them.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) where the lengths of the streams are not known (see

@@ -10,9 +10,9 @@ use std::ops::BitOr;
 /// [`skip`](OnError::skip), failures of the given kinds are recorded in the
 /// [`Ledger`](crate::state::Ledger) of the state, and the next sample of the stream takes the place.
 ///
-/// Only what is wrong with one sample or one shard can be skipped. A network outage, refused access, a full disk,
-/// a shard that changed, or a bad option is no damage, and would make every sample fail: such errors are always
-/// items of the iterator.
+/// Only what is wrong with one sample or one shard can be skipped. A network outage, refused access, a full
+/// disk, a shard that changed, or a bad option is no damage, and would make every sample fail: such errors
+/// are always items of the iterator.
 ///
 /// ```text
 /// OnError::skip(Failures::damage() | Failures::decode())
@@ -54,31 +54,32 @@ impl OnError {
         OnError { skipped: failures, ..Self::stop() }
     }
 
-    /// The most failures that are skipped in a row in a logical stream: since the last sample that was taken of
-    /// it. Default: 100.
+    /// The most failures that are skipped in a row in a logical stream: since the last sample that was taken
+    /// of it. Default: 100.
     pub fn in_a_row(mut self, most: u64) -> Self {
         self.in_a_row = Some(most);
         self
     }
 
-    /// The most failures that a rank skips in its streams, those before a stop and a restore among them. Default:
-    /// no limit.
+    /// The most failures that a rank skips in its streams, those before a stop and a restore among them.
+    /// Default: no limit.
     pub fn total(mut self, most: u64) -> Self {
         self.total = Some(most);
         self
     }
 
-    /// The largest share of failures among the items of a rank that were given out and its failures, from 0 to
-    /// 1, as 0.001. It is compared from `minimum` of them on, since the first failure of few is a large share.
-    /// Where a stage makes several items of a sample, or leaves samples out, items are counted, and not
-    /// samples. Default: no limit.
+    /// The largest share of failures among the items of a rank that were given out and its failures, from 0
+    /// to 1, as 0.001. It is compared from `minimum` of them on, since the first failure of few is a large
+    /// share. Where a stage makes several items of a sample, or leaves samples out, items are counted, and
+    /// not samples. Default: no limit.
     pub fn share(mut self, largest: f64, minimum: u64) -> Self {
         self.share = Some(Share { largest, minimum });
         self
     }
 
-    /// Whether [damage](Failures::damage) met while a shard is read ends the shard, so that no other sample of it is
-    /// taken. Default: false, and reading continues with the next sample that is whole, as far as there is one.
+    /// Whether [damage](Failures::damage) met while a shard is read ends the shard, so that no other sample
+    /// of it is taken. Default: false, and reading continues with the next sample that is whole, as far as
+    /// there is one.
     pub fn rest_of_shard(mut self, give_up: bool) -> Self {
         self.rest_of_shard = give_up;
         self
@@ -87,8 +88,8 @@ impl OnError {
     /// Whether the options make sense together.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a limit of 0 failures, for a share that is not between 0 and 1, and for limits
-    /// without anything to skip.
+    /// [`ErrorKind::Config`] for a limit of 0 failures, for a share that is not between 0 and 1, and for
+    /// limits without anything to skip.
     pub fn check(&self) -> Result<()> {
         let bad = |why: &str| Err(ErrorKind::Config(format!("`OnError`: {why}")).into());
         let is_limited = self.in_a_row.is_some() || self.total.is_some() || self.share.is_some();
@@ -173,8 +174,8 @@ pub(crate) enum Verdict {
     Stop(Error),
 }
 
-/// Whether a failure is of the network, the store or the disk, and not of what was read: without what could not
-/// be read, all that follows would be another sequence.
+/// Whether a failure is of the network, the store or the disk, and not of what was read: without what could
+/// not be read, all that follows would be another sequence.
 pub(super) fn is_outage(kind: &ErrorKind) -> bool {
     matches!(
         kind,
@@ -194,28 +195,28 @@ pub(super) fn is_outage(kind: &ErrorKind) -> bool {
 pub struct Failures(u8);
 
 impl Failures {
-    /// Damage in a shard: `Damaged`, `SampleChecksum`, `Truncated`, `ArchiveEnd`, `Checksum`, `Header`, `Decompress`,
-    /// `TooLarge`, `TooManyMembers`, `DuplicateMember` and `ScatteredSample` of [`ErrorKind`], and `MissingSample` where
-    /// a joined shard is damaged.
+    /// Damage in a shard: `Damaged`, `SampleChecksum`, `Truncated`, `ArchiveEnd`, `Checksum`, `Header`,
+    /// `Decompress`, `TooLarge`, `TooManyMembers`, `DuplicateMember` and `ScatteredSample` of [`ErrorKind`],
+    /// and `MissingSample` where a joined shard is damaged.
     pub const fn damage() -> Self {
         Class::Damage.alone()
     }
 
-    /// Fields that cannot be decoded, are missing, or are of another type or shape than was asked for: `Decode`, `Array`,
-    /// `WrongType`, `MissingField`, `MissingTensor` and `Pickle` of [`ErrorKind`]; and samples that cannot be joined to
-    /// those of a sound side, `MissingSample` and `FieldConflict`.
+    /// Fields that cannot be decoded, are missing, or are of another type or shape than was asked for:
+    /// `Decode`, `Array`, `WrongType`, `MissingField`, `MissingTensor` and `Pickle` of [`ErrorKind`]; and
+    /// samples that cannot be joined to those of a sound side, `MissingSample` and `FieldConflict`.
     pub const fn decode() -> Self {
         Class::Decode.alone()
     }
 
-    /// Errors of the caller's own steps: [`ErrorKind::Step`], and what a step that encodes or writes samples meets
-    /// (`Encode`, `Unwritable`).
+    /// Errors of the caller's own steps: [`ErrorKind::Step`], and what a step that encodes or writes samples
+    /// meets (`Encode`, `Unwritable`).
     pub const fn step() -> Self {
         Class::Step.alone()
     }
 
-    /// Panics of the caller's own steps: [`ErrorKind::Panicked`]. A panic is a mistake in a program more often than
-    /// in its data, so it is no part of [`step`](Failures::step).
+    /// Panics of the caller's own steps: [`ErrorKind::Panicked`]. A panic is a mistake in a program more
+    /// often than in its data, so it is no part of [`step`](Failures::step).
     pub const fn panics() -> Self {
         Class::Panic.alone()
     }
@@ -290,8 +291,8 @@ impl Class {
         Failures(1 << self as u8)
     }
 
-    /// The class of an error; none for one that is never skipped. Without a wildcard, so that a new kind must be
-    /// classified.
+    /// The class of an error; none for one that is never skipped. Without a wildcard, so that a new kind must
+    /// be classified.
     fn of(kind: &ErrorKind) -> Option<Class> {
         match kind {
             ErrorKind::Damaged { .. }

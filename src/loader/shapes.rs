@@ -1,5 +1,5 @@
-//! Which step of a job has which shape: a function of the seed and the shares of the shapes alone, so that all
-//! ranks agree without a word.
+//! Which step of a job has which shape: a function of the seed and the shares of the shapes alone, so that
+//! all ranks agree without a word.
 
 use crate::error::{ErrorKind, Result};
 use crate::rng::{Purpose, Rng};
@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 /// The steps of a job, each of one of several shapes.
 ///
-/// Steps come in windows as long as the sum of the shares. In each window every shape has exactly as many steps as
-/// its share, in a random order that depends on the seed and the number of the window.
+/// Steps come in windows as long as the sum of the shares. In each window every shape has exactly as many
+/// steps as its share, in a random order that depends on the seed and the number of the window.
 #[derive(Debug, Clone)]
 pub(super) struct Shapes {
     shares: Arc<[u32]>,

@@ -55,8 +55,8 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
     Loader { settings, start: Arc::new(start) }
 }
 
-/// Reads the first item of the epoch again, that has room in a shape where there are several: one of this rank's,
-/// or where it has none, one of another rank's.
+/// Reads the first item of the epoch again, that has room in a shape where there are several: one of this
+/// rank's, or where it has none, one of another rank's.
 fn first_item<T: Send + 'static>(streams: Vec<Stream>, stages: Arc<[Stages<T>]>) -> First<T> {
     Box::new(move |only| {
         let (count, lanes) = (streams.len(), streams.len() / stages.len().max(1));

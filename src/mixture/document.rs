@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Mixture {
-    /// How many logical streams every dataset has. Where none is given, each dataset has its default, which must be
-    /// the same.
+    /// How many logical streams every dataset has. Where none is given, each dataset has its default, which
+    /// must be the same.
     #[serde(default)]
     pub streams: Option<usize>,
     /// The seed of all datasets that have none of their own. The first dataset's is that of the mix.
@@ -100,7 +100,8 @@ impl Mixture {
     /// Reads a document. What is relative in it begins in the working directory.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] with what is wrong and where; a key that is not known is one, with the nearest that is.
+    /// [`ErrorKind::Config`] with what is wrong and where; a key that is not known is one, with the nearest
+    /// that is.
     pub fn from_toml(text: &str) -> Result<Self> {
         let config = |what: String| ErrorKind::Config(format!("the mixture: {what}"));
         let table: toml::Table = toml::from_str(text).map_err(|error| config(told(text, &error)))?;

@@ -1,7 +1,7 @@
 //! A mixture of datasets as a TOML document: shards, weights, their schedule, and stages by name.
 //!
-//! What is mixed and how changes more often than the program that trains. So it stands in a document beside the
-//! configuration of the model, which needs no secrets and has no code in it:
+//! What is mixed and how changes more often than the program that trains. So it stands in a document beside
+//! the configuration of the model, which needs no secrets and has no code in it:
 //!
 //! ```toml
 //! streams = 48           # logical streams of every dataset: a multiple of the ranks
@@ -31,9 +31,9 @@
 //! ```
 //!
 //! [`Mixture::builder`] makes a [`LoaderBuilder`](crate::loader::LoaderBuilder) of it, as
-//! [`Loader::mix`](crate::Loader::mix) does: the size of batches and all else about batches is set there. A dataset
-//! has its name, so that a state can be [restored](crate::Loader::restore_changed) onto another version of the
-//! document.
+//! [`Loader::mix`](crate::Loader::mix) does: the size of batches and all else about batches is set there. A
+//! dataset has its name, so that a state can be [restored](crate::Loader::restore_changed) onto another
+//! version of the document.
 //!
 //! ```
 //! use shardstream::mixture::{Mixture, NamedStages};
@@ -94,15 +94,17 @@ pub use document::{IndexPlace, MixedDataset, Mixture, WeightsFrom};
 pub use names::NamedStages;
 
 impl Mixture {
-    /// The datasets, mixed: each with its shards and options of the document, and with the stages that it names.
+    /// The datasets, mixed: each with its shards and options of the document, and with the stages that it
+    /// names.
     ///
     /// `environment` sets what a document cannot know, for each dataset: the
-    /// [topology](DatasetBuilder::topology), and the [store](DatasetBuilder::store) where it is not the default.
-    /// Shards of patterns with wildcards are listed here, and each index is loaded, or built where there is none.
+    /// [topology](DatasetBuilder::topology), and the [store](DatasetBuilder::store) where it is not the
+    /// default. Shards of patterns with wildcards are listed here, and each index is loaded, or built where
+    /// there is none.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] with the dataset: stages that are not among those given, weights that make no sense;
-    /// and whatever [`DatasetBuilder::build`] meets.
+    /// [`ErrorKind::Config`] with the dataset: stages that are not among those given, weights that make no
+    /// sense; and whatever [`DatasetBuilder::build`] meets.
     pub fn builder<T: Send + 'static>(
         &self,
         stages: &NamedStages<T>,

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The stages that the datasets of a [`Mixture`](super::Mixture) can have, by their names: functions from a builder of
-/// samples to one of items. All of them end in items of one type.
+/// The stages that the datasets of a [`Mixture`](super::Mixture) can have, by their names: functions from a
+/// builder of samples to one of items. All of them end in items of one type.
 ///
 /// ```
 /// use shardstream::mixture::NamedStages;
@@ -103,7 +103,8 @@ pub(super) fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Str
     }
 }
 
-/// How many letters are to be put in, left out, replaced or swapped with the next, to make one name the other.
+/// How many letters are to be put in, left out, replaced or swapped with the next, to make one name the
+/// other.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     // Names are short: what is longer is none.

@@ -213,8 +213,8 @@ impl Sample {
         self.fields.iter().map(|(_, value)| value.size()).sum()
     }
 
-    /// Copies the key and the raw fields out of the network or file chunks that they are slices of. Names of fields
-    /// stay where they are: samples share those that were read from shards.
+    /// Copies the key and the raw fields out of the network or file chunks that they are slices of. Names of
+    /// fields stay where they are: samples share those that were read from shards.
     ///
     /// A slice keeps its whole chunk in memory. Do this before samples are kept for long: [`shuffle`] does
     /// it.
@@ -268,7 +268,8 @@ impl Sample {
         self
     }
 
-    /// The key, for those who keep it: it is not a slice of a chunk, nor of a sample that was made compact later.
+    /// The key, for those who keep it: it is not a slice of a chunk, nor of a sample that was made compact
+    /// later.
     pub(crate) fn shared_key(&self) -> &ByteString {
         &self.key
     }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 ///
 /// Weights, their schedule and the order of the datasets may always differ. A dataset that comes, goes or is
 /// another one than it was is named here. Datasets have the names that
-/// [`LoaderBuilder::name`](crate::loader::LoaderBuilder::name) gave them; one without a name is named by its number in the
-/// mix, from 0, as in `"1"`.
+/// [`LoaderBuilder::name`](crate::loader::LoaderBuilder::name) gave them; one without a name is named by its
+/// number in the mix, from 0, as in `"1"`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use = "it says what a restore may change"]
 pub struct Changes {
@@ -39,18 +39,18 @@ impl Changes {
         self
     }
 
-    /// A dataset of both is another one than it was: it has other shards, another index, seed, order or shuffle
-    /// buffer, or other stages. What is left of its epoch is not read, and its next epoch begins, in an order of
-    /// its own. So samples of the epoch that was under way may come again sooner than they would have, and others
-    /// of it later.
+    /// A dataset of both is another one than it was: it has other shards, another index, seed, order or
+    /// shuffle buffer, or other stages. What is left of its epoch is not read, and its next epoch begins, in
+    /// an order of its own. So samples of the epoch that was under way may come again sooner than they would
+    /// have, and others of it later.
     pub fn restarted(mut self, dataset: impl Into<String>) -> Self {
         self.restarted.insert(dataset.into());
         self
     }
 }
 
-/// What became of each dataset in a [restore onto another mixture](crate::Loader::restore_changed). `Display` says
-/// it in words, a line for each.
+/// What became of each dataset in a [restore onto another mixture](crate::Loader::restore_changed). `Display`
+/// says it in words, a line for each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChangeReport {

@@ -94,8 +94,8 @@ impl Sum for Digest {
 }
 
 impl fmt::Display for Digest {
-    /// As `1281167-9f86d081884c7d65-6b86b273ff34fce1`: the samples, the order, the content. Where samples were
-    /// passed over, `+skipped 512` follows.
+    /// As `1281167-9f86d081884c7d65-6b86b273ff34fce1`: the samples, the order, the content. Where samples
+    /// were passed over, `+skipped 512` follows.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{:016x}-{:016x}", self.samples, self.order, self.content)?;
         match self.skipped {

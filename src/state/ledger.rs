@@ -9,8 +9,8 @@ use std::fmt;
 use std::iter::Sum;
 use std::sync::Arc;
 
-/// How many skips of each stream are kept in full: its first ones. Those of all ranks are then the same, whatever
-/// their number.
+/// How many skips of each stream are kept in full: its first ones. Those of all ranks are then the same,
+/// whatever their number.
 pub(super) const KEPT: usize = 16;
 /// The most bytes of a message, and of each name.
 const LONGEST: usize = 300;
@@ -20,13 +20,13 @@ const MOST_KINDS: usize = 200;
 /// The samples that were skipped, and the places of batches that were filled with other samples.
 ///
 /// A loader that [skips failures](crate::loader::OnError) records each of them here;
-/// [`State::ledger`](crate::State::ledger) returns the record. The first 16 of each stream of each dataset are
-/// kept in full, and all are counted by [the name of their kind](crate::ErrorKind::name). Ledgers of ranks that
-/// read different streams [add up](Ledger::merge) to the ledger of the job, which is the same on any number of
-/// ranks.
+/// [`State::ledger`](crate::State::ledger) returns the record. The first 16 of each stream of each dataset
+/// are kept in full, and all are counted by [the name of their kind](crate::ErrorKind::name). Ledgers of
+/// ranks that read different streams [add up](Ledger::merge) to the ledger of the job, which is the same on
+/// any number of ranks.
 ///
-/// `Display` shows the counts and the first entries, for a log at the end of an epoch; `{:#}` shows all entries.
-/// Serde makes a document of it, which shows no secrets of URLs.
+/// `Display` shows the counts and the first entries, for a log at the end of an epoch; `{:#}` shows all
+/// entries. Serde makes a document of it, which shows no secrets of URLs.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Document", into = "Document")]
 pub struct Ledger(Option<Arc<Inner>>);
@@ -174,8 +174,8 @@ impl Ledger {
         change(Arc::make_mut(self.0.get_or_insert_default()));
     }
 
-    /// Whether another rank that read the same has this ledger: messages may differ, since the caller's own errors may
-    /// say anything.
+    /// Whether another rank that read the same has this ledger: messages may differ, since the caller's own
+    /// errors may say anything.
     pub(super) fn is_twin(&self, other: &Ledger) -> bool {
         let alike = |(a, b): (&Skip, &Skip)| {
             Skip { message: String::new(), ..a.clone() } == Skip { message: String::new(), ..b.clone() }
@@ -186,8 +186,8 @@ impl Ledger {
             && self.entries().iter().zip(other.entries()).all(alike)
     }
 
-    /// Of two twins, keeps the one whose messages come first in the alphabet, so that it does not depend on the
-    /// order in which states are merged.
+    /// Of two twins, keeps the one whose messages come first in the alphabet, so that it does not depend on
+    /// the order in which states are merged.
     pub(super) fn keep_least(&mut self, twin: &Ledger) {
         fn messages(ledger: &Ledger) -> impl Iterator<Item = &str> {
             ledger.entries().iter().map(|skip| skip.message.as_str())

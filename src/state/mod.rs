@@ -162,12 +162,13 @@ impl State {
 
     /// The same, to be resumed `steps` steps later, without reading the samples of the steps between.
     ///
-    /// A step is one batch on every rank. Calls add up. Skip steps of the [merged](State::merge) state, or as many
-    /// of the state of each rank. What this state says of the past does not change;
+    /// A step is one batch on every rank. Calls add up. Skip steps of the [merged](State::merge) state, or as
+    /// many of the state of each rank. What this state says of the past does not change;
     /// [`Loader::restore`](crate::Loader::restore) passes over the steps, and from then on
-    /// [`Digest::skipped`] counts their samples. Since they are not read, one that would have failed counts as one
-    /// that was taken. Where samples of an earlier shard of the epoch could not be read, a restore refuses to skip;
-    /// those that the open shard has lost so far it cannot know of, and it passes over as many samples less.
+    /// [`Digest::skipped`] counts their samples. Since they are not read, one that would have failed counts
+    /// as one that was taken. Where samples of an earlier shard of the epoch could not be read, a restore
+    /// refuses to skip; those that the open shard has lost so far it cannot know of, and it passes over as
+    /// many samples less.
     ///
     /// ```
     /// # use shardstream::State;

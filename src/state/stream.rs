@@ -34,22 +34,22 @@ pub(crate) struct StreamState {
     /// How many places were left empty since they had another shape than any item at hand.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) empty: u64,
-    /// How many items a stage with a memory has given since. They are made again of the samples that follow, and left
-    /// out.
+    /// How many items a stage with a memory has given since. They are made again of the samples that follow,
+    /// and left out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) again: u64,
     /// What a stage with a memory has saved, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) saved: Option<Saved>,
-    /// How many failures were met since the last item was taken, or with such a stage since then: they are not
-    /// reported again.
+    /// How many failures were met since the last item was taken, or with such a stage since then: they are
+    /// not reported again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) skips: u64,
     /// What was skipped, in all passes.
     #[serde(default, skip_serializing_if = "Ledger::is_empty")]
     pub(crate) ledger: Ledger,
-    /// What the stream gave of datasets that are in the mix no more, or have begun anew since. It stands with the
-    /// first dataset.
+    /// What the stream gave of datasets that are in the mix no more, or have begun anew since. It stands with
+    /// the first dataset.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) before: Digest,
 }
@@ -77,8 +77,8 @@ pub(crate) struct Saved {
     /// How many inputs it needs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) inputs: u64,
-    /// How many samples, inputs and failures there had been in what is read again. These failures are not reported
-    /// again.
+    /// How many samples, inputs and failures there had been in what is read again. These failures are not
+    /// reported again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) seen: u64,
     /// How many items the last input had given.

@@ -2,8 +2,8 @@
 
 use crate::image::Filter;
 
-/// For each pixel of a new picture, where its centre was in the old one: `x = a X + b Y + c`, `y = d X + e Y + f`, where
-/// (0, 0) is the upper left corner of the upper left pixel.
+/// For each pixel of a new picture, where its centre was in the old one: `x = a X + b Y + c`, `y = d X + e Y
+/// + f`, where (0, 0) is the upper left corner of the upper left pixel.
 pub(in crate::image) type Matrix = [f64; 6];
 
 /// Each row is moved by `x` pixels to the left for each pixel that it is further down, each column by `y`

@@ -14,15 +14,16 @@ use std::sync::Arc;
 /// Clones an item, where the last batches are padded.
 pub(in crate::loader) type Pad<T> = Option<fn(&T) -> T>;
 
-/// Reads the first item of the epoch again that can be made, and has room in this shape where there are several:
-/// none where there is none.
+/// Reads the first item of the epoch again that can be made, and has room in this shape where there are
+/// several: none where there is none.
 pub(in crate::loader) type First<T> = Box<dyn FnMut(Option<usize>) -> Option<Result<T>> + Send>;
 
 /// What a run gives: its batches, and its end, which is not said where it breaks off.
 pub(in crate::loader) enum Given<B> {
     /// With how many items it has, how much of all batches so far is used, and where the job stands after it.
     Batch(B, (usize, Fill), State),
-    /// With where the job stands then, where that is not as of the last batch: samples may have failed behind it.
+    /// With where the job stands then, where that is not as of the last batch: samples may have failed behind
+    /// it.
     End(Option<State>),
 }
 
@@ -343,7 +344,8 @@ impl Progress {
                 first.saturating_add(self.header.begins(from.dataset)).saturating_add(from.pass)
             }
             Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
-                // What fills places at the end of an epoch counts as its last pass: entries are in the order of epochs.
+                // What fills places at the end of an epoch counts as its last pass: entries are in the order
+                // of epochs.
                 epoch.saturating_mul(repeats).saturating_add(from.pass.min(repeats - 1))
             }
         }

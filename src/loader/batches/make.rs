@@ -64,8 +64,8 @@ impl Make<Row, TensorBatch> {
 }
 
 impl Make<Sample, TensorBatch> {
-    /// Tensors of samples that come from a stage with a memory, written by so many threads when their batch is
-    /// complete. There is a collator for each shape, and a seed for each dataset.
+    /// Tensors of samples that come from a stage with a memory, written by so many threads when their batch
+    /// is complete. There is a collator for each shape, and a seed for each dataset.
     pub(in crate::loader) fn behind(collators: Vec<Collator>, seeds: Vec<u64>, threads: usize) -> Self {
         let batch = move |items: Items<Sample>, judge: &mut dyn Judge| {
             let Items { items: mut samples, valid, bucket, from } = items;

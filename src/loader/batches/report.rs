@@ -30,8 +30,8 @@ pub struct Report {
     pub store: StoreReport,
 }
 
-/// How much of what batches have room for is used, as a stage with a memory counts it: tokens of packed rows, or
-/// of sequences in the shapes of their buckets, or pixels. The rest is padding.
+/// How much of what batches have room for is used, as a stage with a memory counts it: tokens of packed rows,
+/// or of sequences in the shapes of their buckets, or pixels. The rest is padding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fill {

@@ -38,9 +38,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
 
 /// Options of a [mix](crate::Loader::mix), and of the datasets in it.
 impl<T, B> LoaderBuilder<T, B> {
-    /// Names the dataset in a [mix](crate::Loader::mix), for a
-    /// [restore onto another mixture](crate::Loader::restore_changed). A state keeps the name; the order does not depend
-    /// on it.
+    /// Names the dataset in a [mix](crate::Loader::mix), for a [restore onto another
+    /// mixture](crate::Loader::restore_changed). A state keeps the name; the order does not depend on it.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         if self.parts.len() > 1 {
             let what = "`name` of a mix: set it on each dataset before `Loader::mix`";
@@ -50,9 +49,9 @@ impl<T, B> LoaderBuilder<T, B> {
         self.each(|part, _| part.name = Some(name.clone()))
     }
 
-    /// This dataset's relative weight in a [mix](crate::Loader::mix): of `weight(3)` beside `weight(1)`, three items
-    /// in four. Default: 1. With 0 it has no turns until [`weights_from`](LoaderBuilder::weights_from) gives it
-    /// some.
+    /// This dataset's relative weight in a [mix](crate::Loader::mix): of `weight(3)` beside `weight(1)`,
+    /// three items in four. Default: 1. With 0 it has no turns until
+    /// [`weights_from`](LoaderBuilder::weights_from) gives it some.
     pub fn weight(mut self, weight: u32) -> Self {
         if self.parts.len() > 1 {
             let what = "`weight` of a mix: set it on each dataset before `Loader::mix`, as the datasets of mixes that are \
@@ -62,18 +61,20 @@ impl<T, B> LoaderBuilder<T, B> {
         self.each(|part, _| part.weight = weight)
     }
 
-    /// Changes the weights of a [mix](crate::Loader::mix) from item `item` of the job on: one for each dataset, in the
-    /// order of the mix. Call it for each change, in their order, on what [`Loader::mix`](crate::Loader::mix) returns.
+    /// Changes the weights of a [mix](crate::Loader::mix) from item `item` of the job on: one for each
+    /// dataset, in the order of the mix. Call it for each change, in their order, on what
+    /// [`Loader::mix`](crate::Loader::mix) returns.
     ///
     /// `item` counts the items of all ranks from the beginning of the run, from 0: step `k` begins with item
     /// `k * batch * ranks`. So the change is at the same item on any number of ranks and with any size of
-    /// batches. The shares are exact on both sides of it: in each stream a window of as many items as the weights
-    /// add up to has each dataset exactly as often as its weight; the change ends the window that it falls into,
-    /// and new ones begin.
+    /// batches. The shares are exact on both sides of it: in each stream a window of as many items as the
+    /// weights add up to has each dataset exactly as often as its weight; the change ends the window that it
+    /// falls into, and new ones begin.
     ///
     /// A dataset of weight 0 gives nothing, until it gets another one: it comes in later, or is left out from
-    /// then on. Use that with [`epochs`](crate::Loader::epochs), where no dataset ends. [`epoch`](crate::Loader::epoch) begins
-    /// at item 0 and reads every dataset to its end: where all that have a weight have ended, the others follow.
+    /// then on. Use that with [`epochs`](crate::Loader::epochs), where no dataset ends.
+    /// [`epoch`](crate::Loader::epoch) begins at item 0 and reads every dataset to its end: where all that
+    /// have a weight have ended, the others follow.
     ///
     /// The schedule is part of the order: a [restore](crate::Loader::restore) needs the same. To
     /// change it in the middle of a run, use [`restore_changed`](crate::Loader::restore_changed).
@@ -111,9 +112,9 @@ impl<T, B> LoaderBuilder<T, B> {
         self
     }
 
-    /// How many epochs of this dataset make one epoch, of a [mix](crate::Loader::mix) in which a small dataset is to
-    /// be seen more often, say. Default: 1. Where epochs go on [without an end](crate::Loader::epochs), it has no
-    /// meaning.
+    /// How many epochs of this dataset make one epoch, of a [mix](crate::Loader::mix) in which a small
+    /// dataset is to be seen more often, say. Default: 1. Where epochs go on [without an
+    /// end](crate::Loader::epochs), it has no meaning.
     pub fn passes(self, epochs: u64) -> Self {
         self.each(|part, _| part.passes = epochs)
     }

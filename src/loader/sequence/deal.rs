@@ -189,7 +189,8 @@ impl<O: Outputs> Iterator for Deal<O> {
                 let empty = self.filled == 0;
                 self.outputs.end_batch();
                 let cut = self.cut();
-                // One without an item is a batch only where all ranks get the same number, or must take the same shape.
+                // One without an item is a batch only where all ranks get the same number, or must take the
+                // same shape.
                 let shaped = self.shapes.is_some() && self.alive > 0;
                 if empty && self.cuts == Cuts::Places && !shaped {
                     continue;

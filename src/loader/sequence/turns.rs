@@ -7,9 +7,9 @@ use crate::state::WeightChange;
 /// Which dataset gives which item of a stream.
 ///
 /// Turns come in windows as long as the sum of the weights. In each window every dataset has exactly as many
-/// turns as its weight, in a random order that depends on the seed, the stream and the first turn of the window
-/// alone. A change of the weights ends the window and begins another one, so that what follows it does not
-/// depend on the weights before.
+/// turns as its weight, in a random order that depends on the seed, the stream and the first turn of the
+/// window alone. A change of the weights ends the window and begins another one, so that what follows it does
+/// not depend on the weights before.
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct Turns {
     /// By their first turns, of which one is 0.
@@ -41,11 +41,12 @@ impl Turns {
         Ok(Self::scheduled((&weights, &[]), None, (stream, 1), seed))
     }
 
-    /// The turns of stream `stream` of so many: `weights` at first, and others from certain items of the job on.
+    /// The turns of stream `stream` of so many: `weights` at first, and others from certain items of the job
+    /// on.
     ///
-    /// Item `n` of the job is at turn `n / streams` of its stream, so that each stream has its changes at turns
-    /// of its own, and every item from `n` on is given by the weights that begin there. With an `origin`, the
-    /// windows begin anew at that item, with the weights that it has.
+    /// Item `n` of the job is at turn `n / streams` of its stream, so that each stream has its changes at
+    /// turns of its own, and every item from `n` on is given by the weights that begin there. With an
+    /// `origin`, the windows begin anew at that item, with the weights that it has.
     pub(in crate::loader) fn scheduled(
         (weights, changes): (&[u32], &[WeightChange]),
         origin: Option<u64>,
@@ -71,8 +72,8 @@ impl Turns {
     /// Whether there can be turns of these weights.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for weights that are all 0, a dataset that never has another one, weights whose sum
-    /// is large, and changes that are out of order or of another number of datasets.
+    /// [`ErrorKind::Config`] for weights that are all 0, a dataset that never has another one, weights whose
+    /// sum is large, and changes that are out of order or of another number of datasets.
     pub(in crate::loader) fn check(weights: &[u32], changes: &[WeightChange]) -> Result<()> {
         let config = |what: String| Err(ErrorKind::Config(what).into());
         let phases = || std::iter::once((0, weights)).chain(changes.iter().map(WeightChange::parts));

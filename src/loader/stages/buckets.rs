@@ -1,5 +1,5 @@
-//! Items in batches of a few shapes, behind the threads: each place of the sequence has a shape, and takes the
-//! oldest item of it.
+//! Items in batches of a few shapes, behind the threads: each place of the sequence has a shape, and takes
+//! the oldest item of it.
 
 use super::join::{At, Failed, Join, Pulled};
 use super::{Begins, Part};

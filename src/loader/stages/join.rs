@@ -13,8 +13,8 @@ pub(in crate::loader) trait Join<T>: Send {
     /// Gives what comes next, if something does without another output.
     fn pull(&mut self) -> Option<Result<Pulled<T>, Failed>>;
 
-    /// The item that was pulled last was lost: its place is to be filled by the next one. Where it came from, if
-    /// that is not the last output.
+    /// The item that was pulled last was lost: its place is to be filled by the next one. Where it came from,
+    /// if that is not the last output.
     fn lost(&mut self) -> Option<At> {
         None
     }
@@ -77,7 +77,8 @@ impl At {
 /// A failure of a stage behind the threads.
 pub(in crate::loader) struct Failed {
     pub(in crate::loader) error: Error,
-    /// Of which pass the item is that failed, where that is not the last output. The error has its sample then.
+    /// Of which pass the item is that failed, where that is not the last output. The error has its sample
+    /// then.
     pub(in crate::loader) pass: Option<u64>,
 }
 

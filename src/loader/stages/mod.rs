@@ -102,7 +102,8 @@ impl<T: 'static> Stages<T> {
         Stages { remembers: true, ..self.joined(name, join) }
     }
 
-    /// Puts items in the places of their shapes. `measure` gives the shape of an item, and how much of it it fills.
+    /// Puts items in the places of their shapes. `measure` gives the shape of an item, and how much of it it
+    /// fills.
     pub(super) fn bucketed(
         self,
         plan: Arc<BucketPlan>,

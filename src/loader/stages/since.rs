@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 
 /// What has gone into a stage that remembers, back to where a restore is to begin.
 ///
-/// A stage that [saves](crate::adapters::Stage::save) what it needs is given its last inputs again. Another one
-/// is run again from the last time that it was fresh, and what it gave since is left out.
+/// A stage that [saves](crate::adapters::Stage::save) what it needs is given its last inputs again. Another
+/// one is run again from the last time that it was fresh, and what it gave since is left out.
 pub(super) struct Since {
     /// Samples, from the one on that comes first on a restore; of a stage that does not save, this one alone.
     marks: VecDeque<Mark>,
@@ -21,8 +21,8 @@ pub(super) struct Since {
     position: Position,
     /// How many items have come since it went in.
     part: u64,
-    /// How many outputs have gone into the stage, and of these since it gave something; and items have come out
-    /// since the first mark.
+    /// How many outputs have gone into the stage, and of these since it gave something; and items have come
+    /// out since the first mark.
     pushed: u64,
     unanswered: u64,
     given: u64,
@@ -31,8 +31,8 @@ pub(super) struct Since {
     between: u64,
     /// How many samples, outputs and failures there were.
     events: u64,
-    /// Behind a stage that saves: how many of them had been there before a restore, and how many items had come by
-    /// then since the last sample went in.
+    /// Behind a stage that saves: how many of them had been there before a restore, and how many items had
+    /// come by then since the last sample went in.
     seen: u64,
     part_then: u64,
     /// Whether a sample has gone in at all, and in this pass.
@@ -178,8 +178,8 @@ impl Since {
         self.failures += u64::from(!self.saves);
     }
 
-    /// Something failed between two samples, which comes again wherever the next one does. Whether that was not
-    /// reported before.
+    /// Something failed between two samples, which comes again wherever the next one does. Whether that was
+    /// not reported before.
     pub(super) fn failed_between(&mut self) -> bool {
         self.between += 1;
         self.failed()
@@ -196,8 +196,8 @@ impl Since {
         seen
     }
 
-    /// Something comes out, from the sample that went in last unless `at` says otherwise: what is to be known of
-    /// it, or none where it was given before.
+    /// Something comes out, from the sample that went in last unless `at` says otherwise: what is to be known
+    /// of it, or none where it was given before.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] where a stage saves what it needs only sometimes.

@@ -109,8 +109,8 @@ impl Stream {
         }
     }
 
-    /// Whether samples that can be read may be missing among those of the stream, because they were not selected
-    /// or could not be joined: then the number of one does not say where it is.
+    /// Whether samples that can be read may be missing among those of the stream, because they were not
+    /// selected or could not be joined: then the number of one does not say where it is.
     fn drops_samples(&self) -> bool {
         self.select.is_some() || self.dataset.is_joined()
     }
@@ -396,8 +396,8 @@ impl Iterator for Source {
                         }
                         Missed::Select(error) => error,
                     };
-                    // What goes wrong among samples that were read before has been reported then; or it is new,
-                    // which shows in what comes of it.
+                    // What goes wrong among samples that were read before has been reported then; or it is
+                    // new, which shows in what comes of it.
                     if self.again > 0 {
                         self.missed = Some(error);
                         continue;
