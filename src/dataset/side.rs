@@ -21,7 +21,8 @@ use bytestring::ByteString;
 /// in lockstep, and nothing is kept. Samples of the side that come before their turn are kept in [a
 /// buffer](Side::buffer_bytes). A key that the side lacks is known when the side's shard has been read to its
 /// end, so the first one costs that once for each slice; what did not fit into the buffer meanwhile is read a
-/// second time.
+/// second time. Without an index, each shard of the side is read to its end when the dataset's has ended,
+/// so that damage there is seen.
 ///
 /// ```
 /// use shardstream::dataset::{Missing, Side};
@@ -31,7 +32,7 @@ use bytestring::ByteString;
 /// # let at = |name: &str| format!("{}/{name}", dir.path().display());
 /// # for (name, field) in [("images-%03d.tar", "jpg"), ("captions-%03d.tar", "txt")] {
 /// #     let mut writer = ShardWriter::builder(at(name)).max_count(2).build()?;
-/// #     (0..4).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with(field, field)))?;
+/// #     (0..4).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with(field, b"bytes")))?;
 /// #     writer.finish()?;
 /// # }
 /// # let (images, captions) = (at("images-{000..001}.tar"), at("captions-{000..001}.tar"));
@@ -138,7 +139,7 @@ impl Side {
     /// # let at = |name: &str| format!("{}/{name}", dir.path().display());
     /// # for (name, field, size) in [("images-%d.tar", "jpg", 2), ("labels-%d.tar", "cls", 5)] {
     /// #     let mut writer = ShardWriter::builder(at(name)).max_count(size).build()?;
-    /// #     (0..10).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with(field, "1")))?;
+    /// #     (0..10).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with(field, b"1")))?;
     /// #     writer.finish()?;
     /// # }
     /// # let (images, labels) = (at("images-{0..4}.tar"), at("labels-{0..1}.tar"));
