@@ -354,8 +354,8 @@ fn a_schedule_counts_from_the_beginning_of_the_job() {
 #[test]
 fn steps_are_skipped_in_the_new_mixture() {
     let old = [part(1, "web", 5, 3), part(2, "books", 6, 1)];
-    let new = [part(2, "books", 6, 2), part(3, "code", 5, 1)];
-    let changes = Changes::new().added("code").removed("web");
+    let new = [part(2, "books", 6, 2), part(3, "code", 5, 1), part(1, "web", 7, 1)];
+    let changes = Changes::new().added("code").restarted("web");
     let mut runs = begin(&old, 0, 1);
     rows(&mut runs, 9);
     let state = merged(&runs);
