@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn what_is_too_far_ahead_is_not_kept() {
-        let mut held = Held::new(3 * size(&sample(0)));
+        let mut held = Held::new(3 * size(&sample(10)));
         (10..20).for_each(|number| held.hold(number, sample(number)));
         assert_eq!(numbers(&held), [10, 11, 12]);
         assert!(held.take("15").is_none());
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn what_was_passed_makes_room() {
-        let mut held = Held::new(3 * size(&sample(0)));
+        let mut held = Held::new(3 * size(&sample(10)));
         (10..13).for_each(|number| held.hold(number, sample(number)));
         held.reached(12);
         (20..30).for_each(|number| held.hold(number, sample(number)));

@@ -169,10 +169,11 @@ proptest! {
         let column = column((20, 30))
             .then(crop(shares))
             .then(move |frame: &mut Frame<'_>, _: &mut Rng| -> Result<()> {
-                Ok(match rotate {
+                match rotate {
                     true => functional::rotate(frame, degrees, Filter::Nearest, [0; 3])?,
                     false => functional::affine(frame, [a, b, c, d, e, f], Filter::Nearest, [0; 3])?,
-                })
+                }
+                Ok(())
             })
             .then(RandomHorizontalFlip::new(1.0).unwrap())
             .then(CenterCrop::new((20, 30)).unwrap());
