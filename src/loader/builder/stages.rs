@@ -15,8 +15,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// Makes of each item another one, on the threads: decoding, augmenting, picking fields. Maps add up.
     ///
     /// A sample for which it fails is an error item, or is skipped as [`on_error`](LoaderBuilder::on_error)
-    /// says; the next one of its stream takes its place. Take random numbers from [`Sample::rng`], so that
-    /// they don't depend on threads.
+    /// says; the next one of its stream takes its place. Take random numbers from
+    /// [`Sample::rng`](crate::Sample::rng), so that they don't depend on threads.
     pub fn map<U: Send + 'static>(
         self,
         f: impl Fn(T) -> Result<U> + Send + Sync + 'static,
@@ -28,8 +28,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// Makes of each item another one, or leaves it out, on the threads. What is left out is replaced by the
     /// next of its stream, so that batches stay full.
     ///
-    /// The number of items is not known before they are made, so that [`Loader::steps`] is none. The function
-    /// must give the same for the same item always.
+    /// The number of items is not known before they are made, so that [`Loader::steps`](crate::Loader::steps)
+    /// is none. The function must give the same for the same item always.
     pub fn filter_map<U: Send + 'static>(
         self,
         f: impl Fn(T) -> Result<Option<U>> + Send + Sync + 'static,
@@ -45,7 +45,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// All that is made of one item is in memory at the same time. A restore makes the outputs of the sample
     /// that was under way again, and leaves out those that were given. Otherwise as
     /// [`filter_map`](LoaderBuilder::filter_map). Items of a sample share its random numbers: use another
-    /// [seed](Sample::rng) for each, or draw before. Columns of tensors tell them apart.
+    /// [seed](crate::Sample::rng) for each, or draw before. Columns of tensors tell them apart.
     pub fn flat_map<I>(self, f: impl Fn(T) -> Result<I> + Send + Sync + 'static) -> LoaderBuilder<I::Item>
     where
         I: IntoIterator + 'static,
@@ -166,7 +166,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     }
 
     /// Makes batches of a few [shapes](Buckets), all items of a batch of one: by the length of sequences, or
-    /// the height and width of pictures, which `size` gives. [`Batch::bucket`] says which it is, and
+    /// the height and width of pictures, which `size` gives.
+    /// [`Batch::bucket`](crate::adapters::Batch::bucket) says which it is, and
     /// [`collate_each`](LoaderBuilder::collate_each) makes tensors of each shape.
     ///
     /// Which shape a step has depends on the seed, the shares of the shapes and the place of the step in the
@@ -174,8 +175,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// Each stream fills its places with its oldest items of that shape, and reads on, up to
     /// [`look_ahead`](Buckets::look_ahead) items, until it has one. Then a smaller one is padded; and where
     /// all that wait are larger than the place, it stays empty, as it does at the end of an epoch: the batch
-    /// has fewer items then, and may have none. [`Report::fill`](super::Report::fill) says how much is
-    /// padding.
+    /// has fewer items then, and may have none. [`Report::fill`](crate::loader::Report::fill) says how much
+    /// is padding.
     ///
     /// An item larger than every shape is a failure. A state can be restored where the batches of all ranks
     /// together have as many items as before. A restore reads back to the oldest item that waited.
