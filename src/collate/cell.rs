@@ -124,21 +124,6 @@ impl Cell {
         }
     }
 
-    /// What was put into a ragged output.
-    pub(super) fn piece(&self) -> Option<&Bytes> {
-        match &self.content {
-            Content::Piece(piece) => Some(piece),
-            Content::Slot(_) => None,
-        }
-    }
-
-    pub(super) fn piece_mut(&mut self) -> Option<&mut Bytes> {
-        match &mut self.content {
-            Content::Piece(piece) => Some(piece),
-            Content::Slot(_) => None,
-        }
-    }
-
     /// Adds memory behind the slot: without a copy where it is the slot's continuation.
     pub(super) fn join(&mut self, part: BytesMut) {
         if let Content::Slot(slot) = &mut self.content {

@@ -6,7 +6,7 @@ use super::column::Columns;
 use crate::error::{ErrorKind, Result};
 use crate::sample::{DType, Sample};
 use crate::tensor::{Buffer, Pool, Tensor};
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -96,7 +96,6 @@ impl Collator {
             let cells = &mut cells[named.outputs.clone()];
             named.column.write(sample, seed, cells).map_err(|error| sample.locate(error))?;
         }
-        release_chunks(&mut cells, sample);
         Ok(Row { cells })
     }
 
@@ -135,27 +134,6 @@ impl Collator {
             }
         }
         Ok(TensorBatch::new(Arc::clone(&self.0.names), tensors, count, valid))
-    }
-}
-
-/// Pieces of a sample with fewer bytes than this are copied out of the memory that they are slices of.
-const SMALL: usize = 64 << 10;
-
-/// Copies pieces that are slices of something much larger: of a network chunk of 512 KiB, or of all fields of
-/// a sample that waited in a shuffle buffer. A row waits for its whole batch, and a caption is not to keep
-/// its picture in memory for so long.
-fn release_chunks(cells: &mut [Cell], sample: &Sample) {
-    // What a column made is its own. A field is also held by the sample.
-    let is_slice = |piece: &Bytes| !piece.is_empty() && !piece.is_unique();
-    let slices = cells.iter().filter_map(Cell::piece).filter(|piece| is_slice(piece));
-    let held: usize = slices.map(Bytes::len).sum();
-    if held == 0 || held >= SMALL && held >= sample.size() / 2 {
-        return;
-    }
-    let mut copy = BytesMut::with_capacity(held);
-    for piece in cells.iter_mut().filter_map(Cell::piece_mut).filter(|piece| is_slice(piece)) {
-        copy.extend_from_slice(piece);
-        *piece = copy.split().freeze();
     }
 }
 
@@ -244,72 +222,5 @@ impl Seats {
 impl fmt::Debug for Collator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Collator").field("columns", &self.0.columns).field("rows", &self.0.rows).finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::collate::{Blob, KeyColumn, Ragged, Text};
-    use std::sync::Weak;
-
-    /// Memory that can be seen to be held.
-    struct Chunk(Arc<Vec<u8>>);
-
-    impl AsRef<[u8]> for Chunk {
-        fn as_ref(&self) -> &[u8] {
-            &self.0
-        }
-    }
-
-    fn chunk(size: usize) -> (Bytes, Weak<Vec<u8>>) {
-        let memory = Arc::new(vec![b'1'; size]);
-        let held = Arc::downgrade(&memory);
-        (Bytes::from_owner(Chunk(memory)), held)
-    }
-
-    fn row(columns: Columns, sample: Sample) -> Row {
-        columns.check().unwrap();
-        let collator = Collator::new(columns, 1);
-        let seat = collator.seats().next_seat();
-        collator.row(&sample, 0, seat).unwrap()
-    }
-
-    #[test]
-    fn a_row_holds_no_chunk_for_a_few_bytes_of_it() {
-        let (memory, held) = chunk(512 << 10);
-        let columns = Columns::new()
-            .with("text", Text::new("txt"))
-            .with("numbers", Ragged::<u8>::new("bin").raw(DType::U8))
-            .with("key", KeyColumn::new())
-            .with("json", Ragged::<f32>::new("json"));
-        let sample = Sample::new("k")
-            .with("txt", memory.slice(100..150))
-            .with("bin", memory.slice(150..160))
-            .with("json", "[1, 2]")
-            .with("jpg", memory.slice(1000..300_000));
-        drop(memory);
-        let row = row(columns, sample);
-        assert_eq!(held.strong_count(), 0, "a chunk of 512 KiB is held for 60 bytes");
-        let pieces: Vec<&[u8]> = row.cells.iter().filter_map(Cell::piece).map(|piece| &piece[..]).collect();
-        assert_eq!(pieces[..3], [&[b'1'; 50][..], &[b'1'; 10], b"k"]);
-    }
-
-    #[test]
-    fn a_row_does_not_hold_a_large_sample_for_a_part_of_it() {
-        for (size, all, is_copied) in
-            [(99 << 10, 250 << 10, true), (99 << 10, 150 << 10, false), (64 << 10, 64 << 10, false)]
-        {
-            let (memory, held) = chunk(all);
-            let piece = memory.slice(..size);
-            let at = piece.as_ptr();
-            let sample = Sample::new("k").with("bin", piece).with("jpg", memory.slice(size..));
-            drop(memory);
-            let row = row(Columns::new().with("x", Blob::new("bin")), sample);
-            assert_eq!(held.strong_count() == 0, is_copied, "{size} of {all}");
-            // What is most of a sample is copied once, into the batch.
-            let Some(piece) = row.cells[0].piece() else { panic!("a ragged output has a piece") };
-            assert_eq!((piece.len(), piece.as_ptr() == at), (size, !is_copied));
-        }
     }
 }
