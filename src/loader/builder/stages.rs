@@ -190,7 +190,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// # (0..80).try_for_each(|i: usize| writer.write(&Sample::new(format!("{i}")).with("txt", "x".repeat(i * 7 % 60))))?;
     /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
     /// let buckets = Buckets::lengths([20, 60]).shares([1, 2]);
-    /// let columns = |length| Columns::new().with("text", Tokens::<u8>::new("txt", length));
+    /// let columns = |length| Columns::new().with("text", Tokens::<u8>::new("txt", length).raw(DType::U8));
     /// let loader = Loader::builder(Dataset::builder(shards).build()?)
     ///     .buckets(buckets, |sample: &Sample| Ok([sample.size()]))
     ///     .collate_each([columns(20), columns(60)])
