@@ -125,7 +125,10 @@ fn packed(loader: LoaderBuilder<Sample>, name: &'static str, fit: Fit) -> Loader
         })
         .filter_map(|tokens| Ok((tokens.len() % 6 != 1).then_some(tokens)))
         .stage("pack", move || Pack::new(20).look_ahead(7).fit(fit))
-        .map(move |row| Ok(format!("{name}:{:?}:{}", row.lengths(), text(row.tokens(), ","))))
+        .map(move |row| {
+            let lengths: Vec<u32> = row.lengths().iter().map(|length| *length as u32).collect();
+            Ok(format!("{name}:{}:{}", text(&lengths, "+"), text(row.tokens(), ",")))
+        })
 }
 
 /// The tokens of a sample, unless it fails.
