@@ -139,8 +139,17 @@ where
             self.order.push_back((number, key.clone()));
         }
         group.push((number, item));
+        let full = group.len() >= self.size;
         self.held.insert(number);
-        if group.len() >= self.size {
+        if self.order.len() > 2 * self.groups.len() + 64 {
+            // Those that have come out leave their keys behind.
+            let groups = &self.groups;
+            self.order.retain(|(number, key)| {
+                let first = groups.get(key).and_then(|group| group.first());
+                first.is_some_and(|(at, _)| at == number)
+            });
+        }
+        if full {
             self.ended.push_back(key);
         }
         self.pull()

@@ -159,7 +159,7 @@ impl<N> Stage<Vec<N>> for Pack<N> {
         self.pushed += 1;
         if self.fit == Fit::Contiguous {
             let used = usize::try_from(std::mem::take(&mut self.resumed)).unwrap_or(usize::MAX);
-            if used > document.len() {
+            if used > 0 && used >= document.len() {
                 return Some(Err(misfit("more tokens of a document were used than it has")));
             }
             if used > 0 {

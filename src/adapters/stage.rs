@@ -74,10 +74,11 @@ pub trait Stage<In> {
 
     /// Begins where [`save`](Stage::save) was called, before the first [`push`](Stage::push): the last
     /// [`inputs`](SavedStage::inputs) are pushed again, and what was given by then, errors as well, must not
-    /// be given again.
+    /// be given again; nothing is given before the last of them is pushed.
     ///
     /// # Errors
-    /// [`ErrorKind::State`](crate::ErrorKind::State) for numbers that `save` does not give.
+    /// [`ErrorKind::State`](crate::ErrorKind::State) for numbers that `save` does not give. An error of this kind ends
+    /// a loader's run, whenever the stage gives it.
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
         let _ = saved;
         Ok(())

@@ -267,8 +267,11 @@ impl Boxes {
     /// What is to be seen of a box, as the batch has it; none where it is dropped.
     fn visible(&self, corners: Corners, geometry: &Geometry) -> Option<[f32; 4]> {
         let visible = geometry.visible(corners)?;
-        let [left, top, right, bottom] = visible.corners;
-        if visible.share < self.min_visible || right - left < self.min_size || bottom - top < self.min_size {
+        // As the batch will have them: a box may lose its area to rounding.
+        let [left, top, right, bottom] = visible.corners.map(|corner| f64::from(corner as f32));
+        let least = self.min_size - ROUNDING;
+        let small = right <= left || bottom <= top || right - left < least || bottom - top < least;
+        if small || visible.share < self.min_visible - ROUNDING {
             return None;
         }
         let size = geometry.after();
@@ -278,6 +281,9 @@ impl Boxes {
         Some(numbers.map(|number| number as f32))
     }
 }
+
+/// What a limit may be missed by, for numbers that were calculated.
+const ROUNDING: f64 = 1e-4;
 
 fn other_cells() -> Error {
     ErrorKind::Config("a column with other cells than it asked for".into()).into()

@@ -4,7 +4,7 @@ use super::cell::{Cell, Output};
 use super::check::{self, bad};
 use super::column::Column;
 use super::image::ImageColumn;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::sample::Sample;
 use crate::tensor::Pool;
 use std::cmp::Ordering;
@@ -84,6 +84,9 @@ impl RaggedImages {
     }
 }
 
+/// A sample has no more pictures, unless it is said.
+const MOST: usize = 1024;
+
 /// What is between the two ends of a name.
 fn middle<'a>(field: &'a str, (begin, end): (&str, &str)) -> Option<&'a str> {
     field.strip_prefix(begin)?.strip_suffix(end)
@@ -130,6 +133,13 @@ impl Column for RaggedImages {
             return Err(ErrorKind::Config("a column with other cells than it asked for".into()).into());
         };
         let fields = self.fields(sample);
+        if self.max.is_none() && fields.len() > MOST {
+            let what = format!("{} pictures of one sample: say by `max` how many you want", fields.len());
+            return Err(Error::decode(self.image.field(), what));
+        }
+        if let Some(field) = fields.iter().find(|field| field.contains(';')) {
+            return Err(Error::decode(*field, "a name with `;` cannot be told from two names"));
+        }
         let too_many = || bad(format!("{} pictures of a sample are larger than any memory", fields.len()));
         let size = self.image.picture().row_size().ok_or_else(too_many)?;
         let all = fields.len().checked_mul(size).filter(|all| *all <= isize::MAX as usize / 2);

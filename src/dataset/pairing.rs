@@ -150,6 +150,7 @@ impl<C> Pairing<C> {
                 return Poll::Ready(Found::Failed(error));
             }
             if let Some(sample) = self.shard.held.take(key) {
+                self.shard.give(key);
                 return Poll::Ready(Found::Sample(sample));
             }
             let Some(from) = self.source(key) else { return Poll::Ready(self.unfound(key)) };
@@ -223,7 +224,7 @@ impl<C> Pairing<C> {
     fn number(&self, key: &str) -> Option<u64> {
         match &self.side.keys {
             Some(keys) => keys.find(key).map(|(_, number)| number),
-            None => self.shard.seen.get(key).copied(),
+            None => self.shard.seen.get(key).map(|(number, _)| *number),
         }
     }
 
@@ -231,7 +232,7 @@ impl<C> Pairing<C> {
     /// it.
     fn admit(&mut self, from: Via, item: Option<Result<Sample>>, key: Option<&str>) -> Option<Found> {
         let first = self.shard.is_first(from);
-        let Some(item) = item else { return self.ended(from, first) };
+        let Some(item) = item else { return self.ended(from, first, key) };
         let shard = &mut self.shard;
         let other = shard.settle(from);
         if first && let Some(kind) = shard.beyond(self.side.key_bytes) {
@@ -258,6 +259,7 @@ impl<C> Pairing<C> {
         match other {
             None if key == Some(sample.key()) => {
                 self.shard.held.reached(at);
+                self.shard.give(sample.key());
                 Some(Found::Sample(sample))
             }
             // Another sample is where this one should be.
@@ -272,15 +274,28 @@ impl<C> Pairing<C> {
         }
     }
 
-    /// What `from` reads has ended.
-    fn ended(&mut self, from: Via, first: bool) -> Option<Found> {
-        match from {
-            Via::Main => self.shard.main = None,
-            Via::Again => self.shard.again = None,
-        }
+    /// What `from` reads has ended, while this key is looked for.
+    fn ended(&mut self, from: Via, first: bool, key: Option<&str>) -> Option<Found> {
+        let again = match from {
+            Via::Main => {
+                self.shard.main = None;
+                None
+            }
+            Via::Again => self.shard.again.take(),
+        };
         let stopped = || self.main.slices.is_stopped().then(|| ErrorKind::Stopped.into());
         let doubt = self.shard.doubts[from as usize].take().or_else(stopped);
         if !first {
+            // What went wrong may be a sample before this one, which was read on the way: then this one is read alone.
+            let number = key.and_then(|key| self.number(key));
+            if let (Some(number), Some(again)) = (number, again)
+                && (again.end - again.window, again.end) != (number, number + 1)
+                && self.shard.place.is_some_and(|shard| self.side.places(shard).is_some())
+                && !self.main.slices.is_stopped()
+            {
+                self.open_again(number..number + 1, false);
+                return None;
+            }
             return Some(doubt.map_or_else(|| self.gone(), Found::Failed));
         }
         if let Some(error) = doubt {

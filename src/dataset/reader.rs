@@ -55,6 +55,8 @@ impl ShardReader {
     /// Leaves out the rest of the slice that is being read.
     pub(crate) fn give_up(&mut self) {
         self.0.current = None;
+        // Of a filtered slice, the pieces that follow as well.
+        self.0.slices.leave_pieces();
         self.0.join.give_up();
     }
 

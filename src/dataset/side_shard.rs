@@ -16,8 +16,8 @@ pub(super) struct SideShard<C> {
     pub(super) place: Option<usize>,
     /// The slice of the reader that it is paired with.
     pub(super) slice: Option<usize>,
-    /// The number of each sample that was read, by key.
-    pub(super) seen: HashMap<ByteString, u64>,
+    /// The number of each sample that was read, by key, and whether it was given.
+    pub(super) seen: HashMap<ByteString, (u64, bool)>,
     /// What these take.
     pub(super) key_bytes: usize,
     pub(super) held: Held,
@@ -91,9 +91,11 @@ impl<C> SideShard<C> {
             self.damage = Damage::Found(error);
             return None;
         };
-        if self.seen.contains_key(&*key) && self.held.take(&key).is_none() {
+        if self.seen.get(&*key).is_some_and(|(_, given)| *given) {
             return Some(error);
         }
+        // What is held of it is a part of it.
+        self.held.take(&key);
         self.key_bytes += ENTRY + key.len();
         self.faults.insert(key, error);
         None
@@ -102,7 +104,14 @@ impl<C> SideShard<C> {
     /// Remembers the number of a sample.
     pub(super) fn note(&mut self, key: &ByteString, number: u64) {
         self.key_bytes += ENTRY + key.len();
-        self.seen.entry(key.clone()).or_insert(number);
+        self.seen.entry(key.clone()).or_insert((number, false));
+    }
+
+    /// The sample of this key is given.
+    pub(super) fn give(&mut self, key: &str) {
+        if let Some((_, given)) = self.seen.get_mut(key) {
+            *given = true;
+        }
     }
 
     /// What is wrong where the keys take more than `limit` bytes.

@@ -116,8 +116,10 @@ impl LoaderBuilder<Sample> {
     /// Batches that are dropped give their memory to those that come; some `prefetch` and those in the making
     /// are under way at a time.
     ///
-    /// Behind a stage with a memory they do so when the batch is complete: a sample that fails then leaves
-    /// its batch smaller.
+    /// Behind a stage with a memory they do so when the batch is complete. A sample that fails then is skipped as
+    /// [`on_error`](LoaderBuilder::on_error) says, and leaves its batch smaller, also with [`LastBatch::Drop`]; with
+    /// [`LastBatch::Pad`] another row takes its place. Where it is not to be skipped, its error ends the batches:
+    /// the samples beside it come again after a restore.
     pub fn collate(self, columns: Columns) -> LoaderBuilder<Sample, TensorBatch> {
         self.collate_each([columns])
     }
@@ -172,7 +174,8 @@ impl LoaderBuilder<Sample, TensorBatch> {
             let collators: Vec<Collator> = collators.collect();
             collators.iter().try_for_each(Collator::check)?;
             let pad: Pad<Sample> = (settings.last == LastBatch::Pad).then_some(Sample::clone);
-            let make = Make::behind(collators, seeds, settings.threads);
+            let pads = settings.last == LastBatch::Pad;
+            let make = Make::behind(collators, seeds, settings.threads, pads);
             return Ok(loader(settings, stages, pad, make));
         }
         let make = Make::tensors(columns.into_iter().next().unwrap_or_default(), settings.batch);

@@ -135,7 +135,7 @@ impl Settings {
         if self.buckets.is_some() && self.last == LastBatch::Drop {
             return config(
                 "`LastBatch::Drop` with `buckets`: the last places of an epoch may be empty on some ranks only; take the \
-                 same number of steps from `epochs`, or use `LastBatch::Pad`",
+                 same number of steps on all ranks from `epochs`",
             );
         }
         self.shapes()?;
@@ -284,7 +284,8 @@ impl Settings {
                 return Err(misfit("it was not taken where a step of these buckets ends"));
             }
         }
-        Ok(Dealing { reader, batch, shapes, from, cuts, refill })
+        let furthest = reached.furthest;
+        Ok(Dealing { reader, batch, shapes, from, furthest, cuts, refill })
     }
 
     /// Which steps have which shape, if there are several.

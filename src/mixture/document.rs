@@ -177,7 +177,8 @@ fn check_keys(table: &toml::Table) -> Result<(), String> {
     let check = |table: &toml::Table, known: &[&str], place: &str| {
         let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };
         let meant = meant(key, known.iter().copied());
-        Err(format!("{place} has no key `{key}`{meant}: it has {}", known.join(", ")))
+        let what = format!("{place} has no key `{key}`{meant}: it has {}", known.join(", "));
+        Err(redact_text(&what))
     };
     check(table, &OF_MIXTURE, "a mixture")?;
     let tables = |key| table.get(key).and_then(toml::Value::as_array).into_iter().flatten();

@@ -232,7 +232,9 @@ impl State {
         let of = |dataset: usize| self.streams.iter().filter(move |at| at.dataset == dataset);
         let taken = |dataset| of(dataset).map(|at| at.digest.places()).fold(0, u64::saturating_add);
         let next = |dataset: usize| {
-            let passes = of(dataset).filter(|at| at.taken > 0).map(|at| at.pass + 1).max().unwrap_or(0);
+            // Behind a stage with a memory a state begins before the last item that was given.
+            let begun = of(dataset).filter(|at| at.taken > 0 || at.digest.places() > 0);
+            let passes = begun.map(|at| at.pass.max(at.given_pass) + 1).max().unwrap_or(0);
             let begins = there.datasets.get(dataset).map_or(0, |was| was.begins);
             first.saturating_add(begins).saturating_add(passes)
         };
@@ -265,10 +267,24 @@ impl State {
         let Changes { added, removed, restarted } = changes;
         let mut wrong = Vec::new();
         let mut found = [BTreeSet::new(), BTreeSet::new(), BTreeSet::new()];
-        for DatasetChange { name, outcome, .. } in datasets {
+        for DatasetChange { name, number, outcome, .. } in datasets {
             let (kind, allowed, call, what) = match outcome {
                 Outcome::Continues => continue,
-                Outcome::Added { .. } => (0, added, "added", "is new".into()),
+                Outcome::Added { .. } => {
+                    let renamed = datasets.iter().find(|was| {
+                        let same = was.before.zip(*number).is_some_and(|(before, number)| {
+                            self.header.dataset_difference(before, here, number).is_none()
+                        });
+                        was.outcome == Outcome::Removed && same
+                    });
+                    let what = match renamed {
+                        Some(was) => {
+                            format!("is new, and what `{}` was: keep that name to continue it", was.name)
+                        }
+                        None => "is new".into(),
+                    };
+                    (0, added, "added", what)
+                }
                 Outcome::Removed => (1, removed, "removed", "of the state is not in the loader".into()),
                 Outcome::Restarted { difference, .. } => {
                     (2, restarted, "restarted", format!("cannot continue ({difference})"))

@@ -66,14 +66,16 @@ impl StreamState {
             digest,
             part,
             empty,
+            given_pass,
             again,
             ref saved,
             skips,
             ref ledger,
             before,
         } = *self;
-        let largest =
-            [pass, taken, digest.samples(), digest.skipped(), empty, again, skips].into_iter().chain(length);
+        let largest = [pass, taken, digest.samples(), digest.skipped(), empty, given_pass, again, skips]
+            .into_iter()
+            .chain(length);
         let largest = largest.chain([before.samples(), before.skipped()]);
         let largest = largest.chain(open.iter().map(|at| at.start));
         let largest = largest.chain(part.into_iter().flat_map(|part| [part.number, part.given, part.used]));

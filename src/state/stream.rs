@@ -34,6 +34,9 @@ pub(crate) struct StreamState {
     /// How many places were left empty since they had another shape than any item at hand.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) empty: u64,
+    /// The last pass that has given an item, where a restore begins in an earlier one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) given_pass: u64,
     /// How many items a stage with a memory has given since. They are made again of the samples that follow,
     /// and left out.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -101,6 +104,7 @@ impl StreamState {
             digest: Digest::default(),
             part: None,
             empty: 0,
+            given_pass: 0,
             again: 0,
             saved: None,
             skips: 0,
@@ -138,6 +142,7 @@ impl StreamState {
             digest,
             part,
             empty,
+            given_pass,
             again,
             saved,
             skips,
@@ -162,7 +167,8 @@ impl StreamState {
             let shown = |length: Option<u64>| length.map_or("unknown".into(), |length| length.to_string());
             return told("the length of the pass is", &shown(self.length), &shown(*length));
         }
-        let again = (self.empty, self.again, &self.saved) == (*empty, *again, saved);
+        let again =
+            (self.empty, self.given_pass, self.again, &self.saved) == (*empty, *given_pass, *again, saved);
         if self.part != *part || !again || self.skips != *skips || !self.ledger.is_twin(ledger) {
             return Some("other failures were skipped since, or other parts of a sample taken".into());
         }

@@ -38,7 +38,7 @@ pub(in crate::loader) struct Collect<I, T, B> {
     expected: usize,
     /// The first item of the epoch, where a batch had nothing else to be padded with: not the last item of
     /// the batch before, which a job that goes on after a stop does not have.
-    spares: HashMap<Option<usize>, T>,
+    spares: HashMap<Option<usize>, Option<T>>,
     first: First<T>,
     make: Make<T, B>,
     progress: Progress,
@@ -69,21 +69,22 @@ impl<I, T, B> Collect<I, T, B> {
         {
             if valid == 0 && !self.spares.contains_key(&cut.bucket) {
                 let found = (self.first)(cut.bucket).transpose()?;
-                self.spares.extend(found.map(|spare| (cut.bucket, spare)));
+                self.spares.insert(cut.bucket, found);
             }
-            let Some(spare) = items.last().or(self.spares.get(&cut.bucket)).map(clone) else {
+            let spare = || self.spares.get(&cut.bucket).and_then(Option::as_ref);
+            let Some(spare) = items.last().or_else(spare).map(clone) else {
                 let what = "there is no sample to pad a batch with: none is left of the epoch".into();
                 return Err(ErrorKind::Config(what).into());
             };
             items.resize_with(cut.size, || clone(&spare));
         }
-        let (len, items) = (items.len(), Items { items, valid, bucket: cut.bucket, from });
+        let (len, items) = (items.len(), Items { items, valid, size: cut.size, bucket: cut.bucket, from });
         let mut late = Late { progress: &mut self.progress, policy: &self.policy };
         // Columns of the caller's own may have a say in it.
         let batch = catch(|| (self.make.batch)(items, &mut late)).and_then(|batch| batch);
-        let batch = batch.inspect_err(|error| {
-            // Beyond a limit nothing is to be expected but more of the same.
-            self.ended = matches!(error.kind(), ErrorKind::TooManySkipped { .. });
+        let batch = batch.inspect_err(|_| {
+            // The samples of a batch that fails in parts are lost with it: only a restore gives them again.
+            self.ended = self.make.adopt.is_some();
         })?;
         let state = self.progress.state();
         Ok(Given::Batch(batch, (len, self.progress.fill), state))
@@ -159,13 +160,19 @@ struct Late<'a> {
 
 impl Judge for Late<'_> {
     fn failed(&mut self, from: &From, error: Error) -> Result<()> {
-        match self.policy.judge(error, self.progress.counts()) {
+        let in_a_row = self.progress.late_in_a_row;
+        self.progress.late_in_a_row += 1;
+        match self.policy.judge(error, Counts { in_a_row, ..self.progress.counts() }) {
             Verdict::Skip(error) => {
                 self.progress.skip(from, &error);
                 Ok(())
             }
             Verdict::Stop(error) => Err(error),
         }
+    }
+
+    fn passed(&mut self) {
+        self.progress.late_in_a_row = 0;
     }
 
     fn state(&self) -> State {
@@ -198,6 +205,8 @@ pub(in crate::loader) struct Progress {
     promised: Option<Promised>,
     /// How much of the items is used, and how much room they have, as a stage with a memory counts it.
     fill: Fill,
+    /// How many samples failed in a row while their batch was made.
+    late_in_a_row: u64,
 }
 
 /// What an index promises of an epoch.
@@ -228,11 +237,23 @@ impl Progress {
     ) -> Self {
         let known = streams.iter().map(|stream| stream.skips).collect();
         // Of those since an earlier item it is not known how many were the last.
-        let since = |at: &StreamState| if at.again == 0 && at.saved.is_none() { at.skips } else { 0 };
+        let since = |at: &StreamState| if at.again == 0 { at.skips } else { 0 };
         let in_a_row = streams.iter().map(since).collect();
         let items = vec![0; lanes];
-        let (promised, fill) = (None, Fill::default());
-        Progress { header, lanes, reached, batches, streams, known, in_a_row, items, promised, fill }
+        let (promised, fill, late_in_a_row) = (None, Fill::default(), 0);
+        Progress {
+            header,
+            lanes,
+            reached,
+            batches,
+            streams,
+            known,
+            in_a_row,
+            items,
+            promised,
+            fill,
+            late_in_a_row,
+        }
     }
 
     /// Counts in the ledger what fills places that should have had an item.
@@ -300,6 +321,10 @@ impl Progress {
         }
         (stream.taken, stream.again, stream.skips, stream.saved) = (taken, given, skips, saved);
         stream.part = tag.rest.map(|(number, given)| Part { number, given: given.outputs, used: given.used });
+        stream.given_pass = match stream.given_pass.max(tag.from.pass) {
+            given if given > pass => given,
+            _ => 0,
+        };
         self.known[number] = 0;
         self.in_a_row[number] = 0;
         let (used, room) = tag.fill.unwrap_or_default();

@@ -14,6 +14,8 @@ pub(in crate::loader) struct Items<T> {
     pub(in crate::loader) items: Vec<T>,
     /// How many of them are real; the others pad the batch.
     pub(in crate::loader) valid: usize,
+    /// How many items a full batch has.
+    pub(in crate::loader) size: usize,
     /// Which shape it has, where there are several.
     pub(in crate::loader) bucket: Option<usize>,
     /// Where they come from, of batches that may fail in parts.
@@ -25,6 +27,9 @@ pub(in crate::loader) trait Judge {
     /// # Errors
     /// The same error, where it is not to be skipped.
     fn failed(&mut self, from: &From, error: Error) -> Result<()>;
+
+    /// An item did not fail.
+    fn passed(&mut self);
 
     /// Where the job stands after the batch.
     fn state(&self) -> State;
@@ -65,11 +70,16 @@ impl Make<Row, TensorBatch> {
 
 impl Make<Sample, TensorBatch> {
     /// Tensors of samples that come from a stage with a memory, written by so many threads when their batch
-    /// is complete. There is a collator for each shape, and a seed for each dataset.
-    pub(in crate::loader) fn behind(collators: Vec<Collator>, seeds: Vec<u64>, threads: usize) -> Self {
+    /// is complete. There is a collator for each shape, and a seed for each dataset. `pads` where batches are
+    /// filled up.
+    pub(in crate::loader) fn behind(
+        collators: Vec<Collator>,
+        seeds: Vec<u64>,
+        threads: usize,
+        pads: bool,
+    ) -> Self {
         let batch = move |items: Items<Sample>, judge: &mut dyn Judge| {
-            let Items { items: mut samples, valid, bucket, from } = items;
-            let size = samples.len();
+            let Items { items: mut samples, valid, size, bucket, from } = items;
             // One sample may pad a batch that has no other.
             samples.truncate(valid.max(1));
             let Some(collator) = collators.get(bucket.unwrap_or_default()) else {
@@ -81,14 +91,22 @@ impl Make<Sample, TensorBatch> {
             };
             let mut rows = Vec::with_capacity(size);
             for (at, row) in written(collator, &samples, seed, threads).into_iter().enumerate() {
-                match row {
-                    Ok(row) => rows.push(row),
-                    Err(error) => judge.failed(&from.get(at).copied().unwrap_or_default(), error)?,
+                match (row, from.get(at)) {
+                    (Ok(row), _) => {
+                        rows.push(row);
+                        judge.passed();
+                    }
+                    (Err(error), Some(from)) => judge.failed(from, error)?,
+                    // It only pads the batch.
+                    (Err(error), None) => return Err(error),
                 }
             }
             let valid = rows.len().min(valid);
-            // A batch that is to be padded keeps its size.
-            if let Some(last) = rows.last().filter(|_| size > samples.len()).cloned() {
+            if pads && rows.len() < size {
+                let Some(last) = rows.last().cloned() else {
+                    let what = "all samples of a batch failed: there is none to pad it with";
+                    return Err(ErrorKind::Config(what.into()).into());
+                };
                 rows.resize_with(size, || last.clone());
             }
             Ok(collator.batch(rows, valid)?.in_bucket(bucket).at(judge.state()))

@@ -72,7 +72,8 @@ impl<T, B> LoaderBuilder<T, B> {
     /// falls into, and new ones begin.
     ///
     /// A dataset of weight 0 gives nothing, until it gets another one: it comes in later, or is left out from
-    /// then on. Use that with [`epochs`](crate::Loader::epochs), where no dataset ends.
+    /// then on. Its shards are opened and its buffers filled from the beginning on all the same, so they must
+    /// be there. Use that with [`epochs`](crate::Loader::epochs), where no dataset ends.
     /// [`epoch`](crate::Loader::epoch) begins at item 0 and reads every dataset to its end: where all that
     /// have a weight have ended, the others follow.
     ///

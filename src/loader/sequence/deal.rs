@@ -23,6 +23,8 @@ pub(in crate::loader) struct Deal<O> {
     batch: usize,
     /// Which steps have which shape, and so many places, where there are several shapes.
     shapes: Option<Shapes>,
+    /// How many places the rank that has come furthest had passed before a stop.
+    furthest: u64,
     cuts: Cuts,
     /// Whether streams that have ended begin again as long as there are batches to be filled.
     refill: bool,
@@ -44,6 +46,8 @@ pub(in crate::loader) struct Dealing {
     pub(in crate::loader) shapes: Option<Shapes>,
     /// The place of the job's sequence to begin with.
     pub(in crate::loader) from: u64,
+    /// How many places the rank that has come furthest had passed before a stop.
+    pub(in crate::loader) furthest: u64,
     pub(in crate::loader) cuts: Cuts,
     /// Whether streams that have ended begin again as long as there are batches to be filled.
     pub(in crate::loader) refill: bool,
@@ -64,13 +68,26 @@ pub(in crate::loader) enum Cuts {
 impl<O> Deal<O> {
     /// Deals from the place `from` of the job's sequence on.
     pub(in crate::loader) fn new(outputs: O, lanes: Vec<Lane>, dealing: &Dealing) -> Self {
-        let Dealing { reader, batch, ref shapes, from, cuts, refill } = *dealing;
+        let Dealing { reader, batch, ref shapes, from, furthest, cuts, refill } = *dealing;
         let slot = from.saturating_sub(reader.0 as u64).div_ceil(reader.1 as u64);
         let refill = refill && matches!(cuts, Cuts::Steps(_));
         let alive = lanes.len();
         let (shapes, passed, filled, start) = (shapes.clone(), 0, 0, from);
-        let mut deal =
-            Deal { outputs, alive, lanes, slot, reader, batch, shapes, cuts, refill, passed, filled, start };
+        let mut deal = Deal {
+            outputs,
+            alive,
+            lanes,
+            slot,
+            reader,
+            batch,
+            shapes,
+            furthest,
+            cuts,
+            refill,
+            passed,
+            filled,
+            start,
+        };
         deal.enter(from);
         deal
     }
@@ -191,7 +208,9 @@ impl<O: Outputs> Iterator for Deal<O> {
                 let cut = self.cut();
                 // One without an item is a batch only where all ranks get the same number, or must take the
                 // same shape.
-                let shaped = self.shapes.is_some() && self.alive > 0;
+                // Others may have passed it before a stop, and then it is no step any more.
+                let is_new = |shapes: &Shapes| shapes.end() > self.furthest;
+                let shaped = self.shapes.as_ref().is_some_and(is_new) && self.alive > 0;
                 if empty && self.cuts == Cuts::Places && !shaped {
                     continue;
                 }
@@ -276,7 +295,10 @@ mod tests {
     /// Streams of the rank `reader.0` of `reader.1`.
     fn deal(lanes: &[&[u32]], reader: (usize, usize), batch: usize, from: u64, cuts: Cuts) -> Vec<String> {
         let lanes = lanes.iter().map(|items| (0, items.iter().copied().map(item).collect()));
-        dealt(lanes.collect(), Dealing { reader, batch, shapes: None, from, cuts, refill: false })
+        dealt(
+            lanes.collect(),
+            Dealing { reader, batch, shapes: None, from, furthest: 0, cuts, refill: false },
+        )
     }
 
     #[test]
@@ -315,7 +337,10 @@ mod tests {
     /// Streams of which so many items were given before.
     fn deal_after(lanes: &[(u64, &[u32])], batch: usize, cuts: Cuts) -> Vec<String> {
         let lanes = lanes.iter().map(|(taken, items)| (*taken, items.iter().copied().map(item).collect()));
-        dealt(lanes.collect(), Dealing { reader: (0, 1), batch, shapes: None, from: 0, cuts, refill: false })
+        dealt(
+            lanes.collect(),
+            Dealing { reader: (0, 1), batch, shapes: None, from: 0, furthest: 0, cuts, refill: false },
+        )
     }
 
     #[test]
@@ -347,8 +372,15 @@ mod tests {
     #[test]
     fn an_error_between_samples_takes_no_place_and_a_fatal_one_ends_it() {
         let first = || (0, vec![item(0), fault(), item(2)]);
-        let dealing =
-            || Dealing { reader: (0, 1), batch: 4, shapes: None, from: 0, cuts: Cuts::Places, refill: false };
+        let dealing = || Dealing {
+            reader: (0, 1),
+            batch: 4,
+            shapes: None,
+            from: 0,
+            furthest: 0,
+            cuts: Cuts::Places,
+            refill: false,
+        };
         let lanes = vec![first(), (0, vec![item(1), item(3)])];
         assert_eq!(dealt(lanes, dealing()), ["0:0", "1:1", "fault", "2:2", "3:3", "|4"]);
         let lanes = vec![first(), (0, vec![fatal(), item(1)])];
@@ -364,7 +396,7 @@ mod tests {
             shown(Deal::new(
                 listed,
                 lanes(count),
-                &Dealing { reader: (0, 1), batch: 3, shapes: None, from: 0, cuts, refill: true },
+                &Dealing { reader: (0, 1), batch: 3, shapes: None, from: 0, furthest: 0, cuts, refill: true },
             ))
         };
         let listed = Listed::items([vec![0, 2, 4], vec![1]]).repeated();

@@ -116,6 +116,11 @@ impl<T: Send + 'static> Join<T> for Queues<T> {
     }
 
     fn pull(&mut self) -> Option<Result<Pulled<T>, Failed>> {
+        // After a restore nothing is given before all that waited is there again: a state that is taken then says
+        // where each queue begins.
+        if self.pushed < self.again && self.held < self.plan.look_ahead && !self.draining {
+            return None;
+        }
         let wanted = self.wanted();
         let source = match wanted {
             Some(wanted) => self.source(wanted),
@@ -146,6 +151,11 @@ impl<T: Send + 'static> Join<T> for Queues<T> {
 
     fn drain(&mut self) {
         self.draining = true;
+    }
+
+    fn is_done(&self) -> bool {
+        // It leaves out what it is given, and waits for one that fits.
+        self.only.is_some()
     }
 
     fn spans_passes(&self) -> bool {

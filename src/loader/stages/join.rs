@@ -46,6 +46,11 @@ pub(in crate::loader) trait Join<T>: Send {
         Ok(())
     }
 
+    /// Whether it may leave out all that it is given from now on.
+    fn is_done(&self) -> bool {
+        false
+    }
+
     /// Whether nothing more can come of it.
     fn is_broken(&self) -> bool {
         false

@@ -48,7 +48,7 @@ where
         let Ok(item) = part.downcast::<In>() else {
             return Err(ErrorKind::Config("a stage was given items of another type".into()).into());
         };
-        if !self.stage.is_done() {
+        if !self.is_done() {
             self.ready = self.call(|stage| stage.push(*item));
         }
         Ok(())
@@ -58,7 +58,8 @@ where
         let draining = self.draining;
         let item = self.ready.take().or_else(|| self.call(Stage::pull));
         let item = item.or_else(|| draining.then(|| self.call(Stage::drain)).flatten());
-        let pulled = |item| Pulled { fill: self.stage.fill(&item), ..Pulled::item(item) };
+        let fill = |item: &C::Out| catch(|| self.stage.fill(item)).unwrap_or_default();
+        let pulled = |item| Pulled { fill: fill(&item), ..Pulled::item(item) };
         item.map(|item| item.map(pulled).map_err(Failed::from))
     }
 
@@ -71,15 +72,19 @@ where
     }
 
     fn is_fresh(&self) -> bool {
-        self.stage.is_fresh()
+        catch(|| self.stage.is_fresh()).unwrap_or_default()
     }
 
     fn save(&self) -> Option<SavedStage> {
-        self.stage.save()
+        catch(|| self.stage.save()).unwrap_or_default()
     }
 
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
-        self.stage.restore(saved)
+        catch(|| self.stage.restore(saved)).and_then(|restored| restored)
+    }
+
+    fn is_done(&self) -> bool {
+        catch(|| self.stage.is_done()).unwrap_or_default()
     }
 
     fn is_broken(&self) -> bool {

@@ -122,6 +122,10 @@ where
         self.join.restore(saved)
     }
 
+    fn is_done(&self) -> bool {
+        self.join.is_done()
+    }
+
     fn is_broken(&self) -> bool {
         self.join.is_broken()
     }

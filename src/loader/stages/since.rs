@@ -48,8 +48,13 @@ pub(super) struct Since {
 /// A stage that takes more items than this, and gives nothing, is not going to.
 pub(super) const MOST_UNANSWERED: u64 = 1 << 20;
 
+/// So many marks are kept, one for each sample; then one for several.
+const MOST_MARKS: usize = 4096;
+
 /// A sample that went into the stage, and those after it up to the next mark.
 struct Mark {
+    /// Of which pass it is, and of which the one before it.
+    of: u64,
     pass: u64,
     /// How many samples of the pass had been taken before it.
     taken: u64,
@@ -65,6 +70,9 @@ impl Since {
     /// Begins, or resumes behind what was given before.
     pub(super) fn new<T>(begins: &Replay, join: &mut dyn Join<T>) -> Result<Self> {
         let saved = begins.saved.as_ref();
+        if saved.is_some() && join.save().is_none() {
+            return Err(crate::state::misfit("a stage has saved what it needs, and this one does not do so"));
+        }
         if let Some(Saved { inputs, numbers, .. }) = saved {
             let saved = crate::adapters::SavedStage { inputs: *inputs, numbers: numbers.clone() };
             join.restore(&saved)?;
@@ -110,6 +118,7 @@ impl Since {
         match self.marks.back_mut() {
             Some(mark) if !self.saves => then(&mut mark.note, note),
             _ => self.marks.push_back(Mark {
+                of: origin.pass,
                 pass: self.last.0,
                 taken: self.last.1,
                 pushed: self.pushed,
@@ -119,11 +128,28 @@ impl Since {
                 note,
             }),
         }
+        if self.marks.len() > MOST_MARKS {
+            self.thin();
+        }
         self.begun = true;
         (self.last, self.position) = ((origin.pass, origin.taken), origin.position);
         (self.part, self.between) = (0, 0);
         self.has_seen();
         Ok(())
+    }
+
+    /// Keeps one mark of two, where there are many: a restore then reads somewhat more.
+    fn thin(&mut self) {
+        let all = std::mem::take(&mut self.marks);
+        for (number, mark) in all.into_iter().enumerate() {
+            match self.marks.back_mut() {
+                // What was noted of a pass stays apart from that of the next one.
+                Some(last) if number % 2 == 1 && (last.pass, last.of) == (mark.pass, mark.of) => {
+                    then(&mut last.note, mark.note);
+                }
+                _ => self.marks.push_back(mark),
+            }
+        }
     }
 
     /// Leaves a mark behind: what happened there is what happened before the next one, which is of `pass`.
@@ -139,8 +165,10 @@ impl Since {
     /// An output goes into the stage. Whether it is one that the stage had not done with before a restore.
     pub(super) fn output(&mut self) -> bool {
         self.pushed += 1;
-        self.unanswered += 1;
-        self.has_seen();
+        // What is given again has been answered before.
+        if !self.has_seen() {
+            self.unanswered += 1;
+        }
         if self.past > 0 {
             self.past -= 1;
             return false;
@@ -249,7 +277,8 @@ impl Since {
         let mark = self.marks.front();
         let (pass, taken) = mark.map_or((pass, taken), |mark| (mark.pass, mark.taken));
         let (pushed, events) = mark.map_or((self.pushed, self.events), |mark| (mark.pushed, mark.events));
-        let (past, seen) = (first.saturating_sub(pushed), self.events - events);
+        // What is still to come again had been there as well.
+        let (past, seen) = (first.saturating_sub(pushed), self.events - events + self.seen);
         let saved = Saved { past, inputs: saved.inputs, seen, part: self.part, numbers: saved.numbers };
         Ok(Replay { pass, taken, given: 0, skips: 0, saved: Some(saved) })
     }

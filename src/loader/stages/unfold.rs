@@ -227,10 +227,14 @@ impl<T> Unfold<T> {
             let pulled = match (join.pull()?, join.is_broken()) {
                 (Ok(pulled), _) => pulled,
                 (Err(failed), true) => return Some(Event::Fatal(failed.error)),
+                (Err(Failed { error, .. }), _) if matches!(error.kind(), ErrorKind::State(_)) => {
+                    return Some(Event::Fatal(error));
+                }
                 (Err(failed), false) => return Some(self.stage_failed(failed)),
             };
             self.barren = Some(self.pass);
-            let from = From { dataset: self.dataset, lane: 0, pass: self.pass };
+            let pass = pulled.at.as_ref().map_or(self.pass, |at| at.pass);
+            let from = From { dataset: self.dataset, lane: 0, pass };
             match (since.item(from, pulled.at.as_ref(), &**join), pulled.item) {
                 (Ok(Some(tag)), Some(item)) => {
                     return Some(Event::Item(Tag { fill: pulled.fill, ..tag }, item));
@@ -301,10 +305,15 @@ impl<T> Unfold<T> {
                 Ok(Out::Part(part)) => {
                     current.at.part = seen;
                     let needed = self.since.as_mut().is_none_or(Since::output);
-                    let join = self.join.as_mut().filter(|_| needed);
-                    if self.since.as_ref().is_some_and(Since::is_hoarding) {
+                    let is_done = self.join.as_ref().is_some_and(|join| join.is_done());
+                    if self.since.as_ref().is_some_and(Since::is_hoarding) && !is_done {
                         return Some(Event::Fatal(self.hoards()));
                     }
+                    // What waits over the end of a pass may come out passes later.
+                    if self.join.as_ref().is_some_and(|join| join.spans_passes()) {
+                        self.barren = Some(self.pass);
+                    }
+                    let join = self.join.as_mut().filter(|_| needed);
                     if let Some(Err(error)) = join.map(|join| join.push(part, used, &current.at)) {
                         return Some(Event::Fatal(error));
                     }

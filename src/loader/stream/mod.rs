@@ -280,6 +280,9 @@ impl Source {
         let why = match (failed, &self.stream.select) {
             (true, _) => "the errors before this one, or the ledger of the state, say why",
             (false, Some(_)) => "use fewer streams, or select more",
+            (false, None) if self.stream.dataset.leaves_out() => {
+                "use fewer streams; or the side has none of its keys: `Missing::Error` shows them"
+            }
             (false, None) => "use fewer streams",
         };
         let what = format!("stream {} had no sample in {FUTILE} epochs: {why}", self.stream.stream);

@@ -153,6 +153,36 @@ fn scattered_samples_of_a_side_are_reported() {
     assert_eq!((keys.len(), errors), (14, vec!["scattered_sample 01-003 captions/001.tar".to_owned()]));
 }
 
+/// Whatever room the buffer has, a sample of which a part came alone is not joined.
+#[test]
+fn scattered_samples_are_not_joined_in_parts_with_any_buffer() {
+    let one = |key: &str, field: &str| {
+        let text = format!("about {key}");
+        member(&format!("{key}.{field}"), tar::EntryType::Regular, text.as_bytes())
+    };
+    let wanted = |order: [usize; 2], bytes: &[u8], buffer: usize| {
+        let pair = Pair::new(&[2], false, |_| Vec::new());
+        let samples = order.map(|n| Sample::new(key(0, n)).with("cls", 1));
+        put(&pair.store, &url(0), &archive(&samples));
+        pair.put_side(0, bytes);
+        come(pair.primary().join(pair.side().buffer_bytes(buffer)).build().unwrap().samples(0))
+    };
+    let mut bytes: Vec<u8> = [("00-000", "txt"), ("zz", "txt"), ("00-000", "json"), ("00-001", "txt")]
+        .iter()
+        .flat_map(|(key, field)| one(key, field))
+        .collect();
+    bytes.resize(bytes.len() + 1024, 0);
+    for buffer in [1, 600, 1 << 20] {
+        // It is asked for behind its parts.
+        let (keys, errors) = wanted([1, 0], &bytes, buffer);
+        assert_eq!((keys.len(), errors.len()), (1, 1), "{buffer}: {keys:?} {errors:?}");
+        assert!(errors[0].starts_with("scattered_sample 00-000"), "{errors:?}");
+        // It was given before the second part came: then that is said.
+        let (keys, errors) = wanted([0, 1], &bytes, buffer);
+        assert_eq!((keys.len(), errors.len()), (2, 1), "{buffer}: {keys:?} {errors:?}");
+    }
+}
+
 fn more_of(pair: &Pair) -> Dataset {
     pair.primary().join(pair.side().missing(Missing::Skip)).build().unwrap()
 }

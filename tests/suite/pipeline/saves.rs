@@ -238,7 +238,7 @@ fn run(
     loader: impl Fn(usize, usize) -> Loader<Batch<Numbers>>,
     stops: &[(usize, usize)],
     epoch: Option<u64>,
-) -> Vec<(usize, Numbers)> {
+) -> (Vec<(usize, Numbers)>, State) {
     let mut steps: Vec<(usize, Numbers)> = Vec::new();
     let mut state: Option<State> = None;
     for (ranks, count) in stops {
@@ -264,11 +264,11 @@ fn run(
         state = Some(saved(&State::merge(states).unwrap()));
     }
     steps.iter_mut().for_each(|(_, items)| items.sort_unstable());
-    steps
+    (steps, state.unwrap())
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
     /// Stopped anywhere and resumed on any ranks, a job takes the same steps.
     #[test]
@@ -276,7 +276,7 @@ proptest! {
         limits in prop::collection::btree_set(1usize..20, 1..4),
         shares in prop::collection::vec(1u32..5, 3), sizes in prop::collection::vec(1usize..3, 3),
         (look_ahead, shuffle, threads) in (1usize..20, 0usize..9, 0usize..3),
-        stops in prop::collection::vec((prop::sample::select(vec![1usize, 2, 3, 6]), 0usize..25), 1..5),
+        stops in prop::collection::vec((prop::sample::select(vec![1usize, 2, 3, 6]), prop_oneof![1usize..4, 0usize..25]), 1..6),
         fails: bool,
     ) {
         let shelf = Shelf::of(&[17, 30, 29, 0, 11, 23]);
@@ -295,8 +295,10 @@ proptest! {
             items.on_error(policy()).build().unwrap()
         };
         let all: usize = stops.iter().map(|(_, count)| count).sum();
-        let alone = run(loader, &[(1, all)], None);
-        prop_assert_eq!(run(loader, &stops, None), alone);
+        let (alone, end) = run(loader, &[(1, all)], None);
+        let (team, merged) = run(loader, &stops, None);
+        prop_assert_eq!(team, alone);
+        prop_assert_eq!((merged.digest(), merged.ledger()), (end.digest(), end.ledger()));
     }
 }
 
@@ -420,6 +422,42 @@ fn padded_batches_fit_their_shape() {
     });
     assert!(shapes[0].iter().zip(&shapes[1]).all(|(a, b)| a.0 == b.0));
     assert!(shapes[0].iter().any(|(_, valid)| *valid == 0) && shapes[0].iter().any(|(_, valid)| *valid == 3));
+}
+
+/// Few samples, and many that must wait together: that is no stream without items.
+#[test]
+fn items_may_wait_for_more_than_a_hundred_epochs() {
+    let shelf = Shelf::of(&[1]);
+    let items = numbers(shelf.dataset(1).build().unwrap()).threads(0);
+    let loader = items.buckets(Buckets::lengths([3, 8]), |_| Ok([7])).batch(2).build().unwrap();
+    let mut batches = loader.epochs(0);
+    for _ in 0..8 {
+        batches.next().unwrap().unwrap();
+    }
+    let state = saved(&batches.state());
+    let rest = loader.restore(&state).unwrap().take(4).map(|batch| batch.unwrap().into_items());
+    assert_eq!(
+        rest.collect::<Vec<_>>(),
+        batches.take(4).map(|batch| batch.unwrap().into_items()).collect::<Vec<_>>()
+    );
+}
+
+/// Samples that fail one after the other in their batches end the run as others do.
+#[test]
+fn failures_in_batches_count_in_a_row() {
+    let shelf = Shelf::of(&[20]);
+    for last in [LastBatch::Keep, LastBatch::Pad] {
+        let samples = Loader::builder(shelf.dataset(1).build().unwrap()).threads(0);
+        let samples = samples.stage("as it is", || GroupBy::new(1, |_: &Sample| Ok(0)));
+        let samples = samples.map(|mut group| Ok(group.remove(0)));
+        let columns = Columns::new().with("n", Scalar::<i64>::new("none"));
+        let loader =
+            samples.collate(columns).batch(4).last_batch(last).on_error(OnError::skip(Failures::all()));
+        let mut batches = loader.build().unwrap().epochs(0);
+        let error = batches.by_ref().take(200).find_map(Result::err).unwrap();
+        let ended = matches!(error.kind(), ErrorKind::TooManySkipped { .. } | ErrorKind::Config(_));
+        assert!(ended && batches.next().is_none(), "{error}");
+    }
 }
 
 /// Holds whatever it is given, for ever.
