@@ -236,7 +236,6 @@ impl Joined {
             index: header.index,
             missing: missing.into(),
             prefix: self.prefix.as_ref().map(ToString::to_string),
-            key_bytes: self.key_bytes as u64,
         }
     }
 }

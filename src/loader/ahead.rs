@@ -29,11 +29,6 @@ impl Settings {
                  resample it, and use no stage that changes the number of items",
             );
         };
-        if self.parts.iter().any(|part| part.dataset.is_joined()) {
-            return config(
-                "steps cannot be skipped over joined datasets: only reading tells which keys a side has",
-            );
-        }
         if self.parts.iter().any(|part| part.shuffle > 1 && part.shuffle_bytes != usize::MAX) {
             return config(
                 "steps cannot be skipped with `shuffle_bytes`: bound the buffer by `shuffle` alone",

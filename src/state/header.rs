@@ -117,8 +117,6 @@ pub(crate) struct SideHeader {
     /// What comes before the names of its fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix: Option<String>,
-    /// How many bytes the keys of a shard may take: beyond that, samples fail.
-    pub(crate) key_bytes: u64,
 }
 
 /// In which order the shards are read.
@@ -277,10 +275,6 @@ impl SideHeader {
             let shown = |prefix: &Option<String>| prefix.clone().unwrap_or_default();
             let (there, here) = (shown(&self.prefix), shown(&here.prefix));
             return Some(format!("the prefix of its fields is {there:?} in the state, and {here:?} here"));
-        }
-        if self.key_bytes != here.key_bytes {
-            let (there, here) = (self.key_bytes, here.key_bytes);
-            return Some(format!("its `key_bytes` are {there} in the state, and {here} here"));
         }
         None
     }

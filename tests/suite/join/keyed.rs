@@ -204,21 +204,20 @@ fn another_key_of_the_same_hash_is_not_taken_for_it() {
 #[test]
 fn a_damaged_sample_between_two_costs_itself_alone() {
     let pair = Pair::new(&[5, 5], false, |_| Vec::new());
-    let keys: Vec<String> =
+    let all: Vec<String> =
         same(&[5, 5])(0).into_iter().chain(["zz".into()]).chain(same(&[5, 5])(1)).collect();
-    let shards = cut(&pair, &keys, 20);
-    let index = Index::builder().store(pair.others.clone()).checksums(true).build(&shards).unwrap();
-    let key_index = || Index::builder().store(pair.others.clone()).build_keys(&shards).unwrap();
-    let mut bytes = archive(&keys.iter().map(|key| caption(key)).collect::<Vec<_>>());
-    bytes[5 * 1024 + 512] ^= 1;
-    put(&pair.others, "mem://cut/000.tar", &bytes);
-    let side = || {
-        let side = Side::new(shards.clone()).store(pair.others.clone()).keys(key_index());
-        side.index(index.clone().without_versions()).checksums(true)
+    let list = ShardList::from_urls(["counted://0.tar"]);
+    let store = |content: &[u8]| {
+        let source = Counted { content: vec![content.to_vec()], asked: Arc::default() };
+        Store::builder().with_source("counted", Arc::new(source)).build().unwrap()
     };
+    let mut bytes = archive(&all.iter().map(|key| caption(key)).collect::<Vec<_>>());
+    let keys = Index::builder().store(store(&bytes)).checksums(true).build_keys(&list).unwrap();
+    bytes[5 * 1024 + 512] ^= 1;
+    let side = || Side::new(list.clone()).store(store(&bytes)).keys(keys.clone()).checksums(true);
     let found = |primary: DatasetBuilder| come(primary.join(side()).build().unwrap().samples(0));
     let whole = found(pair.primary());
-    assert!(whole.len() == 10 && whole.iter().all(Result::is_ok), "{whole:?}");
+    assert!(whole.len() == 10 && whole.iter().all(std::result::Result::is_ok), "{whole:?}");
     let keys = |found: &[std::result::Result<Shown, String>]| -> Vec<String> {
         found.iter().map(|shown| shown.as_ref().unwrap().0.clone()).collect()
     };
