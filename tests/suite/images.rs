@@ -206,7 +206,12 @@ proptest! {
         prop_assert_eq!((noted.width(), noted.height()), (done.width(), done.height()));
         // Sums of fractions are in another order, or over fewer pixels; and what is noted may come at a part of its size.
         let (worst, _) = distance(&noted, done.as_u8().unwrap());
-        let most = if cfg!(feature = "turbojpeg") && name.ends_with("jpg") { 40 } else { 2 };
+        // Bicubic and Lanczos have negative weights, so that a second resize makes more of a difference of 1.
+        let resizes = steps.iter().filter(|step| matches!(step, Step::Resize(..))).count();
+        let most = match cfg!(feature = "turbojpeg") && name.ends_with("jpg") {
+            true => 40,
+            false => if resizes > 1 { 4 } else { 2 },
+        };
         prop_assert!(worst <= most, "{name} {steps:?}: {worst}");
     }
 }
