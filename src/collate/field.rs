@@ -85,6 +85,7 @@ impl Field {
     }
 
     /// The field's name, or alternatives that stand apart by semicolons.
+    #[cfg(feature = "image")]
     pub(super) fn spec(&self) -> &str {
         &self.spec
     }

@@ -85,8 +85,8 @@ pub use cell::{Cell, Output, Shape};
 pub use column::{Column, Columns};
 #[cfg(feature = "image")]
 pub use cutmix::CutMix;
-#[cfg(feature = "image")]
 pub(crate) use fit::{Room, decreasing};
+#[cfg(feature = "image")]
 pub use image::ImageColumn;
 #[cfg(feature = "image")]
 pub use mask::Mask;
