@@ -61,7 +61,7 @@ impl<const N: usize> Buckets<N> {
         Buckets { shares: Some(shares.into_iter().collect()), ..self }
     }
 
-    /// Sets the [shares](Buckets::shares) by the sizes of some items, such as the first ten thousand: so many
+    /// Sets the [shares](Buckets::shares) by the sizes of some items, such as the first ten thousand: as many
     /// steps of each shape as its items fill, and 3 % more for large shapes. Set the sizes of batches before.
     /// Items that are larger than every shape count as nothing.
     pub fn count(self, sizes: impl IntoIterator<Item = [usize; N]>) -> Self {

@@ -81,7 +81,7 @@ where
         GroupBy { most: items, ..self }
     }
 
-    /// What becomes of groups that don't fill up. Default: they come out with fewer items.
+    /// Whether groups that don't fill up are kept or dropped. Default: they come out with fewer items.
     pub fn partial(self, partial: Partial) -> Self {
         GroupBy { partial, ..self }
     }

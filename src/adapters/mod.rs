@@ -16,7 +16,7 @@
 //! | [`batched`](IteratorExt::batched), [`unbatched`](IteratorExt::unbatched) | so many items at a time, and back |
 //! | [`chunked`](IteratorExt::chunked) | documents of tokens become rows of one length |
 //! | [`stage`](IteratorExt::stage) with [`Pack`] | documents are packed into rows |
-//! | [`stage`](IteratorExt::stage) with [`GroupBy`] | so many items of one class, speaker or video at a time |
+//! | [`stage`](IteratorExt::stage) with [`GroupBy`] | groups of items of one class, speaker or video |
 //! | [`slice`](IteratorExt::slice) | a range of the items |
 //! | [`with_epoch`](IteratorExt::with_epoch) | epochs of a fixed length that go on where the last one stopped |
 //! | [`prefetch`](IteratorExt::prefetch) | everything before it runs ahead on a thread |
