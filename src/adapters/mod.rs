@@ -85,7 +85,7 @@ pub use group_by::GroupBy;
 pub use map::{MapItem, TryMap};
 pub use mix::{Mix, random_mix, round_robin};
 pub use pack::{Fit, Pack, PackedRow};
-pub(crate) use parallel::catch;
+pub(crate) use parallel::{Threads, catch};
 pub use parallel::{Background, BackgroundStream};
 pub use rename::Rename;
 pub use select::Select;

@@ -45,16 +45,19 @@ struct Inner {
     names: Arc<[Arc<str>]>,
     /// How many samples make a batch.
     rows: usize,
-    /// For each output, the bytes of a sample and where the buffers of batches come from; none for ragged
-    /// ones.
-    pools: Vec<Option<(usize, Arc<Pool>)>>,
+    /// For each output, the bytes of a sample, none for ragged ones, and where the buffers of batches come
+    /// from.
+    pools: Vec<(Option<usize>, Arc<Pool>)>,
 }
 
 impl Collator {
     /// For batches of `rows` samples, of columns that were [checked](Columns::check).
     pub(crate) fn new(columns: Columns, rows: usize) -> Self {
-        let pool = |size: usize| (size, Pool::new(size.saturating_mul(rows)));
-        let pools = columns.outputs.iter().map(|output| output.size().map(pool)).collect();
+        let pool = |size: Option<usize>| match size {
+            Some(size) => (Some(size), Pool::new(size.saturating_mul(rows))),
+            None => (None, Pool::of_any_size()),
+        };
+        let pools = columns.outputs.iter().map(|output| pool(output.size())).collect();
         let names = columns.tensors().into();
         Collator(Arc::new(Inner { columns, names, rows, pools }))
     }
@@ -80,7 +83,7 @@ impl Collator {
 
     /// The bytes that a sample takes in tensors of a fixed shape.
     pub(crate) fn row_size(&self) -> usize {
-        self.0.pools.iter().flatten().map(|(size, _)| *size).fold(0, usize::saturating_add)
+        self.0.pools.iter().filter_map(|(size, _)| *size).fold(0, usize::saturating_add)
     }
 
     /// Writes a sample into its place.
@@ -114,13 +117,14 @@ impl Collator {
         for named in &self.0.columns.columns {
             let begin = tensors.len();
             for ((column, output), pool) in columns.by_ref().take(named.outputs.len()) {
-                match (pool, &output.shape) {
-                    (Some((_, pool)), Shape::Fixed(shape)) => {
+                let (_, pool) = pool;
+                match &output.shape {
+                    Shape::Fixed(shape) => {
                         let shape = std::iter::once(count).chain(shape.iter().copied()).collect();
                         let buffer = Buffer::pooled(joined(column, pool), pool);
                         tensors.push(Tensor::new(output.dtype, shape, buffer)?);
                     }
-                    _ => tensors.extend(concatenated(column, output)?),
+                    Shape::Ragged(_) => tensors.extend(concatenated(column, output, pool)?),
                 }
             }
             if let Some(names) = &named.finished {
@@ -164,7 +168,7 @@ fn joined(cells: Vec<Content>, pool: &Pool) -> BytesMut {
 }
 
 /// The rows of all pieces one after the other, and where those of each begin.
-fn concatenated(cells: Vec<Content>, output: &Output) -> Result<[Tensor; 2]> {
+fn concatenated(cells: Vec<Content>, output: &Output, pool: &Arc<Pool>) -> Result<[Tensor; 2]> {
     let pieces = || {
         cells.iter().map(|content| match content {
             Content::Piece(piece) => &piece[..],
@@ -180,14 +184,11 @@ fn concatenated(cells: Vec<Content>, output: &Output) -> Result<[Tensor; 2]> {
         *offset = (end / row) as i64;
     }
     let shape: Vec<usize> = std::iter::once(end / row).chain(output.row().iter().copied()).collect();
-    let mut values = Tensor::zeros(output.dtype, shape)?;
-    let mut rest = values.as_bytes_mut();
-    for piece in pieces() {
-        let Some((to, after)) = rest.split_at_mut_checked(piece.len()) else { break };
-        to.copy_from_slice(piece);
-        rest = after;
-    }
-    Ok([values, offsets])
+    let mut values = pool.take_empty(end);
+    pieces().for_each(|piece| values.extend_from_slice(piece));
+    // What is no whole row is no row.
+    values.truncate(end / row * row);
+    Ok([Tensor::new(output.dtype, shape, Buffer::pooled(values, pool))?, offsets])
 }
 
 /// The places of batches in their order.
@@ -204,11 +205,12 @@ impl Seats {
     pub(crate) fn next_seat(&mut self) -> Seat {
         let inner = &self.collator.0;
         if self.left == 0 {
-            self.rest = inner.pools.iter().flatten().map(|(_, pool)| pool.take()).collect();
+            let fixed = inner.pools.iter().filter(|(size, _)| size.is_some());
+            self.rest = fixed.map(|(_, pool)| pool.take()).collect();
             self.left = inner.rows.max(1);
         }
         self.left -= 1;
-        let sizes = inner.pools.iter().flatten().map(|(size, _)| *size);
+        let sizes = inner.pools.iter().filter_map(|(size, _)| *size);
         self.rest.iter_mut().zip(sizes).map(|(rest, size)| rest.split_to(size.min(rest.len()))).collect()
     }
 

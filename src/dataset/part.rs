@@ -32,26 +32,23 @@ impl<C> Part<C> {
         self.check.is_replaced()
     }
 
+    /// The next sample, where `poll` asks for the next chunk.
+    pub(super) fn poll_sample(
+        &mut self,
+        mut poll: impl FnMut(&mut C) -> Poll<Option<Result<Bytes>>>,
+    ) -> Poll<Option<Result<Sample>>> {
+        while !self.check.is_done() {
+            let item = ready!(self.samples.poll_sample(&mut poll));
+            if let Some(answer) = self.check.admit(item) {
+                return Poll::Ready(answer);
+            }
+        }
+        Poll::Ready(None)
+    }
+
     /// The same over another face of the same chunks.
     pub(super) fn map_chunks<D>(self, face: impl FnOnce(C) -> D) -> Part<D> {
         Part { samples: self.samples.map_chunks(face), check: self.check }
-    }
-}
-
-impl<C> Iterator for Part<C>
-where
-    Read<C>: Iterator<Item = Result<Sample>>,
-{
-    type Item = Result<Sample>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while !self.check.is_done() {
-            let item = self.samples.next();
-            if let Some(answer) = self.check.admit(item) {
-                return answer;
-            }
-        }
-        None
     }
 }
 
@@ -59,13 +56,6 @@ impl<C: Stream<Item = Result<Bytes>> + Unpin> Stream for Part<C> {
     type Item = Result<Sample>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = self.get_mut();
-        while !this.check.is_done() {
-            let item = ready!(Pin::new(&mut this.samples).poll_next(cx));
-            if let Some(answer) = this.check.admit(item) {
-                return Poll::Ready(answer);
-            }
-        }
-        Poll::Ready(None)
+        self.get_mut().poll_sample(|chunks| Pin::new(chunks).poll_next(cx))
     }
 }

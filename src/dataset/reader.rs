@@ -75,6 +75,12 @@ impl ShardReader {
         self.0.current.as_ref().is_some_and(Part::is_replaced)
     }
 
+    /// The next sample, without waiting for the network: local files are read, and compressed bytes are
+    /// expanded, on the thread that asks.
+    pub(crate) fn poll_sample(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Sample>>> {
+        self.0.poll_next(&mut |part| part.poll_sample(|body| body.poll_here(cx)))
+    }
+
     /// The same samples as a stream for any executor.
     pub fn into_stream(self) -> ShardReaderStream {
         ShardReaderStream(self.0.into_stream())
@@ -85,7 +91,7 @@ impl Iterator for ShardReader {
     type Item = Result<Sample>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.0.poll_next(&mut |part| Poll::Ready(part.next())) {
+        match self.0.poll_next(&mut |part| part.poll_sample(|body| Poll::Ready(body.next()))) {
             Poll::Ready(item) => item,
             // A blocking part is never pending.
             Poll::Pending => None,

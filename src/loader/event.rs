@@ -8,8 +8,7 @@ use crate::state::{Opened, Saved};
 /// What a stream gives to the stages on threads.
 #[derive(Debug)]
 pub(super) enum Read {
-    /// It is large, and goes through many hands.
-    Input(Box<Input>),
+    Input(Input),
     /// A failure between the samples of the stream.
     Fault(u64, Error),
     /// A failure after which nothing that comes could be right.

@@ -11,7 +11,6 @@ use crate::adapters::BucketPlan;
 use crate::dataset::{Dataset, Stop, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::state::{Header, Reached, Run, State, StreamState, WeightChange, misfit};
-use crate::store::Budget;
 use std::fmt;
 use std::sync::Arc;
 
@@ -354,11 +353,6 @@ impl Settings {
         let (slots, furthest) = state.map_or((0, 0), |state| (state.slots(), state.furthest()));
         // With several shapes steps have several sizes.
         Reached { slots, furthest, step: self.buckets.is_none().then(|| self.step()) }
-    }
-
-    /// The budget of what is read ahead on the way to the map.
-    pub(super) fn budget(&self) -> Budget {
-        self.first().map_or_else(Budget::process, |dataset| dataset.store().budget().clone())
     }
 
     /// Counts what the stores transfer from now on.

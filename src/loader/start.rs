@@ -41,8 +41,7 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
         let events: Box<dyn Iterator<Item = Event<T>> + Send> = match settings.threads {
             0 => Box::new(Deal::new(Here::new(sources), lanes, &dealing)),
             threads => {
-                let shared = (stop.clone(), settings.budget());
-                let pool = Pool::new(sources, lanes.clone(), &dealing, threads, shared);
+                let pool = Pool::new(sources, lanes.clone(), &dealing, threads, stop.clone());
                 Box::new(Deal::new(pool, lanes, &dealing))
             }
         };

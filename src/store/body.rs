@@ -175,6 +175,15 @@ impl Body {
         }
     }
 
+    /// The next chunk, for those who have other work while the network is slow, and may be blocked by what is
+    /// read or expanded on their own thread.
+    pub(crate) fn poll_here(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+        let mut running = self.start(true);
+        let item = running.poll_next_unpin(cx);
+        self.state = State::Running(running);
+        item
+    }
+
     /// A handle with which another thread can end the reading.
     #[must_use]
     pub fn stopper(&self) -> Stopper {

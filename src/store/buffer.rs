@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Bytes that one buffer holds: few enough that what was read is still in the core's cache when it is parsed,
 /// and many enough that few samples straddle two buffers.
-pub(super) const SIZE: usize = 512 << 10;
+pub(super) const SIZE: usize = 128 << 10;
 
 /// Bytes of which idle buffers keep at most so many.
 const IDLE: usize = 64 << 20;

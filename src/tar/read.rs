@@ -49,6 +49,22 @@ impl<C> Read<C> {
         Read { chunks: face(self.chunks), parser: self.parser, done: self.done }
     }
 
+    /// The next sample, where `poll` asks for the next chunk.
+    pub(crate) fn poll_sample(
+        &mut self,
+        mut poll: impl FnMut(&mut C) -> Poll<Option<Result<Bytes>>>,
+    ) -> Poll<Option<Result<Sample>>> {
+        loop {
+            if let Some(item) = self.step() {
+                return Poll::Ready(item);
+            }
+            let chunk = ready!(poll(&mut self.chunks));
+            if let Err(error) = self.feed(chunk) {
+                return Poll::Ready(Some(Err(error)));
+            }
+        }
+    }
+
     /// Asks the parser; `None` means that it needs a chunk.
     fn step(&mut self) -> Option<Option<Result<Sample>>> {
         if self.done {
@@ -99,15 +115,6 @@ impl<C: Stream<Item = Result<Bytes>> + Unpin> Stream for Read<C> {
     type Item = Result<Sample, Error>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = self.get_mut();
-        loop {
-            if let Some(item) = this.step() {
-                return Poll::Ready(item);
-            }
-            let chunk = ready!(Pin::new(&mut this.chunks).poll_next(cx));
-            if let Err(error) = this.feed(chunk) {
-                return Poll::Ready(Some(Err(error)));
-            }
-        }
+        self.get_mut().poll_sample(|chunks| Pin::new(chunks).poll_next(cx))
     }
 }

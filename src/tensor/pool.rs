@@ -14,25 +14,45 @@ const MOST_FREE_BYTES: usize = 64 << 20;
 /// What a buffer takes beside its bytes.
 const OVERHEAD: usize = 512;
 
-/// Buffers of one size. What comes back is given out again, with what it held last still in it.
+/// Buffers of one size, or of any. What comes back is given out again, with what it held last still in it.
 ///
 /// `BytesMut` makes slots safe and free of copies: a buffer is split into parts that threads own and write
 /// side by side, and the parts that touch are joined again.
 pub(crate) struct Pool {
-    size: usize,
+    /// None where each batch has another one.
+    size: Option<usize>,
     free: Mutex<Vec<BytesMut>>,
 }
 
 impl Pool {
     /// For buffers of `size` bytes.
     pub(crate) fn new(size: usize) -> Arc<Self> {
-        Arc::new(Pool { size, free: Mutex::default() })
+        Arc::new(Pool { size: Some(size), free: Mutex::default() })
+    }
+
+    /// For buffers of any size.
+    pub(crate) fn of_any_size() -> Arc<Self> {
+        Arc::new(Pool { size: None, free: Mutex::default() })
     }
 
     /// A buffer of the pool's size.
     pub(crate) fn take(&self) -> BytesMut {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        free.unwrap_or_else(|| aligned(self.size))
+        self.free().unwrap_or_else(|| aligned(self.size.unwrap_or_default()))
+    }
+
+    /// An empty buffer with room for that many bytes.
+    pub(crate) fn take_empty(&self, room: usize) -> BytesMut {
+        match self.free().filter(|free| free.capacity() >= room) {
+            Some(mut free) => {
+                free.clear();
+                free
+            }
+            None => aligned_room(room),
+        }
+    }
+
+    fn free(&self) -> Option<BytesMut> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
     /// A buffer of no pool.
@@ -47,12 +67,17 @@ impl Pool {
 
     /// Takes a buffer back. One of another size, or of which a part is still in use, is let go.
     fn give(&self, mut buffer: BytesMut) {
-        let missing = self.size.saturating_sub(buffer.len());
-        let whole = missing == 0 || buffer.try_reclaim(missing);
+        let whole = match self.size.map(|size| size.saturating_sub(buffer.len())) {
+            Some(missing) => missing == 0 || buffer.try_reclaim(missing),
+            None => buffer.capacity() > 0,
+        };
         if whole && Pool::is_aligned(&buffer) {
-            buffer.resize(self.size, 0);
+            let size = self.size.unwrap_or(buffer.capacity());
+            if self.size.is_some() {
+                buffer.resize(size, 0);
+            }
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-            if free.len() < MOST_FREE || free.len().saturating_mul(self.size + OVERHEAD) < MOST_FREE_BYTES {
+            if free.len() < MOST_FREE || free.len().saturating_mul(size + OVERHEAD) < MOST_FREE_BYTES {
                 free.push(buffer);
             }
         }
@@ -61,7 +86,10 @@ impl Pool {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pool({} bytes each)", self.size)
+        match self.size {
+            Some(size) => write!(f, "Pool({size} bytes each)"),
+            None => f.write_str("Pool(any size)"),
+        }
     }
 }
 
@@ -71,6 +99,16 @@ fn aligned(size: usize) -> BytesMut {
     let offset = buffer.as_ptr().addr().wrapping_neg() % ALIGNMENT;
     drop(buffer.split_to(offset));
     buffer.truncate(size);
+    buffer
+}
+
+/// Room for so many bytes, and for somewhat more: the next ones may be larger. They begin where any number may
+/// stand, and are not cleared, which would take as long as to write them.
+fn aligned_room(room: usize) -> BytesMut {
+    let mut buffer = BytesMut::with_capacity(room.saturating_add(room / 8) + ALIGNMENT);
+    let offset = buffer.as_ptr().addr().wrapping_neg() % ALIGNMENT;
+    buffer.resize(offset, 0);
+    drop(buffer.split_to(offset));
     buffer
 }
 
@@ -137,6 +175,24 @@ mod tests {
         let again = pool.take();
         assert_eq!((again.len(), again.as_ptr()), (1000, begin));
         assert_eq!(again[599], 5);
+    }
+
+    #[test]
+    fn memory_of_any_size_is_used_again_where_there_is_enough_of_it() {
+        let pool = Pool::of_any_size();
+        let mut written = |size: usize| {
+            let mut buffer = pool.take_empty(size);
+            assert!(buffer.is_empty() && Pool::is_aligned(&buffer));
+            buffer.extend_from_slice(&vec![7; size]);
+            let begin = buffer.as_ptr();
+            assert_eq!(Buffer::pooled(buffer, &pool).as_ref(), vec![7; size]);
+            begin
+        };
+        let begin = written(1000);
+        assert_eq!(written(10), begin);
+        assert_eq!(written(1000), begin);
+        assert_ne!(written(5000), begin);
+        written(0);
     }
 
     #[test]

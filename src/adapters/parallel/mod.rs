@@ -2,12 +2,14 @@
 
 mod par_map;
 mod prefetch;
+mod threads;
 
 pub(super) use par_map::par_map;
 pub(super) use prefetch::prefetch;
+pub(crate) use threads::Threads;
 
 use crate::secret_url::redact_text;
-use crate::wait::{self, Interrupt};
+use crate::wait;
 use crate::{Error, ErrorKind, Result};
 use async_channel::{Receiver, Sender, TryRecvError};
 use futures::Stream;
@@ -17,7 +19,6 @@ use std::iter::FusedIterator;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::thread::{self, JoinHandle};
 
 /// The queue reserves its places when it is made, so that there must be a bound.
 const MAX_AHEAD: usize = 1 << 16;
@@ -73,15 +74,6 @@ impl<T> Background<T> {
     /// The same as a stream.
     pub fn into_stream(self) -> BackgroundStream<T> {
         BackgroundStream(self)
-    }
-
-    /// Starts the threads now, and not when the first item is asked for. Where that fails, the first item is
-    /// the error.
-    pub(crate) fn started(mut self) -> Self {
-        if let Err(error) = self.crew() {
-            self.state = State::New(Box::new(|_| Err(error)));
-        }
-        self
     }
 
     /// Whether the next item, or the end, is known already: then asking for it does not wait.
@@ -214,8 +206,7 @@ struct Crew<T> {
     queue: Pin<Box<Receiver<Slot<T>>>>,
     /// The slot at the front, where it had no item when it was polled.
     front: Option<Slot<T>>,
-    /// Each with what ends its waits.
-    threads: Vec<(JoinHandle<()>, Interrupt)>,
+    threads: Threads,
 }
 
 impl<T: Send + 'static> Crew<T> {
@@ -225,16 +216,10 @@ impl<T: Send + 'static> Crew<T> {
         W: FnOnce(Sender<Slot<T>>) + Send + 'static,
     {
         let (sender, queue) = async_channel::bounded(ahead);
-        let mut crew = Crew { queue: Box::pin(queue), front: None, threads: Vec::new() };
+        let mut crew = Crew { queue: Box::pin(queue), front: None, threads: Threads::default() };
         for (number, work) in works.into_iter().enumerate() {
-            let (sender, interrupt) = (sender.clone(), Interrupt::default());
-            let attached = interrupt.clone();
-            let thread = thread::Builder::new().name(format!("{name}-{number}"));
-            let thread = thread.spawn(move || {
-                attached.attach();
-                work(sender);
-            })?;
-            crew.threads.push((thread, interrupt));
+            let sender = sender.clone();
+            crew.threads.start(format!("{name}-{number}"), move || work(sender))?;
         }
         Ok(crew)
     }
@@ -288,13 +273,8 @@ impl<T> Crew<T> {
 
 impl<T> Drop for Crew<T> {
     fn drop(&mut self) {
+        // Before the threads are joined.
         self.queue.close();
-        // All of them before one is waited for: they may wait for each other.
-        self.threads.iter().for_each(|(_, interrupt)| interrupt.interrupt());
-        for (thread, _) in self.threads.drain(..) {
-            // A thread hands its panics over as items; one that it could not hand over is nobody's to handle.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -41,7 +41,7 @@ impl<T> Outputs for Here<T> {
             match source.next().unwrap_or(Read::End) {
                 Read::Input(input) => {
                     let seat = self.seats.as_mut().map(Seats::next_seat).unwrap_or_default();
-                    if let Some(event) = unfold.push(Mapped::of(stages, *input, seat)) {
+                    if let Some(event) = unfold.push(Mapped::of(stages, input, seat)) {
                         return Some(event);
                     }
                 }

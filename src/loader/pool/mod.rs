@@ -1,23 +1,22 @@
-//! The stages on threads: samples go to them in about the order in which they are wanted, and their outputs
-//! come back in the order of their streams.
+//! The stages on threads, each of which reads what it maps, and leaves the outputs in the order of their
+//! streams.
 //!
 //! ```text
-//! memory    how far queues may run ahead
-//! chunks    samples in a row, handed over at once
-//! demand    what the sequence tells the feeder
-//! feeder    which sample goes to the threads next
+//! schedule  which source is read next, and how far ahead
+//! chunk     samples of a source in a row, and what became of them
+//! seating   where in the memory of its batch a row is written
+//! workers   the threads
 //! here      the same without threads
 //! ```
 //!
-//! The order of samples on their way is a guess: that each of them becomes one item. It has no influence on
-//! the order of the items, which [`Deal`](super::sequence::Deal) takes from each source in turn. Where it is
-//! wrong, because a sample failed or was filtered out, the items of other sources wait here.
+//! What is read next, and by whom, has no influence on the order of the items, which
+//! [`Deal`](super::sequence::Deal) takes from each source in turn.
 
-mod chunks;
-mod demand;
-mod feeder;
+mod chunk;
 mod here;
-mod memory;
+mod schedule;
+mod seating;
+mod workers;
 
 pub(super) use here::Here;
 
@@ -26,20 +25,14 @@ use super::sequence::{Dealing, Lane, Outputs};
 use super::shapes::Shapes;
 use super::stages::{Mapped, Stages, Unfold};
 use super::stream::{Gate, Source};
-use crate::adapters::IteratorExt;
+use crate::adapters::Threads;
 use crate::collate::Collator;
 use crate::dataset::Stop;
-use crate::error::{Error, ErrorKind, Result};
-use crate::store::Budget;
-use chunks::{Chunk, Travels, Unchunked, chunks_of};
-use demand::{Demand, Need};
-use feeder::{Fed, Feeder, Sent};
-use memory::QueueMemory;
-use std::collections::VecDeque;
+use crate::store::Held;
+use chunk::{Chunk, Fed};
 use std::sync::Arc;
-
-/// How many chunks are prepared ahead for each thread that maps.
-const CHUNKS_PER_THREAD: usize = 2;
+use std::vec;
+use workers::Work;
 
 /// The sources of a rank, and what is done with their samples.
 pub(super) struct Sources<T> {
@@ -72,36 +65,22 @@ impl<T> Sources<T> {
     }
 }
 
-/// What the threads send back.
-type Done<T> = Sent<Mapped<T>>;
-
 /// The outputs of the threads, each source's in its order.
-pub(super) struct Pool<T> {
-    chunks: Box<dyn Iterator<Item = Result<Chunk<Done<T>>>> + Send>,
-    current: Option<Unchunked<Done<T>>>,
+pub(super) struct Pool<T: Send + 'static> {
+    work: Arc<Work<T>>,
+    /// How many threads there are to be, and those that have been started.
+    count: usize,
+    threads: Option<Threads>,
     sources: Vec<Waiting<T>>,
-    /// How many outputs wait, and inputs without one.
-    queued: usize,
-    /// How many inputs have come, with how many outputs.
-    inputs: u64,
-    outputs: u64,
-    demand: Arc<Demand>,
-    /// Nothing comes after this.
-    failed: Option<Error>,
-    ended: bool,
 }
 
 /// What one source has given and nobody has taken yet.
 struct Waiting<T> {
     unfold: Unfold<T>,
-    queue: VecDeque<Fed<Mapped<T>>>,
     gate: Option<Gate>,
-    /// How many inputs have come.
-    received: u64,
-    /// How often it has begun again.
-    again: u64,
-    /// How many more outputs there were than inputs, since it was told last.
-    surplus: i64,
+    /// The rest of a chunk, and its memory.
+    items: vec::IntoIter<Fed<Mapped<T>>>,
+    memory: Option<Held>,
 }
 
 impl<T: Send + 'static> Pool<T> {
@@ -111,94 +90,13 @@ impl<T: Send + 'static> Pool<T> {
         lanes: Vec<Lane>,
         dealing: &Dealing,
         threads: usize,
-        (stop, budget): (Stop, Budget),
+        stop: Stop,
     ) -> Self {
-        let unfolds = sources.unfolds();
-        let Sources { sources, lanes: width, stages, collator, endless: _, shapes: _, only: _ } = sources;
-        let demand = Arc::new(Demand::new(sources.len()));
-        let gates: Vec<Option<Gate>> = sources.iter().map(|source| source.gate().cloned()).collect();
-        let memory = QueueMemory::new(&budget, threads, chunks::BYTES);
-        let grown = collator.as_ref().map_or(0, Collator::row_size);
-        let seats = collator.as_ref().map(Collator::seats);
-        let splits = stages.iter().any(|stages| stages.names.iter().any(|name| name == "flat_map"));
-        let fed = (Arc::clone(&demand), grown, splits);
-        let mut feeder = Feeder::new((sources, width), (lanes, dealing), seats, fed);
-        let chunks = chunks_of(move |may_wait| feeder.next(may_wait), memory);
-        let done = chunks.par_map(threads, move |chunk: Chunk<Sent<feeder::Seated>>| {
-            let map = |fed: Fed<feeder::Seated>| match fed {
-                Fed::Input(feeder::Seated { input, .. }) if stop.is_stopped() => {
-                    // Nobody waits for it.
-                    Fed::Input(Mapped::dropped(*input))
-                }
-                Fed::Input(feeder::Seated { source, input, seat, .. }) => match stages
-                    .get(source / width.max(1))
-                {
-                    Some(stages) => Fed::Input(Mapped::of(stages, *input, seat)),
-                    None => Fed::Fatal(ErrorKind::Config("a dataset that is not in the mix".into()).into()),
-                },
-                Fed::Fault(pass, error) => Fed::Fault(pass, error),
-                Fed::Fatal(error) => Fed::Fatal(error),
-                Fed::End => Fed::End,
-            };
-            Ok(chunk.map(|Sent { source, fed }| Sent { source, fed: map(fed) }))
-        });
-        let done = done.ahead(threads.saturating_mul(CHUNKS_PER_THREAD).max(1));
-        let waiting = |(unfold, gate)| Waiting {
-            unfold,
-            queue: VecDeque::new(),
-            gate,
-            received: 0,
-            again: 0,
-            surplus: 0,
-        };
-        let sources = unfolds.into_iter().zip(gates).map(waiting).collect();
-        let (queued, failed, ended) = (0, None, false);
-        Pool {
-            chunks: Box::new(done),
-            current: None,
-            sources,
-            queued,
-            inputs: 0,
-            outputs: 0,
-            demand,
-            failed,
-            ended,
-        }
-    }
-
-    /// Takes one more thing from the threads; none at their end.
-    fn receive(&mut self, wanted: usize) -> Option<Done<T>> {
-        loop {
-            if let Some(done) = self.current.as_mut().and_then(Iterator::next) {
-                return Some(done);
-            }
-            self.current = None;
-            if self.ended {
-                return None;
-            }
-            self.tell(wanted);
-            match self.chunks.next() {
-                Some(Ok(chunk)) => self.current = Some(Unchunked::new(chunk)),
-                // What was in it is lost: nothing after it can be right.
-                Some(Err(error)) => {
-                    self.failed.get_or_insert(error);
-                    self.ended = true;
-                }
-                None => self.ended = true,
-            }
-        }
-    }
-
-    /// Tells the feeder what is waited for, and how wrong its guesses were.
-    fn tell(&mut self, wanted: usize) {
-        let surplus = self.sources.iter_mut().map(|source| std::mem::take(&mut source.surplus));
-        let surplus: Vec<i64> = surplus.collect();
-        let need = self.sources.get(wanted).map(|source| Need {
-            source: wanted,
-            received: source.received,
-            again: source.again,
-        });
-        self.demand.tell(&surplus, need, self.queued, (self.inputs, self.outputs));
+        let gates: Vec<Option<Gate>> = sources.sources.iter().map(|source| source.gate().cloned()).collect();
+        let waiting = |(unfold, gate)| Waiting { unfold, gate, items: Vec::new().into_iter(), memory: None };
+        let waiting = sources.unfolds().into_iter().zip(gates).map(waiting).collect();
+        let work = Work::new(sources, (lanes, dealing), threads, stop);
+        Pool { work, count: threads, threads: None, sources: waiting }
     }
 }
 
@@ -206,46 +104,31 @@ impl<T: Send + 'static> Outputs for Pool<T> {
     type Item = T;
 
     fn next(&mut self, number: usize) -> Option<Event<T>> {
+        if self.threads.is_none() {
+            match self.work.start(self.count) {
+                Ok(threads) => self.threads = Some(threads),
+                Err(error) => return Some(Event::Fatal(error)),
+            }
+        }
+        let source = self.sources.get_mut(number)?;
         loop {
-            let source = self.sources.get_mut(number)?;
             if let Some(event) = source.unfold.next() {
                 return Some(event);
             }
             if source.unfold.has_ended() {
                 return None;
             }
-            let fed = match source.queue.pop_front() {
-                Some(fed) => {
-                    self.queued = self.queued.saturating_sub(fed.len());
-                    fed
-                }
-                None => match self.receive(number) {
-                    None => return self.failed.take().map(Event::Fatal),
-                    Some(Sent { source: other, fed }) => {
-                        let Some(source) = self.sources.get_mut(other) else {
-                            // Of no source: the one that sends has failed.
-                            if let Fed::Fatal(error) = fed {
-                                self.failed.get_or_insert(error);
-                            }
-                            self.ended = true;
-                            continue;
-                        };
-                        if let Fed::Input(mapped) = &fed {
-                            self.inputs += 1;
-                            self.outputs += mapped.len() as u64;
-                            source.received += 1;
-                            source.surplus += mapped.len() as i64 - 1;
-                        }
-                        if other != number {
-                            self.queued += fed.len();
-                            source.queue.push_back(fed);
-                            continue;
-                        }
-                        fed
+            let Some(fed) = source.items.next() else {
+                source.memory = None;
+                match self.work.take(number) {
+                    Ok(Some(Chunk { items, memory, .. })) => {
+                        (source.items, source.memory) = (items.into_iter(), Some(memory));
+                        continue;
                     }
-                },
+                    Ok(None) => return None,
+                    Err(error) => return Some(Event::Fatal(error)),
+                }
             };
-            let source = self.sources.get_mut(number)?;
             match fed {
                 Fed::Input(mapped) => {
                     if let Some(event) = source.unfold.push(mapped) {
@@ -264,37 +147,16 @@ impl<T: Send + 'static> Outputs for Pool<T> {
     }
 
     fn again(&mut self, number: usize, time: u64) -> bool {
-        let Some(source) = self.sources.get_mut(number) else { return false };
-        let Some(gate) = &source.gate else { return false };
+        let Some(gate) = self.sources.get(number).and_then(|source| source.gate.as_ref()) else { return false };
+        self.work.again(number);
         gate.open(time);
-        source.again = time;
         true
     }
 }
 
-impl<T> Fed<Mapped<T>> {
-    fn len(&self) -> usize {
-        match self {
-            Fed::Input(mapped) => mapped.len().max(1),
-            _ => 1,
-        }
-    }
-}
-
-impl<T> Travels for Done<T> {
-    fn bytes(&self) -> usize {
-        0
-    }
-
-    fn grown(&self) -> usize {
-        0
-    }
-
-    fn ends_chunk(&self, _: Option<&Self>) -> bool {
-        false
-    }
-
-    fn fatal(error: Error) -> Self {
-        Sent { source: usize::MAX, fed: Fed::Fatal(error) }
+impl<T: Send + 'static> Drop for Pool<T> {
+    fn drop(&mut self) {
+        // Before the threads are joined.
+        self.work.close();
     }
 }

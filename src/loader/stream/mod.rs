@@ -19,7 +19,9 @@ use crate::state::{StreamState, misfit};
 use crate::store::Budget;
 use crate::wait;
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
 
 /// After so many epochs in a row without a single sample, a stream is not going to have any.
 const FUTILE: u64 = 100;
@@ -148,6 +150,8 @@ pub(super) struct Source {
     turn: u64,
     /// Whether the end has been said that the gate is at.
     at_gate: bool,
+    /// Why it cannot begin where it is to.
+    wrong: Option<Error>,
     ended: bool,
 }
 
@@ -186,6 +190,7 @@ impl Source {
             begins,
             turn,
             at_gate: false,
+            wrong: None,
             ended: false,
         }
     }
@@ -303,19 +308,32 @@ impl Source {
     }
 
     /// Waits at the end of a pass until another one is wanted, after it has said so.
-    fn passes_gate(&mut self) -> Option<Result<Read>> {
-        let gate = self.gate()?;
-        if gate.allows(self.pass) {
-            self.at_gate = false;
-            return None;
+    fn poll_gate(&mut self, cx: &Context<'_>) -> Poll<Option<Read>> {
+        let Some(gate) = self.gate() else { return Poll::Ready(None) };
+        let open = gate.allows(self.pass) || self.at_gate && gate.poll(self.pass, cx).is_ready();
+        match (open, std::mem::replace(&mut self.at_gate, !open)) {
+            (true, _) => Poll::Ready(None),
+            (false, false) => Poll::Ready(Some(Read::End)),
+            (false, true) => Poll::Pending,
         }
-        if !self.at_gate {
-            self.at_gate = true;
-            return Some(Ok(Read::End));
+    }
+
+    /// Begins where a state says, which may take long: what the shuffle buffer held is read again.
+    pub(super) fn prepare(&mut self) {
+        let waits = self.gate().is_some_and(|gate| !gate.allows(self.pass));
+        if self.from.is_none() || self.reading.is_some() || waits {
+            return;
         }
-        let waited = gate.wait(self.pass);
-        self.at_gate = false;
-        waited.err().map(Err)
+        match self.begin() {
+            Some(Ok(reading)) => self.reading = Some(reading),
+            Some(Err(error)) => self.wrong = Some(error),
+            None => self.ended = true,
+        }
+    }
+
+    /// Whether [`prepare`](Source::prepare) has anything to do.
+    pub(super) fn resumes(&self) -> bool {
+        self.from.is_some()
     }
 
     /// Leaves out the rest of the shard that is being read, where the policy says so.
@@ -329,33 +347,49 @@ impl Source {
         let Numbered { number, sample } = numbered;
         let (position, given) = (sample.position(), Given::default());
         let origin = Origin { pass: self.pass, position, number, taken: self.taken, given, note };
-        Read::Input(Box::new(Input { origin, sample }))
+        Read::Input(Input { origin, sample })
     }
 }
 
 impl Iterator for Source {
     type Item = Read;
 
+    /// Blocks.
     fn next(&mut self) -> Option<Read> {
+        match self.poll_next(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(read) => read,
+            Poll::Pending => {
+                let next = wait::block_on(poll_fn(|cx| self.poll_next(cx)));
+                next.unwrap_or_else(|error| Some(self.fatal(error)))
+            }
+        }
+    }
+}
+
+impl Source {
+    /// What comes next, without waiting for the network.
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Read>> {
         while !self.ended {
-            if self.reading.is_none() {
-                match self.passes_gate() {
-                    None => {}
-                    Some(Ok(read)) => return Some(read),
-                    Some(Err(_)) => return None,
-                }
+            if let Some(error) = self.wrong.take() {
+                return Poll::Ready(Some(self.fatal(error)));
+            }
+            if self.reading.is_none()
+                && let Some(read) = ready!(self.poll_gate(cx))
+            {
+                return Poll::Ready(Some(read));
             }
             let reading = match &mut self.reading {
                 Some(reading) => reading,
-                None => match self.begin()? {
-                    Ok(reading) => self.reading.insert(reading),
-                    Err(error) => return Some(self.fatal(error)),
+                None => match self.begin() {
+                    Some(Ok(reading)) => self.reading.insert(reading),
+                    Some(Err(error)) => return Poll::Ready(Some(self.fatal(error))),
+                    None => return Poll::Ready(None),
                 },
             };
             if let Some(rest) = reading.rest.take() {
-                return Some(Read::Input(Box::new(rest)));
+                return Poll::Ready(Some(Read::Input(rest)));
             }
-            match reading.next(&self.stream) {
+            match ready!(reading.poll_next(&self.stream, cx)) {
                 Some(Ok(numbered)) if self.again > 0 => {
                     self.again -= 1;
                     self.taken += 1;
@@ -370,7 +404,7 @@ impl Iterator for Source {
                     }
                     if self.again == 0 {
                         if self.rest.is_some() || !reading.is_resumed() {
-                            return Some(self.differs());
+                            return Poll::Ready(Some(self.differs()));
                         }
                         reading.rest = self.held.take();
                     }
@@ -379,17 +413,19 @@ impl Iterator for Source {
                     self.found = Found::Samples;
                     self.taken += 1;
                     let note = reading.note.take();
-                    return Some(self.input(numbered, note));
+                    return Poll::Ready(Some(self.input(numbered, note)));
                 }
                 Some(Err(Missed::Read(error))) if reading.is_replaced(&error) => {
-                    return Some(self.fatal(error));
+                    return Poll::Ready(Some(self.fatal(error)));
                 }
                 // An outage is no damage: without what could not be read, all that follows would be another
                 // sequence.
-                Some(Err(Missed::Read(error))) if is_outage(error.kind()) => return Some(self.fatal(error)),
+                Some(Err(Missed::Read(error))) if is_outage(error.kind()) => {
+                    return Poll::Ready(Some(self.fatal(error)));
+                }
                 // Nor may a sample that was selected before be left out now.
                 Some(Err(Missed::Select(error))) if self.again > 0 && is_outage(error.kind()) => {
-                    return Some(self.fatal(error));
+                    return Poll::Ready(Some(self.fatal(error)));
                 }
                 Some(Err(missed)) => {
                     let error = match missed {
@@ -408,16 +444,16 @@ impl Iterator for Source {
                     if self.found == Found::Nothing {
                         self.found = Found::Errors;
                     }
-                    return Some(Read::Fault(self.pass, error));
+                    return Poll::Ready(Some(Read::Fault(self.pass, error)));
                 }
                 None => {
                     if let Some(read) = self.end() {
-                        return Some(read);
+                        return Poll::Ready(Some(read));
                     }
                 }
             }
         }
-        None
+        Poll::Ready(None)
     }
 }
 

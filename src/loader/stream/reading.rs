@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::loader::event::{Input, Note};
 use crate::sample::Sample;
 use crate::state::{Opened, StreamState};
+use std::task::{Context, Poll, ready};
 
 /// A sample with how many came before it in its stream.
 #[derive(Debug)]
@@ -42,25 +43,29 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    pub(super) fn next(&mut self, stream: &Stream) -> Option<Result<Numbered, Missed>> {
+    pub(super) fn poll_next(
+        &mut self,
+        stream: &Stream,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Numbered, Missed>>> {
         loop {
             if let Some(buffer) = &mut self.buffer {
                 let item = if self.ended { buffer.drain() } else { buffer.pull() };
                 if let Some(item) = item {
-                    return Some(item.map_err(Missed::Read));
+                    return Poll::Ready(Some(item.map_err(Missed::Read)));
                 }
             }
             if self.ended {
-                return None;
+                return Poll::Ready(None);
             }
-            match self.reader.next() {
+            match ready!(self.reader.poll_sample(cx)) {
                 Some(Ok(sample)) => {
                     let sample = match &stream.select {
                         None => sample,
                         Some(_) => match stream.select(sample) {
                             Ok(Some(sample)) => sample,
                             Ok(None) => continue,
-                            Err(error) => return Some(Err(Missed::Select(error))),
+                            Err(error) => return Poll::Ready(Some(Err(Missed::Select(error)))),
                         },
                     };
                     self.admit();
@@ -69,10 +74,10 @@ impl Reading {
                     match &mut self.buffer {
                         // A shuffle buffer never answers at once.
                         Some(buffer) => drop(buffer.push(Numbered { number, sample })),
-                        None => return Some(Ok(Numbered { number, sample })),
+                        None => return Poll::Ready(Some(Ok(Numbered { number, sample }))),
                     }
                 }
-                Some(Err(error)) => return Some(Err(Missed::Read(error))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(Missed::Read(error)))),
                 None => {
                     self.ended = true;
                     // Without a buffer it makes no difference.

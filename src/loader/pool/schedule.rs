@@ -1,0 +1,293 @@
+//! Which source is read next, and how far ahead: a state machine that the threads share.
+//!
+//! Each source is read by one thread at a time, in chunks, and its chunks are given out in the order in which
+//! they were read, whichever thread is done with its own first. A source of which nothing waits is always
+//! read on, so that whoever waits for it is served; beyond that a few chunks are made ahead, of the source
+//! that has the fewest, as long as there is memory for them.
+
+use super::chunk::{Bounds, Chunk, Then};
+use crate::store::{Budget, Held};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// A chunk has at most so many samples: with 16, two fifths of the time for small ones went into the
+/// hand-over.
+const SAMPLES: usize = 128;
+/// The first ones have fewer: what they take is not known yet, and somebody waits for them.
+const FIRST_SAMPLES: usize = 8;
+/// Or so many bytes: for large samples a hand-over costs nothing, and chunks of them would fill the memory.
+const BYTES: usize = 512 << 10;
+/// The same where the budget has no room for it.
+const BYTES_NEEDED: usize = 64 << 10;
+/// Or as many as become rows of so many bytes.
+const BYTES_OUT: usize = 4 << 20;
+/// Or as many as become so many items.
+const OUTPUTS: u64 = 1024;
+
+/// Chunks that take longer have fewer samples the next time, so that all threads come to their ends together.
+const LONG: Duration = Duration::from_millis(1);
+/// And chunks that take less than this have more.
+const SHORT: Duration = Duration::from_micros(250);
+
+/// Chunks that are made ahead for each thread, beyond one for each source.
+const AHEAD_PER_THREAD: usize = 2;
+/// None is made ahead while rows of so many bytes wait.
+const BYTES_WAITING: usize = 64 << 20;
+/// Nor of a source of which so many items wait.
+const OUTPUTS_WAITING: usize = 1024;
+
+/// What the threads share, about sources `S` whose samples become `T`.
+#[derive(Debug)]
+pub(super) struct Schedule<S, T> {
+    places: Vec<Place<S, T>>,
+    /// Chunks that were begun and not given out.
+    ahead: usize,
+    /// No more than this of them beyond those that are needed.
+    most_ahead: usize,
+    /// The bytes of rows that an item takes in its batch.
+    row: usize,
+    /// Items in the chunks.
+    waiting: usize,
+    /// The source that somebody waits for.
+    wanted: Option<usize>,
+    closed: bool,
+}
+
+/// One source.
+#[derive(Debug)]
+struct Place<S, T> {
+    /// While nobody reads it.
+    source: Option<S>,
+    /// Whether it has something to read, as far as is known.
+    ready: bool,
+    over: bool,
+    budget: Budget,
+    /// In their order; none where a thread is at work on it.
+    chunks: VecDeque<Option<Chunk<T>>>,
+    /// The number of the first of them.
+    first: u64,
+    /// How many samples the next chunk may have.
+    samples: usize,
+    /// How many bytes it is likely to have.
+    bytes: u64,
+    /// Whether there was room for them when the source was last read.
+    roomy: bool,
+    /// How many inputs have come, and how many outputs of them.
+    inputs: u64,
+    outputs: u64,
+    /// Items in its chunks.
+    waiting: usize,
+    /// The number of the item that the next sample becomes, if all samples at work become one.
+    item: u64,
+}
+
+/// What a thread does next: it reads this source, so much of it.
+#[derive(Debug)]
+pub(super) struct Turn<S> {
+    pub(super) place: usize,
+    pub(super) source: S,
+    pub(super) bounds: Bounds,
+    pub(super) memory: Held,
+}
+
+/// A chunk that was read: which one of its source, and the number of its first item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Begun {
+    pub(super) place: usize,
+    pub(super) number: u64,
+    pub(super) item: u64,
+}
+
+/// What there is of a source.
+#[derive(Debug)]
+pub(super) enum Next<T> {
+    Chunk(Chunk<T>),
+    /// It is being read, or on its way.
+    Later,
+    /// Nothing comes any more.
+    Over,
+}
+
+impl<S, T> Schedule<S, T> {
+    /// Of sources, each with the budget of its memory, for so many threads. Items take `row` bytes in their
+    /// batch.
+    pub(super) fn new(sources: impl IntoIterator<Item = (S, Budget)>, threads: usize, row: usize) -> Self {
+        let place = |(source, budget)| Place {
+            source: Some(source),
+            ready: true,
+            over: false,
+            budget,
+            chunks: VecDeque::new(),
+            first: 0,
+            samples: FIRST_SAMPLES,
+            bytes: BYTES as u64,
+            roomy: false,
+            inputs: 0,
+            outputs: 0,
+            waiting: 0,
+            item: 0,
+        };
+        let places: Vec<_> = sources.into_iter().map(place).collect();
+        let most_ahead = threads.saturating_mul(AHEAD_PER_THREAD).saturating_add(places.len());
+        Schedule { places, ahead: 0, most_ahead, row, waiting: 0, wanted: None, closed: false }
+    }
+
+    /// How many sources there are.
+    pub(super) fn sources(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The next source to be read; none where all have enough ahead, or nothing to read.
+    pub(super) fn turn(&mut self) -> Option<Turn<S>> {
+        let number = self.next()?;
+        let place = self.places.get_mut(number)?;
+        let needed = place.chunks.is_empty();
+        let held = place.budget.try_hold(place.bytes);
+        place.roomy = held.is_some();
+        let memory = held.or_else(|| needed.then(|| place.budget.hold(0)))?;
+        let bounds = place.bounds(self.row);
+        place.ready = false;
+        Some(Turn { place: number, source: place.source.take()?, bounds, memory })
+    }
+
+    /// Whether there is a source to be read, if there is memory for it.
+    pub(super) fn is_readable(&self) -> bool {
+        self.next().is_some()
+    }
+
+    /// The source to be read next.
+    fn next(&self) -> Option<usize> {
+        if self.closed {
+            return None;
+        }
+        let readable = |place: &Place<S, T>| place.ready && place.source.is_some();
+        let wanted = self.wanted.and_then(|wanted| Some((wanted, self.places.get(wanted)?)));
+        let wanted = wanted.filter(|(_, place)| readable(place) && place.chunks.is_empty());
+        let fewest = || {
+            let places = self.places.iter().enumerate().filter(|(_, place)| readable(place));
+            places.min_by_key(|(_, place)| (place.chunks.len(), place.first))
+        };
+        let (number, place) = wanted.or_else(fewest)?;
+        let room = self.ahead < self.most_ahead && self.waiting.saturating_mul(self.row) < BYTES_WAITING;
+        (place.chunks.is_empty() || room && place.waiting < OUTPUTS_WAITING).then_some(number)
+    }
+
+    /// Takes sources out of turn, which come back as those that were read.
+    pub(super) fn take_out(&mut self, which: impl Fn(&S) -> bool) -> Vec<(usize, S)> {
+        let take = |(number, place): (usize, &mut Place<S, T>)| {
+            place.ready = !place.source.as_ref().is_some_and(&which);
+            let taken = if place.ready { None } else { place.source.take() };
+            taken.map(|source| (number, source))
+        };
+        self.places.iter_mut().enumerate().filter_map(take).collect()
+    }
+
+    /// A source was read, and is there for others again. `samples` of so many bytes came of it; where it was
+    /// anything at all, that is a chunk.
+    pub(super) fn read(
+        &mut self,
+        number: usize,
+        source: S,
+        (samples, bytes, is_chunk): (usize, usize, bool),
+        then: Then,
+    ) -> Option<Begun> {
+        let place = self.places.get_mut(number)?;
+        match then {
+            // It may have been woken in the meantime.
+            Then::Wait => place.source = Some(source),
+            Then::More => (place.source, place.ready) = (Some(source), true),
+            Then::Over => (place.over, place.ready) = (true, false),
+        }
+        if !is_chunk {
+            return None;
+        }
+        // What is read without room is cut short: it says no more than that the one before it was unusually large.
+        place.bytes = match (place.roomy, bytes as u64) {
+            (true, bytes) => bytes,
+            (false, bytes) => place.bytes.min(bytes.max(BYTES as u64)),
+        };
+        let item = place.item;
+        place.item += samples as u64;
+        place.chunks.push_back(None);
+        self.ahead += 1;
+        Some(Begun { place: number, number: place.first + place.chunks.len() as u64 - 1, item })
+    }
+
+    /// The samples of a chunk, so many, have become items, which took so long.
+    pub(super) fn done(&mut self, begun: Begun, chunk: Chunk<T>, samples: usize, took: Duration) {
+        let Some(place) = self.places.get_mut(begun.place) else { return };
+        let outputs = chunk.outputs;
+        (place.inputs, place.outputs) =
+            (place.inputs.saturating_add(samples as u64), place.outputs.saturating_add(outputs as u64));
+        place.item = place.item.saturating_add(outputs as u64).saturating_sub(samples as u64);
+        if took > LONG {
+            place.samples = (samples / 2).max(1);
+        } else if took < SHORT && samples >= place.samples {
+            place.samples = place.samples.saturating_mul(2).min(SAMPLES);
+        }
+        place.waiting += outputs;
+        self.waiting += outputs;
+        let at = begun.number.checked_sub(place.first).and_then(|at| usize::try_from(at).ok());
+        if let Some(slot) = at.and_then(|at| place.chunks.get_mut(at)) {
+            *slot = Some(chunk);
+        }
+    }
+
+    /// The next chunk of a source. Where there is none, it is what is wanted most.
+    pub(super) fn take(&mut self, number: usize) -> Next<T> {
+        self.wanted = Some(number);
+        let Some(place) = self.places.get_mut(number) else { return Next::Over };
+        let Some(chunk) = place.chunks.front_mut().and_then(Option::take) else {
+            return if place.over && place.chunks.is_empty() { Next::Over } else { Next::Later };
+        };
+        place.chunks.pop_front();
+        place.first += 1;
+        place.waiting -= chunk.outputs;
+        self.waiting -= chunk.outputs;
+        self.ahead -= 1;
+        self.wanted = None;
+        Next::Chunk(chunk)
+    }
+
+    /// Whether somebody waits for this source, and need not any longer.
+    pub(super) fn is_awaited(&self, number: usize) -> bool {
+        let served = |place: &Place<S, T>| match place.chunks.front() {
+            Some(front) => front.is_some(),
+            None => place.over,
+        };
+        self.wanted == Some(number) && self.places.get(number).is_some_and(served)
+    }
+
+    /// A source has something to read.
+    pub(super) fn wake(&mut self, number: usize) {
+        if let Some(place) = self.places.get_mut(number) {
+            place.ready = !place.over;
+        }
+    }
+
+    /// Nothing is wanted any more: gives back what is left.
+    pub(super) fn close(&mut self) -> Vec<(Option<S>, VecDeque<Option<Chunk<T>>>)> {
+        self.closed = true;
+        let left = |place: &mut Place<S, T>| (place.source.take(), std::mem::take(&mut place.chunks));
+        self.places.iter_mut().map(left).collect()
+    }
+
+    /// Whether [`close`](Schedule::close) was called.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+}
+
+impl<S, T> Place<S, T> {
+    /// How much is read at once, where items take `row` bytes.
+    fn bounds(&self, row: usize) -> Bounds {
+        // A sample that has become nothing yet may become anything.
+        let outputs = if self.inputs == 0 { 1 } else { self.outputs.div_ceil(self.inputs).max(1) };
+        let rows = row.saturating_mul(usize::try_from(outputs).unwrap_or(usize::MAX)).max(1);
+        let items = usize::try_from(OUTPUTS / outputs).unwrap_or(usize::MAX);
+        Bounds {
+            samples: self.samples.min(BYTES_OUT / rows).min(items).max(1),
+            bytes: if self.roomy { BYTES } else { BYTES_NEEDED },
+        }
+    }
+}

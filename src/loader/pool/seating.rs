@@ -1,0 +1,120 @@
+//! Where in the memory of its batch a sample writes its row, before it is known which place it gets.
+//!
+//! It is a guess: that each sample becomes one item. The sequence is dealt as if it were so, and each source
+//! has the memory of its turns. Where the guess is wrong, because a sample failed or was filtered out, its row
+//! and those near to it stand elsewhere and are copied when their batch is made; nothing else depends on it.
+
+use crate::collate::{Seat, Seats};
+use crate::loader::event::{Event, Tag};
+use crate::loader::sequence::{Deal, Dealing, Lane, Outputs};
+use std::collections::VecDeque;
+
+/// No more memory than this is set aside for turns of other sources.
+const BYTES_SET_ASIDE: usize = 64 << 20;
+
+/// Gives each source the places of its items, in their order.
+pub(super) struct Seating {
+    deal: Deal<Turns>,
+    seats: Seats,
+    /// By source: the number of the first item that has a seat here, and the seats.
+    places: Vec<(u64, VecDeque<Seat>)>,
+    /// Seats in all of them, and how many there may be.
+    aside: usize,
+    most_aside: usize,
+}
+
+/// Whose turns they are, as if no source ever ended that has not.
+struct Turns {
+    ended: Vec<bool>,
+}
+
+impl Outputs for Turns {
+    type Item = usize;
+
+    fn next(&mut self, source: usize) -> Option<Event<usize>> {
+        let ended = self.ended.get(source).is_none_or(|ended| *ended);
+        (!ended).then(|| Event::Item(Tag::default(), source))
+    }
+
+    fn again(&mut self, source: usize, _: u64) -> bool {
+        let ended = self.ended.get_mut(source);
+        ended.map(|ended| *ended = false).is_some()
+    }
+}
+
+impl Seating {
+    /// `lanes` and `dealing` are those of the sequence; rows take `row` bytes.
+    pub(super) fn new(sources: usize, (lanes, dealing): (Vec<Lane>, &Dealing), seats: Seats, row: usize) -> Self {
+        let deal = Deal::new(Turns { ended: vec![false; sources] }, lanes, dealing);
+        let places = (0..sources).map(|_| (0, VecDeque::new())).collect();
+        Seating { deal, seats, places, aside: 0, most_aside: BYTES_SET_ASIDE / row.max(1) }
+    }
+
+    /// The places of `count` items of a source, from item number `first` on: fewer where they are not known.
+    pub(super) fn take(&mut self, source: usize, first: u64, count: usize) -> VecDeque<Seat> {
+        let mut taken = VecDeque::with_capacity(count);
+        for item in first..first.saturating_add(count as u64) {
+            while self.places.get(source).is_some_and(|(first, seats)| first + seats.len() as u64 <= item) {
+                if !self.deal_one(source) {
+                    return taken;
+                }
+            }
+            let Some((first, seats)) = self.places.get_mut(source) else { return taken };
+            // Of those that have become more items than was thought, the turns are over.
+            let passed = usize::try_from(item.saturating_sub(*first)).unwrap_or(usize::MAX).min(seats.len());
+            seats.drain(..passed);
+            *first += passed as u64;
+            self.aside -= passed;
+            taken.push_back(match *first == item {
+                true => {
+                    *first += 1;
+                    self.aside -= 1;
+                    seats.pop_front().unwrap_or_default()
+                }
+                // And of those that have become fewer they have been given to others.
+                false => Seat::new(),
+            });
+        }
+        taken
+    }
+
+    /// Deals one more turn. Whether there was one, and room for it where it is not that of `source`.
+    fn deal_one(&mut self, source: usize) -> bool {
+        if self.aside >= self.most_aside && self.places.iter().enumerate().any(|(at, _)| at != source) {
+            return false;
+        }
+        loop {
+            match self.deal.next() {
+                Some(Event::Item(_, whose)) => {
+                    let seat = self.seats.next_seat();
+                    if let Some((_, seats)) = self.places.get_mut(whose) {
+                        seats.push_back(seat);
+                        self.aside += 1;
+                    }
+                    return true;
+                }
+                Some(Event::Cut(_)) => self.seats.end_batch(),
+                Some(_) => {}
+                None => return false,
+            }
+            // An index may claim any number of steps.
+            if self.deal.is_barren() {
+                return false;
+            }
+        }
+    }
+
+    /// A source has no more samples.
+    pub(super) fn ended(&mut self, source: usize) {
+        if let Some(ended) = self.deal.outputs().ended.get_mut(source) {
+            *ended = true;
+        }
+    }
+
+    /// It begins again.
+    pub(super) fn again(&mut self, source: usize) {
+        if let Some(ended) = self.deal.outputs().ended.get_mut(source) {
+            *ended = false;
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The threads: each reads a chunk of some source, does the stages, and leaves the outputs for whoever takes
+//! them in turn.
+
+use super::Sources;
+use super::chunk::{Chunk, Fed, Reads, Then, read};
+use super::schedule::{Begun, Next, Schedule, Turn};
+use super::seating::Seating;
+use crate::adapters::Threads;
+use crate::collate::{Collator, Seat};
+use crate::dataset::Stop;
+use crate::error::{ErrorKind, Result};
+use crate::loader::event::{Input, Read};
+use crate::loader::sequence::{Dealing, Lane};
+use crate::loader::stages::{Mapped, Stages};
+use crate::loader::stream::Source;
+use crate::wait;
+use futures::task::AtomicWaker;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+impl Reads for Source {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Read>> {
+        self.poll_next(cx)
+    }
+}
+
+/// What is done with the samples of all sources.
+pub(super) struct Work<T> {
+    /// By dataset.
+    stages: Arc<[Stages<T>]>,
+    /// How many lanes each dataset has.
+    lanes: usize,
+    stop: Stop,
+    shared: Mutex<Shared<T>>,
+    /// There is something to be read.
+    readable: Condvar,
+    /// Of whoever takes the outputs.
+    taker: AtomicWaker,
+}
+
+struct Shared<T> {
+    schedule: Schedule<Source, Mapped<T>>,
+    seating: Option<Seating>,
+    /// Threads that have nothing to do.
+    idle: usize,
+}
+
+impl<T: Send + 'static> Work<T> {
+    pub(super) fn new(
+        sources: Sources<T>,
+        dealt: (Vec<Lane>, &Dealing),
+        threads: usize,
+        stop: Stop,
+    ) -> Arc<Self> {
+        let Sources { sources, lanes, stages, collator, .. } = sources;
+        let row = collator.as_ref().map_or(0, Collator::row_size);
+        let seats = collator.filter(|_| row > 0).map(|collator| collator.seats());
+        let seating = seats.map(|seats| Seating::new(sources.len(), dealt, seats, row));
+        let sources = sources.into_iter().map(|source| {
+            let budget = source.budget().clone();
+            (source, budget)
+        });
+        let schedule = Schedule::new(sources, threads, row);
+        let shared = Mutex::new(Shared { schedule, seating, idle: 0 });
+        let (readable, taker) = (Condvar::new(), AtomicWaker::new());
+        Arc::new(Work { stages, lanes: lanes.max(1), stop, shared, readable, taker })
+    }
+
+    /// Starts the threads. Sources that go on where a state says have one each until they are there: to read again
+    /// what their buffers held takes many requests, one after the other.
+    pub(super) fn start(self: &Arc<Self>, threads: usize) -> Result<Threads> {
+        let mut started = Threads::default();
+        let resuming = self.lock().schedule.take_out(Source::resumes);
+        for (number, mut source) in resuming {
+            let work = Arc::clone(self);
+            started.start(format!("shardstream-resume-{number}"), move || {
+                source.prepare();
+                let mut shared = work.lock();
+                shared.schedule.read(number, source, (0, 0, false), Then::More);
+                work.call_one(shared);
+            })?;
+        }
+        for number in 0..threads {
+            let work = Arc::clone(self);
+            started.start(format!("shardstream-map-{number}"), move || work.run())?;
+        }
+        Ok(started)
+    }
+
+    /// Ends the threads, each when it is done with the sample in hand.
+    pub(super) fn close(&self) {
+        let left = self.lock().schedule.close();
+        self.readable.notify_all();
+        // Sources may wake whoever reads them when they go.
+        drop(left);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared<T>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What each of the threads does, until nothing is wanted any more.
+    fn run(self: Arc<Self>) {
+        let sources = self.lock().schedule.sources();
+        let waker = |source| Waker::from(Arc::new(Awaited { work: Arc::downgrade(&self), source }));
+        let wakers: Vec<Waker> = (0..sources).map(waker).collect();
+        while let Some(Turn { place, mut source, bounds, mut memory }) = self.turn() {
+            let Some(waker) = wakers.get(place) else { return };
+            let (items, bytes, then) = read(&mut source, bounds, &mut Context::from_waker(waker));
+            memory.set((bytes + size_of_val(&*items)) as u64);
+            let samples = items.iter().filter(|item| matches!(item, Fed::Input(_))).count();
+            let ended = matches!(items.last(), Some(Fed::End | Fed::Fatal(_)));
+            let found = Found { samples, bytes, any: !items.is_empty(), ended };
+            let Some((begun, seats)) = self.put_back(place, source, &found, then) else { continue };
+            let started = Instant::now();
+            let items = self.mapped(place, items, seats);
+            let outputs = items.iter().map(Fed::len).sum();
+            self.done(begun, Chunk { items, outputs, memory }, samples, started.elapsed());
+        }
+    }
+
+    /// Waits for a source that is to be read; none when nothing is wanted any more.
+    fn turn(&self) -> Option<Turn<Source>> {
+        let mut shared = self.lock();
+        loop {
+            if shared.schedule.is_closed() {
+                return None;
+            }
+            if let Some(turn) = shared.schedule.turn() {
+                self.call_one(shared);
+                return Some(turn);
+            }
+            shared.idle += 1;
+            shared = self.readable.wait(shared).unwrap_or_else(PoisonError::into_inner);
+            shared.idle -= 1;
+        }
+    }
+
+    /// Wakes a thread that has nothing to do, if there is something for it.
+    fn call_one(&self, shared: MutexGuard<'_, Shared<T>>) {
+        let is_wanted = shared.idle > 0 && shared.schedule.is_readable();
+        drop(shared);
+        if is_wanted {
+            self.readable.notify_one();
+        }
+    }
+
+    /// Lets others read a source, and says which chunk it is that was read, and where its rows stand.
+    fn put_back(
+        &self,
+        place: usize,
+        source: Source,
+        found: &Found,
+        then: Then,
+    ) -> Option<(Begun, VecDeque<Seat>)> {
+        let mut guard = self.lock();
+        let shared = &mut *guard;
+        let read = (found.samples, found.bytes, found.any);
+        let begun = shared.schedule.read(place, source, read, then);
+        let seated = begun.map(|begun| {
+            let Some(seating) = &mut shared.seating else { return (begun, VecDeque::new()) };
+            let seats = seating.take(place, begun.item, found.samples);
+            if found.ended {
+                seating.ended(place);
+            }
+            (begun, seats)
+        });
+        self.call_one(guard);
+        seated
+    }
+
+    /// Does the stages.
+    fn mapped(&self, place: usize, items: Vec<Fed<Input>>, mut seats: VecDeque<Seat>) -> Vec<Fed<Mapped<T>>> {
+        let stages = self.stages.get(place / self.lanes);
+        let map = |fed| match (fed, stages) {
+            // Nobody waits for it.
+            (Fed::Input(input), Some(_)) if self.stop.is_stopped() => Fed::Input(Mapped::dropped(input)),
+            (Fed::Input(input), Some(stages)) => {
+                Fed::Input(Mapped::of(stages, input, seats.pop_front().unwrap_or_default()))
+            }
+            (Fed::Input(_), None) => {
+                Fed::Fatal(ErrorKind::Config("a dataset that is not in the mix".into()).into())
+            }
+            (Fed::Fault(pass, error), _) => Fed::Fault(pass, error),
+            (Fed::Fatal(error), _) => Fed::Fatal(error),
+            (Fed::End, _) => Fed::End,
+        };
+        items.into_iter().map(map).collect()
+    }
+
+    fn done(&self, begun: Begun, chunk: Chunk<Mapped<T>>, samples: usize, took: Duration) {
+        let mut shared = self.lock();
+        shared.schedule.done(begun, chunk, samples, took);
+        let is_awaited = shared.schedule.is_awaited(begun.place);
+        drop(shared);
+        if is_awaited {
+            self.taker.wake();
+        }
+    }
+
+    /// Waits for the next chunk of a source: none at its end.
+    ///
+    /// # Errors
+    /// That this thread was interrupted.
+    pub(super) fn take(&self, source: usize) -> Result<Option<Chunk<Mapped<T>>>> {
+        let take = || {
+            let mut shared = self.lock();
+            let next = shared.schedule.take(source);
+            self.call_one(shared);
+            match next {
+                Next::Chunk(chunk) => Poll::Ready(Some(chunk)),
+                Next::Over => Poll::Ready(None),
+                Next::Later => Poll::Pending,
+            }
+        };
+        match take() {
+            Poll::Ready(taken) => Ok(taken),
+            Poll::Pending => wait::block_on(poll_fn(|cx| {
+                self.taker.register(cx.waker());
+                take()
+            })),
+        }
+    }
+
+    /// A source that had come to its end begins again.
+    pub(super) fn again(&self, source: usize) {
+        if let Some(seating) = &mut self.lock().seating {
+            seating.again(source);
+        }
+    }
+}
+
+/// What was read of a source.
+struct Found {
+    samples: usize,
+    bytes: usize,
+    /// Whether there was anything, samples or not.
+    any: bool,
+    /// Whether it has come to its end.
+    ended: bool,
+}
+
+impl<T> Fed<Mapped<T>> {
+    /// How many items are to come of it.
+    fn len(&self) -> usize {
+        match self {
+            Fed::Input(mapped) => mapped.len(),
+            _ => 0,
+        }
+    }
+}
+
+/// Wakes the threads when a source has something to read.
+struct Awaited<T> {
+    /// Requests may be called off long after nobody waits for them.
+    work: Weak<Work<T>>,
+    source: usize,
+}
+
+impl<T: Send + 'static> Wake for Awaited<T> {
+    fn wake(self: Arc<Self>) {
+        if let Some(work) = self.work.upgrade() {
+            let mut shared = work.lock();
+            shared.schedule.wake(self.source);
+            work.call_one(shared);
+        }
+    }
+}
