@@ -157,7 +157,7 @@ mod tests {
         let sample = |key: &'static str, shard: &str, at: [u64; 4]| {
             let [epoch, number, sample, part] = at;
             let position = Position { epoch, shard: number, sample, part };
-            Sample::from_parts(key.into(), vec![], shard.into(), position)
+            Sample::from_parts(key.into(), Default::default(), shard.into(), position)
         };
         let samples = [
             sample("été", "gs://a/0.tar", [1, 2, 3, 4]),

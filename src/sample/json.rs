@@ -45,7 +45,7 @@ impl Sample {
     /// three. All name the field, the sample's key and its shard.
     pub fn json<'a, T: Deserialize<'a>>(&'a self, spec: &str) -> Result<T> {
         let at = self.find(spec).ok_or_else(|| self.missing(spec))?;
-        let (name, value) = &self.fields[at];
+        let (name, value) = &self.0.fields[at];
         let read = match value {
             Value::Bytes(bytes) => parse(bytes),
             Value::Text(text) => parse(text.as_bytes()),
@@ -64,7 +64,7 @@ impl Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Position;
+    use crate::sample::{Fields, Position};
     use serde_json::json;
 
     #[derive(Debug, PartialEq, Deserialize)]
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn errors_name_the_field_the_key_and_the_shard() {
         let read = |value: Value, spec: &str| {
-            let fields = vec![("meta.json".into(), value)];
+            let fields = Fields::from_iter([("meta.json".into(), value)]);
             let sample = Sample::from_parts("k".into(), fields, "a.tar".into(), Position::default());
             sample.json::<Meta<'_>>(spec).map(drop).unwrap_err()
         };

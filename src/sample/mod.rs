@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::rng::Purpose;
 use bytes::Bytes;
 use bytestring::ByteString;
+use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
@@ -30,12 +31,19 @@ use std::sync::Arc;
 /// assert!(sample.get("png;jpg").is_some(), "alternatives stand apart by a semicolon");
 /// ```
 #[derive(Clone)]
-pub struct Sample {
+pub struct Sample(Box<Content>);
+
+/// It is large, and goes through many hands.
+#[derive(Clone)]
+struct Content {
     key: ByteString,
-    fields: Vec<(ByteString, Value)>,
+    fields: Fields,
     shard: Arc<str>,
     position: Position,
 }
+
+/// The fields in their order: a few take no memory of their own.
+pub(crate) type Fields = SmallVec<[(ByteString, Value); 2]>;
 
 /// Where in the dataset a sample stands: the same on every run, rank and thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,7 +78,7 @@ impl Sample {
     /// A sample without fields, that comes from no shard.
     #[must_use]
     pub fn new(key: impl Into<ByteString>) -> Self {
-        Sample { key: key.into(), fields: Vec::new(), shard: Arc::from(""), position: Position::default() }
+        Sample::from_parts(key.into(), Fields::new(), Arc::from(""), Position::default())
     }
 
     /// Numbers a sample that was made by hand, so that its [random numbers](Sample::rng) are its own: for
@@ -84,7 +92,7 @@ impl Sample {
     /// ```
     #[must_use]
     pub fn numbered(mut self, epoch: u64, number: u64) -> Self {
-        self.position = Position { epoch, shard: 0, sample: number, part: 0 };
+        self.0.position = Position { epoch, shard: 0, sample: number, part: 0 };
         self
     }
 
@@ -98,10 +106,10 @@ impl Sample {
     /// Sets a field, and returns the value that it had.
     pub fn set(&mut self, name: impl Into<ByteString>, value: impl Into<Value>) -> Option<Value> {
         let (name, value) = (name.into(), value.into());
-        match self.fields.iter_mut().find(|(n, _)| *n == name) {
+        match self.0.fields.iter_mut().find(|(n, _)| *n == name) {
             Some((_, old)) => Some(std::mem::replace(old, value)),
             None => {
-                self.fields.push((name, value));
+                self.0.fields.push((name, value));
                 None
             }
         }
@@ -110,20 +118,20 @@ impl Sample {
     /// The key: the members' common name up to the first dot of its last part.
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.key
+        &self.0.key
     }
 
     /// The URL of the shard, without the query and password that a signed URL may have; empty for a sample
     /// that was made by hand.
     #[must_use]
     pub fn shard(&self) -> &str {
-        &self.shard
+        &self.0.shard
     }
 
     /// Where in the dataset the sample stands.
     #[must_use]
     pub fn position(&self) -> Position {
-        self.position
+        self.0.position
     }
 
     /// The random numbers of this sample under `seed`, always from the first one on: take another seed for
@@ -134,7 +142,7 @@ impl Sample {
     /// that an augmentation does not change with the number of threads or ranks.
     #[must_use]
     pub fn rng(&self, seed: u64) -> Rng {
-        let Position { epoch, shard, sample, part } = self.position;
+        let Position { epoch, shard, sample, part } = self.0.position;
         // Shards beyond 2^24 or samples beyond 2^40 would only share random numbers, not break anything.
         let seed = seed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Rng::keyed(Purpose::Sample, seed, epoch, shard << 40 | sample)
@@ -142,30 +150,30 @@ impl Sample {
 
     /// The fields in the order in which they stand in the shard.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
-        self.fields.iter().map(|(name, value)| (&**name, value))
+        self.0.fields.iter().map(|(name, value)| (&**name, value))
     }
 
     pub(crate) fn fields_mut(&mut self) -> impl ExactSizeIterator<Item = (&str, &mut Value)> {
-        self.fields.iter_mut().map(|(name, value)| (&**name, value))
+        self.0.fields.iter_mut().map(|(name, value)| (&**name, value))
     }
 
     /// The number of fields.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.fields.len()
+        self.0.fields.len()
     }
 
     /// Whether there is no field.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.fields.is_empty()
+        self.0.fields.is_empty()
     }
 
     /// The value of a field. In `spec`, alternatives stand apart by a semicolon: the first one present is
     /// taken.
     #[must_use]
     pub fn get(&self, spec: &str) -> Option<&Value> {
-        self.find(spec).map(|at| &self.fields[at].1)
+        self.find(spec).map(|at| &self.0.fields[at].1)
     }
 
     /// The value of a field, which must be there.
@@ -183,34 +191,34 @@ impl Sample {
     /// the value is of another type.
     pub fn take<T: FromValue>(&mut self, spec: &str) -> Result<T> {
         let at = self.find(spec).ok_or_else(|| self.missing(spec))?;
-        let (name, value) = self.fields.remove(at);
+        let (name, value) = self.0.fields.remove(at);
         T::from_value(value).map_err(|other| {
             let kind =
                 ErrorKind::WrongType { field: name.to_string(), wanted: T::NAME, found: other.type_name() };
-            self.fields.insert(at, (name, other));
+            self.0.fields.insert(at, (name, other));
             self.locate(kind.into())
         })
     }
 
     /// Takes a field out with its name; none when no alternative of `spec` is present.
     pub fn remove(&mut self, spec: &str) -> Option<(ByteString, Value)> {
-        self.find(spec).map(|at| self.fields.remove(at))
+        self.find(spec).map(|at| self.0.fields.remove(at))
     }
 
     /// Keeps the fields whose name the predicate is true of, in their order.
     pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
-        self.fields.retain(|(name, _)| keep(name));
+        self.0.fields.retain(|(name, _)| keep(name));
     }
 
     /// The name of the field that [`get`](Sample::get) and [`take`](Sample::take) choose.
     pub(crate) fn name_of(&self, spec: &str) -> Option<&ByteString> {
-        self.find(spec).map(|at| &self.fields[at].0)
+        self.find(spec).map(|at| &self.0.fields[at].0)
     }
 
     /// The bytes that the sample's fields hold.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.fields.iter().map(|(_, value)| value.size()).sum()
+        self.0.fields.iter().map(|(_, value)| value.size()).sum()
     }
 
     /// Copies the key and the raw fields out of the network or file chunks that they are slices of. Names of
@@ -221,16 +229,16 @@ impl Sample {
     ///
     /// [`shuffle`]: crate::adapters::IteratorExt::shuffle
     pub fn compact(&mut self) {
-        let raw = self.fields.iter().filter_map(|(_, value)| value.as_bytes()).map(Bytes::len).sum::<usize>();
-        let mut all = Vec::with_capacity(self.key.len() + raw);
-        all.extend_from_slice(self.key.as_bytes());
-        for (_, value) in &self.fields {
+        let raw = self.0.fields.iter().filter_map(|(_, value)| value.as_bytes()).map(Bytes::len).sum::<usize>();
+        let mut all = Vec::with_capacity(self.0.key.len() + raw);
+        all.extend_from_slice(self.0.key.as_bytes());
+        for (_, value) in &self.0.fields {
             all.extend_from_slice(value.as_bytes().map_or(&[], |bytes| bytes));
         }
         let mut all = Bytes::from(all);
-        let key = all.split_to(self.key.len());
-        self.key = ByteString::try_from(key).expect("a copy of valid UTF-8 is valid UTF-8");
-        for (_, value) in &mut self.fields {
+        let key = all.split_to(self.0.key.len());
+        self.0.key = ByteString::try_from(key).expect("a copy of valid UTF-8 is valid UTF-8");
+        for (_, value) in &mut self.0.fields {
             if let Value::Bytes(bytes) = value {
                 *bytes = all.split_to(bytes.len());
             }
@@ -245,50 +253,50 @@ impl Sample {
 
     /// What locates errors after the sample itself has been used up.
     pub(crate) fn place(&self) -> Place {
-        Place { key: self.key.clone(), shard: Arc::clone(&self.shard) }
+        Place { key: self.0.key.clone(), shard: Arc::clone(&self.0.shard) }
     }
 
     /// A sample that was made anew of another one has the random numbers of that.
     pub(crate) fn or_at(mut self, position: Position) -> Self {
-        if self.shard.is_empty() {
-            self.position = position;
+        if self.0.shard.is_empty() {
+            self.0.position = position;
         }
         self
     }
 
     /// Puts the sample where another one was read that it was made of.
     pub(crate) fn placed(mut self, place: &Place, position: Position) -> Self {
-        (self.shard, self.position) = (Arc::clone(&place.shard), position);
+        (self.0.shard, self.0.position) = (Arc::clone(&place.shard), position);
         self
     }
 
     /// Numbers the outputs of a stage that were made of one sample.
     pub(crate) fn part(mut self, part: u64) -> Self {
-        self.position.part = part;
+        self.0.position.part = part;
         self
     }
 
     /// The key, for those who keep it: it is not a slice of a chunk, nor of a sample that was made compact
     /// later.
     pub(crate) fn shared_key(&self) -> &ByteString {
-        &self.key
+        &self.0.key
     }
 
     /// The fields, in their order.
-    pub(crate) fn into_fields(self) -> Vec<(ByteString, Value)> {
-        self.fields
+    pub(crate) fn into_fields(self) -> Fields {
+        self.0.fields
     }
 
     /// Adds these fields, all of them or none.
     ///
     /// # Errors
     /// The name of the first one that is there already.
-    pub(crate) fn join(&mut self, fields: Vec<(ByteString, Value)>) -> Result<(), ByteString> {
-        let names: HashSet<&ByteString> = self.fields.iter().map(|(name, _)| name).collect();
+    pub(crate) fn join(&mut self, fields: Fields) -> Result<(), ByteString> {
+        let names: HashSet<&ByteString> = self.0.fields.iter().map(|(name, _)| name).collect();
         if let Some((name, _)) = fields.iter().find(|(name, _)| names.contains(name)) {
             return Err(name.clone());
         }
-        self.fields.extend(fields);
+        self.0.fields.extend(fields);
         Ok(())
     }
 
@@ -300,24 +308,24 @@ impl Sample {
 
     pub(crate) fn from_parts(
         key: ByteString,
-        fields: Vec<(ByteString, Value)>,
+        fields: Fields,
         shard: Arc<str>,
         position: Position,
     ) -> Self {
-        Sample { key, fields, shard, position }
+        Sample(Box::new(Content { key, fields, shard, position }))
     }
 
     fn find(&self, spec: &str) -> Option<usize> {
-        spec.split(';').find_map(|name| self.fields.iter().position(|(n, _)| n == name))
+        spec.split(';').find_map(|name| self.0.fields.iter().position(|(n, _)| n == name))
     }
 }
 
 impl fmt::Debug for Sample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut map = f.debug_map();
-        map.entry(&"__key__", &&*self.key);
-        if !self.shard.is_empty() {
-            map.entry(&"__url__", &&*self.shard);
+        map.entry(&"__key__", &&*self.0.key);
+        if !self.0.shard.is_empty() {
+            map.entry(&"__url__", &&*self.0.shard);
         }
         map.entries(self.fields()).finish()
     }
@@ -390,7 +398,7 @@ mod tests {
     fn randomness_depends_on_seed_and_position_only() {
         let at = |epoch, sample| {
             let position = Position { epoch, shard: 3, sample, part: 0 };
-            Sample::from_parts("k".into(), vec![], "s".into(), position)
+            Sample::from_parts("k".into(), Fields::new(), "s".into(), position)
         };
         assert_eq!(at(1, 2).rng(9).below(1 << 60), at(1, 2).rng(9).below(1 << 60));
         assert_ne!(at(1, 2).rng(9).below(1 << 60), at(2, 2).rng(9).below(1 << 60));

@@ -9,8 +9,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sample::{Position, Value};
 use bytes::Bytes;
 use bytestring::ByteString;
+use foldhash::quality::RandomState;
+use std::borrow::Cow;
 use std::collections::HashSet;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 /// What is kept of a field.
@@ -48,6 +50,8 @@ pub(super) struct Group<V> {
     /// What was wrong with a sample, to be reported after the whole one before it.
     fault: Option<Error>,
     names: Interner,
+    /// An empty list for the fields of a sample to come.
+    spare: Vec<(ByteString, V)>,
     /// Hashes of the keys that have been seen, to notice one that comes back.
     keys: HashSet<u64, BuildHasherDefault<Hashed>>,
     hasher: RandomState,
@@ -116,8 +120,9 @@ impl<V: Keep> Group<V> {
             ended: false,
             fault: None,
             names: Interner::default(),
+            spare: Vec::new(),
             keys: HashSet::default(),
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
         }
     }
 
@@ -161,9 +166,9 @@ impl<V: Keep> Group<V> {
     fn entry(&mut self, entry: Entry) -> Option<Pending<V>> {
         // A body follows files only, and is wanted only when all is well with this member.
         let unwanted = |parser: &mut Self| parser.walker.skip_body();
-        let name = ByteString::try_from(entry.name.clone());
+        let name = std::str::from_utf8(&entry.name);
         let is_text = name.is_ok();
-        let name = name.unwrap_or_else(|_| escaped(&entry.name));
+        let name = name.map_or_else(|_| Cow::Owned(escaped(&entry.name)), Cow::Borrowed);
         let split = if is_meta(&name) { None } else { split_name(&name) };
         let Some((key, field)) = split.filter(|_| entry.kind != EntryKind::Other) else {
             unwanted(self);
@@ -172,10 +177,11 @@ impl<V: Keep> Group<V> {
         let mut whole = None;
         if std::mem::take(&mut self.ended) || self.sample.as_ref().is_none_or(|pending| *pending.key != *key)
         {
-            let capacity = self.sample.as_ref().map_or(4, |pending| pending.fields.len().min(MANY));
+            let mut fields = std::mem::take(&mut self.spare);
+            fields.reserve(self.sample.as_ref().map_or(4, |pending| pending.fields.len().min(MANY)));
             whole = self.sample.replace(Pending {
                 key: self.names.copy(key),
-                fields: Vec::with_capacity(capacity),
+                fields,
                 names: None,
                 size: 0,
                 position: self.position,
@@ -247,6 +253,13 @@ impl<V: Keep> Group<V> {
         }
     }
 
+    /// Takes back a list of fields that is empty again.
+    pub(super) fn reuse(&mut self, fields: Vec<(ByteString, V)>) {
+        if fields.is_empty() && fields.capacity() <= 2 * MANY {
+            self.spare = fields;
+        }
+    }
+
     /// The source of the bytes failed: says where.
     pub(super) fn broken(&mut self, error: Error) -> Error {
         let offset = self.walker.offset();
@@ -284,9 +297,8 @@ impl Hasher for Hashed {
 
 /// A name that is not UTF-8 as text that tells it from others, so that it spoils the sample it belongs to and
 /// no other.
-fn escaped(name: &[u8]) -> ByteString {
-    name.utf8_chunks()
-        .map(|part| format!("{}{}", part.valid(), part.invalid().escape_ascii()))
-        .collect::<String>()
-        .into()
+fn escaped(name: &[u8]) -> String {
+    let shown =
+        name.utf8_chunks().map(|part| format!("{}{}", part.valid(), part.invalid().escape_ascii()));
+    shown.collect()
 }
