@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn memory_of_any_size_is_used_again_where_there_is_enough_of_it() {
         let pool = Pool::of_any_size();
-        let mut written = |size: usize| {
+        let written = |size: usize| {
             let mut buffer = pool.take_empty(size);
             assert!(buffer.is_empty() && Pool::is_aligned(&buffer));
             buffer.extend_from_slice(&vec![7; size]);

@@ -63,20 +63,6 @@ mod tests {
     }
 
     #[test]
-    fn can_be_started_before_an_item_is_asked_for() {
-        let (asked, was_asked) = std::sync::mpsc::channel();
-        let source = (0..3).map(move |n| {
-            let _ = asked.send(n);
-            Ok(n)
-        });
-        let items = source.prefetch(1).started();
-        assert_eq!(was_asked.recv(), Ok(0));
-        assert_eq!(show(items), [Ok(0), Ok(1), Ok(2)]);
-        let out = show(oks(0..3).into_iter().prefetch(0).started());
-        assert!(matches!(&out[..], [Err(error)] if error.contains("0 items ahead")), "{out:?}");
-    }
-
-    #[test]
     fn no_room_is_an_error() {
         let mut items = oks(0..3).into_iter().prefetch(0);
         assert!(matches!(items.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));

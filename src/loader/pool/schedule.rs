@@ -291,3 +291,151 @@ impl<S, T> Place<S, T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loader::pool::chunk::Fed;
+
+    const THREADS: usize = 2;
+
+    fn schedule(sources: usize, budget: &Budget) -> Schedule<char, u64> {
+        let names = ('a'..='z').take(sources);
+        Schedule::new(names.map(|name| (name, budget.clone())), THREADS, 0)
+    }
+
+    fn roomy() -> Budget {
+        Budget::new(1, u64::MAX)
+    }
+
+    /// Reads a chunk of so many samples, each of which becomes the number of the chunk.
+    fn make(schedule: &mut Schedule<char, u64>, samples: usize) -> Option<(usize, u64)> {
+        let begun = begin(schedule, samples)?;
+        end(schedule, begun, samples);
+        Some((begun.place, begun.number))
+    }
+
+    fn begin(schedule: &mut Schedule<char, u64>, samples: usize) -> Option<Begun> {
+        let Turn { place, source, .. } = schedule.turn()?;
+        schedule.read(place, source, (samples, 100 * samples, true), Then::More)
+    }
+
+    fn end(schedule: &mut Schedule<char, u64>, begun: Begun, samples: usize) {
+        let items = (0..samples).map(|_| Fed::Input(begun.number)).collect();
+        let chunk = Chunk { items, outputs: samples, memory: roomy().hold(0) };
+        schedule.done(begun, chunk, samples, Duration::ZERO);
+    }
+
+    fn taken(schedule: &mut Schedule<char, u64>, source: usize) -> Option<u64> {
+        match schedule.take(source) {
+            Next::Chunk(chunk) => match chunk.items.first() {
+                Some(Fed::Input(number)) => Some(*number),
+                _ => None,
+            },
+            Next::Later | Next::Over => None,
+        }
+    }
+
+    #[test]
+    fn each_source_has_a_chunk_before_one_has_two() {
+        let mut schedule = schedule(3, &roomy());
+        let made: Vec<_> = std::iter::from_fn(|| make(&mut schedule, 1)).collect();
+        // One for each source, and two for each thread.
+        assert_eq!(made, [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (0, 2)]);
+        assert!(!schedule.is_readable());
+        assert_eq!(taken(&mut schedule, 1), Some(0));
+        assert_eq!(make(&mut schedule, 1), Some((1, 2)), "it has the fewest now");
+    }
+
+    #[test]
+    fn chunks_come_in_the_order_in_which_they_were_read() {
+        let mut schedule = schedule(1, &roomy());
+        let (first, second) = (begin(&mut schedule, 1).unwrap(), begin(&mut schedule, 1).unwrap());
+        end(&mut schedule, second, 1);
+        assert_eq!(taken(&mut schedule, 0), None);
+        assert!(!schedule.is_awaited(0));
+        end(&mut schedule, first, 1);
+        assert!(schedule.is_awaited(0));
+        assert_eq!((taken(&mut schedule, 0), taken(&mut schedule, 0)), (Some(0), Some(1)));
+    }
+
+    #[test]
+    fn what_somebody_waits_for_is_read_first_and_without_room() {
+        let budget = Budget::new(1, 0);
+        let mut schedule = schedule(3, &budget);
+        assert_eq!(taken(&mut schedule, 2), None);
+        let turn = schedule.turn().unwrap();
+        assert_eq!((turn.source, turn.bounds.bytes), ('c', BYTES_NEEDED));
+        schedule.read(2, 'c', (1, 10, true), Then::More);
+        assert_eq!((make(&mut schedule, 1), make(&mut schedule, 1)), (Some((0, 0)), Some((1, 0))));
+        assert!(schedule.turn().is_none(), "a second one of each is not needed");
+    }
+
+    #[test]
+    fn a_source_that_waits_is_read_again_when_it_is_woken() {
+        let mut schedule = schedule(1, &roomy());
+        let wait = |schedule: &mut Schedule<char, u64>| {
+            let turn = schedule.turn().unwrap();
+            assert!(schedule.turn().is_none(), "one thread reads it");
+            assert_eq!(schedule.read(0, turn.source, (0, 0, false), Then::Wait), None);
+        };
+        wait(&mut schedule);
+        assert!(schedule.turn().is_none());
+        schedule.wake(0);
+        let turn = schedule.turn().unwrap();
+        // It is woken while it is read.
+        schedule.wake(0);
+        schedule.read(0, turn.source, (0, 0, false), Then::Wait);
+        wait(&mut schedule);
+        schedule.wake(0);
+        let turn = schedule.turn().unwrap();
+        let begun = schedule.read(0, turn.source, (0, 0, true), Then::Over).unwrap();
+        assert!(matches!(schedule.take(0), Next::Later));
+        end(&mut schedule, begun, 0);
+        assert!(matches!(schedule.take(0), Next::Chunk(_)));
+        assert!(matches!(schedule.take(0), Next::Over));
+        schedule.wake(0);
+        assert!(schedule.turn().is_none());
+    }
+
+    #[test]
+    fn chunks_grow_while_they_take_no_time() {
+        let mut schedule = schedule(1, &roomy());
+        let mut chunk = |took| {
+            let Turn { source, bounds, .. } = schedule.turn().unwrap();
+            let begun = schedule.read(0, source, (bounds.samples, 1, true), Then::More).unwrap();
+            let chunk = Chunk { items: Vec::new(), outputs: bounds.samples, memory: roomy().hold(0) };
+            schedule.done(begun, chunk, bounds.samples, took);
+            assert!(matches!(schedule.take(0), Next::Chunk(_)));
+            bounds.samples
+        };
+        let grown: Vec<_> = (0..6).map(|_| chunk(Duration::ZERO)).collect();
+        assert_eq!(grown, [8, 16, 32, 64, 128, 128]);
+        assert_eq!([chunk(2 * LONG), chunk(2 * LONG), chunk(SHORT), chunk(SHORT)], [128, 64, 32, 32]);
+    }
+
+    #[test]
+    fn a_chunk_does_not_become_too_many_items_or_bytes() {
+        let mut schedule = Schedule::<char, u64>::new([('a', roomy())], 1, BYTES_OUT / 3);
+        let mut chunk = |outputs| {
+            let Turn { source, bounds, .. } = schedule.turn().unwrap();
+            let begun = schedule.read(0, source, (bounds.samples, 1, true), Then::More).unwrap();
+            let chunk = Chunk { items: Vec::new(), outputs, memory: roomy().hold(0) };
+            schedule.done(begun, chunk, bounds.samples, Duration::ZERO);
+            assert!(matches!(schedule.take(0), Next::Chunk(_)));
+            bounds.samples
+        };
+        assert_eq!([chunk(3), chunk(300), chunk(1)], [3, 3, 1]);
+    }
+
+    #[test]
+    fn the_number_of_an_item_follows_what_samples_became() {
+        let mut schedule = schedule(1, &roomy());
+        let first = begin(&mut schedule, 10).unwrap();
+        let second = begin(&mut schedule, 10).unwrap();
+        assert_eq!((first.item, second.item), (0, 10));
+        let chunk = Chunk { items: Vec::new(), outputs: 7, memory: roomy().hold(0) };
+        schedule.done(first, chunk, 10, Duration::ZERO);
+        assert_eq!(begin(&mut schedule, 10).unwrap().item, 17, "3 of 20 became nothing");
+    }
+}
