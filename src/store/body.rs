@@ -2,17 +2,16 @@
 
 use super::cache::Cached;
 use super::decompress::{Compression, Expansion};
-use super::runtime;
+use super::elsewhere::{elsewhere, while_quick};
 use super::source::ObjectVersion;
 use super::told::ObjectCell;
 use crate::secret_url::SecretUrl;
 use crate::{Error, ErrorKind, Result, wait};
 use bytes::Bytes;
-use futures::future::{Either, select};
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 use futures::task::AtomicWaker;
 use std::fmt;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -194,6 +193,7 @@ impl Body {
     fn start(&mut self, may_block: bool) -> Running {
         let decoded = self.compression.is_some();
         let (chunks, blocks) = match std::mem::replace(&mut self.state, State::Taken) {
+            State::Idle(Chunks::Blocking(chunks)) if may_block => (while_quick(chunks).boxed(), true),
             State::Idle(Chunks::Blocking(chunks)) => (stream::iter(chunks).boxed(), true),
             State::Idle(Chunks::Cached(cached)) => (cached.into_stream(may_block || decoded), decoded),
             State::Idle(Chunks::Stream(chunks)) => (chunks, decoded),
@@ -213,39 +213,6 @@ impl Body {
             stop: Arc::clone(&self.stop),
         }
     }
-}
-
-/// A stream that may block, or be busy, polled on a thread of its own, a few chunks ahead.
-fn elsewhere(mut chunks: BoxStream<'static, Result<Bytes>>) -> BoxStream<'static, Result<Bytes>> {
-    let reading = async move {
-        let (sender, receiver) = async_channel::bounded(2);
-        let task = runtime::spawn_blocking(move || {
-            let send = async {
-                while let Some(chunk) = chunks.next().await {
-                    if sender.send(chunk?).await.is_err() {
-                        break;
-                    }
-                }
-                Ok(())
-            };
-            // Bytes that nobody wants any more may never come.
-            match wait::block_on(select(pin!(send), pin!(sender.closed())))? {
-                Either::Left((end, _)) => end,
-                Either::Right(_) => Ok(()),
-            }
-        });
-        delivered(receiver, task)
-    };
-    stream::once(reading).flatten().boxed()
-}
-
-/// The chunks that a task sends, then the error with which it ended, if any.
-fn delivered(
-    receiver: async_channel::Receiver<Bytes>,
-    task: Result<runtime::Task<()>>,
-) -> BoxStream<'static, Result<Bytes>> {
-    let end = stream::once(async { task?.await }).filter_map(async |end: Result<()>| end.err().map(Err));
-    receiver.map(Ok).chain(end).boxed()
 }
 
 impl Iterator for Body {

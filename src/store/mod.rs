@@ -36,6 +36,7 @@ mod cloud;
 #[cfg(feature = "cloud")]
 mod connector;
 mod decompress;
+mod elsewhere;
 mod fetch;
 #[cfg(feature = "http")]
 mod http;
