@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_chunk_is_bounded_in_samples_and_in_bytes() {
         assert_eq!(chunks(&[1, 2, 3, 4, 5], 2, usize::MAX), ["1 2", "3 4", "5 end"]);
-        assert_eq!(chunks(&[900, 900, 900], 100, 1000), ["900", "900", "900", "end"]);
+        assert_eq!(chunks(&[990, 990, 990], 100, 1000), ["990", "990", "990", "end"]);
     }
 
     #[test]

@@ -68,6 +68,8 @@ impl Default for Limits {
 
 /// Number of chunks at most that wait to be read of a response that is not of a range.
 const WAITING: usize = 16;
+/// And such a response is thought to come in chunks of so many bytes: what others call a large one.
+const LIKELY_CHUNK: usize = 512 << 10;
 
 /// What is to be read.
 #[derive(Debug, Clone)]
@@ -326,7 +328,7 @@ fn whole(
     let pin = Arc::new(Pin { size: response.size, version: response.version.clone() });
     // It does not end with the range that was granted: what waits is bounded by its length.
     let granted = usize::try_from(grant.range.end - grant.range.start).unwrap_or(usize::MAX);
-    let (sender, chunks) = async_channel::bounded((granted / buffer::SIZE).clamp(1, WAITING));
+    let (sender, chunks) = async_channel::bounded((granted / LIKELY_CHUNK).clamp(1, WAITING));
     let wanted = object.wanted.clone();
     let length = response.size.map(|size| wanted.end.min(size).saturating_sub(wanted.start));
     let download = Download::new(object, pin, wanted, true);
