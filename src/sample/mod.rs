@@ -229,7 +229,8 @@ impl Sample {
     ///
     /// [`shuffle`]: crate::adapters::IteratorExt::shuffle
     pub fn compact(&mut self) {
-        let raw = self.0.fields.iter().filter_map(|(_, value)| value.as_bytes()).map(Bytes::len).sum::<usize>();
+        let raw =
+            self.0.fields.iter().filter_map(|(_, value)| value.as_bytes()).map(Bytes::len).sum::<usize>();
         let mut all = Vec::with_capacity(self.0.key.len() + raw);
         all.extend_from_slice(self.0.key.as_bytes());
         for (_, value) in &self.0.fields {
@@ -306,12 +307,7 @@ impl Sample {
         self.locate(ErrorKind::MissingField { wanted: spec.into(), present }.into())
     }
 
-    pub(crate) fn from_parts(
-        key: ByteString,
-        fields: Fields,
-        shard: Arc<str>,
-        position: Position,
-    ) -> Self {
+    pub(crate) fn from_parts(key: ByteString, fields: Fields, shard: Arc<str>, position: Position) -> Self {
         Sample(Box::new(Content { key, fields, shard, position }))
     }
 

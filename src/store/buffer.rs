@@ -2,19 +2,52 @@
 //! it.
 
 use bytes::Bytes;
+use std::fs;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::{Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Bytes that one buffer holds: few enough that what was read is still in the core's cache when it is parsed,
-/// and many enough that few samples straddle two buffers.
-pub(super) const SIZE: usize = 128 << 10;
+/// Bytes that a buffer holds at the most, and at the least.
+pub(super) const LARGEST: usize = 512 << 10;
+const SMALLEST: usize = 64 << 10;
+/// Where nothing is known of the machine.
+const USUAL: usize = 128 << 10;
+
+/// Bytes that one buffer holds: a quarter of a core's second-level cache, so that what was read is still there
+/// when it is parsed, with what it was copied from. A buffer that leaves the cache makes a copy take three times
+/// as long where memory is busy; one that is much smaller makes large samples straddle two.
+pub(super) fn size() -> usize {
+    static SIZE: OnceLock<usize> = OnceLock::new();
+    *SIZE.get_or_init(|| second_level_cache().map_or(USUAL, fitting))
+}
+
+/// The size of a buffer for a cache of so many bytes.
+fn fitting(cache: usize) -> usize {
+    let quarter = (cache / 4).clamp(SMALLEST, LARGEST);
+    1 << quarter.ilog2()
+}
+
+/// The second-level cache of the first core in bytes, where the system says it.
+fn second_level_cache() -> Option<usize> {
+    let caches = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?;
+    let read = |path: PathBuf| fs::read_to_string(path).ok();
+    caches.flatten().map(|cache| cache.path()).find_map(|cache| {
+        let is_second = read(cache.join("level"))?.trim() == "2";
+        is_second.then(|| kibibytes(read(cache.join("size"))?.trim())).flatten()
+    })
+}
+
+/// A size as Linux writes it: `1024K`.
+fn kibibytes(text: &str) -> Option<usize> {
+    text.strip_suffix('K')?.parse::<usize>().ok()?.checked_mul(1 << 10)
+}
 
 /// Bytes of which idle buffers keep at most so many.
 const IDLE: usize = 64 << 20;
 
 static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// An empty vector with room for [`SIZE`] bytes or for a few, which is not to grow beyond. The default has
+/// An empty vector with room for [`size`] bytes or for a few, which is not to grow beyond. The default has
 /// none.
 #[derive(Debug, Default)]
 pub(super) struct Buffer(Vec<u8>);
@@ -23,7 +56,7 @@ impl Buffer {
     /// One that has been used before, if there is one.
     #[cfg_attr(not(feature = "transport"), allow(dead_code, reason = "for what is written piece by piece"))]
     pub(super) fn take() -> Self {
-        let mut bytes = used().unwrap_or_else(|| Vec::with_capacity(SIZE));
+        let mut bytes = used().unwrap_or_else(|| Vec::with_capacity(size()));
         bytes.clear();
         Buffer(bytes)
     }
@@ -33,16 +66,16 @@ impl Buffer {
     #[cfg_attr(not(feature = "transport"), allow(dead_code, reason = "for what is written piece by piece"))]
     pub(super) fn with_room(bytes: u64) -> Self {
         match usize::try_from(bytes) {
-            Ok(bytes) if bytes < SIZE => Buffer(Vec::with_capacity(bytes)),
+            Ok(bytes) if bytes < size() => Buffer(Vec::with_capacity(bytes)),
             _ => Self::take(),
         }
     }
 
     /// One that is full of whatever stands in it, for readers that write over bytes.
     pub(super) fn full() -> Self {
-        let mut bytes = used().unwrap_or_else(|| vec![0; SIZE]);
+        let mut bytes = used().unwrap_or_else(|| vec![0; size()]);
         // Nothing is left to do where it was full when it was used before.
-        bytes.resize(SIZE, 0);
+        bytes.resize(size(), 0);
         Buffer(bytes)
     }
 
@@ -50,7 +83,7 @@ impl Buffer {
     /// [`with_room`](Buffer::with_room), fewer than fit get memory of their own size.
     pub(super) fn of(bytes: u64) -> Self {
         match usize::try_from(bytes) {
-            Ok(bytes) if bytes < SIZE => Buffer(vec![0; bytes]),
+            Ok(bytes) if bytes < size() => Buffer(vec![0; bytes]),
             _ => Self::full(),
         }
     }
@@ -73,7 +106,7 @@ impl Buffer {
             // What waits to be read should not keep much more memory than it is counted as.
             return Bytes::copy_from_slice(&self[range]);
         }
-        if self.capacity() != SIZE {
+        if self.capacity() != size() {
             return Bytes::from(std::mem::take(&mut self.0)).slice(range);
         }
         Bytes::from_owner(Shared(std::mem::take(&mut self.0))).slice(range)
@@ -120,11 +153,11 @@ fn used() -> Option<Vec<u8>> {
 }
 
 fn give_back(bytes: Vec<u8>) {
-    if bytes.capacity() != SIZE {
+    if bytes.capacity() != size() {
         return;
     }
     let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-    if (pool.len() + 1) * SIZE <= IDLE {
+    if (pool.len() + 1) * size() <= IDLE {
         pool.push(bytes);
     }
 }
@@ -136,7 +169,7 @@ mod tests {
     #[test]
     fn a_buffer_is_taken_again_when_nobody_shares_it() {
         let mut buffer = Buffer::take();
-        buffer.resize(SIZE, 7);
+        buffer.resize(size(), 7);
         let place = buffer.as_ptr();
         let whole = buffer.freeze();
         let part = whole.slice(9..17);
@@ -150,11 +183,11 @@ mod tests {
 
     #[test]
     fn a_full_buffer_is_full_whatever_it_held() {
-        for length in [0, 9, SIZE] {
+        for length in [0, 9, size()] {
             let mut buffer = Buffer::take();
             buffer.resize(length, 7);
             drop(buffer);
-            assert_eq!((Buffer::full().len(), Buffer::full().capacity()), (SIZE, SIZE));
+            assert_eq!((Buffer::full().len(), Buffer::full().capacity()), (size(), size()));
             assert!(Buffer::take().is_empty());
         }
     }
@@ -171,7 +204,7 @@ mod tests {
 
     #[test]
     fn few_bytes_get_a_buffer_of_their_size() {
-        for bytes in [0, 1, 1000, SIZE as u64 / 2, SIZE as u64 - 1] {
+        for bytes in [0, 1, 1000, size() as u64 / 2, size() as u64 - 1] {
             assert_eq!((Buffer::of(bytes).len() as u64, Buffer::of(bytes).capacity() as u64), (bytes, bytes));
             let mut buffer = Buffer::with_room(bytes);
             assert_eq!(buffer.capacity() as u64, bytes);
@@ -183,14 +216,23 @@ mod tests {
                 "it is not copied"
             );
         }
-        for bytes in [SIZE as u64, u64::MAX] {
-            assert_eq!((Buffer::with_room(bytes).capacity(), Buffer::of(bytes).len()), (SIZE, SIZE));
+        for bytes in [size() as u64, u64::MAX] {
+            assert_eq!((Buffer::with_room(bytes).capacity(), Buffer::of(bytes).len()), (size(), size()));
         }
     }
 
     #[test]
+    fn a_buffer_fits_the_cache() {
+        let sizes = ["256K", "512K", "1024K", "2048K", "1280K", "16384K"]
+            .map(|text| fitting(kibibytes(text).unwrap()));
+        assert_eq!(sizes.map(|size| size >> 10), [64, 128, 256, 512, 256, 512]);
+        assert_eq!([kibibytes("1M"), kibibytes("K"), kibibytes("99999999999999999999K")], [None; 3]);
+        assert!((SMALLEST..=LARGEST).contains(&size()));
+    }
+
+    #[test]
     fn a_buffer_that_grew_is_not_kept() {
-        give_back(Vec::with_capacity(SIZE + 1));
-        assert_eq!(Buffer::take().capacity(), SIZE);
+        give_back(Vec::with_capacity(size() + 1));
+        assert_eq!(Buffer::take().capacity(), size());
     }
 }

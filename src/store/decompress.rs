@@ -126,7 +126,7 @@ fn missing(suffix: &str, feature: &str) -> Error {
 #[cfg(any(feature = "gzip", feature = "zstd"))]
 mod chunked {
     use super::Expansion;
-    use crate::store::buffer::{Buffer, SIZE};
+    use crate::store::buffer::{Buffer, size};
     use crate::{Error, ErrorKind, Result};
     use bytes::Bytes;
     use futures::io::{AsyncBufRead, AsyncRead, AsyncReadExt};
@@ -218,7 +218,7 @@ mod chunked {
             let length = decoder.read(&mut buffer).await.map_err(|error| limit.located(error))?;
             limit.give(length)?;
             // Little comes where the compressed bytes come slowly; then the buffer is of use again.
-            let (chunk, kept) = match length < SIZE / 8 {
+            let (chunk, kept) = match length < size() / 8 {
                 true => (Bytes::copy_from_slice(&buffer[..length]), Some(buffer)),
                 false => (buffer.freeze_first(length), None),
             };

@@ -1,6 +1,6 @@
 //! Bytes that are made ready on a thread of their own, ahead of whoever reads them.
 
-use super::buffer::SIZE;
+use super::buffer;
 use super::runtime;
 use crate::{Result, wait};
 use bytes::Bytes;
@@ -10,8 +10,8 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// How many chunks are made ready ahead: 512 KiB of a file.
-const AHEAD: usize = (512 << 10) / SIZE;
+/// How many bytes are made ready ahead, if chunks are full buffers.
+const AHEAD: usize = 512 << 10;
 
 /// A chunk that took longer was not in memory: from there it takes 20 to 50 microseconds.
 const LONG: Duration = Duration::from_millis(1);
@@ -21,7 +21,7 @@ const MOST_LONG: u32 = 3;
 /// A stream that may block, or be busy, polled on a thread of its own, a few chunks ahead.
 pub(super) fn elsewhere(mut chunks: BoxStream<'static, Result<Bytes>>) -> BoxStream<'static, Result<Bytes>> {
     let reading = async move {
-        let (sender, receiver) = async_channel::bounded(AHEAD);
+        let (sender, receiver) = async_channel::bounded(AHEAD / buffer::size());
         let task = runtime::spawn_blocking(move || {
             let send = async {
                 while let Some(chunk) = chunks.next().await {

@@ -196,7 +196,7 @@ fn directory(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::buffer::SIZE as CHUNK;
+    use crate::store::buffer::size as chunk;
     use std::io::Write;
 
     fn chunks(path: &Path, range: Range<u64>) -> FileChunks {
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn reads_files_of_all_sizes_whole() {
         let directory = tempfile::tempdir().unwrap();
-        for length in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK] {
+        for length in [0, 1, chunk() - 1, chunk(), chunk() + 1, 3 * chunk()] {
             let path = directory.path().join("f");
             let bytes: Vec<u8> = (0..length).map(|i| (i % 251) as u8).collect();
             fs::write(&path, &bytes).unwrap();
@@ -222,14 +222,14 @@ mod tests {
     fn a_file_that_shrinks_or_grows_meanwhile_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
-        for after in [CHUNK, CHUNK * 4] {
-            fs::write(&path, vec![1; CHUNK * 2]).unwrap();
+        for after in [chunk(), chunk() * 4] {
+            fs::write(&path, vec![1; chunk() * 2]).unwrap();
             let mut chunks = self::chunks(&path, 0..u64::MAX);
             assert!(chunks.next().unwrap().is_ok());
             File::options().write(true).open(&path).unwrap().set_len(after as u64).unwrap();
             let error = chunks.find_map(Result::err).unwrap();
             assert!(
-                matches!(error.kind(), ErrorKind::Length { expected, .. } if *expected == 2 * CHUNK as u64)
+                matches!(error.kind(), ErrorKind::Length { expected, .. } if *expected == 2 * chunk() as u64)
             );
             assert!(chunks.next().is_none());
         }
@@ -239,11 +239,11 @@ mod tests {
     fn a_file_that_is_overwritten_meanwhile_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
-        fs::write(&path, vec![1; CHUNK * 2]).unwrap();
+        fs::write(&path, vec![1; chunk() * 2]).unwrap();
         let mut chunks = self::chunks(&path, 0..u64::MAX);
         assert!(chunks.next().unwrap().is_ok());
         let file = File::options().write(true).open(&path).unwrap();
-        (&file).write_all(&vec![2; CHUNK * 2]).unwrap();
+        (&file).write_all(&vec![2; chunk() * 2]).unwrap();
         // Times may be too coarse to show it.
         file.set_modified(UNIX_EPOCH).unwrap();
         let error = chunks.find_map(Result::err).unwrap();
@@ -255,15 +255,16 @@ mod tests {
     fn reads_ranges_around_the_borders_of_chunks() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
-        let bytes: Vec<u8> = (0..2 * CHUNK + 5).map(|i| (i % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..2 * chunk() + 5).map(|i| (i % 251) as u8).collect();
         fs::write(&path, &bytes).unwrap();
-        let places = [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 4, 2 * CHUNK + 5, 2 * CHUNK + 6];
+        let places =
+            [0, 1, chunk() - 1, chunk(), chunk() + 1, 2 * chunk() + 4, 2 * chunk() + 5, 2 * chunk() + 6];
         for (start, end) in places.iter().flat_map(|start| places.map(|end| (*start, end))) {
             if start < end {
                 let found = chunks(&path, start as u64..end as u64).collect::<Result<Vec<_>>>().unwrap();
                 let expected = &bytes[start.min(bytes.len())..end.min(bytes.len())];
                 assert!(found.concat() == expected, "{start}..{end}");
-                assert_eq!(found.len(), expected.len().div_ceil(CHUNK), "{start}..{end}");
+                assert_eq!(found.len(), expected.len().div_ceil(chunk()), "{start}..{end}");
             }
         }
         let beyond = chunks(&path, u64::MAX - 1..u64::MAX).count();
@@ -274,19 +275,19 @@ mod tests {
     fn a_change_behind_or_before_a_range_is_an_error_too() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
-        for length in [CHUNK + 1, 3 * CHUNK, 4 * CHUNK] {
-            fs::write(&path, vec![1; 3 * CHUNK]).unwrap();
-            let mut chunks = chunks(&path, 1..CHUNK as u64 + 2);
+        for length in [chunk() + 1, 3 * chunk(), 4 * chunk()] {
+            fs::write(&path, vec![1; 3 * chunk()]).unwrap();
+            let mut chunks = chunks(&path, 1..chunk() as u64 + 2);
             assert!(chunks.next().unwrap().is_ok());
             let file = File::options().write(true).open(&path).unwrap();
             let time = file.metadata().unwrap().modified().unwrap();
             file.set_len(length as u64).unwrap();
             // One of the two must show it: times may be too coarse.
-            file.set_modified(if length == 3 * CHUNK { UNIX_EPOCH } else { time }).unwrap();
+            file.set_modified(if length == 3 * chunk() { UNIX_EPOCH } else { time }).unwrap();
             let error = chunks.find_map(Result::err).unwrap();
             match error.kind() {
-                ErrorKind::Length { expected, .. } => assert_eq!(*expected, 3 * CHUNK as u64),
-                ErrorKind::Changed { .. } => assert_eq!(length, 3 * CHUNK),
+                ErrorKind::Length { expected, .. } => assert_eq!(*expected, 3 * chunk() as u64),
+                ErrorKind::Changed { .. } => assert_eq!(length, 3 * chunk()),
                 other => panic!("{other:?}"),
             }
             assert!(chunks.next().is_none());
@@ -298,8 +299,8 @@ mod tests {
     #[test]
     fn what_stands_before_a_range_of_a_device_is_passed_over() {
         let object = ObjectCell::default();
-        let zeros = FileChunks::new("/dev/zero".into(), 7..CHUNK as u64 + 9, object.clone());
-        assert_eq!(zeros.map(|chunk| chunk.unwrap().len()).sum::<usize>(), CHUNK + 2);
+        let zeros = FileChunks::new("/dev/zero".into(), 7..chunk() as u64 + 9, object.clone());
+        assert_eq!(zeros.map(|chunk| chunk.unwrap().len()).sum::<usize>(), chunk() + 2);
         assert_eq!(object.get(), None);
         assert_eq!(stat(Path::new("/dev/zero")).unwrap(), ObjectVersion::default());
     }

@@ -8,7 +8,7 @@
 use crate::Result;
 use crate::secret_url::SecretUrl;
 use crate::store::ObjectVersion;
-use crate::store::buffer::{Buffer, SIZE};
+use crate::store::buffer::{self, Buffer};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -27,8 +27,8 @@ pub(super) const TAIL: u64 = 16;
 /// Bytes of an object that share a checksum. A part is read in whole blocks: they are small beside most
 /// parts, and their checksums take less than a ten-thousandth of the object.
 pub(super) const BLOCK: u64 = 64 << 10;
-/// Blocks that are read at once.
-const BLOCKS_READ: u64 = SIZE as u64 / BLOCK;
+/// Blocks that are read at once, at the most.
+const MOST_BLOCKS: u64 = buffer::LARGEST as u64 / BLOCK;
 /// Bytes of a checksum (CRC-32C).
 const SUM: u64 = 4;
 
@@ -230,11 +230,11 @@ impl Content {
     /// written.
     pub(super) fn read(&self, at: u64, end: u64, written: Written) -> Result<Bytes, Fault> {
         let (first, end) = (at / BLOCK, end.min(written.bytes));
-        let blocks = end.div_ceil(BLOCK).saturating_sub(first).min(BLOCKS_READ);
+        let blocks = end.div_ceil(BLOCK).saturating_sub(first).min((buffer::size() as u64 / BLOCK).max(1));
         let (begin, stop) = (first * BLOCK, ((first + blocks) * BLOCK).min(written.bytes));
         let mut buffer = Buffer::of(stop.saturating_sub(begin));
         let length = buffer.len();
-        let mut sums = [0; (BLOCKS_READ * SUM) as usize];
+        let mut sums = [0; (MOST_BLOCKS * SUM) as usize];
         let sums = &mut sums[..(blocks * SUM) as usize];
         if read_at(&self.file, &mut buffer, self.place(begin))? < length
             || read_at(&self.file, sums, self.sum_place(begin))? < sums.len()

@@ -10,7 +10,6 @@ pub(super) mod retry;
 
 use super::body::Ahead;
 use super::budget::{Grant, Lane, Memory, ObjectPlace};
-use super::buffer;
 use super::checksum::{Check, Checksum};
 use super::report::{Answering, Meter};
 use super::runtime::{self, Task};

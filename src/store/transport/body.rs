@@ -3,7 +3,7 @@
 use super::connection::Connection;
 use super::head::Framing;
 use super::{malformed, pool};
-use crate::store::buffer::{Buffer, SIZE};
+use crate::store::buffer::{Buffer, size};
 use crate::{Error, Result};
 use bytes::Bytes;
 use futures::stream::{Stream, StreamExt};
@@ -122,7 +122,7 @@ impl Body {
 
     /// Reads a few bytes that nobody wants, so that the connection can be used again; not worth a long wait.
     pub(super) async fn discard(self) {
-        if matches!(self.framing, Framing::Length(left) if left <= SIZE as u64) {
+        if matches!(self.framing, Framing::Length(left) if left <= size() as u64) {
             let _ = tokio::time::timeout(PATIENCE, self.for_each(|_| future::ready(()))).await;
         }
     }
@@ -153,12 +153,12 @@ impl Body {
                 self.buffer = buffer(&self.framing);
             }
             let from = self.buffer.len();
-            if from == SIZE {
+            if from == size() {
                 break;
             }
             let room = match self.framing {
-                Framing::Length(left) => usize::try_from(left).unwrap_or(SIZE).min(SIZE - from),
-                _ => SIZE - from,
+                Framing::Length(left) => usize::try_from(left).unwrap_or(usize::MAX).min(size() - from),
+                _ => size() - from,
             };
             match connection.poll_read(cx, &mut self.buffer, room) {
                 Poll::Ready(Ok(0)) if matches!(self.framing, Framing::Close) => self.end(),
