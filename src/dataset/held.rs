@@ -1,7 +1,7 @@
 //! Samples of a side that came before their turn.
 
 use crate::sample::Sample;
-use bytestring::ByteString;
+use smol_str::SmolStr;
 use std::collections::{BTreeMap, HashMap};
 
 /// What a sample takes beside its fields and its key.
@@ -13,9 +13,9 @@ const ENTRY: usize = 256;
 /// likely to be asked for. What comes too far ahead is not kept.
 #[derive(Debug)]
 pub(super) struct Held {
-    samples: HashMap<ByteString, (u64, Sample)>,
+    samples: HashMap<SmolStr, (u64, Sample)>,
     /// Their keys by number.
-    keys: BTreeMap<u64, ByteString>,
+    keys: BTreeMap<u64, SmolStr>,
     bytes: usize,
     room: usize,
     /// The number of the last one that was asked for.
@@ -29,7 +29,7 @@ impl Held {
 
     /// Keeps a sample, if there is room or some can be made.
     pub(super) fn hold(&mut self, number: u64, mut sample: Sample) {
-        let key = ByteString::from(sample.key());
+        let key = sample.shared_key().clone();
         if self.samples.contains_key(&key) {
             return;
         }

@@ -3,7 +3,7 @@
 use super::held::Held;
 use super::reader::Reader;
 use crate::error::{Error, ErrorKind};
-use bytestring::ByteString;
+use smol_str::SmolStr;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ pub(super) struct SideShard<C> {
     /// The slice of the reader that it is paired with.
     pub(super) slice: Option<usize>,
     /// The number of each sample that was read, by key, and whether it was given.
-    pub(super) seen: HashMap<ByteString, (u64, bool)>,
+    pub(super) seen: HashMap<SmolStr, (u64, bool)>,
     /// What these take.
     pub(super) key_bytes: usize,
     pub(super) held: Held,
@@ -102,7 +102,7 @@ impl<C> SideShard<C> {
     }
 
     /// Remembers the number of a sample.
-    pub(super) fn note(&mut self, key: &ByteString, number: u64) {
+    pub(super) fn note(&mut self, key: &SmolStr, number: u64) {
         self.key_bytes += ENTRY + key.len();
         self.seen.entry(key.clone()).or_insert((number, false));
     }

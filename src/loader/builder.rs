@@ -178,7 +178,11 @@ impl LoaderBuilder<Sample, TensorBatch> {
             let make = Make::behind(collators, seeds, settings.threads, pads);
             return Ok(loader(settings, stages, pad, make));
         }
-        let make = Make::tensors(columns.into_iter().next().unwrap_or_default(), settings.batch);
+        let make = Make::tensors(
+            columns.into_iter().next().unwrap_or_default(),
+            settings.batch,
+            settings.threads > 0,
+        );
         if let Some(collator) = &make.collator {
             collator.check()?;
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod array;
 pub(crate) mod json;
+pub(crate) mod shared_memory;
 mod value;
 
 pub use crate::dtype::DType;
@@ -11,9 +12,11 @@ pub use value::{FromValue, Value};
 use crate::Rng;
 use crate::error::{Error, ErrorKind, Result};
 use crate::rng::Purpose;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
+use shared_memory::SharedMemory;
 use smallvec::SmallVec;
+use smol_str::SmolStr;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +39,7 @@ pub struct Sample(Box<Content>);
 /// It is large, and goes through many hands.
 #[derive(Clone)]
 struct Content {
-    key: ByteString,
+    key: SmolStr,
     fields: Fields,
     shard: Arc<str>,
     position: Position,
@@ -63,13 +66,13 @@ pub struct Position {
 /// The key and the shard of a sample.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
-    key: ByteString,
+    key: SmolStr,
     shard: Arc<str>,
 }
 
 impl Place {
     pub(crate) fn locate(&self, error: Error) -> Error {
-        let error = error.with_key(&*self.key);
+        let error = error.with_key(self.key.as_str());
         if self.shard.is_empty() { error } else { error.in_shard(Arc::clone(&self.shard)) }
     }
 }
@@ -77,8 +80,8 @@ impl Place {
 impl Sample {
     /// A sample without fields, that comes from no shard.
     #[must_use]
-    pub fn new(key: impl Into<ByteString>) -> Self {
-        Sample::from_parts(key.into(), Fields::new(), Arc::from(""), Position::default())
+    pub fn new(key: impl AsRef<str>) -> Self {
+        Sample::from_parts(SmolStr::new(key), Fields::new(), Arc::from(""), Position::default())
     }
 
     /// Numbers a sample that was made by hand, so that its [random numbers](Sample::rng) are its own: for
@@ -221,8 +224,7 @@ impl Sample {
         self.0.fields.iter().map(|(_, value)| value.size()).sum()
     }
 
-    /// Copies the key and the raw fields out of the network or file chunks that they are slices of. Names of
-    /// fields stay where they are: samples share those that were read from shards.
+    /// Copies the raw fields out of the network or file chunks that they are slices of.
     ///
     /// A slice keeps its whole chunk in memory. Do this before samples are kept for long: [`shuffle`] does
     /// it.
@@ -231,14 +233,24 @@ impl Sample {
     pub fn compact(&mut self) {
         let raw =
             self.0.fields.iter().filter_map(|(_, value)| value.as_bytes()).map(Bytes::len).sum::<usize>();
-        let mut all = Vec::with_capacity(self.0.key.len() + raw);
-        all.extend_from_slice(self.0.key.as_bytes());
-        for (_, value) in &self.0.fields {
-            all.extend_from_slice(value.as_bytes().map_or(&[], |bytes| bytes));
+        self.copy_raw(BytesMut::with_capacity(raw));
+    }
+
+    /// The same, where the sample is small, into memory that others share which are handed on at the same
+    /// time.
+    pub(crate) fn gather(&mut self, shared: &mut SharedMemory) {
+        let raw =
+            self.0.fields.iter().filter_map(|(_, value)| value.as_bytes()).map(Bytes::len).sum::<usize>();
+        if let Some(memory) = shared.part(raw) {
+            self.copy_raw(memory);
         }
-        let mut all = Bytes::from(all);
-        let key = all.split_to(self.0.key.len());
-        self.0.key = ByteString::try_from(key).expect("a copy of valid UTF-8 is valid UTF-8");
+    }
+
+    fn copy_raw(&mut self, mut memory: BytesMut) {
+        for (_, value) in &self.0.fields {
+            memory.extend_from_slice(value.as_bytes().map_or(&[], |bytes| bytes));
+        }
+        let mut all = memory.freeze();
         for (_, value) in &mut self.0.fields {
             if let Value::Bytes(bytes) = value {
                 *bytes = all.split_to(bytes.len());
@@ -279,7 +291,7 @@ impl Sample {
 
     /// The key, for those who keep it: it is not a slice of a chunk, nor of a sample that was made compact
     /// later.
-    pub(crate) fn shared_key(&self) -> &ByteString {
+    pub(crate) fn shared_key(&self) -> &SmolStr {
         &self.0.key
     }
 
@@ -307,7 +319,7 @@ impl Sample {
         self.locate(ErrorKind::MissingField { wanted: spec.into(), present }.into())
     }
 
-    pub(crate) fn from_parts(key: ByteString, fields: Fields, shard: Arc<str>, position: Position) -> Self {
+    pub(crate) fn from_parts(key: SmolStr, fields: Fields, shard: Arc<str>, position: Position) -> Self {
         Sample(Box::new(Content { key, fields, shard, position }))
     }
 
@@ -319,7 +331,7 @@ impl Sample {
 impl fmt::Debug for Sample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut map = f.debug_map();
-        map.entry(&"__key__", &&*self.0.key);
+        map.entry(&"__key__", &self.0.key.as_str());
         if !self.0.shard.is_empty() {
             map.entry(&"__url__", &&*self.0.shard);
         }

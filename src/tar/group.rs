@@ -10,6 +10,7 @@ use crate::sample::{Position, Value};
 use bytes::Bytes;
 use bytestring::ByteString;
 use foldhash::quality::RandomState;
+use smol_str::SmolStr;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
@@ -70,7 +71,7 @@ const MANY: usize = 32;
 /// A sample whose members are being collected.
 #[derive(Debug)]
 pub(super) struct Pending<V> {
-    pub(super) key: ByteString,
+    pub(super) key: SmolStr,
     pub(super) fields: Vec<(ByteString, V)>,
     /// The names of the fields, once there are [`MANY`].
     names: Option<HashSet<ByteString>>,
@@ -180,7 +181,7 @@ impl<V: Keep> Group<V> {
             let mut fields = std::mem::take(&mut self.spare);
             fields.reserve(self.sample.as_ref().map_or(4, |pending| pending.fields.len().min(MANY)));
             whole = self.sample.replace(Pending {
-                key: self.names.copy(key),
+                key: SmolStr::new(key),
                 fields,
                 names: None,
                 size: 0,
@@ -249,7 +250,7 @@ impl<V: Keep> Group<V> {
             .in_member(String::from_utf8_lossy(&entry.name));
         if let Some(pending) = self.sample.as_mut().filter(|pending| !pending.bad) {
             pending.give_up();
-            self.fault = Some(error.with_key(&*pending.key));
+            self.fault = Some(error.with_key(pending.key.as_str()));
         }
     }
 
@@ -271,7 +272,7 @@ impl<V: Keep> Group<V> {
         self.member = None;
         let error = error.in_shard(Arc::clone(&self.shard));
         match self.sample.take() {
-            Some(pending) => error.with_key(&*pending.key),
+            Some(pending) => error.with_key(pending.key.as_str()),
             None => error,
         }
     }

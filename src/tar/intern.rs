@@ -1,39 +1,27 @@
-//! Copies of names. A slice of a header would keep the whole chunk that it came in from being freed.
+//! Names of fields, which nearly all samples share.
 
-use bytes::BytesMut;
 use bytestring::ByteString;
+use std::collections::HashSet;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Names are copied into blocks of this many bytes, which they share.
-const BLOCK: usize = 4096;
 /// Names from this length on have memory of their own.
-const LONG: usize = 256;
-/// The most names of fields that are remembered.
+const LONG: usize = 64;
+/// The most names that the process keeps for good.
+const MOST_KEPT: usize = 1024;
+/// The most names that a parser remembers.
 const KNOWN: usize = 32;
 
-/// Makes copies of names with few allocations.
+/// Makes copies of names that are likely to come again.
 #[derive(Debug, Default)]
 pub(super) struct Interner {
-    block: BytesMut,
-    /// The first names of fields that came: nearly all samples of a shard have the same.
+    /// The first names that came: nearly all samples of a shard have the same.
     known: Vec<ByteString>,
     /// The place in `known` at which the next name is looked for first.
     next: usize,
 }
 
 impl Interner {
-    /// A copy of a name that comes once, such as a key.
-    pub(super) fn copy(&mut self, name: &str) -> ByteString {
-        if name.len() >= LONG {
-            return name.into();
-        }
-        if self.block.capacity() < name.len() {
-            self.block = BytesMut::with_capacity(BLOCK);
-        }
-        self.block.extend_from_slice(name.as_bytes());
-        ByteString::try_from(self.block.split().freeze()).expect("a copy of valid UTF-8 is valid UTF-8")
-    }
-
-    /// A copy of a name that is likely to come again, such as a field's.
+    /// A copy of a name. A slice of a header would keep the whole chunk that it came in from being freed.
     pub(super) fn intern(&mut self, name: &str) -> ByteString {
         let count = self.known.len();
         let places = (self.next..count).chain(0..self.next.min(count));
@@ -41,13 +29,32 @@ impl Interner {
             self.next = place + 1;
             return self.known[place].clone();
         }
-        let copy = self.copy(name);
+        let copy = kept(name).map_or_else(|| name.into(), ByteString::from_static);
         if count < KNOWN {
             self.known.push(copy.clone());
             self.next = count + 1;
         }
         copy
     }
+}
+
+/// A copy of a name that is kept for good, so that nobody counts who holds it: threads that count the holders of
+/// one name at the same time wait for each other. None for names beyond the first so many, which may be an
+/// attack.
+fn kept(name: &str) -> Option<&'static str> {
+    static KEPT: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
+    if name.len() >= LONG {
+        return None;
+    }
+    let mut kept = KEPT.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = kept.get(name) {
+        return Some(known);
+    }
+    (kept.len() < MOST_KEPT).then(|| {
+        let name: &'static str = Box::leak(name.into());
+        kept.insert(name);
+        name
+    })
 }
 
 #[cfg(test)]
@@ -57,9 +64,8 @@ mod tests {
     #[test]
     fn copies_are_equal_and_repeated_names_are_shared() {
         let mut interner = Interner::default();
-        let names: Vec<String> = (0..500).map(|at| "n".repeat(at % 300) + &at.to_string()).collect();
+        let names: Vec<String> = (0..2 * MOST_KEPT).map(|at| "n".repeat(at % 80) + &at.to_string()).collect();
         for name in &names {
-            assert_eq!(interner.copy(name), **name);
             assert_eq!(interner.intern(name), **name);
         }
         for name in &names[..KNOWN] {

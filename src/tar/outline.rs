@@ -151,7 +151,7 @@ impl Outline {
             Found::NeedInput => Outlined::NeedInput,
             Found::End => Outlined::End,
             Found::Sample(found) => Outlined::Sample(SampleOutline {
-                key: found.key,
+                key: String::from(found.key).into(),
                 number: found.position.sample,
                 offset: found.offset,
                 fields: found.fields,
