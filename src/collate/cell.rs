@@ -2,12 +2,10 @@
 
 use crate::error::{ErrorKind, Result};
 use crate::sample::array::byte_len;
-use crate::sample::shared_memory::SharedMemory;
 use crate::sample::{ArrayError, DType, Element};
 use crate::tensor::Pool;
 use bytemuck::{CheckedBitPattern, NoUninit};
 use bytes::{Bytes, BytesMut};
-use std::cell::RefCell;
 
 /// A tensor of a batch, as it is for one sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,17 +109,6 @@ impl Cell {
     /// One in memory of its own, which is no batch's.
     pub(super) fn alone(output: &Output) -> Self {
         Cell::new(output, Pool::single)
-    }
-
-    /// Copies a small piece into memory that others share which are handed on at the same time.
-    pub(super) fn gather(&mut self) {
-        thread_local!(static MEMORY: RefCell<SharedMemory> = RefCell::default());
-        if let Content::Piece(piece) = &mut self.content
-            && let Ok(Some(mut copy)) = MEMORY.try_with(|memory| memory.borrow_mut().part(piece.len()))
-        {
-            copy.extend_from_slice(piece);
-            *piece = copy.freeze();
-        }
     }
 
     /// The same with a part of the slot, or with a copy of the content.

@@ -38,11 +38,7 @@ impl Clone for Row {
 
 /// Makes batches of samples; cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Collator {
-    inner: Arc<Inner>,
-    /// Whether rows go from thread to thread.
-    hands_on: bool,
-}
+pub(crate) struct Collator(Arc<Inner>);
 
 struct Inner {
     columns: Columns,
@@ -63,22 +59,17 @@ impl Collator {
         };
         let pools = columns.outputs.iter().map(|output| pool(output.size())).collect();
         let names = columns.tensors().into();
-        Collator { inner: Arc::new(Inner { columns, names, rows, pools }), hands_on: false }
-    }
-
-    /// For rows that go from thread to thread, if `hands_on`: small pieces of any length are copied then.
-    pub(crate) fn handing_on(self, hands_on: bool) -> Self {
-        Collator { hands_on, ..self }
+        Collator(Arc::new(Inner { columns, names, rows, pools }))
     }
 
     /// Whether the columns make sense, and a batch of them.
     pub(crate) fn check(&self) -> Result<()> {
-        self.inner.columns.check()?;
-        let size = self.row_size().checked_mul(self.inner.rows);
+        self.0.columns.check()?;
+        let size = self.row_size().checked_mul(self.0.rows);
         // An allocation that fails later would end the process.
         let fits = |size| Vec::<u8>::new().try_reserve_exact(size).is_ok();
         if size.is_none_or(|size| size > isize::MAX as usize / 2 || !fits(size)) {
-            let (rows, size) = (self.inner.rows, self.row_size());
+            let (rows, size) = (self.0.rows, self.row_size());
             let what = format!("batches of {rows} samples of {size} bytes are larger than any memory");
             return Err(ErrorKind::Config(what).into());
         }
@@ -92,13 +83,13 @@ impl Collator {
 
     /// The bytes that a sample takes in tensors of a fixed shape.
     pub(crate) fn row_size(&self) -> usize {
-        self.inner.pools.iter().filter_map(|(size, _)| *size).fold(0, usize::saturating_add)
+        self.0.pools.iter().filter_map(|(size, _)| *size).fold(0, usize::saturating_add)
     }
 
     /// Writes a sample into its place.
     pub(crate) fn row(&self, sample: &Sample, seed: u64, seat: Seat) -> Result<Row> {
         let mut slots = seat.into_iter();
-        let columns = &self.inner.columns;
+        let columns = &self.0.columns;
         let mut cells: SmallVec<[Cell; INLINE]> = SmallVec::with_capacity(columns.outputs.len());
         for output in &columns.outputs {
             cells.push(Cell::new(output, |size| slots.next().unwrap_or_else(|| Pool::single(size))));
@@ -108,9 +99,6 @@ impl Collator {
             let cells = &mut cells[named.outputs.clone()];
             named.column.write(sample, seed, cells).map_err(|error| sample.locate(error))?;
         }
-        if self.hands_on {
-            cells.iter_mut().for_each(Cell::gather);
-        }
         Ok(Row { cells })
     }
 
@@ -118,15 +106,15 @@ impl Collator {
     pub(crate) fn batch(&self, rows: Vec<Row>, valid: usize) -> Result<TensorBatch> {
         let count = rows.len();
         let mut columns: Vec<Vec<Content>> =
-            self.inner.columns.outputs.iter().map(|_| Vec::with_capacity(count)).collect();
+            self.0.columns.outputs.iter().map(|_| Vec::with_capacity(count)).collect();
         for row in rows {
             for (column, cell) in columns.iter_mut().zip(row.cells) {
                 column.push(cell.content);
             }
         }
-        let mut tensors = Vec::with_capacity(self.inner.names.len());
-        let mut columns = columns.into_iter().zip(&self.inner.columns.outputs).zip(&self.inner.pools);
-        for named in &self.inner.columns.columns {
+        let mut tensors = Vec::with_capacity(self.0.names.len());
+        let mut columns = columns.into_iter().zip(&self.0.columns.outputs).zip(&self.0.pools);
+        for named in &self.0.columns.columns {
             let begin = tensors.len();
             for ((column, output), pool) in columns.by_ref().take(named.outputs.len()) {
                 let (_, pool) = pool;
@@ -149,7 +137,7 @@ impl Collator {
                 tensors.extend(finished);
             }
         }
-        Ok(TensorBatch::new(Arc::clone(&self.inner.names), tensors, count, valid))
+        Ok(TensorBatch::new(Arc::clone(&self.0.names), tensors, count, valid))
     }
 }
 
@@ -215,7 +203,7 @@ pub(crate) struct Seats {
 impl Seats {
     /// The next place.
     pub(crate) fn next_seat(&mut self) -> Seat {
-        let inner = &self.collator.inner;
+        let inner = &self.collator.0;
         if self.left == 0 {
             let fixed = inner.pools.iter().filter(|(size, _)| size.is_some());
             self.rest = fixed.map(|(_, pool)| pool.take()).collect();
@@ -235,9 +223,6 @@ impl Seats {
 
 impl fmt::Debug for Collator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Collator")
-            .field("columns", &self.inner.columns)
-            .field("rows", &self.inner.rows)
-            .finish()
+        f.debug_struct("Collator").field("columns", &self.0.columns).field("rows", &self.0.rows).finish()
     }
 }

@@ -178,11 +178,7 @@ impl LoaderBuilder<Sample, TensorBatch> {
             let make = Make::behind(collators, seeds, settings.threads, pads);
             return Ok(loader(settings, stages, pad, make));
         }
-        let make = Make::tensors(
-            columns.into_iter().next().unwrap_or_default(),
-            settings.batch,
-            settings.threads > 0,
-        );
+        let make = Make::tensors(columns.into_iter().next().unwrap_or_default(), settings.batch);
         if let Some(collator) = &make.collator {
             collator.check()?;
         }
@@ -221,9 +217,8 @@ impl<T, B> LoaderBuilder<T, B> {
         self.each(|part, _| part.shuffle_bytes = bytes)
     }
 
-    /// The number of threads that do the stages. Default: one for each core that the process may use, less
-    /// one in eight, which are left to the trainer. Each stream is read on a thread beside them, which mostly
-    /// waits. With 0 there is no thread at all, and nothing happens ahead of [`next`](Iterator::next): for
+    /// The number of threads that read the streams and do the stages. Default: one for each core that the
+    /// process may use, less one in eight, which are left to the trainer. With 0 there is no thread at all, and nothing happens ahead of [`next`](Iterator::next): for
     /// debugging, the batches are the same. In a [mix](Loader::mix) it is the largest number that was set for
     /// one of the datasets, or for the mix.
     pub fn threads(mut self, threads: usize) -> Self {

@@ -43,19 +43,21 @@ use std::sync::Arc;
 /// Reads, shuffles, maps and batches a dataset on threads, in an order that does not depend on them.
 ///
 /// ```text
-/// stream 0 ─ read ─ select ─ shuffle ─┐
-/// stream 1 ─ read ─ select ─ shuffle ─┼─ stages ─ an item of each in turn ─ batch ─► next()
-/// stream 2 ─ read ─ select ─ shuffle ─┘  threads  a thread, ahead
+/// stream 0 ─ read ─ select ─ shuffle ─ stages ─┐
+/// stream 1 ─ read ─ select ─ shuffle ─ stages ─┼─ an item of each in turn ─ batch ─► next()
+/// stream 2 ─ read ─ select ─ shuffle ─ stages ─┘  a thread, ahead
+///            any of `threads`
 /// ```
 ///
-/// Each logical stream of the dataset is read, parsed, selected from and shuffled on a thread of its own;
-/// `threads` more do the stages (decode, augment, filter, split); one more takes an item of each stream in
-/// turn and collects batches, ahead of the trainer. Every queue between them is bounded: beyond the shuffle
-/// buffers and the batches ahead, some 4 chunks for each stream and 3 for each thread are on their way, where
-/// a chunk is up to 128 samples, and fewer when they are large (512 KiB). All loaders of a process together
-/// have a quarter of the [`Budget`](crate::store::Budget) for them: 64 MiB unless set. Beyond that there are
-/// 2 chunks for each stream and thread, of a sample or up to 64 KiB. Where stages give more or fewer items
-/// than samples, up to some hundred items of other streams wait for the stream whose turn it is.
+/// Each of `threads` takes the stream that has least ahead, reads, parses, selects and shuffles some of its
+/// samples, and does the stages (decode, augment, filter, split) while others go on with the stream; none
+/// waits for the network while there is another stream to read. One thread more takes an item of each stream
+/// in turn and collects batches, ahead of the trainer. Beyond the shuffle buffers and the batches ahead, 2
+/// chunks of samples for each stream and 2 for each thread are on their way, where a chunk is up to 512
+/// samples, and fewer when they are large (512 KiB) or take long (a millisecond). All loaders of a process
+/// together have a quarter of the [`Budget`](crate::store::Budget) for them: 64 MiB unless set. Beyond that
+/// there are 2 chunks for each stream, of a sample or up to 64 KiB. Local files that turn out to be slow are
+/// read ahead on a thread of their own.
 ///
 /// The batches of an epoch depend on the dataset, the seed, the epoch and the options, never on the number of
 /// threads or on what arrives first.

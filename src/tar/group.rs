@@ -10,6 +10,7 @@ use crate::sample::{Position, Value};
 use bytes::Bytes;
 use bytestring::ByteString;
 use foldhash::quality::RandomState;
+use smallvec::SmallVec;
 use smol_str::SmolStr;
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -51,8 +52,6 @@ pub(super) struct Group<V> {
     /// What was wrong with a sample, to be reported after the whole one before it.
     fault: Option<Error>,
     names: Interner,
-    /// An empty list for the fields of a sample to come.
-    spare: Vec<(ByteString, V)>,
     /// Hashes of the keys that have been seen, to notice one that comes back.
     keys: HashSet<u64, BuildHasherDefault<Hashed>>,
     hasher: RandomState,
@@ -72,7 +71,7 @@ const MANY: usize = 32;
 #[derive(Debug)]
 pub(super) struct Pending<V> {
     pub(super) key: SmolStr,
-    pub(super) fields: Vec<(ByteString, V)>,
+    pub(super) fields: SmallVec<[(ByteString, V); 2]>,
     /// The names of the fields, once there are [`MANY`].
     names: Option<HashSet<ByteString>>,
     /// The bytes of its members, according to their headers.
@@ -105,7 +104,7 @@ impl<V> Pending<V> {
     /// It is not given out, and holds nothing any more.
     fn give_up(&mut self) {
         self.bad = true;
-        (self.fields, self.names) = (Vec::new(), None);
+        (self.fields, self.names) = (SmallVec::new(), None);
     }
 }
 
@@ -121,7 +120,6 @@ impl<V: Keep> Group<V> {
             ended: false,
             fault: None,
             names: Interner::default(),
-            spare: Vec::new(),
             keys: HashSet::default(),
             hasher: RandomState::default(),
         }
@@ -178,11 +176,10 @@ impl<V: Keep> Group<V> {
         let mut whole = None;
         if std::mem::take(&mut self.ended) || self.sample.as_ref().is_none_or(|pending| *pending.key != *key)
         {
-            let mut fields = std::mem::take(&mut self.spare);
-            fields.reserve(self.sample.as_ref().map_or(4, |pending| pending.fields.len().min(MANY)));
+            let likely = self.sample.as_ref().map_or(0, |pending| pending.fields.len().min(MANY));
             whole = self.sample.replace(Pending {
                 key: SmolStr::new(key),
-                fields,
+                fields: SmallVec::with_capacity(likely),
                 names: None,
                 size: 0,
                 position: self.position,
@@ -251,13 +248,6 @@ impl<V: Keep> Group<V> {
         if let Some(pending) = self.sample.as_mut().filter(|pending| !pending.bad) {
             pending.give_up();
             self.fault = Some(error.with_key(pending.key.as_str()));
-        }
-    }
-
-    /// Takes back a list of fields that is empty again.
-    pub(super) fn reuse(&mut self, fields: Vec<(ByteString, V)>) {
-        if fields.is_empty() && fields.capacity() <= 2 * MANY {
-            self.spare = fields;
         }
     }
 

@@ -154,7 +154,7 @@ impl Outline {
                 key: String::from(found.key).into(),
                 number: found.position.sample,
                 offset: found.offset,
-                fields: found.fields,
+                fields: found.fields.into_vec(),
             }),
         })
     }

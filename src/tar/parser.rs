@@ -111,11 +111,8 @@ impl SampleParser {
         Ok(match self.0.next()? {
             Found::NeedInput => Parsed::NeedInput,
             Found::End => Parsed::End,
-            Found::Sample(Pending { key, mut fields, position, .. }) => {
-                let shard = Arc::clone(&self.0.shard);
-                let sample = Sample::from_parts(key, fields.drain(..).collect(), shard, position);
-                self.0.reuse(fields);
-                Parsed::Sample(sample)
+            Found::Sample(Pending { key, fields, position, .. }) => {
+                Parsed::Sample(Sample::from_parts(key, fields, Arc::clone(&self.0.shard), position))
             }
         })
     }

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Small samples go from thread to thread so many at a time.
-const CHUNK: usize = 128;
+const CHUNK: usize = 512;
 
 /// Fails when `test` hangs, rather than hanging too.
 fn watched(test: impl FnOnce() + Send + 'static) {

@@ -57,9 +57,9 @@ impl<T: 'static> Make<T, Batch<T>> {
 }
 
 impl Make<Row, TensorBatch> {
-    /// Tensors of `rows` samples, which the threads have written, if there are any.
-    pub(in crate::loader) fn tensors(columns: Columns, rows: usize, threads: bool) -> Self {
-        let collator = Collator::new(columns, rows).handing_on(threads);
+    /// Tensors of `rows` samples, which the threads have written.
+    pub(in crate::loader) fn tensors(columns: Columns, rows: usize) -> Self {
+        let collator = Collator::new(columns, rows);
         let made = collator.clone();
         let batch = move |Items { items, valid, .. }: Items<Row>, judge: &mut dyn Judge| {
             Ok(made.batch(items, valid)?.at(judge.state()))

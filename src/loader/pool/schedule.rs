@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// A chunk has at most so many samples: with 16, two fifths of the time for small ones went into the
 /// hand-over.
-const SAMPLES: usize = 128;
+const SAMPLES: usize = 512;
 /// The first ones have fewer: what they take is not known yet, and somebody waits for them.
 const FIRST_SAMPLES: usize = 8;
 /// Or so many bytes: for large samples a hand-over costs nothing, and chunks of them would fill the memory.

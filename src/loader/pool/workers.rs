@@ -13,7 +13,6 @@ use crate::loader::event::{Input, Read};
 use crate::loader::sequence::{Dealing, Lane};
 use crate::loader::stages::{Mapped, Stages};
 use crate::loader::stream::Source;
-use crate::sample::shared_memory::SharedMemory;
 use crate::wait;
 use futures::task::AtomicWaker;
 use std::collections::VecDeque;
@@ -176,15 +175,10 @@ impl<T: Send + 'static> Work<T> {
     /// Does the stages.
     fn mapped(&self, place: usize, items: Vec<Fed<Input>>, mut seats: VecDeque<Seat>) -> Vec<Fed<Mapped<T>>> {
         let stages = self.stages.get(place / self.lanes);
-        let as_they_are = stages.is_some_and(|stages| stages.none);
-        let mut memory = SharedMemory::default();
         let map = |fed| match (fed, stages) {
             // Nobody waits for it.
             (Fed::Input(input), Some(_)) if self.stop.is_stopped() => Fed::Input(Mapped::dropped(input)),
-            (Fed::Input(mut input), Some(stages)) => {
-                if as_they_are {
-                    input.sample.gather(&mut memory);
-                }
+            (Fed::Input(input), Some(stages)) => {
                 Fed::Input(Mapped::of(stages, input, seats.pop_front().unwrap_or_default()))
             }
             (Fed::Input(_), None) => {
