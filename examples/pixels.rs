@@ -10,6 +10,7 @@
 //! | `cifar` | `png` of 32 x 32, `cls` | 4 pixels of padding, random crop, flip, normalised `f32`, NCHW, batches of 128 |
 //! | `json` | `json` | the bytes of the documents, one after the other, in batches of 256 |
 //! | `tokens` | `npy` of 1024 `uint16` | `i32[64, 1024]` |
+//! | `raw` | anything | the samples as they are, in batches of 64 |
 //!
 //! It prints a line of JSON. `benches/compare/pixels.py` runs it beside other loaders.
 
@@ -41,7 +42,7 @@ fn columns(task: &str) -> Result<(Columns, usize), Box<dyn Error>> {
         }
         "json" => (Columns::new().with("json", Blob::new("json")), 256),
         "tokens" => (Columns::new().with("tokens", Tokens::<i32>::new("npy", 1024)), 64),
-        other => return Err(format!("{other} is none of imagenet, cifar, json, tokens").into()),
+        other => return Err(format!("{other} is none of imagenet, cifar, json, tokens, raw").into()),
     })
 }
 
@@ -53,7 +54,7 @@ fn peak_megabytes() -> Option<f64> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let usage = "usage: pixels imagenet|cifar|json|tokens PATTERN [--threads N] [--passes N]";
+    let usage = "usage: pixels imagenet|cifar|json|tokens|raw PATTERN [--threads N] [--passes N]";
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [task, pattern, options @ ..] = &arguments[..] else { return Err(usage.into()) };
     let (mut threads, mut passes) = (1, 1);
@@ -64,14 +65,22 @@ fn main() -> Result<(), Box<dyn Error>> {
             _ => return Err(usage.into()),
         }
     }
-    let (columns, batch) = columns(task)?;
     let dataset = Dataset::builder(pattern.as_str()).shuffle_shards(true).build()?;
-    let loader = Loader::builder(dataset).threads(threads).batch(batch).collate(columns).build()?;
+    let loader = Loader::builder(dataset).threads(threads);
 
     let (begun, cpu) = (Instant::now(), ProcessTime::now());
     let (mut samples, mut bytes) = (0, 0);
-    for epoch in 0..passes {
-        for batch in loader.epoch(epoch) {
+    if task == "raw" {
+        let loader = loader.batch(64).build()?;
+        for batch in (0..passes).flat_map(|epoch| loader.epoch(epoch)) {
+            let batch = batch?;
+            samples += batch.len();
+            bytes += batch.iter().map(Sample::size).sum::<usize>();
+        }
+    } else {
+        let (columns, batch) = columns(task)?;
+        let loader = loader.batch(batch).collate(columns).build()?;
+        for batch in (0..passes).flat_map(|epoch| loader.epoch(epoch)) {
             let batch = batch?;
             samples += batch.len();
             bytes += batch.iter().map(|(_, tensor)| tensor.size()).sum::<usize>();

@@ -11,6 +11,7 @@ The tasks, from local shards in the page cache, with 1 and 2 threads:
     cifar     32 x 32 PNG, padded by 4, RandomCrop to 32, flip, normalised f32 in planes, batches of 128
     json      documents of 1 KB as bytes, batches of 256
     tokens    arrays of 1,024 16-bit tokens, batches of 64
+    raw       the files of the first task as they are, in batches of 64
 
 Peers that are not installed are left out. A peer runs in a process of its own, and its imports, its compilation and its first
 epoch (or its first seconds) are not held against it; of this crate's programs the whole life is counted. CPU time and memory are
@@ -33,17 +34,17 @@ import pixels_peers as peers
 ROOT = Path(__file__).resolve().parents[2]
 # Name: the function, and its tasks.
 PEERS = {
-    "Python webdataset": (peers.webdataset, ["imagenet", "cifar", "json", "tokens"]),
+    "Python webdataset": (peers.webdataset, ["imagenet", "cifar", "json", "tokens", "raw"]),
     "tf.data": (peers.tf_data, ["imagenet", "cifar", "json", "tokens"]),
-    "DALI": (peers.dali, ["imagenet", "cifar", "json", "tokens"]),
+    "DALI": (peers.dali, ["imagenet", "cifar", "json", "tokens", "raw"]),
     "FFCV": (peers.ffcv, ["imagenet"]),
-    "SPDL": (peers.spdl, ["imagenet", "cifar", "json", "tokens"]),
+    "SPDL": (peers.spdl, ["imagenet", "cifar", "json", "tokens", "raw"]),
     "datago": (peers.datago, ["imagenet", "cifar"]),
 }
 # Name: what cargo is told besides.
 OURS = {"shardstream": [], "shardstream, turbojpeg": ["--features", "turbojpeg"]}
 # How many times the shards are read: enough for the fastest to run for seconds. Peers stop after SECONDS if that is earlier.
-PASSES = {"imagenet": 4, "cifar": 4, "json": 20, "tokens": 40}
+PASSES = {"imagenet": 4, "cifar": 4, "json": 20, "tokens": 40, "raw": 100}
 SECONDS = 10
 WARMUP_SECONDS = 3
 
@@ -78,8 +79,8 @@ def peak_megabytes():
 
 def check(batch, task):
     """Ends the run if a batch is not what the task asks for."""
-    if task == "json":
-        assert len(batch) == peers.BATCH[task], f"{len(batch)} documents"
+    if task in peers.BYTES:
+        assert len(batch) == peers.BATCH[task], f"{len(batch)} pieces"
         return
     import numpy
 
@@ -164,7 +165,7 @@ def measure(command, reader):
 
 def warm(task):
     """Brings the files of a task into the page cache."""
-    for path in Path(options.data).glob(f"{task}*"):
+    for path in Path(options.data).glob(f"{data.SAME.get(task, task)}*"):
         with open(path, "rb", buffering=0) as file:
             while file.read(1 << 20):
                 pass

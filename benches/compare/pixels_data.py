@@ -9,9 +9,11 @@ import random
 from pathlib import Path
 
 # Task: shards, and samples per shard.
-SHARDS = {"imagenet": (16, 128), "cifar": (50, 1_000), "json": (20, 10_000), "tokens": (8, 5_000)}
+SHARDS = {"imagenet": (16, 128), "cifar": (50, 1_000), "json": (20, 10_000), "tokens": (8, 5_000), "raw": (16, 128)}
+# Tasks that read the shards of another one.
+SAME = {"raw": "imagenet"}
 # The field that a task is about.
-FIELD = {"imagenet": "jpg", "cifar": "png", "json": "json", "tokens": "npy"}
+FIELD = {"imagenet": "jpg", "cifar": "png", "json": "json", "tokens": "npy", "raw": "jpg"}
 TOKENS = 1024
 VOCABULARY = 50_000
 # A photograph is enlarged by this at the most: one without detail would be easy to decode.
@@ -20,11 +22,11 @@ ENLARGED = 1.1
 
 def pattern(directory, task):
     """All shards of a task, in the notation with braces."""
-    return f"{directory}/{task}-{{00..{SHARDS[task][0] - 1:02}}}.tar"
+    return f"{directory}/{SAME.get(task, task)}-{{00..{SHARDS[task][0] - 1:02}}}.tar"
 
 
 def shards(directory, task):
-    return [f"{directory}/{task}-{number:02}.tar" for number in range(SHARDS[task][0])]
+    return [f"{directory}/{SAME.get(task, task)}-{number:02}.tar" for number in range(SHARDS[task][0])]
 
 
 def samples(task):
@@ -38,7 +40,7 @@ def write(directory):
     for task, fields in {"imagenet": imagenet, "cifar": cifar, "json": documents, "tokens": tokens}.items():
         for number, path in enumerate(shards(directory, task)):
             make(path, write_shard, lambda: fields(random.Random(f"{task} {number}"), SHARDS[task][1]), number * SHARDS[task][1])
-    for task in SHARDS:
+    for task in SHARDS.keys() - SAME.keys():
         make(f"{directory}/{task}.tfrecord", write_records, directory, task)
     make(f"{directory}/imagenet.beton", write_beton, directory)
 

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pixels_data as data
 
-BATCH = {"imagenet": 64, "cifar": 128, "json": 256, "tokens": 64}
-SHAPE = {"imagenet": (64, 3, 224, 224), "cifar": (128, 3, 32, 32), "json": (256,), "tokens": (64, data.TOKENS)}
+BATCH = {"imagenet": 64, "cifar": 128, "json": 256, "tokens": 64, "raw": 64}
+# Tasks whose batches are lists of bytes.
+BYTES = ("json", "raw")
+SHAPE = {"imagenet": (64, 3, 224, 224), "cifar": (128, 3, 32, 32), "json": (256,), "raw": (64,), "tokens": (64, data.TOKENS)}
 MEAN = [0.485, 0.456, 0.406]
 STD = [0.229, 0.224, 0.225]
 AREA, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
@@ -38,15 +40,15 @@ def webdataset(task, directory, threads):
     change = v2.Compose([crop, v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
     pixels = lambda content: change(decode_image(torch.frombuffer(bytearray(content), dtype=torch.uint8), ImageReadMode.RGB))
     samples = webdataset.WebDataset(data.shards(directory, task), shardshuffle=False).repeat()
-    if task == "json":
-        batches = samples.to_tuple("json").batched(BATCH[task], collation_fn=lambda rows: [content for content, in rows])
+    if task in BYTES:
+        batches = samples.to_tuple(data.FIELD[task]).batched(BATCH[task], collation_fn=lambda rows: [content for content, in rows])
     elif task == "tokens":
         batches = samples.decode().to_tuple("npy").batched(BATCH[task], partial=False)
     else:
         batches = samples.to_tuple(data.FIELD[task], "cls").map_tuple(pixels, int).batched(BATCH[task], partial=False)
     loader = torch.utils.data.DataLoader(batches, batch_size=None, num_workers=threads if threads > 1 else 0)
     for batch in loader:
-        yield batch if task == "json" else batch[0]
+        yield batch if task in BYTES else batch[0]
 
 
 def tf_data(task, directory, threads):
@@ -103,7 +105,7 @@ def dali(task, directory, threads):
         fields = [data.FIELD[task]] + ["cls"] * (task in ("imagenet", "cifar"))
         found = fn.readers.webdataset(paths=data.shards(directory, task), ext=fields, name="shards")
         content = found[0] if len(fields) > 1 else found
-        if task == "json":
+        if task in BYTES:
             return content
         if task == "tokens":
             # The array stands behind its header.
@@ -124,7 +126,7 @@ def dali(task, directory, threads):
     built.build()
     while True:
         batch = built.run()[0]
-        yield batch if task == "json" else batch.as_tensor()
+        yield batch if task in BYTES else batch.as_tensor()
 
 
 def ffcv(task, directory, threads):
@@ -174,7 +176,7 @@ def spdl(task, directory, threads):
         while True:
             yield list(itertools.islice(found, BATCH[task]))
 
-    if task == "json":
+    if task in BYTES:
         yield from groups()
     if task == "tokens":
         for group in groups():
