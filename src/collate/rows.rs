@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(crate) type Seat = SmallVec<[BytesMut; INLINE]>;
 
 /// A sample with so many tensors costs no allocation.
-pub(super) const INLINE: usize = 3;
+pub(super) const INLINE: usize = 4;
 
 /// A sample in its place in a batch to be. It says nothing before it is in a [`TensorBatch`].
 #[derive(Debug)]

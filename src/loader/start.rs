@@ -6,11 +6,11 @@ use super::event::Event;
 use super::pool::{Here, Pool, Sources};
 use super::sequence::{Deal, Outputs};
 use super::settings::{Begun, Settings};
-use super::stages::{Out, Sink, Stages};
+use super::stages::{Out, Pipe, Sink, Stages};
 use super::stream::{Source, Stream};
 use crate::collate::{Collator, Row, Seat};
-use crate::error::ErrorKind;
-use crate::sample::Sample;
+use crate::error::{ErrorKind, Result};
+use crate::sample::{Position, Sample};
 use std::sync::Arc;
 
 /// A loader of these batches, whatever they are made of.
@@ -82,21 +82,26 @@ fn first_item<T: Send + 'static>(streams: Vec<Stream>, stages: Arc<[Stages<T>]>)
 /// Writes each sample that comes out of the stages into its slots.
 pub(super) fn rows(stages: Stages<Sample>, collator: Option<Collator>, seed: u64) -> Stages<Row> {
     let Stages { pipe, names, .. } = stages;
-    let pipe = Arc::new(move |sample: Sample, seat, sink: Sink<'_, Out<Row>>| {
-        let (position, mut seat, mut number) = (sample.position(), Some(seat), 0);
-        pipe(sample, Seat::new(), &mut |output| {
-            let part = number;
-            number += 1;
-            let seat = seat.take().unwrap_or_default();
-            sink(match (output, &collator) {
-                (Ok(Out::Item(sample)), Some(collator)) => {
-                    let sample = sample.or_at(position).part(part);
-                    collator.row(&sample, seed, seat).map(Out::Item)
-                }
-                (Err(error), _) => Err(error),
-                _ => Err(ErrorKind::Config("tensors without columns".into()).into()),
+    let row = move |output: Result<Out<Sample>>, (position, part): (Position, u64), seat| match (
+        output?, &collator,
+    ) {
+        (Out::Item(sample), Some(collator)) => {
+            collator.row(&sample.or_at(position).part(part), seed, seat).map(Out::Item)
+        }
+        _ => Err(ErrorKind::Config("tensors without columns".into()).into()),
+    };
+    let pipe = match pipe {
+        Pipe::One(pipe) => Pipe::One(Arc::new(move |sample: Sample, seat| {
+            let position = sample.position();
+            row(pipe(sample, Seat::new()), (position, 0), seat)
+        })),
+        Pipe::Any(pipe) => Pipe::Any(Arc::new(move |sample: Sample, seat, sink: Sink<'_, Out<Row>>| {
+            let (position, mut seat, mut number) = (sample.position(), Some(seat), 0);
+            pipe(sample, Seat::new(), &mut |output| {
+                sink(row(output, (position, number), seat.take().unwrap_or_default()));
+                number += 1;
             });
-        });
-    });
+        })),
+    };
     Stages { pipe, join: None, names, remembers: false, none: false }
 }

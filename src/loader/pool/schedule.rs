@@ -409,9 +409,9 @@ mod tests {
             assert!(matches!(schedule.take(0), Next::Chunk(_)));
             bounds.samples
         };
-        let grown: Vec<_> = (0..6).map(|_| chunk(Duration::ZERO)).collect();
-        assert_eq!(grown, [8, 16, 32, 64, 128, 128]);
-        assert_eq!([chunk(2 * LONG), chunk(2 * LONG), chunk(SHORT), chunk(SHORT)], [128, 64, 32, 32]);
+        let grown: Vec<_> = (0..8).map(|_| chunk(Duration::ZERO)).collect();
+        assert_eq!(grown, [8, 16, 32, 64, 128, 256, 512, 512]);
+        assert_eq!([chunk(2 * LONG), chunk(2 * LONG), chunk(SHORT), chunk(SHORT)], [512, 256, 128, 128]);
     }
 
     #[test]

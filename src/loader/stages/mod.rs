@@ -173,7 +173,7 @@ impl<I: Iterator> Iterator for Outs<I> {
 impl<T> Clone for Stages<T> {
     fn clone(&self) -> Self {
         Stages {
-            pipe: Arc::clone(&self.pipe),
+            pipe: self.pipe.clone(),
             join: self.join.clone(),
             names: self.names.clone(),
             remembers: self.remembers,

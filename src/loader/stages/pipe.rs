@@ -5,21 +5,26 @@ use crate::adapters::catch;
 use crate::collate::Seat;
 use crate::error::Result;
 use crate::sample::Sample;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
 /// Takes the outputs of a sample, one after the other.
 pub(in crate::loader) type Sink<'a, T> = &'a mut dyn FnMut(Result<T>);
 
-/// Makes any number of outputs of a sample. The memory for a row of tensors is that of the first output.
-pub(in crate::loader) type Pipe<T> = Arc<dyn Fn(Sample, Seat, Sink<'_, T>) + Send + Sync>;
+/// What the stages make of a sample. The memory for a row of tensors is that of the first output.
+pub(in crate::loader) enum Pipe<T> {
+    /// One output of each.
+    One(Arc<dyn Fn(Sample, Seat) -> Result<T> + Send + Sync>),
+    /// Any number of them.
+    Any(Arc<dyn Fn(Sample, Seat, Sink<'_, T>) + Send + Sync>),
+}
 
 /// The outputs of one sample.
 pub(in crate::loader) type Outputs<T> = SmallVec<[Result<T>; 1]>;
 
 /// The samples as they are.
 pub(in crate::loader) fn identity() -> Pipe<Out<Sample>> {
-    Arc::new(|sample, _, sink| sink(Ok(Out::Item(sample))))
+    Pipe::One(Arc::new(|sample, _| Ok(Out::Item(sample))))
 }
 
 /// One output for each.
@@ -27,7 +32,12 @@ pub(super) fn map<T: 'static, U: 'static>(
     pipe: Pipe<T>,
     f: impl Fn(T) -> Result<U> + Send + Sync + 'static,
 ) -> Pipe<U> {
-    Arc::new(move |sample, seat, sink| pipe(sample, seat, &mut |item| sink(item.and_then(&f))))
+    match pipe {
+        Pipe::One(pipe) => Pipe::One(Arc::new(move |sample, seat| pipe(sample, seat).and_then(&f))),
+        Pipe::Any(pipe) => Pipe::Any(Arc::new(move |sample, seat, sink| {
+            pipe(sample, seat, &mut |item| sink(item.and_then(&f)));
+        })),
+    }
 }
 
 /// One output for each, or none.
@@ -35,13 +45,13 @@ pub(super) fn filter_map<T: 'static, U: 'static>(
     pipe: Pipe<T>,
     f: impl Fn(T) -> Result<Option<U>> + Send + Sync + 'static,
 ) -> Pipe<U> {
-    Arc::new(move |sample, seat, sink| {
-        pipe(sample, seat, &mut |item| match item.and_then(&f) {
+    Pipe::Any(Arc::new(move |sample, seat, sink| {
+        pipe.give(sample, seat, &mut |item| match item.and_then(&f) {
             Ok(Some(output)) => sink(Ok(output)),
             Ok(None) => {}
             Err(error) => sink(Err(error)),
         });
-    })
+    }))
 }
 
 /// Any number of outputs for each.
@@ -49,24 +59,47 @@ pub(super) fn flat_map<T: 'static, I: IntoIterator + 'static>(
     pipe: Pipe<T>,
     f: impl Fn(T) -> Result<I> + Send + Sync + 'static,
 ) -> Pipe<I::Item> {
-    Arc::new(move |sample, seat, sink| {
-        pipe(sample, seat, &mut |item| match item.and_then(&f) {
+    Pipe::Any(Arc::new(move |sample, seat, sink| {
+        pipe.give(sample, seat, &mut |item| match item.and_then(&f) {
             Ok(outputs) => outputs.into_iter().for_each(|output| sink(Ok(output))),
             Err(error) => sink(Err(error)),
         });
-    })
+    }))
 }
 
-/// The outputs of a sample. An error or a panic says which sample it was; what came before a panic stays.
-pub(super) fn run<T>(pipe: &Pipe<T>, sample: Sample, seat: Seat) -> Outputs<T> {
-    let (place, mut outputs) = (sample.place(), Outputs::new());
-    let ended = catch(|| pipe(sample, seat, &mut |output| outputs.push(output)));
-    outputs.extend(ended.err().map(Err));
-    for output in &mut outputs {
-        if output.is_err() {
-            let found = std::mem::replace(output, Err(crate::ErrorKind::Stopped.into()));
-            *output = found.map_err(|error| place.locate(error));
+impl<T> Pipe<T> {
+    /// Gives all outputs of a sample to `sink`.
+    pub(in crate::loader) fn give(&self, sample: Sample, seat: Seat, sink: Sink<'_, T>) {
+        match self {
+            Pipe::One(pipe) => sink(pipe(sample, seat)),
+            Pipe::Any(pipe) => pipe(sample, seat, sink),
         }
     }
-    outputs
+
+    /// The outputs of a sample. An error or a panic says which sample it was; what came before a panic stays.
+    pub(super) fn run(&self, sample: Sample, seat: Seat) -> Outputs<T> {
+        let place = sample.place();
+        match self {
+            Pipe::One(pipe) => {
+                let output = catch(|| pipe(sample, seat)).and_then(|output| output);
+                smallvec![output.map_err(|error| place.locate(error))]
+            }
+            Pipe::Any(pipe) => {
+                let mut outputs = Outputs::new();
+                let ended = catch(|| pipe(sample, seat, &mut |output| outputs.push(output)));
+                outputs.extend(ended.err().map(Err));
+                let located = |output: Result<T>| output.map_err(|error| place.locate(error));
+                outputs.into_iter().map(located).collect()
+            }
+        }
+    }
+}
+
+impl<T> Clone for Pipe<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Pipe::One(pipe) => Pipe::One(Arc::clone(pipe)),
+            Pipe::Any(pipe) => Pipe::Any(Arc::clone(pipe)),
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::super::event::{Begins, Event, Fault, From, Given, Input, Note, Origin, Tag};
 use super::join::{At, Failed, Join};
-use super::pipe::{Outputs, run};
+use super::pipe::Outputs;
 use super::since::{MOST_UNANSWERED, Since};
 use super::{Part, Stages};
 use crate::collate::Seat;
@@ -28,7 +28,7 @@ impl<T> Mapped<T> {
     /// Does what the threads do with a sample.
     pub(in crate::loader) fn of(stages: &Stages<T>, input: Input, seat: Seat) -> Self {
         let place = stages.join.as_ref().map(|_| input.sample.place());
-        Mapped { origin: input.origin, outputs: run(&stages.pipe, input.sample, seat), place }
+        Mapped { origin: input.origin, outputs: stages.pipe.run(input.sample, seat), place }
     }
 
     /// An input of which nothing is wanted any more.
