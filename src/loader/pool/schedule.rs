@@ -192,10 +192,12 @@ impl<S, T> Schedule<S, T> {
         then: Then,
     ) -> Option<Begun> {
         let place = self.places.get_mut(number)?;
+        // Even where nothing comes any more: to let it go may wake somebody who looks here.
+        place.source = Some(source);
         match then {
             // It may have been woken in the meantime.
-            Then::Wait => place.source = Some(source),
-            Then::More => (place.source, place.ready) = (Some(source), true),
+            Then::Wait => {}
+            Then::More => place.ready = true,
             Then::Over => (place.over, place.ready) = (true, false),
         }
         if !is_chunk {

@@ -324,10 +324,10 @@ impl Source {
         if self.from.is_none() || self.reading.is_some() || waits {
             return;
         }
-        match self.begin() {
-            Some(Ok(reading)) => self.reading = Some(reading),
-            Some(Err(error)) => self.wrong = Some(error),
-            None => self.ended = true,
+        match catch(|| self.begin()) {
+            Ok(Some(Ok(reading))) => self.reading = Some(reading),
+            Ok(Some(Err(error))) | Err(error) => self.wrong = Some(error),
+            Ok(None) => self.ended = true,
         }
     }
 
