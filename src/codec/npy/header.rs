@@ -4,9 +4,13 @@ use super::NpyError;
 use crate::sample::DType;
 use crate::sample::array::MAX_AXES;
 use smallvec::SmallVec;
+use std::cell::RefCell;
+
+/// Longer headers are not remembered.
+const MOST_KEPT: usize = 256;
 
 /// What the dictionary says about the data.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Header {
     pub(super) dtype: DType,
     pub(super) big_endian: bool,
@@ -15,8 +19,21 @@ pub(super) struct Header {
 }
 
 impl Header {
+    /// The arrays of a data set mostly have the same header, which is then parsed once on each thread.
     pub(super) fn parse(text: &[u8]) -> Result<Self, NpyError> {
-        Parser { text, at: 0 }.header()
+        thread_local!(static LAST: RefCell<Option<(Vec<u8>, Header)>> = const { RefCell::new(None) });
+        let known = |last: &RefCell<Option<(Vec<u8>, Header)>>| {
+            let last = last.borrow();
+            last.as_ref().filter(|(known, _)| known == text).map(|(_, header)| header.clone())
+        };
+        if let Ok(Some(header)) = LAST.try_with(known) {
+            return Ok(header);
+        }
+        let header = Parser { text, at: 0 }.header()?;
+        if text.len() <= MOST_KEPT {
+            let _ = LAST.try_with(|last| *last.borrow_mut() = Some((text.to_vec(), header.clone())));
+        }
+        Ok(header)
     }
 }
 
@@ -218,6 +235,15 @@ impl<'a> Parser<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_header_is_not_taken_for_the_one_before() {
+        let text = |shape: &str| format!("{{'descr': '<u2', 'fortran_order': False, 'shape': ({shape},), }}");
+        let shapes = ["3", "3", "4", "3", "x", "3"].map(|shape| Header::parse(text(shape).as_bytes()));
+        let found: Vec<_> =
+            shapes.iter().map(|header| header.as_ref().ok().map(|header| header.shape[0])).collect();
+        assert_eq!(found, [Some(3), Some(3), Some(4), Some(3), None, Some(3)]);
+    }
 
     #[test]
     fn dictionaries() {
