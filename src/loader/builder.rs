@@ -66,7 +66,7 @@ impl LoaderBuilder<Sample> {
 
     /// Reads on only the samples that the predicate is true of, before all other stages, with their fields as
     /// they are stored: they alone come into the shuffle buffer and count. Use it for what a look at keys,
-    /// sizes or small fields tells; it runs on the thread that reads the stream.
+    /// sizes or small fields tells; it runs while the stream is read, on one thread at a time.
     ///
     /// The number of samples is not known before they are read, so that [`Loader::steps`] is none; a restore
     /// reads the shards that were open from their beginning. For a filter that is used again and again, keep
