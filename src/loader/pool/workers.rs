@@ -83,9 +83,12 @@ impl<T: Send + 'static> Work<T> {
                 work.call_one(shared);
             })?;
         }
+        let sources = self.lock().schedule.sources();
+        let waker = |source| Waker::from(Arc::new(Awaited { work: Arc::downgrade(self), source }));
+        let wakers: Arc<[Waker]> = (0..sources).map(waker).collect();
         for number in 0..threads {
-            let work = Arc::clone(self);
-            started.start(format!("shardstream-map-{number}"), move || work.run())?;
+            let (work, wakers) = (Arc::clone(self), Arc::clone(&wakers));
+            started.start(format!("shardstream-map-{number}"), move || work.run(&wakers))?;
         }
         Ok(started)
     }
@@ -103,10 +106,7 @@ impl<T: Send + 'static> Work<T> {
     }
 
     /// What each of the threads does, until nothing is wanted any more.
-    fn run(self: Arc<Self>) {
-        let sources = self.lock().schedule.sources();
-        let waker = |source| Waker::from(Arc::new(Awaited { work: Arc::downgrade(&self), source }));
-        let wakers: Vec<Waker> = (0..sources).map(waker).collect();
+    fn run(&self, wakers: &[Waker]) {
         while let Some(Turn { place, mut source, bounds, mut memory }) = self.turn() {
             let Some(waker) = wakers.get(place) else { return };
             let (items, bytes, then) = read(&mut source, bounds, &mut Context::from_waker(waker));
