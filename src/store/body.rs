@@ -47,6 +47,17 @@ enum State {
     Taken,
 }
 
+/// Where that is read which may block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reads {
+    /// By the one who polls.
+    Here,
+    /// By the one who polls, as long as it takes no time.
+    WhileQuick,
+    /// On a thread of its own.
+    Elsewhere,
+}
+
 /// Where the chunks of a body come from.
 pub(super) enum Chunks {
     /// An iterator that may block.
@@ -158,7 +169,7 @@ impl Body {
     /// It can be polled by any executor. What keeps it busy or blocks it, such as decompression and the
     /// reading of local files, happens on a thread of its own, a few chunks ahead.
     pub fn into_stream(mut self) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + 'static {
-        self.start(false)
+        self.start(Reads::Elsewhere)
     }
 
     /// Reads all that is left into one buffer. For small objects: shards are read chunk by chunk.
@@ -177,7 +188,7 @@ impl Body {
     /// The next chunk, for those who have other work while the network is slow, and may be blocked by what is
     /// read or expanded on their own thread.
     pub(crate) fn poll_here(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
-        let mut running = self.start(true);
+        let mut running = self.start(Reads::WhileQuick);
         let item = running.poll_next_unpin(cx);
         self.state = State::Running(running);
         item
@@ -189,11 +200,14 @@ impl Body {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// The running body. Whether the one who polls it may be blocked is settled if it isn't running yet.
-    fn start(&mut self, may_block: bool) -> Running {
+    /// The running body. Where what blocks is read is settled if it isn't running yet.
+    fn start(&mut self, reads: Reads) -> Running {
+        let may_block = reads != Reads::Elsewhere;
         let decoded = self.compression.is_some();
         let (chunks, blocks) = match std::mem::replace(&mut self.state, State::Taken) {
-            State::Idle(Chunks::Blocking(chunks)) if may_block => (while_quick(chunks).boxed(), true),
+            State::Idle(Chunks::Blocking(chunks)) if reads == Reads::WhileQuick => {
+                (while_quick(chunks).boxed(), true)
+            }
             State::Idle(Chunks::Blocking(chunks)) => (stream::iter(chunks).boxed(), true),
             State::Idle(Chunks::Cached(cached)) => (cached.into_stream(may_block || decoded), decoded),
             State::Idle(Chunks::Stream(chunks)) => (chunks, decoded),
@@ -219,7 +233,7 @@ impl Iterator for Body {
     type Item = Result<Bytes>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut running = self.start(true);
+        let mut running = self.start(Reads::Here);
         let item = match running.chunks {
             None => None,
             Some(_) => wait::block_on(running.next()).unwrap_or_else(|error| Some(Err(running.fail(error)))),

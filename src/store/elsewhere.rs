@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -59,6 +60,28 @@ pub(super) fn while_quick(
     WhileQuick { chunks: Chunks::Here(chunks), score: 0 }
 }
 
+/// So many files at most are read ahead in a process: what they hold is in no budget.
+const MOST_FILES: usize = 64;
+
+/// The permission for one of them.
+#[derive(Debug)]
+struct Permit;
+
+static FILES: AtomicUsize = AtomicUsize::new(0);
+
+impl Permit {
+    fn ask() -> Option<Self> {
+        let more = |files: usize| (files < MOST_FILES).then_some(files + 1);
+        FILES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Permit)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        FILES.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 struct WhileQuick {
     chunks: Chunks,
     score: u32,
@@ -66,7 +89,7 @@ struct WhileQuick {
 
 enum Chunks {
     Here(Box<dyn Iterator<Item = Result<Bytes>> + Send>),
-    Elsewhere(BoxStream<'static, Result<Bytes>>),
+    Elsewhere(BoxStream<'static, Result<Bytes>>, Permit),
 }
 
 impl Stream for WhileQuick {
@@ -76,7 +99,7 @@ impl Stream for WhileQuick {
         let this = &mut *self;
         let chunks = match &mut this.chunks {
             Chunks::Here(chunks) => chunks,
-            Chunks::Elsewhere(chunks) => return chunks.poll_next_unpin(cx),
+            Chunks::Elsewhere(chunks, _) => return chunks.poll_next_unpin(cx),
         };
         let begun = Instant::now();
         let chunk = chunks.next();
@@ -84,9 +107,11 @@ impl Stream for WhileQuick {
             true => this.score + 4,
             false => this.score.saturating_sub(1),
         };
-        if this.score >= 4 * MOST_LONG {
+        if this.score >= 4 * MOST_LONG
+            && let Some(permit) = Permit::ask()
+        {
             let rest = std::mem::replace(chunks, Box::new(std::iter::empty()));
-            this.chunks = Chunks::Elsewhere(elsewhere(stream::iter(rest).boxed()));
+            this.chunks = Chunks::Elsewhere(elsewhere(stream::iter(rest).boxed()), permit);
         }
         Poll::Ready(chunk)
     }

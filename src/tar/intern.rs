@@ -2,6 +2,7 @@
 
 use bytestring::ByteString;
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Names from this length on have memory of their own.
@@ -9,7 +10,7 @@ const LONG: usize = 64;
 /// The most names that the process keeps for good.
 const MOST_KEPT: usize = 1024;
 /// The most names that a parser remembers.
-const KNOWN: usize = 32;
+const KNOWN: usize = 256;
 
 /// Makes copies of names that are likely to come again.
 #[derive(Debug, Default)]
@@ -43,18 +44,18 @@ impl Interner {
 /// attack.
 fn kept(name: &str) -> Option<&'static str> {
     static KEPT: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
-    if name.len() >= LONG {
+    static FULL: AtomicBool = AtomicBool::new(false);
+    if name.len() >= LONG || FULL.load(Ordering::Relaxed) {
         return None;
     }
     let mut kept = KEPT.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = kept.get(name) {
         return Some(known);
     }
-    (kept.len() < MOST_KEPT).then(|| {
-        let name: &'static str = Box::leak(name.into());
-        kept.insert(name);
-        name
-    })
+    let name: &'static str = Box::leak(name.into());
+    kept.insert(name);
+    FULL.store(kept.len() >= MOST_KEPT, Ordering::Relaxed);
+    Some(name)
 }
 
 #[cfg(test)]

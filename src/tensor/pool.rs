@@ -11,6 +11,10 @@ pub(crate) const ALIGNMENT: usize = 256;
 /// samples on their way.
 const MOST_FREE: usize = 8;
 const MOST_FREE_BYTES: usize = 64 << 20;
+/// Memory of any size is used again for what takes no less than one part in so many of it.
+const MOST_SPARE: usize = 4;
+/// Or is no larger than so many times this.
+const SMALL: usize = 64 << 10;
 /// What a buffer takes beside its bytes.
 const OVERHEAD: usize = 512;
 
@@ -42,7 +46,10 @@ impl Pool {
 
     /// An empty buffer with room for that many bytes.
     pub(crate) fn take_empty(&self, room: usize) -> BytesMut {
-        match self.free().filter(|free| free.capacity() >= room) {
+        // One that held a batch that was far larger than others is let go.
+        let fits =
+            |free: &BytesMut| free.capacity() >= room && free.capacity() / MOST_SPARE <= room.max(SMALL);
+        match self.free().filter(fits) {
             Some(mut free) => {
                 free.clear();
                 free
@@ -77,7 +84,16 @@ impl Pool {
                 buffer.resize(size, 0);
             }
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-            if free.len() < MOST_FREE || free.len().saturating_mul(size + OVERHEAD) < MOST_FREE_BYTES {
+            let room = match self.size {
+                Some(size) => {
+                    free.len() < MOST_FREE || free.len().saturating_mul(size + OVERHEAD) < MOST_FREE_BYTES
+                }
+                None => {
+                    let held: usize = free.iter().map(BytesMut::capacity).sum();
+                    free.is_empty() || free.len() < MOST_FREE && held.saturating_add(size) < MOST_FREE_BYTES
+                }
+            };
+            if room {
                 free.push(buffer);
             }
         }
@@ -192,6 +208,8 @@ mod tests {
         assert_eq!(written(10), begin);
         assert_eq!(written(1000), begin);
         assert_ne!(written(5000), begin);
+        let large = written(SMALL * MOST_SPARE * 2);
+        assert_ne!(written(1000), large, "it is let go");
         written(0);
     }
 

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::loader::event::{Input, Read};
 use crate::store::Held;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 /// What comes of a source: samples, or later what they became, and what stands between them.
 #[derive(Debug)]
@@ -26,6 +27,9 @@ pub(super) struct Chunk<T> {
     /// The memory of the budget that they take until all of them have been given out.
     pub(super) memory: Held,
 }
+
+/// A chunk that took so long is long enough.
+const LONG: Duration = Duration::from_millis(5);
 
 /// How much is read of a source at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +63,7 @@ pub(super) fn read(
     bounds: Bounds,
     cx: &mut Context<'_>,
 ) -> (Vec<Fed<Input>>, usize, Then) {
-    let (mut items, mut bytes) = (Vec::with_capacity(bounds.samples), 0_usize);
+    let (mut items, mut bytes, begun) = (Vec::with_capacity(bounds.samples), 0_usize, Instant::now());
     // One for all of them: a sample is large, and would be moved out of each.
     let then = catch(|| {
         while items.len() < bounds.samples && bytes < bounds.bytes {
@@ -68,6 +72,10 @@ pub(super) fn read(
                 Poll::Ready(Some(Read::Input(input))) => {
                     bytes = bytes.saturating_add(input.bytes());
                     items.push(Fed::Input(input));
+                    // Most may have been left out, or a disk be slow.
+                    if items.len() % 8 == 0 && begun.elapsed() > LONG {
+                        break;
+                    }
                 }
                 Poll::Ready(Some(Read::Fault(pass, error))) => {
                     // Errors in a row are not collected: a stream of which nothing can be read tries again only

@@ -2,8 +2,8 @@
 //!
 //! Each source is read by one thread at a time, in chunks, and its chunks are given out in the order in which
 //! they were read, whichever thread is done with its own first. A source of which nothing waits is always
-//! read on, so that whoever waits for it is served; beyond that a few chunks are made ahead, of the source
-//! that has the fewest, as long as there is memory for them.
+//! read on, so that whoever waits for it is served, and there is a chunk for each thread; beyond that a few
+//! chunks are made ahead, of the source that has the fewest, as long as there is memory for them.
 
 use super::chunk::{Bounds, Chunk, Then};
 use crate::store::{Budget, Held};
@@ -50,6 +50,10 @@ pub(super) struct Schedule<S, T> {
     waiting: usize,
     /// The source that somebody waits for.
     wanted: Option<usize>,
+    /// How many chunks there are in any case, whatever memory there is, beside one for each source.
+    threads: usize,
+    /// Whether there was no memory for more when it was last asked for.
+    full: bool,
     closed: bool,
 }
 
@@ -129,7 +133,17 @@ impl<S, T> Schedule<S, T> {
         };
         let places: Vec<_> = sources.into_iter().map(place).collect();
         let most_ahead = threads.saturating_mul(AHEAD_PER_THREAD).saturating_add(places.len());
-        Schedule { places, ahead: 0, most_ahead, row, waiting: 0, wanted: None, closed: false }
+        Schedule {
+            places,
+            ahead: 0,
+            most_ahead,
+            row,
+            waiting: 0,
+            wanted: None,
+            threads,
+            full: false,
+            closed: false,
+        }
     }
 
     /// How many sources there are.
@@ -139,20 +153,38 @@ impl<S, T> Schedule<S, T> {
 
     /// The next source to be read; none where all have enough ahead, or nothing to read.
     pub(super) fn turn(&mut self) -> Option<Turn<S>> {
-        let number = self.next()?;
+        let first = self.next()?;
+        let (number, memory) = match self.hold(first) {
+            Some(memory) => (first, memory),
+            // What is too large for the memory that is left must not keep others waiting.
+            None => self.others(first).into_iter().find_map(|other| Some((other, self.hold(other)?)))?,
+        };
+        self.full = false;
+        // Of each source there is a row in any case.
+        let all = self.row.saturating_mul(self.places.len()).max(1);
         let place = self.places.get_mut(number)?;
-        let needed = place.chunks.is_empty();
-        let held = place.budget.try_hold(place.bytes);
-        place.roomy = held.is_some();
-        let memory = held.or_else(|| needed.then(|| place.budget.hold(0)))?;
-        let bounds = place.bounds(self.row);
+        let Bounds { samples, bytes } = place.bounds(self.row);
+        let bounds = Bounds { samples: samples.min(BYTES_WAITING / all).max(1), bytes };
         place.ready = false;
         Some(Turn { place: number, source: place.source.take()?, bounds, memory })
     }
 
+    /// The memory for another chunk of a source, if there is any, or it is needed.
+    fn hold(&mut self, number: usize) -> Option<Held> {
+        let needed = self.ahead < self.threads;
+        let place = self.places.get_mut(number)?;
+        let held = place.budget.try_hold(place.bytes);
+        place.roomy = held.is_some();
+        let held = held.or_else(|| (needed || place.chunks.is_empty()).then(|| place.budget.hold(0)));
+        self.full |= held.is_none();
+        held
+    }
+
     /// Whether there is a source to be read, if there is memory for it.
     pub(super) fn is_readable(&self) -> bool {
-        self.next().is_some()
+        let needed =
+            |number| self.places.get(number).is_some_and(|place: &Place<S, T>| place.chunks.is_empty());
+        self.next().is_some_and(|number| !self.full || self.ahead < self.threads || needed(number))
     }
 
     /// The source to be read next.
@@ -160,16 +192,29 @@ impl<S, T> Schedule<S, T> {
         if self.closed {
             return None;
         }
-        let readable = |place: &Place<S, T>| place.ready && place.source.is_some();
         let wanted = self.wanted.and_then(|wanted| Some((wanted, self.places.get(wanted)?)));
-        let wanted = wanted.filter(|(_, place)| readable(place) && place.chunks.is_empty());
+        let wanted = wanted.filter(|(_, place)| self.may_read(place) && place.chunks.is_empty());
         let fewest = || {
-            let places = self.places.iter().enumerate().filter(|(_, place)| readable(place));
-            places.min_by_key(|(_, place)| (place.chunks.len(), place.first))
+            let places = self.places.iter().enumerate().filter(|(_, place)| self.may_read(place));
+            places.min_by_key(|(_, place)| place.rank())
         };
-        let (number, place) = wanted.or_else(fewest)?;
+        wanted.or_else(fewest).map(|(number, _)| number)
+    }
+
+    /// Whether a source has something to be read that may be made ahead.
+    fn may_read(&self, place: &Place<S, T>) -> bool {
         let room = self.ahead < self.most_ahead && self.waiting.saturating_mul(self.row) < BYTES_WAITING;
-        (place.chunks.is_empty() || room && place.waiting < OUTPUTS_WAITING).then_some(number)
+        let wanted = place.chunks.is_empty() || room && place.waiting < OUTPUTS_WAITING;
+        wanted && place.ready && place.source.is_some()
+    }
+
+    /// The sources that may be read, the next one first, without this one.
+    fn others(&self, first: usize) -> Vec<usize> {
+        let places = self.places.iter().enumerate();
+        let mut others: Vec<_> =
+            places.filter(|(number, place)| *number != first && self.may_read(place)).collect();
+        others.sort_by_key(|(_, place)| place.rank());
+        others.into_iter().map(|(number, _)| number).collect()
     }
 
     /// Takes sources out of turn, which come back as those that were read.
@@ -247,7 +292,7 @@ impl<S, T> Schedule<S, T> {
         place.waiting -= chunk.outputs;
         self.waiting -= chunk.outputs;
         self.ahead -= 1;
-        self.wanted = None;
+        (self.wanted, self.full) = (None, false);
         Next::Chunk(chunk)
     }
 
@@ -281,6 +326,11 @@ impl<S, T> Schedule<S, T> {
 }
 
 impl<S, T> Place<S, T> {
+    /// That which has the fewest chunks ahead is read next.
+    fn rank(&self) -> (usize, u64) {
+        (self.chunks.len(), self.first)
+    }
+
     /// How much is read at once, where items take `row` bytes.
     fn bounds(&self, row: usize) -> Bounds {
         // A sample that has become nothing yet may become anything.
@@ -371,6 +421,39 @@ mod tests {
         schedule.read(2, 'c', (1, 10, true), Then::More);
         assert_eq!((make(&mut schedule, 1), make(&mut schedule, 1)), (Some((0, 0)), Some((1, 0))));
         assert!(schedule.turn().is_none(), "a second one of each is not needed");
+    }
+
+    #[test]
+    fn a_source_that_has_enough_keeps_no_other_one_from_being_read() {
+        // Many items wait of the first one, and one chunk of the second is being made.
+        let mut several = schedule(2, &roomy());
+        make(&mut several, 2 * OUTPUTS_WAITING);
+        begin(&mut several, 1).unwrap();
+        assert!(several.is_readable());
+        assert_eq!(several.turn().map(|turn| turn.source), Some('b'));
+        // There is no memory for the next chunk of the first one, and enough for one of the second.
+        let budgets = [Budget::new(1, 0), roomy()];
+        let mut several = Schedule::<char, u64>::new(['a', 'b'].into_iter().zip(budgets), THREADS, 0);
+        assert_eq!([make(&mut several, 1), make(&mut several, 1)], [Some((0, 0)), Some((1, 0))]);
+        assert_eq!(several.turn().map(|turn| turn.source), Some('b'));
+        assert!(several.turn().is_none() && several.turn().is_none() && !several.is_readable());
+    }
+
+    #[test]
+    fn without_memory_there_is_a_chunk_for_each_thread() {
+        let budget = Budget::new(1, 0);
+        let mut one = schedule(1, &budget);
+        assert_eq!(
+            [make(&mut one, 1), make(&mut one, 1), make(&mut one, 1)],
+            [Some((0, 0)), Some((0, 1)), None]
+        );
+    }
+
+    #[test]
+    fn large_rows_of_many_streams_are_made_one_by_one() {
+        let sources = || (0..64).map(|_| ('a', roomy()));
+        let samples = |row| Schedule::<char, u64>::new(sources(), 1, row).turn().unwrap().bounds.samples;
+        assert_eq!([samples(0), samples(1 << 20), samples(1 << 30)], [FIRST_SAMPLES, 1, 1]);
     }
 
     #[test]

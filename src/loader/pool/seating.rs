@@ -11,6 +11,8 @@ use std::collections::VecDeque;
 
 /// No more memory than this is set aside for turns of other sources.
 const BYTES_SET_ASIDE: usize = 64 << 20;
+/// Nor are more turns dealt at once: others wait meanwhile.
+const TURNS_AT_ONCE: usize = 4096;
 
 /// Gives each source the places of its items, in their order.
 pub(super) struct Seating {
@@ -52,17 +54,20 @@ impl Seating {
     ) -> Self {
         let deal = Deal::new(Turns { ended: vec![false; sources] }, lanes, dealing);
         let places = (0..sources).map(|_| (0, VecDeque::new())).collect();
-        Seating { deal, seats, places, aside: 0, most_aside: BYTES_SET_ASIDE / row.max(1) }
+        // Two rounds in any case: of each source there is more than one row on its way.
+        let most_aside = (BYTES_SET_ASIDE / (row + size_of::<Seat>())).max(2 * sources);
+        Seating { deal, seats, places, aside: 0, most_aside }
     }
 
     /// The places of `count` items of a source, from item number `first` on: fewer where they are not known.
     pub(super) fn take(&mut self, source: usize, first: u64, count: usize) -> VecDeque<Seat> {
-        let mut taken = VecDeque::with_capacity(count);
+        let (mut taken, mut turns) = (VecDeque::with_capacity(count), TURNS_AT_ONCE);
         for item in first..first.saturating_add(count as u64) {
             while self.places.get(source).is_some_and(|(first, seats)| first + seats.len() as u64 <= item) {
-                if !self.deal_one(source) {
+                if turns == 0 || !self.deal_one(source) {
                     return taken;
                 }
+                turns -= 1;
             }
             let Some((first, seats)) = self.places.get_mut(source) else { return taken };
             // Of those that have become more items than was thought, the turns are over.
@@ -113,6 +118,10 @@ impl Seating {
     pub(super) fn ended(&mut self, source: usize) {
         if let Some(ended) = self.deal.outputs().ended.get_mut(source) {
             *ended = true;
+        }
+        if let Some((_, seats)) = self.places.get_mut(source) {
+            self.aside -= seats.len();
+            seats.clear();
         }
     }
 

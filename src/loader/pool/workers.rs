@@ -5,7 +5,7 @@ use super::Sources;
 use super::chunk::{Chunk, Fed, Reads, Then, read};
 use super::schedule::{Begun, Next, Schedule, Turn};
 use super::seating::Seating;
-use crate::adapters::Threads;
+use crate::adapters::{Threads, catch};
 use crate::collate::{Collator, Seat};
 use crate::dataset::Stop;
 use crate::error::{ErrorKind, Result};
@@ -73,14 +73,18 @@ impl<T: Send + 'static> Work<T> {
     /// what their buffers held takes many requests, one after the other.
     pub(super) fn start(self: &Arc<Self>, threads: usize) -> Result<Threads> {
         let mut started = Threads::default();
+        // Those that were started end before they are joined.
+        self.start_all(threads, &mut started).inspect_err(|_| self.close())?;
+        Ok(started)
+    }
+
+    fn start_all(self: &Arc<Self>, threads: usize, started: &mut Threads) -> Result<()> {
         let resuming = self.lock().schedule.take_out(Source::resumes);
         for (number, mut source) in resuming {
             let work = Arc::clone(self);
             started.start(format!("shardstream-resume-{number}"), move || {
                 source.prepare();
-                let mut shared = work.lock();
-                shared.schedule.read(number, source, (0, 0, false), Then::More);
-                work.call_one(shared);
+                work.put_back(number, source, &Found::default(), Then::More);
             })?;
         }
         let sources = self.lock().schedule.sources();
@@ -90,7 +94,7 @@ impl<T: Send + 'static> Work<T> {
             let (work, wakers) = (Arc::clone(self), Arc::clone(&wakers));
             started.start(format!("shardstream-map-{number}"), move || work.run(&wakers))?;
         }
-        Ok(started)
+        Ok(())
     }
 
     /// Ends the threads, each when it is done with the sample in hand.
@@ -109,16 +113,17 @@ impl<T: Send + 'static> Work<T> {
     fn run(&self, wakers: &[Waker]) {
         while let Some(Turn { place, mut source, bounds, mut memory }) = self.turn() {
             let Some(waker) = wakers.get(place) else { return };
+            let begun_at = Instant::now();
             let (items, bytes, then) = read(&mut source, bounds, &mut Context::from_waker(waker));
             memory.set((bytes + size_of_val(&*items)) as u64);
             let samples = items.iter().filter(|item| matches!(item, Fed::Input(_))).count();
             let ended = matches!(items.last(), Some(Fed::End | Fed::Fatal(_)));
             let found = Found { samples, bytes, any: !items.is_empty(), ended };
             let Some((begun, seats)) = self.put_back(place, source, &found, then) else { continue };
-            let started = Instant::now();
-            let items = self.mapped(place, items, seats);
+            let items = catch(|| self.mapped(place, items, seats));
+            let items = items.unwrap_or_else(|panic| vec![Fed::Fatal(panic)]);
             let outputs = items.iter().map(Fed::len).sum();
-            self.done(begun, Chunk { items, outputs, memory }, samples, started.elapsed());
+            self.done(begun, Chunk { items, outputs, memory }, samples, begun_at.elapsed());
         }
     }
 
@@ -157,6 +162,12 @@ impl<T: Send + 'static> Work<T> {
         then: Then,
     ) -> Option<(Begun, VecDeque<Seat>)> {
         let mut guard = self.lock();
+        if guard.schedule.is_closed() {
+            // What is let go may take long, or come back here.
+            drop(guard);
+            drop(source);
+            return None;
+        }
         let shared = &mut *guard;
         let read = (found.samples, found.bytes, found.any);
         let begun = shared.schedule.read(place, source, read, then);
@@ -193,6 +204,11 @@ impl<T: Send + 'static> Work<T> {
 
     fn done(&self, begun: Begun, chunk: Chunk<Mapped<T>>, samples: usize, took: Duration) {
         let mut shared = self.lock();
+        if shared.schedule.is_closed() {
+            drop(shared);
+            drop(chunk);
+            return;
+        }
         shared.schedule.done(begun, chunk, samples, took);
         let is_awaited = shared.schedule.is_awaited(begun.place);
         drop(shared);
@@ -234,6 +250,7 @@ impl<T: Send + 'static> Work<T> {
 }
 
 /// What was read of a source.
+#[derive(Debug, Default)]
 struct Found {
     samples: usize,
     bytes: usize,

@@ -152,6 +152,8 @@ pub(super) struct Source {
     at_gate: bool,
     /// Why it cannot begin where it is to.
     wrong: Option<Error>,
+    /// Whether whoever reads waits for what is not there.
+    blocks: bool,
     ended: bool,
 }
 
@@ -191,6 +193,7 @@ impl Source {
             turn,
             at_gate: false,
             wrong: None,
+            blocks: false,
             ended: false,
         }
     }
@@ -354,8 +357,9 @@ impl Source {
 impl Iterator for Source {
     type Item = Read;
 
-    /// Blocks.
+    /// Blocks, and reads on this thread.
     fn next(&mut self) -> Option<Read> {
+        self.blocks = true;
         match self.poll_next(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(read) => read,
             Poll::Pending => {
@@ -389,7 +393,7 @@ impl Source {
             if let Some(rest) = reading.rest.take() {
                 return Poll::Ready(Some(Read::Input(rest)));
             }
-            match ready!(reading.poll_next(&self.stream, cx)) {
+            match ready!(reading.poll_next(&self.stream, self.blocks, cx)) {
                 Some(Ok(numbered)) if self.again > 0 => {
                     self.again -= 1;
                     self.taken += 1;

@@ -46,6 +46,7 @@ impl Reading {
     pub(super) fn poll_next(
         &mut self,
         stream: &Stream,
+        blocks: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Numbered, Missed>>> {
         loop {
@@ -58,7 +59,8 @@ impl Reading {
             if self.ended {
                 return Poll::Ready(None);
             }
-            match ready!(self.reader.poll_sample(cx)) {
+            let read = if blocks { Poll::Ready(self.reader.next()) } else { self.reader.poll_sample(cx) };
+            match ready!(read) {
                 Some(Ok(sample)) => {
                     let sample = match &stream.select {
                         None => sample,

@@ -24,8 +24,9 @@ use tuner::Tuner;
 /// each other; and so is one range of each object that a cache fills in.
 ///
 /// Samples that the threads of loaders have read ahead, from files as from a network, take up to a quarter of
-/// the memory. Beyond that each queue between threads holds one small chunk of samples for each thread that
-/// empties it. Samples are slices of the buffers they were read into, of up to 512 KiB each, which a small
+/// the memory. Beyond that there are two small chunks of samples for each stream, and one for each thread.
+/// Local files that turn out to be slow are read ahead on threads of their own, up to 64 of them by 512 KiB
+/// each, which are not counted. Samples are slices of the buffers they were read into, of up to 512 KiB each, which a small
 /// chunk keeps too. Batches that are ready, shuffle buffers and what a map makes of samples are not counted:
 /// the loader's own options bound them.
 ///
