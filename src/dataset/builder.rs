@@ -1,6 +1,6 @@
 //! The options of a dataset, and the checks that they make sense together.
 
-use super::{Dataset, Inner, Joined, Shards, Side, Versions};
+use super::{Dataset, Inner, Joined, Numbers, Shards, Side, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::index::{AutoIndex, Index, ShardIndex};
 use crate::plan::{Plan, check_enough};
@@ -10,6 +10,7 @@ use crate::state::hash_texts;
 use crate::store::{Store, is_local};
 use crate::tar::Limits;
 use crate::topology::Topology;
+use std::borrow::Cow;
 use std::iter;
 use std::sync::Arc;
 
@@ -235,13 +236,14 @@ impl DatasetBuilder {
         };
         self.check(&topology)?;
         let store = self.store.unwrap_or_default();
+        let expanded = matches!(self.shards, Shards::Pattern(_));
         let listed = self.shards.listed(&store)?;
         let shards = listed.shards.clone();
         if shards.is_empty() {
             return Err(ErrorKind::NoShards("the list is empty".into()).into());
         }
-        let numbers = self.only.unwrap_or_else(|| (0..shards.len()).collect());
-        if let Some(number) = numbers.iter().find(|number| **number >= shards.len()) {
+        let beyond = |only: &Vec<usize>| only.iter().copied().find(|number| *number >= shards.len());
+        if let Some(number) = self.only.as_ref().and_then(beyond) {
             let message = format!(
                 "`only` names shard {number}, but the last of {} is {}",
                 shards.len(),
@@ -249,13 +251,17 @@ impl DatasetBuilder {
             );
             return Err(ErrorKind::Config(message).into());
         }
+        let numbers = Numbers::new(self.only, shards.len());
         let index = match &self.auto_index {
             Some(auto) => Some(auto.index(&store, self.limits, self.checksums, &listed)?),
             None => self.index,
         };
         let index = index.map(|index| indexed(&index, &shards, &numbers)).transpose()?;
+        // An index of the same URLs shares their memory.
+        let same = index.as_ref().filter(|index| expanded && index.is_of(shards.iter()));
+        let shards = same.map_or(shards, Index::shards);
         if self.checksums {
-            check_checksums(index.as_deref())?;
+            check_checksums(index.as_ref())?;
         }
         let readers = topology.readers();
         let random = self.shuffle || self.resample;
@@ -283,12 +289,15 @@ impl DatasetBuilder {
         };
         let plan = plan.shuffled(self.shuffle).resampled(self.resample);
         let streams = plan.streams_of(&topology)?.collect();
+        let counts = plan.counts().filter(|_| !plan.is_resampled()).unwrap_or_default();
+        let empty = (0..counts.len()).filter(|planned| counts[*planned] == 0).collect();
         Ok(Dataset(Arc::new(Inner {
             names: names(&shards, &numbers),
-            fingerprint: index.as_deref().map(fingerprint),
+            fingerprint: index.as_ref().map(fingerprint),
             shards,
             numbers,
             index,
+            empty,
             store,
             plan,
             streams,
@@ -315,9 +324,12 @@ impl DatasetBuilder {
     }
 }
 
-/// What the index says of the shards that are read.
-fn indexed(index: &Index, shards: &ShardList, numbers: &[usize]) -> Result<Vec<ShardIndex>> {
-    let urls = numbers.iter().filter_map(|number| shards.get(*number));
+/// What the index says of the shards that are read, in their order.
+fn indexed(index: &Index, shards: &ShardList, numbers: &Numbers) -> Result<Index> {
+    if matches!(numbers, Numbers::All(_)) && index.is_of(shards.iter()) {
+        return Ok(index.clone());
+    }
+    let urls = numbers.iter().filter_map(|number| shards.get(number));
     urls.map(|url| {
         index.get(url.expose_secret()).cloned().ok_or_else(|| {
             let message =
@@ -328,7 +340,7 @@ fn indexed(index: &Index, shards: &ShardList, numbers: &[usize]) -> Result<Vec<S
     .collect()
 }
 
-fn check_checksums(index: Option<&[ShardIndex]>) -> Result<()> {
+fn check_checksums(index: Option<&Index>) -> Result<()> {
     let config = |message: &str| crate::Error::from(ErrorKind::Config(message.into()));
     let Some(index) = index else {
         return Err(config(
@@ -347,7 +359,7 @@ fn check_checksums(index: Option<&[ShardIndex]>) -> Result<()> {
 
 /// Stands for what an index says of the shards. Ranks may have copies of their own, with other times of
 /// writing.
-fn fingerprint(index: &[ShardIndex]) -> String {
+fn fingerprint(index: &Index) -> String {
     let shown = |shard: &ShardIndex| {
         let bytes = shard.bytes().map_or("?".into(), |bytes| bytes.to_string());
         let version = shard.version().filter(|_| !is_local(shard.url())).unwrap_or_default();
@@ -357,31 +369,30 @@ fn fingerprint(index: &[ShardIndex]) -> String {
             None => text,
         }
     };
-    let texts: Vec<String> = index.iter().map(shown).collect();
-    format!("{:016x}", hash_texts(texts.iter().map(String::as_str)))
+    format!("{:016x}", hash_texts(index.iter().map(shown)))
 }
 
 /// What stands for the names of the shards that are read, and for their numbers, which the samples' random
 /// numbers depend on: where they lie is no part of it, so that a dataset can be moved as a whole.
-fn names(shards: &ShardList, numbers: &[usize]) -> u64 {
-    let urls: Vec<_> = numbers
-        .iter()
-        .filter_map(|number| shards.get(*number))
-        .map(|url| shown(url.expose_secret()))
-        .collect();
+fn names(shards: &ShardList, numbers: &Numbers) -> u64 {
+    let urls =
+        || numbers.iter().filter_map(|number| shards.get(number)).map(|url| shown(url.expose_secret()));
     let directory = |url: &str| url.rfind('/').map_or(0, |slash| slash + 1);
-    let mut common = urls.first().map_or("", |url| &url[..directory(url)]);
-    for url in &urls {
+    let first = urls().next().unwrap_or_default();
+    let mut common = &first[..directory(&first)];
+    for url in urls() {
         while !url.starts_with(common) {
             common = &common[..directory(&common[..common.len() - 1])];
         }
     }
-    let names = urls.iter().map(|url| &url[common.len()..]);
-    if numbers.iter().copied().eq(0..numbers.len()) {
-        return hash_texts(names);
+    let names = urls().map(|url| match url {
+        Cow::Borrowed(url) => Cow::Borrowed(&url[common.len()..]),
+        Cow::Owned(url) => Cow::Owned(url[common.len()..].to_owned()),
+    });
+    match numbers.iter().eq(0..numbers.len()) {
+        true => hash_texts(names),
+        false => hash_texts(names.chain(numbers.iter().map(|number| Cow::Owned(number.to_string())))),
     }
-    let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
-    hash_texts(names.chain(numbers.iter().map(String::as_str)))
 }
 
 /// How many streams there are where it was not said.

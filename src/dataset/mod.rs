@@ -4,6 +4,7 @@ mod builder;
 mod check;
 mod held;
 mod join;
+mod numbers;
 mod opener;
 mod pairing;
 mod part;
@@ -15,6 +16,7 @@ mod stop;
 mod versions;
 
 pub use builder::DatasetBuilder;
+use numbers::Numbers;
 pub use reader::{ShardReader, ShardReaderStream};
 pub use shards::Shards;
 use side::Joined;
@@ -24,7 +26,7 @@ pub(crate) use versions::Versions;
 
 use crate::adapters::{Mix, round_robin};
 use crate::error::{ErrorKind, Result};
-use crate::index::ShardIndex;
+use crate::index::{Index, ShardIndex};
 use crate::plan::{Plan, Slice};
 use crate::sample::Position;
 use crate::secret_url::SecretUrl;
@@ -73,9 +75,11 @@ pub struct Dataset(Arc<Inner>);
 struct Inner {
     shards: ShardList,
     /// The numbers of the shards that the plan deals.
-    numbers: Vec<usize>,
-    /// What is known of each of these shards.
-    index: Option<Vec<ShardIndex>>,
+    numbers: Numbers,
+    /// What is known of each of these shards, in their order.
+    index: Option<Index>,
+    /// Those of them, by their numbers in the plan, that the index says have no sample.
+    empty: Vec<usize>,
     store: Store,
     plan: Plan,
     /// The logical streams that this process reads.
@@ -146,7 +150,7 @@ impl Dataset {
         self.len()?;
         let mut digest = Digest::default();
         for (planned, count) in self.0.plan.counts()?.iter().enumerate() {
-            let shard = *self.0.numbers.get(planned)? as u64;
+            let shard = self.0.numbers.get(planned)? as u64;
             let index = self.indexed(planned)?;
             for sample in (0..*count).filter_map(|sample| index.position_of(sample)) {
                 digest.add(digest.samples(), 0, Position { epoch, shard, sample, part: 0 });
@@ -181,10 +185,7 @@ impl Dataset {
     ///
     /// They are in no slice: without a look at them, an index that is wrong would hide them.
     fn empty(&self, stream: usize) -> impl Iterator<Item = usize> {
-        let plan = &self.0.plan;
-        let counts = plan.counts().filter(|_| !plan.is_resampled()).unwrap_or_default();
-        let empty = counts.iter().enumerate().filter(|(_, count)| **count == 0).map(|(shard, _)| shard);
-        empty.skip(stream).step_by(plan.streams())
+        self.0.empty.iter().copied().skip(stream).step_by(self.0.plan.streams())
     }
 
     /// Reads slices of shards, by the numbers of the plan.
@@ -194,8 +195,7 @@ impl Dataset {
 
     /// A shard of the plan: its number in the list, and its URL.
     pub(crate) fn shard(&self, planned: usize) -> Result<(usize, &SecretUrl)> {
-        let found =
-            self.0.numbers.get(planned).and_then(|number| Some((*number, self.0.shards.get(*number)?)));
+        let found = self.0.numbers.get(planned).and_then(|number| Some((number, self.0.shards.get(number)?)));
         found.ok_or_else(|| ErrorKind::Config(format!("there is no shard {planned} to read")).into())
     }
 
@@ -247,7 +247,7 @@ impl Dataset {
 
     /// What is known of a shard of the plan.
     pub(crate) fn indexed(&self, planned: usize) -> Option<&ShardIndex> {
-        self.0.index.as_ref()?.get(planned)
+        self.0.index.as_ref()?.at(planned)
     }
 
     /// Which reader this process is, and of how many.

@@ -79,7 +79,8 @@ impl AutoIndex {
     }
 
     /// Keeps the index in the document at this URL or path, which [`Index::load`] reads too. A place is for
-    /// one dataset: another one would replace the index.
+    /// one dataset: another one would replace the index. Under a name that ends in `.shidx` it is
+    /// [compact](Index::save).
     pub fn at(url: impl Into<SecretUrl>) -> Self {
         Self::of(Place::At(url.into()))
     }

@@ -1,7 +1,7 @@
 //! Indexes that are kept where they are found again: beside their shard, or in a local directory.
 
-use super::ShardIndex;
 use super::document::{read_entry, write_entry};
+use super::{ShardIndex, compact};
 use crate::error::Result;
 use crate::secret_url::without_secrets;
 use crate::store::{ObjectVersion, Store, file_name};
@@ -28,7 +28,7 @@ pub(super) fn lasting(url: &str) -> Cow<'_, str> {
 
 /// Whether `url` is named as indexes are that are kept beside shards.
 pub(crate) fn is_kept(url: &str) -> bool {
-    url.ends_with(SUFFIX)
+    url.ends_with(SUFFIX) || url.ends_with(compact::SUFFIX)
 }
 
 /// Where in a local directory the index of the shard at `url` is kept: a name that people can read, and one

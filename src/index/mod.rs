@@ -45,6 +45,10 @@
 //! the index as far as it is read, but not with its checksum. A shard of which nothing is selected is looked
 //! into at the beginning of each epoch, to see that it is the one that was indexed.
 //!
+//! An index of very many shards can be saved in a compact form, under a name that ends in `.shidx`: some 15
+//! bytes for each shard where JSON takes more than a hundred, and layouts in half. [`Index::load`] reads either,
+//! whatever its name is. It is for this crate alone; JSON is what others read.
+//!
 //! An index is of one version of each shard. A [dataset](crate::dataset::DatasetBuilder::index) compares size
 //! and version (ETag, generation or, of a file, the modification time) when it opens a shard, and the fields
 //! and sizes of every sample; what differs is [`ErrorKind::Stale`](crate::ErrorKind::Stale). A copy in
@@ -55,11 +59,13 @@
 mod auto;
 mod build;
 mod checksum;
+mod compact;
 mod document;
 mod finding;
 mod keep;
 mod keys;
 mod layout;
+mod lookup;
 mod place;
 mod scan;
 mod select;
@@ -77,12 +83,13 @@ pub(crate) use layout::LayoutBuilder;
 pub use layout::Member;
 pub use shard::ShardIndex;
 
-use crate::secret_url::without_secrets;
+use crate::secret_url::{SecretUrl, without_secrets};
 use crate::shards::ShardList;
 use crate::store::file_name;
-use std::collections::HashMap;
+use lookup::Lookup;
+use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What is known of a list of shards, in order. Cheap to clone.
 #[derive(Clone)]
@@ -90,9 +97,25 @@ pub struct Index(Arc<Inner>);
 
 struct Inner {
     shards: Vec<ShardIndex>,
-    by_url: HashMap<Arc<str>, usize>,
+    /// By URL: the last one where there are several. It is made when it is first needed.
+    by_url: OnceLock<Lookup>,
     /// By the last part of the URL, where that is the name of one shard only.
-    by_name: HashMap<Box<str>, Option<usize>>,
+    by_name: OnceLock<Lookup>,
+}
+
+impl Inner {
+    fn by_url(&self, url: &str) -> Option<usize> {
+        let url_of = |number: usize| self.shards[number].url();
+        let lookup = self.by_url.get_or_init(|| Lookup::new(self.shards.len(), url_of, |_, _| true));
+        lookup.get(url, url_of)
+    }
+
+    fn by_name(&self, name: &str) -> Option<usize> {
+        let name_of = |number: usize| file_name(self.shards[number].url());
+        let same = |one: usize, other: usize| self.shards[one].url == self.shards[other].url;
+        let lookup = self.by_name.get_or_init(|| Lookup::new(self.shards.len(), name_of, same));
+        lookup.get(name, name_of)
+    }
 }
 
 impl Index {
@@ -104,11 +127,28 @@ impl Index {
     /// the object's, as a dataset does.
     #[must_use]
     pub fn get(&self, url: &str) -> Option<&ShardIndex> {
-        let Inner { shards, by_url, by_name } = &*self.0;
-        let named = || by_name.get(&*file_name(url)).copied().flatten();
-        let number =
-            by_url.get(url).or_else(|| by_url.get(&*without_secrets(url))).copied().or_else(named)?;
-        shards.get(number)
+        let inner = &*self.0;
+        let named = || inner.by_name(&file_name(url));
+        let public = || match without_secrets(url) {
+            Cow::Owned(public) => inner.by_url(&public),
+            Cow::Borrowed(_) => None,
+        };
+        self.at(inner.by_url(url).or_else(public).or_else(named)?)
+    }
+
+    /// The shard of this number.
+    pub(crate) fn at(&self, number: usize) -> Option<&ShardIndex> {
+        self.0.shards.get(number)
+    }
+
+    /// Whether these are the URLs of its shards, in their order, each once.
+    pub(crate) fn is_of<'a>(&self, urls: impl ExactSizeIterator<Item = &'a SecretUrl>) -> bool {
+        self.len() == urls.len() && self.iter().map(|shard| &shard.url).eq(urls) && self.is_ascending()
+    }
+
+    /// Whether each URL is greater than the one before, as in most lists, so that none comes twice.
+    fn is_ascending(&self) -> bool {
+        self.iter().is_sorted_by(|one, next| one.url < next.url)
     }
 
     /// The shards' URLs.
@@ -178,14 +218,7 @@ impl Index {
 impl FromIterator<ShardIndex> for Index {
     fn from_iter<I: IntoIterator<Item = ShardIndex>>(shards: I) -> Self {
         let shards: Vec<ShardIndex> = shards.into_iter().collect();
-        let by_url: HashMap<_, _> =
-            shards.iter().enumerate().map(|(number, shard)| (shard.url.expose_shared(), number)).collect();
-        let mut by_name = HashMap::new();
-        for (url, &number) in &by_url {
-            let name = file_name(url).into_owned().into_boxed_str();
-            by_name.entry(name).and_modify(|found| *found = None).or_insert(Some(number));
-        }
-        Index(Arc::new(Inner { shards, by_url, by_name }))
+        Index(Arc::new(Inner { shards, by_url: OnceLock::new(), by_name: OnceLock::new() }))
     }
 }
 

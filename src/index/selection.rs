@@ -149,9 +149,9 @@ impl SelectionBuilder {
 /// A [`Selection`] in JSON.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SelectionDocument {
-    name: Arc<str>,
+    pub(super) name: Arc<str>,
     /// How many samples are left out, how many are selected, and so on in turn.
-    runs: Vec<u64>,
+    pub(super) runs: Vec<u64>,
 }
 
 impl SelectionDocument {

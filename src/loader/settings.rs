@@ -79,9 +79,12 @@ pub(super) struct Begun {
     pub(super) endless: bool,
     /// Whether nothing was left of the run when its state was taken.
     pub(super) ended: bool,
-    /// All streams of the job from the beginning of the epoch on, by dataset, not shuffled.
-    pub(super) first: Vec<Stream>,
+    /// Makes all streams of the job from the beginning of the epoch on, by dataset, not shuffled.
+    pub(super) first: AllStreams,
 }
+
+/// Makes streams that are seldom needed: a job may have many thousands, of which a rank reads few.
+pub(super) type AllStreams = Box<dyn Fn() -> Vec<Stream> + Send>;
 
 impl Settings {
     /// Whether the options make sense.
@@ -198,13 +201,13 @@ impl Settings {
             let numbers = (0..self.parts.len()).map(|dataset| dataset * mine.len() + lane).collect();
             lanes.push(Lane::new(numbers, turns, taken, self.again(of_lane())));
         }
-        let first = self.unshuffled(&mine, &header, &versions, &stop);
+        let first = self.unshuffled(mine, header.clone(), versions, stop.clone());
         let fills = matches!(dealing.cuts, Cuts::Steps(_));
         let promised = self.lengths().filter(|_| fills).map(|lengths| Promised {
             lengths: lengths.0.into(),
             passes: self.parts.iter().map(|part| part.passes).collect(),
         });
-        let progress = Progress::new(Arc::new(header), (reached, batches), mine.len(), states);
+        let progress = Progress::new(Arc::new(header), (reached, batches), lanes.len(), states);
         let progress = progress.promised(promised);
         let endless = matches!(run, Run::EpochsFrom(_));
         let ended = state.is_some_and(State::has_ended);
@@ -212,26 +215,34 @@ impl Settings {
     }
 
     /// All streams of the job by dataset, those of this rank first.
-    fn unshuffled(&self, mine: &[usize], header: &Header, versions: &[Versions], stop: &Stop) -> Vec<Stream> {
-        let count = self.first().map_or(0, |dataset| dataset.plan().streams());
-        let others = (0..count).filter(|stream| !mine.contains(stream));
-        let all: Vec<usize> = mine.iter().copied().chain(others).collect();
-        let parts = self.parts.iter().enumerate().zip(versions);
-        let of_part = |((dataset, part), versions): ((usize, &Part), &Versions)| {
-            let first = match header.run {
-                Run::EpochsFrom(first) => first.saturating_add(header.begins(dataset)),
-                Run::Epoch(epoch) | Run::EpochRepeated(epoch) => epoch.saturating_mul(part.passes),
+    fn unshuffled(
+        &self,
+        mine: Vec<usize>,
+        header: Header,
+        versions: Vec<Versions>,
+        stop: Stop,
+    ) -> AllStreams {
+        let settings = self.clone();
+        Box::new(move || {
+            let count = settings.first().map_or(0, |dataset| dataset.plan().streams());
+            // They are in order.
+            let others = (0..count).filter(|stream| mine.binary_search(stream).is_err());
+            let all: Vec<usize> = mine.iter().copied().chain(others).collect();
+            let parts = settings.parts.iter().enumerate().zip(&versions);
+            let of_part = |((dataset, part), versions): ((usize, &Part), &Versions)| {
+                let first = match header.run {
+                    Run::EpochsFrom(first) => first.saturating_add(header.begins(dataset)),
+                    Run::Epoch(epoch) | Run::EpochRepeated(epoch) => epoch.saturating_mul(part.passes),
+                };
+                let stream = |stream: &usize| {
+                    let epochs = Epochs::From(first, Some(1));
+                    let stream = settings.stream(dataset, *stream, (epochs, stop.clone()), versions.clone());
+                    Stream { shuffle: 0, ..stream }
+                };
+                all.iter().map(stream).collect::<Vec<_>>()
             };
-            let stream = |stream: &usize| {
-                let epochs = Epochs::From(first, Some(1));
-                Stream {
-                    shuffle: 0,
-                    ..self.stream(dataset, *stream, (epochs, stop.clone()), versions.clone())
-                }
-            };
-            all.iter().map(stream).collect::<Vec<_>>()
-        };
-        parts.flat_map(of_part).collect()
+            parts.flat_map(of_part).collect()
+        })
     }
 
     fn stream(

@@ -5,9 +5,9 @@ use super::batches::{Batches, Collect, Collected, First, Make, Pad};
 use super::event::Event;
 use super::pool::{Here, Pool, Sources};
 use super::sequence::{Deal, Outputs};
-use super::settings::{Begun, Settings};
+use super::settings::{AllStreams, Begun, Settings};
 use super::stages::{Out, Pipe, Sink, Stages};
-use super::stream::{Source, Stream};
+use super::stream::Source;
 use crate::collate::{Collator, Row, Seat};
 use crate::error::{ErrorKind, Result};
 use crate::sample::{Position, Sample};
@@ -56,10 +56,11 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
 
 /// Reads the first item of the epoch again, that has room in a shape where there are several: one of this
 /// rank's, or where it has none, one of another rank's.
-fn first_item<T: Send + 'static>(streams: Vec<Stream>, stages: Arc<[Stages<T>]>) -> First<T> {
+fn first_item<T: Send + 'static>(streams: AllStreams, stages: Arc<[Stages<T>]>) -> First<T> {
     Box::new(move |only| {
+        let streams = streams();
         let (count, lanes) = (streams.len(), streams.len() / stages.len().max(1));
-        let sources = streams.iter().map(|stream| Source::new(stream.clone(), None)).collect();
+        let sources = streams.into_iter().map(|stream| Source::new(stream, None)).collect();
         let mut here = Here::new(Sources {
             sources,
             lanes,

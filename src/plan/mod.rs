@@ -12,6 +12,7 @@
 //! nodes: a job can be stopped on 8 nodes and go on with 4, or be debugged on one, with the same data in the
 //! same order.
 
+mod order;
 mod split;
 
 pub use split::{check_enough, split_by, split_by_node, split_by_worker};
@@ -19,6 +20,7 @@ pub use split::{check_enough, split_by, split_by_node, split_by_worker};
 use crate::error::{ErrorKind, Result};
 use crate::rng::{Purpose, Rng};
 use crate::topology::Topology;
+use order::{Order, Orders};
 use std::iter::StepBy;
 use std::ops::Range;
 use std::sync::Arc;
@@ -70,6 +72,8 @@ pub struct Plan {
     seed: u64,
     shuffled: bool,
     resampled: bool,
+    /// The orders of the epochs that are read.
+    orders: Orders,
 }
 
 impl Plan {
@@ -109,13 +113,14 @@ impl Plan {
         if streams == 0 {
             return Err(ErrorKind::Config("a plan needs at least one stream".into()).into());
         }
-        Ok(Plan { shards, counts, total, streams, seed, shuffled: true, resampled: false })
+        let orders = Orders::default();
+        Ok(Plan { shards, counts, total, streams, seed, shuffled: true, resampled: false, orders })
     }
 
     /// Whether each epoch has an order of its own, as it is at first, or all have that of the shard list.
     #[must_use]
     pub fn shuffled(self, shuffled: bool) -> Self {
-        Plan { shuffled, ..self }
+        Plan { shuffled, orders: Orders::default(), ..self }
     }
 
     /// Whether every stream draws its shards at random with replacement, each epoch anew, instead of being
@@ -169,14 +174,14 @@ impl Plan {
     /// 1, and so on, round after round; or in which their samples stand in the row that is cut into pieces.
     #[must_use]
     pub fn order(&self, epoch: u64) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.shards).collect();
-        if self.shuffled {
-            Rng::keyed(Purpose::Shards, self.seed, epoch, 0).shuffle(&mut order);
-        }
-        order
+        let order = self.ordered(epoch);
+        (0..order.len()).map(|place| order.at(place)).collect()
     }
 
     /// What one stream reads, in this order. A stream beyond the last reads nothing.
+    ///
+    /// The plan and its clones keep the order of the last two epochs that were asked for, in 4 bytes for each
+    /// shard: the first stream of an epoch works it out, and the others look up what is theirs.
     #[must_use]
     pub fn stream(&self, epoch: u64, stream: usize) -> Vec<Slice> {
         if stream >= self.streams {
@@ -185,11 +190,23 @@ impl Plan {
         if self.resampled {
             return self.drawn(epoch, stream);
         }
-        let order = self.order(epoch).into_iter();
+        let order = self.ordered(epoch);
         match &self.counts {
-            None => order.skip(stream).step_by(self.streams).map(Slice::whole).collect(),
-            Some(counts) => slices(counts, order, self.piece(stream)),
+            None => {
+                let places = (stream..order.len()).step_by(self.streams);
+                places.map(|place| Slice::whole(order.at(place))).collect()
+            }
+            Some(counts) => {
+                let slices = order.slices(counts, self.piece(stream)).into_iter();
+                slices.map(|(shard, samples)| Slice { shard, samples }).collect()
+            }
         }
+    }
+
+    fn ordered(&self, epoch: u64) -> Arc<Order> {
+        let epoch = if self.shuffled { epoch } else { 0 };
+        let key = self.shuffled.then_some((self.seed, epoch));
+        self.orders.of(epoch, || Order::new(self.shards, key, self.counts.as_deref()))
     }
 
     fn drawn(&self, epoch: u64, stream: usize) -> Vec<Slice> {
@@ -264,22 +281,6 @@ impl Plan {
             fitting.join(", "),
         )
     }
-}
-
-/// What of each shard, taken in this order, lies in `piece` of the row of all their samples.
-fn slices(counts: &[u64], order: impl Iterator<Item = usize>, piece: Range<u64>) -> Vec<Slice> {
-    let mut at = 0;
-    let mut found = Vec::new();
-    for shard in order {
-        let count = counts.get(shard).copied().unwrap_or_default();
-        let inside = |bound: u64| bound.clamp(at, at + count) - at;
-        let samples = inside(piece.start)..inside(piece.end);
-        if !samples.is_empty() {
-            found.push(Slice { shard, samples });
-        }
-        at += count;
-    }
-    found
 }
 
 #[cfg(test)]

@@ -39,11 +39,6 @@ impl SecretUrl {
         &self.0
     }
 
-    /// [`expose_secret`](SecretUrl::expose_secret), shared.
-    pub(crate) fn expose_shared(&self) -> Arc<str> {
-        Arc::clone(&self.0)
-    }
-
     /// What may be shown of it.
     pub(crate) fn shown(&self) -> Arc<str> {
         match shown(&self.0) {

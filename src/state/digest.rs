@@ -116,8 +116,9 @@ fn hash<const N: usize>(numbers: [u64; N]) -> u64 {
 }
 
 /// What stands for a list of texts.
-pub(crate) fn hash_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> u64 {
+pub(crate) fn hash_texts<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> u64 {
     texts.into_iter().fold(0, |state, text| {
+        let text = text.as_ref();
         let words = text.as_bytes().chunks(8).map(|bytes| {
             let mut word = [0; 8];
             word[..bytes.len()].copy_from_slice(bytes);

@@ -2,11 +2,12 @@
 
 use crate::alone;
 use bytes::Bytes;
-use shardstream::Topology;
 use shardstream::codec::DType;
 use shardstream::collate::{ArrayColumn, Blob, Columns, Ragged, Scalar, Tokens};
+use shardstream::plan::Plan;
 use shardstream::prelude::*;
 use shardstream::tar::{Event, Limits, SampleParser, Walker, read};
+use shardstream::{Index, SecretUrl, Topology};
 
 /// `count` members of `size` bytes, two to a sample, each with the pax header that Python's `webdataset` writes.
 fn archive(count: usize, size: usize, pax: bool) -> Bytes {
@@ -52,6 +53,60 @@ fn a_sample_costs_one_allocation() {
     });
     // One list of fields per sample; the rest is the table of keys as it grows.
     assert!(count <= 1000 + 30, "{count} allocations for 1000 samples");
+}
+
+/// A job of many shards: what each stream of a rank costs must not grow with the shards of the job.
+#[test]
+fn an_epoch_is_put_in_order_once_for_all_streams_of_a_rank() {
+    const SHARDS: usize = 100_000;
+    let _alone = alone();
+    let counted = Plan::counted(vec![1000; SHARDS], 32_768, 42).unwrap();
+    for plan in [Plan::new(SHARDS, 32_768, 42).unwrap(), counted.clone(), counted.shuffled(false)] {
+        for epoch in 0..3 {
+            plan.stream(epoch, 0);
+            let memory = allocation_counter::measure(|| {
+                // Streams of a rank of 4,096.
+                for stream in (1..8).map(|lane| lane * 4096) {
+                    assert!(plan.stream(epoch, stream).len() < 8);
+                }
+            });
+            assert!(memory.bytes_total < 20_000, "{memory:?} for 7 streams");
+            assert_eq!(memory.bytes_current, 0);
+        }
+    }
+}
+
+/// Without layouts: URL, version, size and number of samples, and what finds the shard.
+#[test]
+fn a_shard_of_an_index_costs_few_bytes() {
+    const SHARDS: usize = 50_000;
+    let _alone = alone();
+    let pattern = format!("gs://bucket/datasets/train/shard-{{0000000..{:07}}}-of-1000000.tar", SHARDS - 1);
+    let entry = |url: &SecretUrl| {
+        let url = url.expose_secret();
+        format!(r#"{{"url":"{url}","nsamples":1000,"filesize":1025024,"version":"1764000000000000"}}"#)
+    };
+    let list: Vec<String> = ShardList::expand(&pattern).unwrap().iter().map(entry).collect();
+    let text = format!(r#"{{"wids_version":1,"shardlist":[{}]}}"#, list.join(","));
+    let mut kept = None;
+    let memory = allocation_counter::measure(|| {
+        let index = Index::from_json(text.as_bytes(), "").unwrap();
+        let dataset = Dataset::builder(&pattern).index(index).topology(Topology::new(77, 4096).unwrap());
+        let dataset = dataset.streams(4096).shuffle_shards(true).build().unwrap();
+        dataset.plan().stream(0, 77);
+        dataset.plan().stream(1, 77);
+        kept = Some(dataset);
+    });
+    let each = memory.bytes_current / SHARDS as i64;
+    assert!(each < 300, "{each} bytes for each shard");
+    let index = Index::from_json(text.as_bytes(), "").unwrap();
+    let copy = "s3://copy/shard-0000777-of-1000000.tar";
+    let found = allocation_counter::measure(|| {
+        assert!(index.get("gs://bucket/none.tar").is_none());
+        assert!(index.get(copy).unwrap().url().contains("0000777"));
+    });
+    // Two tables of 4 bytes a slot, of which somewhat more than a third are taken at least.
+    assert!(found.bytes_current < 22 * SHARDS as i64, "{found:?}");
 }
 
 /// The headers of empty members are not kept: each takes 512 bytes and more.

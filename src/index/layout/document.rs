@@ -9,16 +9,16 @@ use std::collections::HashSet;
 pub(in crate::index) struct LayoutDocument {
     /// Left out where it is true.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
-    pub(super) seekable: bool,
-    pub(super) fields: Vec<Box<str>>,
+    pub(in crate::index) seekable: bool,
+    pub(in crate::index) fields: Vec<Box<str>>,
     /// The lead, then the number of a field and a gap for each member.
-    pub(super) shapes: Vec<Vec<u64>>,
+    pub(in crate::index) shapes: Vec<Vec<u64>>,
     /// A shape and how many samples are of it, again and again.
-    pub(super) runs: Vec<u64>,
-    pub(super) sizes: Vec<u64>,
+    pub(in crate::index) runs: Vec<u64>,
+    pub(in crate::index) sizes: Vec<u64>,
     /// Eight hexadecimal digits for each sample, in one text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) crc32c: Option<Box<str>>,
+    pub(in crate::index) crc32c: Option<Box<str>>,
 }
 
 fn yes() -> bool {

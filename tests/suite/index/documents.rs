@@ -3,6 +3,8 @@
 use super::*;
 use crate::support::python::Python;
 use crate::support::read_content;
+use shardstream::index::AutoIndex;
+use shardstream::{Dataset, Topology};
 use std::fs;
 
 fn saved(index: &Index, place: &Path) -> String {
@@ -38,6 +40,61 @@ fn a_saved_index_is_loaded_as_it_was() {
     let url = moved.shards()[1].to_string();
     assert!(fs::exists(&url).unwrap());
     assert_eq!(moved.get(&url).unwrap().range(2..3), index.get(&infos[1].url).unwrap().range(2..3));
+}
+
+#[test]
+fn a_compact_index_is_loaded_as_one_in_json() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = Store::default();
+    let infos = write(ShardWriter::builder(pattern(&dir.path().join("shards"), ".tar")), &motley());
+    let index: Index = infos.iter().collect();
+    let json = saved(&index, &dir.path().join("shards/i.json"));
+    for place in [dir.path().join("shards/i.shidx"), elsewhere.path().join("i.shidx")] {
+        let path = place.to_str().unwrap();
+        index.save(&store, path).unwrap();
+        assert_eq!(Index::load(&store, path).unwrap(), index);
+        let bytes = fs::read(&place).unwrap();
+        assert!(2 * bytes.len() < json.len(), "{} of {} bytes", bytes.len(), json.len());
+        fs::write(&place, &bytes[..bytes.len() - 1]).unwrap();
+        let error = Index::load(&store, path).unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Index(_)) && error.to_string().contains("i.shidx"),
+            "{error}"
+        );
+        // What the name says is for those who write.
+        fs::write(&place, &bytes).unwrap();
+        fs::rename(&place, place.with_extension("json")).unwrap();
+        assert_eq!(Index::load(&store, place.with_extension("json").to_str().unwrap()).unwrap(), index);
+    }
+    assert!(index.save(&store, dir.path().join("i.shidx.gz").to_str().unwrap()).is_err());
+
+    // The dataset is moved, with its index.
+    index.save(&store, dir.path().join("shards/i.shidx").to_str().unwrap()).unwrap();
+    fs::rename(dir.path().join("shards"), elsewhere.path().join("moved")).unwrap();
+    let moved = Index::load(&store, elsewhere.path().join("moved/i.shidx").to_str().unwrap()).unwrap();
+    assert!(moved.shards().iter().all(|url| fs::exists(url.expose_secret()).unwrap()));
+}
+
+#[test]
+fn a_dataset_keeps_a_compact_index() {
+    let dir = tempfile::tempdir().unwrap();
+    write(ShardWriter::builder(pattern(dir.path(), ".tar")), &motley());
+    let place = dir.path().join("train.shidx");
+    let built = |all: &str| {
+        let counted = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counter = std::sync::Arc::clone(&counted);
+        let auto = AutoIndex::at(place.to_str().unwrap()).on_shard(move |_| {
+            counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        });
+        let shards = format!("{}/{all}", dir.path().display());
+        let dataset = Dataset::builder(shards).auto_index(auto).topology(Topology::single()).build().unwrap();
+        (dataset.len(), dataset.shards().len(), counted.load(std::sync::atomic::Ordering::Relaxed))
+    };
+    let (samples, shards, read) = built("*");
+    assert_eq!((samples, read), (Some(40), shards));
+    assert!(fs::read(&place).unwrap().starts_with(b"\x89SHIDX"));
+    // The index is no shard, and no shard is read again.
+    assert_eq!(built("*"), (Some(40), shards, 0));
 }
 
 #[test]

@@ -1,0 +1,40 @@
+//! Any bytes are a compact index or an error, and what an index says of its shards does not contradict itself.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use shardstream::{ErrorKind, Index};
+
+/// A frame with the checksum that its content should have: otherwise few would be read.
+fn frame(content: &[u8]) -> Vec<u8> {
+    let head = [(content.len() as u32).to_le_bytes(), crc32c::crc32c(content).to_le_bytes()];
+    [&head.concat(), content].concat()
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    // Bytes as they are, and the contents of two frames.
+    let (first, second) = bytes.split_at(bytes.len().min(2));
+    let framed = [b"\x89SHIDX\r\n\x01", &frame(first)[..], &frame(second)].concat();
+    for bytes in [bytes, &framed] {
+        let index = match Index::from_compact(bytes, "gs://bucket/dir") {
+            Ok(index) => index,
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::Index(_)), "{error}");
+                continue;
+            }
+        };
+        for shard in &index {
+            assert!(index.get(shard.url()).is_some());
+            let samples = shard.samples().min(1000);
+            for sample in 0..=samples {
+                assert_eq!(shard.position_of(sample).is_some(), sample < shard.samples());
+                if let Some(members) = shard.members(sample) {
+                    assert_eq!(shard.size_of(sample), Some(members.map(|member| member.size).sum()));
+                }
+                if let Some(range) = shard.range(sample..samples) {
+                    let bytes = shard.bytes().expect("places have a size");
+                    assert!(range.start <= range.end && range.end <= bytes);
+                }
+            }
+        }
+    }
+});

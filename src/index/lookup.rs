@@ -1,0 +1,94 @@
+//! Finding shards by a text of theirs.
+
+use foldhash::quality::RandomState;
+use std::hash::BuildHasher;
+
+/// Numbers of shards in a hash table of 4 bytes a slot. Their texts are asked for, and not held.
+pub(super) struct Lookup {
+    /// Linear probing: 0 is free, otherwise the number of a shard and 1, and [`AMBIGUOUS`] perhaps.
+    slots: Box<[u32]>,
+    hashes: RandomState,
+}
+
+/// Marks a text of several shards.
+const AMBIGUOUS: u32 = 1 << 31;
+
+/// More shards are not looked up: their numbers have no room in a slot.
+const MOST: usize = AMBIGUOUS as usize - 2;
+
+impl Lookup {
+    /// Takes in `count` shards. Where two have the same text, `same` tells whether they are the same shard: then
+    /// the later one counts, and otherwise neither does.
+    pub(super) fn new<T: AsRef<str>>(
+        count: usize,
+        text: impl Fn(usize) -> T,
+        same: impl Fn(usize, usize) -> bool,
+    ) -> Self {
+        let count = count.min(MOST);
+        // At least a quarter of the slots is free.
+        let slots = vec![0; (count + count / 3 + 1).next_power_of_two()].into_boxed_slice();
+        let mut lookup = Lookup { slots, hashes: RandomState::default() };
+        for number in 0..count {
+            let mine = text(number);
+            let at = lookup.slot(mine.as_ref(), &text);
+            let slot = &mut lookup.slots[at];
+            let entry = number as u32 + 1;
+            *slot = match slot.checked_sub(1) {
+                None => entry,
+                Some(other) if same((other & !AMBIGUOUS) as usize, number) => entry | (*slot & AMBIGUOUS),
+                Some(_) => *slot | AMBIGUOUS,
+            };
+        }
+        lookup
+    }
+
+    /// The shard of this text, if there is one.
+    pub(super) fn get<T: AsRef<str>>(&self, wanted: &str, text: impl Fn(usize) -> T) -> Option<usize> {
+        let entry = self.slots[self.slot(wanted, &text)];
+        (entry & AMBIGUOUS == 0).then(|| entry.checked_sub(1)).flatten().map(|number| number as usize)
+    }
+
+    /// The slot of this text, or the free one where it belongs.
+    fn slot<T: AsRef<str>>(&self, wanted: &str, text: &impl Fn(usize) -> T) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut at = self.hashes.hash_one(wanted) as usize & mask;
+        while let Some(number) = (self.slots[at] & !AMBIGUOUS).checked_sub(1) {
+            if text(number as usize).as_ref() == wanted {
+                break;
+            }
+            at = (at + 1) & mask;
+        }
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    proptest! {
+        #[test]
+        fn finds_what_a_map_finds(texts in prop::collection::vec("[ab]{0,3}", 0..40)) {
+            let text = |number: usize| texts[number].as_str();
+            let last: HashMap<&str, usize> = texts.iter().enumerate().map(|(at, text)| (text.as_str(), at)).collect();
+            let same = Lookup::new(texts.len(), text, |_, _| true);
+            let other = Lookup::new(texts.len(), text, |_, _| false);
+            for wanted in texts.iter().map(String::as_str).chain(["a", "ab", "c"]) {
+                prop_assert_eq!(same.get(wanted, text), last.get(wanted).copied());
+                let count = texts.iter().filter(|text| *text == wanted).count();
+                let only = last.get(wanted).copied().filter(|_| count == 1);
+                prop_assert_eq!(other.get(wanted, text), only);
+            }
+        }
+    }
+
+    #[test]
+    fn a_slot_takes_four_bytes() {
+        let text = |number: usize| number.to_string();
+        let lookup = Lookup::new(100_000, text, |_, _| true);
+        assert!(lookup.slots.len() <= 1 << 18);
+        assert!((0..100_000).all(|number| lookup.get(&number.to_string(), text) == Some(number)));
+    }
+}
