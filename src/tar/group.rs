@@ -289,7 +289,6 @@ impl Hasher for Hashed {
 /// A name that is not UTF-8 as text that tells it from others, so that it spoils the sample it belongs to and
 /// no other.
 fn escaped(name: &[u8]) -> String {
-    let shown =
-        name.utf8_chunks().map(|part| format!("{}{}", part.valid(), part.invalid().escape_ascii()));
+    let shown = name.utf8_chunks().map(|part| format!("{}{}", part.valid(), part.invalid().escape_ascii()));
     shown.collect()
 }

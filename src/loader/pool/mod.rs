@@ -147,7 +147,9 @@ impl<T: Send + 'static> Outputs for Pool<T> {
     }
 
     fn again(&mut self, number: usize, time: u64) -> bool {
-        let Some(gate) = self.sources.get(number).and_then(|source| source.gate.as_ref()) else { return false };
+        let Some(gate) = self.sources.get(number).and_then(|source| source.gate.as_ref()) else {
+            return false;
+        };
         self.work.again(number);
         gate.open(time);
         true

@@ -46,7 +46,12 @@ impl Outputs for Turns {
 
 impl Seating {
     /// `lanes` and `dealing` are those of the sequence; rows take `row` bytes.
-    pub(super) fn new(sources: usize, (lanes, dealing): (Vec<Lane>, &Dealing), seats: Seats, row: usize) -> Self {
+    pub(super) fn new(
+        sources: usize,
+        (lanes, dealing): (Vec<Lane>, &Dealing),
+        seats: Seats,
+        row: usize,
+    ) -> Self {
         let deal = Deal::new(Turns { ended: vec![false; sources] }, lanes, dealing);
         let places = (0..sources).map(|_| (0, VecDeque::new())).collect();
         // Two rounds in any case: of each source there is more than one row on its way.
@@ -140,8 +145,7 @@ mod tests {
         let turns = || Weights::new(vec![1], 0, 0).unwrap();
         let lanes = (0..streams).map(|source| Lane::new(vec![source], turns(), 0, 0)).collect();
         let (shapes, cuts) = (None, Cuts::Places);
-        let dealing =
-            Dealing { reader: (0, 1), batch, shapes, from: 0, furthest: 0, cuts, refill: false };
+        let dealing = Dealing { reader: (0, 1), batch, shapes, from: 0, furthest: 0, cuts, refill: false };
         Seating::new(streams, (lanes, &dealing), Collator::new(columns, batch).seats(), 8)
     }
 
