@@ -46,6 +46,11 @@ const CONNECTIONS: usize = 64;
 /// Bytes that are asked for ahead of readers at most, unless set.
 const BYTES: u64 = 256 << 20;
 
+/// Bytes of the very first request. It ends long before those that are sent while it is being answered, so that
+/// its connection has shown by then that it may be used again (`transport/pool.rs`): their connections need
+/// not be opened a second time, each of which would be slow at first.
+const FIRST_RANGE: u64 = 256 << 10;
+
 /// Bytes per request: what the time until an answer begins is small beside, between these two.
 const RANGE_SIZES: Range<u64> = 8 << 20..32 << 20;
 
@@ -66,8 +71,11 @@ struct State {
     tuner: Tuner,
     /// Who is told of the ranges of an object.
     told: HashMap<Place, Sender<Grant>>,
+    /// How long answers take to begin; zero before the first one.
     first_byte: Duration,
     range_size: u64,
+    /// Whether anything has been asked for.
+    begun: bool,
 }
 
 impl Budget {
@@ -81,6 +89,7 @@ impl Budget {
             told: HashMap::new(),
             first_byte: Duration::ZERO,
             range_size: RANGE_SIZES.start,
+            begun: false,
         };
         Budget(Arc::new(Shared {
             connections,
@@ -140,6 +149,16 @@ impl Budget {
         state.tuner.answered(usual);
     }
 
+    /// How long to wait for the first answer of all before it is [`late`](Budget::late); none after it.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        self.state().first_byte.is_zero().then_some(tuner::NEAR)
+    }
+
+    /// The first answer does not come from nearby: many are asked for at once, without waiting for it.
+    pub(super) fn late(&self) {
+        self.change(|state| state.tuner.answered(tuner::NEAR));
+    }
+
     /// An answer of `bytes` took `time` after its first byte.
     pub(super) fn completed(&self, bytes: u64, time: Duration) {
         if bytes < RANGE_SIZES.start / 2 {
@@ -196,10 +215,12 @@ impl State {
     fn next(&mut self, bytes: u64) -> Option<(Place, Range<u64>)> {
         let connections = self.tuner.limit();
         // In whole MiB: ranges that differ by a few bytes would only look odd.
-        let range_size = self.range_size >> 20 << 20;
+        let range_size = if self.begun { self.range_size >> 20 << 20 } else { FIRST_RANGE };
         // While some ranges are read, as many can be on their way: memory beyond that is touched for nothing.
         let useful = range_size.saturating_mul(2 * connections as u64);
-        self.schedule.next(Bounds { connections, useful, bytes, range_size })
+        let next = self.schedule.next(Bounds { connections, useful, bytes, range_size });
+        self.begun |= next.is_some();
+        next
     }
 }
 
@@ -355,6 +376,34 @@ mod tests {
         assert!(ranges(&others).is_empty(), "both connections are in use");
         drop(first);
         assert_eq!((ranges(&others).len(), ranges(&asked).len()), (1, 1));
+    }
+
+    #[test]
+    fn only_the_very_first_request_is_small() {
+        let budget = Budget::new(8, 1 << 30);
+        budget.answered(Duration::from_millis(20));
+        let asked = budget.lane().next_object().ask(0..1 << 30, None, usize::MAX);
+        let lengths = |grants: &[Grant]| -> Vec<_> {
+            grants.iter().map(|grant| grant.range.end - grant.range.start).collect()
+        };
+        assert_eq!(lengths(&ranges(&asked)), [&[FIRST_RANGE][..], &[RANGE_SIZES.start; 7]].concat());
+        let asked = budget.lane().next_object().ask(0..1 << 30, None, usize::MAX);
+        assert_eq!(lengths(&ranges(&asked)), [RANGE_SIZES.start; 8]);
+    }
+
+    #[test]
+    fn many_are_asked_for_when_the_first_answer_is_late() {
+        let budget = Budget::new(64, 1 << 30);
+        let lane = budget.lane();
+        let objects: Vec<_> = (0..40).map(|_| lane.next_object()).collect();
+        let asked: Vec<_> = objects.iter().map(|object| object.ask(0..u64::MAX, None, 1)).collect();
+        let sent = || asked.iter().filter(|asked| asked.len() == 1).count();
+        assert_eq!(sent(), 1, "it may be nearby");
+        assert!(budget.patience().is_some());
+        budget.late();
+        assert_eq!(sent(), 16);
+        budget.answered(Duration::from_millis(20));
+        assert!(budget.patience().is_none(), "how long answers take is known");
     }
 
     #[test]

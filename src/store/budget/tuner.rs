@@ -17,7 +17,7 @@ const LEAST: usize = 1;
 /// new connections are slow at first, so that one round says little.
 const FLAT: u32 = 3;
 /// Answers that begin sooner than this come from nearby.
-const NEAR: Duration = Duration::from_millis(5);
+pub(super) const NEAR: Duration = Duration::from_millis(5);
 /// Rounds between two trials later.
 const REST: u32 = 16;
 
@@ -88,6 +88,10 @@ impl Tuner {
     /// Takes note of what has been `received` in all by `now`, and whether readers are `starved`: they wait,
     /// and more could be asked for. `first_byte` is how long answers take to begin.
     pub(super) fn observe(&mut self, now: Instant, received: u64, starved: bool, first_byte: Duration) {
+        if first_byte.is_zero() {
+            // There is nothing to compare before the first answer.
+            return;
+        }
         let round = self.round.get_or_insert(Round { since: now, received, starved });
         round.starved |= starved;
         let time = now.saturating_duration_since(round.since);
@@ -249,6 +253,16 @@ mod tests {
         let few = tuner.limit();
         tuner.answered(Duration::from_millis(20));
         assert_eq!(tuner.limit(), few, "it is known");
+    }
+
+    #[test]
+    fn the_time_before_the_first_answer_is_no_round() {
+        let mut tuner = Tuner::new(64);
+        tuner.answered(NEAR);
+        play_at(Duration::ZERO, &mut tuner, 10.0, true, |_| 0.0);
+        assert_eq!(tuner.limit(), FAR);
+        play(&mut tuner, 5.0, true, |limit| limit as f64 * 50e6);
+        assert!(tuner.limit() >= 48, "{tuner:?}");
     }
 
     #[test]

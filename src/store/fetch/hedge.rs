@@ -48,8 +48,20 @@ fn range_of(options: &GetOptions) -> u64 {
 
 async fn request(object: &Reading, options: GetOptions) -> Result<GetResponse> {
     let answering = object.meter.request();
-    let response = timed(object.limits.stall, object.source.get(object.url.expose_secret(), options)).await?;
-    object.place.budget.answered(answering.answered());
+    let budget = &object.place.budget;
+    let mut response =
+        pin!(timed(object.limits.stall, object.source.get(object.url.expose_secret(), options)));
+    let response = match budget.patience() {
+        Some(patience) => match tokio::time::timeout(patience, response.as_mut()).await {
+            Ok(response) => response,
+            Err(_) => {
+                budget.late();
+                response.await
+            }
+        },
+        None => response.await,
+    }?;
+    budget.answered(answering.answered());
     Ok(GetResponse { body: counted(answering, response.body), ..response })
 }
 
