@@ -34,6 +34,8 @@ pub(super) struct Opener {
     pub(super) next: usize,
     /// Those between them.
     ahead: VecDeque<Opened>,
+    /// How many should be opened with the one that was opened last.
+    worth: usize,
     /// What is left to open of the slice before the next one, where it is read in pieces.
     pieces: VecDeque<Piece>,
     /// Whether the slice that is read is one of these.
@@ -83,6 +85,7 @@ impl Opener {
             current: 0,
             next: 0,
             ahead: VecDeque::new(),
+            worth: 0,
             pieces: VecDeque::new(),
             in_pieces: false,
             passed: 0,
@@ -120,6 +123,21 @@ impl Opener {
                 Some(Err(error))
             }
         }
+    }
+
+    /// How many slices of whatever is read after these may be opened now: all of these have been.
+    pub(super) fn room_behind(&self) -> usize {
+        let is_left = self.next < self.slices.len() || !self.pieces.is_empty() || !self.empty.is_empty();
+        if is_left { 0 } else { self.worth.saturating_sub(self.ahead.len()) }
+    }
+
+    /// Begins while `before` is still being read, with so many slices that `before` has room for.
+    pub(super) fn begin_behind(&mut self, before: &Opener) {
+        if self.ahead.is_empty() {
+            // Whatever `before` reads is asked for first.
+            self.lane = before.lane.clone();
+        }
+        while self.ahead.len() < before.room_behind() && self.open_ahead() {}
     }
 
     /// Goes to the slice of this number, past those before it, and ends where it does.
@@ -170,6 +188,7 @@ impl Opener {
             Ok((part, stopper, worth)) => (Ok((part, stopper)), worth),
             Err(error) => (Err(error), 0),
         };
+        self.worth = worth;
         self.ahead.push_back(Opened { slice: number, is_piece, part, worth });
         true
     }

@@ -52,6 +52,16 @@ impl ShardReader {
         self
     }
 
+    /// Whether all of its slices are open, so that what is read after them may [begin](Self::begin_behind).
+    pub(crate) fn has_room_behind(&self) -> bool {
+        self.0.slices.room_behind() > 0
+    }
+
+    /// Begins to read while `before`, whose slices come first, is still being read.
+    pub(crate) fn begin_behind(&mut self, before: &ShardReader) {
+        self.0.slices.begin_behind(&before.0.slices);
+    }
+
     /// Leaves out the rest of the slice that is being read.
     pub(crate) fn give_up(&mut self) {
         self.0.current = None;

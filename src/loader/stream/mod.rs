@@ -91,6 +91,20 @@ impl Stream {
         Rng::new(self.dataset.seed(), epoch, self.stream as u64)
     }
 
+    /// A pass from its beginning.
+    fn fresh(&self, epoch: u64) -> Reading {
+        Reading {
+            reader: self.whole(epoch),
+            buffer: self.buffer(self.rng(epoch)),
+            inputs: 0,
+            slice: None,
+            resumed: None,
+            rest: None,
+            ended: false,
+            note: None,
+        }
+    }
+
     /// An empty shuffle buffer. None where it would only copy every sample out of its chunk.
     fn buffer(&self, rng: Rng) -> Option<Shuffle<Numbered>> {
         let admit = |numbered: &mut Numbered| {
@@ -129,6 +143,8 @@ pub(super) struct Source {
     stream: Stream,
     pass: u64,
     reading: Option<Reading>,
+    /// The next pass, the first shards of which are on their way while this one's last ones are read.
+    following: Option<Reading>,
     /// Where to begin.
     from: Option<StreamState>,
     /// How many samples have been read before, and are read again only to get to those after them.
@@ -181,6 +197,7 @@ impl Source {
             stream,
             pass,
             reading: None,
+            following: None,
             from,
             again: 0,
             rest: None,
@@ -226,24 +243,15 @@ impl Source {
         }
         let epoch = self.stream.epochs.of(self.pass)?;
         (self.found, self.taken) = (Found::Nothing, 0);
-        let fresh = |stream: &Stream| Reading {
-            reader: stream.whole(epoch),
-            buffer: stream.buffer(stream.rng(epoch)),
-            inputs: 0,
-            slice: None,
-            resumed: None,
-            rest: None,
-            ended: false,
-            note: None,
-        };
+        let following = self.following.take();
         Some(match self.from.take() {
-            None => Ok(fresh(&self.stream)),
+            None => Ok(following.unwrap_or_else(|| self.stream.fresh(epoch))),
             Some(from) => {
                 // More may not come in this pass, but some did.
                 self.found = Found::Samples;
                 if self.stream.is_bounded() {
                     (self.again, self.rest) = (from.taken, resume::rest(&from));
-                    let mut again = fresh(&self.stream);
+                    let mut again = self.stream.fresh(epoch);
                     for opened in from.open.iter() {
                         again.reader = again.reader.expecting(opened.slice, resume::version(opened));
                     }
@@ -255,6 +263,21 @@ impl Source {
                 }
             }
         })
+    }
+
+    /// Lets the first shards of the next pass come, if there is one, as soon as all of this one have been
+    /// begun: else nothing would be on its way while the last ones are read.
+    fn begin_following(&mut self) {
+        let Some(reading) = self.reading.as_ref().filter(|reading| reading.reader.has_room_behind()) else {
+            return;
+        };
+        let next = self.pass + 1;
+        if self.stream.stop.is_stopped() || self.gate().is_some_and(|gate| !gate.allows(next)) {
+            return;
+        }
+        let Some(epoch) = self.stream.epochs.of(next) else { return };
+        let following = self.following.get_or_insert_with(|| self.stream.fresh(epoch));
+        following.reader.begin_behind(&reading.reader);
     }
 
     /// The pass has ended: whether there may be another one.
@@ -276,14 +299,14 @@ impl Source {
         if let Epochs::Again(_, count, _) = self.stream.epochs
             && self.pass >= count
         {
-            self.ended = true;
+            (self.ended, self.following) = (true, None);
             return None;
         }
         self.futile += 1;
         if self.futile < FUTILE {
             return None;
         }
-        self.ended = true;
+        (self.ended, self.following) = (true, None);
         self.futile = 0;
         let why = match (failed, &self.stream.select) {
             (true, _) => "the errors before this one, or the ledger of the state, say why",
@@ -306,7 +329,7 @@ impl Source {
     }
 
     fn fatal(&mut self, error: Error) -> Read {
-        (self.ended, self.reading) = (true, None);
+        (self.ended, self.reading, self.following) = (true, None, None);
         Read::Fatal(error)
     }
 
@@ -382,6 +405,7 @@ impl Source {
             {
                 return Poll::Ready(Some(read));
             }
+            self.begin_following();
             let reading = match &mut self.reading {
                 Some(reading) => reading,
                 None => match self.begin() {

@@ -20,6 +20,7 @@
 
 mod ahead;
 mod changed;
+mod following;
 mod memory;
 mod mixes;
 mod model;

@@ -1,0 +1,79 @@
+//! Where one epoch follows another, the next one's first shards begin while this one's last ones are read.
+
+use super::url;
+use crate::support::archive;
+use bytes::Bytes;
+use futures::future::{self, BoxFuture, FutureExt};
+use futures::stream::{self, StreamExt};
+use shardstream::Result;
+use shardstream::prelude::*;
+use shardstream::store::{GetOptions, GetResponse, Source};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+const SHARDS: usize = 3;
+
+/// Shards of two samples each, the last of which never ends. It notes what it is asked for.
+#[derive(Debug, Default)]
+struct Stuck(Mutex<Vec<String>>);
+
+impl Stuck {
+    fn asked(&self, shard: usize) -> usize {
+        self.0.lock().unwrap().iter().filter(|asked| **asked == url(shard)).count()
+    }
+
+    /// Waits until a shard has been asked for so often: false if that does not come.
+    fn is_asked(&self, shard: usize, times: usize) -> bool {
+        (0..1000).any(|_| {
+            thread::sleep(Duration::from_millis(10));
+            self.asked(shard) >= times
+        })
+    }
+
+    fn loader(self: &Arc<Self>, threads: usize) -> Loader<Batch<Sample>> {
+        let store = Store::builder().budget(Budget::new(64, 64 << 20));
+        let store = store.with_source("shelf", Arc::clone(self) as _).build().unwrap();
+        let list = ShardList::from_urls((0..SHARDS).map(url));
+        let dataset = Dataset::builder(list).store(store).topology(Topology::single()).build().unwrap();
+        Loader::builder(dataset).threads(threads).batch(1).build().unwrap()
+    }
+}
+
+impl Source for Stuck {
+    fn get(&self, asked: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        self.0.lock().unwrap().push(asked.to_owned());
+        let samples = [0, 1].map(|number| Sample::new(format!("{number:03}")).with("bin", vec![1; 9]));
+        let bytes = Bytes::from(archive(&samples));
+        let body = match asked == url(SHARDS - 1) {
+            true => stream::once(future::ready(Ok(bytes.slice(..1024)))).chain(stream::pending()).boxed(),
+            false => stream::once(future::ready(Ok(bytes))).boxed(),
+        };
+        // From far away: many are asked for at once.
+        async { tokio::time::sleep(Duration::from_millis(20)).await }
+            .map(|()| Ok(GetResponse::new(body)))
+            .boxed()
+    }
+}
+
+#[test]
+fn the_next_epoch_begins_while_the_last_shard_is_read() {
+    let stuck = Arc::<Stuck>::default();
+    let mut batches = stuck.loader(1).epochs(0);
+    assert!(batches.next().is_some_and(|batch| batch.is_ok()));
+    assert!(stuck.is_asked(0, 2), "{stuck:?}");
+    drop(batches);
+}
+
+#[test]
+fn nothing_begins_after_the_last_epoch() {
+    let stuck = Arc::<Stuck>::default();
+    let mut batches = stuck.loader(1).epoch(0);
+    // All there is before the shard that never ends.
+    for _ in 0..2 * (SHARDS - 1) {
+        assert!(batches.next().is_some_and(|batch| batch.is_ok()));
+    }
+    assert!(stuck.is_asked(SHARDS - 1, 1), "{stuck:?}");
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!((0..SHARDS).map(|shard| stuck.asked(shard)).collect::<Vec<_>>(), [1; SHARDS]);
+}
