@@ -137,7 +137,15 @@ impl Opener {
             // Whatever `before` reads is asked for first.
             self.lane = before.lane.clone();
         }
-        while self.ahead.len() < before.room_behind() && self.open_ahead() {}
+        while self.ahead.len() < before.room_behind() && !self.is_next_read_by(before) && self.open_ahead() {}
+    }
+
+    /// Whether `other` is not done with the shard that comes next. It is opened again when it is: until then it
+    /// may be replaced.
+    fn is_next_read_by(&self, other: &Opener) -> bool {
+        let Some(next) = self.slices.get(self.next) else { return false };
+        let reads = |slice: usize| other.slices.get(slice).is_some_and(|slice| slice.shard == next.shard);
+        reads(other.current) || other.ahead.iter().any(|opened| reads(opened.slice))
     }
 
     /// Goes to the slice of this number, past those before it, and ends where it does.
