@@ -96,7 +96,10 @@ fn shuffle<T>(mut shards: Box<[T]>, (seed, epoch): (u64, u64)) -> Box<[T]> {
 /// The orders of the epochs that were asked for last. Clones share them. They are no part of what a plan is,
 /// so that any two are equal.
 #[derive(Clone, Default)]
-pub(super) struct Orders(Arc<Mutex<Vec<(u64, Arc<Order>)>>>);
+pub(super) struct Orders(Arc<Mutex<Kept>>);
+
+/// Orders with their epochs.
+type Kept = Vec<(u64, Arc<Order>)>;
 
 impl Orders {
     /// The order of an epoch. Whoever asks while another thread makes it waits.

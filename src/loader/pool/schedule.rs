@@ -85,6 +85,9 @@ struct Place<S, T> {
     item: u64,
 }
 
+/// A source and its chunks when nothing is wanted any more.
+pub(super) type Left<S, T> = (Option<S>, VecDeque<Option<Chunk<T>>>);
+
 /// What a thread does next: it reads this source, so much of it.
 #[derive(Debug)]
 pub(super) struct Turn<S> {
@@ -313,7 +316,7 @@ impl<S, T> Schedule<S, T> {
     }
 
     /// Nothing is wanted any more: gives back what is left.
-    pub(super) fn close(&mut self) -> Vec<(Option<S>, VecDeque<Option<Chunk<T>>>)> {
+    pub(super) fn close(&mut self) -> Vec<Left<S, T>> {
         self.closed = true;
         let left = |place: &mut Place<S, T>| (place.source.take(), std::mem::take(&mut place.chunks));
         self.places.iter_mut().map(left).collect()

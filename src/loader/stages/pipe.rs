@@ -14,10 +14,13 @@ pub(in crate::loader) type Sink<'a, T> = &'a mut dyn FnMut(Result<T>);
 /// What the stages make of a sample. The memory for a row of tensors is that of the first output.
 pub(in crate::loader) enum Pipe<T> {
     /// One output of each.
-    One(Arc<dyn Fn(Sample, Seat) -> Result<T> + Send + Sync>),
+    One(One<T>),
     /// Any number of them.
-    Any(Arc<dyn Fn(Sample, Seat, Sink<'_, T>) + Send + Sync>),
+    Any(Any<T>),
 }
+
+type One<T> = Arc<dyn Fn(Sample, Seat) -> Result<T> + Send + Sync>;
+type Any<T> = Arc<dyn Fn(Sample, Seat, Sink<'_, T>) + Send + Sync>;
 
 /// The outputs of one sample.
 pub(in crate::loader) type Outputs<T> = SmallVec<[Result<T>; 1]>;
