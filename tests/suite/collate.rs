@@ -198,7 +198,7 @@ fn a_map_that_makes_samples_anew_keeps_their_random_numbers() {
     let plain: Vec<_> = all(loader(2, columns(false)).epoch(0));
     let dataset = dataset(&SIZES).streams(4).shuffle_shards(true).seed(42).build().unwrap();
     let anew = Loader::builder(dataset).shuffle(10).threads(2).map(|mut sample| {
-        let new = Sample::new(sample.key().to_owned());
+        let new = Sample::new(sample.key());
         Ok(new.with("cls", sample.take::<Value>("cls")?))
     });
     let anew = all(anew.batch(8).collate(columns(false)).build().unwrap().epoch(0));
