@@ -3,11 +3,11 @@
 use crate::{ErrorKind, Result};
 use futures::task::AtomicWaker;
 use std::cell::{Cell, OnceCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 thread_local! {
@@ -123,11 +123,59 @@ pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output> {
     }
 }
 
+/// Waits for `future`. What `hold` gives is held while nothing comes, and not until this is polled again: whoever
+/// polls may have other work by then.
+pub(crate) async fn until_woken<F: Future, H: Send + 'static>(future: F, hold: impl Fn() -> H) -> F::Output {
+    /// Lets go what is held, and wakes whoever waits.
+    struct Holding<H> {
+        held: Mutex<Option<H>>,
+        waker: Waker,
+    }
+
+    impl<H: Send + 'static> Wake for Holding<H> {
+        fn wake(self: Arc<Self>) {
+            drop(self.held.lock().unwrap_or_else(PoisonError::into_inner).take());
+            self.waker.wake_by_ref();
+        }
+    }
+
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        let holding = Holding { held: Mutex::new(Some(hold())), waker: cx.waker().clone() };
+        future.as_mut().poll(&mut Context::from_waker(&Arc::new(holding).into()))
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use futures::future;
     use std::sync::mpsc;
+
+    #[test]
+    fn what_is_held_while_a_future_is_waited_for_goes_when_it_is_woken() {
+        let (sender, receiver) = futures::channel::oneshot::channel();
+        let held = Arc::new(());
+        let hold = Arc::clone(&held);
+        let mut waiting = Box::pin(until_woken(receiver, move || Arc::clone(&hold)));
+        // The function itself holds one.
+        let holders = || Arc::strong_count(&held) - 2;
+        assert_eq!(holders(), 0);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(waiting.as_mut().poll(&mut context).is_pending() && holders() == 1);
+        assert!(waiting.as_mut().poll(&mut context).is_pending() && holders() == 1);
+        sender.send(7).unwrap();
+        assert_eq!(holders(), 0, "nobody has polled it since");
+        assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(Ok(7)));
+        let (_sender, receiver) = futures::channel::oneshot::channel::<()>();
+        let hold = Arc::clone(&held);
+        drop(waiting);
+        let mut waiting = Box::pin(until_woken(receiver, move || Arc::clone(&hold)));
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        drop(waiting);
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
 
     #[test]
     fn an_interrupt_ends_the_wait_under_way_and_those_after_it() {

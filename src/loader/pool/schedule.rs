@@ -27,7 +27,7 @@ const OUTPUTS: u64 = 1024;
 /// Chunks that take longer have fewer samples the next time, so that all threads come to their ends together.
 const LONG: Duration = Duration::from_millis(1);
 /// And chunks that take less than this have more.
-const SHORT: Duration = Duration::from_micros(250);
+const SHORT: Duration = Duration::from_micros(400);
 
 /// Chunks that are made ahead for each thread, beyond one for each source.
 const AHEAD_PER_THREAD: usize = 2;

@@ -286,13 +286,13 @@ impl ObjectPlace {
     }
 
     /// The reader waits for more of a range, until what this gives is dropped.
-    pub(super) fn wait(&self) -> Waiting<'_> {
+    pub(super) fn wait(&self) -> Waiting {
         self.budget.0.waiting.fetch_add(1, Relaxed);
-        Waiting(&self.budget)
+        Waiting(self.budget.clone())
     }
 
     /// The reader waits for the next range, which is to be asked for if it was not yet.
-    pub(super) fn wait_for_next(&self) -> Waiting<'_> {
+    pub(super) fn wait_for_next(&self) -> Waiting {
         let waiting = self.wait();
         self.budget.change(|state| state.schedule.await_next(self.place));
         waiting
@@ -312,9 +312,9 @@ impl Drop for ObjectPlace {
 
 /// A reader that waits.
 #[derive(Debug)]
-pub(super) struct Waiting<'a>(&'a Budget);
+pub(super) struct Waiting(Budget);
 
-impl Drop for Waiting<'_> {
+impl Drop for Waiting {
     fn drop(&mut self) {
         self.0.0.waiting.fetch_sub(1, Relaxed);
     }

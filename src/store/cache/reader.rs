@@ -9,6 +9,7 @@ use super::progress::{Part, Progress};
 use crate::store::fetch::{Object, fetch};
 use crate::store::runtime::{self, Task};
 use crate::store::{ObjectCell, ObjectVersion};
+use crate::wait::until_woken;
 use crate::{ErrorKind, Result};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
@@ -57,10 +58,7 @@ impl Cached {
             self.begin()?;
             let Cached { cache, object, opening } = self;
             let found = match opening {
-                Some(opening) => {
-                    let _waiting = object.meter.wait();
-                    opening.await?
-                }
+                Some(opening) => until_woken(opening, || object.meter.wait()).await?,
                 None => Found::Nowhere,
             };
             Ok(Reader::new(cache, object, found, may_block))
@@ -239,9 +237,9 @@ impl Reader {
                     }
                     match news {
                         Progress::Asking | Progress::Growing(..) => {
-                            let _waiting = self.object.meter.wait();
+                            let meter = &self.object.meter;
                             if let Place::Following(progress) = &mut self.place
-                                && progress.changed().await.is_err()
+                                && until_woken(progress.changed(), || meter.wait()).await.is_err()
                             {
                                 self.place = Place::Nowhere;
                             }

@@ -9,13 +9,14 @@ mod hedge;
 pub(super) mod retry;
 
 use super::body::Ahead;
-use super::budget::{Grant, Lane, Memory, ObjectPlace};
+use super::budget::{Grant, Lane, Memory, ObjectPlace, Waiting};
 use super::checksum::{Check, Checksum};
 use super::report::{Answering, Meter};
 use super::runtime::{self, Task};
 use super::source::{GetOptions, GetResponse, ObjectVersion, Source};
 use super::told::ObjectCell;
 use crate::secret_url::SecretUrl;
+use crate::wait::until_woken;
 use crate::{Error, ErrorKind, Result};
 use async_channel::{Receiver, Sender, TryRecvError};
 use bytes::Bytes;
@@ -255,15 +256,14 @@ impl Ring {
 }
 
 /// What comes next, if anything. The time that it takes is the reader's waiting time.
-async fn received<T, W>(receiver: &Receiver<T>, object: &Object, waiting: impl Fn() -> W) -> Option<T> {
+async fn received<T>(receiver: &Receiver<T>, object: &Object, waiting: impl Fn() -> Waiting) -> Option<T> {
     match receiver.try_recv() {
         Ok(item) => return Some(item),
         Err(TryRecvError::Closed) => return None,
         Err(TryRecvError::Empty) => {}
     }
-    let _waiting = waiting();
-    let _time = (!object.kept).then(|| object.meter.wait());
-    receiver.recv().await.ok()
+    let waits = || (waiting(), (!object.kept).then(|| object.meter.wait()));
+    until_woken(receiver.recv(), waits).await.ok()
 }
 
 /// Sends the first request, decides how to go on, and sends a request for each range that is granted.
