@@ -256,7 +256,11 @@ impl Ring {
 }
 
 /// What comes next, if anything. The time that it takes is the reader's waiting time.
-async fn received<T>(receiver: &Receiver<T>, object: &Object, waiting: impl Fn() -> Waiting) -> Option<T> {
+async fn received<T: Send>(
+    receiver: &Receiver<T>,
+    object: &Object,
+    waiting: impl Fn() -> Waiting + Send + Sync,
+) -> Option<T> {
     match receiver.try_recv() {
         Ok(item) => return Some(item),
         Err(TryRecvError::Closed) => return None,
