@@ -218,8 +218,8 @@ impl<T, B> LoaderBuilder<T, B> {
     }
 
     /// The number of threads that read the streams and do the stages. Default: one for each core that the
-    /// process may use, less one in eight, which are left to the trainer. With 0 there is no thread at all, and nothing happens ahead of [`next`](Iterator::next): for
-    /// debugging, the batches are the same. In a [mix](Loader::mix) it is the largest number that was set for
+    /// process may use, less one in eight, which are left to the trainer. With 0 there is no thread at all, and
+    /// nothing happens ahead of [`next`](Iterator::next): for debugging, the batches are the same. In a [mix](Loader::mix) it is the largest number that was set for
     /// one of the datasets, or for the mix.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
