@@ -4,17 +4,16 @@ use super::header::EntryKind;
 use super::intern::Interner;
 use super::limits::Limits;
 use super::name::{is_meta, split_name};
+use super::seen::Seen;
 use super::walker::{Entry, Event, Walker};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sample::{Position, Value};
 use bytes::Bytes;
 use bytestring::ByteString;
-use foldhash::quality::RandomState;
 use smallvec::SmallVec;
 use smol_str::SmolStr;
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 /// What is kept of a field.
@@ -52,9 +51,8 @@ pub(super) struct Group<V> {
     /// What was wrong with a sample, to be reported after the whole one before it.
     fault: Option<Error>,
     names: Interner,
-    /// Hashes of the keys that have been seen, to notice one that comes back.
-    keys: HashSet<u64, BuildHasherDefault<Hashed>>,
-    hasher: RandomState,
+    /// The keys so far, to notice one that comes back.
+    keys: Seen,
 }
 
 /// What a [`Group`] found next.
@@ -120,8 +118,7 @@ impl<V: Keep> Group<V> {
             ended: false,
             fault: None,
             names: Interner::default(),
-            keys: HashSet::default(),
-            hasher: RandomState::default(),
+            keys: Seen::default(),
         }
     }
 
@@ -187,7 +184,7 @@ impl<V: Keep> Group<V> {
                 bad: false,
             });
             self.position.sample += 1;
-            if !self.keys.insert(self.hasher.hash_one(key)) {
+            if !self.keys.insert(key) {
                 self.report(&entry, ErrorKind::ScatteredSample);
             }
         }
@@ -265,24 +262,6 @@ impl<V: Keep> Group<V> {
             Some(pending) => error.with_key(pending.key.as_str()),
             None => error,
         }
-    }
-}
-
-/// The hash of a number that is a hash already.
-#[derive(Debug, Default)]
-struct Hashed(u64);
-
-impl Hasher for Hashed {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

@@ -14,6 +14,7 @@ mod name;
 mod outline;
 mod parser;
 mod read;
+mod seen;
 #[cfg(test)]
 mod tests;
 mod walker;
