@@ -14,25 +14,24 @@ use std::sync::Arc;
 /// The place of a sample in a batch: a slot for each tensor of a fixed shape.
 pub(crate) type Seat = SmallVec<[BytesMut; INLINE]>;
 
-/// A sample with so many tensors costs no allocation.
-pub(super) const INLINE: usize = 4;
+/// A sample with at most this many tensors costs no allocation. Rows are moved several times, so more room
+/// would cost samples with one tensor more than it saves those with many.
+pub(super) const INLINE: usize = 2;
 
 /// A sample in its place in a batch to be. It says nothing before it is in a [`TensorBatch`].
 #[derive(Debug)]
 pub struct Row {
-    cells: SmallVec<[Cell; INLINE]>,
+    contents: SmallVec<[Content; INLINE]>,
 }
 
 /// A copy in memory of its own.
 impl Clone for Row {
     fn clone(&self) -> Self {
-        let copy = |cell: &Cell| {
-            cell.with_content(match &cell.content {
-                Content::Slot(slot) => Content::Slot(slot.clone()),
-                Content::Piece(piece) => Content::Piece(piece.clone()),
-            })
+        let copy = |content: &Content| match content {
+            Content::Slot(slot) => Content::Slot(slot.clone()),
+            Content::Piece(piece) => Content::Piece(piece.clone()),
         };
-        Row { cells: self.cells.iter().map(copy).collect() }
+        Row { contents: self.contents.iter().map(copy).collect() }
     }
 }
 
@@ -99,7 +98,7 @@ impl Collator {
             let cells = &mut cells[named.outputs.clone()];
             named.column.write(sample, seed, cells).map_err(|error| sample.locate(error))?;
         }
-        Ok(Row { cells })
+        Ok(Row { contents: cells.into_iter().map(|cell| cell.content).collect() })
     }
 
     /// Makes a batch of rows, of which the first `valid` are samples.
@@ -108,8 +107,8 @@ impl Collator {
         let mut columns: Vec<Vec<Content>> =
             self.0.columns.outputs.iter().map(|_| Vec::with_capacity(count)).collect();
         for row in rows {
-            for (column, cell) in columns.iter_mut().zip(row.cells) {
-                column.push(cell.content);
+            for (column, content) in columns.iter_mut().zip(row.contents) {
+                column.push(content);
             }
         }
         let mut tensors = Vec::with_capacity(self.0.names.len());

@@ -9,7 +9,7 @@ use super::settings::{AllStreams, Begun, Settings};
 use super::stages::{Out, Pipe, Sink, Stages};
 use super::stream::Source;
 use crate::collate::{Collator, Row, Seat};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::sample::{Position, Sample};
 use std::sync::Arc;
 
@@ -83,15 +83,22 @@ fn first_item<T: Send + 'static>(streams: AllStreams, stages: Arc<[Stages<T>]>) 
 /// Writes each sample that comes out of the stages into its slots.
 pub(super) fn rows(stages: Stages<Sample>, collator: Option<Collator>, seed: u64) -> Stages<Row> {
     let Stages { pipe, names, .. } = stages;
-    let row = move |output: Result<Out<Sample>>, (position, part): (Position, u64), seat| match (
-        output?, &collator,
-    ) {
-        (Out::Item(sample), Some(collator)) => {
-            collator.row(&sample.or_at(position).part(part), seed, seat).map(Out::Item)
+    let write = move |sample: &Sample, seat| match &collator {
+        Some(collator) => collator.row(sample, seed, seat).map(Out::Item),
+        None => Err(without_columns()),
+    };
+    let row = {
+        let write = write.clone();
+        move |output: Result<Out<Sample>>, (position, part): (Position, u64), seat| match output? {
+            Out::Item(sample) => write(&sample.or_at(position).part(part), seat),
+            Out::Part(_) => Err(without_columns()),
         }
-        _ => Err(ErrorKind::Config("tensors without columns".into()).into()),
     };
     let pipe = match pipe {
+        Pipe::Same(_) => Pipe::Look(Arc::new(write)),
+        Pipe::Look(pipe) => Pipe::Look(Arc::new(move |sample: &Sample, seat| {
+            row(pipe(sample, Seat::new()), (sample.position(), 0), seat)
+        })),
         Pipe::One(pipe) => Pipe::One(Arc::new(move |sample: Sample, seat| {
             let position = sample.position();
             row(pipe(sample, Seat::new()), (position, 0), seat)
@@ -105,4 +112,8 @@ pub(super) fn rows(stages: Stages<Sample>, collator: Option<Collator>, seed: u64
         })),
     };
     Stages { pipe, join: None, names, remembers: false, none: false }
+}
+
+fn without_columns() -> Error {
+    ErrorKind::Config("tensors without columns".into()).into()
 }

@@ -56,13 +56,14 @@ pub(super) trait Reads {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Read>>;
 }
 
-/// Reads so much of a source, unless there is a wait. Says what it read, how many bytes of samples that are,
-/// and what is to be expected then. A panic is the last that comes.
-pub(super) fn read(
+/// Reads so much of a source, unless there is a wait, and calls `map` with each sample. Says what that gave, how
+/// many bytes of samples were read, and what is to be expected then. A panic is the last that comes.
+pub(super) fn read<T>(
     source: &mut impl Reads,
     bounds: Bounds,
     cx: &mut Context<'_>,
-) -> (Vec<Fed<Input>>, usize, Then) {
+    mut map: impl FnMut(Input) -> T,
+) -> (Vec<Fed<T>>, usize, Then) {
     let (mut items, mut bytes, begun) = (Vec::with_capacity(bounds.samples), 0_usize, Instant::now());
     // One for all of them: a sample is large, and would be moved out of each.
     let then = catch(|| {
@@ -71,7 +72,7 @@ pub(super) fn read(
                 Poll::Pending => return Then::Wait,
                 Poll::Ready(Some(Read::Input(input))) => {
                     bytes = bytes.saturating_add(input.bytes());
-                    items.push(Fed::Input(input));
+                    items.push(Fed::Input(map(input)));
                     // Most may have been left out, or a disk be slow.
                     if items.len() % 8 == 0 && begun.elapsed() > LONG {
                         break;
@@ -141,7 +142,8 @@ mod tests {
         let (mut source, mut found) = (Sizes(sizes.to_vec()), Vec::new());
         loop {
             let bounds = Bounds { samples, bytes };
-            let (items, _, then) = read(&mut source, bounds, &mut Context::from_waker(Waker::noop()));
+            let (items, _, then) =
+                read(&mut source, bounds, &mut Context::from_waker(Waker::noop()), |input| input);
             let shown = items.iter().map(|item| match item {
                 Fed::Input(input) => input.sample.key().to_owned(),
                 Fed::Fault(..) => "fault".into(),

@@ -28,6 +28,9 @@ const OUTPUTS: u64 = 1024;
 const LONG: Duration = Duration::from_millis(1);
 /// And chunks that take less than this have more.
 const SHORT: Duration = Duration::from_micros(400);
+/// Samples that take less than this are mapped at once: to keep them until others may read on would cost a part
+/// of it, in memory that leaves the cache.
+const QUICK: Duration = Duration::from_micros(5);
 
 /// Chunks that are made ahead for each thread, beyond one for each source.
 const AHEAD_PER_THREAD: usize = 2;
@@ -74,6 +77,8 @@ struct Place<S, T> {
     samples: usize,
     /// How many bytes it is likely to have.
     bytes: u64,
+    /// Whether the samples of the last chunk were [`QUICK`].
+    quick: bool,
     /// Whether there was room for them when the source was last read.
     roomy: bool,
     /// How many inputs have come, and how many outputs of them.
@@ -94,6 +99,8 @@ pub(super) struct Turn<S> {
     pub(super) place: usize,
     pub(super) source: S,
     pub(super) bounds: Bounds,
+    /// Whether each sample is mapped as soon as it is read, before others may read the source.
+    pub(super) at_once: bool,
     pub(super) memory: Held,
 }
 
@@ -128,6 +135,7 @@ impl<S, T> Schedule<S, T> {
             first: 0,
             samples: FIRST_SAMPLES,
             bytes: BYTES as u64,
+            quick: false,
             roomy: false,
             inputs: 0,
             outputs: 0,
@@ -165,11 +173,13 @@ impl<S, T> Schedule<S, T> {
         self.full = false;
         // Of each source there is a row in any case.
         let all = self.row.saturating_mul(self.places.len()).max(1);
+        let sources = self.places.len();
         let place = self.places.get_mut(number)?;
         let Bounds { samples, bytes } = place.bounds(self.row);
         let bounds = Bounds { samples: samples.min(BYTES_WAITING / all).max(1), bytes };
         place.ready = false;
-        Some(Turn { place: number, source: place.source.take()?, bounds, memory })
+        let at_once = self.row == 0 && place.quick && self.threads <= sources;
+        Some(Turn { place: number, source: place.source.take()?, bounds, at_once, memory })
     }
 
     /// The memory for another chunk of a source, if there is any, or it is needed.
@@ -275,6 +285,7 @@ impl<S, T> Schedule<S, T> {
         } else if took < SHORT && samples >= place.samples {
             place.samples = place.samples.saturating_mul(2).min(SAMPLES);
         }
+        place.quick = took < QUICK * u32::try_from(samples).unwrap_or(u32::MAX);
         place.waiting += outputs;
         self.waiting += outputs;
         let at = begun.number.checked_sub(place.first).and_then(|at| usize::try_from(at).ok());
@@ -500,6 +511,30 @@ mod tests {
         let grown: Vec<_> = (0..8).map(|_| chunk(Duration::ZERO)).collect();
         assert_eq!(grown, [8, 16, 32, 64, 128, 256, 512, 512]);
         assert_eq!([chunk(2 * LONG), chunk(2 * LONG), chunk(SHORT), chunk(SHORT)], [512, 256, 128, 128]);
+    }
+
+    #[test]
+    fn quick_samples_are_mapped_at_once_where_no_thread_is_left_without_a_source() {
+        // Sources for two threads, the bytes of rows, and how long eight samples take.
+        for (count, row, took, at_once) in [
+            (2, 0, QUICK, true),
+            (2, 0, 8 * QUICK, false),
+            (1, 0, QUICK, false),
+            // Where their rows stand is known when all of them have been read.
+            (2, 8, QUICK, false),
+        ] {
+            let sources = ('a'..='z').take(count).map(|name| (name, roomy()));
+            let mut schedule = Schedule::<char, u64>::new(sources, THREADS, row);
+            for number in 0..=count {
+                let turn = schedule.turn().unwrap();
+                // How long samples take is not known before each source has had a chunk.
+                assert_eq!(turn.at_once, at_once && number == count, "{row} {took:?}");
+                let begun = schedule.read(turn.place, turn.source, (8, 1, true), Then::More).unwrap();
+                let chunk = Chunk { items: Vec::new(), outputs: 8, memory: roomy().hold(0) };
+                schedule.done(begun, chunk, 8, took);
+                assert!(matches!(schedule.take(turn.place), Next::Chunk(_)));
+            }
+        }
     }
 
     #[test]

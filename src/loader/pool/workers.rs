@@ -111,20 +111,34 @@ impl<T: Send + 'static> Work<T> {
 
     /// What each of the threads does, until nothing is wanted any more.
     fn run(&self, wakers: &[Waker]) {
-        while let Some(Turn { place, mut source, bounds, mut memory }) = self.turn() {
+        while let Some(Turn { place, mut source, bounds, at_once, mut memory }) = self.turn() {
             let Some(waker) = wakers.get(place) else { return };
-            let begun_at = Instant::now();
-            let (items, bytes, then) = read(&mut source, bounds, &mut Context::from_waker(waker));
-            memory.set((bytes + size_of_val(&*items)) as u64);
-            let samples = items.iter().filter(|item| matches!(item, Fed::Input(_))).count();
-            let ended = matches!(items.last(), Some(Fed::End | Fed::Fatal(_)));
-            let found = Found { samples, bytes, any: !items.is_empty(), ended };
-            let Some((begun, seats)) = self.put_back(place, source, &found, then) else { continue };
-            let items = catch(|| self.mapped(place, items, seats));
-            let items = items.unwrap_or_else(|panic| vec![Fed::Fatal(panic)]);
+            let (begun_at, cx) = (Instant::now(), &mut Context::from_waker(waker));
+            let stages = self.stages.get(place / self.lanes).filter(|_| at_once);
+            let (begun, items, samples) = if let Some(stages) = stages {
+                let map = |input| self.map(stages, input, Seat::new());
+                let (items, bytes, then) = read(&mut source, bounds, cx, map);
+                let found = Found::of(&items, bytes);
+                memory.set((bytes + size_of_val(&*items)) as u64);
+                let Some((begun, _)) = self.put_back(place, source, &found, then) else { continue };
+                (begun, items, found.samples)
+            } else {
+                let (items, bytes, then) = read(&mut source, bounds, cx, |input| input);
+                let found = Found::of(&items, bytes);
+                memory.set((bytes + size_of_val(&*items)) as u64);
+                let Some((begun, seats)) = self.put_back(place, source, &found, then) else { continue };
+                let items = catch(|| self.mapped(place, items, seats));
+                (begun, items.unwrap_or_else(|panic| vec![Fed::Fatal(panic)]), found.samples)
+            };
             let outputs = items.iter().map(Fed::len).sum();
             self.done(begun, Chunk { items, outputs, memory }, samples, begun_at.elapsed());
         }
+    }
+
+    /// Does the stages with one sample.
+    fn map(&self, stages: &Stages<T>, input: Input, seat: Seat) -> Mapped<T> {
+        // Nobody waits for it once the loader is dropped.
+        if self.stop.is_stopped() { Mapped::dropped(input) } else { Mapped::of(stages, input, seat) }
     }
 
     /// Waits for a source that is to be read; none when nothing is wanted any more.
@@ -187,10 +201,8 @@ impl<T: Send + 'static> Work<T> {
     fn mapped(&self, place: usize, items: Vec<Fed<Input>>, mut seats: VecDeque<Seat>) -> Vec<Fed<Mapped<T>>> {
         let stages = self.stages.get(place / self.lanes);
         let map = |fed| match (fed, stages) {
-            // Nobody waits for it.
-            (Fed::Input(input), Some(_)) if self.stop.is_stopped() => Fed::Input(Mapped::dropped(input)),
             (Fed::Input(input), Some(stages)) => {
-                Fed::Input(Mapped::of(stages, input, seats.pop_front().unwrap_or_default()))
+                Fed::Input(self.map(stages, input, seats.pop_front().unwrap_or_default()))
             }
             (Fed::Input(_), None) => {
                 Fed::Fatal(ErrorKind::Config("a dataset that is not in the mix".into()).into())
@@ -258,6 +270,14 @@ struct Found {
     any: bool,
     /// Whether it has come to its end.
     ended: bool,
+}
+
+impl Found {
+    fn of<T>(items: &[Fed<T>], bytes: usize) -> Self {
+        let samples = items.iter().filter(|item| matches!(item, Fed::Input(_))).count();
+        let ended = matches!(items.last(), Some(Fed::End | Fed::Fatal(_)));
+        Found { samples, bytes, any: !items.is_empty(), ended }
+    }
 }
 
 impl<T> Fed<Mapped<T>> {

@@ -13,12 +13,17 @@ pub(in crate::loader) type Sink<'a, T> = &'a mut dyn FnMut(Result<T>);
 
 /// What the stages make of a sample. The memory for a row of tensors is that of the first output.
 pub(in crate::loader) enum Pipe<T> {
+    /// The sample as it is.
+    Same(fn(Sample) -> T),
+    /// One output of each, for which the sample is only looked at.
+    Look(Look<T>),
     /// One output of each.
     One(One<T>),
     /// Any number of them.
     Any(Any<T>),
 }
 
+type Look<T> = Arc<dyn Fn(&Sample, Seat) -> Result<T> + Send + Sync>;
 type One<T> = Arc<dyn Fn(Sample, Seat) -> Result<T> + Send + Sync>;
 type Any<T> = Arc<dyn Fn(Sample, Seat, Sink<'_, T>) + Send + Sync>;
 
@@ -27,7 +32,7 @@ pub(in crate::loader) type Outputs<T> = SmallVec<[Result<T>; 1]>;
 
 /// The samples as they are.
 pub(in crate::loader) fn identity() -> Pipe<Out<Sample>> {
-    Pipe::One(Arc::new(|sample, _| Ok(Out::Item(sample))))
+    Pipe::Same(Out::Item)
 }
 
 /// One output for each.
@@ -36,6 +41,8 @@ pub(super) fn map<T: 'static, U: 'static>(
     f: impl Fn(T) -> Result<U> + Send + Sync + 'static,
 ) -> Pipe<U> {
     match pipe {
+        Pipe::Same(same) => Pipe::One(Arc::new(move |sample, _| f(same(sample)))),
+        Pipe::Look(pipe) => Pipe::Look(Arc::new(move |sample, seat| pipe(sample, seat).and_then(&f))),
         Pipe::One(pipe) => Pipe::One(Arc::new(move |sample, seat| pipe(sample, seat).and_then(&f))),
         Pipe::Any(pipe) => Pipe::Any(Arc::new(move |sample, seat, sink| {
             pipe(sample, seat, &mut |item| sink(item.and_then(&f)));
@@ -74,6 +81,8 @@ impl<T> Pipe<T> {
     /// Gives all outputs of a sample to `sink`.
     pub(in crate::loader) fn give(&self, sample: Sample, seat: Seat, sink: Sink<'_, T>) {
         match self {
+            Pipe::Same(same) => sink(Ok(same(sample))),
+            Pipe::Look(pipe) => sink(pipe(&sample, seat)),
             Pipe::One(pipe) => sink(pipe(sample, seat)),
             Pipe::Any(pipe) => pipe(sample, seat, sink),
         }
@@ -81,13 +90,20 @@ impl<T> Pipe<T> {
 
     /// The outputs of a sample. An error or a panic says which sample it was; what came before a panic stays.
     pub(super) fn run(&self, sample: Sample, seat: Seat) -> Outputs<T> {
-        let place = sample.place();
+        // Most pipelines are one of the first two: only the others use the sample up.
         match self {
+            Pipe::Same(same) => smallvec![Ok(same(sample))],
+            Pipe::Look(pipe) => {
+                let output = catch(|| pipe(&sample, seat)).and_then(|output| output);
+                smallvec![output.map_err(|error| sample.locate(error))]
+            }
             Pipe::One(pipe) => {
+                let place = sample.place();
                 let output = catch(|| pipe(sample, seat)).and_then(|output| output);
                 smallvec![output.map_err(|error| place.locate(error))]
             }
             Pipe::Any(pipe) => {
+                let place = sample.place();
                 let mut outputs = Outputs::new();
                 let ended = catch(|| pipe(sample, seat, &mut |output| outputs.push(output)));
                 outputs.extend(ended.err().map(Err));
@@ -101,6 +117,8 @@ impl<T> Pipe<T> {
 impl<T> Clone for Pipe<T> {
     fn clone(&self) -> Self {
         match self {
+            Pipe::Same(same) => Pipe::Same(*same),
+            Pipe::Look(pipe) => Pipe::Look(Arc::clone(pipe)),
             Pipe::One(pipe) => Pipe::One(Arc::clone(pipe)),
             Pipe::Any(pipe) => Pipe::Any(Arc::clone(pipe)),
         }

@@ -21,13 +21,13 @@ pub(in crate::loader) struct Mapped<T> {
     origin: Origin,
     outputs: Outputs<Out<T>>,
     /// For errors of a stage behind the threads.
-    place: Option<Place>,
+    place: Option<Box<Place>>,
 }
 
 impl<T> Mapped<T> {
     /// Does what the threads do with a sample.
     pub(in crate::loader) fn of(stages: &Stages<T>, input: Input, seat: Seat) -> Self {
-        let place = stages.join.as_ref().map(|_| input.sample.place());
+        let place = stages.join.as_ref().map(|_| Box::new(input.sample.place()));
         Mapped { origin: input.origin, outputs: stages.pipe.run(input.sample, seat), place }
     }
 
@@ -153,7 +153,8 @@ impl<T> Unfold<T> {
         let mut outputs = outputs.into_iter();
         let seen = origin.given.outputs;
         outputs.by_ref().take(usize::try_from(seen).unwrap_or(usize::MAX)).for_each(drop);
-        let at = At { place, pass: origin.pass, position: origin.position, part: 0 };
+        let at =
+            At { place: place.map(|place| *place), pass: origin.pass, position: origin.position, part: 0 };
         self.current = Some(Current { origin, outputs, seen, at });
         self.next()
     }
