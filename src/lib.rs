@@ -106,6 +106,7 @@ pub mod feed;
 pub mod image;
 pub mod index;
 pub mod loader;
+mod memory;
 #[cfg(feature = "mixture")]
 pub mod mixture;
 pub mod plan;

@@ -1,6 +1,7 @@
 //! `shuffle`: a random order within a window.
 
 use super::{Stage, Staged};
+use crate::memory::{Gauge, Level};
 use crate::{ErrorKind, Result, Rng, Sample};
 use std::fmt;
 
@@ -19,6 +20,8 @@ pub struct Shuffle<T> {
     /// The items with their bytes.
     buffer: Vec<(T, usize)>,
     bytes: usize,
+    /// Says how many they are.
+    level: Level,
     rng: Rng,
 }
 
@@ -38,12 +41,18 @@ impl<T> Shuffle<T> {
 
     pub(crate) fn new(size: usize, rng: Rng, admit: fn(&mut T) -> usize) -> Self {
         let size = size.max(1);
-        Shuffle { size, target: size, max_bytes: usize::MAX, admit, buffer: Vec::new(), bytes: 0, rng }
+        let (buffer, level) = (Vec::new(), Level::default());
+        Shuffle { size, target: size, max_bytes: usize::MAX, admit, buffer, bytes: 0, level, rng }
     }
 
     /// Bounds the bytes in the buffer.
     pub(crate) fn bounded(self, max_bytes: usize) -> Self {
         Shuffle { max_bytes, ..self }
+    }
+
+    /// `gauge` says how many bytes are in the buffer, and in no other one.
+    pub(crate) fn counted(self, gauge: &Gauge) -> Self {
+        Shuffle { level: Level::of(gauge), ..self }
     }
 
     /// Puts these items into the buffer, in this order.
@@ -66,6 +75,7 @@ impl<T> Shuffle<T> {
         let at = self.rng.below(self.buffer.len() as u64) as usize;
         let (item, bytes) = self.buffer.swap_remove(at);
         self.bytes -= bytes;
+        self.level.set(self.bytes as u64);
         Some(Ok(item))
     }
 }
@@ -126,6 +136,7 @@ impl<T> Stage<T> for Shuffle<T> {
     fn push(&mut self, mut item: T) -> Option<Result<T>> {
         let bytes = (self.admit)(&mut item);
         self.bytes += bytes;
+        self.level.set(self.bytes as u64);
         self.buffer.push((item, bytes));
         None
     }

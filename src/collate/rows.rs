@@ -85,6 +85,16 @@ impl Collator {
         self.0.pools.iter().filter_map(|(size, _)| *size).fold(0, usize::saturating_add)
     }
 
+    /// Bytes of tensors that somebody has.
+    pub(crate) fn bytes_in_use(&self) -> u64 {
+        self.0.pools.iter().map(|(_, pool)| pool.bytes_in_use()).sum()
+    }
+
+    /// Bytes of tensors that wait to be used again.
+    pub(crate) fn bytes_idle(&self) -> u64 {
+        self.0.pools.iter().map(|(_, pool)| pool.bytes_idle()).sum()
+    }
+
     /// Writes a sample into its place.
     pub(crate) fn row(&self, sample: &Sample, seed: u64, seat: Seat) -> Result<Row> {
         let mut slots = seat.into_iter();

@@ -75,7 +75,7 @@ struct Opened {
 impl Opener {
     pub(super) fn new(dataset: Dataset, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> Self {
         Opener {
-            lane: dataset.0.store.lane(),
+            lane: dataset.0.store.lane(versions.network()),
             versions: versions.of(epoch),
             dataset,
             epoch,

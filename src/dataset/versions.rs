@@ -1,5 +1,6 @@
 //! One version of each shard in an epoch, however often it is opened.
 
+use crate::memory::Gauge;
 use crate::secret_url::SecretUrl;
 use crate::store::ObjectVersion;
 use std::collections::{BTreeMap, HashMap};
@@ -8,18 +9,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Number of epochs that are remembered when nobody reads them: streams may be read one after the other.
 const KEPT: usize = 2;
 
-/// Which version of each shard the readers of a run have found, by epoch. Clones are the same.
+/// What the readers of a run share: which version of each shard they have found, by epoch, and what they hold
+/// of the network's bytes. Clones are the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Versions(Arc<Mutex<BTreeMap<u64, EpochVersions>>>);
+pub(crate) struct Versions {
+    epochs: Arc<Mutex<BTreeMap<u64, EpochVersions>>>,
+    network: Gauge,
+}
 
 /// Which version of each shard the readers of one epoch have found, by URL. Clones are the same.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EpochVersions(Arc<Mutex<HashMap<SecretUrl, ObjectVersion>>>);
 
 impl Versions {
+    /// Those of readers that hold bytes of the network for this owner.
+    pub(crate) fn owned_by(network: &Gauge) -> Self {
+        Versions { network: network.clone(), ..Versions::default() }
+    }
+
+    /// What the readers hold of the network's bytes.
+    pub(super) fn network(&self) -> &Gauge {
+        &self.network
+    }
+
     /// Those of an epoch. They are remembered as long as somebody has them, and somewhat longer.
     pub(super) fn of(&self, epoch: u64) -> EpochVersions {
-        let mut epochs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
         let found = epochs.entry(epoch).or_default().clone();
         while epochs.len() > KEPT {
             let mut unused = epochs.iter().filter(|(_, versions)| Arc::strong_count(&versions.0) == 1);
@@ -80,6 +95,6 @@ mod tests {
             assert!(versions.of(epoch).check(&url, &object(epoch + 1, None)).is_err(), "it is still known");
         }
         assert!(read.check(&url, &object(1, None)).is_err());
-        assert!(versions.0.lock().unwrap().len() <= KEPT + 1);
+        assert!(versions.epochs.lock().unwrap().len() <= KEPT + 1);
     }
 }

@@ -27,7 +27,7 @@ mod stages;
 mod start;
 mod stream;
 
-pub use batches::{Batches, BatchesStream, Fill, Report};
+pub use batches::{Batches, BatchesStream, Fill, MemoryReport, Report};
 pub use builder::LoaderBuilder;
 pub use last_batch::LastBatch;
 pub use policy::{Failures, OnError};

@@ -1,7 +1,7 @@
 //! The options of a loader, checked; what a state says of them; and the streams they begin.
 
 use super::ahead::Position;
-use super::batches::{Counter, Progress, Promised};
+use super::batches::{Counter, Owners, Progress, Promised};
 use super::last_batch::LastBatch;
 use super::policy::OnError;
 use super::sequence::{Cuts, Dealing, Lane, Lengths, Turns};
@@ -10,6 +10,7 @@ use super::stream::{Epochs, Gate, Select, Source, Stream};
 use crate::adapters::BucketPlan;
 use crate::dataset::{Dataset, Stop, Versions};
 use crate::error::{ErrorKind, Result};
+use crate::memory::Gauge;
 use crate::state::{Header, Reached, Run, State, StreamState, WeightChange, misfit};
 use std::fmt;
 use std::sync::Arc;
@@ -74,6 +75,7 @@ pub(super) struct Begun {
     pub(super) lanes: Vec<Lane>,
     pub(super) dealing: Dealing,
     pub(super) progress: Progress,
+    pub(super) owners: Owners,
     pub(super) stop: Stop,
     /// Whether epochs go on without an end.
     pub(super) endless: bool,
@@ -173,7 +175,9 @@ impl Settings {
         };
         let Position { streams: states, reached, batches } = at;
         let dealing = self.dealing(run, reached)?;
-        let versions: Vec<Versions> = self.parts.iter().map(|_| Versions::default()).collect();
+        let mut owners = Owners::default();
+        let versions: Vec<Versions> =
+            self.parts.iter().map(|_| Versions::owned_by(&owners.network)).collect();
         let (mut sources, mut lanes) = (Vec::with_capacity(states.len()), Vec::with_capacity(mine.len()));
         for (number, at) in states.iter().enumerate() {
             let (dataset, lane) = (number / mine.len().max(1), number % mine.len().max(1));
@@ -192,6 +196,7 @@ impl Settings {
             };
             let stream = self.stream(dataset, at.stream, (epochs, stop.clone()), versions[dataset].clone());
             let stream = Stream { number: dataset * header.streams + at.stream, ..stream };
+            owners.shuffled.push(stream.shuffled.clone());
             sources.push(Source::new(stream, Some(at)));
         }
         for (lane, &stream) in mine.iter().enumerate() {
@@ -211,7 +216,7 @@ impl Settings {
         let progress = progress.promised(promised);
         let endless = matches!(run, Run::EpochsFrom(_));
         let ended = state.is_some_and(State::has_ended);
-        Ok(Begun { sources, lanes, dealing, progress, stop, endless, ended, first })
+        Ok(Begun { sources, lanes, dealing, progress, owners, stop, endless, ended, first })
     }
 
     /// All streams of the job by dataset, those of this rank first.
@@ -260,6 +265,7 @@ impl Settings {
             policy: Arc::clone(&self.policy),
             shuffle: part.shuffle,
             shuffle_bytes: part.shuffle_bytes,
+            shuffled: Gauge::default(),
             epochs,
             stop,
             versions,

@@ -10,6 +10,7 @@ use super::stages::{Out, Pipe, Sink, Stages};
 use super::stream::Source;
 use crate::collate::{Collator, Row, Seat};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Gauge;
 use crate::sample::{Position, Sample};
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
 ) -> Loader<B> {
     let (settings, stages) = (Arc::new(settings), Arc::<[Stages<T>]>::from(stages));
     let start = move |settings: &Settings, begun: Begun| {
-        let Begun { sources, lanes, dealing, progress, stop, first, endless, ended } = begun;
+        let Begun { sources, lanes, dealing, progress, mut owners, stop, first, endless, ended } = begun;
+        owners.collators = make.collators.clone();
         let state = progress.state();
         let state = if ended { state.ended() } else { state };
         let collator = make.collator.clone();
@@ -34,6 +36,7 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
             lanes: width,
             stages: Arc::clone(&stages),
             collator,
+            samples: owners.samples.clone(),
             endless,
             shapes,
             only: None,
@@ -48,7 +51,7 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
         let progress = (progress, Arc::clone(&settings.policy));
         let batches: Collected<B> = Box::new(Collect::new(events, pad, first, make.clone(), progress));
         let ahead = (settings.threads > 0).then_some(settings.prefetch);
-        let counter = settings.counter();
+        let counter = settings.counter().with_owners(owners);
         Batches::new(batches, ahead, stop, (state, counter))
     };
     Loader { settings, start: Arc::new(start) }
@@ -66,6 +69,7 @@ fn first_item<T: Send + 'static>(streams: AllStreams, stages: Arc<[Stages<T>]>) 
             lanes,
             stages: Arc::clone(&stages),
             collator: None,
+            samples: Gauge::default(),
             endless: false,
             shapes: None,
             only,

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use std::fs;
 use std::ops::{Deref, DerefMut, Range};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Bytes that a buffer holds at the most, and at the least.
@@ -47,18 +48,54 @@ const IDLE: usize = 64 << 20;
 
 static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
+/// Bytes of buffers that somebody has.
+static IN_USE: AtomicU64 = AtomicU64::new(0);
+/// Smaller buffers are not counted.
+const COUNTED: usize = 16 << 10;
+
+/// Bytes of the read buffers of this process: those in use, and those that wait to be used again.
+pub(crate) fn read_buffers() -> (u64, u64) {
+    let idle = POOL.lock().unwrap_or_else(PoisonError::into_inner).len() * size();
+    (IN_USE.load(Relaxed), idle as u64)
+}
+
+/// A buffer that counts as used until this is dropped.
+#[derive(Debug, Default)]
+struct InUse(u64);
+
+impl InUse {
+    fn of(bytes: &Vec<u8>) -> Self {
+        let bytes = if bytes.capacity() < COUNTED { 0 } else { bytes.capacity() as u64 };
+        IN_USE.fetch_add(bytes, Relaxed);
+        InUse(bytes)
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        if self.0 > 0 {
+            IN_USE.fetch_sub(self.0, Relaxed);
+        }
+    }
+}
+
 /// An empty vector with room for [`size`] bytes or for a few, which is not to grow beyond. The default has
 /// none.
 #[derive(Debug, Default)]
-pub(super) struct Buffer(Vec<u8>);
+pub(super) struct Buffer(Vec<u8>, InUse);
 
 impl Buffer {
+    fn new(bytes: Vec<u8>) -> Self {
+        let in_use = InUse::of(&bytes);
+        Buffer(bytes, in_use)
+    }
+
     /// One that has been used before, if there is one.
     #[cfg_attr(not(feature = "transport"), allow(dead_code, reason = "for what is written piece by piece"))]
     pub(super) fn take() -> Self {
         let mut bytes = used().unwrap_or_else(|| Vec::with_capacity(size()));
         bytes.clear();
-        Buffer(bytes)
+        Buffer::new(bytes)
     }
 
     /// One with room for that many bytes, or for as many as fit. Fewer than fit get memory of their own size:
@@ -66,7 +103,7 @@ impl Buffer {
     #[cfg_attr(not(feature = "transport"), allow(dead_code, reason = "for what is written piece by piece"))]
     pub(super) fn with_room(bytes: u64) -> Self {
         match usize::try_from(bytes) {
-            Ok(bytes) if bytes < size() => Buffer(Vec::with_capacity(bytes)),
+            Ok(bytes) if bytes < size() => Buffer::new(Vec::with_capacity(bytes)),
             _ => Self::take(),
         }
     }
@@ -76,14 +113,14 @@ impl Buffer {
         let mut bytes = used().unwrap_or_else(|| vec![0; size()]);
         // Nothing is left to do where it was full when it was used before.
         bytes.resize(size(), 0);
-        Buffer(bytes)
+        Buffer::new(bytes)
     }
 
     /// One of that many bytes, or of as many as fit, whatever is in it. As for
     /// [`with_room`](Buffer::with_room), fewer than fit get memory of their own size.
     pub(super) fn of(bytes: u64) -> Self {
         match usize::try_from(bytes) {
-            Ok(bytes) if bytes < size() => Buffer(vec![0; bytes]),
+            Ok(bytes) if bytes < size() => Buffer::new(vec![0; bytes]),
             _ => Self::full(),
         }
     }
@@ -106,10 +143,10 @@ impl Buffer {
             // What waits to be read should not keep much more memory than it is counted as.
             return Bytes::copy_from_slice(&self[range]);
         }
-        if self.capacity() != size() {
+        if self.capacity() < COUNTED {
             return Bytes::from(std::mem::take(&mut self.0)).slice(range);
         }
-        Bytes::from_owner(Shared(std::mem::take(&mut self.0))).slice(range)
+        Bytes::from_owner(Shared(std::mem::take(&mut self.0), std::mem::take(&mut self.1))).slice(range)
     }
 }
 
@@ -133,7 +170,7 @@ impl Drop for Buffer {
     }
 }
 
-struct Shared(Vec<u8>);
+struct Shared(Vec<u8>, #[allow(dead_code, reason = "counts until it is dropped")] InUse);
 
 impl AsRef<[u8]> for Shared {
     fn as_ref(&self) -> &[u8] {

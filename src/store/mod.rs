@@ -57,6 +57,7 @@ pub use body::{Body, Stopper};
 pub use budget::Budget;
 pub(crate) use budget::Held;
 pub(crate) use budget::Lane;
+pub(crate) use buffer::read_buffers;
 pub use builder::StoreBuilder;
 pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
@@ -68,6 +69,7 @@ pub(crate) use told::ObjectCell;
 pub use upload::ObjectWriter;
 pub(crate) use upload::write_to;
 
+use crate::memory::Gauge;
 use crate::secret_url::{SecretUrl, shown};
 use crate::{Error, ErrorKind, Result};
 use body::Chunks;
@@ -141,7 +143,7 @@ impl Store {
     /// [`ErrorKind::UnsupportedScheme`] and [`ErrorKind::UnsupportedCompression`], which name the feature
     /// that is missing, and errors in the URL or in the settings of its client.
     pub fn open(&self, url: &str) -> Result<Body> {
-        self.open_in(&self.lane(), url)
+        self.open_in(&self.lane(&Gauge::default()), url)
     }
 
     /// [`open`](Store::open), after all that was opened in this lane before.
@@ -165,7 +167,7 @@ impl Store {
     /// As for [`open`](Store::open), and [`ErrorKind::Unsupported`] for an object that is decompressed while
     /// it is read: its bytes have no place of their own.
     pub fn open_range(&self, url: &str, range: Range<u64>) -> Result<Body> {
-        self.open_range_in(&self.lane(), url, range)
+        self.open_range_in(&self.lane(&Gauge::default()), url, range)
     }
 
     /// [`open_range`](Store::open_range), after all that was opened in this lane before.
@@ -182,9 +184,10 @@ impl Store {
         &self.0.budget
     }
 
-    /// What is opened in a lane is read one after the other, and asked for in this order.
-    pub(crate) fn lane(&self) -> Lane {
-        self.0.budget.lane()
+    /// What is opened in a lane is read one after the other, and asked for in this order. `owner` counts its
+    /// memory.
+    pub(crate) fn lane(&self, owner: &Gauge) -> Lane {
+        self.0.budget.lane(owner)
     }
 
     /// What has been transferred since this store was made, from each place: bytes, requests, faults and
@@ -257,7 +260,7 @@ impl Store {
         let stat = || match self.place(url)? {
             Place::Local(path) => local::stat(&path),
             Place::Source(_) => {
-                let mut body = self.stored(&self.lane(), url, 0..1)?;
+                let mut body = self.stored(&self.lane(&Gauge::default()), url, 0..1)?;
                 body.try_for_each(|chunk| chunk.map(drop))?;
                 Ok(body.object().unwrap_or_default())
             }

@@ -1,5 +1,6 @@
 //! Memory for batches: aligned, cut into slots, and used again.
 
+use crate::memory::{Gauge, Share};
 use bytes::BytesMut;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,17 +27,19 @@ pub(crate) struct Pool {
     /// None where each batch has another one.
     size: Option<usize>,
     free: Mutex<Vec<BytesMut>>,
+    /// What those have that have not come back.
+    in_use: Gauge,
 }
 
 impl Pool {
     /// For buffers of `size` bytes.
     pub(crate) fn new(size: usize) -> Arc<Self> {
-        Arc::new(Pool { size: Some(size), free: Mutex::default() })
+        Arc::new(Pool { size: Some(size), free: Mutex::default(), in_use: Gauge::default() })
     }
 
     /// For buffers of any size.
     pub(crate) fn of_any_size() -> Arc<Self> {
-        Arc::new(Pool { size: None, free: Mutex::default() })
+        Arc::new(Pool { size: None, free: Mutex::default(), in_use: Gauge::default() })
     }
 
     /// A buffer of the pool's size.
@@ -60,6 +63,17 @@ impl Pool {
 
     fn free(&self) -> Option<BytesMut> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    /// Bytes of tensors that have not come back.
+    pub(crate) fn bytes_in_use(&self) -> u64 {
+        self.in_use.bytes()
+    }
+
+    /// Bytes of those that nobody uses.
+    pub(crate) fn bytes_idle(&self) -> u64 {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.iter().map(|buffer| buffer.capacity() as u64).sum()
     }
 
     /// A buffer of no pool.
@@ -131,7 +145,7 @@ fn aligned_room(room: usize) -> BytesMut {
 /// A buffer that goes back to its pool.
 pub(crate) struct Buffer {
     data: BytesMut,
-    pool: Option<Arc<Pool>>,
+    pool: Option<(Arc<Pool>, Share)>,
 }
 
 impl Buffer {
@@ -142,13 +156,14 @@ impl Buffer {
 
     /// What was taken from a pool, or a part of it from its beginning on.
     pub(crate) fn pooled(data: BytesMut, pool: &Arc<Pool>) -> Self {
-        Buffer { data, pool: Some(Arc::clone(pool)) }
+        let share = Share::of(&pool.in_use, data.capacity() as u64);
+        Buffer { data, pool: Some((Arc::clone(pool), share)) }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Some(pool) = &self.pool {
+        if let Some((pool, _)) = &self.pool {
             pool.give(std::mem::take(&mut self.data));
         }
     }

@@ -153,3 +153,75 @@ fn loaders_of_files_share_it_too() {
     drop(open);
     assert_nothing_in_use(&budget);
 }
+
+/// Each loader says what it holds, and all of them together hold what the budget says.
+#[test]
+fn a_report_says_who_holds_what() {
+    const STREAMS: usize = 2;
+    let _alone = alone();
+    let given = Arc::<AtomicUsize>::default();
+    let budget = Budget::new(64, 16 << 20);
+    let store = Store::builder().budget(budget.clone());
+    let store = store.with_source("test://", Arc::new(Endless(Arc::clone(&given)))).build().unwrap();
+    let dataset = Dataset::builder("test://a/{0..1}.tar").store(store).topology(Topology::single());
+    let dataset = dataset.streams(STREAMS).build().unwrap();
+    let open = open(&dataset, 1);
+    settled(|| given.load(Ordering::SeqCst) as u64);
+    let reports: Vec<_> = open.iter().map(|batches| batches.report().memory).collect();
+    let (network, samples) =
+        (reports.iter().map(|memory| memory.network), reports.iter().map(|memory| memory.samples));
+    assert!(samples.clone().all(|samples| samples >= LARGE as u64), "{reports:?}");
+    assert!(samples.clone().sum::<u64>() <= queues(16 << 20, STREAMS, LARGE as u64 + 4096));
+    assert!(network.clone().all(|network| network >= STREAMS as u64 * (128 << 10)), "{reports:?}");
+    assert_eq!(network.sum::<u64>() + samples.sum::<u64>(), budget.in_use());
+    assert!(reports.iter().all(|memory| (memory.shuffled, memory.tensors) == (0, 0)));
+    drop(open);
+    assert_nothing_in_use(&budget);
+}
+
+#[test]
+fn shuffle_buffers_and_tensors_are_counted() {
+    const STREAMS: usize = 2;
+    const SAMPLE: usize = 3000;
+    const SHUFFLE: usize = 10;
+    const ROWS: usize = 4;
+    const PREFETCH: u64 = 2;
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let pattern = format!("{}/%06d.tar", dir.path().display());
+    let mut writer = ShardWriter::builder(&pattern).max_count(500).build().unwrap();
+    for at in 0..STREAMS * 500 {
+        writer.write(&Sample::new(format!("{at:06}")).with("bin", vec![1; SAMPLE])).unwrap();
+    }
+    writer.finish().unwrap();
+    let budget = Budget::new(64, 1 << 20);
+    let dataset = Dataset::builder(pattern.replace("%06d", "{000000..000001}"));
+    let dataset = dataset.store(Store::builder().budget(budget.clone()).build().unwrap());
+    let dataset = dataset.topology(Topology::single()).streams(STREAMS).build().unwrap();
+    let columns = Columns::new().with("x", ArrayColumn::new("bin", DType::U8, [SAMPLE]));
+    let loader = Loader::builder(dataset).threads(1).shuffle(SHUFFLE).prefetch(PREFETCH as usize);
+    let raw = |sample: Sample| {
+        let bytes = sample.get("bin").unwrap().as_bytes().unwrap().to_vec();
+        Ok(Sample::new(sample.key().to_owned()).with("bin", Array::new(DType::U8, vec![SAMPLE], bytes)?))
+    };
+    let mut batches = loader.map(raw).collate(columns).batch(ROWS).build().unwrap().epochs(0);
+    let batch = batches.next().unwrap().unwrap();
+    settled(|| budget.in_use());
+    let memory = batches.report().memory;
+    // Each buffer has given a sample, and waits for the next one to come in.
+    assert_eq!(memory.shuffled, (STREAMS * (SHUFFLE - 1) * SAMPLE) as u64);
+    assert_eq!((memory.network, memory.samples), (0, budget.in_use()));
+    assert!(memory.samples > 0 && memory.read_buffers > 0);
+    // Those that were taken, those that wait, and one that has no room there.
+    let (size, most) = ((ROWS * SAMPLE) as u64, (ROWS * SAMPLE + 256) as u64);
+    let count = 1 + PREFETCH + 1;
+    assert!((count * size..=count * most).contains(&memory.tensors), "{memory:?}");
+    drop(batch);
+    let after = batches.report().memory;
+    assert!(((count - 1) * size..=(count - 1) * most).contains(&after.tensors), "{after:?}");
+    assert_eq!(after.tensors + after.idle_tensors, memory.tensors + memory.idle_tensors);
+    let report = batches.report().to_string();
+    assert!(report.contains("memory: samples 0."), "{report}");
+    drop(batches);
+    assert_nothing_in_use(&budget);
+}

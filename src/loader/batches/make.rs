@@ -41,6 +41,8 @@ type MakeBatch<T, B> = Arc<dyn Fn(Items<T>, &mut dyn Judge) -> Result<B> + Send 
 pub(in crate::loader) struct Make<T, B> {
     /// Where items write into the slots of their batch.
     pub(in crate::loader) collator: Option<Collator>,
+    /// Whose memory the tensors of batches have.
+    pub(in crate::loader) collators: Vec<Collator>,
     /// Gives an item the position at which it stands, where it may fail later.
     pub(in crate::loader) adopt: Option<fn(&Tag, T) -> T>,
     pub(in crate::loader) batch: MakeBatch<T, B>,
@@ -52,7 +54,7 @@ impl<T: 'static> Make<T, Batch<T>> {
         let batch = |Items { items, valid, bucket, .. }: Items<T>, judge: &mut dyn Judge| {
             Ok(Batch::padded(items, valid).in_bucket(bucket).at(judge.state()))
         };
-        Make { collator: None, adopt: None, batch: Arc::new(batch) }
+        Make { collator: None, collators: Vec::new(), adopt: None, batch: Arc::new(batch) }
     }
 }
 
@@ -64,7 +66,8 @@ impl Make<Row, TensorBatch> {
         let batch = move |Items { items, valid, .. }: Items<Row>, judge: &mut dyn Judge| {
             Ok(made.batch(items, valid)?.at(judge.state()))
         };
-        Make { collator: Some(collator), adopt: None, batch: Arc::new(batch) }
+        let collators = vec![collator.clone()];
+        Make { collator: Some(collator), collators, adopt: None, batch: Arc::new(batch) }
     }
 }
 
@@ -78,6 +81,7 @@ impl Make<Sample, TensorBatch> {
         threads: usize,
         pads: bool,
     ) -> Self {
+        let owners = collators.clone();
         let batch = move |items: Items<Sample>, judge: &mut dyn Judge| {
             let Items { items: mut samples, valid, size, bucket, from } = items;
             // One sample may pad a batch that has no other.
@@ -112,7 +116,7 @@ impl Make<Sample, TensorBatch> {
             Ok(collator.batch(rows, valid)?.in_bucket(bucket).at(judge.state()))
         };
         let adopt: fn(&Tag, Sample) -> Sample = |tag, sample| sample.or_at(tag.position).part(tag.part);
-        Make { collator: None, adopt: Some(adopt), batch: Arc::new(batch) }
+        Make { collator: None, collators: owners, adopt: Some(adopt), batch: Arc::new(batch) }
     }
 }
 
@@ -151,6 +155,11 @@ fn written(
 
 impl<T, B> Clone for Make<T, B> {
     fn clone(&self) -> Self {
-        Make { collator: self.collator.clone(), adopt: self.adopt, batch: Arc::clone(&self.batch) }
+        Make {
+            collator: self.collator.clone(),
+            collators: self.collators.clone(),
+            adopt: self.adopt,
+            batch: Arc::clone(&self.batch),
+        }
     }
 }

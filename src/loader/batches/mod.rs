@@ -3,15 +3,19 @@
 //! ```text
 //! collect   items into batches, each with the state as of its last item
 //! make      what batches are made of
+//! memory    what a run holds, by owner
 //! report    what a run has cost
 //! ```
 
 mod collect;
 mod make;
+mod memory;
 mod report;
 
 pub(super) use collect::{Collect, First, Given, Pad, Progress, Promised};
 pub(super) use make::Make;
+pub use memory::MemoryReport;
+pub(super) use memory::Owners;
 pub(super) use report::Counter;
 pub use report::{Fill, Report};
 
@@ -144,7 +148,8 @@ impl<B> Batches<B> {
         self.consumed.state.clone()
     }
 
-    /// What has been taken since the beginning of the run: batches, waiting times, requests and bytes. For
+    /// What has been taken since the beginning of the run: batches, waiting times, requests and bytes, and the
+    /// memory that the run holds now. For
     /// those of an epoch of many, take the difference of two with
     /// [`StoreReport::since`](crate::store::StoreReport::since).
     #[must_use]

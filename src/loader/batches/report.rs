@@ -1,5 +1,6 @@
 //! What a run has cost: bytes, requests, and the time that the trainer waited.
 
+use super::memory::{MemoryReport, Owners};
 use crate::state::Ledger;
 use crate::store::{Store, StoreReport};
 use std::fmt;
@@ -28,6 +29,8 @@ pub struct Report {
     /// requests and egress. What was read ahead of the batches is in it. Empty where all shards are local
     /// files.
     pub store: StoreReport,
+    /// What the run holds in memory now, by owner.
+    pub memory: MemoryReport,
 }
 
 /// How much of what batches have room for is used, as a stage with a memory counts it: tokens of packed rows,
@@ -69,6 +72,9 @@ impl fmt::Display for Report {
         if !self.store.sources.is_empty() {
             write!(f, "\n{}", self.store)?;
         }
+        if self.memory != MemoryReport::default() {
+            write!(f, "\n{}", self.memory)?;
+        }
         Ok(())
     }
 }
@@ -83,6 +89,7 @@ pub(in crate::loader) struct Counter {
     items: u64,
     fill: Fill,
     waited: Duration,
+    owners: Owners,
 }
 
 impl Counter {
@@ -100,7 +107,13 @@ impl Counter {
             items: 0,
             fill: Fill::default(),
             waited: Duration::ZERO,
+            owners: Owners::default(),
         }
+    }
+
+    /// Says what these hold too.
+    pub(in crate::loader) fn with_owners(self, owners: Owners) -> Self {
+        Counter { owners, ..self }
     }
 
     pub(in crate::loader) fn waited(&mut self, since: Instant) {
@@ -124,6 +137,7 @@ impl Counter {
             elapsed: self.begun.elapsed(),
             ledger,
             store: reports.fold(StoreReport::default(), StoreReport::with),
+            memory: self.owners.report(),
         }
     }
 }

@@ -28,6 +28,7 @@ use super::stream::{Gate, Source};
 use crate::adapters::Threads;
 use crate::collate::Collator;
 use crate::dataset::Stop;
+use crate::memory::Gauge;
 use crate::store::Held;
 use chunk::{Chunk, Fed};
 use std::sync::Arc;
@@ -44,6 +45,8 @@ pub(super) struct Sources<T> {
     pub(super) stages: Arc<[Stages<T>]>,
     /// Gives the memory for rows of tensors.
     pub(super) collator: Option<Collator>,
+    /// Counts the samples that are read ahead.
+    pub(super) samples: Gauge,
     /// Whether epochs go on without an end.
     pub(super) endless: bool,
     /// Which places have which shape, if they have any.

@@ -6,6 +6,7 @@
 //! chunks are made ahead, of the source that has the fewest, as long as there is memory for them.
 
 use super::chunk::{Bounds, Chunk, Then};
+use crate::memory::Gauge;
 use crate::store::{Budget, Held};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub(super) struct Schedule<S, T> {
     /// Whether there was no memory for more when it was last asked for.
     full: bool,
     closed: bool,
+    /// Counts the bytes of all chunks.
+    owner: Gauge,
 }
 
 /// One source.
@@ -154,7 +157,13 @@ impl<S, T> Schedule<S, T> {
             threads,
             full: false,
             closed: false,
+            owner: Gauge::default(),
         }
+    }
+
+    /// `owner` counts the bytes of all chunks.
+    pub(super) fn counted(self, owner: Gauge) -> Self {
+        Schedule { owner, ..self }
     }
 
     /// How many sources there are.
@@ -186,9 +195,10 @@ impl<S, T> Schedule<S, T> {
     fn hold(&mut self, number: usize) -> Option<Held> {
         let needed = self.ahead < self.threads;
         let place = self.places.get_mut(number)?;
-        let held = place.budget.try_hold(place.bytes);
+        let held = place.budget.try_hold(place.bytes, &self.owner);
         place.roomy = held.is_some();
-        let held = held.or_else(|| (needed || place.chunks.is_empty()).then(|| place.budget.hold(0)));
+        let held =
+            held.or_else(|| (needed || place.chunks.is_empty()).then(|| place.budget.hold(0, &self.owner)));
         self.full |= held.is_none();
         held
     }
@@ -388,7 +398,7 @@ mod tests {
 
     fn end(schedule: &mut Schedule<char, u64>, begun: Begun, samples: usize) {
         let items = (0..samples).map(|_| Fed::Input(begun.number)).collect();
-        let chunk = Chunk { items, outputs: samples, memory: roomy().hold(0) };
+        let chunk = Chunk { items, outputs: samples, memory: roomy().hold(0, &Gauge::default()) };
         schedule.done(begun, chunk, samples, Duration::ZERO);
     }
 
@@ -503,7 +513,11 @@ mod tests {
         let mut chunk = |took| {
             let Turn { source, bounds, .. } = schedule.turn().unwrap();
             let begun = schedule.read(0, source, (bounds.samples, 1, true), Then::More).unwrap();
-            let chunk = Chunk { items: Vec::new(), outputs: bounds.samples, memory: roomy().hold(0) };
+            let chunk = Chunk {
+                items: Vec::new(),
+                outputs: bounds.samples,
+                memory: roomy().hold(0, &Gauge::default()),
+            };
             schedule.done(begun, chunk, bounds.samples, took);
             assert!(matches!(schedule.take(0), Next::Chunk(_)));
             bounds.samples
@@ -543,7 +557,7 @@ mod tests {
         let mut chunk = |outputs| {
             let Turn { source, bounds, .. } = schedule.turn().unwrap();
             let begun = schedule.read(0, source, (bounds.samples, 1, true), Then::More).unwrap();
-            let chunk = Chunk { items: Vec::new(), outputs, memory: roomy().hold(0) };
+            let chunk = Chunk { items: Vec::new(), outputs, memory: roomy().hold(0, &Gauge::default()) };
             schedule.done(begun, chunk, bounds.samples, Duration::ZERO);
             assert!(matches!(schedule.take(0), Next::Chunk(_)));
             bounds.samples
@@ -557,7 +571,7 @@ mod tests {
         let first = begin(&mut schedule, 10).unwrap();
         let second = begin(&mut schedule, 10).unwrap();
         assert_eq!((first.item, second.item), (0, 10));
-        let chunk = Chunk { items: Vec::new(), outputs: 7, memory: roomy().hold(0) };
+        let chunk = Chunk { items: Vec::new(), outputs: 7, memory: roomy().hold(0, &Gauge::default()) };
         schedule.done(first, chunk, 10, Duration::ZERO);
         assert_eq!(begin(&mut schedule, 10).unwrap().item, 17, "3 of 20 became nothing");
     }

@@ -55,7 +55,7 @@ impl<T: Send + 'static> Work<T> {
         threads: usize,
         stop: Stop,
     ) -> Arc<Self> {
-        let Sources { sources, lanes, stages, collator, .. } = sources;
+        let Sources { sources, lanes, stages, collator, samples, .. } = sources;
         let row = collator.as_ref().map_or(0, Collator::row_size);
         let seats = collator.filter(|_| row > 0).map(|collator| collator.seats());
         let seating = seats.map(|seats| Seating::new(sources.len(), dealt, seats, row));
@@ -63,7 +63,7 @@ impl<T: Send + 'static> Work<T> {
             let budget = source.budget().clone();
             (source, budget)
         });
-        let schedule = Schedule::new(sources, threads, row);
+        let schedule = Schedule::new(sources, threads, row).counted(samples);
         let shared = Mutex::new(Shared { schedule, seating, idle: 0 });
         let (readable, taker) = (Condvar::new(), AtomicWaker::new());
         Arc::new(Work { stages, lanes: lanes.max(1), stop, shared, readable, taker })

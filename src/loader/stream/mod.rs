@@ -12,6 +12,7 @@ use super::policy::{OnError, is_outage};
 use crate::adapters::{Shuffle, catch};
 use crate::dataset::{Dataset, ShardReader, Stop, Versions};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Gauge;
 use crate::plan::Slice;
 use crate::rng::Rng;
 use crate::sample::Sample;
@@ -41,6 +42,8 @@ pub(super) struct Stream {
     /// The size of the shuffle buffer, and its bound in bytes.
     pub(super) shuffle: usize,
     pub(super) shuffle_bytes: usize,
+    /// What the shuffle buffer holds.
+    pub(super) shuffled: Gauge,
     pub(super) epochs: Epochs,
     pub(super) stop: Stop,
     /// The versions of shards that the streams of the dataset have found.
@@ -111,7 +114,9 @@ impl Stream {
             numbered.sample.compact();
             numbered.sample.size()
         };
-        (self.shuffle > 1).then(|| Shuffle::new(self.shuffle, rng, admit).bounded(self.shuffle_bytes))
+        let new =
+            || Shuffle::new(self.shuffle, rng, admit).bounded(self.shuffle_bytes).counted(&self.shuffled);
+        (self.shuffle > 1).then(new)
     }
 
     /// The sample as it is read on, if it is. A panic is an error of the sample.

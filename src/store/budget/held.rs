@@ -1,6 +1,7 @@
 //! Memory of the budget for what loaders have read ahead.
 
 use super::Budget;
+use crate::memory::{Gauge, Share};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The part of a budget that loaders may take for what they have read ahead: one part in four. The rest is
@@ -8,18 +9,18 @@ use std::sync::atomic::Ordering::Relaxed;
 const PART: u64 = 4;
 
 impl Budget {
-    /// Takes `bytes` for samples that are read ahead, if there is room for them.
-    pub(crate) fn try_hold(&self, bytes: u64) -> Option<Held> {
+    /// Takes `bytes` for samples that are read ahead, if there is room for them. `owner` counts them.
+    pub(crate) fn try_hold(&self, bytes: u64, owner: &Gauge) -> Option<Held> {
         let most = self.0.bytes / PART;
         let more = |held: u64| held.checked_add(bytes).filter(|held| *held <= most);
         self.0.held.fetch_update(Relaxed, Relaxed, more).ok()?;
-        Some(Held { budget: self.clone(), bytes })
+        Some(Held { budget: self.clone(), bytes, share: Share::of(owner, bytes) })
     }
 
     /// Takes `bytes` in any case.
-    pub(crate) fn hold(&self, bytes: u64) -> Held {
+    pub(crate) fn hold(&self, bytes: u64, owner: &Gauge) -> Held {
         self.0.held.fetch_add(bytes, Relaxed);
-        Held { budget: self.clone(), bytes }
+        Held { budget: self.clone(), bytes, share: Share::of(owner, bytes) }
     }
 }
 
@@ -28,6 +29,8 @@ impl Budget {
 pub(crate) struct Held {
     budget: Budget,
     bytes: u64,
+    /// As its owner counts it.
+    share: Share,
 }
 
 impl Held {
@@ -39,6 +42,7 @@ impl Held {
             None => held.fetch_sub(self.bytes - bytes, Relaxed),
         };
         self.bytes = bytes;
+        self.share.set(bytes);
     }
 }
 
@@ -54,28 +58,29 @@ mod tests {
 
     #[test]
     fn a_quarter_is_for_what_is_read_ahead_and_all_of_it_is_given_back() {
-        let budget = Budget::new(8, 400);
-        let first = budget.try_hold(60).unwrap();
-        assert!(budget.try_hold(41).is_none());
-        let mut second = budget.try_hold(40).unwrap();
+        let (budget, owner) = (Budget::new(8, 400), Gauge::default());
+        let first = budget.try_hold(60, &owner).unwrap();
+        assert!(budget.try_hold(41, &owner).is_none());
+        let mut second = budget.try_hold(40, &owner).unwrap();
         second.set(10);
-        let third = budget.try_hold(30).unwrap();
+        let third = budget.try_hold(30, &owner).unwrap();
         second.set(500);
         assert_eq!(budget.in_use(), 60 + 500 + 30, "one chunk may be larger than was thought");
-        let needed = budget.hold(7);
-        assert!(budget.try_hold(1).is_none() && budget.try_hold(u64::MAX).is_none());
+        assert_eq!(owner.bytes(), budget.in_use());
+        let needed = budget.hold(7, &owner);
+        assert!(budget.try_hold(1, &owner).is_none() && budget.try_hold(u64::MAX, &owner).is_none());
         drop((first, second, third, needed));
-        assert_eq!(budget.in_use(), 0);
+        assert_eq!((budget.in_use(), owner.bytes()), (0, 0));
     }
 
     #[test]
     fn what_is_held_is_not_asked_for() {
-        let budget = Budget::new(8, 100);
+        let (budget, owner) = (Budget::new(8, 100), Gauge::default());
         budget.answered(std::time::Duration::from_millis(20));
-        let held = budget.hold(75);
-        let object = budget.lane().next_object();
+        let held = budget.hold(75, &owner);
+        let object = budget.lane(&owner).next_object();
         let asked = object.ask(0..1000, Some(10), usize::MAX);
-        assert_eq!((asked.len(), budget.in_use()), (2, 95));
+        assert_eq!((asked.len(), budget.in_use(), owner.bytes()), (2, 95, 95));
         let waiting = object.wait_for_next();
         assert_eq!(asked.len(), 2, "it has not read what came");
         drop((waiting, held, asked.try_recv().unwrap()));

@@ -5,6 +5,7 @@ mod held;
 mod schedule;
 mod tuner;
 
+use crate::memory::{Gauge, Share};
 use async_channel::{Receiver, Sender};
 pub(crate) use held::Held;
 use schedule::{Bounds, Place, Schedule};
@@ -22,6 +23,8 @@ use tuner::Tuner;
 /// connections are used is found out while reading: as many as bring more bytes. What a reader is waiting for
 /// is asked for even when the budget is used up, one range for each reader, so that readers never wait for
 /// each other; and so is one range of each object that a cache fills in.
+///
+/// [`Report::memory`](crate::loader::Report::memory) says what each loader holds of it.
 ///
 /// Samples that the threads of loaders have read ahead, from files as from a network, take up to a quarter of
 /// the memory. Beyond that there are two small chunks of samples for each stream, and one for each thread.
@@ -69,8 +72,8 @@ struct Shared {
 struct State {
     schedule: Schedule,
     tuner: Tuner,
-    /// Who is told of the ranges of an object.
-    told: HashMap<Place, Sender<Grant>>,
+    /// Who is told of the ranges of an object, and whose memory they take.
+    told: HashMap<Place, (Sender<Grant>, Gauge)>,
     /// How long answers take to begin; zero before the first one.
     first_byte: Duration,
     range_size: u64,
@@ -125,10 +128,11 @@ impl Budget {
         self.0.connections
     }
 
-    /// A lane for objects that are read one after the other.
-    pub(super) fn lane(&self) -> Lane {
+    /// A lane for objects that are read one after the other, whose memory `owner` counts.
+    pub(super) fn lane(&self, owner: &Gauge) -> Lane {
         Lane(Arc::new(LaneInner {
             budget: self.clone(),
+            owner: owner.clone(),
             lane: self.0.lanes.fetch_add(1, Relaxed),
             objects: AtomicU64::new(0),
         }))
@@ -189,10 +193,12 @@ impl Budget {
         while let Some((place, range)) = state.next(bytes) {
             let bytes = range.end - range.start;
             let connection = Connection(Some(self.clone()));
-            let memory = Memory { budget: Some(self.clone()), place, bytes };
+            let told = state.told.get(&place);
+            let share = told.map(|(_, owner)| Share::of(owner, bytes));
+            let memory = Memory { budget: Some(self.clone()), place, bytes, _share: share };
             let grant = Grant { range, connection, memory };
-            let refused = match state.told.get(&place) {
-                Some(told) => told.try_send(grant).err().map(async_channel::TrySendError::into_inner),
+            let refused = match told {
+                Some((told, _)) => told.try_send(grant).err().map(async_channel::TrySendError::into_inner),
                 None => Some(grant),
             };
             // Nobody listens any more when a reader is about to go: the schedule is told next.
@@ -242,6 +248,7 @@ pub(crate) struct Lane(Arc<LaneInner>);
 
 struct LaneInner {
     budget: Budget,
+    owner: Gauge,
     lane: u64,
     objects: AtomicU64,
 }
@@ -257,7 +264,7 @@ impl Lane {
     pub(super) fn next_object(&self) -> ObjectPlace {
         let number = self.0.objects.fetch_add(1, Relaxed);
         let place = Place { lane: self.0.lane, number };
-        ObjectPlace { budget: self.0.budget.clone(), place }
+        ObjectPlace { budget: self.0.budget.clone(), place, owner: self.0.owner.clone() }
     }
 }
 
@@ -266,6 +273,7 @@ impl Lane {
 pub(super) struct ObjectPlace {
     pub(super) budget: Budget,
     place: Place,
+    owner: Gauge,
 }
 
 impl ObjectPlace {
@@ -274,7 +282,7 @@ impl ObjectPlace {
     pub(super) fn ask(&self, ahead: Range<u64>, range_size: Option<u64>, most: usize) -> Receiver<Grant> {
         let (sender, grants) = async_channel::unbounded();
         self.budget.change(|state| {
-            state.told.insert(self.place, sender);
+            state.told.insert(self.place, (sender, self.owner.clone()));
             state.schedule.add(self.place, ahead, range_size, most);
         });
         grants
@@ -346,6 +354,8 @@ pub(super) struct Memory {
     budget: Option<Budget>,
     place: Place,
     bytes: u64,
+    /// As its owner counts it.
+    _share: Option<Share>,
 }
 
 impl Drop for Memory {
@@ -368,7 +378,8 @@ mod tests {
     fn what_is_given_back_is_given_to_another() {
         let budget = Budget::new(2, 100);
         budget.answered(Duration::from_millis(20));
-        let (one, other) = (budget.lane().next_object(), budget.lane().next_object());
+        let (one, other) =
+            (budget.lane(&Gauge::default()).next_object(), budget.lane(&Gauge::default()).next_object());
         let asked = one.ask(0..30, Some(10), usize::MAX);
         let first = ranges(&asked);
         assert_eq!(first.iter().map(|grant| grant.range.clone()).collect::<Vec<_>>(), [0..10, 10..20]);
@@ -382,19 +393,19 @@ mod tests {
     fn only_the_very_first_request_is_small() {
         let budget = Budget::new(8, 1 << 30);
         budget.answered(Duration::from_millis(20));
-        let asked = budget.lane().next_object().ask(0..1 << 30, None, usize::MAX);
+        let asked = budget.lane(&Gauge::default()).next_object().ask(0..1 << 30, None, usize::MAX);
         let lengths = |grants: &[Grant]| -> Vec<_> {
             grants.iter().map(|grant| grant.range.end - grant.range.start).collect()
         };
         assert_eq!(lengths(&ranges(&asked)), [&[FIRST_RANGE][..], &[RANGE_SIZES.start; 7]].concat());
-        let asked = budget.lane().next_object().ask(0..1 << 30, None, usize::MAX);
+        let asked = budget.lane(&Gauge::default()).next_object().ask(0..1 << 30, None, usize::MAX);
         assert_eq!(lengths(&ranges(&asked)), [RANGE_SIZES.start; 8]);
     }
 
     #[test]
     fn many_are_asked_for_when_the_first_answer_is_late() {
         let budget = Budget::new(64, 1 << 30);
-        let lane = budget.lane();
+        let lane = budget.lane(&Gauge::default());
         let objects: Vec<_> = (0..40).map(|_| lane.next_object()).collect();
         let asked: Vec<_> = objects.iter().map(|object| object.ask(0..u64::MAX, None, 1)).collect();
         let sent = || asked.iter().filter(|asked| asked.len() == 1).count();
@@ -410,7 +421,7 @@ mod tests {
     fn whoever_goes_leaves_nothing_behind() {
         let budget = Budget::new(8, 100);
         for round in 0..3 {
-            let lane = budget.lane();
+            let lane = budget.lane(&Gauge::default());
             let object = lane.next_object();
             let asked = object.ask(0..1000, Some(10), usize::MAX);
             let held = asked.try_recv().unwrap();
@@ -428,7 +439,7 @@ mod tests {
     #[test]
     fn one_that_waits_is_never_kept_waiting() {
         let budget = Budget::new(1, 10);
-        let places: Vec<_> = (0..5).map(|_| budget.lane().next_object()).collect();
+        let places: Vec<_> = (0..5).map(|_| budget.lane(&Gauge::default()).next_object()).collect();
         let asked: Vec<_> = places.iter().map(|place| place.ask(0..30, Some(10), usize::MAX)).collect();
         for (place, asked) in places.iter().zip(&asked).rev() {
             let _waiting = place.wait_for_next();

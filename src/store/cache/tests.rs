@@ -153,7 +153,7 @@ fn bytes_that_come_from_the_cache_are_counted() {
             limits: fetch::Limits::default(),
             told: ObjectCell::default(),
             meter: Arc::clone(&meter),
-            lane: crate::store::Budget::process().lane(),
+            lane: crate::store::Budget::process().lane(&crate::memory::Gauge::default()),
             kept: false,
         };
         let chunks = cache.read(object).into_stream(true);

@@ -1,0 +1,124 @@
+//! What a run holds in memory, by owner.
+
+use crate::collate::Collator;
+use crate::memory::Gauge;
+use crate::store::read_buffers;
+use std::fmt;
+
+/// Memory that a run holds at the moment of its [report](super::Report), in bytes, by owner.
+///
+/// Samples are slices of the read buffers that they were read into, and so are the bytes that came from the
+/// network: do not add the read buffers of the process to the others.
+///
+/// Not counted: samples in lists of items ([`Batch`](crate::adapters::Batch)), what a map makes of samples,
+/// rows of a batch that is not complete, tensors that a column finishes in memory of its own
+/// ([`PackedTokens`](crate::collate::PackedTokens)), indexes, and the stacks of threads.
+///
+/// ```
+/// # use shardstream::prelude::*;
+/// # fn main() -> shardstream::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
+/// # let mut writer = ShardWriter::builder(&pattern).build()?;
+/// # for i in 0..8 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
+/// # writer.finish()?;
+/// # let shards = pattern.replace("%06d", "000000");
+/// let loader = Loader::builder(Dataset::builder(shards).build()?).batch(4).build()?;
+/// let mut batches = loader.epoch(0);
+/// let batch = batches.next().unwrap()?;
+/// let memory = batches.report().memory;
+/// println!("{memory}");
+/// for (owner, bytes) in memory.owners() {
+///     println!("{owner}: {bytes}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryReport {
+    /// Asked for from the network and not read yet, whether it has come or not. A range counts as a whole
+    /// until its last byte has been read.
+    pub network: u64,
+    /// Samples that the threads have read ahead: being mapped, or waiting to be put in a batch.
+    pub samples: u64,
+    /// Samples in shuffle buffers.
+    pub shuffled: u64,
+    /// Tensors of batches that wait for the trainer, or that it still has. All runs of one loader share them.
+    pub tensors: u64,
+    /// Tensors that wait to be used again. All runs of one loader share them.
+    pub idle_tensors: u64,
+    /// Of the whole process: read buffers in use.
+    pub read_buffers: u64,
+    /// Of the whole process: read buffers that wait to be used again.
+    pub idle_read_buffers: u64,
+}
+
+impl MemoryReport {
+    /// The owners by name, those of the process last.
+    pub fn owners(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        [
+            ("network", self.network),
+            ("samples", self.samples),
+            ("shuffled", self.shuffled),
+            ("tensors", self.tensors),
+            ("idle tensors", self.idle_tensors),
+            ("read buffers of the process", self.read_buffers),
+            ("idle read buffers of the process", self.idle_read_buffers),
+        ]
+        .into_iter()
+    }
+}
+
+/// One line for a log, of the owners that hold anything.
+impl fmt::Display for MemoryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("memory:")?;
+        let mut between = " ";
+        for (owner, bytes) in self.owners().filter(|(_, bytes)| *bytes > 0) {
+            write!(f, "{between}{owner} {:.1} MB", bytes as f64 / 1e6)?;
+            between = ", ";
+        }
+        if between == " " { f.write_str(" nothing") } else { Ok(()) }
+    }
+}
+
+/// The counters of what a run holds.
+#[derive(Debug, Clone, Default)]
+pub(in crate::loader) struct Owners {
+    pub(in crate::loader) network: Gauge,
+    pub(in crate::loader) samples: Gauge,
+    /// One for each shuffle buffer.
+    pub(in crate::loader) shuffled: Vec<Gauge>,
+    /// Whose memory the tensors have.
+    pub(in crate::loader) collators: Vec<Collator>,
+}
+
+impl Owners {
+    pub(super) fn report(&self) -> MemoryReport {
+        let (read_buffers, idle_read_buffers) = read_buffers();
+        MemoryReport {
+            network: self.network.bytes(),
+            samples: self.samples.bytes(),
+            shuffled: self.shuffled.iter().map(Gauge::bytes).sum(),
+            tensors: self.collators.iter().map(Collator::bytes_in_use).sum(),
+            idle_tensors: self.collators.iter().map(Collator::bytes_idle).sum(),
+            read_buffers,
+            idle_read_buffers,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_those_that_hold_anything() {
+        let nothing = MemoryReport::default();
+        assert_eq!(nothing.to_string(), "memory: nothing");
+        let some = MemoryReport { samples: 1_500_000, idle_read_buffers: 20_000_000, ..nothing };
+        let line = "memory: samples 1.5 MB, idle read buffers of the process 20.0 MB";
+        assert_eq!(some.to_string(), line);
+    }
+}
