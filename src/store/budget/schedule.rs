@@ -18,6 +18,8 @@ pub(super) struct Bounds {
     /// Bytes that have been asked for and not read: so many are worth it now, and so many may be.
     pub(super) useful: u64,
     pub(super) bytes: u64,
+    /// So many where readers wait and there is no room, with the least for each lane beyond that.
+    pub(super) most: u64,
     /// Bytes per request, where an object does not say.
     pub(super) range_size: u64,
 }
@@ -28,6 +30,8 @@ pub(super) struct Schedule {
     lanes: BTreeMap<u64, Lane>,
     connections: usize,
     bytes: u64,
+    /// How many ranges have been read, or waited for.
+    reads: u64,
     /// Whether more could have been asked for if more were thought to be worth it.
     crowded: bool,
 }
@@ -36,6 +40,10 @@ pub(super) struct Schedule {
 struct Lane {
     /// Bytes that were asked for and have not been read yet.
     held: u64,
+    /// How many ranges all had read when this lane last read one.
+    read_at: u64,
+    /// How many ranges in a row were waited for when there was no memory left.
+    in_a_row: u32,
     objects: BTreeMap<u64, Object>,
 }
 
@@ -53,12 +61,18 @@ struct Object {
 
 /// The least that is asked for at once when many share what memory there is.
 const LEAST: u64 = 1 << 20;
+/// The same of what a reader waits for, where there is no memory left: it may be that much for each lane.
+const LEAST_WITHOUT_ROOM: u64 = 128 << 10;
+/// While others read so many ranges each, on average, a reader that reads none is at rest.
+const AT_REST: u64 = 4;
 
 impl Schedule {
     /// An object of which `ahead` is to be asked for, `most` ranges at a time.
     pub(super) fn add(&mut self, place: Place, ahead: Range<u64>, range_size: Option<u64>, most: usize) {
         let object = Object { ahead, range_size, most, held: 0, awaited: false };
-        self.lanes.entry(place.lane).or_default().objects.insert(place.number, object);
+        let lane = self.lanes.entry(place.lane);
+        let lane = lane.or_insert_with(|| Lane { read_at: self.reads, ..Lane::default() });
+        lane.objects.insert(place.number, object);
     }
 
     /// More of the object is there to be asked for than was known.
@@ -70,6 +84,7 @@ impl Schedule {
 
     /// A reader waits for bytes of this object.
     pub(super) fn await_next(&mut self, place: Place) {
+        self.note_read(place.lane);
         if let Some(object) = self.object(place) {
             object.awaited = object.held == 0;
         }
@@ -86,7 +101,8 @@ impl Schedule {
     /// The range that is asked for next, if one may be.
     ///
     /// What a reader waits for is always asked for: so nobody waits for ever for room that others hold. Of
-    /// all others, the lane that holds least comes first, and in a lane what is read first.
+    /// all others, the lane that holds least comes first, and in a lane what is read first. A lane at rest
+    /// that holds anything gets no more: what others give back is theirs, however many loaders are open.
     pub(super) fn next(&mut self, bounds: Bounds) -> Option<(Place, Range<u64>)> {
         self.crowded = false;
         let awaited = self.lanes.iter().find_map(|(lane, of)| {
@@ -97,10 +113,14 @@ impl Schedule {
         let share = bounds.bytes / (2 * self.lanes.len().max(1) as u64);
         let range_size = bounds.range_size.min(share.max(LEAST));
         if let Some(place) = awaited {
-            return self.take(place, range_size);
+            return self.take_awaited(place, range_size, bounds);
         }
         let ready = |object: &Object| !object.ahead.is_empty() && object.held < object.most;
+        let at_rest = AT_REST * self.lanes.len() as u64;
         let first = |(lane, of): (&u64, &Lane)| {
+            if of.held > 0 && self.reads - of.read_at > at_rest {
+                return None;
+            }
             let (number, object) = of.objects.iter().find(|(_, object)| ready(object))?;
             Some((of.held, object.next(range_size), Place { lane: *lane, number: *number }))
         };
@@ -117,6 +137,26 @@ impl Schedule {
             return None;
         }
         self.take(place, range_size)
+    }
+
+    /// What a reader waits for. Where there is no room it is the least at first, then twice as much each time,
+    /// as long as all together have not what they may have at most.
+    fn take_awaited(&mut self, place: Place, range_size: u64, bounds: Bounds) -> Option<(Place, Range<u64>)> {
+        let most = bounds.most.saturating_add(LEAST_WITHOUT_ROOM * self.lanes.len() as u64);
+        let lane = self.lanes.get_mut(&place.lane)?;
+        let length = lane.objects.get(&place.number)?.next(range_size);
+        let is_room = self.bytes.saturating_add(length) <= bounds.bytes;
+        let doubled = (LEAST_WITHOUT_ROOM << lane.in_a_row.min(LEAST.ilog2())).min(LEAST);
+        lane.in_a_row = if is_room { 0 } else { lane.in_a_row.saturating_add(1) };
+        let least = if self.bytes < most { doubled } else { LEAST_WITHOUT_ROOM };
+        self.take(place, if is_room { range_size } else { range_size.min(least) })
+    }
+
+    fn note_read(&mut self, lane: u64) {
+        self.reads += 1;
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.read_at = self.reads;
+        }
     }
 
     fn take(&mut self, place: Place, range_size: u64) -> Option<(Place, Range<u64>)> {
@@ -141,6 +181,7 @@ impl Schedule {
     /// A range has been read, or nobody will: its memory is free.
     pub(super) fn read(&mut self, place: Place, length: u64) {
         self.bytes -= length;
+        self.note_read(place.lane);
         if let Some(object) = self.object(place) {
             object.held -= 1;
         }
@@ -185,7 +226,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const BOUNDS: Bounds = Bounds { connections: 4, useful: 40, bytes: 40, range_size: 10 };
+    const BOUNDS: Bounds = Bounds { connections: 4, useful: 40, bytes: 40, most: 50, range_size: 10 };
 
     fn place(lane: u64, number: u64) -> Place {
         Place { lane, number }
@@ -230,7 +271,7 @@ mod tests {
     #[test]
     fn whoever_reads_no_more_leaves_room_for_others() {
         let mut schedule = schedule(&[(0, 0, 100)]);
-        let bounds = Bounds { connections: 100, useful: 160, bytes: 160, range_size: 10 };
+        let bounds = Bounds { connections: 100, useful: 160, bytes: 160, most: 200, range_size: 10 };
         schedule.add(place(0, 1), 0..1000, Some(10), usize::MAX);
         while schedule.next(bounds).is_some() {}
         assert_eq!(schedule.bytes, 140);
@@ -254,6 +295,83 @@ mod tests {
     }
 
     #[test]
+    fn where_there_is_no_room_less_is_asked_for_and_more_of_what_is_read() {
+        const MIB: u64 = 1 << 20;
+        let bounds =
+            Bounds { connections: 1000, useful: 4 * MIB, bytes: 4 * MIB, most: 5 * MIB, range_size: 8 * MIB };
+        let mut schedule = Schedule::default();
+        (0..40).for_each(|lane| schedule.add(place(lane, 0), 0..1 << 40, None, usize::MAX));
+        let mut awaited = |lane| {
+            schedule.await_next(place(lane, 0));
+            let taken = std::iter::from_fn(|| schedule.next(bounds)).collect::<Vec<_>>();
+            let mine: Vec<u64> = taken
+                .iter()
+                .filter(|(place, _)| place.lane == lane)
+                .map(|(_, range)| range.end - range.start)
+                .collect();
+            (mine, schedule.bytes)
+        };
+        assert_eq!(awaited(0), (vec![MIB], 4 * MIB), "the others have taken the rest");
+        let held: Vec<_> = (1..40).map(awaited).collect();
+        assert!(held[3..].iter().all(|(mine, _)| *mine == [LEAST_WITHOUT_ROOM]), "{held:?}");
+        assert_eq!(held.last().unwrap().1, 4 * MIB + 36 * LEAST_WITHOUT_ROOM);
+    }
+
+    #[test]
+    fn one_that_reads_on_is_asked_for_more_each_time() {
+        let mut schedule = Schedule::default();
+        let bounds = Bounds {
+            connections: 1000,
+            useful: 1 << 30,
+            bytes: 8 << 20,
+            most: 10 << 20,
+            range_size: 8 << 20,
+        };
+        schedule.bytes = 8 << 20;
+        schedule.add(place(7, 0), 0..1 << 40, None, usize::MAX);
+        let sizes: Vec<u64> = (0..5)
+            .map(|_| {
+                schedule.await_next(place(7, 0));
+                let (place, range) = schedule.next(bounds).unwrap();
+                schedule.received();
+                schedule.read(place, range.end - range.start);
+                (range.end - range.start) >> 10
+            })
+            .collect();
+        assert_eq!(sizes, [128, 256, 512, 1024, 1024]);
+        // Where all have as much as they may have it is the least again.
+        schedule.bytes = (10 << 20) + LEAST_WITHOUT_ROOM;
+        schedule.await_next(place(7, 0));
+        let (_, range) = schedule.next(bounds).unwrap();
+        assert_eq!(range.end - range.start, LEAST_WITHOUT_ROOM);
+    }
+
+    #[test]
+    fn a_lane_at_rest_keeps_what_it_has_and_gets_no_more() {
+        let mut schedule = schedule(&[(0, 0, 1 << 40), (1, 0, 1 << 40)]);
+        let bounds = Bounds { connections: 100, useful: 1000, bytes: 1000, most: 1250, range_size: 10 };
+        let mut held: Vec<Place> = std::iter::from_fn(|| schedule.next(bounds)).map(|(at, _)| at).collect();
+        let of_rested = |held: &[Place]| held.iter().filter(|at| at.lane == 1).count();
+        let before = of_rested(&held);
+        // One reads all that it has, again and again.
+        for _ in 0..200 {
+            let Some(at) = held.iter().position(|at| at.lane == 0) else { break };
+            let at = held.remove(at);
+            schedule.received();
+            schedule.read(at, 10);
+            held.extend(std::iter::from_fn(|| schedule.next(bounds)).map(|(at, _)| at));
+        }
+        assert_eq!(of_rested(&held), before, "what was given back went to the one that reads");
+        assert!(held.len() > before);
+        // When the other one reads again, it gets more again.
+        let at = held.iter().position(|at| at.lane == 1).unwrap();
+        let at = held.remove(at);
+        schedule.received();
+        schedule.read(at, 10);
+        assert_eq!(schedule.next(bounds).map(|(at, _)| at.lane), Some(1));
+    }
+
+    #[test]
     fn too_many_connections_are_told_from_too_little_memory() {
         let mut schedule = schedule(&[(0, 0, 100)]);
         let bounds = Bounds { bytes: 1000, ..BOUNDS };
@@ -267,7 +385,13 @@ mod tests {
     #[test]
     fn many_lanes_ask_for_less_at_once() {
         let mut schedule = Schedule::default();
-        let bounds = Bounds { connections: 100, useful: 64 << 20, bytes: 64 << 20, range_size: 8 << 20 };
+        let bounds = Bounds {
+            connections: 100,
+            useful: 64 << 20,
+            bytes: 64 << 20,
+            most: 80 << 20,
+            range_size: 8 << 20,
+        };
         (0..16).for_each(|lane| schedule.add(place(lane, 0), 0..1 << 30, None, usize::MAX));
         let (_, range) = schedule.next(bounds).unwrap();
         assert_eq!(range, 0..2 << 20);
