@@ -544,7 +544,8 @@ mod tests {
                 // How long samples take is not known before each source has had a chunk.
                 assert_eq!(turn.at_once, at_once && number == count, "{row} {took:?}");
                 let begun = schedule.read(turn.place, turn.source, (8, 1, true), Then::More).unwrap();
-                let chunk = Chunk { items: Vec::new(), outputs: 8, memory: roomy().hold(0) };
+                let memory = roomy().hold(0, &Gauge::default());
+                let chunk = Chunk { items: Vec::new(), outputs: 8, memory };
                 schedule.done(begun, chunk, 8, took);
                 assert!(matches!(schedule.take(turn.place), Next::Chunk(_)));
             }
