@@ -202,7 +202,7 @@ fn shuffle_buffers_and_tensors_are_counted() {
     let loader = Loader::builder(dataset).threads(1).shuffle(SHUFFLE).prefetch(PREFETCH as usize);
     let raw = |sample: Sample| {
         let bytes = sample.get("bin").unwrap().as_bytes().unwrap().to_vec();
-        Ok(Sample::new(sample.key().to_owned()).with("bin", Array::new(DType::U8, vec![SAMPLE], bytes)?))
+        Ok(Sample::new(sample.key()).with("bin", Array::new(DType::U8, vec![SAMPLE], bytes)?))
     };
     let mut batches = loader.map(raw).collate(columns).batch(ROWS).build().unwrap().epochs(0);
     let batch = batches.next().unwrap().unwrap();
