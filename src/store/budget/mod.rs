@@ -23,7 +23,7 @@ use tuner::Tuner;
 /// connections are used is found out while reading: as many as bring more bytes. What a reader is waiting for
 /// is asked for even when the budget is used up, one range for each reader, so that readers never wait for
 /// each other; and so is one range of each object that a cache fills in. Such a range has 128 KiB. For
-/// those that read on it grows to 1 MiB, as long as all of that takes no more than another quarter of the memory.
+/// those that read on it grows to 1 MiB.
 /// A reader that reads nothing while others do keeps what it has, and nothing more is asked for ahead of it.
 ///
 /// [`Report::memory`](crate::loader::Report::memory) says what each loader holds of it.
@@ -192,8 +192,7 @@ impl Budget {
         let mut state = self.state();
         let result = change(&mut state);
         let bytes = self.0.bytes.saturating_sub(self.0.held.load(Relaxed));
-        let most = self.0.bytes.saturating_add(self.0.bytes / 4);
-        while let Some((place, range)) = state.next(bytes, most) {
+        while let Some((place, range)) = state.next(bytes) {
             let bytes = range.end - range.start;
             let connection = Connection(Some(self.clone()));
             let told = state.told.get(&place);
@@ -221,13 +220,13 @@ impl Budget {
 }
 
 impl State {
-    fn next(&mut self, bytes: u64, most: u64) -> Option<(Place, Range<u64>)> {
+    fn next(&mut self, bytes: u64) -> Option<(Place, Range<u64>)> {
         let connections = self.tuner.limit();
         // In whole MiB: ranges that differ by a few bytes would only look odd.
         let range_size = if self.begun { self.range_size >> 20 << 20 } else { FIRST_RANGE };
         // While some ranges are read, as many can be on their way: memory beyond that is touched for nothing.
         let useful = range_size.saturating_mul(2 * connections as u64);
-        let next = self.schedule.next(Bounds { connections, useful, bytes, most, range_size });
+        let next = self.schedule.next(Bounds { connections, useful, bytes, range_size });
         self.begun |= next.is_some();
         next
     }

@@ -18,8 +18,6 @@ pub(super) struct Bounds {
     /// Bytes that have been asked for and not read: so many are worth it now, and so many may be.
     pub(super) useful: u64,
     pub(super) bytes: u64,
-    /// So many where readers wait and there is no room, with the least for each lane beyond that.
-    pub(super) most: u64,
     /// Bytes per request, where an object does not say.
     pub(super) range_size: u64,
 }
@@ -63,6 +61,9 @@ struct Object {
 const LEAST: u64 = 1 << 20;
 /// The same of what a reader waits for, where there is no memory left: it may be that much for each lane.
 const LEAST_WITHOUT_ROOM: u64 = 128 << 10;
+/// Ranges that a lane waits for without room before the next one may be twice as long: readers that rest after a
+/// few batches hold little, and those that read on lose no speed.
+const SAME_LENGTH: u32 = 4;
 /// While others read so many ranges each, on average, a reader that reads none is at rest.
 const AT_REST: u64 = 4;
 
@@ -113,7 +114,7 @@ impl Schedule {
         let share = bounds.bytes / (2 * self.lanes.len().max(1) as u64);
         let range_size = bounds.range_size.min(share.max(LEAST));
         if let Some(place) = awaited {
-            return self.take_awaited(place, range_size, bounds);
+            return self.take_awaited(place, range_size, bounds.bytes);
         }
         let ready = |object: &Object| !object.ahead.is_empty() && object.held < object.most;
         let at_rest = AT_REST * self.lanes.len() as u64;
@@ -139,17 +140,18 @@ impl Schedule {
         self.take(place, range_size)
     }
 
-    /// What a reader waits for. Where there is no room it is the least at first, then twice as much each time,
-    /// as long as all together have not what they may have at most.
-    fn take_awaited(&mut self, place: Place, range_size: u64, bounds: Bounds) -> Option<(Place, Range<u64>)> {
-        let most = bounds.most.saturating_add(LEAST_WITHOUT_ROOM * self.lanes.len() as u64);
+    /// What a reader waits for. Where there is no room in `bytes` it is the least at first, and more for a lane
+    /// that is read on.
+    fn take_awaited(&mut self, place: Place, range_size: u64, bytes: u64) -> Option<(Place, Range<u64>)> {
         let lane = self.lanes.get_mut(&place.lane)?;
         let length = lane.objects.get(&place.number)?.next(range_size);
-        let is_room = self.bytes.saturating_add(length) <= bounds.bytes;
-        let doubled = (LEAST_WITHOUT_ROOM << lane.in_a_row.min(LEAST.ilog2())).min(LEAST);
-        lane.in_a_row = if is_room { 0 } else { lane.in_a_row.saturating_add(1) };
-        let least = if self.bytes < most { doubled } else { LEAST_WITHOUT_ROOM };
-        self.take(place, if is_room { range_size } else { range_size.min(least) })
+        if self.bytes.saturating_add(length) <= bytes {
+            lane.in_a_row = 0;
+            return self.take(place, range_size);
+        }
+        let doublings = (lane.in_a_row / SAME_LENGTH).min(LEAST.ilog2());
+        lane.in_a_row = lane.in_a_row.saturating_add(1);
+        self.take(place, range_size.min((LEAST_WITHOUT_ROOM << doublings).min(LEAST)))
     }
 
     fn note_read(&mut self, lane: u64) {
@@ -226,7 +228,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const BOUNDS: Bounds = Bounds { connections: 4, useful: 40, bytes: 40, most: 50, range_size: 10 };
+    const BOUNDS: Bounds = Bounds { connections: 4, useful: 40, bytes: 40, range_size: 10 };
 
     fn place(lane: u64, number: u64) -> Place {
         Place { lane, number }
@@ -271,7 +273,7 @@ mod tests {
     #[test]
     fn whoever_reads_no_more_leaves_room_for_others() {
         let mut schedule = schedule(&[(0, 0, 100)]);
-        let bounds = Bounds { connections: 100, useful: 160, bytes: 160, most: 200, range_size: 10 };
+        let bounds = Bounds { connections: 100, useful: 160, bytes: 160, range_size: 10 };
         schedule.add(place(0, 1), 0..1000, Some(10), usize::MAX);
         while schedule.next(bounds).is_some() {}
         assert_eq!(schedule.bytes, 140);
@@ -297,8 +299,7 @@ mod tests {
     #[test]
     fn where_there_is_no_room_less_is_asked_for_and_more_of_what_is_read() {
         const MIB: u64 = 1 << 20;
-        let bounds =
-            Bounds { connections: 1000, useful: 4 * MIB, bytes: 4 * MIB, most: 5 * MIB, range_size: 8 * MIB };
+        let bounds = Bounds { connections: 1000, useful: 4 * MIB, bytes: 4 * MIB, range_size: 8 * MIB };
         let mut schedule = Schedule::default();
         (0..40).for_each(|lane| schedule.add(place(lane, 0), 0..1 << 40, None, usize::MAX));
         let mut awaited = |lane| {
@@ -320,16 +321,10 @@ mod tests {
     #[test]
     fn one_that_reads_on_is_asked_for_more_each_time() {
         let mut schedule = Schedule::default();
-        let bounds = Bounds {
-            connections: 1000,
-            useful: 1 << 30,
-            bytes: 8 << 20,
-            most: 10 << 20,
-            range_size: 8 << 20,
-        };
+        let bounds = Bounds { connections: 1000, useful: 1 << 30, bytes: 8 << 20, range_size: 8 << 20 };
         schedule.bytes = 8 << 20;
         schedule.add(place(7, 0), 0..1 << 40, None, usize::MAX);
-        let sizes: Vec<u64> = (0..5)
+        let sizes: Vec<u64> = (0..14)
             .map(|_| {
                 schedule.await_next(place(7, 0));
                 let (place, range) = schedule.next(bounds).unwrap();
@@ -338,18 +333,19 @@ mod tests {
                 (range.end - range.start) >> 10
             })
             .collect();
-        assert_eq!(sizes, [128, 256, 512, 1024, 1024]);
-        // Where all have as much as they may have it is the least again.
-        schedule.bytes = (10 << 20) + LEAST_WITHOUT_ROOM;
+        assert_eq!(
+            sizes,
+            [[128; 4], [256; 4], [512; 4]].concat().into_iter().chain([1024; 2]).collect::<Vec<_>>()
+        );
+        schedule.bytes = 0;
         schedule.await_next(place(7, 0));
-        let (_, range) = schedule.next(bounds).unwrap();
-        assert_eq!(range.end - range.start, LEAST_WITHOUT_ROOM);
+        assert_eq!(schedule.next(bounds).unwrap().1.count(), 8 << 20, "there is room");
     }
 
     #[test]
     fn a_lane_at_rest_keeps_what_it_has_and_gets_no_more() {
         let mut schedule = schedule(&[(0, 0, 1 << 40), (1, 0, 1 << 40)]);
-        let bounds = Bounds { connections: 100, useful: 1000, bytes: 1000, most: 1250, range_size: 10 };
+        let bounds = Bounds { connections: 100, useful: 1000, bytes: 1000, range_size: 10 };
         let mut held: Vec<Place> = std::iter::from_fn(|| schedule.next(bounds)).map(|(at, _)| at).collect();
         let of_rested = |held: &[Place]| held.iter().filter(|at| at.lane == 1).count();
         let before = of_rested(&held);
@@ -385,13 +381,7 @@ mod tests {
     #[test]
     fn many_lanes_ask_for_less_at_once() {
         let mut schedule = Schedule::default();
-        let bounds = Bounds {
-            connections: 100,
-            useful: 64 << 20,
-            bytes: 64 << 20,
-            most: 80 << 20,
-            range_size: 8 << 20,
-        };
+        let bounds = Bounds { connections: 100, useful: 64 << 20, bytes: 64 << 20, range_size: 8 << 20 };
         (0..16).for_each(|lane| schedule.add(place(lane, 0), 0..1 << 30, None, usize::MAX));
         let (_, range) = schedule.next(bounds).unwrap();
         assert_eq!(range, 0..2 << 20);
