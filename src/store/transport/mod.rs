@@ -25,6 +25,7 @@ use body::Body;
 use bytes::Bytes;
 use connection::Connection;
 pub(super) use connection::{addresses, is_final};
+use futures::future::{self, Either};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 pub(super) use head::AGENT;
 use head::{Fault, Head};
@@ -32,6 +33,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, StatusCode, Uri};
 pub(super) use redirect::{Target, region};
 use std::fmt;
+use std::pin::pin;
 
 /// An answer, whatever its status.
 pub(super) struct Answer {
@@ -116,7 +118,16 @@ async fn exchange(origin: &Origin, request: &[u8]) -> Result<(Head, Connection)>
             Err(fault) => return Err(fault.error),
         }
     }
-    let mut connection = Connection::open(origin).await?;
+    // A new connection is slow at first: one that becomes free before it is open is better.
+    let opening = pin!(Connection::open(origin));
+    let mut connection = match future::select(opening, pin!(pool::returned(origin))).await {
+        Either::Left((opened, _)) => opened?,
+        Either::Right((mut connection, opening)) => match connection.ask(request).await {
+            Ok(head) => return Ok((head, connection)),
+            Err(Fault { silent: true, .. }) => opening.await?,
+            Err(fault) => return Err(fault.error),
+        },
+    };
     match connection.ask(request).await {
         Ok(head) => Ok((head, connection)),
         Err(fault) => Err(fault.error),

@@ -36,6 +36,11 @@ pub(super) async fn take(origin: &Origin) -> Option<Connection> {
     POOL.take(origin).await
 }
 
+/// Waits for a connection that becomes free. Whoever has waited longest gets it.
+pub(super) async fn returned(origin: &Origin) -> Connection {
+    POOL.returned(origin).await
+}
+
 /// Keeps a connection on which an answer was read to its exact end.
 pub(super) fn put(connection: Connection) {
     POOL.put(connection);
@@ -53,6 +58,8 @@ struct Pool {
     probation: Duration,
     /// Wakes the watcher: something has arrived on a connection.
     arrived: Arc<Notify>,
+    /// Wakes whoever waits for a connection to become free.
+    returned: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -94,7 +101,7 @@ impl Wake for Arrival {
 
 impl Pool {
     fn new(longest: Duration, probation: Duration) -> Self {
-        Pool { state: Mutex::default(), longest, probation, arrived: Arc::default() }
+        Pool { state: Mutex::default(), longest, probation, arrived: Arc::default(), returned: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -106,6 +113,15 @@ impl Pool {
             match self.try_take(origin) {
                 Ok(connection) => return connection,
                 Err(end) => tokio::time::sleep_until(end).await,
+            }
+        }
+    }
+
+    async fn returned(&self, origin: &Origin) -> Connection {
+        loop {
+            self.returned.notified().await;
+            if let Ok(Some(connection)) = self.try_take(origin) {
+                return connection;
             }
         }
     }
@@ -155,6 +171,7 @@ impl Pool {
             waiting.remove(0);
         }
         waiting.push(Idle { connection, since: Instant::now(), arrival });
+        self.returned.notify_one();
         if !state.watched {
             let pool = Arc::clone(self);
             // Without a watcher, connections are still looked at when they are taken.
@@ -313,6 +330,17 @@ mod tests {
             let sockets = [server.put(&pool), server.put(&pool)];
             assert!(sockets.into_iter().all(is_closed));
         }
+    }
+
+    #[test]
+    fn a_connection_that_becomes_free_goes_to_who_waits() {
+        let (server, pool) = (Server::start(), Arc::new(Pool::new(LONG, Duration::ZERO)));
+        let (waits, origin) = (Arc::clone(&pool), server.1.clone());
+        let waiting = runtime::spawn(async move { Ok(waits.returned(&origin).await) }).unwrap();
+        let _socket = server.put(&pool);
+        let connection = on_runtime(waiting).unwrap();
+        assert_eq!(connection.origin(), &server.1);
+        assert!(server.take(&pool).is_none(), "it is taken");
     }
 
     #[test]
