@@ -41,6 +41,8 @@ pub(super) struct Opener {
     /// Whether the slice that is read is one of these.
     in_pieces: bool,
     lane: Lane,
+    /// Whether another reader will [begin behind](Self::begin_behind) this one.
+    pub(super) followed: bool,
     /// How many samples of the next slice have been read before.
     pub(super) passed: u64,
     /// What the shards of these slices should be.
@@ -88,6 +90,7 @@ impl Opener {
             worth: 0,
             pieces: VecDeque::new(),
             in_pieces: false,
+            followed: false,
             passed: 0,
             expected: Vec::new(),
             stop: None,
@@ -127,8 +130,12 @@ impl Opener {
 
     /// How many slices of whatever is read after these may be opened now: all of these have been.
     pub(super) fn room_behind(&self) -> usize {
-        let is_left = self.next < self.slices.len() || !self.pieces.is_empty() || !self.empty.is_empty();
-        if is_left { 0 } else { self.worth.saturating_sub(self.ahead.len()) }
+        if self.has_more() { 0 } else { self.worth.saturating_sub(self.ahead.len()) }
+    }
+
+    /// Whether anything is left to be opened.
+    fn has_more(&self) -> bool {
+        self.next < self.slices.len() || !self.pieces.is_empty() || !self.empty.is_empty()
     }
 
     /// Begins while `before` is still being read, with so many slices that `before` has room for.
@@ -192,6 +199,9 @@ impl Opener {
                 },
             },
         };
+        let left =
+            (self.slices.len() - self.next.min(self.slices.len())) + self.pieces.len() + self.empty.len();
+        self.lane.expect(if self.followed { u64::MAX } else { left as u64 });
         let (part, worth) = match self.open(&slice, passed, expected) {
             Ok((part, stopper, worth)) => (Ok((part, stopper)), worth),
             Err(error) => (Err(error), 0),

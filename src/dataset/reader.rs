@@ -57,6 +57,11 @@ impl ShardReader {
         self.0.slices.room_behind() > 0
     }
 
+    /// Says that another reader will [begin behind](Self::begin_behind) this one.
+    pub(crate) fn set_followed(&mut self, followed: bool) {
+        self.0.slices.followed = followed;
+    }
+
     /// Begins to read while `before`, whose slices come first, is still being read.
     pub(crate) fn begin_behind(&mut self, before: &ShardReader) {
         self.0.slices.begin_behind(&before.0.slices);

@@ -249,7 +249,7 @@ impl Source {
         let epoch = self.stream.epochs.of(self.pass)?;
         (self.found, self.taken) = (Found::Nothing, 0);
         let following = self.following.take();
-        Some(match self.from.take() {
+        let reading = match self.from.take() {
             None => Ok(following.unwrap_or_else(|| self.stream.fresh(epoch))),
             Some(from) => {
                 // More may not come in this pass, but some did.
@@ -267,7 +267,19 @@ impl Source {
                     resume::reading(&self.stream, epoch, &from)
                 }
             }
-        })
+        };
+        let followed = self.next_epoch(self.pass).is_some();
+        Some(reading.map(|mut reading| {
+            reading.reader.set_followed(followed);
+            reading
+        }))
+    }
+
+    /// The epoch of the pass behind this one, if it may begin.
+    fn next_epoch(&self, pass: u64) -> Option<u64> {
+        let next = pass + 1;
+        let may = !self.stream.stop.is_stopped() && self.gate().is_none_or(|gate| gate.allows(next));
+        may.then(|| self.stream.epochs.of(next)).flatten()
     }
 
     /// Lets the first shards of the next pass come, if there is one, as soon as all of this one have been
@@ -276,12 +288,10 @@ impl Source {
         let Some(reading) = self.reading.as_ref().filter(|reading| reading.reader.has_room_behind()) else {
             return;
         };
-        let next = self.pass + 1;
-        if self.stream.stop.is_stopped() || self.gate().is_some_and(|gate| !gate.allows(next)) {
-            return;
-        }
-        let Some(epoch) = self.stream.epochs.of(next) else { return };
+        let Some(epoch) = self.next_epoch(self.pass) else { return };
+        let followed = self.next_epoch(self.pass + 1).is_some();
         let following = self.following.get_or_insert_with(|| self.stream.fresh(epoch));
+        following.reader.set_followed(followed);
         following.reader.begin_behind(&reading.reader);
     }
 

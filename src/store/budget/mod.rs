@@ -137,6 +137,7 @@ impl Budget {
             owner: owner.clone(),
             lane: self.0.lanes.fetch_add(1, Relaxed),
             objects: AtomicU64::new(0),
+            more: AtomicU64::new(0),
         }))
     }
 
@@ -192,7 +193,7 @@ impl Budget {
         let mut state = self.state();
         let result = change(&mut state);
         let bytes = self.0.bytes.saturating_sub(self.0.held.load(Relaxed));
-        while let Some((place, range)) = state.next(bytes) {
+        while let Some((place, range)) = state.next(bytes, self.0.connections) {
             let bytes = range.end - range.start;
             let connection = Connection(Some(self.clone()));
             let told = state.told.get(&place);
@@ -212,6 +213,10 @@ impl Budget {
                 state.schedule.remove(place);
             }
         }
+        if state.schedule.ending() {
+            state.tuner.rest();
+            return result;
+        }
         let starved = state.schedule.crowded() && self.0.waiting.load(Relaxed) > 0;
         let (received, first_byte) = (self.0.received.load(Relaxed), state.first_byte);
         state.tuner.observe(Instant::now(), received, starved, first_byte);
@@ -220,13 +225,13 @@ impl Budget {
 }
 
 impl State {
-    fn next(&mut self, bytes: u64) -> Option<(Place, Range<u64>)> {
+    fn next(&mut self, bytes: u64, most_connections: usize) -> Option<(Place, Range<u64>)> {
         let connections = self.tuner.limit();
         // In whole MiB: ranges that differ by a few bytes would only look odd.
         let range_size = if self.begun { self.range_size >> 20 << 20 } else { FIRST_RANGE };
         // While some ranges are read, as many can be on their way: memory beyond that is touched for nothing.
         let useful = range_size.saturating_mul(2 * connections as u64);
-        let next = self.schedule.next(Bounds { connections, useful, bytes, range_size });
+        let next = self.schedule.next(Bounds { connections, most_connections, useful, bytes, range_size });
         self.begun |= next.is_some();
         next
     }
@@ -253,6 +258,7 @@ struct LaneInner {
     owner: Gauge,
     lane: u64,
     objects: AtomicU64,
+    more: AtomicU64,
 }
 
 impl fmt::Debug for Lane {
@@ -262,11 +268,18 @@ impl fmt::Debug for Lane {
 }
 
 impl Lane {
+    /// How many objects come after the next one; [`u64::MAX`] if there is no telling. Where it can be told,
+    /// ranges shrink when little is left to ask for, so that the last bytes come over all connections.
+    pub(crate) fn expect(&self, more: u64) {
+        self.0.more.store(more, Relaxed);
+    }
+
     /// The place of the next object of the lane.
     pub(super) fn next_object(&self) -> ObjectPlace {
         let number = self.0.objects.fetch_add(1, Relaxed);
         let place = Place { lane: self.0.lane, number };
-        ObjectPlace { budget: self.0.budget.clone(), place, owner: self.0.owner.clone() }
+        let LaneInner { budget, owner, more, .. } = &*self.0;
+        ObjectPlace { budget: budget.clone(), place, owner: owner.clone(), more: more.load(Relaxed) }
     }
 }
 
@@ -276,6 +289,8 @@ pub(super) struct ObjectPlace {
     pub(super) budget: Budget,
     place: Place,
     owner: Gauge,
+    /// How many objects of the lane will follow.
+    more: u64,
 }
 
 impl ObjectPlace {
@@ -286,6 +301,7 @@ impl ObjectPlace {
         self.budget.change(|state| {
             state.told.insert(self.place, (sender, self.owner.clone()));
             state.schedule.add(self.place, ahead, range_size, most);
+            state.schedule.expect(self.place.lane, self.more);
         });
         grants
     }

@@ -85,6 +85,11 @@ impl Tuner {
         self.round = None;
     }
 
+    /// What comes from now on says nothing of how many requests are of use: too little is left to ask for.
+    pub(super) fn rest(&mut self) {
+        self.round = None;
+    }
+
     /// Takes note of what has been `received` in all by `now`, and whether readers are `starved`: they wait,
     /// and more could be asked for. `first_byte` is how long answers take to begin.
     pub(super) fn observe(&mut self, now: Instant, received: u64, starved: bool, first_byte: Duration) {

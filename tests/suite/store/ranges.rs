@@ -515,3 +515,36 @@ fn unknown_schemes_and_commands_are_refused() {
     let text = format!("{:?}", store.open("ftp://me:s3cret@host/a.tar?sig=s3cret").unwrap_err());
     assert!(!text.contains("s3cret"), "{text}");
 }
+
+/// At the end of what is read, a few large ranges would each have a connection to themselves, and the other
+/// connections nothing to do.
+#[test]
+fn the_last_ranges_are_small() {
+    const MIB: u64 = 1 << 20;
+    let bytes = Bytes::from(vec![7; 150 << 20]);
+    let (source, _) = scripted({
+        let bytes = bytes.clone();
+        move |number, options| {
+            // From far away, so that several are asked for at once.
+            std::thread::sleep(std::time::Duration::from_millis(if number == 0 { 20 } else { 0 }));
+            let range = options.range.clone().unwrap();
+            let part = bytes.slice(range.start as usize..range.end as usize);
+            let mut response = GetResponse::new(stream::iter([Ok(part)]).boxed());
+            (response.size, response.version) = (Some(bytes.len() as u64), Some("v1".into()));
+            response.range = Some(range);
+            Ok(response)
+        }
+    });
+    let budget = Budget::new(16, 1 << 30);
+    let store = Store::builder().budget(budget).with_source("test", source.clone()).build().unwrap();
+    let read: usize = store.open("test://a").unwrap().map(|chunk| chunk.unwrap().len()).sum();
+    assert_eq!(read, bytes.len());
+    let asked = source.requests.lock().unwrap();
+    let mut ranges: Vec<_> = asked.iter().map(|asked| asked.range.clone().unwrap()).collect();
+    ranges.sort_by_key(|range| range.start);
+    let sizes: Vec<_> = ranges[1..].iter().map(|range| range.end - range.start).collect();
+    assert_eq!(sizes[0], 8 * MIB);
+    assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}");
+    let last = &sizes[sizes.len() - 16..];
+    assert!(last[..15].iter().all(|size| *size == 2 * MIB) && last[15] <= 2 * MIB, "{sizes:?}");
+}
