@@ -134,7 +134,7 @@ impl Schedule {
         let share = bounds.bytes / (2 * self.lanes.len().max(1) as u64);
         let range_size = bounds.range_size.min(share.max(LEAST));
         // Large last ranges would end one after the other, each over one connection. In whole MiB, as others.
-        let last_size = self.left().map(|left| left / bounds.connections.max(1) as u64 >> 20 << 20);
+        let last_size = self.left().map(|left| (left / bounds.connections.max(1) as u64) >> 20 << 20);
         let last_size = last_size.map_or(range_size, |size| size.max(LEAST_LAST).min(range_size));
         self.ending = last_size < range_size;
         let range_size = last_size;
