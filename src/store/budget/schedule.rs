@@ -134,7 +134,9 @@ impl Schedule {
         let share = bounds.bytes / (2 * self.lanes.len().max(1) as u64);
         let range_size = bounds.range_size.min(share.max(LEAST));
         // Large last ranges would end one after the other, each over one connection. In whole MiB, as others.
-        let last_size = self.left().map(|left| (left / bounds.connections.max(1) as u64) >> 20 << 20);
+        let connections = bounds.connections.max(1) as u64;
+        let left = self.left_below(range_size.saturating_mul(connections));
+        let last_size = left.map(|left| (left / connections) >> 20 << 20);
         let last_size = last_size.map_or(range_size, |size| size.max(LEAST_LAST).min(range_size));
         self.ending = last_size < range_size;
         let range_size = last_size;
@@ -191,14 +193,15 @@ impl Schedule {
         }
     }
 
-    /// How much is yet to be asked for until all lanes end, if that can be told. Objects of unknown size are
-    /// taken to have the usual one.
-    fn left(&self) -> Option<u64> {
+    /// How much is yet to be asked for until all lanes end, if that can be told and is less than `bound`. Objects of
+    /// unknown size are taken to have the usual one.
+    fn left_below(&self, bound: u64) -> Option<u64> {
+        let below = |sum: &u64| *sum < bound;
         self.lanes.values().try_fold(0, |sum: u64, lane| {
             let more = if lane.more == 0 { 0 } else { lane.more.checked_mul(self.usual_size?)? };
-            lane.objects.values().try_fold(sum.saturating_add(more), |sum, object| {
+            lane.objects.values().try_fold(sum.checked_add(more).filter(below)?, |sum, object| {
                 let end = if object.ahead.end == u64::MAX { self.usual_size? } else { object.ahead.end };
-                Some(sum.saturating_add(end.saturating_sub(object.ahead.start)))
+                sum.checked_add(end.saturating_sub(object.ahead.start)).filter(below)
             })
         })
     }
