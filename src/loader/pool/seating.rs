@@ -150,39 +150,40 @@ mod tests {
     }
 
     /// Where the seats stand; 0 for none.
-    fn places(seats: impl IntoIterator<Item = Seat>) -> Vec<usize> {
-        seats.into_iter().map(|seat| seat.first().map_or(0, |slot| slot.as_ptr().addr())).collect()
+    fn places(seats: &VecDeque<Seat>) -> Vec<usize> {
+        seats.iter().map(|seat| seat.first().map_or(0, |slot| slot.as_ptr().addr())).collect()
     }
 
     #[test]
     fn streams_have_the_places_of_their_turns_whichever_asks_first() {
         let mut seating = seating(2, 6);
-        let (second, first) = (seating.take(1, 0, 3), seating.take(0, 0, 3));
-        let (second, first) = (places(second), places(first));
+        let (second_seats, first_seats) = (seating.take(1, 0, 3), seating.take(0, 0, 3));
+        let (second, first) = (places(&second_seats), places(&first_seats));
         let begin = first[0];
         assert_eq!(first, [begin, begin + 16, begin + 32]);
         assert_eq!(second, [begin + 8, begin + 24, begin + 40]);
-        let third = places(seating.take(0, 3, 1));
+        // The seats of the first batch are still there: their memory cannot be that of the next one.
+        let third = places(&seating.take(0, 3, 1));
         assert!(!first.contains(&third[0]) && third[0] != 0, "the next batch stands elsewhere");
     }
 
     #[test]
     fn samples_that_became_nothing_leave_a_gap_and_those_after_it_sit_right() {
         let mut seating = seating(1, 100);
-        let begin = places(seating.take(0, 0, 10))[0];
+        let begin = places(&seating.take(0, 0, 10))[0];
         // Two of ten became nothing: the next samples are the items 8 and 9, whose places have been given away.
-        assert_eq!(places(seating.take(0, 8, 4)), [0, 0, begin + 80, begin + 88]);
+        assert_eq!(places(&seating.take(0, 8, 4)), [0, 0, begin + 80, begin + 88]);
         // One became three items: the next one is number 14.
-        assert_eq!(places(seating.take(0, 14, 2)), [begin + 112, begin + 120]);
+        assert_eq!(places(&seating.take(0, 14, 2)), [begin + 112, begin + 120]);
     }
 
     #[test]
     fn a_source_that_has_ended_takes_no_more_turns() {
         let mut seating = seating(2, 8);
-        let first = places(seating.take(0, 0, 1))[0];
+        let first = places(&seating.take(0, 0, 1))[0];
         seating.ended(1);
         // The turn of the other one stays empty.
-        assert_eq!(places(seating.take(0, 1, 3)), [first + 8, first + 16, first + 24]);
+        assert_eq!(places(&seating.take(0, 1, 3)), [first + 8, first + 16, first + 24]);
         seating.ended(0);
         assert!(seating.take(0, 4, 1).is_empty());
     }
