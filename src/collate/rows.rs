@@ -14,9 +14,8 @@ use std::sync::Arc;
 /// The place of a sample in a batch: a slot for each tensor of a fixed shape.
 pub(crate) type Seat = SmallVec<[BytesMut; INLINE]>;
 
-/// A sample with at most this many tensors costs no allocation. Rows are moved several times, so more room
-/// would cost samples with one tensor more than it saves those with many.
-pub(super) const INLINE: usize = 2;
+/// A sample with at most this many tensors costs no allocation.
+pub(super) const INLINE: usize = 4;
 
 /// A sample in its place in a batch to be. It says nothing before it is in a [`TensorBatch`].
 #[derive(Debug)]
