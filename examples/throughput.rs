@@ -92,7 +92,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{samples} samples, {bytes} bytes, {seconds:.3} s, {rate:.0} samples/s, first after {first:.1} ms"
     );
     let report = store.report();
-    shardstream::scr::dump();
     if !report.sources.is_empty() {
         eprintln!("{report}");
     }

@@ -285,10 +285,15 @@ impl Source {
     /// Lets the first shards of the next pass come, if there is one, as soon as all of this one have been
     /// begun: else nothing would be on its way while the last ones are read.
     fn begin_following(&mut self) {
-        let Some(reading) = self.reading.as_ref().filter(|reading| reading.reader.has_room_behind()) else {
+        if !self.reading.as_ref().is_some_and(|reading| reading.reader.has_room_behind()) {
             return;
-        };
+        }
         let Some(epoch) = self.next_epoch(self.pass) else { return };
+        // The gate may have opened after the pass began.
+        if let Some(reading) = &mut self.reading {
+            reading.reader.set_followed(true);
+        }
+        let Some(reading) = &self.reading else { return };
         let followed = self.next_epoch(self.pass + 1).is_some();
         let following = self.following.get_or_insert_with(|| self.stream.fresh(epoch));
         following.reader.set_followed(followed);

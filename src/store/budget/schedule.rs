@@ -36,8 +36,6 @@ pub(super) struct Schedule {
     crowded: bool,
     /// Whether so little is left to ask for that ranges shrink.
     ending: bool,
-    /// Bytes of the last object whose size was found out.
-    usual_size: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +49,8 @@ struct Lane {
     objects: BTreeMap<u64, Object>,
     /// How many more objects will be added; [`u64::MAX`] if there is no telling.
     more: u64,
+    /// Bytes of the last object whose size was found out: the others of the lane are likely to have as many.
+    usual_size: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -78,6 +78,20 @@ const AT_REST: u64 = 4;
 /// The least that is asked for at once when little is left.
 const LEAST_LAST: u64 = 2 << 20;
 
+/// How long the next range is, where an object does not say.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    known: u64,
+    /// The first range of an object of unknown size, which may be all of it: one request for a small object.
+    unknown: u64,
+}
+
+impl Sizes {
+    fn at_most(self, size: u64) -> Self {
+        Sizes { known: self.known.min(size), unknown: self.unknown.min(size) }
+    }
+}
+
 impl Schedule {
     /// An object of which `ahead` is to be asked for, `most` ranges at a time.
     pub(super) fn add(&mut self, place: Place, ahead: Range<u64>, range_size: Option<u64>, most: usize) {
@@ -89,10 +103,12 @@ impl Schedule {
 
     /// More of the object is there to be asked for than was known.
     pub(super) fn extend(&mut self, place: Place, ahead: Range<u64>, most: usize) {
-        if let Some(object) = self.object(place) {
-            let size = (object.ahead.end == u64::MAX).then_some(ahead.end);
+        let Some(lane) = self.lanes.get_mut(&place.lane) else { return };
+        if let Some(object) = lane.objects.get_mut(&place.number) {
+            if object.is_of_unknown_size() {
+                lane.usual_size = Some(ahead.end);
+            }
             (object.ahead, object.most) = (ahead, most);
-            self.usual_size = size.or(self.usual_size);
         }
     }
 
@@ -136,12 +152,13 @@ impl Schedule {
         // Large last ranges would end one after the other, each over one connection. In whole MiB, as others.
         let connections = bounds.connections.max(1) as u64;
         let left = self.left_below(range_size.saturating_mul(connections));
+        let left = left.filter(|left| *left > 0);
         let last_size = left.map(|left| (left / connections) >> 20 << 20);
         let last_size = last_size.map_or(range_size, |size| size.max(LEAST_LAST).min(range_size));
         self.ending = last_size < range_size;
-        let range_size = last_size;
+        let sizes = Sizes { known: last_size, unknown: range_size };
         if let Some(place) = awaited {
-            return self.take_awaited(place, range_size, bounds.bytes);
+            return self.take_awaited(place, sizes, bounds.bytes);
         }
         let ready = |object: &Object| !object.ahead.is_empty() && object.held < object.most;
         let at_rest = AT_REST * self.lanes.len() as u64;
@@ -151,7 +168,7 @@ impl Schedule {
             }
             let (number, object) = of.objects.iter().find(|(_, object)| ready(object))?;
             let is_front = of.objects.keys().next() == Some(number);
-            Some((of.held, object.next(range_size), is_front, Place { lane: *lane, number: *number }))
+            Some((of.held, object.next(sizes), is_front, Place { lane: *lane, number: *number }))
         };
         let (held, length, is_front, place) =
             self.lanes.iter().filter_map(first).min_by_key(|(held, ..)| *held)?;
@@ -169,21 +186,21 @@ impl Schedule {
             self.crowded = true;
             return None;
         }
-        self.take(place, range_size)
+        self.take(place, sizes)
     }
 
     /// What a reader waits for. Where there is no room in `bytes` it is the least at first, and more for a lane
     /// that is read on.
-    fn take_awaited(&mut self, place: Place, range_size: u64, bytes: u64) -> Option<(Place, Range<u64>)> {
+    fn take_awaited(&mut self, place: Place, sizes: Sizes, bytes: u64) -> Option<(Place, Range<u64>)> {
         let lane = self.lanes.get_mut(&place.lane)?;
-        let length = lane.objects.get(&place.number)?.next(range_size);
+        let length = lane.objects.get(&place.number)?.next(sizes);
         if self.bytes.saturating_add(length) <= bytes {
-            lane.in_a_row = 0;
-            return self.take(place, range_size);
+            lane.in_a_row = lane.in_a_row.saturating_sub(SAME_LENGTH);
+            return self.take(place, sizes);
         }
         let doublings = (lane.in_a_row / SAME_LENGTH).min(LEAST.ilog2());
         lane.in_a_row = lane.in_a_row.saturating_add(1);
-        self.take(place, range_size.min((LEAST_WITHOUT_ROOM << doublings).min(LEAST)))
+        self.take(place, sizes.at_most(LEAST_WITHOUT_ROOM << doublings))
     }
 
     fn note_read(&mut self, lane: u64) {
@@ -198,18 +215,18 @@ impl Schedule {
     fn left_below(&self, bound: u64) -> Option<u64> {
         let below = |sum: &u64| *sum < bound;
         self.lanes.values().try_fold(0, |sum: u64, lane| {
-            let more = if lane.more == 0 { 0 } else { lane.more.checked_mul(self.usual_size?)? };
+            let more = if lane.more == 0 { 0 } else { lane.more.checked_mul(lane.usual_size?)? };
             lane.objects.values().try_fold(sum.checked_add(more).filter(below)?, |sum, object| {
-                let end = if object.ahead.end == u64::MAX { self.usual_size? } else { object.ahead.end };
+                let end = if object.is_of_unknown_size() { lane.usual_size? } else { object.ahead.end };
                 sum.checked_add(end.saturating_sub(object.ahead.start)).filter(below)
             })
         })
     }
 
-    fn take(&mut self, place: Place, range_size: u64) -> Option<(Place, Range<u64>)> {
+    fn take(&mut self, place: Place, sizes: Sizes) -> Option<(Place, Range<u64>)> {
         let lane = self.lanes.get_mut(&place.lane)?;
         let object = lane.objects.get_mut(&place.number)?;
-        let length = object.next(range_size);
+        let length = object.next(sizes);
         let range = object.ahead.start..object.ahead.start + length;
         object.ahead.start = range.end;
         object.held += 1;
@@ -268,8 +285,13 @@ impl Schedule {
 }
 
 impl Object {
-    fn next(&self, range_size: u64) -> u64 {
-        self.range_size.unwrap_or(range_size).min(self.ahead.end - self.ahead.start)
+    fn is_of_unknown_size(&self) -> bool {
+        self.ahead.end == u64::MAX
+    }
+
+    fn next(&self, sizes: Sizes) -> u64 {
+        let usual = if self.is_of_unknown_size() { sizes.unknown } else { sizes.known };
+        self.range_size.unwrap_or(usual).min(self.ahead.end - self.ahead.start)
     }
 }
 

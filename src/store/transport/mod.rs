@@ -119,14 +119,21 @@ async fn exchange(origin: &Origin, request: &[u8]) -> Result<(Head, Connection)>
         }
     }
     // A new connection is slow at first: one that becomes free before it is open is better.
-    let opening = pin!(Connection::open(origin));
+    let opening = {
+        let origin = origin.clone();
+        Box::pin(async move { Connection::open(&origin).await })
+    };
     let mut connection = match future::select(opening, pin!(pool::returned(origin))).await {
         Either::Left((opened, _)) => opened?,
-        Either::Right((mut connection, opening)) => match connection.ask(request).await {
-            Ok(head) => return Ok((head, connection)),
-            Err(Fault { silent: true, .. }) => opening.await?,
-            Err(fault) => return Err(fault.error),
-        },
+        Either::Right((mut connection, opening)) => {
+            // It is for the next request: if it were dropped, many short requests would never have more connections.
+            tokio::spawn(async move { opening.await.map(pool::put) });
+            match connection.ask(request).await {
+                Ok(head) => return Ok((head, connection)),
+                Err(Fault { silent: true, .. }) => Connection::open(origin).await?,
+                Err(fault) => return Err(fault.error),
+            }
+        }
     };
     match connection.ask(request).await {
         Ok(head) => Ok((head, connection)),

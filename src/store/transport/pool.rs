@@ -36,7 +36,7 @@ pub(super) async fn take(origin: &Origin) -> Option<Connection> {
     POOL.take(origin).await
 }
 
-/// Waits for a connection that becomes free. Whoever has waited longest gets it.
+/// Waits for a connection that becomes free.
 pub(super) async fn returned(origin: &Origin) -> Connection {
     POOL.returned(origin).await
 }
@@ -119,10 +119,12 @@ impl Pool {
 
     async fn returned(&self, origin: &Origin) -> Connection {
         loop {
-            self.returned.notified().await;
+            // Before the look, so that one that becomes free behind it is noticed.
+            let returned = self.returned.notified();
             if let Ok(Some(connection)) = self.try_take(origin) {
                 return connection;
             }
+            returned.await;
         }
     }
 
@@ -171,7 +173,8 @@ impl Pool {
             waiting.remove(0);
         }
         waiting.push(Idle { connection, since: Instant::now(), arrival });
-        self.returned.notify_one();
+        // All of them: the oldest may wait for another server.
+        self.returned.notify_waiters();
         if !state.watched {
             let pool = Arc::clone(self);
             // Without a watcher, connections are still looked at when they are taken.
