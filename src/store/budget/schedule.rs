@@ -152,7 +152,6 @@ impl Schedule {
         // Large last ranges would end one after the other, each over one connection. In whole MiB, as others.
         let connections = bounds.connections.max(1) as u64;
         let left = self.left_below(range_size.saturating_mul(connections));
-        let left = left.filter(|left| *left > 0);
         let last_size = left.map(|left| (left / connections) >> 20 << 20);
         let last_size = last_size.map_or(range_size, |size| size.max(LEAST_LAST).min(range_size));
         self.ending = last_size < range_size;

@@ -87,7 +87,7 @@ impl Tuner {
 
     /// What comes from now on says nothing of how many requests are of use: too little is left to ask for.
     pub(super) fn rest(&mut self) {
-        (self.round, self.slowed) = (None, false);
+        self.round = None;
     }
 
     /// Takes note of what has been `received` in all by `now`, and whether readers are `starved`: they wait,
