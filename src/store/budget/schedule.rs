@@ -81,14 +81,14 @@ const LEAST_LAST: u64 = 2 << 20;
 /// How long the next range is, where an object does not say.
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
-    known: u64,
-    /// The first range of an object of unknown size, which may be all of it: one request for a small object.
-    unknown: u64,
+    usual: u64,
+    /// Where the object is likely to be no longer than that: one request for a small object.
+    whole: u64,
 }
 
 impl Sizes {
     fn at_most(self, size: u64) -> Self {
-        Sizes { known: self.known.min(size), unknown: self.unknown.min(size) }
+        Sizes { usual: self.usual.min(size), whole: self.whole.min(size) }
     }
 }
 
@@ -155,7 +155,7 @@ impl Schedule {
         let last_size = left.map(|left| (left / connections) >> 20 << 20);
         let last_size = last_size.map_or(range_size, |size| size.max(LEAST_LAST).min(range_size));
         self.ending = last_size < range_size;
-        let sizes = Sizes { known: last_size, unknown: range_size };
+        let sizes = Sizes { usual: last_size, whole: range_size };
         if let Some(place) = awaited {
             return self.take_awaited(place, sizes, bounds.bytes);
         }
@@ -167,7 +167,12 @@ impl Schedule {
             }
             let (number, object) = of.objects.iter().find(|(_, object)| ready(object))?;
             let is_front = of.objects.keys().next() == Some(number);
-            Some((of.held, object.next(sizes), is_front, Place { lane: *lane, number: *number }))
+            Some((
+                of.held,
+                object.next(sizes, of.usual_size),
+                is_front,
+                Place { lane: *lane, number: *number },
+            ))
         };
         let (held, length, is_front, place) =
             self.lanes.iter().filter_map(first).min_by_key(|(held, ..)| *held)?;
@@ -192,7 +197,7 @@ impl Schedule {
     /// that is read on.
     fn take_awaited(&mut self, place: Place, sizes: Sizes, bytes: u64) -> Option<(Place, Range<u64>)> {
         let lane = self.lanes.get_mut(&place.lane)?;
-        let length = lane.objects.get(&place.number)?.next(sizes);
+        let length = lane.objects.get(&place.number)?.next(sizes, lane.usual_size);
         if self.bytes.saturating_add(length) <= bytes {
             lane.in_a_row = lane.in_a_row.saturating_sub(SAME_LENGTH);
             return self.take(place, sizes);
@@ -225,7 +230,7 @@ impl Schedule {
     fn take(&mut self, place: Place, sizes: Sizes) -> Option<(Place, Range<u64>)> {
         let lane = self.lanes.get_mut(&place.lane)?;
         let object = lane.objects.get_mut(&place.number)?;
-        let length = object.next(sizes);
+        let length = object.next(sizes, lane.usual_size);
         let range = object.ahead.start..object.ahead.start + length;
         object.ahead.start = range.end;
         object.held += 1;
@@ -288,9 +293,11 @@ impl Object {
         self.ahead.end == u64::MAX
     }
 
-    fn next(&self, sizes: Sizes) -> u64 {
-        let usual = if self.is_of_unknown_size() { sizes.unknown } else { sizes.known };
-        self.range_size.unwrap_or(usual).min(self.ahead.end - self.ahead.start)
+    fn next(&self, sizes: Sizes, usual_size: Option<u64>) -> u64 {
+        let is_small = self.is_of_unknown_size() && usual_size.is_some_and(|size| size <= sizes.whole);
+        self.range_size
+            .unwrap_or(if is_small { sizes.whole } else { sizes.usual })
+            .min(self.ahead.end - self.ahead.start)
     }
 }
 

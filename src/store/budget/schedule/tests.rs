@@ -130,11 +130,23 @@ fn a_size_that_is_not_known_is_the_usual_one() {
     assert_eq!(
         schedule.next(LARGE).unwrap(),
         (place(1, 0), 0..8 * MIB),
-        "it may be a small one, and come in one request"
+        "of the other lane nothing is known"
     );
-    assert!(!schedule.ending(), "of the other lane nothing is known");
+    assert!(!schedule.ending());
     schedule.extend(place(1, 0), 8 * MIB..24 * MIB, usize::MAX);
     assert_eq!(schedule.next(LARGE).unwrap().1, 8 * MIB..10 * MIB);
+}
+
+#[test]
+fn an_object_that_is_likely_to_be_small_is_asked_for_at_once() {
+    for (size, first) in [(5 * MIB, 8 * MIB), (12 * MIB, 2 * MIB)] {
+        let mut schedule = Schedule::default();
+        (0..2).for_each(|number| schedule.add(place(0, number), 0..u64::MAX, None, 1));
+        schedule.next(LARGE).unwrap();
+        schedule.extend(place(0, 0), size..size, usize::MAX);
+        assert_eq!(schedule.next(LARGE).unwrap(), (place(0, 1), 0..first), "{size}");
+        assert!(schedule.ending());
+    }
 }
 
 #[test]
