@@ -67,7 +67,8 @@ struct Object {
 
 /// The least that is asked for at once when many share what memory there is.
 const LEAST: u64 = 1 << 20;
-/// The same of what a reader waits for, where there is no memory left: it may be that much for each lane.
+/// The same of what a reader waits for, where there is no memory left and its share of all memory is less: it may be
+/// that much for each lane.
 const LEAST_WITHOUT_ROOM: u64 = 128 << 10;
 /// Ranges that a lane waits for without room before the next one may be twice as long: readers that rest after a
 /// few batches hold little, and those that read on lose no speed.
@@ -77,12 +78,14 @@ const AT_REST: u64 = 4;
 
 /// The least that is asked for at once when little is left.
 const LEAST_LAST: u64 = 2 << 20;
+/// Objects of up to so many bytes are asked for whole even then: another round trip would take longer.
+const SMALL: u64 = 4 << 20;
 
 /// How long the next range is, where an object does not say.
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     usual: u64,
-    /// Where the object is likely to be no longer than that: one request for a small object.
+    /// Where the object is likely to be small: one request for all of it.
     whole: u64,
 }
 
@@ -193,8 +196,8 @@ impl Schedule {
         self.take(place, sizes)
     }
 
-    /// What a reader waits for. Where there is no room in `bytes` it is the least at first, and more for a lane
-    /// that is read on.
+    /// What a reader waits for. Where there is no room in `bytes` it is the lane's share of them at first, and more for a
+    /// lane that is read on.
     fn take_awaited(&mut self, place: Place, sizes: Sizes, bytes: u64) -> Option<(Place, Range<u64>)> {
         let lane = self.lanes.get_mut(&place.lane)?;
         let length = lane.objects.get(&place.number)?.next(sizes, lane.usual_size);
@@ -204,7 +207,8 @@ impl Schedule {
         }
         let doublings = (lane.in_a_row / SAME_LENGTH).min(LEAST.ilog2());
         lane.in_a_row = lane.in_a_row.saturating_add(1);
-        self.take(place, sizes.at_most(LEAST_WITHOUT_ROOM << doublings))
+        let share = bytes / (2 * self.lanes.len().max(1) as u64);
+        self.take(place, sizes.at_most(share.max(LEAST_WITHOUT_ROOM) << doublings))
     }
 
     fn note_read(&mut self, lane: u64) {
@@ -294,7 +298,7 @@ impl Object {
     }
 
     fn next(&self, sizes: Sizes, usual_size: Option<u64>) -> u64 {
-        let is_small = self.is_of_unknown_size() && usual_size.is_some_and(|size| size <= sizes.whole);
+        let is_small = self.is_of_unknown_size() && usual_size.is_some_and(|size| size <= SMALL);
         self.range_size
             .unwrap_or(if is_small { sizes.whole } else { sizes.usual })
             .min(self.ahead.end - self.ahead.start)

@@ -139,7 +139,7 @@ fn a_size_that_is_not_known_is_the_usual_one() {
 
 #[test]
 fn an_object_that_is_likely_to_be_small_is_asked_for_at_once() {
-    for (size, first) in [(5 * MIB, 8 * MIB), (12 * MIB, 2 * MIB)] {
+    for (size, first) in [(4 * MIB, 8 * MIB), (5 * MIB, 2 * MIB)] {
         let mut schedule = Schedule::default();
         (0..2).for_each(|number| schedule.add(place(0, number), 0..u64::MAX, None, 1));
         schedule.next(LARGE).unwrap();
@@ -216,7 +216,7 @@ fn one_that_reads_on_is_asked_for_more_each_time() {
         range_size: 8 << 20,
     };
     schedule.bytes = 8 << 20;
-    schedule.add(place(7, 0), 0..1 << 40, None, usize::MAX);
+    (0..64).for_each(|lane| schedule.add(place(lane, 0), 0..1 << 40, None, usize::MAX));
     let sizes: Vec<u64> = (0..14)
         .map(|_| {
             schedule.await_next(place(7, 0));
@@ -232,7 +232,12 @@ fn one_that_reads_on_is_asked_for_more_each_time() {
     );
     schedule.bytes = 0;
     schedule.await_next(place(7, 0));
-    assert_eq!(schedule.next(bounds).unwrap().1.count(), 4 << 20, "half of the room");
+    assert_eq!(schedule.next(bounds).unwrap().1.count(), 1 << 20, "there is room");
+    // Where few share the budget it is what they would have with room.
+    let mut schedule = Schedule { bytes: 8 << 20, ..Schedule::default() };
+    schedule.add(place(0, 0), 0..1 << 40, None, usize::MAX);
+    schedule.await_next(place(0, 0));
+    assert_eq!(schedule.next(bounds).unwrap().1.count(), 4 << 20);
 }
 
 #[test]
