@@ -23,7 +23,8 @@ use tuner::Tuner;
 /// connections are used is found out while reading: as many as bring more bytes. What a reader is waiting for
 /// is asked for even when the budget is used up, one range for each reader, so that readers never wait for
 /// each other; and so is one range of each object that a cache fills in. Such a range
-/// has the reader's share of the memory, at least 128 KiB, and more for those that read on. A reader that reads nothing while others do keeps what it has, and nothing more is asked for ahead of it.
+/// has the reader's share of the memory, at least 128 KiB, and more for those that read on. A reader that
+/// reads nothing while others do keeps what it has, and nothing more is asked for ahead of it.
 ///
 /// [`Report::memory`](crate::loader::Report::memory) says what each loader holds of it.
 ///
