@@ -167,7 +167,10 @@ impl Store {
     /// As for [`open`](Store::open), and [`ErrorKind::Unsupported`] for an object that is decompressed while
     /// it is read: its bytes have no place of their own.
     pub fn open_range(&self, url: &str, range: Range<u64>) -> Result<Body> {
-        self.open_range_in(&self.lane(&Gauge::default()), url, range)
+        let lane = self.lane(&Gauge::default());
+        // There is no telling what is opened next: a range is one request, however little is left beside it.
+        lane.expect(u64::MAX);
+        self.open_range_in(&lane, url, range)
     }
 
     /// [`open_range`](Store::open_range), after all that was opened in this lane before.

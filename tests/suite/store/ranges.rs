@@ -539,12 +539,18 @@ fn the_last_ranges_are_small() {
     let store = Store::builder().budget(budget).with_source("test", source.clone()).build().unwrap();
     let read: usize = store.open("test://a").unwrap().map(|chunk| chunk.unwrap().len()).sum();
     assert_eq!(read, bytes.len());
-    let asked = source.requests.lock().unwrap();
-    let mut ranges: Vec<_> = asked.iter().map(|asked| asked.range.clone().unwrap()).collect();
+    let asked = |source: &Scripted| -> Vec<_> {
+        source.requests.lock().unwrap().iter().map(|asked| asked.range.clone().unwrap()).collect()
+    };
+    let mut ranges = asked(&source);
     ranges.sort_by_key(|range| range.start);
     let sizes: Vec<_> = ranges[1..].iter().map(|range| range.end - range.start).collect();
     assert_eq!(sizes[0], 8 * MIB);
     assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}");
     let last = &sizes[sizes.len() - 16..];
     assert!(last[..15].iter().all(|size| *size == 2 * MIB) && last[15] <= 2 * MIB, "{sizes:?}");
+    // A range that was opened alone is no end of anything, and one request.
+    let body = store.open_range("test://a", MIB..9 * MIB).unwrap();
+    assert_eq!(body.map(|chunk| chunk.unwrap().len() as u64).sum::<u64>(), 8 * MIB);
+    assert_eq!(asked(&source)[ranges.len()..], [MIB..9 * MIB]);
 }
