@@ -552,5 +552,6 @@ fn the_last_ranges_are_small() {
     // A range that was opened alone is no end of anything, and one request.
     let body = store.open_range("test://a", MIB..9 * MIB).unwrap();
     assert_eq!(body.map(|chunk| chunk.unwrap().len() as u64).sum::<u64>(), 8 * MIB);
-    assert_eq!(asked(&source)[ranges.len()..], [MIB..9 * MIB]);
+    let alone = asked(&source).split_off(ranges.len());
+    assert_eq!((alone.len(), &alone[0]), (1, &(MIB..9 * MIB)));
 }
