@@ -95,6 +95,7 @@
 //! | `gcs`, `s3`, `azure`, `http` | these stores, with TLS | |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod activity;
 pub mod adapters;
 pub mod codec;
 pub mod collate;
@@ -106,12 +107,14 @@ pub mod feed;
 pub mod image;
 pub mod index;
 pub mod loader;
+mod log;
 mod memory;
 #[cfg(feature = "mixture")]
 pub mod mixture;
 pub mod plan;
 mod rng;
 mod sample;
+mod seconds;
 mod secret_url;
 pub mod shards;
 pub mod state;

@@ -1,5 +1,6 @@
 //! Blocking waits: for a future on this thread, until it is ready or the thread is interrupted.
 
+use crate::activity;
 use crate::{ErrorKind, Result};
 use futures::task::AtomicWaker;
 use std::cell::{Cell, OnceCell};
@@ -117,6 +118,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output> {
         if poll_interrupted(&context) {
             return Err(ErrorKind::Stopped.into());
         }
+        let _parked = activity::while_parked();
         while !parked.woken.swap(false, Ordering::Acquire) {
             thread::park();
         }

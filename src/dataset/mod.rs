@@ -2,6 +2,7 @@
 
 mod builder;
 mod check;
+mod current;
 mod held;
 mod join;
 mod numbers;
@@ -16,6 +17,7 @@ mod stop;
 mod versions;
 
 pub use builder::DatasetBuilder;
+pub(crate) use current::CurrentShard;
 use numbers::Numbers;
 pub use reader::{ShardReader, ShardReaderStream};
 pub use shards::Shards;

@@ -4,7 +4,7 @@ use super::check::{Expected, Extent, SliceCheck};
 use super::part::Part;
 use super::stop::ReaderNumber;
 use super::versions::EpochVersions;
-use super::{Dataset, Stop, Versions};
+use super::{CurrentShard, Dataset, Stop, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::index::ShardIndex;
 use crate::plan::Slice;
@@ -49,6 +49,8 @@ pub(super) struct Opener {
     pub(super) expected: Vec<(usize, ObjectVersion)>,
     /// What ends the reading, and which reader of the same `stop` this is.
     pub(super) stop: Option<(Stop, ReaderNumber)>,
+    /// Is told which shard is read.
+    pub(super) shard: CurrentShard,
     /// Whether it has been said that the thread which reads was interrupted.
     interrupted: bool,
 }
@@ -94,6 +96,7 @@ impl Opener {
             passed: 0,
             expected: Vec::new(),
             stop: None,
+            shard: CurrentShard::default(),
             interrupted: false,
         }
     }
@@ -112,6 +115,9 @@ impl Opener {
         }
         let Opened { slice, is_piece, part, .. } = self.ahead.pop_front()?;
         (self.current, self.in_pieces) = (slice, is_piece);
+        if let Some(Ok((_, url))) = self.slices.get(slice).map(|slice| self.dataset.shard(slice.shard)) {
+            self.shard.set(url);
+        }
         match part {
             Ok((part, stopper)) => {
                 if let Some((stop, reader)) = &self.stop

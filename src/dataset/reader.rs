@@ -3,7 +3,7 @@
 use super::join::Join;
 use super::opener::Opener;
 use super::part::Part;
-use super::{Dataset, Stop, Versions};
+use super::{CurrentShard, Dataset, Stop, Versions};
 use crate::error::Result;
 use crate::plan::Slice;
 use crate::sample::Sample;
@@ -49,6 +49,12 @@ impl ShardReader {
     pub(crate) fn stopped_by(mut self, stop: Stop, number: usize) -> Self {
         self.0.join.stopped_by(&stop, number);
         self.0.slices.stop = Some((stop, (number, 0)));
+        self
+    }
+
+    /// Tells which shard is read.
+    pub(crate) fn showing(mut self, shard: CurrentShard) -> Self {
+        self.0.slices.shard = shard;
         self
     }
 

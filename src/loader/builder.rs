@@ -11,6 +11,7 @@ use super::settings::{Part, Settings};
 use super::stages::{Stages, identity};
 use super::start::{loader, rows};
 use super::stream::Select;
+use super::watch::{OnStall, Stall};
 use crate::adapters::Batch;
 use crate::codec::Decoder;
 use crate::collate::{Collator, Columns, Row, TensorBatch};
@@ -22,6 +23,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 /// One core in so many is left to the trainer.
 const CORES_FOR_TRAINER: usize = 8;
@@ -40,6 +42,7 @@ pub struct LoaderBuilder<T, B = Batch<T>> {
     pad: Pad<T>,
     prefetch: usize,
     policy: OnError,
+    on_stall: OnStall,
     columns: Vec<Columns>,
     /// What is wrong already.
     wrong: Option<String>,
@@ -58,6 +61,7 @@ impl LoaderBuilder<Sample> {
             pad: None,
             prefetch: 2,
             policy: OnError::stop(),
+            on_stall: OnStall::default(),
             columns: Vec::new(),
             wrong: None,
             batches: PhantomData,
@@ -139,6 +143,7 @@ impl LoaderBuilder<Sample> {
             pad: None,
             prefetch: self.prefetch,
             policy: self.policy,
+            on_stall: self.on_stall,
             columns: columns.into_iter().collect(),
             wrong: self.wrong,
             batches: PhantomData,
@@ -255,6 +260,24 @@ impl<T, B> LoaderBuilder<T, B> {
         self
     }
 
+    /// After how long a wait of the trainer for a batch to warn, once for each wait. Default: 30 s. The first batch of an
+    /// epoch counts as well; [`Duration::MAX`] is never.
+    ///
+    /// The warning names what is waited for: the stage, the stream, the shard, its requests and their bytes, and for how
+    /// long. It is an event of `tracing` (feature `tracing`), and a call of [`on_stall`](LoaderBuilder::on_stall). Where
+    /// neither is listened to, it goes to the standard error stream.
+    pub fn stall_after(mut self, limit: Duration) -> Self {
+        self.on_stall.after = limit;
+        self
+    }
+
+    /// What to call with the [warning](LoaderBuilder::stall_after) of a long wait. It is called on a thread that looks
+    /// after all loaders of the process, and should not take long.
+    pub fn on_stall(mut self, warn: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
+        self.on_stall.callback = Some(Arc::new(warn));
+        self
+    }
+
     fn checked(self) -> Result<Checked<T>> {
         if let Some(wrong) = self.wrong {
             return Err(ErrorKind::Config(wrong).into());
@@ -277,7 +300,9 @@ impl<T, B> LoaderBuilder<T, B> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or(cores - cores / CORES_FOR_TRAINER);
         let (last, prefetch, schedule) = (self.last, self.prefetch, self.schedule);
-        let settings = Settings { parts, schedule, threads, batch, buckets, last, prefetch, policy };
+        let on_stall = self.on_stall;
+        let settings =
+            Settings { parts, schedule, threads, batch, buckets, last, prefetch, policy, on_stall };
         settings.check()?;
         Ok(Checked { settings, stages, pad: self.pad, columns: self.columns })
     }
@@ -302,6 +327,7 @@ impl<T, B> Clone for LoaderBuilder<T, B> {
             parts: self.parts.clone(),
             schedule: self.schedule.clone(),
             policy: self.policy.clone(),
+            on_stall: self.on_stall.clone(),
             columns: self.columns.clone(),
             wrong: self.wrong.clone(),
             ..*self

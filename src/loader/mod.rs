@@ -11,6 +11,8 @@
 //! shapes    which step has which shape, where batches have several
 //! sequence  the places of the sequence in turn, and where batches end
 //! batches   batches, each with the state as of its last item
+//! watch     a run while it goes on, and a warning where nothing comes
+//! report    what a run has cost, where its time went, and what limits it
 //! ```
 
 mod ahead;
@@ -20,22 +22,27 @@ mod event;
 mod last_batch;
 mod policy;
 mod pool;
+mod report;
 mod sequence;
 mod settings;
 mod shapes;
 mod stages;
 mod start;
 mod stream;
+mod watch;
 
-pub use batches::{Batches, BatchesStream, Fill, MemoryReport, Report};
+pub use batches::{Batches, BatchesStream};
 pub use builder::LoaderBuilder;
 pub use last_batch::LastBatch;
 pub use policy::{Failures, OnError};
+pub use report::{Fill, Limit, MemoryReport, Queues, Report, Times};
+pub use watch::{Diagnosis, Reporter, Stall, StreamStatus, ThreadStatus};
 
 use crate::dataset::Dataset;
 use crate::error::Result;
 use crate::sample::Sample;
 use crate::state::{ChangeReport, Changes, Header, Run, State, misfit};
+use report::Owners;
 use settings::{Begun, Settings};
 use std::fmt;
 use std::sync::Arc;
@@ -337,7 +344,8 @@ impl<B: Send + 'static> Loader<B> {
             Ok(begun) => (self.start)(&self.settings, begun),
             Err(error) => {
                 let reached = self.settings.reached(None);
-                Batches::failed(error, State::new(Arc::new(header), reached, 0, Arc::default()))
+                let state = State::new(Arc::new(header), reached, 0, Arc::default());
+                Batches::failed(error, self.settings.watched(state, Owners::default(), Vec::new()))
             }
         }
     }

@@ -1,14 +1,16 @@
 //! The options of a loader, checked; what a state says of them; and the streams they begin.
 
 use super::ahead::Position;
-use super::batches::{Counter, Owners, Progress, Promised};
+use super::batches::{Progress, Promised};
 use super::last_batch::LastBatch;
 use super::policy::OnError;
+use super::report::Owners;
 use super::sequence::{Cuts, Dealing, Lane, Lengths, Turns};
 use super::shapes::Shapes;
 use super::stream::{Epochs, Gate, Select, Source, Stream};
+use super::watch::{OnStall, Run as Watched, StreamId};
 use crate::adapters::BucketPlan;
-use crate::dataset::{Dataset, Stop, Versions};
+use crate::dataset::{CurrentShard, Dataset, Stop, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::memory::Gauge;
 use crate::state::{Header, Reached, Run, State, StreamState, WeightChange, misfit};
@@ -66,6 +68,7 @@ pub(super) struct Settings {
     pub(super) last: LastBatch,
     pub(super) prefetch: usize,
     pub(super) policy: Arc<OnError>,
+    pub(super) on_stall: OnStall,
 }
 
 /// A run that has been begun: its streams, and how they are dealt.
@@ -76,6 +79,8 @@ pub(super) struct Begun {
     pub(super) dealing: Dealing,
     pub(super) progress: Progress,
     pub(super) owners: Owners,
+    /// By source.
+    pub(super) streams: Vec<StreamId>,
     pub(super) stop: Stop,
     /// Whether epochs go on without an end.
     pub(super) endless: bool,
@@ -179,6 +184,7 @@ impl Settings {
         let versions: Vec<Versions> =
             self.parts.iter().map(|_| Versions::owned_by(&owners.network)).collect();
         let (mut sources, mut lanes) = (Vec::with_capacity(states.len()), Vec::with_capacity(mine.len()));
+        let mut streams = Vec::with_capacity(states.len());
         for (number, at) in states.iter().enumerate() {
             let (dataset, lane) = (number / mine.len().max(1), number % mine.len().max(1));
             let Some(part) = self.parts.get(dataset) else { continue };
@@ -197,6 +203,7 @@ impl Settings {
             let stream = self.stream(dataset, at.stream, (epochs, stop.clone()), versions[dataset].clone());
             let stream = Stream { number: dataset * header.streams + at.stream, ..stream };
             owners.shuffled.push(stream.shuffled.clone());
+            streams.push(StreamId { dataset, stream: at.stream, shard: stream.shard.clone() });
             sources.push(Source::new(stream, Some(at)));
         }
         for (lane, &stream) in mine.iter().enumerate() {
@@ -216,7 +223,7 @@ impl Settings {
         let progress = progress.promised(promised);
         let endless = matches!(run, Run::EpochsFrom(_));
         let ended = state.is_some_and(State::has_ended);
-        Ok(Begun { sources, lanes, dealing, progress, owners, stop, endless, ended, first })
+        Ok(Begun { sources, lanes, dealing, progress, owners, streams, stop, endless, ended, first })
     }
 
     /// All streams of the job by dataset, those of this rank first.
@@ -270,6 +277,7 @@ impl Settings {
             stop,
             versions,
             number: usize::MAX,
+            shard: CurrentShard::default(),
         }
     }
 
@@ -372,9 +380,11 @@ impl Settings {
         Reached { slots, furthest, step: self.buckets.is_none().then(|| self.step()) }
     }
 
-    /// Counts what the stores transfer from now on.
-    pub(super) fn counter(&self) -> Counter {
-        Counter::new(self.parts.iter().flat_map(|part| part.dataset.stores()))
+    /// What is known of a run from now on.
+    pub(super) fn watched(&self, state: State, owners: Owners, streams: Vec<StreamId>) -> Watched {
+        let stores = self.parts.iter().flat_map(|part| part.dataset.stores());
+        let (threads, on_stall) = ((self.threads, self.prefetch), self.on_stall.clone());
+        Watched::new(state, stores, (owners, streams), threads, on_stall)
     }
 
     /// The streams that this rank reads.

@@ -1,7 +1,7 @@
 //! From checked options to a loader: what a run puts together.
 
 use super::Loader;
-use super::batches::{Batches, Collect, Collected, First, Make, Pad};
+use super::batches::{Batches, Collect, Collected, Collector, First, Make, Pad};
 use super::event::Event;
 use super::pool::{Here, Pool, Sources};
 use super::sequence::{Deal, Outputs};
@@ -23,7 +23,8 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
 ) -> Loader<B> {
     let (settings, stages) = (Arc::new(settings), Arc::<[Stages<T>]>::from(stages));
     let start = move |settings: &Settings, begun: Begun| {
-        let Begun { sources, lanes, dealing, progress, mut owners, stop, first, endless, ended } = begun;
+        let Begun { sources, lanes, dealing, progress, mut owners, streams, stop, first, endless, ended } =
+            begun;
         owners.collators = make.collators.clone();
         let state = progress.state();
         let state = if ended { state.ended() } else { state };
@@ -40,7 +41,10 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
             endless,
             shapes,
             only: None,
+            run: None,
         };
+        let run = settings.watched(state, owners, streams);
+        let sources = Sources { run: Some(run.clone()), ..sources };
         let events: Box<dyn Iterator<Item = Event<T>> + Send> = match settings.threads {
             0 => Box::new(Deal::new(Here::new(sources), lanes, &dealing)),
             threads => {
@@ -49,10 +53,10 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
             }
         };
         let progress = (progress, Arc::clone(&settings.policy));
-        let batches: Collected<B> = Box::new(Collect::new(events, pad, first, make.clone(), progress));
+        let collect = Collect::new(events, pad, first, make.clone(), progress);
         let ahead = (settings.threads > 0).then_some(settings.prefetch);
-        let counter = settings.counter().with_owners(owners);
-        Batches::new(batches, ahead, stop, (state, counter))
+        let batches: Collected<B> = Box::new(Collector::new(collect, run.clone(), ahead.is_some()));
+        Batches::new(batches, ahead, stop, run)
     };
     Loader { settings, start: Arc::new(start) }
 }
@@ -73,6 +77,7 @@ fn first_item<T: Send + 'static>(streams: AllStreams, stages: Arc<[Stages<T>]>) 
             endless: false,
             shapes: None,
             only,
+            run: None,
         });
         (0..count).find_map(|source| {
             std::iter::from_fn(|| here.next(source)).find_map(|event| match event {

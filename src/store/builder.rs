@@ -202,6 +202,7 @@ impl StoreBuilder {
             expansion: self.expansion,
             budget: self.budget.unwrap_or_else(Budget::process),
             meters: Mutex::default(),
+            files: Arc::default(),
             cache: self.cache,
             registered: self.registered,
             clients: Mutex::default(),

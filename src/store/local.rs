@@ -1,21 +1,25 @@
 //! Local files: plain blocking reads of large chunks, listing, and writing beside the target.
 
 mod list;
+mod meter;
 mod write;
 
 pub(super) use list::list;
+pub(super) use meter::FileMeter;
 pub(super) use write::{LocalWriter, create_private_dir, private_file};
 
 use super::buffer::Buffer;
 use super::source::{ObjectInfo, ObjectVersion};
 use super::told::ObjectCell;
+use crate::activity::{self, Activity};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::sync::Arc;
+use std::time::{Instant, UNIX_EPOCH};
 
 /// The chunks of a file or of a range of it. It is opened by the first read.
 #[derive(Debug)]
@@ -24,6 +28,7 @@ pub(super) struct FileChunks {
     range: Range<u64>,
     object: ObjectCell,
     state: State,
+    meter: Arc<FileMeter>,
 }
 
 #[derive(Debug)]
@@ -37,12 +42,19 @@ enum State {
 impl FileChunks {
     /// `object` is told the size and version when the file is opened.
     pub(super) fn new(path: PathBuf, range: Range<u64>, object: ObjectCell) -> Self {
-        FileChunks { range, object, state: State::Unopened(path) }
+        FileChunks { range, object, state: State::Unopened(path), meter: Arc::default() }
+    }
+
+    /// `meter` counts what is read.
+    pub(super) fn counted(self, meter: Arc<FileMeter>) -> Self {
+        FileChunks { meter, ..self }
     }
 
     fn advance(&mut self) -> Result<Option<Bytes>> {
+        let (_reading, begun) = (activity::during(Activity::ReadFile), Instant::now());
         if let State::Unopened(path) = &self.state {
             let (file, before) = open(path, self.range.start)?;
+            self.meter.opened();
             self.object.set(before.as_ref().map(version).unwrap_or_default());
             self.state = State::Open(file, before);
         }
@@ -54,6 +66,7 @@ impl FileChunks {
         let mut chunk = Buffer::of(left);
         let read = fill(file, &mut chunk)?;
         *at += read as u64;
+        self.meter.read(read, begun.elapsed());
         if let Some(expected) = expected {
             let wrong = if read == 0 { *at < expected.min(*end) } else { *at > expected };
             if wrong {

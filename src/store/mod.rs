@@ -43,9 +43,11 @@ mod http;
 mod key;
 mod local;
 mod location;
+mod meter;
 mod multipart;
 mod object;
 mod report;
+mod requests;
 mod runtime;
 mod source;
 mod told;
@@ -63,7 +65,8 @@ pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
 pub(crate) use location::{file_name, is_local, is_same_place};
 pub use object_store;
-pub use report::{SourceReport, StoreReport};
+pub use report::{FileReport, SourceReport, StoreReport};
+pub use requests::{RequestPhase, RequestReport};
 pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
 pub(crate) use told::ObjectCell;
 pub use upload::ObjectWriter;
@@ -76,9 +79,9 @@ use body::Chunks;
 use decompress::{Compression, Expansion};
 use fetch::{Limits, Object};
 use futures::stream::TryStreamExt;
-use local::{FileChunks, LocalWriter};
+use local::{FileChunks, FileMeter, LocalWriter};
+use meter::Meter;
 use object::ObjectSource;
-use report::Meter;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Range;
@@ -114,6 +117,8 @@ struct Inner {
     budget: Budget,
     /// Counters, by what is shown of what stands before the key in the URL.
     meters: Mutex<BTreeMap<String, Arc<Meter>>>,
+    /// Counts what is read of local files.
+    files: Arc<FileMeter>,
     cache: Option<Cache>,
     /// The caller's sources, with the beginnings of the URLs they serve, longest first.
     registered: Vec<(SecretUrl, Arc<dyn Source>)>,
@@ -205,7 +210,15 @@ impl Store {
     #[must_use]
     pub fn report(&self) -> StoreReport {
         let meters = self.0.meters.lock().unwrap_or_else(PoisonError::into_inner);
-        StoreReport { sources: meters.iter().map(|(base, meter)| meter.report(base.clone())).collect() }
+        let sources = meters.iter().map(|(base, meter)| meter.report(base.clone())).collect();
+        StoreReport { sources, files: self.0.files.report() }
+    }
+
+    /// The requests that are under way, and those that pause before they are tried again: to see why nothing comes.
+    #[must_use]
+    pub fn requests(&self) -> Vec<RequestReport> {
+        let meters = self.0.meters.lock().unwrap_or_else(PoisonError::into_inner);
+        meters.values().flat_map(|meter| meter.requests()).collect()
     }
 
     /// Whether both are the same store: one is a clone of the other.
@@ -229,7 +242,10 @@ impl Store {
         let (object, start) = (ObjectCell::default(), range.start);
         let chunks = match self.place(url)? {
             _ if range.is_empty() => Chunks::Blocking(Box::new(std::iter::empty())),
-            Place::Local(path) => Chunks::Blocking(Box::new(FileChunks::new(path, range, object.clone()))),
+            Place::Local(path) => {
+                let chunks = FileChunks::new(path, range, object.clone());
+                Chunks::Blocking(Box::new(chunks.counted(Arc::clone(&self.0.files))))
+            }
             Place::Source(source) => {
                 let wanted = Object {
                     source,

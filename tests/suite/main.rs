@@ -34,4 +34,5 @@ mod store;
 mod tolerated;
 #[cfg(feature = "image")]
 mod transforms;
+mod watch;
 mod zeros;

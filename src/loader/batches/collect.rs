@@ -1,11 +1,11 @@
 //! From events to batches, each with the state as of its last item.
 
 use super::make::{Items, Judge, Make};
-use super::report::Fill;
 use crate::adapters::catch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::loader::event::{Cut, Event, Fault, From, Replay, Tag};
 use crate::loader::policy::{Counts, OnError, Verdict};
+use crate::loader::report::Fill;
 use crate::sample::Position;
 use crate::state::{Header, Part, Reached, Run, State, StreamState};
 use std::collections::HashMap;

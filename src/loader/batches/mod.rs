@@ -1,24 +1,21 @@
 //! A run over the data: its batches, its state, and its end.
 //!
 //! ```text
-//! collect   items into batches, each with the state as of its last item
-//! make      what batches are made of
-//! memory    what a run holds, by owner
-//! report    what a run has cost
+//! collect    items into batches, each with the state as of its last item
+//! collector  the same, on whichever thread, with a mark of what it does
+//! make       what batches are made of
 //! ```
 
 mod collect;
+mod collector;
 mod make;
-mod memory;
-mod report;
 
 pub(super) use collect::{Collect, First, Given, Pad, Progress, Promised};
+pub(super) use collector::Collector;
 pub(super) use make::Make;
-pub use memory::MemoryReport;
-pub(super) use memory::Owners;
-pub(super) use report::Counter;
-pub use report::{Fill, Report};
 
+use super::report::Report;
+use super::watch::{Diagnosis, Reporter, Run};
 use crate::adapters::{Background, BackgroundStream, IteratorExt};
 use crate::dataset::Stop;
 use crate::error::{Error, Result};
@@ -28,7 +25,6 @@ use std::fmt;
 use std::iter::{self, FusedIterator};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 /// Batches with what is noted of them.
 pub(super) type Collected<B> = Box<dyn Iterator<Item = Result<Given<B>>> + Send>;
@@ -39,7 +35,7 @@ pub(super) type Collected<B> = Box<dyn Iterator<Item = Result<Given<B>>> + Send>
 pub struct Batches<B> {
     stop: StopOnDrop,
     batches: Running<B>,
-    consumed: Consumed,
+    run: Run,
 }
 
 /// The same batches as a [`Stream`]; see [`Batches::into_stream`].
@@ -47,7 +43,7 @@ pub struct Batches<B> {
 pub struct BatchesStream<B> {
     _stop: StopOnDrop,
     batches: BackgroundStream<Given<B>>,
-    consumed: Consumed,
+    run: Run,
 }
 
 enum Running<B> {
@@ -59,70 +55,53 @@ enum Running<B> {
 
 /// Ends the reads, so that the threads that are about to be joined don't wait for the network. Fields are
 /// dropped in order, and this one comes first.
-struct StopOnDrop(Stop);
+struct StopOnDrop(Stop, Run);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.stop();
+        self.1.ended(None);
     }
 }
 
-/// What has been given out.
-#[derive(Debug)]
-struct Consumed {
-    state: State,
-    counter: Counter,
-    /// Since when the next batch has been waited for.
-    waiting: Option<Instant>,
-}
-
-impl Consumed {
-    fn new(state: State, counter: Counter) -> Self {
-        Consumed { state, counter, waiting: None }
-    }
-
-    fn wait(&mut self) {
-        self.waiting.get_or_insert_with(Instant::now);
-    }
-
-    fn note<B>(&mut self, item: Option<Result<Given<B>>>) -> Option<Result<B>> {
-        if let Some(since) = self.waiting.take() {
-            self.counter.waited(since);
+/// Takes note of what the trainer got.
+fn got<B>(run: &Run, item: Option<Result<Given<B>>>) -> Option<Result<B>> {
+    match item {
+        Some(Ok(Given::Batch(batch, (items, fill), state))) => {
+            run.got(Some((items, fill, state)));
+            Some(Ok(batch))
         }
-        match item? {
-            Ok(Given::Batch(batch, (items, fill), state)) => {
-                self.counter.batch(items, fill);
-                self.state = state;
-                Some(Ok(batch))
-            }
-            Ok(Given::End(state)) => {
-                self.state = state.unwrap_or_else(|| self.state.clone()).ended();
-                None
-            }
-            Err(error) => Some(Err(error)),
+        Some(Ok(Given::End(state))) => {
+            run.got(None);
+            run.ended(Some(state.unwrap_or_else(|| run.state()).ended()));
+            None
+        }
+        Some(Err(error)) => {
+            run.got(None);
+            Some(Err(error))
+        }
+        None => {
+            run.got(None);
+            run.ended(None);
+            None
         }
     }
 }
 
 impl<B: Send + 'static> Batches<B> {
     /// Prepares so many batches ahead on a thread, or none without one.
-    pub(super) fn new(
-        batches: Collected<B>,
-        ahead: Option<usize>,
-        stop: Stop,
-        (state, counter): (State, Counter),
-    ) -> Self {
+    pub(super) fn new(batches: Collected<B>, ahead: Option<usize>, stop: Stop, run: Run) -> Self {
         let batches = match ahead {
             Some(ahead) => Running::Ahead(batches.prefetch(ahead)),
             None => Running::Here(batches),
         };
-        Batches { stop: StopOnDrop(stop), batches, consumed: Consumed::new(state, counter) }
+        Batches { stop: StopOnDrop(stop, run.clone()), batches, run }
     }
 
     /// Nothing but an error.
-    pub(super) fn failed(error: Error, state: State) -> Self {
+    pub(super) fn failed(error: Error, run: Run) -> Self {
         let batches: Collected<B> = Box::new(iter::once(Err(error)));
-        Batches::new(batches, None, Stop::default(), (state, Counter::new(iter::empty())))
+        Batches::new(batches, None, Stop::default(), run)
     }
 
     /// The same batches as a stream, for any executor.
@@ -134,8 +113,7 @@ impl<B: Send + 'static> Batches<B> {
             // An executor must not be blocked.
             Running::Here(batches) => batches.prefetch(1),
         };
-        let (batches, consumed) = (batches.into_stream(), self.consumed);
-        BatchesStream { _stop: self.stop, batches, consumed }
+        BatchesStream { _stop: self.stop, batches: batches.into_stream(), run: self.run }
     }
 }
 
@@ -145,16 +123,28 @@ impl<B> Batches<B> {
     /// of that batch; at first, that of the beginning. It takes no longer than a few allocations.
     #[must_use]
     pub fn state(&self) -> State {
-        self.consumed.state.clone()
+        self.run.state()
     }
 
-    /// What has been taken since the beginning of the run: batches, waiting times, requests and bytes, and the
-    /// memory that the run holds now. For
-    /// those of an epoch of many, take the difference of two with
-    /// [`StoreReport::since`](crate::store::StoreReport::since).
+    /// What the run has taken so far, where its time went and what limits it: batches, waiting times, requests and
+    /// bytes, and the memory that the run holds now. For those of one epoch of many, take the difference of two with
+    /// [`Report::since`].
     #[must_use]
     pub fn report(&self) -> Report {
-        self.consumed.counter.report(self.consumed.state.ledger())
+        self.run.report()
+    }
+
+    /// What everybody is doing and waiting for at the moment.
+    #[must_use]
+    pub fn diagnose(&self) -> Diagnosis {
+        self.run.diagnose()
+    }
+
+    /// Reports on this run from anywhere: from another thread, after the batches were moved into a `for` loop or a
+    /// [`Feed`](crate::Feed), and while the trainer waits.
+    #[must_use]
+    pub fn reporter(&self) -> Reporter {
+        self.run.reporter()
     }
 }
 
@@ -162,13 +152,25 @@ impl<B> BatchesStream<B> {
     /// As [`Batches::state`].
     #[must_use]
     pub fn state(&self) -> State {
-        self.consumed.state.clone()
+        self.run.state()
     }
 
     /// As [`Batches::report`].
     #[must_use]
     pub fn report(&self) -> Report {
-        self.consumed.counter.report(self.consumed.state.ledger())
+        self.run.report()
+    }
+
+    /// As [`Batches::diagnose`].
+    #[must_use]
+    pub fn diagnose(&self) -> Diagnosis {
+        self.run.diagnose()
+    }
+
+    /// As [`Batches::reporter`].
+    #[must_use]
+    pub fn reporter(&self) -> Reporter {
+        self.run.reporter()
     }
 }
 
@@ -176,12 +178,17 @@ impl<B> Iterator for Batches<B> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.consumed.wait();
         let item = match &mut self.batches {
-            Running::Ahead(batches) => batches.next(),
-            Running::Here(batches) => batches.next(),
+            Running::Ahead(batches) => {
+                self.run.asks(batches.is_waiting());
+                batches.next()
+            }
+            Running::Here(batches) => {
+                self.run.asks(false);
+                batches.next()
+            }
         };
-        self.consumed.note(item)
+        got(&self.run, item)
     }
 }
 
@@ -191,9 +198,9 @@ impl<B> Stream for BatchesStream<B> {
     type Item = Result<B>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.consumed.wait();
+        self.run.asks(self.batches.is_waiting());
         let item = ready!(Pin::new(&mut self.batches).poll_next(cx));
-        Poll::Ready(self.consumed.note(item))
+        Poll::Ready(got(&self.run, item))
     }
 }
 
@@ -203,7 +210,7 @@ impl<B> fmt::Debug for Batches<B> {
         if let Running::Ahead(batches) = &self.batches {
             shown.field("ahead", batches);
         }
-        shown.field("samples", &self.consumed.state.samples()).finish_non_exhaustive()
+        shown.field("run", &self.run).finish_non_exhaustive()
     }
 }
 

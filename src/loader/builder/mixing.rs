@@ -3,6 +3,7 @@
 use super::LoaderBuilder;
 use crate::loader::last_batch::LastBatch;
 use crate::loader::policy::OnError;
+use crate::loader::watch::OnStall;
 use crate::state::WeightChange;
 use std::marker::PhantomData;
 
@@ -17,15 +18,17 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             pad: None,
             prefetch: 2,
             policy: OnError::stop(),
+            on_stall: OnStall::default(),
             columns: Vec::new(),
             wrong: None,
             batches: PhantomData,
         };
         for builder in builders {
             let set = builder.batch.is_some() || builder.last != LastBatch::Keep || builder.prefetch != 2;
+            let set = set || builder.on_stall.is_set();
             if set || builder.policy != OnError::stop() || !builder.schedule.is_empty() {
-                let what = "`batch`, `last_batch`, `prefetch`, `on_error` and `weights_from` are options of the mix: \
-                            set them on what `Loader::mix` returns";
+                let what = "`batch`, `last_batch`, `prefetch`, `on_error`, `stall_after`, `on_stall` and `weights_from` are \
+                            options of the mix: set them on what `Loader::mix` returns";
                 mixed.wrong.get_or_insert(what.into());
             }
             mixed.wrong = mixed.wrong.or(builder.wrong);

@@ -240,6 +240,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             pad: _,
             prefetch,
             policy,
+            on_stall,
             columns,
             mut wrong,
             ..
@@ -260,6 +261,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             pad,
             prefetch,
             policy,
+            on_stall,
             columns,
             wrong,
             batches,

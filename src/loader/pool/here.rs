@@ -1,6 +1,7 @@
 //! The stages on the caller's thread.
 
 use super::Sources;
+use crate::activity::{self, Activity};
 use crate::collate::{Collator, Seats};
 use crate::loader::event::{Event, Read};
 use crate::loader::sequence::Outputs;
@@ -38,8 +39,15 @@ impl<T> Outputs for Here<T> {
             if unfold.has_ended() {
                 return None;
             }
-            match source.next().unwrap_or(Read::End) {
+            activity::on_stream(number);
+            let read = {
+                let _parsing = activity::during(Activity::Parse);
+                source.next()
+            };
+            match read.unwrap_or(Read::End) {
                 Read::Input(input) => {
+                    let _mapping = activity::during(Activity::Map);
+                    activity::on_sample(input.origin.position.shard, input.origin.position.sample);
                     let seat = self.seats.as_mut().map(Seats::next_seat).unwrap_or_default();
                     if let Some(event) = unfold.push(Mapped::of(stages, input, seat)) {
                         return Some(event);

@@ -25,6 +25,7 @@ use super::sequence::{Dealing, Lane, Outputs};
 use super::shapes::Shapes;
 use super::stages::{Mapped, Stages, Unfold};
 use super::stream::{Gate, Source};
+use super::watch::Run;
 use crate::adapters::Threads;
 use crate::collate::Collator;
 use crate::dataset::Stop;
@@ -53,6 +54,8 @@ pub(super) struct Sources<T> {
     pub(super) shapes: Option<Shapes>,
     /// Items that have no room in this shape are left out, where places have none.
     pub(super) only: Option<usize>,
+    /// Is told what the threads do.
+    pub(super) run: Option<Run>,
 }
 
 impl<T> Sources<T> {

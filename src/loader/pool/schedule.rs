@@ -6,6 +6,8 @@
 //! chunks are made ahead, of the source that has the fewest, as long as there is memory for them.
 
 use super::chunk::{Bounds, Chunk, Then};
+use crate::activity::Activity;
+use crate::loader::watch::StreamProgress;
 use crate::memory::Gauge;
 use crate::store::{Budget, Held};
 use std::collections::VecDeque;
@@ -226,9 +228,35 @@ impl<S, T> Schedule<S, T> {
 
     /// Whether a source has something to be read that may be made ahead.
     fn may_read(&self, place: &Place<S, T>) -> bool {
+        self.has_room(place) && place.ready && place.source.is_some()
+    }
+
+    /// Whether more of a source may be made ahead.
+    fn has_room(&self, place: &Place<S, T>) -> bool {
         let room = self.ahead < self.most_ahead && self.waiting.saturating_mul(self.row) < BYTES_WAITING;
-        let wanted = place.chunks.is_empty() || room && place.waiting < OUTPUTS_WAITING;
-        wanted && place.ready && place.source.is_some()
+        place.chunks.is_empty() || room && place.waiting < OUTPUTS_WAITING
+    }
+
+    /// What a thread waits for that has nothing to do.
+    pub(super) fn idle(&self) -> Activity {
+        let wants = |place: &&Place<S, T>| !place.over && self.has_room(place);
+        let mut wanting = self.places.iter().filter(wants);
+        match wanting.clone().any(|place| place.source.is_some() && !place.ready) {
+            true => Activity::AwaitBytes,
+            false if wanting.any(|place| place.source.is_none()) => Activity::AwaitStream,
+            false => Activity::AwaitRoom,
+        }
+    }
+
+    /// How far the sources are ahead.
+    pub(super) fn progress(&self) -> Vec<StreamProgress> {
+        let progress = |place: &Place<S, T>| StreamProgress {
+            is_being_read: place.source.is_none(),
+            is_readable: place.ready,
+            has_ended: place.over,
+            items: place.waiting,
+        };
+        self.places.iter().map(progress).collect()
     }
 
     /// The sources that may be read, the next one first, without this one.

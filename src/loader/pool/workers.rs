@@ -5,6 +5,7 @@ use super::Sources;
 use super::chunk::{Chunk, Fed, Reads, Then, read};
 use super::schedule::{Begun, Next, Schedule, Turn};
 use super::seating::Seating;
+use crate::activity::{self, Activity};
 use crate::adapters::{Threads, catch};
 use crate::collate::{Collator, Seat};
 use crate::dataset::Stop;
@@ -13,6 +14,7 @@ use crate::loader::event::{Input, Read};
 use crate::loader::sequence::{Dealing, Lane};
 use crate::loader::stages::{Mapped, Stages};
 use crate::loader::stream::Source;
+use crate::loader::watch::{PoolStatus, Role, Run, StreamProgress};
 use crate::wait;
 use futures::task::AtomicWaker;
 use std::collections::VecDeque;
@@ -39,6 +41,14 @@ pub(super) struct Work<T> {
     readable: Condvar,
     /// Of whoever takes the outputs.
     taker: AtomicWaker,
+    /// Is told what the threads do.
+    run: Option<Run>,
+}
+
+impl<T: Send + 'static> PoolStatus for Work<T> {
+    fn streams(&self) -> Vec<StreamProgress> {
+        self.lock().schedule.progress()
+    }
 }
 
 struct Shared<T> {
@@ -55,7 +65,7 @@ impl<T: Send + 'static> Work<T> {
         threads: usize,
         stop: Stop,
     ) -> Arc<Self> {
-        let Sources { sources, lanes, stages, collator, samples, .. } = sources;
+        let Sources { sources, lanes, stages, collator, samples, run, .. } = sources;
         let row = collator.as_ref().map_or(0, Collator::row_size);
         let seats = collator.filter(|_| row > 0).map(|collator| collator.seats());
         let seating = seats.map(|seats| Seating::new(sources.len(), dealt, seats, row));
@@ -66,7 +76,13 @@ impl<T: Send + 'static> Work<T> {
         let schedule = Schedule::new(sources, threads, row).counted(samples);
         let shared = Mutex::new(Shared { schedule, seating, idle: 0 });
         let (readable, taker) = (Condvar::new(), AtomicWaker::new());
-        Arc::new(Work { stages, lanes: lanes.max(1), stop, shared, readable, taker })
+        let work = Work { stages, lanes: lanes.max(1), stop, shared, readable, taker, run: run.clone() };
+        let work = Arc::new(work);
+        if let Some(run) = run {
+            let status: Weak<dyn PoolStatus> = Arc::downgrade(&work) as _;
+            run.set_pool(status);
+        }
+        work
     }
 
     /// Starts the threads. Sources that go on where a state says have one each until they are there: to read again
@@ -111,12 +127,20 @@ impl<T: Send + 'static> Work<T> {
 
     /// What each of the threads does, until nothing is wanted any more.
     fn run(&self, wakers: &[Waker]) {
+        if let Some(run) = &self.run {
+            run.register(Role::Worker);
+        }
         while let Some(Turn { place, mut source, bounds, at_once, mut memory }) = self.turn() {
             let Some(waker) = wakers.get(place) else { return };
             let (begun_at, cx) = (Instant::now(), &mut Context::from_waker(waker));
+            activity::on_stream(place);
+            activity::set(Activity::Parse);
             let stages = self.stages.get(place / self.lanes).filter(|_| at_once);
             let (begun, items, samples) = if let Some(stages) = stages {
-                let map = |input| self.map(stages, input, Seat::new());
+                let map = |input| {
+                    let _mapping = activity::during(Activity::Map);
+                    self.map(stages, input, Seat::new())
+                };
                 let (items, bytes, then) = read(&mut source, bounds, cx, map);
                 let found = Found::of(&items, bytes);
                 memory.set((bytes + size_of_val(&*items)) as u64);
@@ -127,6 +151,7 @@ impl<T: Send + 'static> Work<T> {
                 let found = Found::of(&items, bytes);
                 memory.set((bytes + size_of_val(&*items)) as u64);
                 let Some((begun, seats)) = self.put_back(place, source, &found, then) else { continue };
+                activity::set(Activity::Map);
                 let items = catch(|| self.mapped(place, items, seats));
                 (begun, items.unwrap_or_else(|panic| vec![Fed::Fatal(panic)]), found.samples)
             };
@@ -137,6 +162,7 @@ impl<T: Send + 'static> Work<T> {
 
     /// Does the stages with one sample.
     fn map(&self, stages: &Stages<T>, input: Input, seat: Seat) -> Mapped<T> {
+        activity::on_sample(input.origin.position.shard, input.origin.position.sample);
         // Nobody waits for it once the loader is dropped.
         if self.stop.is_stopped() { Mapped::dropped(input) } else { Mapped::of(stages, input, seat) }
     }
@@ -152,6 +178,7 @@ impl<T: Send + 'static> Work<T> {
                 self.call_one(shared);
                 return Some(turn);
             }
+            activity::set(shared.schedule.idle());
             shared.idle += 1;
             shared = self.readable.wait(shared).unwrap_or_else(PoisonError::into_inner);
             shared.idle -= 1;
@@ -246,10 +273,14 @@ impl<T: Send + 'static> Work<T> {
         };
         match take() {
             Poll::Ready(taken) => Ok(taken),
-            Poll::Pending => wait::block_on(poll_fn(|cx| {
-                self.taker.register(cx.waker());
-                take()
-            })),
+            Poll::Pending => {
+                activity::on_stream(source);
+                let _waiting = activity::during(Activity::AwaitItems);
+                wait::block_on(poll_fn(|cx| {
+                    self.taker.register(cx.waker());
+                    take()
+                }))
+            }
         }
     }
 

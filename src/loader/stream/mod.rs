@@ -9,8 +9,9 @@ use reading::{Missed, Numbered, Reading};
 
 use super::event::{Begins, Given, Input, Note, Origin, Read, Replay};
 use super::policy::{OnError, is_outage};
+use crate::activity::{self, Activity};
 use crate::adapters::{Shuffle, catch};
-use crate::dataset::{Dataset, ShardReader, Stop, Versions};
+use crate::dataset::{CurrentShard, Dataset, ShardReader, Stop, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Gauge;
 use crate::plan::Slice;
@@ -50,6 +51,8 @@ pub(super) struct Stream {
     pub(super) versions: Versions,
     /// Tells the stream from the others of the same stop.
     pub(super) number: usize,
+    /// Which shard is being read.
+    pub(super) shard: CurrentShard,
 }
 
 /// Which epochs a stream goes through.
@@ -80,13 +83,13 @@ impl Stream {
 
     pub(super) fn reader(&self, epoch: u64, slices: Vec<Slice>) -> ShardReader {
         let reader = self.dataset.read_slices(epoch, slices, &self.versions);
-        reader.stopped_by(self.stop.clone(), self.number)
+        reader.stopped_by(self.stop.clone(), self.number).showing(self.shard.clone())
     }
 
     /// Reads an epoch from its beginning.
     fn whole(&self, epoch: u64) -> ShardReader {
         let reader = self.dataset.read_together(epoch, self.stream, &self.versions);
-        reader.stopped_by(self.stop.clone(), self.number)
+        reader.stopped_by(self.stop.clone(), self.number).showing(self.shard.clone())
     }
 
     /// The random numbers of the shuffle buffer.
@@ -122,6 +125,7 @@ impl Stream {
     /// The sample as it is read on, if it is. A panic is an error of the sample.
     fn select(&self, sample: Sample) -> Result<Option<Sample>> {
         let Some(select) = &self.select else { return Ok(Some(sample)) };
+        let _selecting = activity::during(Activity::Select);
         let (place, position) = (sample.place(), sample.position());
         let selected = catch(|| select(sample)).and_then(|selected| selected);
         match selected {

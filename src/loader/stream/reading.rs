@@ -1,6 +1,7 @@
 //! One pass over a stream: samples read, selected and shuffled.
 
 use super::Stream;
+use crate::activity::{self, Activity};
 use crate::adapters::{Shuffle, Stage};
 use crate::dataset::ShardReader;
 use crate::error::{Error, ErrorKind, Result};
@@ -75,7 +76,10 @@ impl Reading {
                     self.inputs += 1;
                     match &mut self.buffer {
                         // A shuffle buffer never answers at once.
-                        Some(buffer) => drop(buffer.push(Numbered { number, sample })),
+                        Some(buffer) => {
+                            let _shuffling = activity::during(Activity::Shuffle);
+                            drop(buffer.push(Numbered { number, sample }));
+                        }
                         None => return Poll::Ready(Some(Ok(Numbered { number, sample }))),
                     }
                 }

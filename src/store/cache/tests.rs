@@ -1,7 +1,7 @@
 use super::*;
+use crate::store::meter::Meter;
 use crate::store::object::ObjectSource;
 use crate::store::object_store::memory::InMemory;
-use crate::store::report::Meter;
 use crate::store::{Body, ObjectCell, Place, Store};
 use std::io::Write;
 use std::sync::atomic::Ordering::SeqCst;

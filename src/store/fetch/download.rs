@@ -91,7 +91,7 @@ impl Download {
                 }
                 Err(fault) => {
                     retries.progress(self.at - before);
-                    retries.pause_after(fault, &object.meter, &object.place.budget).await?;
+                    retries.pause_after(fault, object.asked(self.next().range)).await?;
                 }
             }
         }

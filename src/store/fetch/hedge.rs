@@ -47,7 +47,7 @@ fn range_of(options: &GetOptions) -> u64 {
 }
 
 async fn request(object: &Reading, options: GetOptions) -> Result<GetResponse> {
-    let answering = object.meter.request();
+    let answering = object.meter.request(&object.url, options.range.clone());
     let budget = &object.place.budget;
     let mut response =
         pin!(timed(object.limits.stall, object.source.get(object.url.expose_secret(), options)));
@@ -71,7 +71,7 @@ fn counted(
     body: BoxStream<'static, Result<Bytes>>,
 ) -> BoxStream<'static, Result<Bytes>> {
     body.map(move |chunk| {
-        let _ = &answering;
+        answering.received(chunk.as_ref().map_or(0, Bytes::len));
         chunk
     })
     .boxed()

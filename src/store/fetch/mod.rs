@@ -11,7 +11,7 @@ pub(super) mod retry;
 use super::body::Ahead;
 use super::budget::{Grant, Lane, Memory, ObjectPlace, Waiting};
 use super::checksum::{Check, Checksum};
-use super::report::{Answering, Meter};
+use super::meter::{Answering, Meter};
 use super::runtime::{self, Task};
 use super::source::{GetOptions, GetResponse, ObjectVersion, Source};
 use super::told::ObjectCell;
@@ -23,7 +23,7 @@ use bytes::Bytes;
 pub(super) use download::timed;
 use download::{Download, Pin};
 use futures::stream::{self, BoxStream, Stream, StreamExt};
-use retry::Retries;
+use retry::{Asked, Retries};
 use std::ops::{Deref, Range};
 use std::pin;
 use std::sync::Arc;
@@ -121,9 +121,14 @@ impl Reading {
                     self.check_expected(&response)?;
                     return Ok(response);
                 }
-                Err(fault) => retries.pause_after(fault, &self.meter, &self.place.budget).await?,
+                Err(fault) => retries.pause_after(fault, self.asked(range.clone())).await?,
             }
         }
+    }
+
+    /// What a request asks for.
+    fn asked(&self, range: Option<Range<u64>>) -> Asked<'_> {
+        Asked { url: &self.url, range, meter: &self.meter, budget: &self.place.budget }
     }
 
     /// What the bytes up to `end` must sum up to, if they are all of the object.

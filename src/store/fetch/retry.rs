@@ -1,10 +1,13 @@
 //! When a request is tried again, how long before, and when it is given up.
 
 use super::{Limits, Meter};
+use crate::log::log;
+use crate::secret_url::redact_text;
 use crate::store::budget::Budget;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, SecretUrl};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// The longest pause before a retry that a store has not asked for.
@@ -23,6 +26,15 @@ const PROGRESS: u64 = 256 << 10;
 /// for.
 const SHORTEST: u64 = 16 << 10;
 const SHORTEST_PART: u64 = 16;
+
+/// What a request asked for, and of whom.
+#[derive(Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) url: &'a SecretUrl,
+    pub(super) range: Option<Range<u64>>,
+    pub(super) meter: &'a Meter,
+    pub(super) budget: &'a Budget,
+}
 
 /// Counts the tries of one request, and of the requests for the rest of it, since anything came of them.
 #[derive(Debug)]
@@ -66,14 +78,29 @@ impl Retries {
     }
 
     /// Waits before the next try, or gives the fault back if it is final or was tried often or long enough.
-    pub(super) async fn pause_after(&mut self, fault: Error, meter: &Meter, budget: &Budget) -> Result<()> {
+    pub(super) async fn pause_after(
+        &mut self,
+        fault: Error,
+        Asked { url, range, meter, budget }: Asked<'_>,
+    ) -> Result<()> {
         if let ErrorKind::Busy { .. } = fault.kind() {
             meter.throttled();
             budget.throttled();
         }
         let limit = passes(&fault).then(|| self.limit(&fault, meter));
+        let why = redact_text(&fault.to_string());
         let pause = self.next(fault, limit)?;
         meter.retried();
+        log!(
+            INFO,
+            "a request failed and is tried again",
+            url = url,
+            start = range.as_ref().map_or(0, |range| range.start),
+            tries = self.tries,
+            pause_ms = pause.as_millis(),
+            error = why
+        );
+        let _pausing = meter.pause(url, range, (self.tries, why));
         tokio::time::sleep(pause).await;
         Ok(())
     }
@@ -249,7 +276,9 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let begun = Instant::now();
         let (meter, budget) = (Meter::default(), Budget::new(1, 1));
-        (runtime.block_on(retries.pause_after(fault.into(), &meter, &budget)), begun.elapsed())
+        let url = SecretUrl::from("https://host/a.tar");
+        let asked = Asked { url: &url, range: None, meter: &meter, budget: &budget };
+        (runtime.block_on(retries.pause_after(fault.into(), asked)), begun.elapsed())
     }
 
     fn broken() -> ErrorKind {

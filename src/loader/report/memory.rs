@@ -3,6 +3,7 @@
 use crate::collate::Collator;
 use crate::memory::Gauge;
 use crate::store::read_buffers;
+use serde::Serialize;
 use std::fmt;
 
 /// Memory that a run holds at the moment of its [report](super::Report), in bytes, by owner.
@@ -34,7 +35,7 @@ use std::fmt;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MemoryReport {
     /// Asked for from the network and not read yet, whether it has come or not. A range counts as a whole
@@ -95,7 +96,7 @@ pub(in crate::loader) struct Owners {
 }
 
 impl Owners {
-    pub(super) fn report(&self) -> MemoryReport {
+    pub(in crate::loader) fn report(&self) -> MemoryReport {
         let (read_buffers, idle_read_buffers) = read_buffers();
         MemoryReport {
             network: self.network.bytes(),

@@ -1,0 +1,222 @@
+//! What each thread of a pipeline does at the moment: a mark that other threads may read.
+//!
+//! The thread itself only stores numbers, which is cheap enough for every sample. Whoever wants times reads the marks at
+//! intervals, as a sampling profiler does.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+/// What a thread does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Activity {
+    /// Nothing of a pipeline.
+    #[default]
+    Other,
+    /// It reads a local file.
+    ReadFile,
+    /// It turns bytes into samples.
+    Parse,
+    /// It runs the functions of `select`.
+    Select,
+    /// It puts samples into a shuffle buffer.
+    Shuffle,
+    /// It runs the stages of a pipeline, and writes rows of tensors.
+    Map,
+    /// It collects items and makes batches.
+    Collect,
+    /// It waits for bytes of any stream.
+    AwaitBytes,
+    /// It waits for a stream that no other thread reads.
+    AwaitStream,
+    /// It waits until what is ready has been taken.
+    AwaitRoom,
+    /// It waits for the next items of one stream.
+    AwaitItems,
+    /// It waits until the trainer takes a batch.
+    AwaitTrainer,
+}
+
+impl Activity {
+    pub(crate) const ALL: [Activity; 12] = [
+        Activity::Other,
+        Activity::ReadFile,
+        Activity::Parse,
+        Activity::Select,
+        Activity::Shuffle,
+        Activity::Map,
+        Activity::Collect,
+        Activity::AwaitBytes,
+        Activity::AwaitStream,
+        Activity::AwaitRoom,
+        Activity::AwaitItems,
+        Activity::AwaitTrainer,
+    ];
+
+    /// As a phrase: "the thread is …".
+    pub(crate) fn phrase(self) -> &'static str {
+        match self {
+            Activity::Other => "outside the pipeline",
+            Activity::ReadFile => "reading a local file",
+            Activity::Parse => "parsing samples",
+            Activity::Select => "selecting samples",
+            Activity::Shuffle => "shuffling samples",
+            Activity::Map => "mapping a sample",
+            Activity::Collect => "making a batch",
+            Activity::AwaitBytes => "waiting for bytes",
+            Activity::AwaitStream => "waiting for a stream that no other thread reads",
+            Activity::AwaitRoom => "waiting until ready items are taken",
+            Activity::AwaitItems => "waiting for items",
+            Activity::AwaitTrainer => "waiting for the trainer",
+        }
+    }
+}
+
+/// The mark of one thread.
+#[derive(Debug)]
+pub(crate) struct ThreadMark {
+    name: String,
+    activity: AtomicU8,
+    /// Number of changes of the activity so far.
+    changes: AtomicU64,
+    /// The stream that it works on or waits for, by its number in the run.
+    stream: AtomicU64,
+    shard: AtomicU64,
+    sample: AtomicU64,
+}
+
+impl ThreadMark {
+    fn of_current_thread() -> Self {
+        let thread = thread::current();
+        ThreadMark {
+            name: thread.name().unwrap_or("a thread without a name").to_owned(),
+            activity: AtomicU8::new(Activity::Other as u8),
+            changes: AtomicU64::new(0),
+            stream: AtomicU64::new(u64::MAX),
+            shard: AtomicU64::new(0),
+            sample: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn activity(&self) -> Activity {
+        let number = usize::from(self.activity.load(Relaxed));
+        Activity::ALL.get(number).copied().unwrap_or_default()
+    }
+
+    /// Number of changes of the activity so far.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Relaxed)
+    }
+
+    /// The stream that the thread works on or waits for, if it has said so.
+    pub(crate) fn stream(&self) -> Option<usize> {
+        usize::try_from(self.stream.load(Relaxed)).ok().filter(|stream| *stream != usize::MAX)
+    }
+
+    /// The shard and the sample that the thread worked on last, by their numbers.
+    pub(crate) fn sample(&self) -> (u64, u64) {
+        (self.shard.load(Relaxed), self.sample.load(Relaxed))
+    }
+
+    /// Returns what it was before.
+    fn set(&self, activity: Activity) -> u8 {
+        // Only this thread writes: no read-modify-write is needed.
+        self.changes.store(self.changes.load(Relaxed).wrapping_add(1), Relaxed);
+        let before = self.activity.load(Relaxed);
+        self.activity.store(activity as u8, Relaxed);
+        before
+    }
+}
+
+thread_local! {
+    static MARK: OnceCell<Arc<ThreadMark>> = const { OnceCell::new() };
+}
+
+fn with_mark<T>(ask: impl FnOnce(&Arc<ThreadMark>) -> T) -> Option<T> {
+    // A thread that is about to end has no mark any more.
+    MARK.try_with(|mark| ask(mark.get_or_init(|| Arc::new(ThreadMark::of_current_thread())))).ok()
+}
+
+/// The mark of the current thread.
+pub(crate) fn current() -> Option<Arc<ThreadMark>> {
+    with_mark(Arc::clone)
+}
+
+/// Says what the current thread does from now on.
+pub(crate) fn set(activity: Activity) {
+    with_mark(|mark| mark.set(activity));
+}
+
+/// Says what the current thread does until the guard is dropped; then, it does again what it did before.
+pub(crate) fn during(activity: Activity) -> During {
+    During(with_mark(|mark| mark.set(activity)).unwrap_or_default())
+}
+
+/// Says that the current thread is parked until the guard is dropped: a thread that parses waits for bytes.
+pub(crate) fn while_parked() -> During {
+    During(
+        with_mark(|mark| match mark.activity() {
+            Activity::Parse => mark.set(Activity::AwaitBytes),
+            other => other as u8,
+        })
+        .unwrap_or_default(),
+    )
+}
+
+/// Says which stream the current thread works on or waits for.
+pub(crate) fn on_stream(stream: usize) {
+    with_mark(|mark| mark.stream.store(stream as u64, Relaxed));
+}
+
+/// Says which sample the current thread works on.
+pub(crate) fn on_sample(shard: u64, sample: u64) {
+    with_mark(|mark| {
+        mark.shard.store(shard, Relaxed);
+        mark.sample.store(sample, Relaxed);
+    });
+}
+
+/// See [`during`].
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct During(u8);
+
+impl Drop for During {
+    fn drop(&mut self) {
+        with_mark(|mark| mark.activity.store(self.0, Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_list() {
+        for (number, activity) in Activity::ALL.into_iter().enumerate() {
+            assert_eq!(number, usize::from(activity as u8));
+        }
+    }
+
+    #[test]
+    fn a_guard_restores_what_the_thread_did_before() {
+        set(Activity::Parse);
+        let mark = current().unwrap();
+        let changes = mark.changes();
+        {
+            let _reading = during(Activity::ReadFile);
+            assert_eq!(mark.activity(), Activity::ReadFile);
+        }
+        assert_eq!((mark.activity(), mark.changes()), (Activity::Parse, changes + 1));
+        assert_eq!(mark.stream(), None);
+        on_stream(3);
+        on_sample(1, 2);
+        assert_eq!((mark.stream(), mark.sample()), (Some(3), (1, 2)));
+    }
+}

@@ -1,0 +1,18 @@
+//! Which shard a reader reads, for whoever asks.
+
+use crate::SecretUrl;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The shard that is being read. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CurrentShard(Arc<Mutex<Option<SecretUrl>>>);
+
+impl CurrentShard {
+    pub(super) fn set(&self, url: &SecretUrl) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(url.clone());
+    }
+
+    pub(crate) fn get(&self) -> Option<SecretUrl> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,146 @@
+//! What limits a run, and what to change.
+
+use super::Report;
+use super::times::Work;
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// What limits the rate of a run, as a [`Report`] sees it; from [`Report::limit`].
+///
+/// Its `Display` names the limit and what to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Too little has happened to say.
+    Unknown,
+    /// The trainer: batches were ready when it asked for them.
+    Trainer,
+    /// Bytes that come from the network.
+    Network,
+    /// Local files: the disk, or a file system that is mounted from elsewhere.
+    Files,
+    /// Turning bytes into samples: decompression, tar and checks.
+    Parse,
+    /// The functions of `select`.
+    Select,
+    /// Shuffle buffers.
+    Shuffle,
+    /// The stages of the loader: decoding, maps, augmentation, rows of tensors.
+    Map,
+    /// The one thread that collects items into batches.
+    Collect,
+    /// There are fewer streams to read than threads that read.
+    Streams,
+    /// One stream is slower than the others, and the sequence waits for it.
+    Order,
+}
+
+/// Less waiting than this share of the time is none.
+const NO_WAIT: f64 = 0.03;
+/// Before so many batches the beginning of a run weighs too much.
+const FEW: u64 = 3;
+/// Nor can it be said after a shorter time.
+const SHORT: Duration = Duration::from_millis(200);
+
+impl Limit {
+    pub(super) fn of(report: &Report) -> Limit {
+        // Until the first batches have come, what is waited for is the limit.
+        let begins = report.batches < FEW;
+        if report.elapsed < SHORT || begins && report.waited < SHORT {
+            return Limit::Unknown;
+        }
+        let waited = report.waited.as_secs_f64() / report.elapsed.as_secs_f64();
+        if waited < NO_WAIT {
+            return Limit::Trainer;
+        }
+        let times = &report.times;
+        // The thread that collects works more than it waits.
+        if times.threads > 0 && times.collect > times.await_items && times.collect > times.await_trainer {
+            return Limit::Collect;
+        }
+        let (largest, _) = times.largest_work();
+        let (work, collect) = (times.work(), times.collect);
+        let idle = [
+            (bytes(report), times.await_bytes),
+            (Limit::Streams, times.await_stream),
+            (Limit::Order, times.await_room),
+        ];
+        let (idle, time) = idle.into_iter().max_by_key(|(_, time)| *time).unwrap_or((Limit::Unknown, work));
+        match largest {
+            _ if work.is_zero() && time.is_zero() => Limit::Unknown,
+            _ if time > work => idle,
+            _ if times.threads == 0 && collect > work => Limit::Collect,
+            Work::ReadFiles => Limit::Files,
+            Work::Parse => Limit::Parse,
+            Work::Select => Limit::Select,
+            Work::Shuffle => Limit::Shuffle,
+            Work::Map => Limit::Map,
+        }
+    }
+
+    /// What to change, if anything: a sentence.
+    #[must_use]
+    pub fn advice(self) -> &'static str {
+        match self {
+            Limit::Unknown => "let it run for some seconds",
+            Limit::Trainer => "nothing: the step itself is what takes the time",
+            Limit::Network => {
+                "compare the rate with what the link and the store can give; a cache (`StoreBuilder::cache`) keeps what \
+                 is read again; a larger `Budget` has more requests in flight over long distances; smaller fields, or \
+                 stronger compression, need fewer bytes"
+            }
+            Limit::Files => {
+                "more streams read more files side by side; use a faster disk, or fewer bytes for each sample"
+            }
+            Limit::Parse => {
+                "more `threads` while there are cores; shards without compression, or with fewer and larger samples"
+            }
+            Limit::Select => {
+                "more `threads` while there are cores; keep the selection with an index (`AutoIndex::select`)"
+            }
+            Limit::Shuffle => "a smaller shuffle buffer, or `shuffle_shards` with more streams instead of it",
+            Limit::Map => {
+                "more `threads` while there are cores; a cheaper map: smaller pictures in the shards, the feature \
+                 `turbojpeg`, or part of the work done once and stored"
+            }
+            Limit::Collect => {
+                "cheaper batches: tensors by `collate`, whose rows other threads write; larger batches"
+            }
+            Limit::Streams => "more `streams`, at least as many as `threads`; fewer threads do as well",
+            Limit::Order => {
+                "samples that take about as long in every stream, more `prefetch`, or more memory in the `Budget`"
+            }
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Limit::Unknown => "not known yet",
+            Limit::Trainer => "the trainer",
+            Limit::Network => "the network",
+            Limit::Files => "local files",
+            Limit::Parse => "parsing shards",
+            Limit::Select => "`select`",
+            Limit::Shuffle => "the shuffle buffers",
+            Limit::Map => "the stages of the loader (decode, map, …)",
+            Limit::Collect => "the thread that collects batches",
+            Limit::Streams => "the number of streams",
+            Limit::Order => "the slowest stream",
+        }
+    }
+}
+
+/// Whether bytes that are waited for come from the network or from slow files.
+fn bytes(report: &Report) -> Limit {
+    let network = report.store.total();
+    let remote = network.requests > 0 || network.cached > 0;
+    if remote && network.waited >= report.store.files.reading { Limit::Network } else { Limit::Files }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "limit: {}; {}", self.name(), self.advice())
+    }
+}

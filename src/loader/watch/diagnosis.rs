@@ -1,0 +1,229 @@
+//! What everybody is doing and waiting for, as text and as data.
+
+use super::run::{Inner, Role, SeenThread, StreamProgress};
+use crate::SecretUrl;
+use crate::activity::Activity;
+use crate::store::{RequestReport, is_local};
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::time::Duration;
+
+/// What everybody in a run is doing and waiting for, from
+/// [`Batches::diagnose`](crate::loader::Batches::diagnose) or a [`Reporter`](super::Reporter), also while the run hangs.
+///
+/// Its `Display` begins with the cause of the wait, and has a line for each thread, stream and request.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Diagnosis {
+    /// How long the trainer has waited for the next batch; none where it does not wait.
+    #[serde(serialize_with = "seconds")]
+    pub waited: Option<Duration>,
+    /// Number of batches that were given out before.
+    pub batches: u64,
+    /// What the wait is for: a sentence.
+    pub cause: String,
+    /// The threads of the run.
+    pub threads: Vec<ThreadStatus>,
+    /// The streams of the run, by dataset and stream.
+    pub streams: Vec<StreamStatus>,
+    /// The requests of the run's stores that are under way, the oldest first. Other runs may have sent some.
+    pub requests: Vec<RequestReport>,
+}
+
+/// What a thread of a run does.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct ThreadStatus {
+    /// The thread's name.
+    pub name: String,
+    /// What it does: a phrase.
+    pub activity: &'static str,
+    /// For how long, to about ten milliseconds.
+    #[serde(serialize_with = "crate::seconds::serialize")]
+    pub time: Duration,
+    /// The dataset and the stream that it works on or waits for.
+    pub stream: Option<(usize, usize)>,
+    /// The shard and the sample that it works on, by their numbers, while it maps.
+    pub sample: Option<(u64, u64)>,
+}
+
+/// Where a stream of a run is.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct StreamStatus {
+    /// The number of the dataset, from 0.
+    pub dataset: usize,
+    /// The number of the stream in the dataset.
+    pub stream: usize,
+    /// What it does: a phrase.
+    pub status: &'static str,
+    /// The shard that is being read, as far as its URL may be shown.
+    #[serde(serialize_with = "shown")]
+    pub shard: Option<SecretUrl>,
+    /// Items that wait to be put into a batch.
+    pub items: usize,
+}
+
+fn seconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.as_secs_f64()).serialize(serializer)
+}
+
+fn shown<S: Serializer>(url: &Option<SecretUrl>, serializer: S) -> Result<S::Ok, S::Error> {
+    url.as_ref().map(ToString::to_string).serialize(serializer)
+}
+
+const READ: &str = "being read";
+const READABLE: &str = "ready to be read";
+const AWAITS_BYTES: &str = "waiting for bytes";
+const ENDED: &str = "at its end";
+
+pub(super) fn diagnose(
+    run: &Inner,
+    waited: Option<Duration>,
+    batches: u64,
+    seen: &[SeenThread],
+    progress: Option<Vec<StreamProgress>>,
+) -> Diagnosis {
+    let id = |number: usize| run.streams.get(number).map(|id| (id.dataset, id.stream));
+    let threads: Vec<ThreadStatus> = seen
+        .iter()
+        .map(|thread| ThreadStatus {
+            name: thread.mark.name().to_owned(),
+            activity: thread.activity.phrase(),
+            time: thread.time,
+            stream: thread.mark.stream().filter(|_| has_stream(thread.activity)).and_then(id),
+            sample: (thread.activity == Activity::Map).then(|| thread.mark.sample()),
+        })
+        .collect();
+    let streams: Vec<StreamStatus> = run
+        .streams
+        .iter()
+        .enumerate()
+        .map(|(number, id)| {
+            let progress = progress.as_ref().and_then(|all| all.get(number)).copied();
+            let status = match progress {
+                None => "read when it is asked for",
+                Some(progress) if progress.has_ended => ENDED,
+                Some(progress) if progress.is_being_read => READ,
+                Some(progress) if progress.is_readable => READABLE,
+                Some(_) => AWAITS_BYTES,
+            };
+            let items = progress.map_or(0, |progress| progress.items);
+            StreamStatus { dataset: id.dataset, stream: id.stream, status, shard: id.shard.get(), items }
+        })
+        .collect();
+    let mut requests: Vec<RequestReport> =
+        run.stores.iter().flat_map(|(store, _)| store.requests()).collect();
+    requests.sort_by_key(|request| std::cmp::Reverse(request.elapsed));
+    let mut diagnosis = Diagnosis { waited, batches, cause: String::new(), threads, streams, requests };
+    diagnosis.cause = cause(&diagnosis, seen);
+    diagnosis
+}
+
+/// Whether what a thread does has to do with one stream.
+fn has_stream(activity: Activity) -> bool {
+    !matches!(
+        activity,
+        Activity::Other
+            | Activity::Collect
+            | Activity::AwaitTrainer
+            | Activity::AwaitRoom
+            | Activity::AwaitBytes
+            | Activity::AwaitStream
+    )
+}
+
+fn cause(diagnosis: &Diagnosis, seen: &[SeenThread]) -> String {
+    if diagnosis.waited.is_none() {
+        return "the trainer does not wait".into();
+    }
+    if let Some(trainer) = seen.iter().find(|thread| thread.role == Role::Trainer) {
+        return in_stream(diagnosis, trainer, trainer.mark.stream());
+    }
+    let Some(collector) = seen.iter().find(|thread| thread.role == Role::Collector) else {
+        return "the threads have not begun".into();
+    };
+    if collector.activity != Activity::AwaitItems {
+        let time = collector.time.as_secs_f64();
+        return format!("{} is {} since {time:.1} s", collector.mark.name(), collector.activity.phrase());
+    }
+    let awaited = collector.mark.stream();
+    // A thread that reads or maps the stream that is waited for.
+    let worker = seen.iter().find(|thread| {
+        thread.role == Role::Worker && has_stream(thread.activity) && thread.mark.stream() == awaited
+    });
+    match worker {
+        Some(worker) => in_stream(diagnosis, worker, awaited),
+        None => format!("{} waits for {}", collector.mark.name(), of_stream(diagnosis, awaited)),
+    }
+}
+
+/// What a thread does with a stream.
+fn in_stream(diagnosis: &Diagnosis, thread: &SeenThread, stream: Option<usize>) -> String {
+    let (name, phrase, time) = (thread.mark.name(), thread.activity.phrase(), thread.time.as_secs_f64());
+    match thread.activity {
+        Activity::Map => {
+            let (shard, sample) = thread.mark.sample();
+            let of = of_stream(diagnosis, stream);
+            format!("{name} is {phrase} since {time:.1} s: sample {sample} of shard {shard}; {of}")
+        }
+        _ => format!("{name} is {phrase} since {time:.1} s: {}", of_stream(diagnosis, stream)),
+    }
+}
+
+/// A stream, its shard, and what is known of its requests.
+fn of_stream(diagnosis: &Diagnosis, number: Option<usize>) -> String {
+    let Some(stream) = number.and_then(|number| diagnosis.streams.get(number)) else {
+        return "a stream that is not known".into();
+    };
+    let name = match diagnosis.streams.iter().any(|other| other.dataset > 0) {
+        true => format!("stream {} of dataset {}", stream.stream, stream.dataset),
+        false => format!("stream {}", stream.stream),
+    };
+    let Some(shard) = &stream.shard else { return format!("{name}, which has opened no shard") };
+    let mut text = format!("{name}, shard {shard}");
+    if is_local(shard.expose_secret()) {
+        return text;
+    }
+    match diagnosis.requests.iter().find(|request| request.url == *shard) {
+        Some(request) => text.push_str(&format!("; request {request}")),
+        None if stream.status == AWAITS_BYTES => {
+            text.push_str(
+                "; no request for it is under way: it waits for its turn among the others, or for a cache",
+            );
+        }
+        None => {}
+    }
+    text
+}
+
+impl fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.cause)?;
+        if let Some(waited) = self.waited {
+            write!(f, "\n  batch {} has been waited for since {:.1} s", self.batches, waited.as_secs_f64())?;
+        }
+        for thread in &self.threads {
+            write!(f, "\n  {}: {} since {:.1} s", thread.name, thread.activity, thread.time.as_secs_f64())?;
+            if let Some((dataset, stream)) = thread.stream {
+                write!(f, ", dataset {dataset}, stream {stream}")?;
+            }
+            if let Some((shard, sample)) = thread.sample {
+                write!(f, ", sample {sample} of shard {shard}")?;
+            }
+        }
+        for stream in &self.streams {
+            write!(f, "\n  dataset {}, stream {}: {}", stream.dataset, stream.stream, stream.status)?;
+            if let Some(shard) = &stream.shard {
+                write!(f, ", shard {shard}")?;
+            }
+            if stream.items > 0 {
+                write!(f, ", {} items ready", stream.items)?;
+            }
+        }
+        for request in &self.requests {
+            write!(f, "\n  request {request}")?;
+        }
+        Ok(())
+    }
+}

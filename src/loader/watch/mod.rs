@@ -1,0 +1,19 @@
+//! A run while it goes on: what it has given, what its threads do, and a warning where nothing comes.
+//!
+//! ```text
+//! run        what is known of a run, shared by all who ask
+//! sampler    the one thread of the process that looks at the threads of all runs
+//! stall      when to warn of a wait, and how
+//! diagnosis  what everybody is doing and waiting for
+//! ```
+
+mod diagnosis;
+mod run;
+mod sampler;
+mod stall;
+
+pub use diagnosis::{Diagnosis, StreamStatus, ThreadStatus};
+pub use run::Reporter;
+pub(super) use run::{PoolStatus, Role, Run, StreamId, StreamProgress};
+pub(super) use stall::OnStall;
+pub use stall::Stall;

@@ -1,0 +1,406 @@
+//! What is known of a run, shared by all who ask.
+
+use super::diagnosis::{Diagnosis, diagnose};
+use super::sampler;
+use super::stall::{OnStall, Stall};
+use crate::activity::{self, Activity, ThreadMark};
+use crate::dataset::CurrentShard;
+use crate::loader::report::{Fill, Owners, Queues, Report, Times};
+use crate::state::State;
+use crate::store::{Store, StoreReport};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// A run while it goes on. Clones are the same.
+#[derive(Clone)]
+pub(in crate::loader) struct Run(Arc<Inner>);
+
+/// Reports on a run at any time, from any thread, also while the batches are being iterated over; from
+/// [`Batches::reporter`](crate::loader::Batches::reporter). Clones are the same.
+///
+/// It keeps what it reports on, and neither the threads nor the data of the run.
+#[derive(Clone)]
+pub struct Reporter(Run);
+
+impl Reporter {
+    /// As [`Batches::report`](crate::loader::Batches::report).
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.0.report()
+    }
+
+    /// As [`Batches::diagnose`](crate::loader::Batches::diagnose).
+    #[must_use]
+    pub fn diagnose(&self) -> Diagnosis {
+        self.0.diagnose()
+    }
+
+    /// As [`Batches::state`](crate::loader::Batches::state).
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.0.state()
+    }
+}
+
+impl fmt::Debug for Reporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a thread is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::loader) enum Role {
+    /// It reads and maps.
+    Worker,
+    /// It puts items into batches.
+    Collector,
+    /// It is the trainer's own, and does both while it waits.
+    Trainer,
+}
+
+/// A stream of a run: the dataset's number and the stream's, and which shard is being read.
+#[derive(Debug, Clone)]
+pub(in crate::loader) struct StreamId {
+    pub(in crate::loader) dataset: usize,
+    pub(in crate::loader) stream: usize,
+    pub(in crate::loader) shard: CurrentShard,
+}
+
+/// How far one stream is ahead.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::loader) struct StreamProgress {
+    /// Whether a thread reads it at the moment.
+    pub(in crate::loader) is_being_read: bool,
+    /// Whether it has something to read, as far as is known.
+    pub(in crate::loader) is_readable: bool,
+    /// Whether everything has been read.
+    pub(in crate::loader) has_ended: bool,
+    /// Items that have been mapped and wait to be put into a batch.
+    pub(in crate::loader) items: usize,
+}
+
+/// Threads that tell how far the streams are.
+pub(in crate::loader) trait PoolStatus: Send + Sync {
+    fn streams(&self) -> Vec<StreamProgress>;
+}
+
+pub(super) struct Inner {
+    pub(super) stores: Vec<(Store, StoreReport)>,
+    owners: Owners,
+    pub(super) streams: Vec<StreamId>,
+    pub(super) threads: usize,
+    prefetch: usize,
+    on_stall: OnStall,
+    consumed: Mutex<Consumed>,
+    /// Batches that were made.
+    made: AtomicU64,
+    is_watched: AtomicBool,
+    watched: Mutex<Watched>,
+    pub(super) pool: OnceLock<Weak<dyn PoolStatus>>,
+}
+
+/// What has been given out.
+#[derive(Debug)]
+struct Consumed {
+    state: State,
+    begun: Option<Instant>,
+    ended: Option<Instant>,
+    batches: u64,
+    items: u64,
+    fill: Fill,
+    waited: Duration,
+    first: Option<Duration>,
+    ready: u64,
+    late: u64,
+    /// Since when the next batch has been waited for, and whether it was there then.
+    waiting: Option<(Instant, bool)>,
+    /// Whether there was a warning of this wait.
+    is_warned: bool,
+}
+
+/// The threads, and what they did.
+#[derive(Debug, Default)]
+struct Watched {
+    threads: Vec<Seen>,
+    times: Times,
+    at: Option<Instant>,
+}
+
+/// A thread with what was last seen of it.
+#[derive(Debug)]
+struct Seen {
+    role: Role,
+    mark: Arc<ThreadMark>,
+    changes: u64,
+    since: Instant,
+}
+
+/// What a thread was seen doing.
+#[derive(Debug, Clone)]
+pub(super) struct SeenThread {
+    pub(super) role: Role,
+    pub(super) mark: Arc<ThreadMark>,
+    pub(super) activity: Activity,
+    /// For how long it has done the same, as far as it was looked at.
+    pub(super) time: Duration,
+}
+
+impl From<Arc<Inner>> for Run {
+    fn from(inner: Arc<Inner>) -> Self {
+        Run(inner)
+    }
+}
+
+impl Inner {
+    pub(super) fn has_ended(&self) -> bool {
+        self.consumed().ended.is_some()
+    }
+
+    fn consumed(&self) -> MutexGuard<'_, Consumed> {
+        self.consumed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Run {
+    pub(in crate::loader) fn new<'a>(
+        state: State,
+        stores: impl Iterator<Item = &'a Store>,
+        (owners, streams): (Owners, Vec<StreamId>),
+        (threads, prefetch): (usize, usize),
+        on_stall: OnStall,
+    ) -> Self {
+        let mut all: Vec<(Store, StoreReport)> = Vec::new();
+        for store in stores {
+            if !all.iter().any(|(known, _)| known.is(store)) {
+                all.push((store.clone(), store.report()));
+            }
+        }
+        let consumed = Consumed {
+            state,
+            begun: None,
+            ended: None,
+            batches: 0,
+            items: 0,
+            fill: Fill::default(),
+            waited: Duration::ZERO,
+            first: None,
+            ready: 0,
+            late: 0,
+            waiting: None,
+            is_warned: false,
+        };
+        Run(Arc::new(Inner {
+            stores: all,
+            owners,
+            streams,
+            threads,
+            prefetch,
+            on_stall,
+            consumed: Mutex::new(consumed),
+            made: AtomicU64::new(0),
+            is_watched: AtomicBool::new(false),
+            watched: Mutex::default(),
+            pool: OnceLock::new(),
+        }))
+    }
+
+    pub(in crate::loader) fn reporter(&self) -> Reporter {
+        Reporter(self.clone())
+    }
+
+    /// The current thread works for this run.
+    pub(in crate::loader) fn register(&self, role: Role) {
+        let Some(mark) = activity::current() else { return };
+        let mut watched = self.0.watched();
+        if watched.threads.iter().any(|seen| Arc::ptr_eq(&seen.mark, &mark)) {
+            return;
+        }
+        // One thread at a time asks for batches.
+        if role == Role::Trainer {
+            watched.threads.retain(|seen| seen.role != Role::Trainer);
+        }
+        let changes = mark.changes();
+        watched.threads.push(Seen { role, mark, changes, since: Instant::now() });
+    }
+
+    /// Who tells how far the streams are.
+    pub(in crate::loader) fn set_pool(&self, pool: Weak<dyn PoolStatus>) {
+        let _ = self.0.pool.set(pool);
+    }
+
+    /// A batch was made.
+    pub(in crate::loader) fn made(&self) {
+        self.0.made.fetch_add(1, Relaxed);
+    }
+
+    /// The trainer asks for the next batch. Whoever polls asks more than once.
+    pub(in crate::loader) fn asks(&self, is_ready: bool) {
+        let now = Instant::now();
+        let mut consumed = self.0.consumed();
+        if consumed.waiting.is_none() {
+            consumed.waiting = Some((now, is_ready));
+            consumed.begun.get_or_insert(now);
+        }
+        drop(consumed);
+        if !self.0.is_watched.swap(true, Relaxed) {
+            self.0.watched().at = Some(now);
+            sampler::watch(&self.0);
+        }
+    }
+
+    /// The trainer has got what it asked for: a batch of so many items with the state after it, or something else.
+    pub(in crate::loader) fn got(&self, batch: Option<(usize, Fill, State)>) {
+        let mut consumed = self.0.consumed();
+        consumed.is_warned = false;
+        let waited = consumed.waiting.take().map(|(since, was_ready)| (since.elapsed(), was_ready));
+        let (waited, was_ready) = waited.unwrap_or_default();
+        consumed.waited += waited;
+        let Some((items, fill, state)) = batch else { return };
+        if consumed.batches == 0 {
+            consumed.first = Some(waited);
+        } else if was_ready {
+            consumed.ready += 1;
+        } else {
+            consumed.late += 1;
+        }
+        consumed.batches += 1;
+        consumed.items += items as u64;
+        consumed.fill = fill;
+        // What is replaced may be large.
+        let before = std::mem::replace(&mut consumed.state, state);
+        drop(consumed);
+        drop(before);
+    }
+
+    /// There are no more batches.
+    pub(in crate::loader) fn ended(&self, state: Option<State>) {
+        let mut consumed = self.0.consumed();
+        consumed.ended.get_or_insert_with(Instant::now);
+        if let Some(state) = state {
+            consumed.state = state;
+        }
+    }
+
+    /// Where the job is after what was given out.
+    pub(in crate::loader) fn state(&self) -> State {
+        self.0.consumed().state.clone()
+    }
+
+    pub(in crate::loader) fn report(&self) -> Report {
+        self.tick();
+        let times = Times { threads: self.0.threads, ..self.0.watched().times };
+        let stores = self.0.stores.iter().map(|(store, before)| store.report().since(before));
+        let store = stores.fold(StoreReport::default(), StoreReport::with);
+        let memory = self.0.owners.report();
+        let items =
+            self.pool().map_or(0, |pool| pool.streams().iter().map(|stream| stream.items as u64).sum());
+        let consumed = self.0.consumed();
+        let now = consumed.ended.unwrap_or_else(Instant::now);
+        let waiting =
+            consumed.waiting.map_or(Duration::ZERO, |(since, _)| now.saturating_duration_since(since));
+        let made = self.0.made.load(Relaxed);
+        Report {
+            batches: consumed.batches,
+            items: consumed.items,
+            fill: Some(consumed.fill).filter(|fill| fill.room > 0),
+            waited: consumed.waited + waiting,
+            first: consumed.first.unwrap_or_default(),
+            ready: consumed.ready,
+            late: consumed.late,
+            elapsed: consumed.begun.map_or(Duration::ZERO, |begun| now.saturating_duration_since(begun)),
+            times,
+            queues: Queues {
+                items,
+                batches: made.saturating_sub(consumed.batches),
+                prefetch: if self.0.threads > 0 { self.0.prefetch as u64 } else { 0 },
+            },
+            ledger: consumed.state.ledger(),
+            store,
+            memory,
+        }
+    }
+
+    pub(in crate::loader) fn diagnose(&self) -> Diagnosis {
+        self.tick();
+        let (waiting, batches) = {
+            let consumed = self.0.consumed();
+            (consumed.waiting.map(|(since, _)| since.elapsed()), consumed.batches)
+        };
+        diagnose(&self.0, waiting, batches, &self.threads(), self.pool().map(|pool| pool.streams()))
+    }
+
+    fn pool(&self) -> Option<Arc<dyn PoolStatus>> {
+        self.0.pool.get()?.upgrade()
+    }
+
+    /// Looks at the threads, and warns of a long wait.
+    pub(super) fn look(&self) {
+        self.tick();
+        let waited = {
+            let mut consumed = self.0.consumed();
+            let waited = consumed.waiting.map(|(since, _)| since.elapsed());
+            let waited = waited.filter(|waited| *waited >= self.0.on_stall.after && !consumed.is_warned);
+            consumed.is_warned |= waited.is_some();
+            waited
+        };
+        if let Some(waited) = waited {
+            self.0.on_stall.warn(&Stall { waited, diagnosis: self.diagnose() });
+        }
+    }
+
+    /// Adds the time since the last look to what each thread does.
+    fn tick(&self) {
+        let is_waiting = self.0.consumed().waiting.is_some();
+        let now = Instant::now();
+        let mut watched = self.0.watched();
+        let Watched { threads, times, at } = &mut *watched;
+        let Some(before) = at.replace(now) else {
+            *at = None;
+            return;
+        };
+        let passed = now.saturating_duration_since(before);
+        for seen in threads {
+            let changes = seen.mark.changes();
+            if changes != seen.changes {
+                (seen.changes, seen.since) = (changes, now);
+            }
+            // Between two batches, the trainer's thread may work for another run.
+            if seen.role == Role::Trainer && !is_waiting {
+                continue;
+            }
+            if let Some(time) = times.of(seen.mark.activity()) {
+                *time += passed;
+            }
+        }
+    }
+
+    /// What the threads do.
+    fn threads(&self) -> Vec<SeenThread> {
+        let watched = self.0.watched();
+        let seen = watched.threads.iter().map(|seen| SeenThread {
+            role: seen.role,
+            mark: Arc::clone(&seen.mark),
+            activity: seen.mark.activity(),
+            time: seen.since.elapsed(),
+        });
+        seen.collect()
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let consumed = self.0.consumed();
+        f.debug_struct("Run")
+            .field("batches", &consumed.batches)
+            .field("items", &consumed.items)
+            .field("waited", &consumed.waited)
+            .finish_non_exhaustive()
+    }
+}

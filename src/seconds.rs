@@ -1,0 +1,8 @@
+//! Times in documents: seconds as a number.
+
+use serde::{Serialize, Serializer};
+use std::time::Duration;
+
+pub(crate) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    time.as_secs_f64().serialize(serializer)
+}

@@ -1,0 +1,31 @@
+//! Counters of what is read of local files.
+
+use crate::store::FileReport;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+#[derive(Debug, Default)]
+pub(in crate::store) struct FileMeter {
+    opened: AtomicU64,
+    bytes: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+impl FileMeter {
+    pub(super) fn opened(&self) {
+        self.opened.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn read(&self, bytes: usize, took: Duration) {
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+        self.nanoseconds.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    pub(in crate::store) fn report(&self) -> FileReport {
+        FileReport {
+            opened: self.opened.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            reading: Duration::from_nanos(self.nanoseconds.load(Relaxed)),
+        }
+    }
+}

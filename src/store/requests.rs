@@ -1,0 +1,183 @@
+//! The requests that are under way, for whoever asks why nothing comes.
+
+use crate::SecretUrl;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A request for bytes of an object that is under way, or a pause before it is tried again; from
+/// [`Store::requests`](super::Store::requests).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct RequestReport {
+    /// The object, as far as its URL may be shown.
+    #[serde(serialize_with = "shown_url")]
+    pub url: SecretUrl,
+    /// The bytes that were asked for; none for the whole object.
+    pub range: Option<Range<u64>>,
+    /// Where the request stands.
+    pub phase: RequestPhase,
+    /// Since the request was sent, or the pause began.
+    #[serde(serialize_with = "crate::seconds::serialize")]
+    pub elapsed: Duration,
+    /// Since bytes came last, or the request was sent if none have come.
+    #[serde(serialize_with = "crate::seconds::serialize")]
+    pub idle: Duration,
+    /// Bytes of the body that have come.
+    pub received: u64,
+}
+
+fn shown_url<S: Serializer>(url: &SecretUrl, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(url)
+}
+
+/// Where a request stands.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+#[serde(rename_all = "snake_case", tag = "phase")]
+pub enum RequestPhase {
+    /// It was sent, and nothing has been answered.
+    Unanswered,
+    /// The server has answered, and the body is coming.
+    Body,
+    /// It failed, and is tried again after a pause.
+    Pause {
+        /// Number of times that it has failed.
+        tries: u32,
+        /// Why it failed last.
+        error: String,
+    },
+}
+
+impl fmt::Display for RequestReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.url)?;
+        match &self.range {
+            Some(range) => write!(f, " bytes {}-{}", range.start, range.end.saturating_sub(1))?,
+            None => f.write_str(" (whole object)")?,
+        }
+        let (elapsed, idle) = (self.elapsed.as_secs_f64(), self.idle.as_secs_f64());
+        match &self.phase {
+            RequestPhase::Unanswered => write!(f, ": sent {elapsed:.1} s ago, no response yet"),
+            RequestPhase::Body => {
+                let received = self.received;
+                write!(f, ": {received} bytes in {elapsed:.1} s, the last of them {idle:.1} s ago")
+            }
+            RequestPhase::Pause { tries, error } => {
+                write!(f, ": failed {tries} times, pauses since {elapsed:.1} s before the next try: {error}")
+            }
+        }
+    }
+}
+
+/// All requests of a place that are under way.
+#[derive(Debug, Default)]
+pub(super) struct Requests(Mutex<All>);
+
+#[derive(Debug, Default)]
+struct All {
+    next: u64,
+    by_number: BTreeMap<u64, Request>,
+}
+
+#[derive(Debug)]
+struct Request {
+    url: SecretUrl,
+    range: Option<Range<u64>>,
+    phase: RequestPhase,
+    begun: Instant,
+    last: Instant,
+    received: u64,
+}
+
+impl Requests {
+    /// Notes a request until the entry is dropped.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        url: &SecretUrl,
+        range: Option<Range<u64>>,
+        phase: RequestPhase,
+    ) -> RequestEntry {
+        let begun = Instant::now();
+        let mut all = self.lock();
+        let number = all.next;
+        all.next += 1;
+        let request = Request { url: url.clone(), range, phase, begun, last: begun, received: 0 };
+        all.by_number.insert(number, request);
+        RequestEntry { requests: Arc::clone(self), number }
+    }
+
+    pub(super) fn report(&self) -> Vec<RequestReport> {
+        let report = |request: &Request| RequestReport {
+            url: request.url.clone(),
+            range: request.range.clone(),
+            phase: request.phase.clone(),
+            elapsed: request.begun.elapsed(),
+            idle: request.last.elapsed(),
+            received: request.received,
+        };
+        self.lock().by_number.values().map(report).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, All> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that is noted.
+#[derive(Debug)]
+pub(super) struct RequestEntry {
+    requests: Arc<Requests>,
+    number: u64,
+}
+
+impl RequestEntry {
+    /// The server has answered.
+    pub(super) fn answered(&self) {
+        self.change(|request| request.phase = RequestPhase::Body);
+    }
+
+    /// Bytes of the body have come.
+    pub(super) fn received(&self, bytes: usize) {
+        self.change(|request| request.received += bytes as u64);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Request)) {
+        if let Some(request) = self.requests.lock().by_number.get_mut(&self.number) {
+            request.last = Instant::now();
+            change(request);
+        }
+    }
+}
+
+impl Drop for RequestEntry {
+    fn drop(&mut self) {
+        self.requests.lock().by_number.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_listed_until_it_ends() {
+        let requests = Arc::new(Requests::default());
+        let url = SecretUrl::from("https://host/a.tar?signature=abc");
+        let entry = requests.begin(&url, Some(0..100), RequestPhase::Unanswered);
+        let shown = |requests: &Requests| requests.report().first().map(ToString::to_string);
+        let unanswered = "https://host/a.tar?[redacted] bytes 0-99: sent 0.0 s ago, no response yet";
+        assert_eq!(shown(&requests).as_deref(), Some(unanswered));
+        entry.answered();
+        entry.received(40);
+        let body = "https://host/a.tar?[redacted] bytes 0-99: 40 bytes in 0.0 s, the last of them 0.0 s ago";
+        assert_eq!(shown(&requests).as_deref(), Some(body));
+        let json = serde_json::to_string(&requests.report()).unwrap();
+        assert!(json.contains("\"received\":40") && !json.contains("abc"), "{json}");
+        drop(entry);
+        assert_eq!(shown(&requests), None);
+    }
+}

@@ -1,0 +1,239 @@
+//! What a report says while and after a run: what limits it, and what everybody waits for.
+
+use crate::support::archive;
+use crate::support::shards::{dataset, memory, url, write};
+use shardstream::loader::{Limit, LoaderBuilder, Stall};
+use shardstream::prelude::*;
+use shardstream::store::{GetOptions, GetResponse, Source};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PAUSE: Duration = Duration::from_millis(5);
+const SIZES: [usize; 8] = [40; 8];
+
+fn small() -> LoaderBuilder<Sample> {
+    Loader::builder(dataset(&SIZES).streams(4).build().unwrap()).batch(10)
+}
+
+/// Some directory with shards of small samples.
+fn files(shards: usize) -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    for shard in 0..shards {
+        let samples: Vec<_> = (0..40).map(|n| Sample::new(format!("{shard}{n:04}")).with("cls", 7)).collect();
+        std::fs::write(directory.path().join(format!("{shard}.tar")), archive(&samples)).unwrap();
+    }
+    let pattern = format!("{}/{{0..{}}}.tar", directory.path().display(), shards - 1);
+    (directory, pattern)
+}
+
+#[test]
+fn slow_map_on_local_files_is_named() {
+    let (_directory, pattern) = files(8);
+    for threads in [0, 2] {
+        let dataset = Dataset::builder(pattern.as_str()).streams(4).build().unwrap();
+        let slow = |sample: Sample| {
+            thread::sleep(PAUSE);
+            Ok(sample.key().to_owned())
+        };
+        let loader = Loader::builder(dataset).map(slow).threads(threads).batch(10).build().unwrap();
+        let batches = loader.epoch(0);
+        let reporter = batches.reporter();
+        for batch in batches {
+            batch.unwrap();
+        }
+        let report = reporter.report();
+        assert_eq!(report.limit(), Limit::Map, "{threads} threads: {report}");
+        assert_eq!((report.items, report.batches), (320, 32));
+        assert!(report.times.map > report.elapsed.mul_f64(0.5), "{report}");
+        assert_eq!(report.times.threads, threads);
+        assert!(report.store.files.bytes > 0 && report.store.files.opened == 8, "{report}");
+        let again = reporter.report();
+        assert_eq!(again.elapsed, report.elapsed, "the run has ended");
+    }
+}
+
+#[test]
+fn slow_trainer_is_named() {
+    let batches = small().threads(1).build().unwrap().epoch(0);
+    let reporter = batches.reporter();
+    for batch in batches {
+        batch.unwrap();
+        thread::sleep(4 * PAUSE);
+    }
+    let report = reporter.report();
+    assert_eq!(report.limit(), Limit::Trainer, "{report}");
+    assert!(report.readiness() > 0.8, "{report}");
+    assert!(report.times.await_trainer > report.times.collect, "{report:?}");
+}
+
+#[test]
+fn slow_selection_is_named() {
+    let slow = |_: &Sample| {
+        thread::sleep(PAUSE);
+        true
+    };
+    let run = |streams, threads| {
+        let dataset = dataset(&SIZES).streams(streams).build().unwrap();
+        let loader = Loader::builder(dataset).select(slow).threads(threads).batch(10).build().unwrap();
+        let mut batches = loader.epoch(0);
+        assert_eq!(batches.by_ref().map(|batch| batch.unwrap().len()).sum::<usize>(), 320);
+        batches.report()
+    };
+    let report = run(4, 2);
+    assert_eq!(report.limit(), Limit::Select, "{report}");
+    // One stream is read by one thread at a time.
+    let report = run(1, 4);
+    assert_eq!(report.limit(), Limit::Streams, "{report}");
+}
+
+/// Objects in memory that come after a pause, or never.
+#[derive(Debug)]
+struct Slow {
+    store: Store,
+    pause: Duration,
+    /// No response to requests for this one ends before somebody says so.
+    silent: Option<(String, Arc<Mutex<()>>)>,
+}
+
+impl Source for Slow {
+    fn get(
+        &self,
+        url: &str,
+        options: GetOptions,
+    ) -> futures::future::BoxFuture<'static, shardstream::Result<GetResponse>> {
+        let (store, pause, url) = (self.store.clone(), self.pause, url.replace("slow:", "mem:"));
+        let silent =
+            self.silent.as_ref().filter(|(silent, _)| *silent == url).map(|(_, lock)| Arc::clone(lock));
+        Box::pin(async move {
+            tokio::task::spawn_blocking(move || {
+                thread::sleep(pause);
+                drop(silent.as_ref().map(|lock| lock.lock().unwrap()));
+                let all = store.open(&url)?.read_all()?;
+                let size = all.len() as u64;
+                let range = options.range.unwrap_or(0..size);
+                let range = range.start.min(size)..range.end.min(size);
+                let part = all.slice(range.start as usize..range.end as usize);
+                let body = futures::stream::iter([Ok(part)]);
+                let mut response = GetResponse::new(Box::pin(body)).with_size(size);
+                response.version = Some("1".into());
+                response.range = Some(range);
+                Ok(response)
+            })
+            .await
+            .unwrap()
+        })
+    }
+}
+
+fn slow_store(pause: Duration, silent: Option<(String, Arc<Mutex<()>>)>) -> (Store, Vec<String>) {
+    let store = memory();
+    write(&store, &SIZES);
+    let urls = (0..SIZES.len()).map(|shard| url(shard).replace("mem:", "slow:")).collect();
+    let source = Slow { store, pause, silent };
+    (Store::builder().with_source("slow:", Arc::new(source)).build().unwrap(), urls)
+}
+
+#[test]
+fn slow_network_is_named() {
+    let (store, urls) = slow_store(Duration::from_millis(300), None);
+    let dataset = Dataset::builder(ShardList::from_urls(urls)).streams(2).store(store).build().unwrap();
+    let mut batches = Loader::builder(dataset).threads(2).batch(10).build().unwrap().epoch(0);
+    batches.by_ref().for_each(|batch| drop(batch.unwrap()));
+    let report = batches.report();
+    assert_eq!(report.limit(), Limit::Network, "{report}");
+    assert!(report.times.await_bytes > report.elapsed, "{report:?}");
+}
+
+fn warned(builder: LoaderBuilder<Sample>) -> (LoaderBuilder<Sample>, Receiver<Stall>) {
+    let (sender, receiver) = channel();
+    let sender = Mutex::new(sender);
+    let tell = move |stall: &Stall| drop(sender.lock().unwrap().send(stall.clone()));
+    (builder.stall_after(Duration::from_millis(200)).on_stall(tell), receiver)
+}
+
+#[test]
+fn a_request_without_a_response_is_named() {
+    for threads in [0, 2] {
+        let lock = Arc::new(Mutex::new(()));
+        let held = lock.lock().unwrap();
+        let silent = Some((url(1), Arc::clone(&lock)));
+        let (store, urls) = slow_store(Duration::ZERO, silent);
+        let dataset = Dataset::builder(ShardList::from_urls(urls)).streams(2).store(store).build().unwrap();
+        let (builder, stalls) = warned(Loader::builder(dataset).threads(threads).batch(20));
+        let batches = builder.build().unwrap().epoch(0);
+        let reporter = batches.reporter();
+        let trainer = thread::spawn(move || batches.map(|batch| batch.unwrap().len()).sum::<usize>());
+        let stall = stalls.recv_timeout(Duration::from_secs(20)).unwrap();
+        let text = stall.to_string();
+        assert!(stall.waited >= Duration::from_millis(200));
+        let shard = url(1).replace("mem:", "slow:");
+        for part in ["no batch for 0.", "stream 1", &*format!("shard {shard}"), "bytes 0-", "no response yet"]
+        {
+            assert!(text.contains(part), "{threads} threads: no `{part}` in: {text}");
+        }
+        // While it waits.
+        let report = reporter.report();
+        assert!(report.waited >= Duration::from_millis(200) && report.waited <= report.elapsed, "{report}");
+        assert_eq!(report.limit(), Limit::Network, "{report}");
+        assert!(reporter.diagnose().to_string().contains(&shard));
+        // One warning for one wait.
+        assert!(stalls.recv_timeout(Duration::from_millis(500)).is_err());
+        drop(held);
+        assert_eq!(trainer.join().unwrap(), 320);
+        assert_eq!(reporter.diagnose().waited, None);
+    }
+}
+
+#[test]
+fn a_map_that_hangs_is_named_with_its_sample() {
+    for threads in [0, 3] {
+        let lock = Arc::new(Mutex::new(()));
+        let held = lock.lock().unwrap();
+        let waits = Arc::clone(&lock);
+        let builder = Loader::builder(dataset(&SIZES).streams(2).build().unwrap()).threads(threads).batch(20);
+        let hangs = move |sample: Sample| {
+            if (sample.position().shard, sample.position().sample) == (3, 7) {
+                drop(waits.lock().unwrap());
+            }
+            Ok(sample)
+        };
+        let (builder, stalls) = warned(builder.map(hangs));
+        let batches = builder.build().unwrap().epoch(0);
+        let trainer = thread::spawn(move || batches.map(|batch| batch.unwrap().len()).sum::<usize>());
+        let text = stalls.recv_timeout(Duration::from_secs(20)).unwrap().to_string();
+        for part in ["mapping a sample", "sample 7 of shard 3", "stream 1"] {
+            assert!(text.lines().next().unwrap().contains(part), "{threads} threads: no `{part}` in: {text}");
+        }
+        drop(held);
+        assert_eq!(trainer.join().unwrap(), 320);
+    }
+}
+
+#[test]
+fn a_wait_that_is_short_is_no_stall() {
+    let (builder, stalls) = warned(small().threads(1));
+    let begun = Instant::now();
+    let count = builder.build().unwrap().epoch(0).count();
+    assert_eq!(count, 32);
+    if begun.elapsed() < Duration::from_millis(200) {
+        assert!(stalls.try_recv().is_err());
+    }
+}
+
+#[test]
+fn a_report_is_a_document() {
+    let mut batches = small().threads(1).build().unwrap().epoch(0);
+    batches.by_ref().for_each(|batch| drop(batch.unwrap()));
+    let report = batches.report();
+    let document: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+    assert_eq!((&document["items"], &document["batches"]), (&320.into(), &32.into()));
+    for key in
+        ["limit", "advice", "readiness", "rate", "waited", "times", "queues", "store", "memory", "ledger"]
+    {
+        assert!(!document[key].is_null(), "{key} in {document}");
+    }
+    let later = batches.report().since(&report);
+    assert_eq!((later.items, later.batches, later.waited), (0, 0, Duration::ZERO));
+}
