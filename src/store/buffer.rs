@@ -5,8 +5,8 @@ use bytes::Bytes;
 use std::fs;
 use std::ops::{Deref, DerefMut, Range};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Bytes that a buffer holds at the most, and at the least.
 pub(super) const LARGEST: usize = 512 << 10;
@@ -46,7 +46,21 @@ fn kibibytes(text: &str) -> Option<usize> {
 /// Bytes of which idle buffers keep at most so many.
 const IDLE: usize = 64 << 20;
 
-static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+/// Idle buffers by size: a power of two from the least to the most that is kept.
+const CLASSES: usize = (MOST_KEPT / LEAST_KEPT).ilog2() as usize + 1;
+static POOLS: [Mutex<Vec<Vec<u8>>>; CLASSES] = [const { Mutex::new(Vec::new()) }; CLASSES];
+const LEAST_KEPT: usize = 32 << 10;
+const MOST_KEPT: usize = 1 << 20;
+
+/// Bytes of idle buffers.
+static IDLE_NOW: AtomicUsize = AtomicUsize::new(0);
+
+/// The idle buffers with room for exactly so many bytes, if such are kept.
+fn pool(capacity: usize) -> Option<MutexGuard<'static, Vec<Vec<u8>>>> {
+    let is_kept = capacity.is_power_of_two() && (LEAST_KEPT..=MOST_KEPT).contains(&capacity);
+    let pool = POOLS.get((capacity / LEAST_KEPT).checked_ilog2()? as usize).filter(|_| is_kept)?;
+    Some(pool.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// Bytes of buffers that somebody has.
 static IN_USE: AtomicU64 = AtomicU64::new(0);
@@ -55,8 +69,7 @@ const COUNTED: usize = 16 << 10;
 
 /// Bytes of the read buffers of this process: those in use, and those that wait to be used again.
 pub(crate) fn read_buffers() -> (u64, u64) {
-    let idle = POOL.lock().unwrap_or_else(PoisonError::into_inner).len() * size();
-    (IN_USE.load(Relaxed), idle as u64)
+    (IN_USE.load(Relaxed), IDLE_NOW.load(Relaxed) as u64)
 }
 
 /// A buffer that counts as used until this is dropped.
@@ -79,10 +92,10 @@ impl Drop for InUse {
     }
 }
 
-/// An empty vector with room for [`size`] bytes or for a few, which is not to grow beyond. The default has
-/// none.
+/// An empty vector with room for [`size`] bytes or for a few, which is not to grow beyond: it would not be used
+/// again. The default has none.
 #[derive(Debug, Default)]
-pub(super) struct Buffer(Vec<u8>, InUse);
+pub(crate) struct Buffer(Vec<u8>, InUse);
 
 impl Buffer {
     fn new(bytes: Vec<u8>) -> Self {
@@ -108,6 +121,19 @@ impl Buffer {
         }
     }
 
+    /// One with room for that many bytes, whatever the size of other buffers: for what is gathered from several.
+    pub(crate) fn gathering(bytes: usize) -> Self {
+        let capacity = bytes.checked_next_power_of_two().unwrap_or(bytes);
+        let kept = |capacity| pool(capacity).map(|mut pool| pool.pop());
+        let mut buffer = match kept(capacity) {
+            Some(Some(used)) => taken(used),
+            Some(None) => Vec::with_capacity(capacity),
+            None => Vec::with_capacity(bytes),
+        };
+        buffer.clear();
+        Buffer::new(buffer)
+    }
+
     /// One that is full of whatever stands in it, for readers that write over bytes.
     pub(super) fn full() -> Self {
         let mut bytes = used().unwrap_or_else(|| vec![0; size()]);
@@ -126,8 +152,7 @@ impl Buffer {
     }
 
     /// What was written, to be shared. The buffer can be taken again when the last share of it is gone.
-    #[cfg_attr(not(feature = "transport"), allow(dead_code, reason = "for what is written piece by piece"))]
-    pub(super) fn freeze(self) -> Bytes {
+    pub(crate) fn freeze(self) -> Bytes {
         let length = self.len();
         self.freeze_first(length)
     }
@@ -186,15 +211,20 @@ impl Drop for Shared {
 
 /// The buffer that was given back last: it may still be in a cache.
 fn used() -> Option<Vec<u8>> {
-    POOL.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    pool(size())?.pop().map(taken)
+}
+
+/// A buffer is idle no longer.
+fn taken(bytes: Vec<u8>) -> Vec<u8> {
+    IDLE_NOW.fetch_sub(bytes.capacity(), Relaxed);
+    bytes
 }
 
 fn give_back(bytes: Vec<u8>) {
-    if bytes.capacity() != size() {
-        return;
-    }
-    let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-    if (pool.len() + 1) * size() <= IDLE {
+    let capacity = bytes.capacity();
+    let Some(mut pool) = pool(capacity) else { return };
+    if IDLE_NOW.load(Relaxed) + capacity <= IDLE {
+        IDLE_NOW.fetch_add(capacity, Relaxed);
         pool.push(bytes);
     }
 }

@@ -59,7 +59,7 @@ pub use body::{Body, Stopper};
 pub use budget::Budget;
 pub(crate) use budget::Held;
 pub(crate) use budget::Lane;
-pub(crate) use buffer::read_buffers;
+pub(crate) use buffer::{Buffer, read_buffers};
 pub use builder::StoreBuilder;
 pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
