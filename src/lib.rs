@@ -107,7 +107,6 @@ pub mod feed;
 pub mod image;
 pub mod index;
 pub mod loader;
-mod log;
 mod memory;
 #[cfg(feature = "mixture")]
 pub mod mixture;
@@ -120,6 +119,7 @@ pub mod shards;
 pub mod state;
 pub mod store;
 pub mod tar;
+mod telemetry;
 pub mod tensor;
 pub mod topology;
 mod wait;

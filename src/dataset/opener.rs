@@ -10,6 +10,7 @@ use crate::index::ShardIndex;
 use crate::plan::Slice;
 use crate::store::{Body, Lane, ObjectVersion, Stopper};
 use crate::tar::{self, SampleParser};
+use crate::telemetry::log;
 use crate::wait;
 use std::collections::VecDeque;
 
@@ -117,6 +118,7 @@ impl Opener {
         (self.current, self.in_pieces) = (slice, is_piece);
         if let Some(Ok((_, url))) = self.slices.get(slice).map(|slice| self.dataset.shard(slice.shard)) {
             self.shard.set(url);
+            log!(DEBUG, "a shard is being read", shard = url, epoch = self.epoch);
         }
         match part {
             Ok((part, stopper)) => {

@@ -382,9 +382,15 @@ impl Settings {
 
     /// What is known of a run from now on.
     pub(super) fn watched(&self, state: State, owners: Owners, streams: Vec<StreamId>) -> Watched {
+        let steps = match state.header().run {
+            Run::EpochsFrom(_) => None,
+            Run::Epoch(_) | Run::EpochRepeated(_) => {
+                self.steps().map(|steps| steps.saturating_sub(state.batches()))
+            }
+        };
         let stores = self.parts.iter().flat_map(|part| part.dataset.stores());
         let (threads, on_stall) = ((self.threads, self.prefetch), self.on_stall.clone());
-        Watched::new(state, stores, (owners, streams), threads, on_stall)
+        Watched::new(state, stores, (owners, streams), threads, steps, on_stall)
     }
 
     /// The streams that this rank reads.

@@ -3,6 +3,7 @@
 use super::report::SourceReport;
 use super::requests::{RequestEntry, RequestPhase, RequestReport, Requests};
 use crate::SecretUrl;
+use crate::telemetry::{count, observe};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,6 +79,7 @@ impl Meter {
     pub(super) fn request(self: &Arc<Self>, url: &SecretUrl, range: Option<Range<u64>>) -> Answering {
         let entry = self.requests_now.begin(url, range, RequestPhase::Unanswered);
         self.requests.fetch_add(1, Relaxed);
+        count!("shardstream_requests_total", 1);
         let mut active = self.active();
         active.requests += 1;
         active.since.get_or_insert_with(Instant::now);
@@ -101,6 +103,7 @@ impl Meter {
 
     pub(super) fn received(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Relaxed);
+        count!("shardstream_received_bytes_total", bytes as u64);
     }
 
     pub(super) fn wasted(&self, bytes: u64) {
@@ -109,14 +112,17 @@ impl Meter {
 
     pub(super) fn cached(&self, bytes: usize) {
         self.cached.fetch_add(bytes as u64, Relaxed);
+        count!("shardstream_cached_bytes_total", bytes as u64);
     }
 
     pub(super) fn retried(&self) {
         self.retries.fetch_add(1, Relaxed);
+        count!("shardstream_retries_total", 1);
     }
 
     pub(super) fn throttled(&self) {
         self.throttled.fetch_add(1, Relaxed);
+        count!("shardstream_throttled_total", 1);
     }
 
     /// How long after a request its answer is late: later than nearly all others. `None` before that is
@@ -206,6 +212,7 @@ impl Answering {
         self.entry.answered();
         self.meter.reached();
         self.meter.answers.fetch_add(1, Relaxed);
+        observe!("shardstream_first_byte_seconds", time.as_secs_f64());
         self.meter.first_bytes.fetch_add(nanoseconds(time), Relaxed);
         let (mut pace, seconds) = (self.meter.pace(), time.as_secs_f64());
         if pace.answers == 0 {

@@ -237,3 +237,23 @@ fn a_report_is_a_document() {
     let later = batches.report().since(&report);
     assert_eq!((later.items, later.batches, later.waited), (0, 0, Duration::ZERO));
 }
+
+#[test]
+fn number_of_batches_left_is_known_with_an_index() {
+    let store = memory();
+    let shards = write(&store, &SIZES);
+    let index = Index::builder().store(store.clone()).build(&shards).unwrap();
+    let dataset = Dataset::builder(shards).index(index).store(store).streams(4).build().unwrap();
+    for threads in [0, 1] {
+        let loader = Loader::builder(dataset.clone()).threads(threads).batch(10).build().unwrap();
+        let mut batches = loader.epoch(0);
+        assert_eq!((batches.size_hint(), batches.steps_left()), ((0, Some(32)), Some(32)));
+        let state = batches.nth(9).unwrap().unwrap().state().unwrap().clone();
+        assert_eq!(batches.size_hint(), (0, Some(22)));
+        assert_eq!(batches.by_ref().count(), 22);
+        assert_eq!(batches.size_hint(), (0, Some(0)));
+        assert_eq!(loader.restore(&state).unwrap().size_hint(), (0, Some(22)));
+        assert_eq!(loader.epochs(0).steps_left(), None);
+    }
+    assert_eq!(small().build().unwrap().epoch(0).size_hint(), (0, None));
+}

@@ -8,6 +8,7 @@ use crate::loader::policy::{Counts, OnError, Verdict};
 use crate::loader::report::Fill;
 use crate::sample::Position;
 use crate::state::{Header, Part, Reached, Run, State, StreamState};
+use crate::telemetry::{count, log};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -356,6 +357,14 @@ impl Progress {
 
     fn skip(&mut self, from: &From, error: &Error) {
         let epoch = self.epoch_of(from);
+        count!("shardstream_skipped_samples_total", 1);
+        log!(
+            WARN,
+            "a sample was skipped",
+            epoch = epoch,
+            dataset = from.dataset,
+            error = format_args!("{error:#}")
+        );
         if let Some(stream) = self.streams.get_mut(from.dataset * self.lanes + from.lane) {
             stream.skip(epoch, error);
         }

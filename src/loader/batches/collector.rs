@@ -5,6 +5,7 @@ use crate::activity::{self, Activity};
 use crate::error::Result;
 use crate::loader::event::Event;
 use crate::loader::watch::{Role, Run};
+use crate::telemetry::span;
 
 /// Collects batches, and says so.
 pub(in crate::loader) struct Collector<I, T, B> {
@@ -27,6 +28,7 @@ impl<T, B, I: Iterator<Item = Event<T>>> Iterator for Collector<I, T, B> {
         self.run.register(if self.is_ahead { Role::Collector } else { Role::Trainer });
         let item = {
             let _collecting = activity::during(Activity::Collect);
+            let _span = span!("collect");
             self.collect.next()
         };
         if let Some(Ok(Given::Batch(..))) = item {

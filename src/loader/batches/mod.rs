@@ -20,6 +20,7 @@ use crate::adapters::{Background, BackgroundStream, IteratorExt};
 use crate::dataset::Stop;
 use crate::error::{Error, Result};
 use crate::state::State;
+use crate::telemetry::span;
 use futures::Stream;
 use std::fmt;
 use std::iter::{self, FusedIterator};
@@ -134,6 +135,13 @@ impl<B> Batches<B> {
         self.run.report()
     }
 
+    /// Number of batches that are left of the epoch, where [`Loader::steps`](super::Loader::steps) is known: for a progress
+    /// bar. None where epochs have no end.
+    #[must_use]
+    pub fn steps_left(&self) -> Option<u64> {
+        self.run.steps_left()
+    }
+
     /// What everybody is doing and waiting for at the moment.
     #[must_use]
     pub fn diagnose(&self) -> Diagnosis {
@@ -178,6 +186,7 @@ impl<B> Iterator for Batches<B> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        let _waiting = span!("wait for a batch");
         let item = match &mut self.batches {
             Running::Ahead(batches) => {
                 self.run.asks(batches.is_waiting());
@@ -189,6 +198,12 @@ impl<B> Iterator for Batches<B> {
             }
         };
         got(&self.run, item)
+    }
+
+    /// Up to the number of batches that are [left](Batches::steps_left), where it is known. Samples that fail give items
+    /// beside them, unless [`on_error`](crate::loader::LoaderBuilder::on_error) skips them.
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (0, self.run.steps_left().and_then(|steps| usize::try_from(steps).ok()))
     }
 }
 

@@ -15,6 +15,7 @@ use crate::loader::sequence::{Dealing, Lane};
 use crate::loader::stages::{Mapped, Stages};
 use crate::loader::stream::Source;
 use crate::loader::watch::{PoolStatus, Role, Run, StreamProgress};
+use crate::telemetry::span;
 use crate::wait;
 use futures::task::AtomicWaker;
 use std::collections::VecDeque;
@@ -135,6 +136,7 @@ impl<T: Send + 'static> Work<T> {
             let (begun_at, cx) = (Instant::now(), &mut Context::from_waker(waker));
             activity::on_stream(place);
             activity::set(Activity::Parse);
+            let reading = span!("read", stream = place);
             let stages = self.stages.get(place / self.lanes).filter(|_| at_once);
             let (begun, items, samples) = if let Some(stages) = stages {
                 let map = |input| {
@@ -152,6 +154,8 @@ impl<T: Send + 'static> Work<T> {
                 memory.set((bytes + size_of_val(&*items)) as u64);
                 let Some((begun, seats)) = self.put_back(place, source, &found, then) else { continue };
                 activity::set(Activity::Map);
+                drop(reading);
+                let _mapping = span!("map", stream = place);
                 let items = catch(|| self.mapped(place, items, seats));
                 (begun, items.unwrap_or_else(|panic| vec![Fed::Fatal(panic)]), found.samples)
             };

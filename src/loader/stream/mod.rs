@@ -19,6 +19,7 @@ use crate::rng::Rng;
 use crate::sample::Sample;
 use crate::state::{StreamState, misfit};
 use crate::store::Budget;
+use crate::telemetry::log;
 use crate::wait;
 use std::fmt;
 use std::future::poll_fn;
@@ -251,6 +252,7 @@ impl Source {
             return None;
         }
         let epoch = self.stream.epochs.of(self.pass)?;
+        log!(DEBUG, "a stream begins an epoch", epoch = epoch, stream = self.stream.stream);
         (self.found, self.taken) = (Found::Nothing, 0);
         let following = self.following.take();
         let reading = match self.from.take() {

@@ -5,9 +5,12 @@
 //! sampler    the one thread of the process that looks at the threads of all runs
 //! stall      when to warn of a wait, and how
 //! diagnosis  what everybody is doing and waiting for
+//! gauges     what a run holds, for the facade `metrics`
 //! ```
 
 mod diagnosis;
+#[cfg(feature = "metrics")]
+mod gauges;
 mod run;
 mod sampler;
 mod stall;

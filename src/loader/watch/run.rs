@@ -8,6 +8,7 @@ use crate::dataset::CurrentShard;
 use crate::loader::report::{Fill, Owners, Queues, Report, Times};
 use crate::state::State;
 use crate::store::{Store, StoreReport};
+use crate::telemetry::{count, log, observe};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -93,12 +94,16 @@ pub(super) struct Inner {
     pub(super) streams: Vec<StreamId>,
     pub(super) threads: usize,
     prefetch: usize,
+    /// Number of batches that the run has, if it is known.
+    steps: Option<u64>,
     on_stall: OnStall,
     consumed: Mutex<Consumed>,
     /// Batches that were made.
     made: AtomicU64,
     is_watched: AtomicBool,
     watched: Mutex<Watched>,
+    #[cfg(feature = "metrics")]
+    gauges: Mutex<super::gauges::Gauges>,
     pub(super) pool: OnceLock<Weak<dyn PoolStatus>>,
 }
 
@@ -174,6 +179,7 @@ impl Run {
         stores: impl Iterator<Item = &'a Store>,
         (owners, streams): (Owners, Vec<StreamId>),
         (threads, prefetch): (usize, usize),
+        steps: Option<u64>,
         on_stall: OnStall,
     ) -> Self {
         let mut all: Vec<(Store, StoreReport)> = Vec::new();
@@ -202,11 +208,14 @@ impl Run {
             streams,
             threads,
             prefetch,
+            steps,
             on_stall,
             consumed: Mutex::new(consumed),
             made: AtomicU64::new(0),
             is_watched: AtomicBool::new(false),
             watched: Mutex::default(),
+            #[cfg(feature = "metrics")]
+            gauges: Mutex::default(),
             pool: OnceLock::new(),
         }))
     }
@@ -250,6 +259,12 @@ impl Run {
         }
         drop(consumed);
         if !self.0.is_watched.swap(true, Relaxed) {
+            log!(
+                INFO,
+                "a run over the data begins",
+                threads = self.0.threads,
+                streams = self.0.streams.len()
+            );
             self.0.watched().at = Some(now);
             sampler::watch(&self.0);
         }
@@ -270,6 +285,9 @@ impl Run {
         } else {
             consumed.late += 1;
         }
+        count!("shardstream_batches_total", 1);
+        count!("shardstream_items_total", items as u64);
+        observe!("shardstream_batch_wait_seconds", waited.as_secs_f64());
         consumed.batches += 1;
         consumed.items += items as u64;
         consumed.fill = fill;
@@ -282,9 +300,33 @@ impl Run {
     /// There are no more batches.
     pub(in crate::loader) fn ended(&self, state: Option<State>) {
         let mut consumed = self.0.consumed();
-        consumed.ended.get_or_insert_with(Instant::now);
         if let Some(state) = state {
             consumed.state = state;
+        }
+        // A run that never began, or was ended before, is dropped.
+        if consumed.ended.is_some() || consumed.begun.is_none() {
+            return;
+        }
+        consumed.ended = Some(Instant::now());
+        drop(consumed);
+        let report = self.report();
+        log!(
+            INFO,
+            "a run over the data has ended",
+            items = report.items,
+            batches = report.batches,
+            seconds = format_args!("{:.1}", report.elapsed.as_secs_f64()),
+            readiness = format_args!("{:.3}", report.readiness()),
+            limit = report.limit()
+        );
+    }
+
+    /// Number of batches that are left, if it is known.
+    pub(in crate::loader) fn steps_left(&self) -> Option<u64> {
+        let consumed = self.0.consumed();
+        match consumed.ended {
+            Some(_) => Some(0),
+            None => self.0.steps.map(|steps| steps.saturating_sub(consumed.batches)),
         }
     }
 
@@ -343,6 +385,8 @@ impl Run {
     /// Looks at the threads, and warns of a long wait.
     pub(super) fn look(&self) {
         self.tick();
+        #[cfg(feature = "metrics")]
+        self.0.gauges.lock().unwrap_or_else(PoisonError::into_inner).show(|| self.report());
         let waited = {
             let mut consumed = self.0.consumed();
             let waited = consumed.waiting.map(|(since, _)| since.elapsed());

@@ -2,7 +2,7 @@
 
 use super::diagnosis::Diagnosis;
 use crate::adapters::catch;
-use crate::log::log;
+use crate::telemetry::log;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,6 +5,7 @@
 //! a few more or a few less are tried now and then, and the smallest number is kept that loses nothing. Only
 //! rounds count in which readers had to wait and more requests could have been sent.
 
+use crate::telemetry::log;
 use std::time::{Duration, Instant};
 
 /// The number of requests in flight at the beginning, and when it is known that answers come from far away;
@@ -111,7 +112,17 @@ impl Tuner {
         let starved = std::mem::take(&mut round.starved);
         (round.since, round.received) = (now, received);
         let patience = if first_byte < NEAR { 1 } else { FLAT };
+        let before = self.limit;
         self.end_round(rate, starved, patience);
+        if self.limit != before {
+            log!(
+                DEBUG,
+                "requests in flight at most",
+                limit = self.limit,
+                before = before,
+                bytes_per_second = rate
+            );
+        }
     }
 
     fn end_round(&mut self, rate: f64, starved: bool, patience: u32) {

@@ -4,6 +4,7 @@ use super::download::timed;
 use super::{Answering, Reading};
 use crate::Result;
 use crate::store::source::{GetOptions, GetResponse};
+use crate::telemetry::log;
 use bytes::Bytes;
 use futures::future::{self, Either};
 use futures::stream::{BoxStream, StreamExt};
@@ -27,6 +28,7 @@ pub(super) async fn get(object: &Reading, options: GetOptions) -> Result<GetResp
     if !object.meter.try_hedge(range_of(&options), object.limits.hedge) {
         return first.await;
     }
+    log!(DEBUG, "a late request is sent a second time", url = object.url, after_ms = late.as_millis());
     let second = pin!(request(object, options));
     match future::select(first, second).await {
         Either::Left((Ok(response), _)) | Either::Right((Ok(response), _)) => Ok(response),
@@ -55,6 +57,7 @@ async fn request(object: &Reading, options: GetOptions) -> Result<GetResponse> {
         Some(patience) => match tokio::time::timeout(patience, response.as_mut()).await {
             Ok(response) => response,
             Err(_) => {
+                log!(DEBUG, "a response is late", url = object.url, after_ms = patience.as_millis());
                 budget.late();
                 response.await
             }

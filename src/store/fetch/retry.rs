@@ -1,9 +1,8 @@
 //! When a request is tried again, how long before, and when it is given up.
 
 use super::{Limits, Meter};
-use crate::log::log;
-use crate::secret_url::redact_text;
 use crate::store::budget::Budget;
+use crate::telemetry::log;
 use crate::{Error, ErrorKind, Result, SecretUrl};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -88,7 +87,7 @@ impl Retries {
             budget.throttled();
         }
         let limit = passes(&fault).then(|| self.limit(&fault, meter));
-        let why = redact_text(&fault.to_string());
+        let why = format!("{fault:#}");
         let pause = self.next(fault, limit)?;
         meter.retried();
         log!(

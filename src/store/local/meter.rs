@@ -1,6 +1,7 @@
 //! Counters of what is read of local files.
 
 use crate::store::FileReport;
+use crate::telemetry::count;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ impl FileMeter {
 
     pub(super) fn read(&self, bytes: usize, took: Duration) {
         self.bytes.fetch_add(bytes as u64, Relaxed);
+        count!("shardstream_file_bytes_total", bytes as u64);
         self.nanoseconds.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 

@@ -6,6 +6,7 @@
 
 mod cases;
 
+#[cfg(feature = "gcs")]
 use crate::support::child::child;
 use crate::support::server::{Reply, Server};
 use crate::support::{Content, content};
