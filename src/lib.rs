@@ -93,6 +93,9 @@
 //! | `ndarray`, `dlpack` | tensors as arrays of `ndarray`, and for other frameworks by DLPack, without a copy | |
 //! | `zstd` | `.tar.zst` shards (builds a C library) | |
 //! | `gcs`, `s3`, `azure`, `http` | these stores, with TLS | |
+//! | `tracing` | events and spans for a log: retries, stalls, skipped samples, epochs | yes |
+//! | `metrics` | counters, gauges and distributions for the exporter of your choice | |
+//! | `cli` | the program `shardstream` | |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod activity;
@@ -189,6 +192,10 @@ mod network {}
 #[cfg(all(doctest, feature = "image"))]
 #[doc = include_str!("../docs/batches.md")]
 mod batches {}
+
+#[cfg(all(doctest, feature = "image"))]
+#[doc = include_str!("../docs/recipes.md")]
+mod recipes {}
 
 #[cfg(all(doctest, feature = "image"))]
 #[doc = include_str!("../docs/trainers.md")]

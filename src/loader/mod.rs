@@ -13,12 +13,14 @@
 //! batches   batches, each with the state as of its last item
 //! watch     a run while it goes on, and a warning where nothing comes
 //! report    what a run has cost, where its time went, and what limits it
+//! headspace what a step would take if loading were free
 //! ```
 
 mod ahead;
 mod batches;
 mod builder;
 mod event;
+mod headspace;
 mod last_batch;
 mod policy;
 mod pool;
@@ -33,6 +35,7 @@ mod watch;
 
 pub use batches::{Batches, BatchesStream};
 pub use builder::LoaderBuilder;
+pub use headspace::Headspace;
 pub use last_batch::LastBatch;
 pub use policy::{Failures, OnError};
 pub use report::{Fill, Limit, MemoryReport, Queues, Report, Times};
