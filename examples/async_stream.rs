@@ -4,18 +4,31 @@
 //! cargo run --example async_stream -- 'data/train-{000000..000009}.tar'
 //! ```
 //!
-//! Without a pattern it writes a small shard into memory first, and streams that. Any executor will do.
+//! Any executor will do.
 
+#[path = "support/progress.rs"]
+mod progress;
+
+use clap::Parser;
 use futures::TryStreamExt;
+use progress::Progress;
 use shardstream::prelude::*;
 use shardstream::store::object_store::memory::InMemory;
 use std::error::Error;
 use std::sync::Arc;
 
+/// Streams shards on tokio, first on one task, then on threads.
+#[derive(Parser)]
+struct Options {
+    /// Shards with fields `txt` and `cls`; without it, a small shard is written into memory first, and streamed.
+    pattern: Option<String>,
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse();
     let store = Store::builder().with_object_store("mem", Arc::new(InMemory::new())).build()?;
-    let pattern = match std::env::args().nth(1) {
+    let pattern = match options.pattern {
         Some(pattern) => pattern,
         None => demo(&store)?,
     };
@@ -38,9 +51,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // The same on threads, ahead of the consumer, who only awaits.
     let loader = Loader::builder(dataset).shuffle(100).decode(Decoder::new()).batch(8).build()?;
-    let count =
-        loader.epoch(0).into_stream().try_fold(0, async |count, batch| Ok(count + batch.len())).await?;
-    println!("{count} samples");
+    let mut batches = loader.epoch(0).into_stream();
+    let mut progress = Progress::new()?;
+    while let Some(batch) = batches.try_next().await? {
+        progress.add(batch.len(), batch.iter().map(Sample::size).sum());
+    }
+    println!("{}", progress.finish());
+    println!("{}", batches.report());
+    println!("next: a loader with columns of tensors: docs/recipes.md");
     Ok(())
 }
 

@@ -4,9 +4,8 @@
 //! cargo run --example index_shards -- 'data/train-{000000..000009}.tar' data/train.json
 //! cargo run --features gcs --example index_shards -- 'gs://bucket/train-*.tar' gs://bucket/train.json
 //! ```
-//!
-//! Without arguments it writes a few small shards first, and indexes those.
 
+use clap::Parser;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use shardstream::SecretUrl;
 use shardstream::dataset::Shards;
@@ -14,15 +13,24 @@ use shardstream::prelude::*;
 use std::error::Error;
 use std::time::Instant;
 
+/// Indexes shards from their headers, saves the index, and says what is in it.
+#[derive(Parser)]
+struct Options {
+    /// Shards: braces, wildcards, any URL; without it, a few small shards are written first, and indexed.
+    pattern: Option<String>,
+    /// Where the index is saved: a path or a URL.
+    index: Option<String>,
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
+    let options = Options::parse();
     let dir = tempfile::tempdir()?;
     let dir = dir.path().display();
-    let pattern = match arguments.next() {
+    let pattern = match options.pattern {
         Some(pattern) => pattern,
         None => demo(&format!("{dir}/demo-%06d.tar"))?,
     };
-    let place = arguments.next().unwrap_or(format!("{dir}/demo.json"));
+    let place = options.index.unwrap_or(format!("{dir}/demo.json"));
 
     let store = Store::default();
     let shards = Shards::from(pattern).resolve(&store)?;
@@ -44,12 +52,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let bytes = index.iter().filter_map(|shard| shard.bytes()).sum();
     let seconds = start.elapsed().as_secs_f64();
     println!(
-        "{} shards of {} samples, {} in {seconds:.2} s",
+        "{} shards of {} samples, {} in {seconds:.2} s: {:.0} samples/s, {:.1} MB/s, headers alone",
         index.len(),
         index.samples(),
-        HumanBytes(bytes)
+        HumanBytes(bytes),
+        index.samples() as f64 / seconds,
+        bytes as f64 / 1e6 / seconds
     );
     println!("{}: {}", SecretUrl::from(&place), HumanBytes(store.open(&place)?.read_all()?.len() as u64));
+    println!(
+        "next: give it to `DatasetBuilder::index`, and ranks get equal samples (docs/guide.md, section 10)"
+    );
     Ok(())
 }
 

@@ -14,6 +14,7 @@
 //!
 //! It prints a line of JSON. `benches/compare/pixels.py` runs it beside other loaders.
 
+use clap::Parser;
 use cpu_time::ProcessTime;
 use shardstream::prelude::*;
 use std::error::Error;
@@ -53,18 +54,22 @@ fn peak_megabytes() -> Option<f64> {
     Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)
 }
 
+/// Measures what it takes from shards to batches that a device can take.
+#[derive(Parser)]
+struct Options {
+    /// What is in the shards: imagenet, cifar, json, tokens or raw.
+    task: String,
+    /// Shards: braces, wildcards, any URL.
+    pattern: String,
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Number of epochs.
+    #[arg(long, default_value_t = 1)]
+    passes: u64,
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let usage = "usage: pixels imagenet|cifar|json|tokens|raw PATTERN [--threads N] [--passes N]";
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [task, pattern, options @ ..] = &arguments[..] else { return Err(usage.into()) };
-    let (mut threads, mut passes) = (1, 1);
-    for option in options.chunks(2) {
-        match option {
-            [name, value] if name == "--threads" => threads = value.parse()?,
-            [name, value] if name == "--passes" => passes = value.parse()?,
-            _ => return Err(usage.into()),
-        }
-    }
+    let Options { task, pattern, threads, passes } = Options::parse();
     let dataset = Dataset::builder(pattern.as_str()).shuffle_shards(true).build()?;
     let loader = Loader::builder(dataset).threads(threads);
 
@@ -78,7 +83,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             bytes += batch.iter().map(Sample::size).sum::<usize>();
         }
     } else {
-        let (columns, batch) = columns(task)?;
+        let (columns, batch) = columns(&task)?;
         let loader = loader.batch(batch).collate(columns).build()?;
         for batch in (0..passes).flat_map(|epoch| loader.epoch(epoch)) {
             let batch = batch?;
@@ -93,6 +98,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "threads": threads,
         "samples": samples,
         "bytes": bytes,
+        "samples_per_second": samples as f64 / wall,
+        "mb_per_second": bytes as f64 / 1e6 / wall,
         "wall_s": wall,
         "cpu_s": cpu,
         "rss_mb": peak_megabytes(),

@@ -4,41 +4,50 @@
 //! cargo run --example read_shards -- 'data/train-{000000..000009}.tar' 5
 //! cargo run --features gcs --example read_shards -- 'gs://bucket/train-*.tar'
 //! ```
-//!
-//! Without a pattern it writes a small shard first, and reads that.
 
-use indicatif::{HumanBytes, ProgressBar};
+#[path = "support/progress.rs"]
+mod progress;
+
+use clap::Parser;
+use progress::Progress;
 use shardstream::prelude::*;
 use std::error::Error;
-use std::time::Instant;
+
+/// Reads shards and prints their samples: keys, fields, sizes, and how fast it went.
+#[derive(Parser)]
+struct Options {
+    /// Shards: braces, wildcards, any URL; without it, a small shard is written first, and read.
+    pattern: Option<String>,
+    /// Number of samples that are printed.
+    #[arg(default_value_t = 10)]
+    shown: usize,
+}
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
+    let options = Options::parse();
     let dir = tempfile::tempdir()?;
-    let pattern = match arguments.next() {
+    let pattern = match options.pattern {
         Some(pattern) => pattern,
         None => demo(&format!("{}/demo-%06d.tar", dir.path().display()))?,
     };
-    let shown: usize = arguments.next().map_or(Ok(10), |count| count.parse())?;
 
     let dataset = Dataset::builder(pattern).build()?;
     println!("{} shards", dataset.shards().len());
 
-    let progress = ProgressBar::new_spinner();
-    let (start, mut samples, mut bytes) = (Instant::now(), 0, 0);
-    for sample in progress.wrap_iter(dataset.samples(0)) {
+    let mut progress = Progress::new()?;
+    for (number, sample) in dataset.samples(0).enumerate() {
         let sample = sample?;
-        if samples < shown {
+        if number < options.shown {
             let fields: Vec<String> =
                 sample.fields().map(|(name, value)| format!("{name} ({} bytes)", value.size())).collect();
-            progress.suspend(|| println!("{}  {}: {}", sample.shard(), sample.key(), fields.join(", ")));
+            progress.print(&format!("{}  {}: {}", sample.shard(), sample.key(), fields.join(", ")));
         }
-        samples += 1;
-        bytes += sample.size() as u64;
+        progress.add(1, sample.size());
     }
-    progress.finish_and_clear();
-    let seconds = start.elapsed().as_secs_f64();
-    println!("{samples} samples, {} in {seconds:.2} s", HumanBytes(bytes));
+    println!("{}", progress.finish());
+    println!(
+        "next: the same on threads, with what limits it: cargo run --release --example throughput -- --help"
+    );
     Ok(())
 }
 

@@ -9,8 +9,10 @@
 //!
 //! It counts the samples and the bytes of their fields, and prints them with the seconds that passed, how long the first
 //! sample took to come, or the first batch of 64, and what was transferred. `read` looks at no samples: it is what the
-//! system takes to copy the same files into one buffer, which no reader can do without.
+//! system takes to copy the same files into one buffer, which no reader can do without. The scripts of `benches/compare`
+//! read the first line. To measure data of your own, use the program `shardstream bench` (feature `cli`).
 
+use clap::{Parser, ValueEnum};
 use futures::StreamExt as _;
 use futures::executor::block_on_stream;
 use shardstream::prelude::*;
@@ -50,50 +52,76 @@ fn read(shards: &ShardList) -> std::io::Result<Count> {
     Ok(count)
 }
 
+/// Measures how fast a data set can be read on this machine, before anything is decoded.
+#[derive(Parser)]
+struct Options {
+    /// What reads.
+    how: How,
+    /// Shards: braces, wildcards, any URL.
+    pattern: String,
+    /// Number of logical streams.
+    #[arg(default_value_t = 1)]
+    streams: usize,
+    /// Number of threads of the loader.
+    #[arg(default_value_t = 1)]
+    threads: usize,
+    /// Samples in the shuffle buffer of the loader.
+    #[arg(default_value_t = 0)]
+    shuffle: usize,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum How {
+    /// An iterator over samples.
+    Samples,
+    /// An asynchronous stream of samples.
+    Stream,
+    /// A loader: batches of 64, on threads.
+    Loader,
+    /// The system's `read` of local files into one buffer.
+    Read,
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [how, pattern, numbers @ ..] = &arguments[..] else {
-        return Err(
-            "usage: throughput samples|stream|loader|read PATTERN [STREAMS [THREADS [SHUFFLE]]]".into()
-        );
-    };
-    let number = |at: usize, default| numbers.get(at).map_or(Ok(default), |number| number.parse());
-    let dataset = Dataset::builder(pattern.as_str()).streams(number(0, 1)?).build()?;
+    let options = Options::parse();
+    let dataset = Dataset::builder(options.pattern.as_str()).streams(options.streams).build()?;
 
     let store = dataset.store().clone();
     let begun = Instant::now();
-    let mut count = Count::default();
-    match how.as_str() {
-        "samples" => {
+    let (mut count, mut report) = (Count::default(), None);
+    match options.how {
+        How::Samples => {
             for sample in dataset.samples(0) {
                 count.add(&sample?);
             }
         }
-        "stream" => {
+        How::Stream => {
             for sample in block_on_stream(dataset.stream(0).boxed()) {
                 count.add(&sample?);
             }
         }
-        "loader" => {
-            let loader = Loader::builder(dataset).threads(number(1, 1)?).shuffle(number(2, 0)?);
-            let loader = loader.batch(64).build()?;
-            for batch in loader.epoch(0) {
+        How::Loader => {
+            let loader = Loader::builder(dataset).threads(options.threads).shuffle(options.shuffle);
+            let mut batches = loader.batch(64).build()?.epoch(0);
+            for batch in batches.by_ref() {
                 batch?.iter().for_each(|sample| count.add(sample));
             }
+            report = Some(batches.report());
         }
-        "read" => count = read(dataset.shards())?,
-        other => return Err(format!("{other} is none of samples, stream, loader, read").into()),
+        How::Read => count = read(dataset.shards())?,
     }
     let seconds = begun.elapsed().as_secs_f64();
     let Count { samples, bytes, first } = count;
     let first = first.map_or(0.0, |first| (first - begun).as_secs_f64() * 1e3);
-    let rate = samples as f64 / seconds;
+    let (rate, megabytes) = (samples as f64 / seconds, bytes as f64 / 1e6 / seconds);
     println!(
-        "{samples} samples, {bytes} bytes, {seconds:.3} s, {rate:.0} samples/s, first after {first:.1} ms"
+        "{samples} samples, {bytes} bytes, {seconds:.3} s, {rate:.0} samples/s, {megabytes:.1} MB/s, first after \
+         {first:.1} ms"
     );
-    let report = store.report();
-    if !report.sources.is_empty() {
-        eprintln!("{report}");
+    match report {
+        Some(report) => eprintln!("{report}"),
+        None if store.report().is_empty() => {}
+        None => eprintln!("{}", store.report()),
     }
     Ok(())
 }

@@ -195,14 +195,10 @@ impl fmt::Display for Report {
             write!(f, "\ndata readiness {:.1} %", 100.0 * self.readiness())?;
         }
         if self.limit() != Limit::Unknown {
-            write!(f, "\n{}", self.limit())?;
-        }
-        let threads = self.times.threads.max(1);
-        if self.times != (Times { threads: self.times.threads, ..Times::default() }) {
-            write!(f, "\n{threads} threads:")?;
-            for (number, (name, time)) in
-                self.times.iter().take(8).filter(|(_, time)| !time.is_zero()).enumerate()
-            {
+            let threads = self.times.threads.max(1);
+            write!(f, "\n{}\n{threads} threads:", self.limit())?;
+            let of_threads = self.times.iter().take(8).filter(|(_, time)| !time.is_zero());
+            for (number, (name, time)) in of_threads.enumerate() {
                 let between = if number > 0 { "," } else { "" };
                 write!(f, "{between} {name} {:.1} %", percent(time, seconds * threads as f64))?;
             }

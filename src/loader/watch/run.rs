@@ -299,6 +299,7 @@ impl Run {
 
     /// There are no more batches.
     pub(in crate::loader) fn ended(&self, state: Option<State>) {
+        self.tick();
         let mut consumed = self.0.consumed();
         if let Some(state) = state {
             consumed.state = state;
@@ -401,7 +402,13 @@ impl Run {
 
     /// Adds the time since the last look to what each thread does.
     fn tick(&self) {
-        let is_waiting = self.0.consumed().waiting.is_some();
+        let (is_waiting, has_ended) = {
+            let consumed = self.0.consumed();
+            (consumed.waiting.is_some(), consumed.ended.is_some())
+        };
+        if has_ended {
+            return;
+        }
         let now = Instant::now();
         let mut watched = self.0.watched();
         let Watched { threads, times, at } = &mut *watched;

@@ -1,0 +1,51 @@
+//! Progress of the examples: samples, and rates in samples and in bytes.
+
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use std::error::Error;
+use std::time::Instant;
+
+/// Counts what has come, and shows it while more comes, on a terminal.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    begun: Instant,
+    first: Option<Instant>,
+    bytes: u64,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Result<Self, Box<dyn Error>> {
+        let bar = ProgressBar::new_spinner();
+        bar.set_style(ProgressStyle::with_template("{spinner} {human_pos} samples, {per_sec}, {msg}")?);
+        Ok(Progress { bar, begun: Instant::now(), first: None, bytes: 0 })
+    }
+
+    /// So many samples more, with so many bytes in their fields.
+    pub(crate) fn add(&mut self, samples: usize, bytes: usize) {
+        self.first.get_or_insert_with(Instant::now);
+        self.bytes += bytes as u64;
+        self.bar.inc(samples as u64);
+        if self.bar.position().is_multiple_of(64) {
+            let seconds = self.begun.elapsed().as_secs_f64();
+            self.bar.set_message(format!("{:.1} MB/s", self.bytes as f64 / 1e6 / seconds));
+        }
+    }
+
+    /// Prints a line beside the progress.
+    #[allow(dead_code, reason = "not every example prints lines")]
+    pub(crate) fn print(&self, line: &str) {
+        self.bar.suspend(|| println!("{line}"));
+    }
+
+    /// The last line: how much it was, and how fast.
+    pub(crate) fn finish(self) -> String {
+        self.bar.finish_and_clear();
+        let (samples, seconds) = (self.bar.position(), self.begun.elapsed().as_secs_f64());
+        let first = self.first.map_or(0.0, |first| (first - self.begun).as_secs_f64() * 1e3);
+        format!(
+            "{samples} samples, {} in {seconds:.2} s: {} samples/s, {:.1} MB/s, the first after {first:.1} ms",
+            HumanBytes(self.bytes),
+            HumanCount((samples as f64 / seconds) as u64),
+            self.bytes as f64 / 1e6 / seconds
+        )
+    }
+}
