@@ -257,3 +257,36 @@ fn number_of_batches_left_is_known_with_an_index() {
     }
     assert_eq!(small().build().unwrap().epoch(0).size_hint(), (0, None));
 }
+
+/// Named pipes that are filled slowly stand for a slow disk.
+#[cfg(unix)]
+#[test]
+fn slow_files_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let body = vec![7; 100_000];
+    let mut writers = Vec::new();
+    for shard in 0..2 {
+        let samples: Vec<_> =
+            (0..20).map(|n| Sample::new(format!("{shard}{n:04}")).with("bin", body.clone())).collect();
+        let path = directory.path().join(format!("{shard}.tar"));
+        if !std::process::Command::new("mkfifo").arg(&path).status().is_ok_and(|status| status.success()) {
+            eprintln!("SKIPPED: no mkfifo here");
+            return;
+        }
+        writers.push(thread::spawn(move || {
+            let (bytes, mut pipe) = (archive(&samples), std::fs::File::create(path).unwrap());
+            for part in bytes.chunks(64 << 10) {
+                thread::sleep(4 * PAUSE);
+                std::io::Write::write_all(&mut pipe, part).unwrap();
+            }
+        }));
+    }
+    let pattern = format!("{}/{{0..1}}.tar", directory.path().display());
+    let dataset = Dataset::builder(pattern).streams(2).build().unwrap();
+    let mut batches = Loader::builder(dataset).threads(2).batch(5).build().unwrap().epoch(0);
+    assert_eq!(batches.by_ref().map(|batch| batch.unwrap().len()).sum::<usize>(), 40);
+    let report = batches.report();
+    assert_eq!(report.limit(), Limit::Files, "{report}");
+    assert!(report.store.files.bytes > 4_000_000 && report.store.total().requests == 0, "{report}");
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+}

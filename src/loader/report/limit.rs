@@ -144,3 +144,48 @@ impl fmt::Display for Limit {
         write!(f, "limit: {}; {}", self.name(), self.advice())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loader::report::Times;
+
+    fn report(waited: u64, times: Times) -> Report {
+        let seconds = Duration::from_secs;
+        Report { batches: 100, waited: seconds(waited), elapsed: seconds(10), times, ..Report::default() }
+    }
+
+    #[test]
+    fn a_limit_is_what_the_threads_spend_most_time_with() {
+        let seconds = Duration::from_secs;
+        let times = Times { threads: 2, await_items: seconds(8), ..Times::default() };
+        for (expected, times) in [
+            (Limit::Map, Times { map: seconds(15), parse: seconds(3), ..times }),
+            (Limit::Parse, Times { map: seconds(3), parse: seconds(15), ..times }),
+            (
+                Limit::Shuffle,
+                Times { shuffle: seconds(9), parse: seconds(8), await_bytes: seconds(3), ..times },
+            ),
+            (Limit::Streams, Times { parse: seconds(9), await_stream: seconds(11), ..times }),
+            (Limit::Order, Times { map: seconds(9), await_room: seconds(11), ..times }),
+            (Limit::Files, Times { map: seconds(9), await_bytes: seconds(11), ..times }),
+            (
+                Limit::Collect,
+                Times { map: seconds(15), collect: seconds(9), await_items: seconds(1), ..times },
+            ),
+            (Limit::Unknown, Times { threads: 2, ..Times::default() }),
+        ] {
+            assert_eq!(report(5, times).limit(), expected, "{times:?}");
+            assert_eq!(report(0, times).limit(), Limit::Trainer, "nobody waits");
+        }
+    }
+
+    #[test]
+    fn too_little_says_nothing() {
+        let times = Times { threads: 1, map: SHORT, ..Times::default() };
+        let begun = Report { batches: 1, elapsed: SHORT * 9, waited: SHORT / 2, times, ..Report::default() };
+        assert_eq!(begun.limit(), Limit::Unknown);
+        // But a first batch that does not come is named.
+        assert_eq!(Report { waited: SHORT * 8, ..begun }.limit(), Limit::Map);
+    }
+}
