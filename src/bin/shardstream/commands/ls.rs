@@ -1,0 +1,113 @@
+//! `shardstream ls`
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::options::{Json, Patterns, Threads};
+use crate::parallel::each_shard;
+use crate::table::Table;
+use crate::text;
+use serde::Serialize;
+use shardstream::shards::glob;
+use shardstream::store::{ObjectVersion, Store};
+use shardstream::{SecretUrl, ShardList};
+use std::collections::HashMap;
+
+/// List the shards that patterns stand for.
+///
+/// Braces are expanded without looking whether there are such shards; wildcards and directories are listed.
+/// With -l or --json each shard is looked at, and one that is missing is an error.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    patterns: Patterns,
+    /// Show sizes and a total.
+    #[arg(short, long)]
+    long: bool,
+    #[command(flatten)]
+    json: Json,
+    #[command(flatten)]
+    threads: Threads,
+}
+
+#[derive(Debug, Serialize)]
+struct Listed {
+    url: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+}
+
+pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    let shards = options.patterns.shards(context)?;
+    if !options.long && !options.json.json {
+        return shards.iter().try_for_each(|url| context.output.line(url));
+    }
+    let known = sizes_of_listings(&options.patterns.given(context)?, context)?;
+    let mut table = Table::new(&[">bytes", "shard"]);
+    let (mut total, mut unknown) = (0_u64, 0_u64);
+    let store = context.store.clone();
+    let look = move |_: usize, url: &SecretUrl| object(url, &known, &store);
+    let threads = options.threads.count().max(16);
+    each_shard(&shards, threads, &context.interrupt, look, |number, object| {
+        let url = shards[number].to_string();
+        let bytes = object.size;
+        total = total.saturating_add(bytes.unwrap_or(0));
+        unknown += u64::from(bytes.is_none());
+        if options.json.json {
+            return context.output.record(&Listed { url, bytes, version: object.version });
+        }
+        table.row([bytes.map_or_else(|| "?".into(), text::number), url]);
+        Ok(())
+    })?;
+    if options.json.json {
+        return Ok(());
+    }
+    context.output.line(&table)?;
+    let without = match unknown {
+        0 => String::new(),
+        _ => format!(", without {} of unknown size", text::counted(unknown, "shard")),
+    };
+    context.output.line(format_args!(
+        "{}, {} ({} bytes){without}",
+        text::counted(shards.len() as u64, "shard"),
+        text::bytes(total),
+        text::number(total)
+    ))
+}
+
+fn object(
+    url: &SecretUrl,
+    known: &HashMap<String, u64>,
+    store: &Store,
+) -> shardstream::Result<ObjectVersion> {
+    match known.get(url.expose_secret()) {
+        Some(bytes) => {
+            let mut object = ObjectVersion::default();
+            object.size = Some(*bytes);
+            Ok(object)
+        }
+        None => store.stat(url.expose_secret()),
+    }
+}
+
+/// The sizes that listings of remote places tell: a request for thousands of objects in place of one each.
+fn sizes_of_listings(patterns: &[SecretUrl], context: &Context) -> Result<HashMap<String, u64>, Failure> {
+    let mut known = HashMap::new();
+    for pattern in patterns {
+        // Local files are looked at one by one: that is cheap, and a directory may be very deep.
+        if !pattern.expose_secret().contains("://") || pattern.expose_secret().starts_with("file:") {
+            continue;
+        }
+        for url in &ShardList::expand(pattern.expose_secret())? {
+            let url = url.expose_secret();
+            let prefix = match glob::split(url) {
+                Some((prefix, _)) => prefix,
+                None if url.ends_with('/') => url,
+                None => continue,
+            };
+            known.extend(context.store.list(prefix)?.into_iter().map(|object| (object.url, object.size)));
+        }
+    }
+    Ok(known)
+}

@@ -1,0 +1,33 @@
+//! The commands, each in a file of its own with its `Options` and `run`. The first comment of its options is
+//! its line in `--help`.
+
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// Declares commands: the file, and the name in the enum from which clap makes the name of the command.
+macro_rules! commands {
+    ($($file:ident: $Name:ident),* $(,)?) => {
+        $(mod $file;)*
+
+        /// Which command, with its options.
+        #[derive(Debug, clap::Subcommand)]
+        pub(crate) enum Command {
+            $($Name($file::Options),)*
+        }
+
+        impl Command {
+            pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
+                match self {
+                    $(Command::$Name(options) => $file::run(options, context),)*
+                }
+            }
+        }
+    };
+}
+
+// In the order of `--help`.
+commands! {
+    ls: Ls,
+    completions: Completions,
+    man: Man,
+}

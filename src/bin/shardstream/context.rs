@@ -1,0 +1,41 @@
+//! What every command is given.
+
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::options::Global;
+use crate::output::Output;
+use crate::progress::{Progress, Screen, Unit};
+use shardstream::store::Store;
+
+/// What every command is given: where its output goes, how it shows progress, whether it was interrupted, and
+/// the store.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) output: Output,
+    pub(crate) interrupt: Interrupt,
+    pub(crate) store: Store,
+    /// The program's own definition, for completions and man pages.
+    pub(crate) program: clap::Command,
+    global: Global,
+    screen: Screen,
+}
+
+impl Context {
+    /// Begins to listen for Ctrl-C.
+    pub(crate) fn new(global: Global, program: clap::Command) -> Result<Self, Failure> {
+        let screen = Screen::default();
+        Ok(Context {
+            output: Output::new(screen.clone()),
+            interrupt: Interrupt::listen()?,
+            store: global.store()?,
+            program,
+            global,
+            screen,
+        })
+    }
+
+    /// Shows progress on stderr until it is dropped. `total` is the number of units, where that is known.
+    pub(crate) fn progress(&self, what: &str, unit: Unit, total: Option<u64>) -> Progress {
+        Progress::start(what, unit, total, &self.global.progress(), &self.screen)
+    }
+}

@@ -1,0 +1,202 @@
+//! Options that commands share.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::progress::Settings;
+use clap::Args;
+use shardstream::dataset::Shards;
+use shardstream::index::Index;
+use shardstream::store::{Cache, Store};
+use shardstream::{SecretUrl, ShardList};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Options of every command.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// Show no progress.
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// Seconds between lines of progress where stderr is no terminal.
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 10.0)]
+    progress: f64,
+    /// Keep what is read of remote shards in this directory.
+    #[arg(long, global = true, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// The most bytes that the cache may hold, such as 500G.
+    #[arg(long, global = true, value_name = "SIZE", requires = "cache", value_parser = size)]
+    cache_size: Option<u64>,
+    /// How often a request is tried again after a fault of the network.
+    #[arg(long, global = true, value_name = "COUNT")]
+    retries: Option<u32>,
+}
+
+impl Global {
+    pub(crate) fn store(&self) -> Result<Store, Failure> {
+        let mut store = Store::builder();
+        if let Some(directory) = &self.cache {
+            let mut cache = Cache::builder(directory);
+            if let Some(bytes) = self.cache_size {
+                cache = cache.max_bytes(bytes);
+            }
+            store = store.cache(cache.build()?);
+        }
+        if let Some(retries) = self.retries {
+            store = store.retries(retries);
+        }
+        Ok(store.build()?)
+    }
+
+    pub(crate) fn progress(&self) -> Settings {
+        let every = Duration::try_from_secs_f64(self.progress).unwrap_or(Duration::from_secs(10));
+        Settings { quiet: self.quiet, every }
+    }
+}
+
+/// Which shards a command reads.
+#[derive(Debug, Args)]
+pub(crate) struct Patterns {
+    /// Shards: paths, URLs, patterns with braces or wildcards, directories.
+    #[arg(value_name = "PATTERN", required_unless_present = "list")]
+    patterns: Vec<String>,
+    /// Read patterns from this file too, one a line; - is stdin.
+    #[arg(long, value_name = "FILE")]
+    list: Option<String>,
+}
+
+impl Patterns {
+    /// The patterns as they were given, those of a list too.
+    pub(crate) fn given(&self, context: &Context) -> Result<Vec<SecretUrl>, Failure> {
+        let mut patterns: Vec<SecretUrl> = self.patterns.iter().map(SecretUrl::from).collect();
+        if let Some(file) = &self.list {
+            let text = read_text(file, context)?;
+            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+            patterns.extend(lines.map(SecretUrl::from));
+        }
+        Ok(patterns)
+    }
+
+    /// The shards, in the order of the patterns. Wildcards and directories are listed.
+    pub(crate) fn shards(&self, context: &Context) -> Result<ShardList, Failure> {
+        let mut shards: Vec<SecretUrl> = Vec::new();
+        for pattern in self.given(context)? {
+            match is_directory(pattern.expose_secret()) {
+                true => shards.extend(in_directory(&pattern, &context.store)?),
+                false => shards.extend(Shards::Pattern(pattern).resolve(&context.store)?.iter().cloned()),
+            }
+        }
+        match shards.is_empty() {
+            true => Err(Failure::Failed("no shards: the list is empty".into())),
+            false => Ok(shards.into_iter().collect()),
+        }
+    }
+}
+
+/// Whether a pattern names a directory, by its last character or because there is one.
+fn is_directory(pattern: &str) -> bool {
+    pattern.ends_with('/') || Path::new(pattern).is_dir()
+}
+
+/// The shards right in a directory, by their extensions.
+fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<SecretUrl>, Failure> {
+    let prefix = directory.expose_secret();
+    let depth = prefix.trim_end_matches('/').matches('/').count() + 1;
+    let is_shard = |url: &str| {
+        let name = url.rsplit('/').next().unwrap_or(url).to_ascii_lowercase();
+        let archives = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"];
+        url.matches('/').count() == depth && archives.iter().any(|end| name.ends_with(end))
+    };
+    let found = store.list(prefix)?.into_iter().map(|object| object.url).filter(|url| is_shard(url));
+    let found: Vec<SecretUrl> = found.map(SecretUrl::from).collect();
+    match found.is_empty() {
+        true => Err(Failure::Failed(format!("no shards: no .tar, .tar.gz or .tar.zst right in {directory}"))),
+        false => Ok(found),
+    }
+}
+
+/// Whether output is for a program.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Json {
+    /// Write JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// On how many threads.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Threads {
+    /// How many shards are read at a time [default: one for each core].
+    #[arg(short = 'j', long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+impl Threads {
+    pub(crate) fn count(self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.map_or_else(cores, usize::from)
+    }
+}
+
+/// An index of the shards.
+#[derive(Debug, Args)]
+pub(crate) struct IndexOption {
+    /// The index of the shards: a path or URL.
+    #[arg(long, value_name = "INDEX")]
+    index: Option<String>,
+}
+
+impl IndexOption {
+    pub(crate) fn load(&self, context: &Context) -> Result<Option<Index>, Failure> {
+        Ok(self.index.as_ref().map(|place| Index::load(&context.store, place)).transpose()?)
+    }
+}
+
+/// Reads a text from a path or URL; `-` is stdin.
+pub(crate) fn read_text(place: &str, context: &Context) -> Result<String, Failure> {
+    if place == "-" {
+        let mut text = String::new();
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .map_err(|error| Failure::io("cannot read stdin", &error))?;
+        return Ok(text);
+    }
+    let bytes = context.store.open(place)?.read_all()?;
+    let utf8 = |_| Failure::Failed(format!("{} is not UTF-8", SecretUrl::from(place)));
+    String::from_utf8(bytes.into()).map_err(utf8)
+}
+
+/// Reads a number of bytes, such as `500`, `64k`, `1.5G` or `64MiB`.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let bad = || format!("{text:?} is no size: give a number of bytes, such as 500M, 1.5G or 64MiB");
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let number: f64 = number.parse().map_err(|_| bad())?;
+    let unit = unit.trim().to_ascii_lowercase();
+    let (letter, base) = match unit.strip_suffix("ib") {
+        Some(letter) => (letter, 1024.0_f64),
+        None => (unit.strip_suffix('b').unwrap_or(&unit), 1000.0_f64),
+    };
+    let power = match letter {
+        "" => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        _ => return Err(bad()),
+    };
+    Ok((number * base.powi(power)) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        let sizes = ["500", "64k", "1.5G", "64MiB", "2 TB", "7b"].map(size);
+        let expected = [500, 64_000, 1_500_000_000, 64 << 20, 2_000_000_000_000, 7].map(Ok);
+        assert_eq!(sizes, expected);
+        assert!(["", "k", "1x", "1..5", "-1"].iter().all(|text| size(text).is_err()));
+    }
+}

@@ -1,0 +1,27 @@
+//! Work on several shards at a time, with results in the order of the list.
+
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use shardstream::prelude::*;
+use shardstream::{Result, SecretUrl};
+
+/// Calls `work` for each shard with its number in the list, on so many threads, and `take` for what it
+/// returns, in order, on this one. Ends at the first error of either, or when the program is interrupted.
+///
+/// `work` should ask the interrupt itself, between samples.
+pub(crate) fn each_shard<T: Send + 'static>(
+    shards: &ShardList,
+    threads: usize,
+    interrupt: &Interrupt,
+    work: impl Fn(usize, &SecretUrl) -> Result<T> + Send + Sync + 'static,
+    mut take: impl FnMut(usize, T) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let (list, flag) = (shards.clone(), interrupt.clone());
+    let numbers = (0..shards.len()).take_while(move |_| !flag.is_set()).map(Ok);
+    let done = numbers.par_map(threads, move |number| work(number, &list[number]));
+    for (number, item) in done.enumerate() {
+        interrupt.check()?;
+        take(number, item?)?;
+    }
+    interrupt.check()
+}

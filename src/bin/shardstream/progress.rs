@@ -1,0 +1,200 @@
+//! Progress on stderr: a bar with rate and time left on a terminal, plain lines otherwise.
+
+use crate::text;
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Shards,
+    Samples,
+    Bytes,
+}
+
+/// How progress is shown.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) quiet: bool,
+    /// How often a line is written where stderr is no terminal.
+    pub(crate) every: Duration,
+}
+
+/// The bar that is on the terminal now, if any. Clones are of the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Screen(Arc<Mutex<Option<ProgressBar>>>);
+
+impl Screen {
+    /// Takes the bar off the terminal while `write` writes to it.
+    pub(crate) fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
+        let bar = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    fn show(&self, bar: Option<ProgressBar>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = bar;
+    }
+}
+
+/// Something that takes a while. It may be counted from several threads. Its bar goes away when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    what: String,
+    unit: Unit,
+    settings: Settings,
+    screen: Screen,
+    /// When the last plain line was written.
+    line: Mutex<Instant>,
+}
+
+impl Progress {
+    pub(crate) fn start(
+        what: &str,
+        unit: Unit,
+        total: Option<u64>,
+        settings: &Settings,
+        screen: &Screen,
+    ) -> Self {
+        let bar = match settings.quiet {
+            true => ProgressBar::hidden(),
+            // Hidden by itself where stderr is no terminal.
+            false => ProgressBar::new(0),
+        };
+        match total {
+            Some(total) => bar.set_length(total),
+            None => bar.unset_length(),
+        }
+        let template = match total {
+            Some(_) => "{what} [{bar:30}] {done} of {total}, {rate}, {eta} left{msg}",
+            None => "{what} {spinner} {done}, {rate}, {elapsed}{msg}",
+        };
+        bar.set_style(style(template, what, unit));
+        bar.enable_steady_tick(Duration::from_millis(200));
+        if !bar.is_hidden() {
+            screen.show(Some(bar.clone()));
+        }
+        Progress {
+            bar,
+            what: what.to_owned(),
+            unit,
+            settings: settings.clone(),
+            screen: screen.clone(),
+            line: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Counts so many more units.
+    pub(crate) fn add(&self, more: u64) {
+        self.bar.inc(more);
+        if !self.bar.is_hidden() || self.settings.quiet {
+            return;
+        }
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        if line.elapsed() >= self.settings.every {
+            *line = Instant::now();
+            let (done, total) = (self.bar.position(), self.bar.length());
+            let shown = plain(&self.what, self.unit, done, total, self.bar.elapsed());
+            let note = self.bar.message();
+            // Progress is not worth a failure.
+            drop(writeln!(std::io::stderr(), "{shown}{note}"));
+        }
+    }
+
+    /// Shows a few more words behind the numbers: what is read now, or what was found so far.
+    pub(crate) fn note(&self, text: impl std::fmt::Display) {
+        self.bar.set_message(format!(", {text}"));
+    }
+
+    /// How many units were counted, and how long it took so far.
+    pub(crate) fn counted(&self) -> (u64, Duration) {
+        (self.bar.position(), self.bar.elapsed())
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.screen.show(None);
+        self.bar.finish_and_clear();
+    }
+}
+
+fn style(template: &str, what: &str, unit: Unit) -> ProgressStyle {
+    // A bad template would be a slip in this file; the default style is no reason to stop.
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let what = what.to_owned();
+    let write = |out: &mut dyn std::fmt::Write, text: &str| {
+        // Whoever draws the bar makes nothing of an error.
+        let _ = out.write_str(text);
+    };
+    style
+        .progress_chars("=> ")
+        .with_key("what", move |_: &ProgressState, out: &mut dyn std::fmt::Write| write(out, &what))
+        .with_key("done", move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            write(out, &amount(unit, state.pos()));
+        })
+        .with_key("total", move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            write(out, &amount(unit, state.len().unwrap_or(0)));
+        })
+        .with_key("rate", move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            write(out, &rate(unit, state.per_sec()));
+        })
+}
+
+/// A number of units.
+fn amount(unit: Unit, number: u64) -> String {
+    match unit {
+        Unit::Shards => text::counted(number, "shard"),
+        Unit::Samples => text::counted(number, "sample"),
+        Unit::Bytes => text::bytes(number),
+    }
+}
+
+/// Units in a second.
+fn rate(unit: Unit, each_second: f64) -> String {
+    match unit {
+        Unit::Shards => format!("{each_second:.1} shards/s"),
+        Unit::Samples => format!("{each_second:.0} samples/s"),
+        Unit::Bytes => text::bytes_per_second(each_second),
+    }
+}
+
+/// How far it is, in one line.
+fn plain(what: &str, unit: Unit, done: u64, total: Option<u64>, elapsed: Duration) -> String {
+    let per_second = done as f64 / elapsed.as_secs_f64().max(1e-3);
+    let (shown, rate) = (amount(unit, done), rate(unit, per_second));
+    match total {
+        Some(total) => {
+            let left = total.saturating_sub(done) as f64 / per_second.max(1e-3);
+            format!("{what}: {shown} of {}, {rate}, {left:.0} s left", amount(unit, total))
+        }
+        None => format!("{what}: {shown}, {rate}, {:.0} s", elapsed.as_secs_f64()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_lines() {
+        let seconds = Duration::from_secs(2);
+        assert_eq!(
+            plain("verify", Unit::Shards, 3, Some(9), seconds),
+            "verify: 3 shards of 9 shards, 1.5 shards/s, 4 s left"
+        );
+        assert_eq!(
+            plain("copy", Unit::Bytes, 3_000_000, Some(9_000_000), seconds),
+            "copy: 3.0 MB of 9.0 MB, 1.5 MB/s, 4 s left"
+        );
+        assert_eq!(
+            plain("stats", Unit::Samples, 1000, None, seconds),
+            "stats: 1,000 samples, 500 samples/s, 2 s"
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! Numbers and names as people read them.
+
+use std::borrow::Cow;
+
+/// Bytes in decimal units, such as `98.3 kB`.
+pub(crate) fn bytes(number: u64) -> String {
+    scaled(number as f64)
+}
+
+/// Bytes in a second, such as `98.3 MB/s`.
+pub(crate) fn bytes_per_second(number: f64) -> String {
+    format!("{}/s", scaled(number))
+}
+
+fn scaled(number: f64) -> String {
+    let mut number = number.max(0.0);
+    if number < 999.5 {
+        return format!("{number:.0} B");
+    }
+    for unit in ["kB", "MB", "GB", "TB"] {
+        number /= 1000.0;
+        if number < 999.95 {
+            return format!("{number:.1} {unit}");
+        }
+    }
+    format!("{:.1} PB", number / 1000.0)
+}
+
+/// A number with commas between thousands.
+pub(crate) fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+/// A number of things, such as `1 shard` or `1,000 shards`.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", number(count), if count == 1 { "" } else { "s" })
+}
+
+/// A part of a whole, such as `99.2 %`.
+pub(crate) fn percent(part: u64, whole: u64) -> String {
+    let share = if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 };
+    match share {
+        // 100 % means all, and 0 % none.
+        _ if part == whole && whole > 0 => "100 %".to_owned(),
+        share if share > 99.9 => "99.9 %".to_owned(),
+        share if part > 0 && share < 0.1 => "< 0.1 %".to_owned(),
+        share => format!("{share:.1} %"),
+    }
+}
+
+/// Text out of a shard, with its control characters escaped: it could move the cursor of a terminal.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let escape = |character: char| match character.is_control() {
+        true => character.escape_default().to_string(),
+        false => character.to_string(),
+    };
+    Cow::Owned(text.chars().map(escape).collect())
+}
+
+/// The beginning of a text, in one line of at most so many characters.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    let text = text.trim_end_matches(['\r', '\n']);
+    let mut characters = text.chars();
+    let mut beginning: String = characters.by_ref().take(most).collect();
+    if characters.next().is_some() {
+        beginning.pop();
+        beginning.push('…');
+    }
+    printable(&beginning).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        assert_eq!([0, 999, 1000, 98_304].map(bytes), ["0 B", "999 B", "1.0 kB", "98.3 kB"]);
+        assert_eq!([999_960, u64::MAX].map(bytes), ["1.0 MB", "18446.7 PB"]);
+        assert_eq!(bytes_per_second(999.6), "1.0 kB/s");
+        assert_eq!([0, 999, 1000, 1_281_167].map(number), ["0", "999", "1,000", "1,281,167"]);
+        assert_eq!((counted(1, "shard"), counted(0, "shard")), ("1 shard".into(), "0 shards".into()));
+    }
+
+    #[test]
+    fn shares_round_to_neither_all_nor_none() {
+        let shown = [(0, 3), (1, 3), (3, 3), (9999, 10_000), (1, 10_000), (0, 0)].map(|(a, b)| percent(a, b));
+        assert_eq!(shown, ["0.0 %", "33.3 %", "100 %", "99.9 %", "< 0.1 %", "0.0 %"]);
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        assert_eq!(printable("a\u{1b}[31mb\n"), "a\\u{1b}[31mb\\n");
+        assert_eq!(shortened("a cat\n", 10), "a cat");
+        assert_eq!(shortened("a long text", 6), "a lon…");
+    }
+}
