@@ -1,8 +1,10 @@
 //! What is known of one shard.
 
+use super::checksum::checksum_of;
 use super::document::Entry;
 use super::layout::{Layout, Member};
 use super::selection::Selection;
+use crate::error::{Error, ErrorKind, Result};
 use crate::sample::Sample;
 use crate::secret_url::SecretUrl;
 use crate::store::{ObjectVersion, is_same_place};
@@ -134,6 +136,54 @@ impl ShardIndex {
     #[must_use]
     pub fn checksum_of(&self, sample: u64) -> Option<u32> {
         self.stored_checksum(self.position_of(sample)?)
+    }
+
+    /// Compares a sample that was read of this shard, and not decoded, with what is known of the one of its
+    /// [position](crate::Sample::position): the names and sizes of its fields, and its checksum, as far as the
+    /// index has them.
+    ///
+    /// ```
+    /// # use shardstream::{Index, prelude::*};
+    /// # use shardstream::tar::{SampleParser, read};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..5).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
+    /// # let shards: ShardList = writer.finish()?.into_iter().map(|shard| shard.url).collect();
+    /// # let store = Store::default();
+    /// let index = Index::builder().checksums(true).build(&shards)?;
+    /// let url = shards[0].expose_secret();
+    /// for sample in read(store.open(url)?, SampleParser::new(url)) {
+    ///     index.get(url).unwrap().check(&sample?)?;
+    /// }
+    /// let another = Sample::new("0000").with("cls", b"77");
+    /// assert!(index.get(url).unwrap().check(&another).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Stale`] for another sample, and for one that the index does not know;
+    /// [`ErrorKind::SampleChecksum`] for other bytes.
+    pub fn check(&self, sample: &Sample) -> Result<()> {
+        let number = sample.position().sample;
+        let error = |kind| {
+            let error = Error::from(kind).in_shard(&self.url).with_key(sample.key());
+            match self.stored_offset(number) {
+                Some(offset) => error.at_offset(offset),
+                None => error,
+            }
+        };
+        if number >= self.stored_samples() {
+            let then = format!("it had {} samples", self.stored_samples());
+            return Err(error(ErrorKind::Stale { then, now: format!("it has a sample {number}") }));
+        }
+        if let Some((then, now)) = self.difference(sample) {
+            return Err(error(ErrorKind::Stale { then, now }));
+        }
+        let Some(expected) = self.stored_checksum(number) else { return Ok(()) };
+        match checksum_of(sample) {
+            received if received == expected => Ok(()),
+            received => Err(error(ErrorKind::SampleChecksum { expected, received })),
+        }
     }
 
     /// The samples of the archive from the first to the last of these: what is read for them.

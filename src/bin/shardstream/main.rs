@@ -6,12 +6,17 @@
 
 mod commands;
 mod context;
+mod distribution;
 mod failure;
+mod field;
+mod files;
 mod interrupt;
 mod options;
 mod output;
 mod parallel;
 mod progress;
+mod samples;
+mod sheet;
 mod table;
 mod text;
 

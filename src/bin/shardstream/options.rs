@@ -14,6 +14,7 @@ use std::time::Duration;
 
 /// Options of every command.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
     /// Show no progress.
     #[arg(short, long, global = true)]

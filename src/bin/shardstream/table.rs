@@ -18,6 +18,11 @@ impl Table {
         Table { right, rows: vec![titles] }
     }
 
+    /// A table without titles; `>` is a column aligned to the right.
+    pub(crate) fn bare(columns: &[&str]) -> Self {
+        Table { rows: Vec::new(), ..Table::new(columns) }
+    }
+
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }

@@ -28,6 +28,10 @@ macro_rules! commands {
 // In the order of `--help`.
 commands! {
     ls: Ls,
+    info: Info,
+    head: Head,
+    cat: Cat,
+    extract: Extract,
     completions: Completions,
     man: Man,
 }

@@ -1,0 +1,78 @@
+//! `shardstream cat`
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::field::Kind;
+use crate::options::Patterns;
+use crate::samples;
+use shardstream::Sample;
+use std::ops::ControlFlow;
+
+/// Write one field to stdout, as it is stored.
+///
+/// Of one sample (--key or --nth), or of all samples one after the other, where each text, number and JSON
+/// document gets a line end if it has none.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    patterns: Patterns,
+    /// The field; alternatives stand apart by ;, as in "jpg;png".
+    #[arg(long, value_name = "FIELD")]
+    field: String,
+    /// Only of the sample of this key.
+    #[arg(long, value_name = "KEY", conflicts_with = "nth")]
+    key: Option<String>,
+    /// Only of the sample of this number, from 0, in the order of the shards.
+    #[arg(long, value_name = "NUMBER")]
+    nth: Option<u64>,
+}
+
+pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    let shards = options.patterns.shards(context)?;
+    let is_one = options.key.is_some() || options.nth.is_some();
+    let (mut number, mut found) = (0, false);
+    samples::in_order(&shards, context, "cat", |sample| {
+        let here = match (&options.key, options.nth) {
+            (Some(key), _) => sample.key() == key,
+            (None, Some(nth)) => number == nth,
+            (None, None) => true,
+        };
+        number += 1;
+        if !here {
+            return Ok(ControlFlow::Continue(()));
+        }
+        // Where all are written, samples without the field are passed over, unless all are.
+        if is_one || sample.get(&options.field).is_some() {
+            write(&sample, &options.field, is_one, context)?;
+            found = true;
+        }
+        Ok(if is_one { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    match (found, &options.key, options.nth) {
+        (true, ..) => Ok(()),
+        (false, Some(key), _) => Err(Failure::Failed(format!("no sample has the key {key:?}"))),
+        (false, None, Some(nth)) => {
+            Err(Failure::Failed(format!("there is no sample {nth}: there are {number}, counted from 0")))
+        }
+        (false, None, None) => {
+            Err(Failure::Failed(format!("none of {number} samples has a field {:?}", options.field)))
+        }
+    }
+}
+
+fn write(sample: &Sample, spec: &str, is_one: bool, context: &Context) -> Result<(), Failure> {
+    let value = sample.field(spec)?;
+    let is_here = |(_, other): &(&str, &_)| std::ptr::eq(*other, value);
+    let name = sample.fields().find(is_here).map_or(spec, |(name, _)| name);
+    let Some(bytes) = value.as_bytes() else { return Ok(()) };
+    let is_text = Kind::of(name).is_text() && !name.to_ascii_lowercase().ends_with(".gz");
+    if context.output.is_terminal() && !is_text && std::str::from_utf8(bytes).is_err() {
+        let message = format!("the field {name:?} is not text: send it to a file, as in `> out.{name}`");
+        return Err(Failure::Failed(message));
+    }
+    context.output.bytes(bytes)?;
+    match !is_one && is_text && !bytes.ends_with(b"\n") {
+        true => context.output.bytes(b"\n"),
+        false => Ok(()),
+    }
+}

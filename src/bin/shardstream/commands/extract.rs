@@ -1,0 +1,191 @@
+//! `shardstream extract`
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::files;
+use crate::options::{Patterns, Threads};
+use crate::parallel::each_shard;
+use crate::samples::{self, ShardProgress};
+use crate::text;
+use clap::ValueEnum;
+use shardstream::shards::glob::Glob;
+use shardstream::store::Store;
+use shardstream::{Error, ErrorKind, Result, Sample, SecretUrl, ShardList};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Write the fields of samples as files named KEY.FIELD.
+///
+/// Keys with / make directories. A key that would lead out of the directory (with .. or a leading /) is
+/// refused. Each file appears under its name when it is whole.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    patterns: Patterns,
+    /// Where to: a directory, or the URL of one.
+    #[arg(long, value_name = "DIR")]
+    to: String,
+    /// Only samples of these keys; wildcards are allowed.
+    #[arg(long, value_name = "KEY,…", value_delimiter = ',')]
+    keys: Vec<String>,
+    /// Only these fields.
+    #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
+    fields: Vec<String>,
+    /// At most so many samples.
+    #[arg(short = 'n', long = "samples", value_name = "COUNT")]
+    samples: Option<u64>,
+    /// What to do where a file is there already.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Existing::Fail)]
+    existing: Existing,
+    #[command(flatten)]
+    threads: Threads,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Existing {
+    /// End with an error: it may be of another shard.
+    Fail,
+    /// Leave it as it is: to resume.
+    Skip,
+    /// Write it again.
+    Replace,
+}
+
+/// Which fields are written, and where.
+struct Extraction {
+    store: Store,
+    to: String,
+    keys: Vec<Glob>,
+    fields: Vec<String>,
+    existing: Existing,
+}
+
+/// What was written.
+#[derive(Debug, Default, Clone, Copy)]
+struct Written {
+    read: u64,
+    samples: u64,
+    files: u64,
+    skipped: u64,
+    bytes: u64,
+}
+
+pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    let shards = options.patterns.shards(context)?;
+    let keys = options.keys.iter().map(|key| Glob::new(key)).collect::<Result<_>>()?;
+    let extraction = Extraction {
+        store: context.store.clone(),
+        to: options.to.clone(),
+        keys,
+        fields: options.fields.clone(),
+        existing: options.existing,
+    };
+    let total = match options.samples {
+        Some(most) => first(&extraction, &shards, most, context)?,
+        None => all(extraction, &shards, options.threads.count(), context)?,
+    };
+    if !options.keys.is_empty() && total.samples == 0 {
+        return Err(Failure::Failed(format!(
+            "none of {} samples has such a key",
+            text::number(total.read)
+        )));
+    }
+    let skipped = match total.skipped {
+        0 => String::new(),
+        skipped => format!(", {} that were there", text::counted(skipped, "file")),
+    };
+    context.output.line(format_args!(
+        "{} of {}, {}{skipped}",
+        text::counted(total.files, "file"),
+        text::counted(total.samples, "sample"),
+        text::bytes(total.bytes)
+    ))
+}
+
+fn first(
+    extraction: &Extraction,
+    shards: &ShardList,
+    most: u64,
+    context: &Context,
+) -> Result<Written, Failure> {
+    let mut total = Written::default();
+    if most > 0 {
+        samples::in_order(shards, context, "extract", |sample| {
+            extraction.write(&sample, &mut total)?;
+            Ok(if total.samples == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+    }
+    Ok(total)
+}
+
+fn all(
+    extraction: Extraction,
+    shards: &ShardList,
+    threads: usize,
+    context: &Context,
+) -> Result<Written, Failure> {
+    let mut progress = ShardProgress::start(context, "extract", shards.len());
+    let (extraction, interrupt) = (Arc::new(extraction), context.interrupt.clone());
+    let mut total = Written::default();
+    let work = move |_: usize, url: &SecretUrl| {
+        let mut written = Written::default();
+        for sample in samples::of_shard(&extraction.store, url)? {
+            if interrupt.is_set() {
+                break;
+            }
+            extraction.write(&sample?, &mut written)?;
+        }
+        Ok(written)
+    };
+    each_shard(shards, threads, &context.interrupt, work, |_, written| {
+        progress.shard(written.samples);
+        let Written { read, samples, files, skipped, bytes } = written;
+        total.read += read;
+        total.samples += samples;
+        total.files += files;
+        total.skipped += skipped;
+        total.bytes += bytes;
+        Ok(())
+    })?;
+    Ok(total)
+}
+
+impl Extraction {
+    /// Writes the fields of a sample that are wanted.
+    fn write(&self, sample: &Sample, written: &mut Written) -> Result<()> {
+        written.read += 1;
+        if !self.keys.is_empty() && !self.keys.iter().any(|key| key.matches(sample.key())) {
+            return Ok(());
+        }
+        written.samples += 1;
+        for (field, value) in sample.fields() {
+            if !self.fields.is_empty() && !self.fields.iter().any(|wanted| wanted == field) {
+                continue;
+            }
+            let Some(bytes) = value.as_bytes() else { continue };
+            let name = format!("{}.{field}", sample.key());
+            if let Some(why) = files::leads_out(&name) {
+                let message = format!("the name {name:?} {why}, and is not written");
+                return Err(sample.locate(ErrorKind::Config(message).into()));
+            }
+            let place = files::below(&self.to, &name);
+            match self.existing {
+                Existing::Fail if files::exists(&self.store, &place)? => {
+                    let message = "it is there already: see --existing";
+                    let error = Error::from(ErrorKind::Config(message.into()));
+                    return Err(sample.locate(error.in_member(name)));
+                }
+                Existing::Skip if files::exists(&self.store, &place)? => {
+                    written.skipped += 1;
+                    continue;
+                }
+                _ => {}
+            }
+            files::write(&self.store, &place, bytes)
+                .map_err(|error| sample.locate(error.in_member(name.clone())))?;
+            written.files += 1;
+            written.bytes += bytes.len() as u64;
+        }
+        Ok(())
+    }
+}

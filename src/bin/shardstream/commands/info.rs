@@ -1,0 +1,296 @@
+//! `shardstream info`
+
+use crate::context::Context;
+use crate::distribution::{Distribution, Summary};
+use crate::failure::Failure;
+use crate::field::{Content, Kind};
+use crate::options::{IndexOption, Json, Patterns, Threads};
+use crate::parallel::each_shard;
+use crate::samples::{self, ShardProgress};
+use crate::table::Table;
+use crate::text;
+use serde::Serialize;
+use shardstream::codec::Decoder;
+use shardstream::index::ShardIndex;
+use shardstream::{Error, ErrorKind, Index, Result, Sample, SecretUrl, ShardList, Value};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+/// Say what is in shards: samples, bytes, fields and their types, sizes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    patterns: Patterns,
+    /// Look at so many samples only, from the first one on.
+    #[arg(short = 'n', long = "samples", value_name = "COUNT", conflicts_with_all = ["fast", "index"])]
+    samples: Option<u64>,
+    /// Read only the headers of the archives, not the fields: what they hold is told by their names.
+    #[arg(long, conflicts_with = "index")]
+    fast: bool,
+    #[command(flatten)]
+    index: IndexOption,
+    #[command(flatten)]
+    json: Json,
+    #[command(flatten)]
+    threads: Threads,
+}
+
+/// What was found of a field.
+#[derive(Debug, Clone, Default)]
+struct Field {
+    sizes: Distribution,
+    /// How many there are of each type, such as `jpeg` or `float32 [3]`.
+    types: BTreeMap<String, u64>,
+    heights: Distribution,
+    widths: Distribution,
+}
+
+/// What was found in a shard, or in all of them.
+#[derive(Debug, Clone, Default)]
+struct Found {
+    samples: Distribution,
+    bytes: u64,
+    fields: BTreeMap<String, Field>,
+}
+
+/// So many types of a field are told apart; arrays may all be of different shapes.
+const TYPES: usize = 8;
+const OTHER: &str = "other";
+
+pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    let shards = options.patterns.shards(context)?;
+    let mut total = Found::default();
+    let mut each = Distribution::default();
+    match (options.samples, options.index.load(context)?) {
+        (Some(most), _) => {
+            let decoder = Decoder::new();
+            samples::in_order(&shards, context, "info", |sample| {
+                if total.samples.count < most {
+                    total.sample(&sample, &decoder);
+                }
+                Ok(if total.samples.count >= most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+        }
+        (None, index) => {
+            let mut progress = ShardProgress::start(context, "info", shards.len());
+            let (interrupt, store, fast) = (context.interrupt.clone(), context.store.clone(), options.fast);
+            let work = move |_: usize, url: &SecretUrl| match (&index, fast) {
+                (Some(index), _) => of_index(index, url),
+                (None, true) => {
+                    let builder = Index::builder().store(store.clone()).threads(1);
+                    of_index(&builder.build(&ShardList::from_urls([url.clone()]))?, url)
+                }
+                (None, false) => {
+                    let (decoder, mut found) = (Decoder::new(), Found::default());
+                    for sample in samples::of_shard(&store, url)? {
+                        if interrupt.is_set() {
+                            break;
+                        }
+                        found.sample(&sample?, &decoder);
+                    }
+                    found.bytes = store.stat(url.expose_secret())?.size.unwrap_or(0);
+                    Ok(found)
+                }
+            };
+            each_shard(&shards, options.threads.count(), &context.interrupt, work, |_, found| {
+                progress.shard(found.samples.count);
+                each.add(found.samples.count);
+                total.merge(&found);
+                Ok(())
+            })?;
+        }
+    }
+    let is_part = options.samples.is_some();
+    match options.json.json {
+        true => context.output.document(&total.document(shards.len(), &each, is_part)),
+        false => total.show(shards.len(), &each, is_part, context),
+    }
+}
+
+/// What an index says of a shard.
+fn of_index(index: &Index, url: &SecretUrl) -> Result<Found> {
+    let shard: &ShardIndex = index.get(url.expose_secret()).ok_or_else(|| {
+        let message = "the index does not know this shard: build it again";
+        Error::from(ErrorKind::Config(message.into())).in_shard(url)
+    })?;
+    let mut found = Found { bytes: shard.bytes().unwrap_or(0), ..Found::default() };
+    for number in 0..shard.samples() {
+        found.samples.add(shard.size_of(number).unwrap_or(0));
+        for member in shard.members(number).into_iter().flatten() {
+            let field = found.fields.entry(member.field.to_owned()).or_default();
+            field.add(member.size, Kind::of(member.field).to_string());
+        }
+    }
+    Ok(found)
+}
+
+impl Field {
+    fn add(&mut self, size: u64, kind: String) {
+        self.sizes.add(size);
+        self.count(kind, 1);
+    }
+
+    fn count(&mut self, kind: String, count: u64) {
+        let kind = match self.types.len() >= TYPES && !self.types.contains_key(&kind) {
+            true => OTHER.to_owned(),
+            false => kind,
+        };
+        *self.types.entry(kind).or_default() += count;
+    }
+
+    /// The types, the most frequent one first.
+    fn kinds(&self) -> Vec<(&str, u64)> {
+        let mut types: Vec<(&str, u64)> = self.types.iter().map(|(kind, count)| (&**kind, *count)).collect();
+        types.sort_by_key(|(kind, count)| (*kind == OTHER, std::cmp::Reverse(*count)));
+        types
+    }
+
+    /// The types in words, with shares where there are several, and the sizes of images.
+    fn described(&self) -> String {
+        let kinds = self.kinds();
+        let kind = |(kind, count): &(&str, u64)| match kinds.len() {
+            1 => (*kind).to_owned(),
+            _ => format!("{kind} ({})", text::percent(*count, self.sizes.count)),
+        };
+        let mut line = kinds.iter().map(kind).collect::<Vec<String>>().join(", ");
+        if self.heights.count > 0 {
+            let pixels = |number: u64| number.to_string();
+            line += &format!(", height {}, width {}", self.heights.line(pixels), self.widths.line(pixels));
+        }
+        line
+    }
+}
+
+/// The type of a field's content, in a few words.
+fn kind(field: &str, content: &Result<Content>) -> String {
+    match content {
+        Ok(Content::Image(format, _)) => (*format).to_owned(),
+        Ok(Content::Value(Value::Array(array))) => format!("{} {:?}", array.dtype(), array.shape()),
+        Ok(Content::Value(_) | Content::Bytes) => Kind::of(field).to_string(),
+        Err(_) => format!("no {}", Kind::of(field)),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    shards: usize,
+    samples: u64,
+    /// Whether only the first samples were looked at.
+    is_part: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shard_bytes: Option<u64>,
+    sample_bytes: Summary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    samples_per_shard: Option<Summary>,
+    fields: BTreeMap<&'a str, FieldDocument<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct FieldDocument<'a> {
+    samples: u64,
+    bytes: Summary,
+    types: &'a BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    height: Option<Summary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    width: Option<Summary>,
+}
+
+impl Found {
+    fn sample(&mut self, sample: &Sample, decoder: &Decoder) {
+        self.samples.add(sample.size() as u64);
+        for (name, value) in sample.fields() {
+            let Some(bytes) = value.as_bytes() else { continue };
+            if !self.fields.contains_key(name) {
+                self.fields.insert(name.to_owned(), Field::default());
+            }
+            let Some(field) = self.fields.get_mut(name) else { continue };
+            let content = Content::of(name, bytes, decoder);
+            field.add(bytes.len() as u64, kind(name, &content));
+            if let Ok(Content::Image(_, size)) = content {
+                field.heights.add(size.height.into());
+                field.widths.add(size.width.into());
+            }
+        }
+    }
+
+    fn merge(&mut self, other: &Found) {
+        self.samples.merge(&other.samples);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        for (name, other) in &other.fields {
+            let field = self.fields.entry(name.clone()).or_default();
+            field.sizes.merge(&other.sizes);
+            field.heights.merge(&other.heights);
+            field.widths.merge(&other.widths);
+            for (kind, count) in &other.types {
+                field.count(kind.clone(), *count);
+            }
+        }
+    }
+
+    fn document(&self, shards: usize, each: &Distribution, is_part: bool) -> Document<'_> {
+        let some = |numbers: &Distribution| (numbers.count > 0).then(|| numbers.summary());
+        let fields = self.fields.iter().map(|(name, field)| {
+            let document = FieldDocument {
+                samples: field.sizes.count,
+                bytes: field.sizes.summary(),
+                types: &field.types,
+                height: some(&field.heights),
+                width: some(&field.widths),
+            };
+            (&**name, document)
+        });
+        Document {
+            shards,
+            samples: self.samples.count,
+            is_part,
+            shard_bytes: (!is_part).then_some(self.bytes),
+            sample_bytes: self.samples.summary(),
+            samples_per_shard: some(each),
+            fields: fields.collect(),
+        }
+    }
+
+    fn show(
+        &self,
+        shards: usize,
+        each: &Distribution,
+        is_part: bool,
+        context: &Context,
+    ) -> Result<(), Failure> {
+        let out = &context.output;
+        let (shards, samples) = (shards as u64, self.samples.count);
+        match is_part {
+            true => out.line(format_args!(
+                "the first {} of {}",
+                text::counted(samples, "sample"),
+                text::counted(shards, "shard")
+            ))?,
+            false => out.line(format_args!(
+                "{} of {} ({} each), {}",
+                text::counted(shards, "shard"),
+                text::counted(samples, "sample"),
+                each.line(text::number),
+                text::bytes(self.bytes)
+            ))?,
+        }
+        if samples == 0 {
+            return Ok(());
+        }
+        if !self.fields.is_empty() {
+            let mut table = Table::new(&["field", ">samples", ">share", ">mean size", "type"]);
+            for (name, field) in &self.fields {
+                table.row([
+                    text::printable(name).into_owned(),
+                    text::number(field.sizes.count),
+                    text::percent(field.sizes.count, samples),
+                    text::bytes(field.sizes.mean() as u64),
+                    field.described(),
+                ]);
+            }
+            out.line(format_args!("\n{table}"))?;
+        }
+        out.line(format_args!("\nsize of a sample: {}", self.samples.line(text::bytes)))?;
+        out.line(self.samples.histogram(text::bytes))
+    }
+}

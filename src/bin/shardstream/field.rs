@@ -1,0 +1,278 @@
+//! What a field is: its kind by its name, and what its bytes hold.
+
+use crate::text;
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::Value as Json;
+use shardstream::codec::{Array, DType, Decoder};
+use shardstream::image::{Image, Size};
+use shardstream::{Result, Value};
+use std::fmt;
+use std::fmt::Write;
+
+/// What a field should hold, by the last part of its name, as [`shardstream::codec`] has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    Image,
+    Text,
+    Integer,
+    Json,
+    Array,
+    Arrays,
+    Pickle,
+    Audio,
+    Video,
+    Bytes,
+}
+
+impl Kind {
+    /// The kind of a field of this name. `.gz` after the extension changes nothing.
+    pub(crate) fn of(field: &str) -> Self {
+        let lower = field.to_ascii_lowercase();
+        let name = lower.strip_suffix(".gz").unwrap_or(&lower);
+        match name.rsplit('.').next().unwrap_or(name) {
+            "jpg" | "jpeg" | "jpe" | "jfif" | "png" | "webp" | "ppm" | "pgm" | "pbm" | "pnm" => Kind::Image,
+            "txt" | "text" | "transcript" => Kind::Text,
+            "cls" | "cls2" | "class" | "count" | "index" | "inx" | "id" => Kind::Integer,
+            "json" | "jsn" => Kind::Json,
+            "npy" => Kind::Array,
+            "npz" => Kind::Arrays,
+            "pkl" | "pickle" | "pyd" | "pth" | "pt" => Kind::Pickle,
+            "wav" | "flac" | "mp3" | "ogg" | "opus" | "m4a" => Kind::Audio,
+            "mp4" | "webm" | "mkv" | "avi" | "mov" => Kind::Video,
+            _ => Kind::Bytes,
+        }
+    }
+
+    /// Whether the bytes are text that can go to a terminal as they are.
+    pub(crate) fn is_text(self) -> bool {
+        matches!(self, Kind::Text | Kind::Integer | Kind::Json)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Image => "image",
+            Kind::Text => "text",
+            Kind::Integer => "integer",
+            Kind::Json => "json",
+            Kind::Array => "array",
+            Kind::Arrays => "arrays",
+            Kind::Pickle => "pickle",
+            Kind::Audio => "audio",
+            Kind::Video => "video",
+            Kind::Bytes => "bytes",
+        })
+    }
+}
+
+/// The format of an image, by its first bytes.
+pub(crate) fn image_format(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0xff, 0xd8, 0xff, ..] => Some("jpeg"),
+        [0x89, b'P', b'N', b'G', ..] => Some("png"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("webp"),
+        [b'P', b'1'..=b'6', ..] => Some("pnm"),
+        _ => None,
+    }
+}
+
+/// What the bytes of a field hold.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// The format and the size of an image, from its header.
+    Image(&'static str, Size),
+    /// Decoded.
+    Value(Value),
+    /// Not of a kind that is decoded.
+    Bytes,
+}
+
+impl Content {
+    /// Decodes a field; of an image only the header is looked at.
+    ///
+    /// # Errors
+    /// [`Decode`](shardstream::ErrorKind::Decode).
+    pub(crate) fn of(field: &str, bytes: &Bytes, decoder: &Decoder) -> Result<Self> {
+        match Kind::of(field) {
+            Kind::Image if !field.to_ascii_lowercase().ends_with(".gz") => {
+                let size = Image::size_in(bytes).map_err(|error| shardstream::Error::decode(field, error))?;
+                Ok(Content::Image(image_format(bytes).unwrap_or("image"), size))
+            }
+            // A pickle can run any code: its bytes are all there is to see.
+            Kind::Pickle => Ok(Content::Bytes),
+            _ => Ok(decoder.decode_field(field, bytes)?.map_or(Content::Bytes, Content::Value)),
+        }
+    }
+}
+
+/// A field as it is shown: a line for people, and a document.
+#[derive(Debug, Serialize)]
+pub(crate) struct Shown {
+    pub(crate) kind: Kind,
+    pub(crate) bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    height: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    width: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dtype: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shape: Option<Vec<usize>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<Json>,
+    /// Why it could not be decoded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip)]
+    pub(crate) line: String,
+}
+
+/// How many characters of a text are shown.
+const LONGEST: usize = 120;
+/// How many numbers of an array are shown.
+const NUMBERS: usize = 6;
+
+impl Shown {
+    pub(crate) fn of(field: &str, bytes: &Bytes, decoder: &Decoder) -> Self {
+        let size = text::bytes(bytes.len() as u64);
+        let mut shown = Shown {
+            kind: Kind::of(field),
+            bytes: bytes.len() as u64,
+            format: None,
+            height: None,
+            width: None,
+            dtype: None,
+            shape: None,
+            value: None,
+            error: None,
+            line: String::new(),
+        };
+        shown.line = match Content::of(field, bytes, decoder) {
+            Ok(Content::Image(format, Size { height, width })) => {
+                (shown.format, shown.height, shown.width) = (Some(format), Some(height), Some(width));
+                format!("{format}, height {height}, width {width}, {size}")
+            }
+            Ok(Content::Value(Value::Text(text))) => {
+                let line = text::shortened(&text, LONGEST);
+                shown.value = Some(text.into());
+                line
+            }
+            Ok(Content::Value(Value::Int(number))) => {
+                shown.value = Some(number.into());
+                number.to_string()
+            }
+            Ok(Content::Value(Value::Json(json))) => {
+                let line = text::shortened(&json.to_string(), LONGEST);
+                shown.value = Some(json);
+                line
+            }
+            Ok(Content::Value(Value::Array(array))) => {
+                (shown.dtype, shown.shape) = (Some(array.dtype().name()), Some(array.shape().to_vec()));
+                format!("{}, {size}: {}", shape(&array), beginning(&array))
+            }
+            Ok(Content::Value(Value::Arrays(arrays))) => {
+                let one =
+                    |(name, array): (&String, &Array)| format!("{}: {}", text::printable(name), shape(array));
+                let arrays: Vec<String> = arrays.iter().map(one).collect();
+                format!("{}, {size}", arrays.join("; "))
+            }
+            Ok(_) => format!("{size}: {}", hexadecimal(bytes)),
+            Err(error) => {
+                let error = format!("{error:#}");
+                let line = format!("{size}, {}", text::printable(&error));
+                shown.error = Some(error);
+                line
+            }
+        };
+        shown
+    }
+}
+
+/// The type and shape of an array, as in `float32 [3, 224, 224]`.
+fn shape(array: &Array) -> String {
+    format!("{} {:?}", array.dtype(), array.shape())
+}
+
+/// The first numbers of an array.
+fn beginning(array: &Array) -> String {
+    let numbers = numbers(array, NUMBERS + 1);
+    let mut line = String::new();
+    for (at, number) in numbers.iter().take(NUMBERS).enumerate() {
+        // Writing to a text does not fail.
+        let _ = write!(line, "{}{number}", if at > 0 { ", " } else { "" });
+    }
+    if numbers.len() > NUMBERS {
+        line.push_str(", …");
+    }
+    line
+}
+
+/// The first numbers of an array, as text.
+fn numbers(array: &Array, most: usize) -> Vec<String> {
+    let size = array.dtype().size();
+    let elements = array.data().chunks_exact(size).take(most);
+    elements.filter_map(|element| number(array.dtype(), element)).collect()
+}
+
+fn number(dtype: DType, element: &[u8]) -> Option<String> {
+    macro_rules! of {
+        ($T:ty) => {
+            <$T>::from_le_bytes(element.try_into().ok()?).to_string()
+        };
+    }
+    Some(match dtype {
+        DType::Bool => (element.first()? != &0).to_string(),
+        DType::I8 => of!(i8),
+        DType::I16 => of!(i16),
+        DType::I32 => of!(i32),
+        DType::I64 => of!(i64),
+        DType::U8 => of!(u8),
+        DType::U16 => of!(u16),
+        DType::U32 => of!(u32),
+        DType::U64 => of!(u64),
+        DType::F16 => half::f16::from_le_bytes(element.try_into().ok()?).to_string(),
+        DType::BF16 => half::bf16::from_le_bytes(element.try_into().ok()?).to_string(),
+        DType::F32 => of!(f32),
+        DType::F64 => of!(f64),
+        _ => return None,
+    })
+}
+
+/// The first bytes in hexadecimal.
+fn hexadecimal(bytes: &[u8]) -> String {
+    let shown: Vec<String> = bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let more = if bytes.len() > 16 { " …" } else { "" };
+    format!("{}{more}", shown.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(field: &str, bytes: &[u8]) -> String {
+        Shown::of(field, &Bytes::copy_from_slice(bytes), &Decoder::new()).line
+    }
+
+    #[test]
+    fn kinds_are_those_of_the_codecs() {
+        assert_eq!(Kind::of("seg.PNG"), Kind::Image);
+        assert_eq!(Kind::of("txt.gz"), Kind::Text);
+        assert_eq!([Kind::of("cls"), Kind::of("x"), Kind::of("")], [Kind::Integer, Kind::Bytes, Kind::Bytes]);
+    }
+
+    #[test]
+    fn fields_are_one_line() {
+        assert_eq!(line("cls", b"7\n"), "7");
+        assert_eq!(line("txt", b"a cat\x1b[2J\n"), "a cat\\u{1b}[2J");
+        assert_eq!(line("json", b"{\"a\": [1]}"), "{\"a\":[1]}");
+        assert_eq!(line("bin", b"!?"), "2 B: 21 3f");
+        let array = Array::from_vec(vec![2, 4], (0..8).map(|n| n as f32 / 2.0).collect()).unwrap();
+        assert_eq!(line("npy", &array.to_npy()), "float32 [2, 4], 160 B: 0, 0.5, 1, 1.5, 2, 2.5, …");
+        assert!(line("cls", b"seven").starts_with("5 B, cannot decode the field \"cls\""));
+    }
+}

@@ -1,0 +1,88 @@
+//! Running the program, and the shards that tests give it.
+
+use shardstream::Sample;
+use shardstream::image::{Image, ImageMode};
+use shardstream::write::ShardWriter;
+use std::path::Path;
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// The program in this directory, with an environment in which nothing leads it elsewhere.
+pub(crate) fn program(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shardstream"));
+    command.current_dir(directory).env("COLUMNS", "100").env_remove("WDS_train");
+    command
+}
+
+/// What a run gave.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Ran {
+            code: output.status.code(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// Runs the program to its end.
+pub(crate) fn run(directory: &Path, arguments: &[&str]) -> Ran {
+    program(directory).args(arguments).output().unwrap().into()
+}
+
+/// Runs the program, which must succeed without a word on stderr, and returns its output.
+#[track_caller]
+pub(crate) fn output(directory: &Path, arguments: &[&str]) -> String {
+    let ran = run(directory, arguments);
+    assert_eq!((ran.code, &*ran.err), (Some(0), ""), "{ran:?}");
+    ran.out
+}
+
+/// Runs the program, which must end with this status, and returns what it says on stderr.
+#[track_caller]
+pub(crate) fn failure(directory: &Path, arguments: &[&str], code: i32) -> String {
+    let ran = run(directory, arguments);
+    assert_eq!(ran.code, Some(code), "{ran:?}");
+    assert!(!ran.err.contains("panicked"), "{ran:?}");
+    ran.err
+}
+
+/// A directory `data` below this one with three shards of four samples each: an image, a class, a text and a
+/// document.
+pub(crate) fn demo() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join("data/train-%06d.tar"), 12, 4);
+    directory
+}
+
+/// Writes shards of so many samples.
+pub(crate) fn write(pattern: &Path, samples: usize, each: u64) {
+    let mut writer = ShardWriter::builder(pattern.to_str().unwrap()).max_count(each).build().unwrap();
+    for number in 0..samples {
+        writer.write(&sample(number)).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// One of the samples of [`demo`].
+pub(crate) fn sample(number: usize) -> Sample {
+    let (height, width) = (6 + number as u32 % 3, 8);
+    let shade = (number * 20) as u8;
+    let pixels = (0..height * width).flat_map(|_| [shade, 100, 255 - shade]).collect::<Vec<u8>>();
+    let image = Image::new(ImageMode::Rgb8, (height, width), pixels).unwrap();
+    let text = ["a cat", "a dog on a lawn", "two birds"][number % 3];
+    let site = ["left", "right"][number % 2];
+    let document = serde_json::json!({"width": width, "from": {"site": site}});
+    Sample::new(format!("{number:06}"))
+        .with("png", image)
+        .with("cls", (number % 3) as i64)
+        .with("txt", text)
+        .with("json", document)
+}
