@@ -67,6 +67,11 @@ pub(crate) struct Patterns {
 }
 
 impl Patterns {
+    /// Patterns that a command has by other means.
+    pub(crate) fn of(patterns: Vec<String>) -> Self {
+        Patterns { patterns, list: None }
+    }
+
     /// The patterns as they were given, those of a list too.
     pub(crate) fn given(&self, context: &Context) -> Result<Vec<SecretUrl>, Failure> {
         let mut patterns: Vec<SecretUrl> = self.patterns.iter().map(SecretUrl::from).collect();

@@ -32,6 +32,9 @@ commands! {
     head: Head,
     cat: Cat,
     extract: Extract,
+    index: Index,
+    verify: Verify,
+    stats: Stats,
     completions: Completions,
     man: Man,
 }

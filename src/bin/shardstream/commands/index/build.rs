@@ -1,0 +1,89 @@
+//! `shardstream index build`
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::options::Patterns;
+use crate::parallel::each_shard;
+use crate::samples::ShardProgress;
+use shardstream::index::ShardIndex;
+use shardstream::store::Store;
+use shardstream::{ErrorKind, Index, Result, SecretUrl, ShardList};
+
+/// Index shards from the headers of their archives.
+///
+/// The index is JSON, which Python's wids reads too, or compact where its name ends in .shidx.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    patterns: Patterns,
+    /// Where to write the index: a path or URL.
+    #[arg(long, value_name = "INDEX")]
+    to: String,
+    /// Note a checksum of each sample, for which the shards are read whole.
+    #[arg(long)]
+    checksums: bool,
+    /// Take what is still right of the index that is there already.
+    #[arg(long)]
+    update: bool,
+    /// How many shards are indexed at a time.
+    #[arg(short = 'j', long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: u16,
+}
+
+pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    let shards = options.patterns.shards(context)?;
+    let old = match options.update {
+        true => match Index::load(&context.store, &options.to) {
+            Ok(index) => Some(index),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => None,
+            Err(error) => return Err(error.into()),
+        },
+        false => None,
+    };
+    let index = of_shards(&shards, old, options.checksums, options.threads.into(), context)?;
+    super::save(&index, &options.to, context)
+}
+
+/// Indexes shards, with progress. What `old` says of a shard that has not changed is taken.
+pub(super) fn of_shards(
+    shards: &ShardList,
+    old: Option<Index>,
+    checksums: bool,
+    threads: usize,
+    context: &Context,
+) -> Result<Index, Failure> {
+    let mut progress = ShardProgress::start(context, "index", shards.len());
+    let mut indexed: Vec<ShardIndex> = Vec::with_capacity(shards.len());
+    let store = context.store.clone();
+    let work = move |_: usize, url: &SecretUrl| match old.as_ref().and_then(|old| old.get(url.expose_secret()))
+    {
+        Some(known) if is_current(known, url, checksums, &store)? => Ok(known.clone()),
+        _ => one(url, checksums, &store),
+    };
+    each_shard(shards, threads, &context.interrupt, work, |_, shard| {
+        progress.shard(shard.samples());
+        indexed.push(shard);
+        Ok(())
+    })?;
+    Ok(indexed.into_iter().collect())
+}
+
+fn one(url: &SecretUrl, checksums: bool, store: &Store) -> Result<ShardIndex> {
+    let list = ShardList::from_urls([url.clone()]);
+    let index = Index::builder().store(store.clone()).threads(1).checksums(checksums).build(&list)?;
+    let indexed = index.iter().next().cloned();
+    indexed.ok_or_else(|| ErrorKind::NoShards("nothing was indexed".into()).into())
+}
+
+/// Whether an index of the shard still holds, and says as much as is wanted.
+fn is_current(known: &ShardIndex, url: &SecretUrl, checksums: bool, store: &Store) -> Result<bool> {
+    let says_enough = known.url() == url.expose_secret()
+        && known.selection().is_none()
+        && (known.samples() == 0 || known.size_of(0).is_some())
+        && (!checksums || known.samples() == 0 || known.checksum_of(0).is_some());
+    if !says_enough || known.version().is_none() {
+        return Ok(false);
+    }
+    let now = store.stat(url.expose_secret())?;
+    Ok(now.size == known.bytes() && now.version.as_deref() == known.version())
+}

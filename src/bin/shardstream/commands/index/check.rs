@@ -1,0 +1,120 @@
+//! `shardstream index check`
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::options::{Json, Patterns};
+use crate::parallel::each_shard;
+use crate::progress::Unit;
+use crate::text;
+use serde::Serialize;
+use shardstream::store::ObjectVersion;
+use shardstream::{ErrorKind, Index, SecretUrl};
+use std::collections::HashSet;
+
+/// Compare an index with the shards as they are now.
+///
+/// Found are shards that are missing or have another size or version than when they were indexed; with
+/// patterns also shards that the index does not know. Nothing is read of the shards: `verify --index` does
+/// that. Exits with 3 if anything was found.
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// The index: a path or URL.
+    #[arg(value_name = "INDEX")]
+    index: String,
+    #[command(flatten)]
+    patterns: OtherPatterns,
+    #[command(flatten)]
+    json: Json,
+}
+
+/// Patterns that may be left out.
+#[derive(Debug, clap::Args)]
+struct OtherPatterns {
+    /// Shards that the index should know.
+    #[arg(value_name = "PATTERN")]
+    patterns: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Found {
+    shard: String,
+    /// `missing`, `changed` or `new`.
+    found: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    then: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    now: Option<String>,
+}
+
+pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    let index = Index::load(&context.store, &options.index)?;
+    let shards = index.shards();
+    let mut findings = Vec::new();
+    let progress = context.progress("check", Unit::Shards, Some(shards.len() as u64));
+    let (store, known) = (context.store.clone(), index.clone());
+    let work = move |_: usize, url: &SecretUrl| match store.stat(url.expose_secret()) {
+        Ok(now) => Ok(known.get(url.expose_secret()).and_then(|shard| {
+            let then = ObjectVersion::default();
+            let then = with(then, shard.bytes(), shard.version());
+            differ(&then, &now).then(|| Found {
+                shard: url.to_string(),
+                found: "changed",
+                then: Some(described(&then)),
+                now: Some(described(&now)),
+            })
+        })),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => {
+            Ok(Some(Found { shard: url.to_string(), found: "missing", then: None, now: None }))
+        }
+        Err(error) => Err(error),
+    };
+    each_shard(&shards, 16, &context.interrupt, work, |_, found| {
+        progress.add(1);
+        findings.extend(found);
+        Ok(())
+    })?;
+    drop(progress);
+    if !options.patterns.patterns.is_empty() {
+        let indexed: HashSet<String> = shards.iter().map(ToString::to_string).collect();
+        let listed = Patterns::of(options.patterns.patterns).shards(context)?;
+        let new = listed.iter().map(ToString::to_string).filter(|url| !indexed.contains(url));
+        findings.extend(new.map(|shard| Found { shard, found: "new", then: None, now: None }));
+    }
+    for finding in &findings {
+        match options.json.json {
+            true => context.output.record(finding)?,
+            false => context.output.line(line(finding))?,
+        }
+    }
+    match findings.len() {
+        0 if options.json.json => Ok(()),
+        0 => context
+            .output
+            .line(format_args!("{}: as indexed", text::counted(shards.len() as u64, "shard"))),
+        _ => Err(Failure::Damage),
+    }
+}
+
+fn with(mut object: ObjectVersion, bytes: Option<u64>, version: Option<&str>) -> ObjectVersion {
+    (object.size, object.version) = (bytes, version.map(str::to_owned));
+    object
+}
+
+/// Whether two objects are not the same, as far as both are known.
+fn differ(then: &ObjectVersion, now: &ObjectVersion) -> bool {
+    let sizes = matches!((then.size, now.size), (Some(then), Some(now)) if then != now);
+    sizes || matches!((&then.version, &now.version), (Some(then), Some(now)) if then != now)
+}
+
+fn described(object: &ObjectVersion) -> String {
+    let bytes = object.size.map_or_else(|| "?".into(), |bytes| bytes.to_string());
+    let version = object.version.as_ref().map_or_else(String::new, |version| format!(", version {version}"));
+    format!("{bytes} bytes{version}")
+}
+
+fn line(found: &Found) -> String {
+    match (&found.then, &found.now) {
+        (Some(then), Some(now)) => format!("{}: {}: it had {then}, it has {now}", found.shard, found.found),
+        _ => format!("{}: {}", found.shard, found.found),
+    }
+}

@@ -1,0 +1,42 @@
+//! `shardstream index merge`
+
+use crate::context::Context;
+use crate::failure::Failure;
+use shardstream::Index;
+use shardstream::index::ShardIndex;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+/// Make one index of several, in their order.
+///
+/// A shard that is in several of them must be the same in all.
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// Indexes: paths or URLs.
+    #[arg(value_name = "INDEX", required = true)]
+    indexes: Vec<String>,
+    /// Where to write the index: a path or URL.
+    #[arg(long, value_name = "INDEX")]
+    to: String,
+}
+
+pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    let mut shards: Vec<ShardIndex> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for place in &options.indexes {
+        for shard in &Index::load(&context.store, place)? {
+            match places.entry(shard.url().to_owned()) {
+                Entry::Vacant(entry) => {
+                    entry.insert(shards.len());
+                    shards.push(shard.clone());
+                }
+                Entry::Occupied(entry) if shards[*entry.get()] == *shard => {}
+                Entry::Occupied(_) => {
+                    let url = shardstream::SecretUrl::from(shard.url());
+                    return Err(Failure::Failed(format!("two of the indexes disagree on the shard {url}")));
+                }
+            }
+        }
+    }
+    super::save(&shards.into_iter().collect(), &options.to, context)
+}

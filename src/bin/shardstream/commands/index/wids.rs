@@ -1,0 +1,65 @@
+//! `shardstream index import-wids` and `export-wids`
+
+use super::build;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::text;
+use shardstream::{Index, SecretUrl};
+
+/// Make an index of a wids document: its shards, indexed from their headers.
+///
+/// The numbers of samples must be those of the document.
+#[derive(Debug, clap::Args)]
+pub(super) struct Import {
+    /// A wids-shard-index-v1 document: a path or URL.
+    #[arg(value_name = "WIDS")]
+    wids: String,
+    /// Where to write the index: a path or URL.
+    #[arg(long, value_name = "INDEX")]
+    to: String,
+    /// Note a checksum of each sample, for which the shards are read whole.
+    #[arg(long)]
+    checksums: bool,
+}
+
+/// Write an index as Python's wids does: URLs and numbers of samples alone.
+///
+/// wids reads the indexes of `index build` too; this one is shorter.
+#[derive(Debug, clap::Args)]
+pub(super) struct Export {
+    /// The index: a path or URL.
+    #[arg(value_name = "INDEX")]
+    index: String,
+    /// Where to write the document: a path or URL.
+    #[arg(long, value_name = "WIDS")]
+    to: String,
+}
+
+pub(super) fn import(options: Import, context: &Context) -> Result<(), Failure> {
+    let wids = Index::load(&context.store, &options.wids)?;
+    let index = build::of_shards(&wids.shards(), None, options.checksums, 16, context)?;
+    for (then, now) in wids.iter().zip(&index) {
+        if then.samples() != now.samples() {
+            return Err(Failure::Failed(format!(
+                "{} has {}, and the document says {}",
+                SecretUrl::from(now.url()),
+                text::counted(now.samples(), "sample"),
+                text::number(then.samples())
+            )));
+        }
+    }
+    super::save(&index, &options.to, context)
+}
+
+pub(super) fn export(options: Export, context: &Context) -> Result<(), Failure> {
+    let index = Index::load(&context.store, &options.index)?;
+    if options.to.ends_with(".shidx") {
+        return Err(Failure::Usage("wids reads JSON alone: give a name that does not end in .shidx".into()));
+    }
+    if let Some(filter) = index.iter().find_map(|shard| shard.selection()) {
+        return Err(Failure::Failed(format!(
+            "the index is of samples that {filter:?} selected, and wids would read all"
+        )));
+    }
+    super::save(&index.counts(), &options.to, context)
+}

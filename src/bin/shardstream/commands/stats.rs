@@ -1,0 +1,241 @@
+//! `shardstream stats`
+
+mod images;
+mod labels;
+
+use crate::context::Context;
+use crate::distribution::{Distribution, Summary};
+use crate::failure::Failure;
+use crate::field::{Content, Kind};
+use crate::options::{Json, Patterns, Threads};
+use crate::parallel::each_shard;
+use crate::samples::{self, ShardProgress};
+use crate::table::{Table, bars};
+use crate::text;
+use images::Channels;
+use labels::{Label, Labels};
+use serde::Serialize;
+use shardstream::codec::Decoder;
+use shardstream::{Result, Sample, SecretUrl, Value};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Count labels, measure lengths and sizes, and take mean and standard deviation of images.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    patterns: Patterns,
+    /// The field whose values are counted; of JSON, FIELD:PATH, as in json:annotation.label [default: cls].
+    #[arg(long, value_name = "FIELD")]
+    label: Option<String>,
+    /// How many labels are shown, the most frequent first.
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    top: usize,
+    /// How many images are decoded for mean and deviation, as many of each shard.
+    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
+    images: u64,
+    #[command(flatten)]
+    json: Json,
+    #[command(flatten)]
+    threads: Threads,
+}
+
+/// What was measured, of a shard or of all.
+#[derive(Debug, Default)]
+struct Stats {
+    samples: u64,
+    labels: Labels,
+    bytes: BTreeMap<String, Distribution>,
+    /// Characters of texts, elements of arrays.
+    lengths: BTreeMap<String, Distribution>,
+    heights: BTreeMap<String, Distribution>,
+    widths: BTreeMap<String, Distribution>,
+    channels: BTreeMap<String, Channels>,
+}
+
+#[derive(Debug, Serialize)]
+struct Document {
+    samples: u64,
+    label: String,
+    labels: BTreeMap<String, u64>,
+    unlabelled: u64,
+    fields: BTreeMap<String, FieldDocument>,
+}
+
+#[derive(Debug, Serialize)]
+struct FieldDocument {
+    samples: u64,
+    bytes: Summary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    length: Option<Summary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    height: Option<Summary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    width: Option<Summary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    images: Option<images::Document>,
+}
+
+pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    let shards = options.patterns.shards(context)?;
+    let label = Arc::new(Label::new(options.label.as_deref().unwrap_or("cls")));
+    let each = options.images.div_ceil(shards.len() as u64);
+    let mut progress = ShardProgress::start(context, "stats", shards.len());
+    let (store, interrupt, wanted) = (context.store.clone(), context.interrupt.clone(), Arc::clone(&label));
+    let work = move |_: usize, url: &SecretUrl| {
+        let (mut stats, decoder) = (Stats::default(), Decoder::new());
+        for sample in samples::of_shard(&store, url)? {
+            if interrupt.is_set() {
+                break;
+            }
+            stats.take(&sample?, &wanted, each, &decoder)?;
+        }
+        Ok(stats)
+    };
+    let mut total = Stats::default();
+    each_shard(&shards, options.threads.count(), &context.interrupt, work, |_, stats| {
+        progress.shard(stats.samples);
+        total.merge(stats);
+        Ok(())
+    })?;
+    drop(progress);
+    if options.label.is_some() && total.labels.is_empty() {
+        let message =
+            format!("none of {} has a label {:?}", text::counted(total.samples, "sample"), label.spec());
+        return Err(Failure::Failed(message));
+    }
+    match options.json.json {
+        true => context.output.document(&total.document(&label)),
+        false => total.show(&label, options.top, context),
+    }
+}
+
+fn merge(into: &mut BTreeMap<String, Distribution>, from: &BTreeMap<String, Distribution>) {
+    for (name, distribution) in from {
+        into.entry(name.clone()).or_default().merge(distribution);
+    }
+}
+
+fn add(into: &mut BTreeMap<String, Distribution>, name: &str, number: u64) {
+    if !into.contains_key(name) {
+        into.insert(name.to_owned(), Distribution::default());
+    }
+    if let Some(distribution) = into.get_mut(name) {
+        distribution.add(number);
+    }
+}
+
+impl Stats {
+    /// Takes in a sample. Of each field so many images of a shard are decoded.
+    fn take(&mut self, sample: &Sample, label: &Label, images: u64, decoder: &Decoder) -> Result<()> {
+        self.samples += 1;
+        self.labels.add(label.of(sample)?);
+        for (name, value) in sample.fields() {
+            let Some(bytes) = value.as_bytes() else { continue };
+            add(&mut self.bytes, name, bytes.len() as u64);
+            let kind = Kind::of(name);
+            if !matches!(kind, Kind::Image | Kind::Text | Kind::Array) {
+                continue;
+            }
+            match Content::of(name, bytes, decoder).map_err(|error| sample.locate(error))? {
+                Content::Image(_, size) => {
+                    add(&mut self.heights, name, size.height.into());
+                    add(&mut self.widths, name, size.width.into());
+                    let channels = self.channels.entry(name.to_owned()).or_default();
+                    if channels.images < images {
+                        channels.add(name, bytes).map_err(|error| sample.locate(error))?;
+                    }
+                }
+                Content::Value(Value::Text(text)) => {
+                    add(&mut self.lengths, name, text.chars().count() as u64);
+                }
+                Content::Value(Value::Array(array)) => {
+                    let elements = array.data().len() / array.dtype().size();
+                    add(&mut self.lengths, name, elements as u64);
+                }
+                Content::Value(_) | Content::Bytes => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, other: Stats) {
+        self.samples += other.samples;
+        self.labels.merge(other.labels);
+        merge(&mut self.bytes, &other.bytes);
+        merge(&mut self.lengths, &other.lengths);
+        merge(&mut self.heights, &other.heights);
+        merge(&mut self.widths, &other.widths);
+        for (name, channels) in other.channels {
+            self.channels.entry(name).or_default().merge(&channels);
+        }
+    }
+
+    fn document(&self, label: &Label) -> Document {
+        let summary = |of: &BTreeMap<String, Distribution>, name: &str| of.get(name).map(Distribution::summary);
+        let field = |(name, bytes): (&String, &Distribution)| {
+            let document = FieldDocument {
+                samples: bytes.count,
+                bytes: bytes.summary(),
+                length: summary(&self.lengths, name),
+                height: summary(&self.heights, name),
+                width: summary(&self.widths, name),
+                images: self.channels.get(name).filter(|it| it.images > 0).map(Channels::document),
+            };
+            (name.clone(), document)
+        };
+        Document {
+            samples: self.samples,
+            label: label.spec().to_owned(),
+            labels: self.labels.counts().clone(),
+            unlabelled: self.labels.without,
+            fields: self.bytes.iter().map(field).collect(),
+        }
+    }
+
+    fn show(&self, label: &Label, top: usize, context: &Context) -> Result<(), Failure> {
+        let out = &context.output;
+        out.line(text::counted(self.samples, "sample"))?;
+        if !self.labels.is_empty() {
+            let labels = self.labels.by_count();
+            out.line(format_args!("\n{} of {}:", text::counted(labels.len() as u64, "label"), label.spec()))?;
+            let shown = &labels[..labels.len().min(top)];
+            let counts: Vec<u64> = shown.iter().map(|(_, count)| *count).collect();
+            let mut table = Table::bare(&["", ">", ">", ""]);
+            for ((label, count), bar) in shown.iter().zip(bars(&counts)) {
+                table.row([
+                    text::shortened(label, 40),
+                    text::number(*count),
+                    text::percent(*count, self.samples),
+                    bar,
+                ]);
+            }
+            out.line(&table)?;
+            if labels.len() > top {
+                let rest: u64 = labels[top..].iter().map(|(_, count)| count).sum();
+                let more = text::counted((labels.len() - top) as u64, "more label");
+                out.line(format_args!("{more} of {}", text::counted(rest, "sample")))?;
+            }
+            if self.labels.without > 0 {
+                out.line(format_args!("without: {}", text::counted(self.labels.without, "sample")))?;
+            }
+        }
+        for (name, bytes) in &self.bytes {
+            let share = text::percent(bytes.count, self.samples);
+            out.line(format_args!("\n{}: {share} of samples", text::printable(name)))?;
+            out.line(format_args!("  bytes   {}", bytes.line(text::bytes)))?;
+            if let Some(lengths) = self.lengths.get(name) {
+                let what = if Kind::of(name) == Kind::Text { "characters" } else { "elements" };
+                out.line(format_args!("  length  {} {what}", lengths.line(text::number)))?;
+            }
+            if let (Some(heights), Some(widths)) = (self.heights.get(name), self.widths.get(name)) {
+                out.line(format_args!("  height  {}", heights.line(text::number)))?;
+                out.line(format_args!("  width   {}", widths.line(text::number)))?;
+            }
+            if let Some(channels) = self.channels.get(name).filter(|channels| channels.images > 0) {
+                out.line(channels)?;
+            }
+        }
+        Ok(())
+    }
+}

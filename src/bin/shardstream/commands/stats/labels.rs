@@ -1,0 +1,104 @@
+//! Which label a sample has, and how many samples have each.
+
+use serde_json::Value as Json;
+use shardstream::codec::Decoder;
+use shardstream::{Result, Sample, Value};
+use std::collections::BTreeMap;
+
+/// Where the label of a sample is: a field, or a place in a JSON document.
+#[derive(Debug)]
+pub(super) struct Label {
+    spec: String,
+    field: String,
+    path: Vec<String>,
+    decoder: Decoder,
+}
+
+impl Label {
+    /// `cls`, or `json:annotation.label`.
+    pub(super) fn new(spec: &str) -> Self {
+        let (field, path) = spec.split_once(':').unwrap_or((spec, ""));
+        let path = path.split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        Label { spec: spec.to_owned(), field: field.to_owned(), path, decoder: Decoder::new() }
+    }
+
+    pub(super) fn spec(&self) -> &str {
+        &self.spec
+    }
+
+    /// The label of a sample as text, if it has one.
+    ///
+    /// # Errors
+    /// Those of decoding the field.
+    pub(super) fn of(&self, sample: &Sample) -> Result<Option<String>> {
+        let Some(bytes) = sample.get(&self.field).and_then(Value::as_bytes) else { return Ok(None) };
+        let name = sample.fields().find(|(_, value)| value.as_bytes() == Some(bytes));
+        let name = name.map_or(&*self.field, |(name, _)| name);
+        let value = self.decoder.decode_field(name, bytes).map_err(|error| sample.locate(error))?;
+        Ok(match value {
+            Some(Value::Int(number)) => Some(number.to_string()),
+            Some(Value::Text(text)) => Some(text.trim_end().to_owned()),
+            Some(Value::Json(json)) => at(&json, &self.path).map(shown),
+            Some(_) => None,
+            // Of a field of no known type, its text.
+            None => std::str::from_utf8(bytes).ok().map(|text| text.trim_end().to_owned()),
+        })
+    }
+}
+
+/// The value at a path of names of objects and numbers of lists.
+fn at<'a>(json: &'a Json, path: &[String]) -> Option<&'a Json> {
+    path.iter().try_fold(json, |json, part| match json {
+        Json::Object(object) => object.get(part),
+        Json::Array(list) => list.get(part.parse::<usize>().ok()?),
+        _ => None,
+    })
+}
+
+fn shown(json: &Json) -> String {
+    match json {
+        Json::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// How many samples have each label.
+#[derive(Debug, Default)]
+pub(super) struct Labels {
+    counts: BTreeMap<String, u64>,
+    /// How many samples have none.
+    pub(super) without: u64,
+}
+
+impl Labels {
+    pub(super) fn add(&mut self, label: Option<String>) {
+        match label {
+            Some(label) => *self.counts.entry(label).or_default() += 1,
+            None => self.without += 1,
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Labels) {
+        self.without += other.without;
+        for (label, count) in other.counts {
+            *self.counts.entry(label).or_default() += count;
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    pub(super) fn counts(&self) -> &BTreeMap<String, u64> {
+        &self.counts
+    }
+
+    /// The labels, the most frequent one first; among equals in the order of the alphabet, numbers by value.
+    pub(super) fn by_count(&self) -> Vec<(&str, u64)> {
+        let mut labels: Vec<(&str, u64)> = self.counts.iter().map(|(label, count)| (&**label, *count)).collect();
+        labels.sort_by_key(|(label, count)| {
+            (std::cmp::Reverse(*count), label.parse::<i64>().unwrap_or(i64::MAX), *label)
+        });
+        labels
+    }
+}

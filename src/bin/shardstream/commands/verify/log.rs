@@ -1,0 +1,86 @@
+//! Which shards were verified already: one line of JSON for each, behind one that says how they were.
+
+use super::report::Report;
+use crate::failure::Failure;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+const FORMAT: &str = "shardstream-verify-v1";
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Header {
+    format: String,
+    options: String,
+}
+
+/// The reports of an earlier run, and the file that those of this one are added to.
+#[derive(Debug)]
+pub(super) struct Log {
+    /// By URL; the last one of a shard counts.
+    known: HashMap<String, Report>,
+    file: Mutex<File>,
+}
+
+impl Log {
+    /// Opens or begins a log of shards that are verified with these options.
+    pub(super) fn open(path: &Path, options: &str) -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| Failure::io(path.display(), &error);
+        let mut file =
+            OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(failed)?;
+        let text = String::from_utf8_lossy(&text);
+        let mut lines = text.lines();
+        let mut known = HashMap::new();
+        match lines.next().map(serde_json::from_str::<Header>) {
+            None => {
+                let header = Header { format: FORMAT.into(), options: options.into() };
+                write(&mut file, &header).map_err(failed)?;
+            }
+            Some(Ok(header)) if header.format == FORMAT && header.options == options => {
+                // What a run that was killed did not write whole is verified again.
+                let reports = lines.filter_map(|line| serde_json::from_str::<Report>(line).ok());
+                known.extend(reports.map(|report| (report.url.clone(), report)));
+                if !text.ends_with('\n') {
+                    file.write_all(b"\n").map_err(failed)?;
+                }
+            }
+            Some(Ok(header)) if header.format == FORMAT => {
+                let message = format!(
+                    "{} is of a run with other options ({}): give another file",
+                    path.display(),
+                    header.options
+                );
+                return Err(Failure::Usage(message));
+            }
+            Some(_) => {
+                let message = format!("{} is there, and no file of --resume", path.display());
+                return Err(Failure::Usage(message));
+            }
+        }
+        Ok(Log { known, file: Mutex::new(file) })
+    }
+
+    /// What is known of a shard that has this size and version now. One without a version is always read.
+    pub(super) fn get(&self, url: &str, bytes: u64, version: Option<&str>) -> Option<Report> {
+        let known = self.known.get(url)?;
+        let is_same = known.bytes == bytes && version.is_some() && known.version.as_deref() == version;
+        is_same.then(|| Report { resumed: true, ..known.clone() })
+    }
+
+    /// Adds what was found in a shard.
+    pub(super) fn add(&self, report: &Report) -> std::io::Result<()> {
+        write(&mut self.file.lock().unwrap_or_else(PoisonError::into_inner), report)
+    }
+}
+
+/// Writes a line at once, so that one of a run that is killed is whole or the last.
+fn write(file: &mut File, line: &impl Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(line)?;
+    line.push(b'\n');
+    file.write_all(&line)
+}

@@ -1,0 +1,269 @@
+//! `shardstream verify`
+
+mod log;
+mod report;
+mod shard;
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::options::{IndexOption, Json, Patterns, Threads};
+use crate::parallel::each_shard;
+use crate::samples::ShardProgress;
+use crate::text;
+use log::Log;
+use report::{Finding, Report};
+use serde::Serialize;
+use shard::Verifier;
+use shardstream::{SecretUrl, ShardList};
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Look for damage: in archives, samples and fields, against an index.
+///
+/// Each shard is read to its end, past damaged samples. Found are: shards that are missing, truncated or
+/// overwritten, damaged headers, samples with two members of one extension, samples whose members are not
+/// together, members that are no plain files, empty fields, samples without a field that nearly all others
+/// have. With --decode also what does not decode; with --index also shards that changed, other samples, and
+/// other bytes if the index has checksums. Exits with 3 if anything was found.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    patterns: Patterns,
+    /// Decode every field of a known type. Pickles are never loaded.
+    #[arg(long)]
+    decode: bool,
+    /// With --decode: images must have at least so many pixels on their shorter side.
+    #[arg(long, value_name = "PIXELS", requires = "decode")]
+    min_side: Option<u32>,
+    #[command(flatten)]
+    index: IndexOption,
+    /// Fields that every sample must have, in place of those that nearly all have.
+    #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
+    require: Vec<String>,
+    /// The share of samples from which on a field counts as one that all should have; over 1 for none.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9, conflicts_with = "require")]
+    common: f64,
+    /// Fields that may be empty.
+    #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
+    may_be_empty: Vec<String>,
+    /// Keys must differ over all shards too, and not only in each.
+    #[arg(long, conflicts_with = "resume")]
+    unique_keys: bool,
+    /// Note here which shards were verified, and pass over those that are noted and have not changed.
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
+    #[command(flatten)]
+    json: Json,
+    #[command(flatten)]
+    threads: Threads,
+}
+
+/// The last line of `--json`.
+#[derive(Debug, Serialize)]
+struct Summary {
+    shards: u64,
+    samples: u64,
+    bytes: u64,
+    /// How many shards were verified before, and not again.
+    resumed: u64,
+    findings: u64,
+    /// How many there are of each kind.
+    kinds: BTreeMap<String, u64>,
+    /// How many shards could not be read for a fault that is not theirs.
+    unread: u64,
+}
+
+pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    let shards = options.patterns.shards(context)?;
+    let index = options.index.load(context)?;
+    // What was verified with other options says nothing of these.
+    let asked = format!(
+        "decode {}, min_side {:?}, empty {:?}, index {}",
+        options.decode,
+        options.min_side,
+        options.may_be_empty,
+        index.is_some()
+    );
+    let log = options.resume.as_deref().map(|path| Log::open(path, &asked)).transpose()?.map(Arc::new);
+    let verifier = Verifier {
+        store: context.store.clone(),
+        interrupt: context.interrupt.clone(),
+        index,
+        decode: options.decode,
+        min_side: options.min_side.unwrap_or(0),
+        may_be_empty: options.may_be_empty.clone(),
+        keys: options.unique_keys,
+    };
+    let mut all = All::new(&options, context, &shards);
+    let mut progress = ShardProgress::start(context, "verify", shards.len());
+    let work = move |_: usize, url: &SecretUrl| verifier.verify(url, log.as_deref());
+    each_shard(&shards, options.threads.count(), &context.interrupt, work, |number, report| {
+        progress.shard(report.samples);
+        all.take(number, report)
+    })?;
+    drop(progress);
+    all.finish()
+}
+
+/// What was found so far, of all shards.
+struct All<'a> {
+    options: &'a Options,
+    context: &'a Context,
+    shards: &'a ShardList,
+    summary: Summary,
+    /// Sets of fields, with how many samples have them, and in which shard such a sample was first.
+    fields: BTreeMap<Vec<String>, report::Having>,
+    keys: HashMap<u64, u32>,
+    images: BTreeMap<String, report::Sides>,
+}
+
+impl<'a> All<'a> {
+    fn new(options: &'a Options, context: &'a Context, shards: &'a ShardList) -> Self {
+        let summary = Summary {
+            shards: 0,
+            samples: 0,
+            bytes: 0,
+            resumed: 0,
+            findings: 0,
+            kinds: BTreeMap::new(),
+            unread: 0,
+        };
+        All {
+            options,
+            context,
+            shards,
+            summary,
+            fields: BTreeMap::new(),
+            keys: HashMap::new(),
+            images: BTreeMap::new(),
+        }
+    }
+
+    fn take(&mut self, number: usize, report: Report) -> Result<(), Failure> {
+        self.summary.shards += 1;
+        self.summary.samples += report.samples;
+        self.summary.bytes += report.bytes;
+        self.summary.resumed += u64::from(report.resumed);
+        self.summary.unread += u64::from(report.unread.is_some());
+        if let Some(error) = &report.unread {
+            self.context.output.line(format_args!("not verified: {error}"))?;
+        }
+        for finding in &report.findings {
+            self.found(finding)?;
+        }
+        for having in report.fields {
+            match self.fields.get_mut(&having.fields) {
+                Some(all) => all.samples += having.samples,
+                None => drop(self.fields.insert(having.fields.clone(), having)),
+            }
+        }
+        for (field, sides) in report.images {
+            self.images.entry(field).or_default().merge(&sides);
+        }
+        for (hash, key) in report.keys {
+            match self.keys.insert(hash, number as u32) {
+                Some(first) if first as usize != number => {
+                    let other = self.shards.get(first as usize).map(ToString::to_string).unwrap_or_default();
+                    let message = format!("the key is in {other} too");
+                    self.found(&Finding {
+                        shard: report.url.clone(),
+                        offset: None,
+                        member: None,
+                        key: Some(key),
+                        kind: "duplicate_key".into(),
+                        message,
+                    })?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn found(&mut self, finding: &Finding) -> Result<(), Failure> {
+        self.summary.findings += 1;
+        *self.summary.kinds.entry(finding.kind.clone()).or_default() += 1;
+        match self.options.json.json {
+            true => self.context.output.record(finding),
+            false => self.context.output.line(finding),
+        }
+    }
+
+    /// Finds samples without a field that all should have.
+    fn missing_fields(&self) -> Vec<Finding> {
+        let total: u64 = self.fields.values().map(|having| having.samples).sum();
+        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+        for having in self.fields.values() {
+            for field in &having.fields {
+                *counts.entry(field).or_default() += having.samples;
+            }
+        }
+        let is_common = |count: u64| count < total && count as f64 >= self.options.common * total as f64;
+        let wanted: Vec<&str> = match &*self.options.require {
+            [] => counts.iter().filter(|(_, count)| is_common(**count)).map(|(field, _)| *field).collect(),
+            required => required.iter().map(String::as_str).collect(),
+        };
+        let mut findings = Vec::new();
+        for having in self.fields.values() {
+            for field in &wanted {
+                if having.fields.iter().any(|name| name == field) {
+                    continue;
+                }
+                let others = match having.samples {
+                    1 => String::new(),
+                    samples => format!(", as have {} in all", text::counted(samples, "sample")),
+                };
+                let share = text::percent(counts.get(field).copied().unwrap_or(0), total);
+                findings.push(Finding {
+                    shard: having.shard.clone(),
+                    offset: None,
+                    member: None,
+                    key: Some(having.key.clone()),
+                    kind: "missing_field".into(),
+                    message: format!("it has no field {field:?}{others}; {share} of all samples have it"),
+                });
+            }
+        }
+        findings
+    }
+
+    fn finish(mut self) -> Result<(), Failure> {
+        for finding in self.missing_fields() {
+            self.found(&finding)?;
+        }
+        let (out, summary) = (&self.context.output, &self.summary);
+        match self.options.json.json {
+            true => out.record(&serde_json::json!({ "summary": summary }))?,
+            false => {
+                for (field, sides) in &self.images {
+                    out.line(format_args!("images {field}: {sides}"))?;
+                }
+                let resumed = match summary.resumed {
+                    0 => String::new(),
+                    count => format!(", {} of them verified before", text::number(count)),
+                };
+                out.line(format_args!(
+                    "{} of {}, {}{resumed}: {}",
+                    text::counted(summary.shards, "shard"),
+                    text::counted(summary.samples, "sample"),
+                    text::bytes(summary.bytes),
+                    match summary.findings {
+                        0 => "no damage found".to_owned(),
+                        count => text::counted(count, "finding"),
+                    }
+                ))?;
+                for (kind, count) in &summary.kinds {
+                    out.line(format_args!("  {kind}: {}", text::number(*count)))?;
+                }
+            }
+        }
+        match (self.summary.findings, self.summary.unread) {
+            (0, 0) => Ok(()),
+            (0, unread) => {
+                Err(Failure::Failed(format!("{} could not be read", text::counted(unread, "shard"))))
+            }
+            _ => Err(Failure::Damage),
+        }
+    }
+}

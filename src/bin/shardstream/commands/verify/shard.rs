@@ -1,0 +1,230 @@
+//! Verifying one shard.
+
+use super::log::Log;
+use super::report::{Finding, Having, Report};
+use crate::field::Kind;
+use crate::interrupt::Interrupt;
+use crate::samples;
+use bytes::Bytes;
+use shardstream::codec::Decoder;
+use shardstream::image::{Image, ImageMode};
+use shardstream::index::ShardIndex;
+use shardstream::store::{ObjectVersion, Store};
+use shardstream::{Error, ErrorKind, Index, Result, Sample, SecretUrl};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// What every shard is verified with.
+#[derive(Debug)]
+pub(super) struct Verifier {
+    pub(super) store: Store,
+    pub(super) interrupt: Interrupt,
+    pub(super) index: Option<Index>,
+    pub(super) decode: bool,
+    /// The least pixels of an image's shorter side.
+    pub(super) min_side: u32,
+    pub(super) may_be_empty: Vec<String>,
+    /// Whether the keys are wanted.
+    pub(super) keys: bool,
+}
+
+/// Whether an error says nothing of the shard: the network, credentials, the machine, a missing feature.
+fn is_elsewhere(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Io(_)
+            | ErrorKind::Store(_)
+            | ErrorKind::Busy { .. }
+            | ErrorKind::Denied(_)
+            | ErrorKind::Unsupported(_)
+            | ErrorKind::UnsupportedScheme { .. }
+            | ErrorKind::UnsupportedCompression(_)
+            | ErrorKind::Config(_)
+            | ErrorKind::Stopped
+            | ErrorKind::Panicked(_)
+    )
+}
+
+impl Verifier {
+    /// What is wrong with a shard; from the log if it was verified before.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Stopped`] if the program was interrupted, and a log that cannot be written.
+    pub(super) fn verify(&self, url: &SecretUrl, log: Option<&Log>) -> Result<Report> {
+        let mut report = Report { url: url.to_string(), ..Report::default() };
+        let object = match self.store.stat(url.expose_secret()) {
+            Ok(object) => object,
+            Err(error) => {
+                report.fault(&error);
+                return Ok(report);
+            }
+        };
+        report.bytes = object.size.unwrap_or(0);
+        report.version = object.version.clone();
+        if let Some(known) =
+            log.and_then(|log| log.get(&report.url, report.bytes, report.version.as_deref()))
+        {
+            return Ok(known);
+        }
+        self.read(url, &object, &mut report)?;
+        if let Some(log) = log
+            && report.unread.is_none()
+        {
+            log.add(&report)?;
+        }
+        Ok(report)
+    }
+
+    fn read(&self, url: &SecretUrl, object: &ObjectVersion, report: &mut Report) -> Result<()> {
+        let mut index = self.indexed(url, object, report);
+        let mut fields: BTreeMap<Vec<String>, Having> = BTreeMap::new();
+        let decoder = Decoder::new();
+        let samples = match samples::of_shard(&self.store, url) {
+            Ok(samples) => samples,
+            Err(error) => {
+                report.fault(&error);
+                return Ok(());
+            }
+        };
+        let mut is_whole = true;
+        for sample in samples {
+            if self.interrupt.is_set() {
+                return Err(ErrorKind::Stopped.into());
+            }
+            let sample = match sample {
+                Ok(sample) => sample,
+                Err(error) => {
+                    is_whole = false;
+                    report.fault(&error);
+                    continue;
+                }
+            };
+            report.samples += 1;
+            if let Some(shard) = index
+                && let Err(error) = shard.check(&sample)
+            {
+                report.fault(&error);
+                // The samples behind another one all differ.
+                index = index.filter(|_| !matches!(error.kind(), ErrorKind::Stale { .. }));
+            }
+            let mut names: Vec<String> = sample.fields().map(|(name, _)| name.to_owned()).collect();
+            names.sort_unstable();
+            let having = fields.entry(names).or_insert_with_key(|names| Having {
+                fields: names.clone(),
+                samples: 0,
+                shard: report.url.clone(),
+                key: sample.key().to_owned(),
+            });
+            having.samples += 1;
+            self.fields(&sample, &decoder, report);
+            if self.keys {
+                let mut hasher = DefaultHasher::new();
+                sample.key().hash(&mut hasher);
+                report.keys.push((hasher.finish(), sample.key().to_owned()));
+            }
+        }
+        if let Some(shard) = index
+            && is_whole
+            && report.samples < shard.stored_samples()
+        {
+            let then = format!("it had {} samples", shard.stored_samples());
+            let now = format!("it has {}", report.samples);
+            report.fault(&ErrorKind::Stale { then, now }.into());
+        }
+        report.fields = fields.into_values().collect();
+        Ok(())
+    }
+
+    /// What the index says of the shard, if it is the one that was indexed.
+    fn indexed(&self, url: &SecretUrl, object: &ObjectVersion, report: &mut Report) -> Option<&ShardIndex> {
+        let index = self.index.as_ref()?;
+        let Some(shard) = index.get(url.expose_secret()) else {
+            report.found("not_indexed", None, "the index does not know this shard".into());
+            return None;
+        };
+        // A copy in another place has a version of its own.
+        let is_there = shard.url() == url.expose_secret();
+        let differs = |then: Option<&str>, now: Option<&str>| matches!((then, now), (Some(a), Some(b)) if a != b);
+        let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes.to_string());
+        let (then, now) = (bytes(shard.bytes()), bytes(object.size));
+        if differs(then.as_deref(), now.as_deref()) {
+            let [then, now] = [then, now].map(|bytes| format!("{} bytes", bytes.unwrap_or_default()));
+            report.fault(&ErrorKind::Stale { then, now }.into());
+        } else if is_there && differs(shard.version(), object.version.as_deref()) {
+            let version = |version: Option<&str>| format!("version {}", version.unwrap_or_default());
+            let (then, now) = (version(shard.version()), version(object.version.as_deref()));
+            report.fault(&ErrorKind::Stale { then, now }.into());
+        }
+        Some(shard)
+    }
+
+    fn fields(&self, sample: &Sample, decoder: &Decoder, report: &mut Report) {
+        for (name, value) in sample.fields() {
+            let Some(bytes) = value.as_bytes() else { continue };
+            if bytes.is_empty() {
+                if !self.may_be_empty.iter().any(|field| field == name) {
+                    let message = format!("the field {name:?} is empty");
+                    report.found("empty_field", Some((sample.key(), name)), message);
+                }
+                continue;
+            }
+            if self.decode
+                && let Err(error) = self.decode(sample, (name, bytes), decoder, report)
+            {
+                let error = sample.locate(error).in_member(format!("{}.{name}", sample.key()));
+                report.fault(&error);
+            }
+        }
+    }
+
+    fn decode(
+        &self,
+        sample: &Sample,
+        (name, bytes): (&str, &Bytes),
+        decoder: &Decoder,
+        report: &mut Report,
+    ) -> Result<()> {
+        match Kind::of(name) {
+            Kind::Image if !name.to_ascii_lowercase().ends_with(".gz") => {
+                let image =
+                    Image::decode(bytes, ImageMode::Rgb8).map_err(|error| Error::decode(name, error))?;
+                let (height, width) = (image.height(), image.width());
+                if height.min(width) < self.min_side {
+                    let message = format!("the image has height {height}, width {width}");
+                    report.found("small_image", Some((sample.key(), name)), message);
+                }
+                if !report.images.contains_key(name) {
+                    report.images.insert(name.to_owned(), super::report::Sides::default());
+                }
+                if let Some(sides) = report.images.get_mut(name) {
+                    sides.add(height, width);
+                }
+                Ok(())
+            }
+            Kind::Pickle => Ok(()),
+            _ => decoder.decode_field(name, bytes).map(drop),
+        }
+    }
+}
+
+impl Report {
+    /// Takes in an error: damage is found, and anything else leaves the shard unread.
+    fn fault(&mut self, error: &Error) {
+        match is_elsewhere(error) {
+            true => self.unread = Some(format!("{error:#}")),
+            false => self.findings.push(Finding::of(error, &self.url)),
+        }
+    }
+
+    /// Takes in what the crate has no error for. `field` is the key of a sample and a field of it.
+    fn found(&mut self, kind: &str, field: Option<(&str, &str)>, message: String) {
+        self.findings.push(Finding {
+            shard: self.url.clone(),
+            offset: None,
+            member: field.map(|(key, name)| format!("{key}.{name}")),
+            key: field.map(|(key, _)| key.to_owned()),
+            kind: kind.into(),
+            message,
+        });
+    }
+}
