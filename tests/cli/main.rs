@@ -1,5 +1,17 @@
 //! The program `shardstream`, as people run it: real files, its output and its exit status.
 
+#[path = "../support/mod.rs"]
+mod support;
+
+mod extract;
 mod help;
+mod index;
+mod info;
+mod interrupt;
+mod look;
 mod ls;
+mod page;
 mod program;
+mod progress;
+mod stats;
+mod verify;

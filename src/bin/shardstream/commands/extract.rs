@@ -10,7 +10,8 @@ use crate::text;
 use clap::ValueEnum;
 use shardstream::shards::glob::Glob;
 use shardstream::store::Store;
-use shardstream::{Error, ErrorKind, Result, Sample, SecretUrl, ShardList};
+use shardstream::{Result, Sample, SecretUrl, ShardList};
+use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -86,7 +87,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     };
     if !options.keys.is_empty() && total.samples == 0 {
         return Err(Failure::Failed(format!(
-            "none of {} samples has such a key",
+            "none of {} samples has a key of --keys",
             text::number(total.read)
         )));
     }
@@ -166,14 +167,14 @@ impl Extraction {
             let name = format!("{}.{field}", sample.key());
             if let Some(why) = files::leads_out(&name) {
                 let message = format!("the name {name:?} {why}, and is not written");
-                return Err(sample.locate(ErrorKind::Config(message).into()));
+                return Err(sample.locate(io::Error::new(io::ErrorKind::InvalidInput, message).into()));
             }
             let place = files::below(&self.to, &name);
             match self.existing {
                 Existing::Fail if files::exists(&self.store, &place)? => {
-                    let message = "it is there already: see --existing";
-                    let error = Error::from(ErrorKind::Config(message.into()));
-                    return Err(sample.locate(error.in_member(name)));
+                    let message = format!("{place} is there already: see --existing");
+                    let error = io::Error::new(io::ErrorKind::AlreadyExists, message);
+                    return Err(sample.locate(error.into()));
                 }
                 Existing::Skip if files::exists(&self.store, &place)? => {
                     written.skipped += 1;

@@ -147,7 +147,13 @@ impl<'a> All<'a> {
         self.summary.resumed += u64::from(report.resumed);
         self.summary.unread += u64::from(report.unread.is_some());
         if let Some(error) = &report.unread {
-            self.context.output.line(format_args!("not verified: {error}"))?;
+            match self.options.json.json {
+                true => {
+                    let line = serde_json::json!({ "shard": report.url, "unread": error });
+                    self.context.output.record(&line)?;
+                }
+                false => self.context.output.line(format_args!("not verified: {error}"))?,
+            }
         }
         for finding in &report.findings {
             self.found(finding)?;

@@ -45,6 +45,22 @@ fn is_elsewhere(error: &Error) -> bool {
     )
 }
 
+/// Whether nothing can be read behind such damage, unless it is at the very end.
+fn ends_shard(error: &Error) -> bool {
+    match error.kind() {
+        // That of a member which is there and not accepted has its name.
+        ErrorKind::Header(_) => error.location().member().is_none(),
+        kind => matches!(
+            kind,
+            ErrorKind::Checksum
+                | ErrorKind::ArchiveEnd(_)
+                | ErrorKind::Decompress { .. }
+                | ErrorKind::Changed { .. }
+                | ErrorKind::Damaged { .. }
+        ),
+    }
+}
+
 impl Verifier {
     /// What is wrong with a shard; from the log if it was verified before.
     ///
@@ -212,7 +228,13 @@ impl Report {
     fn fault(&mut self, error: &Error) {
         match is_elsewhere(error) {
             true => self.unread = Some(format!("{error:#}")),
-            false => self.findings.push(Finding::of(error, &self.url)),
+            false => {
+                let mut finding = Finding::of(error, &self.url);
+                if ends_shard(error) {
+                    finding.message.push_str("; what follows in the shard was not verified");
+                }
+                self.findings.push(finding);
+            }
         }
     }
 

@@ -1,0 +1,92 @@
+//! `shardstream extract`
+
+use crate::program::{demo, failure, output, sample};
+use crate::support::{archive, files, member};
+use shardstream::Sample;
+use std::fs;
+use std::path::Path;
+
+/// The files below a directory.
+fn tree(directory: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut todo = vec![directory.to_owned()];
+    while let Some(next) = todo.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => todo.push(path),
+                false => found.push(path.strip_prefix(directory).unwrap().to_str().unwrap().to_owned()),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn fields_become_files() {
+    let dir = demo();
+    assert_eq!(output(dir.path(), &["extract", "data", "--to", "out"]).lines().count(), 1);
+    let out = dir.path().join("out");
+    assert_eq!(tree(&out).len(), 48);
+    let again = archive(&[0].map(|number| {
+        let read = |field: &str| fs::read(out.join(format!("000000.{field}"))).unwrap();
+        let fields = ["png", "cls", "txt", "json"];
+        fields
+            .iter()
+            .fold(Sample::new(format!("{number:06}")), |sample, field| sample.with(*field, read(field)))
+    }));
+    assert_eq!(again, archive(&[sample(0)]));
+}
+
+#[test]
+fn only_some_keys_fields_and_samples() {
+    let dir = demo();
+    let said = output(
+        dir.path(),
+        &["extract", "data", "--to", "a", "--keys", "00000[13],000010", "--fields", "txt"],
+    );
+    assert_eq!(said, "3 files of 3 samples, 35 B\n");
+    assert_eq!(tree(&dir.path().join("a")), ["000001.txt", "000003.txt", "000010.txt"]);
+    output(dir.path(), &["extract", "data", "--to", "b", "-n", "5", "--fields", "cls,txt"]);
+    assert_eq!(tree(&dir.path().join("b")).len(), 10);
+    let error = failure(dir.path(), &["extract", "data", "--to", "c", "--keys", "none"], 1);
+    assert!(error.contains("none of 12 samples has a key of --keys"), "{error}");
+}
+
+#[test]
+fn files_that_are_there_are_not_lost() {
+    let dir = demo();
+    let command = ["extract", "data", "--to", "out", "--fields", "txt"];
+    output(dir.path(), &command);
+    let error = failure(dir.path(), &command, 1);
+    assert!(error.contains("is there already: see --existing"), "{error}");
+    fs::write(dir.path().join("out/000000.txt"), "mine").unwrap();
+    fs::remove_file(dir.path().join("out/000005.txt")).unwrap();
+    let said = output(dir.path(), &[&command[..], &["--existing", "skip"]].concat());
+    assert_eq!(said, "1 file of 12 samples, 9 B, 11 files that were there\n");
+    assert_eq!(fs::read(dir.path().join("out/000000.txt")).unwrap(), b"mine");
+    output(dir.path(), &[&command[..], &["--existing", "replace"]].concat());
+    assert_eq!(fs::read(dir.path().join("out/000000.txt")).unwrap(), b"a cat");
+}
+
+#[test]
+fn keys_make_directories_and_never_lead_out() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("good.tar"), files(&["a/b/c.txt", "..d.txt"])).unwrap();
+    output(dir.path(), &["extract", "good.tar", "--to", "out"]);
+    assert_eq!(tree(&dir.path().join("out")), ["a/b/c.txt"]);
+    for (number, name) in
+        ["../x.txt", "a/../../x.txt", "/tmp/shardstream-x.txt", "a//x.txt", "a\\..\\x.txt"].iter().enumerate()
+    {
+        let shard = format!("bad-{number}.tar");
+        let mut bytes = member(name, tar::EntryType::Regular, b"out");
+        bytes.resize(bytes.len() + 1024, 0);
+        fs::write(dir.path().join(&shard), bytes).unwrap();
+        let error = failure(dir.path(), &["extract", &shard, "--to", "deep/down"], 1);
+        assert!(error.contains("is not written"), "{name}: {error}");
+    }
+    let left: Vec<String> = tree(dir.path()).into_iter().filter(|name| !name.ends_with(".tar")).collect();
+    assert_eq!(left, ["out/a/b/c.txt"]);
+    assert!(!Path::new("/tmp/shardstream-x.txt").exists());
+}

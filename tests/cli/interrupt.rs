@@ -1,0 +1,113 @@
+//! Ctrl-C and SIGTERM in the middle of a command.
+#![cfg(unix)]
+
+use crate::program::{output, program, run, sample};
+use crate::support::archive;
+use shardstream::Sample;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+fn start(directory: &Path, arguments: &[&str]) -> Child {
+    program(directory).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Waits until something is true, or the program has ended.
+fn wait_until(child: &mut Child, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was interrupted");
+        assert!(start.elapsed() < Duration::from_secs(60), "nothing happens");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn an_extraction_leaves_whole_files_and_resumes() {
+    let dir = tempfile::tempdir().unwrap();
+    for shard in 0..8 {
+        let text = "0123456789".repeat(100);
+        let sample = |n: usize| Sample::new(format!("{shard}/{n:04}")).with("txt", &*text);
+        let samples: Vec<Sample> = (0..2000).map(sample).collect();
+        fs::write(dir.path().join(format!("{shard}.tar")), archive(&samples)).unwrap();
+    }
+    let command = ["extract", "{0..7}.tar", "--to", "out", "-j", "2"];
+    let out = dir.path().join("out");
+    let mut child = start(dir.path(), &command);
+    wait_until(&mut child, || out.join("0/0100.txt").exists());
+    signal(&child, "INT");
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!((ended.status.code(), &*said), (Some(130), "shardstream: interrupted\n"));
+    let mut found = 0;
+    for directory in fs::read_dir(&out).unwrap() {
+        for file in fs::read_dir(directory.unwrap().path()).unwrap() {
+            let path = file.unwrap().path();
+            assert!(path.extension().is_some_and(|extension| extension == "txt"), "{path:?}");
+            assert_eq!(fs::metadata(&path).unwrap().len(), 1000, "{path:?}");
+            found += 1;
+        }
+    }
+    assert!((100..16_000).contains(&found), "{found}");
+    let said = output(dir.path(), &[&command[..], &["--existing", "skip"]].concat());
+    assert!(said.starts_with(&format!("{} files of 16,000 samples", with_comma(16_000 - found))), "{said}");
+}
+
+fn with_comma(number: u64) -> String {
+    match number {
+        0..1000 => number.to_string(),
+        _ => format!("{},{:03}", number / 1000, number % 1000),
+    }
+}
+
+#[test]
+fn a_verification_resumes_where_it_was_interrupted() {
+    let dir = tempfile::tempdir().unwrap();
+    for shard in 0..40 {
+        let samples: Vec<Sample> = (0..300).map(sample).collect();
+        let mut bytes = archive(&samples);
+        if shard % 10 == 3 {
+            bytes.truncate(100_000);
+        }
+        fs::write(dir.path().join(format!("{shard:02}.tar")), bytes).unwrap();
+    }
+    let whole = run(dir.path(), &["verify", "--decode", "*.tar"]);
+    assert_eq!((whole.code, whole.out.matches("truncated: the tar").count()), (Some(3), 4), "{whole:?}");
+    let command = ["verify", "--decode", "*.tar", "--resume", "log.jsonl", "-j", "2"];
+    let log = dir.path().join("log.jsonl");
+    let lines = || fs::read_to_string(&log).map_or(0, |text| text.lines().count());
+    let mut noted = 0;
+    for name in ["INT", "TERM", "KILL"] {
+        let mut child = start(dir.path(), &command);
+        wait_until(&mut child, || lines() > noted + 3);
+        signal(&child, name);
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), (name != "KILL").then_some(130));
+        noted = lines();
+    }
+    assert!(noted < 41, "nothing was left to resume");
+    // The last line of a run that was killed may be a part of one.
+    let text = fs::read_to_string(&log).unwrap();
+    fs::write(&log, &text[..text.len() - 20]).unwrap();
+    let resumed = run(dir.path(), &command);
+    let before = noted - 2;
+    let (findings, summary) = resumed.out.split_at(resumed.out.find("images png").unwrap());
+    assert_eq!(findings, &whole.out[..findings.len()]);
+    assert!(
+        summary.contains(&format!(", {before} of them verified before: 4 findings")),
+        "{before}: {resumed:?}"
+    );
+    assert_eq!(resumed.code, Some(3));
+    // A shard that changed is verified again.
+    fs::write(dir.path().join("00.tar"), archive(&[sample(1)])).unwrap();
+    let again = run(dir.path(), &command);
+    assert!(again.out.contains(", 39 of them verified before: 4 findings"), "{again:?}");
+    let other = run(dir.path(), &["verify", "*.tar", "--resume", "log.jsonl"]);
+    assert_eq!(other.code, Some(2), "{other:?}");
+}

@@ -1,0 +1,150 @@
+//! `shardstream head` and `cat`
+
+use crate::program::{demo, failure, output, program};
+use crate::support::archive;
+use serde_json::Value as Json;
+use shardstream::Sample;
+use shardstream::codec::Array;
+use shardstream::image::{Image, ImageMode};
+use std::fs;
+use std::process::Stdio;
+
+#[test]
+fn the_first_samples_with_what_their_fields_hold() {
+    let dir = demo();
+    let shown = output(dir.path(), &["head", "-n", "5", "--fields", "cls,txt,json", "data"]);
+    let second = "000001  data/train-000000.tar\n  cls   1\n  json  {\"from\":{\"site\":\"right\"},\"width\":8}\n  \
+                  txt   a dog on a lawn\n";
+    assert!(shown.contains(second), "{shown}");
+    // Over the end of a shard.
+    assert!(shown.contains("000004  data/train-000001.tar") && !shown.contains("000005"), "{shown}");
+    assert!(output(dir.path(), &["head", "-n1", "data"]).contains("  png   png, height 6, width 8, "));
+}
+
+#[test]
+fn records_for_programs() {
+    let dir = demo();
+    let lines = output(dir.path(), &["head", "--json", "-n", "2", "data"]);
+    let records: Vec<Json> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((records.len(), &records[1]["key"]), (2, &Json::from("000001")));
+    let fields = &records[1]["fields"];
+    assert_eq!((&fields["cls"]["value"], &fields["txt"]["value"]), (&1.into(), &"a dog on a lawn".into()));
+    assert_eq!((&fields["png"]["height"], &fields["png"]["format"]), (&7.into(), &"png".into()));
+    assert_eq!(fields["json"]["value"]["from"]["site"], "right");
+}
+
+#[test]
+fn arrays_and_fields_that_are_not_what_they_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let array = Array::from_vec(vec![2, 2], vec![0.5_f32, 1.0, -2.0, 4.25]).unwrap();
+    let sample = Sample::new("a")
+        .with("npy", array)
+        .with("cls", b"seven")
+        .with("jpg", b"no image")
+        .with("pt", b"\x80\x02}.")
+        .with("bin", b"\x00\x01");
+    fs::write(dir.path().join("a.tar"), archive(&[sample])).unwrap();
+    let shown = output(dir.path(), &["head", "a.tar"]);
+    assert!(shown.contains("npy  float32 [2, 2], 144 B: 0.5, 1, -2, 4.25\n"), "{shown}");
+    assert!(shown.contains("cls  5 B, cannot decode the field \"cls\""), "{shown}");
+    assert!(shown.contains("jpg  8 B, cannot decode the field \"jpg\""), "{shown}");
+    assert!(shown.contains("pt   4 B: 80 02 7d 2e\n") && shown.contains("bin  2 B: 00 01\n"), "{shown}");
+}
+
+#[test]
+fn text_out_of_a_shard_does_not_control_the_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let sample = Sample::new("a\u{1b}[2J").with("txt", "b\u{1b}[31m");
+    fs::write(dir.path().join("a.tar"), archive(&[sample])).unwrap();
+    for command in [&["head", "a.tar"][..], &["info", "a.tar"], &["stats", "--label", "txt", "a.tar"]] {
+        let shown = output(dir.path(), command);
+        assert!(!shown.contains('\u{1b}'), "{shown}");
+    }
+}
+
+#[test]
+fn a_contact_sheet_of_the_images() {
+    let dir = demo();
+    let arguments = ["head", "-n", "7", "--sheet", "out/sheet.png", "--side", "8", "--columns", "4", "data"];
+    output(dir.path(), &arguments);
+    let sheet = Image::decode(&fs::read(dir.path().join("out/sheet.png")).unwrap(), ImageMode::Rgb8).unwrap();
+    assert_eq!((sheet.height(), sheet.width()), (2 * 12 + 4, 4 * 12 + 4));
+    let pixel = |y: usize, x: usize| {
+        let at = (y * sheet.width() as usize + x) * 3;
+        sheet.as_u8().unwrap()[at..at + 3].to_vec()
+    };
+    // The second image of the second row is the sixth sample, in the middle of its cell.
+    assert_eq!((pixel(20, 20), pixel(2, 2)), (vec![100, 100, 155], vec![255; 3]));
+    let error = failure(dir.path(), &["head", "--fields", "txt", "--sheet", "no.png", "data"], 1);
+    assert!(error.contains("the samples have no images"), "{error}");
+    assert!(!dir.path().join("no.png").exists());
+}
+
+#[test]
+fn images_as_blocks_of_a_terminal() {
+    let dir = demo();
+    let shown = output(dir.path(), &["head", "-n1", "--terminal", "data"]);
+    assert_eq!(shown.matches('▀').count(), 3 * 8, "{shown:?}");
+    assert!(shown.contains("\u{1b}[38;2;0;100;255m\u{1b}[48;2;0;100;255m▀"), "{shown:?}");
+}
+
+#[test]
+fn one_field_of_one_sample_or_of_all() {
+    let dir = demo();
+    let texts = output(dir.path(), &["cat", "--field", "txt", "data"]);
+    assert_eq!(texts, "a cat\na dog on a lawn\ntwo birds\n".repeat(4));
+    // Alone it is as it is stored, without a line end.
+    assert_eq!(output(dir.path(), &["cat", "--field", "txt", "--key", "000007", "data"]), "a dog on a lawn");
+    assert_eq!(output(dir.path(), &["cat", "--field", "jpg;cls", "--nth", "11", "data"]), "2");
+    let image = program(dir.path()).args(["cat", "--field", "png", "--nth", "4", "data"]).output().unwrap();
+    let image = Image::decode(&image.stdout, ImageMode::Rgb8).unwrap();
+    assert_eq!((image.height(), image.as_u8().unwrap()[0]), (7, 80));
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let dir = demo();
+    let error = |arguments: &[&str]| failure(dir.path(), &[&["cat"], arguments].concat(), 1);
+    assert_eq!(error(&["--field", "x", "data"]), "shardstream: none of 12 samples has a field \"x\"\n");
+    assert_eq!(
+        error(&["--field", "txt", "--key", "x", "data"]),
+        "shardstream: no sample has the key \"x\"\n"
+    );
+    let nth = error(&["--field", "txt", "--nth", "12", "data"]);
+    assert_eq!(nth, "shardstream: there is no sample 12: there are 12, counted from 0\n");
+    let missing = error(&["--field", "x", "--nth", "1", "data"]);
+    assert!(missing.contains("the sample has no field \"x\"; it has: cls, json, png, txt"), "{missing}");
+    failure(dir.path(), &["cat", "--field", "x", "--nth", "1", "--key", "a", "data"], 2);
+}
+
+#[test]
+fn a_reader_that_has_enough_ends_the_program_quietly() {
+    let dir = demo();
+    let big = dir.path().join("big.tar");
+    let samples: Vec<Sample> =
+        (0..2000).map(|n| Sample::new(format!("{n:04}")).with("txt", "x".repeat(200))).collect();
+    fs::write(&big, archive(&samples)).unwrap();
+    for command in [&["cat", "--field", "txt", "big.tar"][..], &["head", "-n", "2000", "big.tar"]] {
+        let mut child =
+            program(dir.path()).args(command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut out = child.stdout.take().unwrap();
+        std::io::Read::read_exact(&mut out, &mut [0; 10]).unwrap();
+        drop(out);
+        let ended = child.wait_with_output().unwrap();
+        let error = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!((ended.status.code(), &*error), (Some(0), ""));
+    }
+}
+
+#[test]
+fn damage_ends_a_command_that_must_not_meet_any() {
+    let dir = demo();
+    let shard = dir.path().join("data/train-000001.tar");
+    let bytes = fs::read(&shard).unwrap();
+    fs::write(&shard, &bytes[..5000]).unwrap();
+    for command in [&["cat", "--field", "txt", "data"][..], &["info", "data"], &["stats", "data"]] {
+        let error = failure(dir.path(), command, 1);
+        assert!(error.contains("the tar archive is truncated"), "{error}");
+        assert!(error.contains("shard data/train-000001.tar") && error.lines().count() == 1, "{error}");
+    }
+}

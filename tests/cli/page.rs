@@ -1,0 +1,1 @@
+//! `docs/cli.md` shows what the program does.

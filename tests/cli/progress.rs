@@ -1,0 +1,48 @@
+//! Progress: a bar on a terminal, lines elsewhere, nothing with `--quiet`.
+
+use crate::program::{demo, program, run};
+use std::process::Command;
+
+#[test]
+fn plain_lines_where_stderr_is_no_terminal() {
+    let dir = demo();
+    let ran = run(dir.path(), &["verify", "data", "--progress", "0"]);
+    let lines: Vec<&str> = ran.err.lines().collect();
+    assert_eq!((ran.code, lines.len()), (Some(0), 3), "{ran:?}");
+    assert!(lines[0].starts_with("verify: 1 shard of 3 shards, "), "{ran:?}");
+    assert!(lines[2].starts_with("verify: 3 shards of 3 shards, "), "{ran:?}");
+    assert!(lines[2].ends_with(" s left, 12 samples"), "{ran:?}");
+    let ran = run(dir.path(), &["verify", "data", "--progress", "0", "--quiet"]);
+    assert_eq!((ran.code, &*ran.err), (Some(0), ""));
+    // Nobody waits for ten seconds here.
+    assert_eq!(run(dir.path(), &["verify", "data"]).err, "");
+}
+
+#[test]
+fn a_bar_with_rate_and_time_left_on_a_terminal() {
+    let has_script =
+        Command::new("script").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !has_script {
+        eprintln!("skipped: needs the program `script` of util-linux, which makes a terminal");
+        return;
+    }
+    let dir = demo();
+    let run = |arguments: &str| {
+        let command = format!("{} {arguments}", program(dir.path()).get_program().to_str().unwrap());
+        let mut script = Command::new("script");
+        script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm").current_dir(dir.path());
+        let output = script.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (code, shown) = run("verify data -j1");
+    assert_eq!(code, Some(0), "{shown:?}");
+    assert!(shown.contains("verify [") && shown.contains(" of 3 shards, "), "{shown:?}");
+    assert!(shown.contains(" shards/s, ") && shown.contains(" left, "), "{shown:?}");
+    assert!(shown.contains("3 shards of 12 samples, 61.4 kB: no damage found"), "{shown:?}");
+    let (code, shown) = run("verify data --quiet");
+    assert_eq!((code, &*shown), (Some(0), "3 shards of 12 samples, 61.4 kB: no damage found\r\n"));
+    // What is not text does not go to a terminal.
+    let (code, shown) = run("cat --quiet --field png --nth 0 data");
+    assert_eq!(code, Some(1), "{shown:?}");
+    assert!(shown.contains("is not text: send it to a file") && !shown.contains("IHDR"), "{shown:?}");
+}

@@ -1,0 +1,251 @@
+//! `shardstream verify`: every class of damage is found and named, and the rest is verified all the same.
+
+use crate::program::{Ran, demo, output, run, sample, write};
+use crate::support::{archive, member};
+use serde_json::Value as Json;
+use shardstream::Sample;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use tar::EntryType;
+use tempfile::TempDir;
+
+/// What a run found: the kind, the sample or nothing, and the whole record.
+fn findings(directory: &Path, arguments: &[&str]) -> Vec<(String, String, Json)> {
+    let ran = run(directory, &[&["verify", "--json"], arguments].concat());
+    let records: Vec<Json> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (summary, found) = records.split_last().unwrap();
+    assert_eq!(summary["summary"]["findings"], found.len(), "{ran:?}");
+    assert_eq!(ran.code, Some(if found.is_empty() { 0 } else { 3 }), "{ran:?}");
+    let text = |record: &Json, name: &str| record[name].as_str().unwrap_or_default().to_owned();
+    found.iter().map(|record| (text(record, "kind"), text(record, "key"), record.clone())).collect()
+}
+
+fn kinds(directory: &Path, arguments: &[&str]) -> Vec<(String, String)> {
+    findings(directory, arguments).into_iter().map(|(kind, key, _)| (kind, key)).collect()
+}
+
+fn one(kind: &str, key: &str) -> Vec<(String, String)> {
+    vec![(kind.into(), key.into())]
+}
+
+/// A directory with a shard `a.tar` of these bytes.
+fn shard(bytes: &[u8]) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.tar"), bytes).unwrap();
+    dir
+}
+
+/// An archive of members with these names and contents.
+fn members(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut bytes: Vec<u8> =
+        members.iter().flat_map(|(name, content)| member(name, EntryType::Regular, content)).collect();
+    bytes.resize(bytes.len() + 1024, 0);
+    bytes
+}
+
+#[test]
+fn sound_shards() {
+    let dir = demo();
+    let said = output(dir.path(), &["verify", "data"]);
+    assert_eq!(said, "3 shards of 12 samples, 61.4 kB: no damage found\n");
+    let said = output(dir.path(), &["verify", "data", "--decode"]);
+    assert!(said.starts_with("images png: 12 decoded, height 6 to 8, width 8 to 8\n"), "{said}");
+    let summary: Json = serde_json::from_str(&output(dir.path(), &["verify", "--json", "data"])).unwrap();
+    assert_eq!(summary["summary"]["samples"], 12);
+}
+
+#[test]
+fn damage_to_archives() {
+    let samples: Vec<Sample> = (0..6).map(sample).collect();
+    let whole = archive(&samples);
+    let at = |key: &str| {
+        let name = format!("{key}.png");
+        whole.windows(name.len()).position(|window| window == name.as_bytes()).unwrap()
+    };
+    let check = |bytes: &[u8], expected: Vec<(String, String)>| {
+        let dir = shard(bytes);
+        assert_eq!(kinds(dir.path(), &["a.tar"]), expected);
+    };
+    check(&whole[..at("000003") + 700], one("truncated", "000003"));
+    let mut flipped = whole.clone();
+    flipped[at("000002") + 150] ^= 1;
+    let dir = shard(&flipped);
+    let found = findings(dir.path(), &["a.tar"]);
+    assert_eq!((&*found[0].0, found[0].2["offset"].as_u64()), ("checksum", Some(at("000002") as u64)));
+    assert!(found[0].2["message"].as_str().unwrap().ends_with("what follows in the shard was not verified"));
+    let mut zeros = whole.clone();
+    zeros[at("000002")..at("000004")].fill(0);
+    check(&zeros, one("archive_end", "000002"));
+    check(b"<html>an error page</html>", one("truncated", ""));
+    check(&b"<html>an error page</html>".repeat(100), one("checksum", ""));
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(kinds(dir.path(), &["a.tar"]), one("not_found", ""));
+}
+
+#[test]
+fn damage_to_compressed_shards() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir.path().join("%d.tar.gz"), 6, 6);
+    assert_eq!(kinds(dir.path(), &["0.tar.gz", "--decode"]), []);
+    let path = dir.path().join("0.tar.gz");
+    let whole = fs::read(&path).unwrap();
+    let mut damaged = whole.clone();
+    let middle = whole.len() / 2;
+    damaged[middle..middle + 40].fill(0xaa);
+    fs::write(&path, &damaged).unwrap();
+    let found = kinds(dir.path(), &["0.tar.gz"]);
+    assert!(!found.is_empty(), "{found:?}");
+    fs::write(&path, &whole[..middle]).unwrap();
+    let found = kinds(dir.path(), &["0.tar.gz"]);
+    assert_eq!((found.len(), &*found[0].0), (1, "decompress"), "{found:?}");
+}
+
+#[test]
+fn faults_of_one_sample_and_the_rest_goes_on() {
+    let check = |bytes: &[u8], expected: Vec<(String, String)>| {
+        let dir = shard(bytes);
+        assert_eq!(kinds(dir.path(), &["a.tar"]), expected);
+        let summary = run(dir.path(), &["verify", "a.tar"]).out;
+        assert!(summary.contains("1 shard of "), "{summary}");
+    };
+    check(&members(&[("a.cls", b"1"), ("a.cls", b"2"), ("b.cls", b"3")]), one("duplicate_member", "a"));
+    check(
+        &members(&[("a.cls", b"1"), ("b.cls", b"2"), ("a.txt", b"3"), ("c.cls", b"4")]),
+        one("scattered_sample", "a"),
+    );
+    check(&members(&[("a.cls", b"1"), ("b.cls", b""), ("c.cls", b"4")]), one("empty_field", "b"));
+    let mut link = member("a.cls", EntryType::Symlink, b"");
+    link.extend(members(&[("b.cls", b"1")]));
+    check(&link, one("header", "a"));
+}
+
+#[test]
+fn fields_that_nearly_all_samples_have() {
+    let mut all: Vec<Sample> = (0..20).map(sample).collect();
+    let _ = all[7].remove("txt");
+    let _ = all[9].remove("txt");
+    let dir = shard(&archive(&all));
+    let found = findings(dir.path(), &["a.tar"]);
+    assert_eq!((found.len(), &*found[0].0, &*found[0].1), (1, "missing_field", "000007"));
+    let message = found[0].2["message"].as_str().unwrap();
+    assert_eq!(message, "it has no field \"txt\", as have 2 samples in all; 90.0 % of all samples have it");
+    // A field that fewer have is one of some samples.
+    assert_eq!(kinds(dir.path(), &["a.tar", "--common", "0.95"]), []);
+    assert_eq!(kinds(dir.path(), &["a.tar", "--require", "png,cls"]), []);
+    assert_eq!(kinds(dir.path(), &["a.tar", "--require", "jpg"]).len(), 2);
+}
+
+#[test]
+fn fields_that_do_not_decode() {
+    let png = archive(&[sample(0)]);
+    let bytes = shardstream_png(&png);
+    let mut cut = bytes.clone();
+    cut.truncate(cut.len() - 20);
+    let shard_bytes = members(&[
+        ("a.cls", b"seven"),
+        ("b.json", b"{"),
+        ("c.txt", b"\xff\xfe"),
+        ("d.npy", b"no array"),
+        ("e.png", &cut),
+        ("f.pkl", b"\x80\x02}."),
+        ("g.png", &bytes),
+        ("h.bin", b"\0"),
+    ]);
+    let dir = shard(&shard_bytes);
+    assert_eq!(kinds(dir.path(), &["a.tar"]), []);
+    let found = findings(dir.path(), &["a.tar", "--decode"]);
+    let keys: Vec<&str> = found.iter().map(|(_, key, _)| &**key).collect();
+    assert_eq!(keys, ["a", "b", "c", "d", "e"]);
+    assert!(found.iter().all(|(kind, ..)| kind == "decode"), "{found:?}");
+    assert_eq!((&found[4].2["member"], &found[4].2["shard"]), (&"e.png".into(), &"a.tar".into()));
+    assert_eq!(kinds(dir.path(), &["a.tar", "--decode", "--min-side", "7"]).last().unwrap().0, "small_image");
+}
+
+/// The image of the first sample of an archive.
+fn shardstream_png(archive: &[u8]) -> Vec<u8> {
+    let samples = crate::support::read_bytes(archive);
+    let sample = samples.into_iter().next().unwrap().unwrap();
+    sample.get("png").unwrap().as_bytes().unwrap().to_vec()
+}
+
+#[test]
+fn against_an_index() {
+    let dir = demo();
+    output(dir.path(), &["index", "build", "data", "--to", "i.json", "--checksums"]);
+    let verify = ["data", "--index", "i.json"];
+    assert_eq!(kinds(dir.path(), &verify), []);
+    // A bit in a body, which a tar archive has no checksum for.
+    let path = dir.path().join("data/train-000001.tar");
+    let (whole, time) = (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().modified().unwrap());
+    let at = whole.windows(6).position(|window| window == b"a dog ").unwrap();
+    let mut flipped = whole.clone();
+    flipped[at] ^= 2;
+    fs::write(&path, &flipped).unwrap();
+    assert_eq!(
+        kinds(dir.path(), &verify),
+        [("stale".to_owned(), String::new()), ("sample_checksum".into(), "000004".into())]
+    );
+    // The disk lost a bit: nobody has written.
+    fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+    assert_eq!(kinds(dir.path(), &verify), one("sample_checksum", "000004"));
+    // Another shard, with a sample less.
+    fs::write(&path, archive(&(4..7).map(sample).collect::<Vec<_>>())).unwrap();
+    let found = kinds(dir.path(), &verify);
+    assert_eq!(found, [("stale".to_owned(), String::new()), ("stale".into(), String::new())]);
+    // One that is not known, and one that is not there.
+    fs::rename(&path, dir.path().join("data/train-000009.tar")).unwrap();
+    assert_eq!(kinds(dir.path(), &verify), one("not_indexed", ""));
+}
+
+#[test]
+fn keys_over_all_shards() {
+    let dir = demo();
+    fs::copy(dir.path().join("data/train-000001.tar"), dir.path().join("data/train-000003.tar")).unwrap();
+    assert_eq!(kinds(dir.path(), &["data"]), []);
+    let found = findings(dir.path(), &["data", "--unique-keys"]);
+    let keys: Vec<&str> = found.iter().map(|(_, key, _)| &**key).collect();
+    assert_eq!(keys, ["000004", "000005", "000006", "000007"]);
+    assert_eq!(found[0].2["message"], "the key is in data/train-000001.tar too");
+}
+
+#[test]
+fn people_get_one_line_for_each_finding() {
+    let dir = shard(&members(&[("a.cls", b"1"), ("b.cls", b""), ("b.cls", b"1"), ("c.cls", b"")]));
+    let Ran { code, out, err } = run(dir.path(), &["verify", "a.tar"]);
+    assert_eq!((code, &*err), (Some(3), ""));
+    assert_eq!(
+        out,
+        "a.tar: byte 1536, sample b, member b.cls: duplicate_member: duplicate member: the sample already has a \
+         field \"cls\"\n\
+         a.tar: sample c, member c.cls: empty_field: the field \"cls\" is empty\n\
+         1 shard of 2 samples, 4.1 kB: 2 findings\n  duplicate_member: 1\n  empty_field: 1\n"
+    );
+    assert_eq!(kinds(dir.path(), &["a.tar", "--may-be-empty", "cls"]), one("duplicate_member", "b"));
+}
+
+#[test]
+fn the_report_does_not_depend_on_threads() {
+    let dir = demo();
+    for shard in 0..30 {
+        let mut samples: Vec<Sample> = (0..4).map(sample).collect();
+        let _ = samples[shard % 4].remove("txt");
+        let mut bytes = archive(&samples);
+        bytes.truncate(bytes.len() - 512 * (shard % 3) * 9);
+        fs::write(dir.path().join(format!("data/x-{shard:03}.tar")), bytes).unwrap();
+    }
+    let mut reports = BTreeMap::new();
+    for threads in ["1", "2", "7"] {
+        *reports.entry(run(dir.path(), &["verify", "data", "-j", threads]).out).or_insert(0) += 1;
+    }
+    assert_eq!(reports.len(), 1, "{reports:#?}");
+}
+
+#[test]
+fn what_cannot_be_read_is_no_damage() {
+    let dir = demo();
+    let ran = run(dir.path(), &["verify", "data/train-000000.tar", "s3://bucket/a.tar", "--retries", "0"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.out.starts_with("not verified: "), "{ran:?}");
+    assert_eq!(ran.err, "shardstream: 1 shard could not be read\n");
+}
