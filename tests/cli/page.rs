@@ -1,1 +1,156 @@
-//! `docs/cli.md` shows what the program does.
+//! `docs/cli.md` shows what the program does: every ```` ```console ```` block is run, in order, in one directory,
+//! where [`demo`] has put the data set that the page tells of. `SHARDSTREAM_BLESS=1` writes the outputs anew.
+#![cfg(target_os = "linux")]
+
+use crate::program::program;
+use shardstream::image::{Image, ImageMode};
+use shardstream::write::ShardWriter;
+use shardstream::{Rng, Sample};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const WORDS: [&str; 3] = ["circle", "square", "triangle"];
+
+/// The data set of the page: three shards of 40 pictures of shapes.
+fn demo(directory: &Path) {
+    let pattern = directory.join("shapes/train-%06d.tar");
+    let mut writer = ShardWriter::builder(pattern.to_str().unwrap()).max_count(40).build().unwrap();
+    for number in 0..120 {
+        let mut rng = Rng::new(18, 0, number);
+        let shape = rng.below(WORDS.len() as u64) as usize;
+        let (height, width) = (48 + rng.below(33) as u32, 48 + rng.below(49) as u32);
+        let mut color = || [0; 3].map(|_| rng.below(200) as u8 + 28);
+        let (ground, paint) = (color(), color());
+        let document = serde_json::json!({"shape": WORDS[shape], "size": {"height": height, "width": width}});
+        let sample = Sample::new(format!("{number:06}"))
+            .with("png", picture(shape, (height, width), ground, paint))
+            .with("cls", shape as i64)
+            .with("txt", format!("a {} on a plain ground", WORDS[shape]))
+            .with("json", document);
+        writer.write(&sample).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// A shape in the middle of a picture.
+fn picture(shape: usize, (height, width): (u32, u32), ground: [u8; 3], paint: [u8; 3]) -> Image {
+    let radius = i64::from(height.min(width)) / 3;
+    let mut pixels = Vec::new();
+    for y in 0..i64::from(height) {
+        for x in 0..i64::from(width) {
+            let (dy, dx) = (y - i64::from(height) / 2, x - i64::from(width) / 2);
+            let is_inside = match shape {
+                0 => dy * dy + dx * dx <= radius * radius,
+                1 => dy.abs().max(dx.abs()) <= radius,
+                _ => dy.abs() <= radius && 2 * dx.abs() <= dy + radius,
+            };
+            pixels.extend(if is_inside { paint } else { ground });
+        }
+    }
+    Image::new(ImageMode::Rgb8, (height, width), pixels).unwrap()
+}
+
+/// The lines of a page with the outputs of its commands as they are now.
+fn with_outputs(page: &str, directory: &Path) -> String {
+    let mut written = String::new();
+    let (mut in_block, mut commands, mut status) = (false, 0, 0);
+    for line in page.lines() {
+        match (in_block, line) {
+            (false, "```console") => in_block = true,
+            (true, "```") => in_block = false,
+            (true, _) if !line.starts_with("$ ") => continue,
+            _ => {}
+        }
+        written.push_str(line);
+        written.push('\n');
+        if let (true, Some(command)) = (in_block, line.strip_prefix("$ ")) {
+            commands += 1;
+            if command == "echo $?" {
+                written.push_str(&format!("{status}\n"));
+                continue;
+            }
+            let (code, output) = run(command, directory);
+            status = code;
+            written.push_str(&output);
+        }
+    }
+    assert!(commands >= 15, "{commands} commands");
+    written
+}
+
+/// Runs a line of shell in the directory. What it writes to stderr stands after its output.
+fn run(line: &str, directory: &Path) -> (i32, String) {
+    let program = program(directory);
+    let bin = Path::new(program.get_program()).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", line]).current_dir(directory).env("PATH", path).env("COLUMNS", "100");
+    let ran = shell.output().unwrap();
+    let (out, err) = (String::from_utf8(ran.stdout).unwrap(), String::from_utf8(ran.stderr).unwrap());
+    (ran.status.code().unwrap(), normalised(&format!("{out}{err}")))
+}
+
+/// The text with `N` in place of numbers that are others in each run: rates, times and versions of files.
+fn normalised(text: &str) -> String {
+    let mut lines = String::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let is_rate = |at: usize| {
+            let after: Vec<&str> = words.iter().skip(at + 1).take(2).copied().collect();
+            matches!(after.first(), Some(unit) if unit.trim_end_matches(',').ends_with("/s"))
+                || matches!(after[..], ["s", "left," | "left"])
+        };
+        let shown = |(at, word): (usize, &&str)| {
+            let is_version = at > 0 && words[at - 1] == "version";
+            match is_version || is_rate(at) && word.starts_with(|c: char| c.is_ascii_digit()) {
+                true => "N".to_owned() + word.trim_start_matches(|c: char| c != ',' && c != ';'),
+                false => (*word).to_owned(),
+            }
+        };
+        lines.push_str(&words.iter().enumerate().map(shown).collect::<Vec<String>>().join(" "));
+        lines.push('\n');
+    }
+    lines
+}
+
+#[test]
+fn outputs_are_what_the_page_shows() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let dir = tempfile::tempdir().unwrap();
+    demo(dir.path());
+    let page = fs::read_to_string(docs.join("cli.md")).unwrap();
+    let now = with_outputs(&page, dir.path());
+    let (sheet, shown) = (dir.path().join("sheet.png"), docs.join("cli-sheet.png"));
+    if std::env::var("SHARDSTREAM_BLESS").as_deref() == Ok("1") {
+        fs::write(docs.join("cli.md"), &now).unwrap();
+        fs::copy(&sheet, &shown).unwrap();
+    } else {
+        for (number, (page, now)) in page.lines().zip(now.lines()).enumerate() {
+            assert_eq!(page, now, "docs/cli.md, line {}; SHARDSTREAM_BLESS=1 writes it anew", number + 1);
+        }
+        assert_eq!(page.lines().count(), now.lines().count());
+    }
+    let pixels = |path: &Path| Image::decode(&fs::read(path).unwrap(), ImageMode::Rgb8).unwrap();
+    assert!(pixels(&sheet) == pixels(&shown), "docs/cli-sheet.png is another one now");
+}
+
+#[test]
+fn every_command_is_on_the_page() {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/cli.md")).unwrap();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/cli");
+    for entry in fs::read_dir(golden).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let name = name.trim_end_matches(".txt").replace("import-wids", "importwids");
+        let command = name.replace("export-wids", "exportwids").replace('-', " ");
+        let command = command.replace("importwids", "import-wids").replace("exportwids", "export-wids");
+        assert!(page.contains(&command), "docs/cli.md says nothing of `{command}`");
+    }
+}
+
+#[test]
+fn rates_and_times_are_normalised() {
+    let line = "verify: 3 shards of 9 shards, 1.5 shards/s, 4 s left, 12 samples";
+    assert_eq!(normalised(line), "verify: 3 shards of 9 shards, N shards/s, N s left, 12 samples\n");
+    assert_eq!(normalised("it had 7 bytes, version 17.5, it has"), "it had 7 bytes, version N, it has\n");
+}

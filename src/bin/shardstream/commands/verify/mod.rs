@@ -14,8 +14,9 @@ use log::Log;
 use report::{Finding, Report};
 use serde::Serialize;
 use shard::Verifier;
-use shardstream::{SecretUrl, ShardList};
+use shardstream::{Index, SecretUrl, ShardList};
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -83,7 +84,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         options.decode,
         options.min_side,
         options.may_be_empty,
-        index.is_some()
+        index.as_ref().map_or_else(|| "none".to_owned(), fingerprint)
     );
     let log = options.resume.as_deref().map(|path| Log::open(path, &asked)).transpose()?.map(Arc::new);
     let verifier = Verifier {
@@ -104,6 +105,16 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     })?;
     drop(progress);
     all.finish()
+}
+
+/// Stands for what an index says of its shards.
+fn fingerprint(index: &Index) -> String {
+    let mut hasher = DefaultHasher::new();
+    for shard in index {
+        (shard.url(), shard.bytes(), shard.version(), shard.samples()).hash(&mut hasher);
+        (0..shard.samples()).for_each(|sample| shard.checksum_of(sample).hash(&mut hasher));
+    }
+    format!("{:016x}", hasher.finish())
 }
 
 /// What was found so far, of all shards.
