@@ -95,7 +95,7 @@
 //! | `gcs`, `s3`, `azure`, `http` | these stores, with TLS | |
 //! | `tracing` | events and spans for a log: retries, stalls, skipped samples, epochs | yes |
 //! | `metrics` | counters, gauges and distributions for the exporter of your choice | |
-//! | `cli` | the program `shardstream` | |
+//! | `cli` | the program `shardstream`, which looks into shards, checks and indexes them; with the stores and `zstd` | |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod activity;

@@ -1,6 +1,8 @@
 //! `shardstream index`
 
 use crate::program::{demo, failure, output, run, write};
+use crate::support::python::Python;
+use crate::support::read_content;
 use serde_json::Value as Json;
 use shardstream::Index;
 use shardstream::store::Store;
@@ -116,4 +118,17 @@ fn documents_of_wids_in_and_out() {
     let error = failure(dir.path(), &["index", "import-wids", "data/wids.json", "--to", "x.json"], 1);
     assert!(error.contains("has 4 samples, and the document says 3"), "{error}");
     failure(dir.path(), &["index", "export-wids", "data/i.json", "--to", "x.shidx"], 2);
+}
+
+/// `wids` reads the samples of what `export-wids` wrote.
+#[test]
+fn wids_reads_what_was_exported() {
+    let Some(python) = Python::find().filter(Python::has_wids) else { return };
+    let dir = demo();
+    output(dir.path(), &["index", "build", "data", "--to", "data/i.json"]);
+    output(dir.path(), &["index", "export-wids", "data/i.json", "--to", "data/wids.json"]);
+    let shards: Vec<_> = (0..3).map(|n| dir.path().join(format!("data/train-{n:06}.tar"))).collect();
+    let paths: Vec<&Path> = shards.iter().map(|path| &**path).collect();
+    let read = python.wids(&dir.path().join("data/wids.json"), &dir.path().join("theirs.json"), &paths);
+    assert_eq!(read, paths.iter().flat_map(|path| read_content(path)).collect::<Vec<_>>());
 }

@@ -13,5 +13,6 @@ mod ls;
 mod page;
 mod program;
 mod progress;
+mod remote;
 mod stats;
 mod verify;

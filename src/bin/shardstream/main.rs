@@ -2,7 +2,6 @@
 //!
 //! A thin layer over the crate's public API: each command is a file in `commands`, and what they share is in
 //! the modules beside it.
-#![allow(dead_code)] // Until all commands are there.
 
 mod commands;
 mod context;

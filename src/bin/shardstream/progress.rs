@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 pub(crate) enum Unit {
     Shards,
     Samples,
+    #[allow(dead_code, reason = "for commands that copy shards")]
     Bytes,
 }
 
@@ -112,6 +113,7 @@ impl Progress {
     }
 
     /// How many units were counted, and how long it took so far.
+    #[allow(dead_code, reason = "for commands that measure")]
     pub(crate) fn counted(&self) -> (u64, Duration) {
         (self.bar.position(), self.bar.elapsed())
     }

@@ -230,6 +230,8 @@ impl Report {
             true => self.unread = Some(format!("{error:#}")),
             false => {
                 let mut finding = Finding::of(error, &self.url);
+                // What is not there has no bytes either.
+                finding.offset = finding.offset.filter(|_| !matches!(error.kind(), ErrorKind::NotFound(_)));
                 if ends_shard(error) {
                     finding.message.push_str("; what follows in the shard was not verified");
                 }

@@ -1,0 +1,89 @@
+//! Shards on a web server: found, read and verified there; and one that hangs.
+
+use crate::program::{Ran, demo, output, program, run};
+use crate::support::server::{Reply, Server};
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A server of the files in a directory.
+fn serve(directory: &Path) -> Server {
+    let files: HashMap<String, Vec<u8>> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            (format!("/{}", path.file_name().unwrap().to_str().unwrap()), fs::read(path).unwrap())
+        })
+        .collect();
+    Server::start(move |request| match files.get(request.path()) {
+        Some(bytes) => Reply::object(request, bytes, "\"1\""),
+        None => Reply::new(404, ""),
+    })
+}
+
+#[test]
+fn commands_read_what_a_server_has() {
+    let dir = demo();
+    let server = serve(&dir.path().join("data"));
+    let url = server.url("/train-{000000..000002}.tar?sig=s3cret");
+    let here = |arguments: &[&str]| output(dir.path(), arguments);
+    for command in [&["info"][..], &["info", "--fast"], &["stats"], &["cat", "--field", "png"], &["verify"]] {
+        let there = run(dir.path(), &[command, &[&url]].concat());
+        assert_eq!((there.code, &*there.err), (Some(0), ""), "{command:?}: {there:?}");
+        if command != ["cat", "--field", "png"] {
+            assert_eq!(there.out, here(&[command, &["data"]].concat()), "{command:?}");
+        }
+        assert!(!there.out.contains("s3cret"), "{there:?}");
+    }
+    let listed = here(&["ls", "-l", &url]);
+    assert!(listed.ends_with("3 shards, 61.4 kB (61,440 bytes)\n") && !listed.contains("s3cret"), "{listed}");
+    here(&["index", "build", &url, "--to", "i.json", "--checksums"]);
+    assert!(!fs::read_to_string(dir.path().join("i.json")).unwrap().contains("s3cret"));
+    let verified = here(&["verify", &url, "--index", "i.json", "--resume", "log"]);
+    assert!(verified.ends_with("3 shards of 12 samples, 61.4 kB: no damage found\n"), "{verified}");
+    assert!(!fs::read_to_string(dir.path().join("log")).unwrap().contains("s3cret"));
+    let again = here(&["verify", &url, "--index", "i.json", "--resume", "log"]);
+    assert!(again.contains(", 3 of them verified before: no damage found"), "{again}");
+}
+
+#[test]
+fn a_shard_that_is_not_there_is_found_and_an_outage_is_no_damage() {
+    let dir = demo();
+    let server = serve(&dir.path().join("data"));
+    let Ran { code, out, .. } = run(dir.path(), &["verify", &server.url("/train-{000000..000003}.tar")]);
+    assert_eq!(code, Some(3), "{out}");
+    assert!(out.contains("/train-000003.tar: not_found: not found"), "{out}");
+    let down = Server::start(|_| Reply::new(503, ""));
+    let ran = run(dir.path(), &["verify", &down.url("/a.tar"), "--retries", "0"]);
+    assert_eq!((ran.code, ran.out.starts_with("not verified: ")), (Some(1), true), "{ran:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_second_signal_ends_a_read_that_hangs() {
+    let dir = demo();
+    let server = Server::start(|_| {
+        std::thread::sleep(Duration::from_secs(5));
+        Reply::new(503, "")
+    });
+    let mut child = program(dir.path())
+        .args(["cat", "--field", "txt", &server.url("/a.tar")])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while server.requests().is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let asked = Instant::now();
+    for _ in 0..2 {
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+}
