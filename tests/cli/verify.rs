@@ -73,7 +73,10 @@ fn damage_to_archives() {
     let dir = shard(&flipped);
     let found = findings(dir.path(), &["a.tar"]);
     assert_eq!((&*found[0].0, found[0].2["offset"].as_u64()), ("checksum", Some(at("000002") as u64)));
-    assert!(found[0].2["message"].as_str().unwrap().ends_with("what follows in the shard was not verified"));
+    // The next header is that of another field of the sample.
+    let resumed = format!("; reading resumed at byte {}", at("000002") + 1024);
+    assert!(found[0].2["message"].as_str().unwrap().ends_with(&resumed), "{found:?}");
+    assert_eq!(found.len(), 1);
     let mut zeros = whole.clone();
     zeros[at("000002")..at("000004")].fill(0);
     check(&zeros, one("archive_end", "000002"));
@@ -248,4 +251,31 @@ fn what_cannot_be_read_is_no_damage() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.out.starts_with("not verified: "), "{ran:?}");
     assert_eq!(ran.err, "shardstream: 1 shard could not be read\n");
+}
+
+#[test]
+fn reading_resumes_behind_damaged_headers() {
+    let samples: Vec<Sample> = (0..50).map(sample).collect();
+    let whole = archive(&samples);
+    let at = |name: &str| whole.windows(name.len()).position(|window| window == name.as_bytes()).unwrap();
+    let dir = shard(&whole);
+    output(dir.path(), &["index", "build", "a.tar", "--to", "i.json", "--checksums"]);
+    let mut damaged = whole.clone();
+    for name in ["000010.cls", "000020.txt"] {
+        damaged[at(name) + 20] ^= 0x55;
+    }
+    damaged[at("000030.cls")..at("000033.cls")].fill(0);
+    let text = damaged.windows(9).rposition(|window| window == b"two birds").unwrap();
+    damaged[text] ^= 1;
+    fs::write(dir.path().join("a.tar"), damaged).unwrap();
+    let found = kinds(dir.path(), &["a.tar"]);
+    let names: Vec<&str> = found.iter().map(|(kind, _)| &**kind).collect();
+    assert_eq!(names[..3], ["checksum", "checksum", "archive_end"], "{found:?}");
+    // The index tells where the next sample begins, so that the last one is compared too.
+    let found = kinds(dir.path(), &["a.tar", "--index", "i.json"]);
+    let names: Vec<(&str, &str)> = found.iter().map(|(kind, key)| (&**kind, &**key)).collect();
+    assert_eq!(names.len(), 5, "{names:?}");
+    assert_eq!((names[0], names[4]), (("stale", ""), ("sample_checksum", "000047")));
+    let Ran { out, .. } = run(dir.path(), &["verify", "a.tar", "--index", "i.json"]);
+    assert!(out.contains("; reading resumed at byte ") && out.contains("1 shard of 4"), "{out}");
 }

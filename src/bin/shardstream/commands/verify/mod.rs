@@ -1,6 +1,7 @@
 //! `shardstream verify`
 
 mod log;
+mod recovery;
 mod report;
 mod shard;
 
@@ -22,7 +23,7 @@ use std::sync::Arc;
 
 /// Look for damage: in archives, samples and fields, against an index.
 ///
-/// Each shard is read to its end, past damaged samples. Found are: shards that are missing, truncated or
+/// Each shard is read to its end, past damaged samples and headers. Found are: shards that are missing, truncated or
 /// overwritten, damaged headers, samples with two members of one extension, samples whose members are not
 /// together, members that are no plain files, empty fields, samples without a field that nearly all others
 /// have. With --decode also what does not decode; with --index also shards that changed, other samples, and

@@ -1,6 +1,7 @@
 //! Verifying one shard.
 
 use super::log::Log;
+use super::recovery::{self, Start};
 use super::report::{Finding, Having, Report};
 use crate::field::Kind;
 use crate::interrupt::Interrupt;
@@ -9,7 +10,8 @@ use bytes::Bytes;
 use shardstream::codec::Decoder;
 use shardstream::image::{Image, ImageMode};
 use shardstream::index::ShardIndex;
-use shardstream::store::{ObjectVersion, Store};
+use shardstream::store::{Body, ObjectVersion, Store};
+use shardstream::tar::{Read, SampleParser, read};
 use shardstream::{Error, ErrorKind, Index, Result, Sample, SecretUrl};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -45,7 +47,22 @@ fn is_elsewhere(error: &Error) -> bool {
     )
 }
 
-/// Whether nothing can be read behind such damage, unless it is at the very end.
+/// So many times reading resumes in a shard: one of noise may look like headers here and there.
+const MOST_RESUMED: usize = 100;
+
+/// What is known while a shard is read.
+#[derive(Default)]
+struct Reading<'a> {
+    /// What the samples are compared with.
+    index: Option<&'a ShardIndex>,
+    /// Sets of fields, and how many samples have them.
+    fields: BTreeMap<Vec<String>, Having>,
+    decoder: Decoder,
+    /// Whether a sample could not be read.
+    is_broken: bool,
+}
+
+/// Whether damage ends the archive for a parser.
 fn ends_shard(error: &Error) -> bool {
     match error.kind() {
         // That of a member which is there and not accepted has its name.
@@ -92,63 +109,96 @@ impl Verifier {
     }
 
     fn read(&self, url: &SecretUrl, object: &ObjectVersion, report: &mut Report) -> Result<()> {
-        let mut index = self.indexed(url, object, report);
-        let mut fields: BTreeMap<Vec<String>, Having> = BTreeMap::new();
-        let decoder = Decoder::new();
-        let samples = match samples::of_shard(&self.store, url) {
+        let mut reading = Reading { index: self.indexed(url, object, report), ..Reading::default() };
+        let mut samples = match samples::of_shard(&self.store, url) {
             Ok(samples) => samples,
             Err(error) => {
                 report.fault(&error);
                 return Ok(());
             }
         };
-        let mut is_whole = true;
-        for sample in samples {
-            if self.interrupt.is_set() {
-                return Err(ErrorKind::Stopped.into());
-            }
-            let sample = match sample {
-                Ok(sample) => sample,
-                Err(error) => {
-                    is_whole = false;
-                    report.fault(&error);
-                    continue;
+        for _ in 0..=MOST_RESUMED {
+            let mut damage = None;
+            for sample in samples {
+                if self.interrupt.is_set() {
+                    return Err(ErrorKind::Stopped.into());
                 }
-            };
-            report.samples += 1;
-            if let Some(shard) = index
-                && let Err(error) = shard.check(&sample)
-            {
-                report.fault(&error);
-                // The samples behind another one all differ.
-                index = index.filter(|_| !matches!(error.kind(), ErrorKind::Stale { .. }));
+                match sample {
+                    Ok(sample) => self.sample(&sample, &mut reading, report),
+                    Err(error) => {
+                        reading.is_broken = true;
+                        report.fault(&error);
+                        damage = error.location().offset().filter(|_| ends_shard(&error));
+                    }
+                }
             }
-            let mut names: Vec<String> = sample.fields().map(|(name, _)| name.to_owned()).collect();
-            names.sort_unstable();
-            let having = fields.entry(names).or_insert_with_key(|names| Having {
-                fields: names.clone(),
-                samples: 0,
-                shard: report.url.clone(),
-                key: sample.key().to_owned(),
-            });
-            having.samples += 1;
-            self.fields(&sample, &decoder, report);
-            if self.keys {
-                let mut hasher = DefaultHasher::new();
-                sample.key().hash(&mut hasher);
-                report.keys.push((hasher.finish(), sample.key().to_owned()));
+            let Some(damage) = damage else { break };
+            match self.resume(damage, url, &mut reading, report) {
+                Ok(Some(behind)) => samples = behind,
+                Ok(None) => break,
+                Err(error) if matches!(error.kind(), ErrorKind::Stopped) => return Err(error),
+                Err(error) => {
+                    report.fault(&error);
+                    break;
+                }
             }
         }
-        if let Some(shard) = index
-            && is_whole
+        if let Some(shard) = reading.index
+            && !reading.is_broken
             && report.samples < shard.stored_samples()
         {
             let then = format!("it had {} samples", shard.stored_samples());
             let now = format!("it has {}", report.samples);
             report.fault(&ErrorKind::Stale { then, now }.into());
         }
-        report.fields = fields.into_values().collect();
+        report.fields = reading.fields.into_values().collect();
         Ok(())
+    }
+
+    /// Reads on behind damage, if anything can be read there.
+    fn resume(
+        &self,
+        damage: u64,
+        url: &SecretUrl,
+        reading: &mut Reading<'_>,
+        report: &mut Report,
+    ) -> Result<Option<Read<Body>>> {
+        let start = recovery::behind(damage, url, reading.index, &self.store, &self.interrupt)?;
+        report.resumed_at(start.as_ref());
+        let Some(Start { offset, sample }) = start else { return Ok(None) };
+        if sample.is_none() {
+            // How many samples were lost, and with that the number of any other, is not known.
+            reading.index = None;
+        }
+        let body = self.store.open_range(url.expose_secret(), offset..u64::MAX)?;
+        let parser = SampleParser::new(url).starting(sample.unwrap_or(report.samples), offset);
+        Ok(Some(read(body, parser)))
+    }
+
+    fn sample(&self, sample: &Sample, reading: &mut Reading<'_>, report: &mut Report) {
+        report.samples += 1;
+        if let Some(shard) = reading.index
+            && let Err(error) = shard.check(sample)
+        {
+            report.fault(&error);
+            // The samples behind another one all differ.
+            reading.index = reading.index.filter(|_| !matches!(error.kind(), ErrorKind::Stale { .. }));
+        }
+        let mut names: Vec<String> = sample.fields().map(|(name, _)| name.to_owned()).collect();
+        names.sort_unstable();
+        let having = reading.fields.entry(names).or_insert_with_key(|names| Having {
+            fields: names.clone(),
+            samples: 0,
+            shard: report.url.clone(),
+            key: sample.key().to_owned(),
+        });
+        having.samples += 1;
+        self.fields(sample, &reading.decoder, report);
+        if self.keys {
+            let mut hasher = DefaultHasher::new();
+            sample.key().hash(&mut hasher);
+            report.keys.push((hasher.finish(), sample.key().to_owned()));
+        }
     }
 
     /// What the index says of the shard, if it is the one that was indexed.
@@ -232,12 +282,19 @@ impl Report {
                 let mut finding = Finding::of(error, &self.url);
                 // What is not there has no bytes either.
                 finding.offset = finding.offset.filter(|_| !matches!(error.kind(), ErrorKind::NotFound(_)));
-                if ends_shard(error) {
-                    finding.message.push_str("; what follows in the shard was not verified");
-                }
                 self.findings.push(finding);
             }
         }
+    }
+
+    /// Says with the last finding where the shard is read again.
+    fn resumed_at(&mut self, start: Option<&Start>) {
+        let Some(finding) = self.findings.last_mut() else { return };
+        let more = match start {
+            Some(Start { offset, .. }) => format!("; reading resumed at byte {offset}"),
+            None => "; nothing behind it can be read".to_owned(),
+        };
+        finding.message.push_str(&more);
     }
 
     /// Takes in what the crate has no error for. `field` is the key of a sample and a field of it.
