@@ -1,6 +1,6 @@
 //! `shardstream info`
 
-use crate::program::{demo, failure, output};
+use crate::program::{demo, failure, output, write};
 use serde_json::Value as Json;
 
 #[test]
@@ -51,4 +51,16 @@ fn headers_and_an_index_say_the_same_of_sizes() {
         assert_eq!(fast["fields"]["png"]["types"], serde_json::json!({"image": 12}));
     }
     failure(dir.path(), &["info", "--fast", "-n", "1", "data"], 2);
+}
+
+#[test]
+fn compressed_shards_have_no_places() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir.path().join("%d.tar.gz"), 4, 4);
+    let fast = output(dir.path(), &["info", "--fast", "0.tar.gz"]);
+    assert!(
+        fast.starts_with("1 shard of 4 samples (4 each)") && fast.contains("fields: not known"),
+        "{fast}"
+    );
+    assert!(output(dir.path(), &["info", "0.tar.gz"]).contains("png, height 6 to 8"));
 }

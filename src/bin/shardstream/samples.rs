@@ -7,6 +7,8 @@ use shardstream::store::{Body, Store};
 use shardstream::tar::{Read, SampleParser, read};
 use shardstream::{Result, Sample, SecretUrl, ShardList};
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Reads the samples of a shard. After an error of one sample the next one follows.
 ///
@@ -39,22 +41,46 @@ pub(crate) fn in_order(
     Ok(())
 }
 
-/// Shows progress over shards, with the samples that were read of them.
+/// Shows progress over shards that several threads read, with how many samples they have read. Clones are of the
+/// same.
+#[derive(Debug, Clone)]
+pub(crate) struct ShardProgress(Arc<Shards>);
+
 #[derive(Debug)]
-pub(crate) struct ShardProgress {
+struct Shards {
     progress: Progress,
-    samples: u64,
+    samples: AtomicU64,
 }
+
+/// So many samples are read between two looks at the clock.
+const EACH: u64 = 1024;
 
 impl ShardProgress {
     pub(crate) fn start(context: &Context, what: &str, shards: usize) -> Self {
-        ShardProgress { progress: context.progress(what, Unit::Shards, Some(shards as u64)), samples: 0 }
+        let progress = context.progress(what, Unit::Shards, Some(shards as u64));
+        ShardProgress(Arc::new(Shards { progress, samples: AtomicU64::new(0) }))
     }
 
-    /// One more shard is done, of so many samples.
-    pub(crate) fn shard(&mut self, samples: u64) {
-        self.samples += samples;
-        self.progress.note(crate::text::counted(self.samples, "sample"));
-        self.progress.add(1);
+    /// One more sample was read, of any shard.
+    pub(crate) fn sample(&self) {
+        let samples = self.0.samples.fetch_add(1, Ordering::Relaxed) + 1;
+        if samples.is_multiple_of(EACH) {
+            self.show(samples, 0);
+        }
+    }
+
+    /// So many more samples were read.
+    pub(crate) fn samples(&self, more: u64) {
+        self.0.samples.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// One more shard is done.
+    pub(crate) fn shard(&self) {
+        self.show(self.0.samples.load(Ordering::Relaxed), 1);
+    }
+
+    fn show(&self, samples: u64, shards: u64) {
+        self.0.progress.note(crate::text::counted(samples, "sample"));
+        self.0.progress.add(shards);
     }
 }

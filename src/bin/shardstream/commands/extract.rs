@@ -125,9 +125,10 @@ fn all(
     threads: usize,
     context: &Context,
 ) -> Result<Written, Failure> {
-    let mut progress = ShardProgress::start(context, "extract", shards.len());
+    let progress = ShardProgress::start(context, "extract", shards.len());
     let (extraction, interrupt) = (Arc::new(extraction), context.interrupt.clone());
     let mut total = Written::default();
+    let each = progress.clone();
     let work = move |_: usize, url: &SecretUrl| {
         let mut written = Written::default();
         for sample in samples::of_shard(&extraction.store, url)? {
@@ -135,11 +136,12 @@ fn all(
                 break;
             }
             extraction.write(&sample?, &mut written)?;
+            each.sample();
         }
         Ok(written)
     };
     each_shard(shards, threads, &context.interrupt, work, |_, written| {
-        progress.shard(written.samples);
+        progress.shard();
         let Written { read, samples, files, skipped, bytes } = written;
         total.read += read;
         total.samples += samples;

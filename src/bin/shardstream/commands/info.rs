@@ -72,8 +72,11 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             })?;
         }
         (None, index) => {
-            let mut progress = ShardProgress::start(context, "info", shards.len());
+            let progress = ShardProgress::start(context, "info", shards.len());
+            // What is read from headers or an index comes at once.
+            let is_counted = options.fast || index.is_some();
             let (interrupt, store, fast) = (context.interrupt.clone(), context.store.clone(), options.fast);
+            let each_sample = progress.clone();
             let work = move |_: usize, url: &SecretUrl| match (&index, fast) {
                 (Some(index), _) => of_index(index, url),
                 (None, true) => {
@@ -87,13 +90,17 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
                             break;
                         }
                         found.sample(&sample?, &decoder);
+                        each_sample.sample();
                     }
                     found.bytes = store.stat(url.expose_secret())?.size.unwrap_or(0);
                     Ok(found)
                 }
             };
             each_shard(&shards, options.threads.count(), &context.interrupt, work, |_, found| {
-                progress.shard(found.samples.count);
+                if is_counted {
+                    progress.samples(found.samples.count);
+                }
+                progress.shard();
                 each.add(found.samples.count);
                 total.merge(&found);
                 Ok(())
@@ -277,7 +284,9 @@ impl Found {
         if samples == 0 {
             return Ok(());
         }
-        if !self.fields.is_empty() {
+        if self.fields.is_empty() {
+            out.line("\nfields: not known, since compressed shards have no places: read them without --fast")?;
+        } else {
             let mut table = Table::new(&["field", ">samples", ">share", ">mean size", "type"]);
             for (name, field) in &self.fields {
                 table.row([

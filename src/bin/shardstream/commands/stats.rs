@@ -80,8 +80,9 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let shards = options.patterns.shards(context)?;
     let label = Arc::new(Label::new(options.label.as_deref().unwrap_or("cls")));
     let each = options.images.div_ceil(shards.len() as u64);
-    let mut progress = ShardProgress::start(context, "stats", shards.len());
+    let progress = ShardProgress::start(context, "stats", shards.len());
     let (store, interrupt, wanted) = (context.store.clone(), context.interrupt.clone(), Arc::clone(&label));
+    let each_sample = progress.clone();
     let work = move |_: usize, url: &SecretUrl| {
         let (mut stats, decoder) = (Stats::default(), Decoder::new());
         for sample in samples::of_shard(&store, url)? {
@@ -89,12 +90,13 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
                 break;
             }
             stats.take(&sample?, &wanted, each, &decoder)?;
+            each_sample.sample();
         }
         Ok(stats)
     };
     let mut total = Stats::default();
     each_shard(&shards, options.threads.count(), &context.interrupt, work, |_, stats| {
-        progress.shard(stats.samples);
+        progress.shard();
         total.merge(stats);
         Ok(())
     })?;

@@ -52,7 +52,7 @@ pub(super) fn of_shards(
     threads: usize,
     context: &Context,
 ) -> Result<Index, Failure> {
-    let mut progress = ShardProgress::start(context, "index", shards.len());
+    let progress = ShardProgress::start(context, "index", shards.len());
     let mut indexed: Vec<ShardIndex> = Vec::with_capacity(shards.len());
     let store = context.store.clone();
     let work = move |_: usize, url: &SecretUrl| match old.as_ref().and_then(|old| old.get(url.expose_secret()))
@@ -61,7 +61,8 @@ pub(super) fn of_shards(
         _ => one(url, checksums, &store),
     };
     each_shard(shards, threads, &context.interrupt, work, |_, shard| {
-        progress.shard(shard.samples());
+        progress.samples(shard.samples());
+        progress.shard();
         indexed.push(shard);
         Ok(())
     })?;

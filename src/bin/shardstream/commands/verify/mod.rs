@@ -88,7 +88,9 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         index.as_ref().map_or_else(|| "none".to_owned(), fingerprint)
     );
     let log = options.resume.as_deref().map(|path| Log::open(path, &asked)).transpose()?.map(Arc::new);
+    let progress = ShardProgress::start(context, "verify", shards.len());
     let verifier = Verifier {
+        progress: progress.clone(),
         store: context.store.clone(),
         interrupt: context.interrupt.clone(),
         index,
@@ -98,10 +100,12 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         keys: options.unique_keys,
     };
     let mut all = All::new(&options, context, &shards);
-    let mut progress = ShardProgress::start(context, "verify", shards.len());
     let work = move |_: usize, url: &SecretUrl| verifier.verify(url, log.as_deref());
     each_shard(&shards, options.threads.count(), &context.interrupt, work, |number, report| {
-        progress.shard(report.samples);
+        if report.resumed {
+            progress.samples(report.samples);
+        }
+        progress.shard();
         all.take(number, report)
     })?;
     drop(progress);

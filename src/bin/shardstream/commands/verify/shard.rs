@@ -5,7 +5,7 @@ use super::recovery::{self, Start};
 use super::report::{Finding, Having, Report};
 use crate::field::Kind;
 use crate::interrupt::Interrupt;
-use crate::samples;
+use crate::samples::{self, ShardProgress};
 use bytes::Bytes;
 use shardstream::codec::Decoder;
 use shardstream::image::{Image, ImageMode};
@@ -21,6 +21,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub(super) struct Verifier {
     pub(super) store: Store,
     pub(super) interrupt: Interrupt,
+    pub(super) progress: ShardProgress,
     pub(super) index: Option<Index>,
     pub(super) decode: bool,
     /// The least pixels of an image's shorter side.
@@ -177,6 +178,7 @@ impl Verifier {
 
     fn sample(&self, sample: &Sample, reading: &mut Reading<'_>, report: &mut Report) {
         report.samples += 1;
+        self.progress.sample();
         if let Some(shard) = reading.index
             && let Err(error) = shard.check(sample)
         {
