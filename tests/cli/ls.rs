@@ -62,3 +62,18 @@ fn a_closed_pipe_ends_the_program_quietly() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]));
 }
+
+#[test]
+fn patterns_come_from_a_list_too() {
+    let dir = demo();
+    let list = "# of today\ndata/train-000002.tar\n\n data/train-00000{0,1}.tar \n";
+    std::fs::write(dir.path().join("list.txt"), list).unwrap();
+    let names = "data/train-000002.tar\ndata/train-000000.tar\ndata/train-000001.tar\n";
+    assert_eq!(output(dir.path(), &["ls", "--list", "list.txt"]), names);
+    let mut command = program(dir.path());
+    let command = command
+        .args(["ls", "-l", "--list", "-"])
+        .stdin(std::fs::File::open(dir.path().join("list.txt")).unwrap());
+    let ran = command.output().unwrap();
+    assert!(String::from_utf8_lossy(&ran.stdout).ends_with("3 shards, 61.4 kB (61,440 bytes)\n"), "{ran:?}");
+}

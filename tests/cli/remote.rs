@@ -1,9 +1,12 @@
-//! Shards on a web server: found, read and verified there; and one that hangs.
+//! Shards on a web server and in a bucket: found, read and verified there; and a server that hangs.
 
 use crate::program::{Ran, demo, output, program, run};
-use crate::support::server::{Reply, Server};
+use crate::support::bucket;
+use crate::support::server::{Reply, Request, Server};
 use std::collections::HashMap;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -86,4 +89,56 @@ fn a_second_signal_ends_a_read_that_hangs() {
     }
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+}
+
+/// Puts an object into a bucket of [`bucket::start`].
+fn put(server: &Server, key: &str, bytes: &[u8]) {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    let head = format!("PUT /bucket/{key} HTTP/1.1\r\nHost: bucket\r\nContent-Length: {}\r\n", bytes.len());
+    stream.write_all(&[head.as_bytes(), b"\r\n", bytes].concat()).unwrap();
+    let mut reply = [0; 12];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"HTTP/1.1 200");
+}
+
+#[test]
+fn commands_list_read_and_write_a_bucket() {
+    let dir = demo();
+    let server = bucket::start();
+    for number in 0..3 {
+        let name = format!("data/train-{number:06}.tar");
+        put(&server, &name, &fs::read(dir.path().join(&name)).unwrap());
+    }
+    put(&server, "data/deeper/x.tar", b"");
+    let run = |arguments: &[&str]| -> String {
+        let mut command = program(dir.path());
+        command.env("STORAGE_EMULATOR_HOST", server.url("")).args(arguments);
+        let ran = Ran::from(command.output().unwrap());
+        assert_eq!((ran.code, &*ran.err), (Some(0), ""), "{arguments:?}: {ran:?}");
+        ran.out
+    };
+    let names = "gs://bucket/data/train-000000.tar\ngs://bucket/data/train-000001.tar\ngs://bucket/data/train-000002.tar\n";
+    assert_eq!(run(&["ls", "gs://bucket/data/*.tar"]), names);
+    assert_eq!(run(&["ls", "gs://bucket/data/"]), names);
+    let before = server.requests().len();
+    assert!(run(&["ls", "-l", "gs://bucket/data/*.tar"]).ends_with("3 shards, 61.4 kB (61,440 bytes)\n"));
+    // The listing tells the sizes.
+    let asked = server.requests().split_off(before);
+    assert!(asked.iter().all(|request| request.query().contains("list-type")), "{asked:?}");
+
+    let local = output(dir.path(), &["info", "data"]);
+    assert_eq!(run(&["info", "gs://bucket/data/"]), local);
+    let index = "gs://bucket/data/index.json";
+    run(&["index", "build", "gs://bucket/data/", "--to", index, "--checksums"]);
+    assert_eq!(run(&["index", "check", index, "gs://bucket/data/"]), "3 shards: as indexed\n");
+    let verified = run(&["verify", "gs://bucket/data/", "--index", index, "--decode"]);
+    assert!(verified.ends_with(": no damage found\n"), "{verified}");
+
+    let extract = ["extract", "gs://bucket/data/", "--to", "gs://bucket/files", "--fields", "txt"];
+    assert_eq!(run(&extract), "12 files of 12 samples, 116 B\n");
+    let again = run(&[&extract[..], &["--existing", "skip"]].concat());
+    assert_eq!(again, "0 files of 12 samples, 0 B, 12 files that were there\n");
+    run(&["head", "gs://bucket/data/", "--sheet", "gs://bucket/sheet.png"]);
+    let written = |request: &Request| request.method == "PUT" && request.path() == "/bucket/sheet%2Epng";
+    assert!(server.requests().iter().any(written));
 }

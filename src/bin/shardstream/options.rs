@@ -85,17 +85,22 @@ impl Patterns {
 
     /// The shards, in the order of the patterns. Wildcards and directories are listed.
     pub(crate) fn shards(&self, context: &Context) -> Result<ShardList, Failure> {
-        let mut shards: Vec<SecretUrl> = Vec::new();
-        for pattern in self.given(context)? {
-            match is_directory(pattern.expose_secret()) {
-                true => shards.extend(in_directory(&pattern, &context.store)?),
-                false => shards.extend(Shards::Pattern(pattern).resolve(&context.store)?.iter().cloned()),
-            }
+        shards_of(&self.given(context)?, &context.store)
+    }
+}
+
+/// The shards that patterns stand for, in their order.
+pub(crate) fn shards_of(patterns: &[SecretUrl], store: &Store) -> Result<ShardList, Failure> {
+    let mut shards: Vec<SecretUrl> = Vec::new();
+    for pattern in patterns {
+        match is_directory(pattern.expose_secret()) {
+            true => shards.extend(in_directory(pattern, store)?),
+            false => shards.extend(Shards::Pattern(pattern.clone()).resolve(store)?.iter().cloned()),
         }
-        match shards.is_empty() {
-            true => Err(Failure::Failed("no shards: the list is empty".into())),
-            false => Ok(shards.into_iter().collect()),
-        }
+    }
+    match shards.is_empty() {
+        true => Err(Failure::Failed("no shards: the list is empty".into())),
+        false => Ok(shards.into_iter().collect()),
     }
 }
 

@@ -2,15 +2,14 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::options::{Json, Patterns, Threads};
+use crate::options::{Json, Patterns, Threads, shards_of};
 use crate::parallel::each_shard;
 use crate::table::Table;
 use crate::text;
 use serde::Serialize;
-use shardstream::shards::glob;
 use shardstream::store::{ObjectVersion, Store};
 use shardstream::{SecretUrl, ShardList};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// List the shards that patterns stand for.
 ///
@@ -39,11 +38,12 @@ struct Listed {
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let shards = options.patterns.shards(context)?;
+    let patterns = options.patterns.given(context)?;
+    let shards = shards_of(&patterns, &context.store)?;
     if !options.long && !options.json.json {
         return shards.iter().try_for_each(|url| context.output.line(url));
     }
-    let known = sizes_of_listings(&options.patterns.given(context)?, context)?;
+    let known = sizes_of_listings(&patterns, &shards, context)?;
     let mut table = Table::new(&[">bytes", "shard"]);
     let (mut total, mut unknown) = (0_u64, 0_u64);
     let store = context.store.clone();
@@ -91,23 +91,30 @@ fn object(
     }
 }
 
-/// The sizes that listings of remote places tell: a request for thousands of objects in place of one each.
-fn sizes_of_listings(patterns: &[SecretUrl], context: &Context) -> Result<HashMap<String, u64>, Failure> {
+/// The sizes that listings of buckets tell: a request for thousands of objects in place of one each. They are
+/// for shards that a listing has found, in whose directories there are shards for the most part.
+fn sizes_of_listings(
+    patterns: &[SecretUrl],
+    shards: &ShardList,
+    context: &Context,
+) -> Result<HashMap<String, u64>, Failure> {
+    let is_bucket = |url: &str| url.contains("://") && !url.starts_with("http") && !url.starts_with("file:");
+    let is_listed = |url: &str| is_bucket(url) && (url.ends_with('/') || url.contains(['*', '?', '[']));
+    if !patterns.iter().any(|pattern| is_listed(pattern.expose_secret())) {
+        return Ok(HashMap::new());
+    }
+    let urls = shards.iter().map(SecretUrl::expose_secret).filter(|url| is_bucket(url));
+    let directories: BTreeSet<&str> = urls.filter_map(|url| Some(&url[..=url.rfind('/')?])).collect();
     let mut known = HashMap::new();
-    for pattern in patterns {
-        // Local files are looked at one by one: that is cheap, and a directory may be very deep.
-        if !pattern.expose_secret().contains("://") || pattern.expose_secret().starts_with("file:") {
+    let mut last: Option<&str> = None;
+    for directory in directories {
+        // A listing goes into the directories below, which come after theirs.
+        if last.is_some_and(|above| directory.starts_with(above)) {
             continue;
         }
-        for url in &ShardList::expand(pattern.expose_secret())? {
-            let url = url.expose_secret();
-            let prefix = match glob::split(url) {
-                Some((prefix, _)) => prefix,
-                None if url.ends_with('/') => url,
-                None => continue,
-            };
-            known.extend(context.store.list(prefix)?.into_iter().map(|object| (object.url, object.size)));
-        }
+        context.interrupt.check()?;
+        known.extend(context.store.list(directory)?.into_iter().map(|object| (object.url, object.size)));
+        last = Some(directory);
     }
     Ok(known)
 }
