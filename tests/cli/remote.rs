@@ -117,7 +117,7 @@ fn commands_list_read_and_write_a_bucket() {
         assert_eq!((ran.code, &*ran.err), (Some(0), ""), "{arguments:?}: {ran:?}");
         ran.out
     };
-    let names = "gs://bucket/data/train-000000.tar\ngs://bucket/data/train-000001.tar\ngs://bucket/data/train-000002.tar\n";
+    let names: String = (0..3).map(|n| format!("gs://bucket/data/train-{n:06}.tar\n")).collect();
     assert_eq!(run(&["ls", "gs://bucket/data/*.tar"]), names);
     assert_eq!(run(&["ls", "gs://bucket/data/"]), names);
     let before = server.requests().len();

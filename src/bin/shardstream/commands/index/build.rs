@@ -26,7 +26,7 @@ pub(crate) struct Options {
     #[arg(long)]
     update: bool,
     /// How many shards are indexed at a time.
-    #[arg(short = 'j', long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(short = 'j', long, value_name = "COUNT", default_value_t = 16, value_parser = count)]
     threads: u16,
 }
 
@@ -87,4 +87,9 @@ fn is_current(known: &ShardIndex, url: &SecretUrl, checksums: bool, store: &Stor
     }
     let now = store.stat(url.expose_secret())?;
     Ok(now.size == known.bytes() && now.version.as_deref() == known.version())
+}
+
+fn count(text: &str) -> std::result::Result<u16, String> {
+    let count = text.parse().ok().filter(|count| (1..=1024).contains(count));
+    count.ok_or_else(|| "give a number from 1 to 1024".to_owned())
 }
