@@ -3,15 +3,19 @@
 //! The thread itself only stores numbers, which is cheap enough for every sample. Whoever wants times reads the marks at
 //! intervals, as a sampling profiler does.
 
+use serde::Serialize;
 use std::cell::OnceCell;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-/// What a thread does.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What a thread of a [`Loader`](crate::Loader) does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+#[serde(rename_all = "snake_case")]
 #[repr(u8)]
-pub(crate) enum Activity {
+pub enum Activity {
     /// Nothing of a pipeline.
     #[default]
     Other,
@@ -27,7 +31,9 @@ pub(crate) enum Activity {
     Map,
     /// It collects items and makes batches.
     Collect,
-    /// It waits for bytes of any stream.
+    /// It has nothing to do.
+    Idle,
+    /// It waits for bytes: of one stream, or of any.
     AwaitBytes,
     /// It waits for a stream that no other thread reads.
     AwaitStream,
@@ -40,7 +46,7 @@ pub(crate) enum Activity {
 }
 
 impl Activity {
-    pub(crate) const ALL: [Activity; 12] = [
+    pub(crate) const ALL: [Activity; 13] = [
         Activity::Other,
         Activity::ReadFile,
         Activity::Parse,
@@ -48,16 +54,19 @@ impl Activity {
         Activity::Shuffle,
         Activity::Map,
         Activity::Collect,
+        Activity::Idle,
         Activity::AwaitBytes,
         Activity::AwaitStream,
         Activity::AwaitRoom,
         Activity::AwaitItems,
         Activity::AwaitTrainer,
     ];
+}
 
-    /// As a phrase: "the thread is …".
-    pub(crate) fn phrase(self) -> &'static str {
-        match self {
+/// As a phrase: "the thread is …".
+impl fmt::Display for Activity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Activity::Other => "outside the pipeline",
             Activity::ReadFile => "reading a local file",
             Activity::Parse => "parsing samples",
@@ -65,12 +74,13 @@ impl Activity {
             Activity::Shuffle => "shuffling samples",
             Activity::Map => "mapping a sample",
             Activity::Collect => "making a batch",
+            Activity::Idle => "idle",
             Activity::AwaitBytes => "waiting for bytes",
             Activity::AwaitStream => "waiting for a stream that no other thread reads",
             Activity::AwaitRoom => "waiting until ready items are taken",
             Activity::AwaitItems => "waiting for items",
             Activity::AwaitTrainer => "waiting for the trainer",
-        }
+        })
     }
 }
 

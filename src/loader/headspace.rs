@@ -44,10 +44,11 @@ impl fmt::Display for Headspace {
 
 impl<B: Send + 'static> Loader<B> {
     /// Tells how much faster training would be if loading were free: times up to `steps` steps with the batches of an
-    /// epoch, and as many with the last of these batches again and again.
+    /// epoch, and as many with the first of them again and again.
     ///
     /// `step` should not return before the device is done with the batch, or at least not earlier for one kind of step
-    /// than for the other. A few steps are done before the clock starts.
+    /// than for the other. The first step comes before the clock starts. Where the last batch of an epoch is smaller than the
+    /// others, ask for fewer steps than the epoch has.
     ///
     /// # Errors
     /// Those of the batches.
@@ -68,20 +69,19 @@ impl<B: Send + 'static> Loader<B> {
     /// ```
     pub fn headspace(&self, epoch: u64, steps: u64, mut step: impl FnMut(&B)) -> Result<Headspace> {
         let mut batches = self.epoch(epoch);
-        let Some(mut batch) = batches.next().transpose()? else { return Ok(Headspace::default()) };
-        step(&batch);
-        let (begun, mut count) = (Instant::now(), 0);
+        let Some(first) = batches.next().transpose()? else { return Ok(Headspace::default()) };
+        step(&first);
+        let (begun, mut count, mut loading) = (Instant::now(), 0, Duration::ZERO);
         while count < steps {
-            let Some(next) = batches.next().transpose()? else { break };
-            batch = next;
+            let Some(batch) = batches.next().transpose()? else { break };
             step(&batch);
             count += 1;
+            loading = begun.elapsed();
         }
-        let loading = begun.elapsed();
         // What is loaded ahead would take time from the other half.
         drop(batches);
         let begun = Instant::now();
-        (0..count).for_each(|_| step(&batch));
+        (0..count).for_each(|_| step(&first));
         Ok(Headspace { steps: count, loading, free: begun.elapsed() })
     }
 }

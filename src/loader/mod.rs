@@ -39,7 +39,9 @@ pub use headspace::Headspace;
 pub use last_batch::LastBatch;
 pub use policy::{Failures, OnError};
 pub use report::{Fill, Limit, MemoryReport, Queues, Report, Times};
-pub use watch::{Diagnosis, Reporter, Stall, StreamStatus, ThreadStatus};
+pub use watch::{Diagnosis, Reporter, Stall, StreamActivity, StreamStatus, ThreadStatus};
+
+pub use crate::activity::Activity;
 
 use crate::dataset::Dataset;
 use crate::error::Result;

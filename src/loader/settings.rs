@@ -384,9 +384,7 @@ impl Settings {
     pub(super) fn watched(&self, state: State, owners: Owners, streams: Vec<StreamId>) -> Watched {
         let steps = match state.header().run {
             Run::EpochsFrom(_) => None,
-            Run::Epoch(_) | Run::EpochRepeated(_) => {
-                self.steps().map(|steps| steps.saturating_sub(state.batches()))
-            }
+            Run::Epoch(_) | Run::EpochRepeated(_) => self.steps_from(state.slots()),
         };
         let stores = self.parts.iter().flat_map(|part| part.dataset.stores());
         let (threads, on_stall) = ((self.threads, self.prefetch), self.on_stall.clone());
@@ -422,6 +420,13 @@ impl Settings {
         let lengths = self.lengths()?;
         let equal = lengths.equal(self.last, self.step(), 0);
         equal.or_else(|| lengths.kept(self.reader(), self.batch as u64))
+    }
+
+    /// How many batches of an epoch are left for this rank from this place on.
+    fn steps_from(&self, place: u64) -> Option<u64> {
+        let lengths = self.lengths()?;
+        let equal = lengths.equal(self.last, self.step(), place);
+        equal.or_else(|| lengths.kept_from(self.reader(), self.batch as u64, place))
     }
 
     /// What a state of this loader says of it.

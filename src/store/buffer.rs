@@ -171,6 +171,8 @@ impl Buffer {
         if self.capacity() < COUNTED {
             return Bytes::from(std::mem::take(&mut self.0)).slice(range);
         }
+        // It may have grown.
+        self.1 = InUse::of(&self.0);
         Bytes::from_owner(Shared(std::mem::take(&mut self.0), std::mem::take(&mut self.1))).slice(range)
     }
 }
@@ -222,8 +224,16 @@ fn taken(bytes: Vec<u8>) -> Vec<u8> {
 
 fn give_back(bytes: Vec<u8>) {
     let capacity = bytes.capacity();
-    let Some(mut pool) = pool(capacity) else { return };
-    if IDLE_NOW.load(Relaxed) + capacity <= IDLE {
+    if pool(capacity).is_none() {
+        return;
+    }
+    // What was used last is more likely to be used again than what is kept of other sizes.
+    while IDLE_NOW.load(Relaxed) + capacity > IDLE {
+        let others = (0..CLASSES).map(|class| LEAST_KEPT << class).filter(|other| *other != capacity);
+        let Some(other) = others.rev().find_map(|other| pool(other)?.pop()) else { return };
+        drop(taken(other));
+    }
+    if let Some(mut pool) = pool(capacity) {
         IDLE_NOW.fetch_add(capacity, Relaxed);
         pool.push(bytes);
     }

@@ -77,7 +77,7 @@ fn nanoseconds(time: Duration) -> u64 {
 impl Meter {
     /// A request is sent. It is being answered until what this gives is dropped.
     pub(super) fn request(self: &Arc<Self>, url: &SecretUrl, range: Option<Range<u64>>) -> Answering {
-        let entry = self.requests_now.begin(url, range, RequestPhase::Unanswered);
+        let entry = self.requests_now.begin(url, range, RequestPhase::AwaitsResponse);
         self.requests.fetch_add(1, Relaxed);
         count!("shardstream_requests_total", 1);
         let mut active = self.active();

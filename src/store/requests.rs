@@ -19,6 +19,7 @@ pub struct RequestReport {
     /// The bytes that were asked for; none for the whole object.
     pub range: Option<Range<u64>>,
     /// Where the request stands.
+    #[serde(flatten)]
     pub phase: RequestPhase,
     /// Since the request was sent, or the pause began.
     #[serde(serialize_with = "crate::seconds::serialize")]
@@ -39,9 +40,9 @@ fn shown_url<S: Serializer>(url: &SecretUrl, serializer: S) -> Result<S::Ok, S::
 #[non_exhaustive]
 #[serde(rename_all = "snake_case", tag = "phase")]
 pub enum RequestPhase {
-    /// It was sent, and nothing has been answered.
-    Unanswered,
-    /// The server has answered, and the body is coming.
+    /// It was sent, and no response has begun.
+    AwaitsResponse,
+    /// A response has begun, and its body is coming.
     Body,
     /// It failed, and is tried again after a pause.
     Pause {
@@ -61,7 +62,7 @@ impl fmt::Display for RequestReport {
         }
         let (elapsed, idle) = (self.elapsed.as_secs_f64(), self.idle.as_secs_f64());
         match &self.phase {
-            RequestPhase::Unanswered => write!(f, ": sent {elapsed:.1} s ago, no response yet"),
+            RequestPhase::AwaitsResponse => write!(f, ": sent {elapsed:.1} s ago, no response yet"),
             RequestPhase::Body => {
                 let received = self.received;
                 write!(f, ": {received} bytes in {elapsed:.1} s, the last of them {idle:.1} s ago")
@@ -167,7 +168,7 @@ mod tests {
     fn a_request_is_listed_until_it_ends() {
         let requests = Arc::new(Requests::default());
         let url = SecretUrl::from("https://host/a.tar?signature=abc");
-        let entry = requests.begin(&url, Some(0..100), RequestPhase::Unanswered);
+        let entry = requests.begin(&url, Some(0..100), RequestPhase::AwaitsResponse);
         let shown = |requests: &Requests| requests.report().first().map(ToString::to_string);
         let unanswered = "https://host/a.tar?[redacted] bytes 0-99: sent 0.0 s ago, no response yet";
         assert_eq!(shown(&requests).as_deref(), Some(unanswered));
@@ -176,7 +177,9 @@ mod tests {
         let body = "https://host/a.tar?[redacted] bytes 0-99: 40 bytes in 0.0 s, the last of them 0.0 s ago";
         assert_eq!(shown(&requests).as_deref(), Some(body));
         let json = serde_json::to_string(&requests.report()).unwrap();
-        assert!(json.contains("\"received\":40") && !json.contains("abc"), "{json}");
+        for part in [r#""received":40"#, r#""phase":"body""#, r#""url":"https://host/a.tar?[redacted]""#] {
+            assert!(json.contains(part), "no {part} in {json}");
+        }
         drop(entry);
         assert_eq!(shown(&requests), None);
     }

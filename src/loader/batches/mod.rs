@@ -169,6 +169,12 @@ impl<B> BatchesStream<B> {
         self.run.report()
     }
 
+    /// As [`Batches::steps_left`].
+    #[must_use]
+    pub fn steps_left(&self) -> Option<u64> {
+        self.run.steps_left()
+    }
+
     /// As [`Batches::diagnose`].
     #[must_use]
     pub fn diagnose(&self) -> Diagnosis {

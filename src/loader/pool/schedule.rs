@@ -70,6 +70,8 @@ pub(super) struct Schedule<S, T> {
 struct Place<S, T> {
     /// While nobody reads it.
     source: Option<S>,
+    /// Whether it was taken out of turn, and has not come back.
+    is_out: bool,
     /// Whether it has something to read, as far as is known.
     ready: bool,
     over: bool,
@@ -133,6 +135,7 @@ impl<S, T> Schedule<S, T> {
     pub(super) fn new(sources: impl IntoIterator<Item = (S, Budget)>, threads: usize, row: usize) -> Self {
         let place = |(source, budget)| Place {
             source: Some(source),
+            is_out: false,
             ready: true,
             over: false,
             budget,
@@ -241,7 +244,8 @@ impl<S, T> Schedule<S, T> {
     pub(super) fn idle(&self) -> Activity {
         let wants = |place: &&Place<S, T>| !place.over && self.has_room(place);
         let mut wanting = self.places.iter().filter(wants);
-        match wanting.clone().any(|place| place.source.is_some() && !place.ready) {
+        let awaits_bytes = |place: &Place<S, T>| place.is_out || place.source.is_some() && !place.ready;
+        match wanting.clone().any(awaits_bytes) {
             true => Activity::AwaitBytes,
             false if wanting.any(|place| place.source.is_none()) => Activity::AwaitStream,
             false => Activity::AwaitRoom,
@@ -273,6 +277,7 @@ impl<S, T> Schedule<S, T> {
         let take = |(number, place): (usize, &mut Place<S, T>)| {
             place.ready = !place.source.as_ref().is_some_and(&which);
             let taken = if place.ready { None } else { place.source.take() };
+            place.is_out = taken.is_some();
             taken.map(|source| (number, source))
         };
         self.places.iter_mut().enumerate().filter_map(take).collect()
@@ -290,6 +295,7 @@ impl<S, T> Schedule<S, T> {
         let place = self.places.get_mut(number)?;
         // Even where nothing comes any more: to let it go may wake somebody who looks here.
         place.source = Some(source);
+        place.is_out = false;
         match then {
             // It may have been woken in the meantime.
             Then::Wait => {}

@@ -37,7 +37,8 @@ pub(super) struct Work<T> {
     /// How many lanes each dataset has.
     lanes: usize,
     stop: Stop,
-    shared: Mutex<Shared<T>>,
+    /// Others look at it too, and may be the last that hold it: it has no function of the caller's.
+    shared: Arc<Mutex<Shared<T>>>,
     /// There is something to be read.
     readable: Condvar,
     /// Of whoever takes the outputs.
@@ -46,9 +47,13 @@ pub(super) struct Work<T> {
     run: Option<Run>,
 }
 
-impl<T: Send + 'static> PoolStatus for Work<T> {
+impl<T: Send + 'static> PoolStatus for Mutex<Shared<T>> {
     fn streams(&self) -> Vec<StreamProgress> {
-        self.lock().schedule.progress()
+        self.lock().unwrap_or_else(PoisonError::into_inner).schedule.progress()
+    }
+
+    fn idle(&self) -> Activity {
+        self.lock().unwrap_or_else(PoisonError::into_inner).schedule.idle()
     }
 }
 
@@ -75,15 +80,13 @@ impl<T: Send + 'static> Work<T> {
             (source, budget)
         });
         let schedule = Schedule::new(sources, threads, row).counted(samples);
-        let shared = Mutex::new(Shared { schedule, seating, idle: 0 });
+        let shared = Arc::new(Mutex::new(Shared { schedule, seating, idle: 0 }));
         let (readable, taker) = (Condvar::new(), AtomicWaker::new());
-        let work = Work { stages, lanes: lanes.max(1), stop, shared, readable, taker, run: run.clone() };
-        let work = Arc::new(work);
-        if let Some(run) = run {
-            let status: Weak<dyn PoolStatus> = Arc::downgrade(&work) as _;
+        if let Some(run) = &run {
+            let status: Weak<dyn PoolStatus> = Arc::downgrade(&shared) as _;
             run.set_pool(status);
         }
-        work
+        Arc::new(Work { stages, lanes: lanes.max(1), stop, shared, readable, taker, run })
     }
 
     /// Starts the threads. Sources that go on where a state says have one each until they are there: to read again
@@ -100,7 +103,14 @@ impl<T: Send + 'static> Work<T> {
         for (number, mut source) in resuming {
             let work = Arc::clone(self);
             started.start(format!("shardstream-resume-{number}"), move || {
-                source.prepare();
+                if let Some(run) = &work.run {
+                    run.register(Role::Worker);
+                }
+                activity::on_stream(number);
+                {
+                    let _reading = activity::during(Activity::Parse);
+                    source.prepare();
+                }
                 work.put_back(number, source, &Found::default(), Then::More);
             })?;
         }
@@ -182,7 +192,8 @@ impl<T: Send + 'static> Work<T> {
                 self.call_one(shared);
                 return Some(turn);
             }
-            activity::set(shared.schedule.idle());
+            // Which of the reasons it is may change while it waits: the pool tells whoever looks.
+            activity::set(Activity::Idle);
             shared.idle += 1;
             shared = self.readable.wait(shared).unwrap_or_else(PoisonError::into_inner);
             shared.idle -= 1;

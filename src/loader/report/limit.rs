@@ -51,8 +51,11 @@ impl Limit {
         if report.elapsed < SHORT || begins && report.waited < SHORT {
             return Limit::Unknown;
         }
-        let waited = report.waited.as_secs_f64() / report.elapsed.as_secs_f64();
-        if waited < NO_WAIT {
+        // Then the wait for the first one says nothing of those that follow.
+        let first = if begins { Duration::ZERO } else { report.first };
+        let waited = report.waited.saturating_sub(first).as_secs_f64();
+        let elapsed = report.elapsed.saturating_sub(first + report.rested).as_secs_f64();
+        if waited < NO_WAIT * elapsed {
             return Limit::Trainer;
         }
         let times = &report.times;
@@ -135,8 +138,11 @@ impl Limit {
 /// Whether bytes that are waited for come from the network or from slow files.
 fn bytes(report: &Report) -> Limit {
     let network = report.store.total();
-    let remote = network.requests > 0 || network.cached > 0;
-    if remote && network.waited >= report.store.files.reading { Limit::Network } else { Limit::Files }
+    if network.requests > 0 && network.waited >= report.store.files.reading {
+        Limit::Network
+    } else {
+        Limit::Files
+    }
 }
 
 impl fmt::Display for Limit {
@@ -177,6 +183,14 @@ mod tests {
         ] {
             assert_eq!(report(5, times).limit(), expected, "{times:?}");
             assert_eq!(report(0, times).limit(), Limit::Trainer, "nobody waits");
+            let first = Report { first: Duration::from_secs(5), ..report(5, times) };
+            assert_eq!(first.limit(), Limit::Trainer, "only the first batch was waited for");
+            let rested = Report {
+                elapsed: Duration::from_secs(600),
+                rested: Duration::from_secs(590),
+                ..report(5, times)
+            };
+            assert_eq!(rested.limit(), expected, "a rest says nothing");
         }
     }
 

@@ -73,6 +73,10 @@ pub struct Report {
     /// Since the first batch was asked for, until the run ended.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub elapsed: Duration,
+    /// How much of that the trainer did something else than steps, such as validation or a checkpoint: gaps between two
+    /// batches of over a second that are 16 times as long as usual, without a usual one.
+    #[serde(serialize_with = "crate::seconds::serialize")]
+    pub rested: Duration,
     /// What the threads did.
     pub times: Times,
     /// What waits between the stages.
@@ -129,10 +133,10 @@ impl Report {
         }
     }
 
-    /// Items per second since the first batch was asked for.
+    /// Items per second since the first batch was asked for, without the time that was [`rested`](Report::rested).
     #[must_use]
     pub fn rate(&self) -> f64 {
-        match self.elapsed.as_secs_f64() {
+        match self.elapsed.saturating_sub(self.rested).as_secs_f64() {
             0.0 => 0.0,
             seconds => self.items as f64 / seconds,
         }
@@ -145,7 +149,7 @@ impl Report {
     }
 
     /// What happened since `earlier`, a report of the same run: those of one epoch of several, or of the last minute.
-    /// `first`, `queues`, `ledger` and `memory` stay those of this report.
+    /// `queues`, `ledger` and `memory` stay those of this report.
     #[must_use]
     pub fn since(mut self, earlier: &Report) -> Report {
         self.batches = self.batches.saturating_sub(earlier.batches);
@@ -154,6 +158,11 @@ impl Report {
         self.late = self.late.saturating_sub(earlier.late);
         self.waited = self.waited.saturating_sub(earlier.waited);
         self.elapsed = self.elapsed.saturating_sub(earlier.elapsed);
+        self.rested = self.rested.saturating_sub(earlier.rested);
+        // It was before.
+        if earlier.batches > 0 {
+            self.first = Duration::ZERO;
+        }
         self.times = self.times.since(&earlier.times);
         self.store = self.store.since(&earlier.store);
         self

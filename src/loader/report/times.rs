@@ -71,7 +71,7 @@ impl Times {
     /// The time that goes with an activity.
     pub(in crate::loader) fn of(&mut self, activity: Activity) -> Option<&mut Duration> {
         Some(match activity {
-            Activity::Other => return None,
+            Activity::Other | Activity::Idle => return None,
             Activity::ReadFile => &mut self.read_files,
             Activity::Parse => &mut self.parse,
             Activity::Select => &mut self.select,

@@ -38,6 +38,14 @@ impl Lengths {
         }
     }
 
+    /// How many batches a rank gets from the place `from` on that keeps partial ones; none where that is not simply the
+    /// rest of all.
+    pub(in crate::loader) fn kept_from(&self, reader: (usize, usize), batch: u64, from: u64) -> Option<u64> {
+        let step = batch.saturating_mul(reader.1 as u64).max(1);
+        let is_simple = from.is_multiple_of(step) && from <= self.full();
+        self.kept(reader, batch).filter(|_| is_simple)?.checked_sub(from / step)
+    }
+
     /// How many batches of `batch` items a rank gets that keeps partial ones; none where it would take long
     /// to find out.
     pub(in crate::loader) fn kept(&self, (rank, ranks): (usize, usize), batch: u64) -> Option<u64> {
@@ -75,6 +83,8 @@ mod tests {
         assert_eq!(lengths.equal(LastBatch::Keep, 4, 0), None);
         assert_eq!([0, 1, 2, 3].map(|rank| lengths.kept((rank, 4), 1).unwrap()), [3, 3, 2, 2]);
         assert_eq!(lengths.kept((0, 1), 4), Some(3));
+        assert_eq!(lengths.kept_from((0, 1), 4, 4), Some(2));
+        assert_eq!(lengths.kept_from((0, 1), 4, 3), None);
     }
 
     #[test]

@@ -36,15 +36,19 @@ pub struct Diagnosis {
 pub struct ThreadStatus {
     /// The thread's name.
     pub name: String,
-    /// What it does: a phrase.
-    pub activity: &'static str,
+    /// What it does.
+    pub activity: Activity,
     /// For how long, to about ten milliseconds.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub time: Duration,
-    /// The dataset and the stream that it works on or waits for.
-    pub stream: Option<(usize, usize)>,
-    /// The shard and the sample that it works on, by their numbers, while it maps.
-    pub sample: Option<(u64, u64)>,
+    /// The number of the dataset that it works on or waits for.
+    pub dataset: Option<usize>,
+    /// The number of the stream in that dataset.
+    pub stream: Option<usize>,
+    /// The number of the shard, while it maps a sample.
+    pub shard: Option<u64>,
+    /// The number of the sample in the shard, while it maps it.
+    pub sample: Option<u64>,
 }
 
 /// Where a stream of a run is.
@@ -55,8 +59,8 @@ pub struct StreamStatus {
     pub dataset: usize,
     /// The number of the stream in the dataset.
     pub stream: usize,
-    /// What it does: a phrase.
-    pub status: &'static str,
+    /// What happens to it.
+    pub status: StreamActivity,
     /// The shard that is being read, as far as its URL may be shown.
     #[serde(serialize_with = "shown")]
     pub shard: Option<SecretUrl>,
@@ -72,10 +76,34 @@ fn shown<S: Serializer>(url: &Option<SecretUrl>, serializer: S) -> Result<S::Ok,
     url.as_ref().map(ToString::to_string).serialize(serializer)
 }
 
-const READ: &str = "being read";
-const READABLE: &str = "ready to be read";
-const AWAITS_BYTES: &str = "waiting for bytes";
-const ENDED: &str = "at its end";
+/// What happens to a stream of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+#[serde(rename_all = "snake_case")]
+pub enum StreamActivity {
+    /// It is read when the trainer asks: there are no threads.
+    OnDemand,
+    /// A thread reads it.
+    Read,
+    /// It has something to read, and no thread reads it.
+    Readable,
+    /// It waits for bytes.
+    AwaitsBytes,
+    /// Everything of it has been read.
+    Ended,
+}
+
+impl fmt::Display for StreamActivity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            StreamActivity::OnDemand => "read when the trainer asks",
+            StreamActivity::Read => "being read",
+            StreamActivity::Readable => "ready to be read",
+            StreamActivity::AwaitsBytes => "waiting for bytes",
+            StreamActivity::Ended => "at its end",
+        })
+    }
+}
 
 pub(super) fn diagnose(
     run: &Inner,
@@ -87,12 +115,18 @@ pub(super) fn diagnose(
     let id = |number: usize| run.streams.get(number).map(|id| (id.dataset, id.stream));
     let threads: Vec<ThreadStatus> = seen
         .iter()
-        .map(|thread| ThreadStatus {
-            name: thread.mark.name().to_owned(),
-            activity: thread.activity.phrase(),
-            time: thread.time,
-            stream: thread.mark.stream().filter(|_| has_stream(thread.activity)).and_then(id),
-            sample: (thread.activity == Activity::Map).then(|| thread.mark.sample()),
+        .map(|thread| {
+            let stream = thread.mark.stream().filter(|_| has_stream(thread.activity)).and_then(id);
+            let sample = (thread.activity == Activity::Map).then(|| thread.mark.sample());
+            ThreadStatus {
+                name: thread.mark.name().to_owned(),
+                activity: thread.activity,
+                time: thread.time,
+                dataset: stream.map(|(dataset, _)| dataset),
+                stream: stream.map(|(_, stream)| stream),
+                shard: sample.map(|(shard, _)| shard),
+                sample: sample.map(|(_, sample)| sample),
+            }
         })
         .collect();
     let streams: Vec<StreamStatus> = run
@@ -102,11 +136,11 @@ pub(super) fn diagnose(
         .map(|(number, id)| {
             let progress = progress.as_ref().and_then(|all| all.get(number)).copied();
             let status = match progress {
-                None => "read when it is asked for",
-                Some(progress) if progress.has_ended => ENDED,
-                Some(progress) if progress.is_being_read => READ,
-                Some(progress) if progress.is_readable => READABLE,
-                Some(_) => AWAITS_BYTES,
+                None => StreamActivity::OnDemand,
+                Some(progress) if progress.has_ended => StreamActivity::Ended,
+                Some(progress) if progress.is_being_read => StreamActivity::Read,
+                Some(progress) if progress.is_readable => StreamActivity::Readable,
+                Some(_) => StreamActivity::AwaitsBytes,
             };
             let items = progress.map_or(0, |progress| progress.items);
             StreamStatus { dataset: id.dataset, stream: id.stream, status, shard: id.shard.get(), items }
@@ -126,6 +160,7 @@ fn has_stream(activity: Activity) -> bool {
         activity,
         Activity::Other
             | Activity::Collect
+            | Activity::Idle
             | Activity::AwaitTrainer
             | Activity::AwaitRoom
             | Activity::AwaitBytes
@@ -145,7 +180,7 @@ fn cause(diagnosis: &Diagnosis, seen: &[SeenThread]) -> String {
     };
     if collector.activity != Activity::AwaitItems {
         let time = collector.time.as_secs_f64();
-        return format!("{} is {} since {time:.1} s", collector.mark.name(), collector.activity.phrase());
+        return format!("{} is {} since {time:.1} s", collector.mark.name(), collector.activity);
     }
     let awaited = collector.mark.stream();
     // A thread that reads or maps the stream that is waited for.
@@ -160,7 +195,7 @@ fn cause(diagnosis: &Diagnosis, seen: &[SeenThread]) -> String {
 
 /// What a thread does with a stream.
 fn in_stream(diagnosis: &Diagnosis, thread: &SeenThread, stream: Option<usize>) -> String {
-    let (name, phrase, time) = (thread.mark.name(), thread.activity.phrase(), thread.time.as_secs_f64());
+    let (name, phrase, time) = (thread.mark.name(), thread.activity, thread.time.as_secs_f64());
     match thread.activity {
         Activity::Map => {
             let (shard, sample) = thread.mark.sample();
@@ -187,7 +222,7 @@ fn of_stream(diagnosis: &Diagnosis, number: Option<usize>) -> String {
     }
     match diagnosis.requests.iter().find(|request| request.url == *shard) {
         Some(request) => text.push_str(&format!("; request {request}")),
-        None if stream.status == AWAITS_BYTES => {
+        None if stream.status == StreamActivity::AwaitsBytes => {
             text.push_str(
                 "; no request for it is under way: it waits for its turn among the others, or for a cache",
             );
@@ -205,10 +240,10 @@ impl fmt::Display for Diagnosis {
         }
         for thread in &self.threads {
             write!(f, "\n  {}: {} since {:.1} s", thread.name, thread.activity, thread.time.as_secs_f64())?;
-            if let Some((dataset, stream)) = thread.stream {
+            if let (Some(dataset), Some(stream)) = (thread.dataset, thread.stream) {
                 write!(f, ", dataset {dataset}, stream {stream}")?;
             }
-            if let Some((shard, sample)) = thread.sample {
+            if let (Some(shard), Some(sample)) = (thread.shard, thread.sample) {
                 write!(f, ", sample {sample} of shard {shard}")?;
             }
         }

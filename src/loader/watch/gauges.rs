@@ -41,14 +41,21 @@ impl Gauges {
     }
 }
 
-impl Drop for Gauges {
-    fn drop(&mut self) {
+impl Gauges {
+    /// The run has ended, and holds nothing.
+    pub(super) fn clear(&mut self) {
         let MemoryReport { read_buffers, idle_read_buffers, .. } = self.memory;
-        if self.at.is_some() {
+        if self.at.take().is_some() {
             self.set(
                 MemoryReport { read_buffers, idle_read_buffers, ..MemoryReport::default() },
                 Queues::default(),
             );
         }
+    }
+}
+
+impl Drop for Gauges {
+    fn drop(&mut self) {
+        self.clear();
     }
 }

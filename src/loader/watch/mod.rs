@@ -15,7 +15,7 @@ mod run;
 mod sampler;
 mod stall;
 
-pub use diagnosis::{Diagnosis, StreamStatus, ThreadStatus};
+pub use diagnosis::{Diagnosis, StreamActivity, StreamStatus, ThreadStatus};
 pub use run::Reporter;
 pub(super) use run::{PoolStatus, Role, Run, StreamId, StreamProgress};
 pub(super) use stall::OnStall;

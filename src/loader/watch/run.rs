@@ -9,8 +9,9 @@ use crate::loader::report::{Fill, Owners, Queues, Report, Times};
 use crate::state::State;
 use crate::store::{Store, StoreReport};
 use crate::telemetry::{count, log, observe};
+use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -86,6 +87,9 @@ pub(in crate::loader) struct StreamProgress {
 /// Threads that tell how far the streams are.
 pub(in crate::loader) trait PoolStatus: Send + Sync {
     fn streams(&self) -> Vec<StreamProgress>;
+
+    /// What threads wait for that have nothing to do.
+    fn idle(&self) -> Activity;
 }
 
 pub(super) struct Inner {
@@ -98,8 +102,6 @@ pub(super) struct Inner {
     steps: Option<u64>,
     on_stall: OnStall,
     consumed: Mutex<Consumed>,
-    /// Batches that were made.
-    made: AtomicU64,
     is_watched: AtomicBool,
     watched: Mutex<Watched>,
     #[cfg(feature = "metrics")]
@@ -120,10 +122,54 @@ struct Consumed {
     first: Option<Duration>,
     ready: u64,
     late: u64,
+    /// When the batches were made that have not been given out.
+    made: VecDeque<Instant>,
+    steps: Steps,
     /// Since when the next batch has been waited for, and whether it was there then.
     waiting: Option<(Instant, bool)>,
     /// Whether there was a warning of this wait.
     is_warned: bool,
+}
+
+/// The time between two batches, in which the trainer does a step, or something else for much longer: validation, a
+/// checkpoint.
+#[derive(Debug, Default)]
+struct Steps {
+    /// When the last batch was given out.
+    since: Option<Instant>,
+    /// How long a step takes, smoothed.
+    usual: Duration,
+    /// Number of steps that were seen.
+    seen: u32,
+    /// The time that was longer than steps are.
+    rested: Duration,
+}
+
+/// A step that takes so many times as long as usual, and at least so long, is something else.
+const REST: (u32, Duration) = (16, Duration::from_secs(1));
+/// Number of steps after which it is known how long they take.
+const KNOWN: u32 = 8;
+
+impl Steps {
+    /// How much longer than a step it has been since the last batch, if it was much longer.
+    fn rest(&self, now: Instant) -> Duration {
+        let time = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let is_rest = self.seen >= KNOWN && time > REST.1.max(self.usual * REST.0);
+        if is_rest { time - self.usual } else { Duration::ZERO }
+    }
+
+    fn asks(&mut self, now: Instant) {
+        let rest = self.rest(now);
+        self.rested += rest;
+        if let Some(since) = self.since.take()
+            && rest.is_zero()
+        {
+            let time = now.saturating_duration_since(since);
+            self.seen = self.seen.saturating_add(1);
+            let weight = self.seen.min(16);
+            self.usual = (self.usual * (weight - 1) + time) / weight;
+        }
+    }
 }
 
 /// The threads, and what they did.
@@ -151,6 +197,15 @@ pub(super) struct SeenThread {
     pub(super) activity: Activity,
     /// For how long it has done the same, as far as it was looked at.
     pub(super) time: Duration,
+}
+
+impl Consumed {
+    /// How long the trainer has waited for the batch that it asks for: until now, or until that was ready, where it polls
+    /// and has not looked since.
+    fn waited_until(&self, now: Instant) -> Duration {
+        let end = self.made.front().map_or(now, |made| now.min(*made));
+        self.waiting.map_or(Duration::ZERO, |(since, _)| end.saturating_duration_since(since))
+    }
 }
 
 impl From<Arc<Inner>> for Run {
@@ -199,6 +254,8 @@ impl Run {
             first: None,
             ready: 0,
             late: 0,
+            made: VecDeque::new(),
+            steps: Steps::default(),
             waiting: None,
             is_warned: false,
         };
@@ -211,7 +268,6 @@ impl Run {
             steps,
             on_stall,
             consumed: Mutex::new(consumed),
-            made: AtomicU64::new(0),
             is_watched: AtomicBool::new(false),
             watched: Mutex::default(),
             #[cfg(feature = "metrics")]
@@ -246,7 +302,7 @@ impl Run {
 
     /// A batch was made.
     pub(in crate::loader) fn made(&self) {
-        self.0.made.fetch_add(1, Relaxed);
+        self.0.consumed().made.push_back(Instant::now());
     }
 
     /// The trainer asks for the next batch. Whoever polls asks more than once.
@@ -255,6 +311,7 @@ impl Run {
         let mut consumed = self.0.consumed();
         if consumed.waiting.is_none() {
             consumed.waiting = Some((now, is_ready));
+            consumed.steps.asks(now);
             consumed.begun.get_or_insert(now);
         }
         drop(consumed);
@@ -274,10 +331,13 @@ impl Run {
     pub(in crate::loader) fn got(&self, batch: Option<(usize, Fill, State)>) {
         let mut consumed = self.0.consumed();
         consumed.is_warned = false;
-        let waited = consumed.waiting.take().map(|(since, was_ready)| (since.elapsed(), was_ready));
-        let (waited, was_ready) = waited.unwrap_or_default();
+        let now = Instant::now();
+        let waited = consumed.waited_until(now);
+        let was_ready = consumed.waiting.take().is_some_and(|(_, was_ready)| was_ready);
         consumed.waited += waited;
+        consumed.steps.since = Some(now);
         let Some((items, fill, state)) = batch else { return };
+        consumed.made.pop_front();
         if consumed.batches == 0 {
             consumed.first = Some(waited);
         } else if was_ready {
@@ -285,9 +345,6 @@ impl Run {
         } else {
             consumed.late += 1;
         }
-        count!("shardstream_batches_total", 1);
-        count!("shardstream_items_total", items as u64);
-        observe!("shardstream_batch_wait_seconds", waited.as_secs_f64());
         consumed.batches += 1;
         consumed.items += items as u64;
         consumed.fill = fill;
@@ -295,11 +352,14 @@ impl Run {
         let before = std::mem::replace(&mut consumed.state, state);
         drop(consumed);
         drop(before);
+        // Whoever counts may ask for a report.
+        count!("shardstream_batches_total", 1);
+        count!("shardstream_items_total", items as u64);
+        observe!("shardstream_batch_wait_seconds", waited.as_secs_f64());
     }
 
     /// There are no more batches.
     pub(in crate::loader) fn ended(&self, state: Option<State>) {
-        self.tick();
         let mut consumed = self.0.consumed();
         if let Some(state) = state {
             consumed.state = state;
@@ -309,7 +369,10 @@ impl Run {
             return;
         }
         consumed.ended = Some(Instant::now());
+        consumed.made.clear();
         drop(consumed);
+        #[cfg(feature = "metrics")]
+        self.0.gauges.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let report = self.report();
         log!(
             INFO,
@@ -337,7 +400,6 @@ impl Run {
     }
 
     pub(in crate::loader) fn report(&self) -> Report {
-        self.tick();
         let times = Times { threads: self.0.threads, ..self.0.watched().times };
         let stores = self.0.stores.iter().map(|(store, before)| store.report().since(before));
         let store = stores.fold(StoreReport::default(), StoreReport::with);
@@ -346,9 +408,7 @@ impl Run {
             self.pool().map_or(0, |pool| pool.streams().iter().map(|stream| stream.items as u64).sum());
         let consumed = self.0.consumed();
         let now = consumed.ended.unwrap_or_else(Instant::now);
-        let waiting =
-            consumed.waiting.map_or(Duration::ZERO, |(since, _)| now.saturating_duration_since(since));
-        let made = self.0.made.load(Relaxed);
+        let waiting = consumed.waited_until(now);
         Report {
             batches: consumed.batches,
             items: consumed.items,
@@ -357,11 +417,12 @@ impl Run {
             first: consumed.first.unwrap_or_default(),
             ready: consumed.ready,
             late: consumed.late,
+            rested: consumed.steps.rested + consumed.steps.rest(now),
             elapsed: consumed.begun.map_or(Duration::ZERO, |begun| now.saturating_duration_since(begun)),
             times,
             queues: Queues {
                 items,
-                batches: made.saturating_sub(consumed.batches),
+                batches: consumed.made.len() as u64,
                 prefetch: if self.0.threads > 0 { self.0.prefetch as u64 } else { 0 },
             },
             ledger: consumed.state.ledger(),
@@ -371,7 +432,6 @@ impl Run {
     }
 
     pub(in crate::loader) fn diagnose(&self) -> Diagnosis {
-        self.tick();
         let (waiting, batches) = {
             let consumed = self.0.consumed();
             (consumed.waiting.map(|(since, _)| since.elapsed()), consumed.batches)
@@ -391,6 +451,8 @@ impl Run {
         let waited = {
             let mut consumed = self.0.consumed();
             let waited = consumed.waiting.map(|(since, _)| since.elapsed());
+            // Whoever polls a stream may do something else while a batch is ready.
+            let waited = waited.filter(|_| consumed.made.is_empty());
             let waited = waited.filter(|waited| *waited >= self.0.on_stall.after && !consumed.is_warned);
             consumed.is_warned |= waited.is_some();
             waited
@@ -400,33 +462,36 @@ impl Run {
         }
     }
 
-    /// Adds the time since the last look to what each thread does.
+    /// Adds the time since the last look to what each thread does. Only the sampler may call it: whoever looks at a
+    /// moment of its own, such as between two batches, would always see the same.
     fn tick(&self) {
         let (is_waiting, has_ended) = {
             let consumed = self.0.consumed();
-            (consumed.waiting.is_some(), consumed.ended.is_some())
+            (consumed.waiting.is_some() && consumed.made.is_empty(), consumed.ended.is_some())
         };
         if has_ended {
             return;
         }
-        let now = Instant::now();
+        let idle = self.pool().map_or(Activity::Idle, |pool| pool.idle());
         let mut watched = self.0.watched();
         let Watched { threads, times, at } = &mut *watched;
-        let Some(before) = at.replace(now) else {
-            *at = None;
-            return;
-        };
-        let passed = now.saturating_duration_since(before);
+        let now = Instant::now();
+        let passed = at.replace(now).map_or(Duration::ZERO, |before| now.saturating_duration_since(before));
         for seen in threads {
             let changes = seen.mark.changes();
             if changes != seen.changes {
                 (seen.changes, seen.since) = (changes, now);
             }
-            // Between two batches, the trainer's thread may work for another run.
-            if seen.role == Role::Trainer && !is_waiting {
+            let activity = match seen.mark.activity() {
+                Activity::Idle => idle,
+                activity => activity,
+            };
+            // Between two batches, the trainer's thread may work for another run; and threads that have enough ready are
+            // no limit unless somebody waits all the same.
+            if !is_waiting && (seen.role == Role::Trainer || activity == Activity::AwaitRoom) {
                 continue;
             }
-            if let Some(time) = times.of(seen.mark.activity()) {
+            if let Some(time) = times.of(activity) {
                 *time += passed;
             }
         }
@@ -434,12 +499,19 @@ impl Run {
 
     /// What the threads do.
     fn threads(&self) -> Vec<SeenThread> {
+        let idle = self.pool().map_or(Activity::Idle, |pool| pool.idle());
         let watched = self.0.watched();
-        let seen = watched.threads.iter().map(|seen| SeenThread {
+        let activity = |mark: &ThreadMark| match mark.activity() {
+            Activity::Idle => idle,
+            activity => activity,
+        };
+        // A thread that was started to resume a stream has ended when it is done.
+        let seen = watched.threads.iter().filter(|seen| seen.mark.activity() != Activity::Other);
+        let seen = seen.map(|seen| SeenThread {
             role: seen.role,
             mark: Arc::clone(&seen.mark),
-            activity: seen.mark.activity(),
-            time: seen.since.elapsed(),
+            activity: activity(&seen.mark),
+            time: if seen.mark.changes() == seen.changes { seen.since.elapsed() } else { Duration::ZERO },
         });
         seen.collect()
     }

@@ -1,7 +1,8 @@
 //! The one thread of the process that looks at the threads of all runs.
 
 use super::run::{Inner, Run};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use crate::adapters::catch;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -16,10 +17,14 @@ struct Sampler {
 
 static SAMPLER: Mutex<Sampler> = Mutex::new(Sampler { runs: Vec::new(), is_running: false });
 
+fn sampler() -> MutexGuard<'static, Sampler> {
+    SAMPLER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Looks at a run from now on, until it ends. Without a thread there are no times and no warnings, and
 /// everything else works.
 pub(super) fn watch(run: &Arc<Inner>) {
-    let mut sampler = SAMPLER.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut sampler = sampler();
     sampler.runs.push(Arc::downgrade(run));
     if !sampler.is_running {
         let thread = thread::Builder::new().name("shardstream-sampler".into());
@@ -30,23 +35,26 @@ pub(super) fn watch(run: &Arc<Inner>) {
 fn sample() {
     loop {
         thread::sleep(INTERVAL);
-        let mut runs = Vec::new();
-        {
-            let mut sampler = SAMPLER.lock().unwrap_or_else(PoisonError::into_inner);
-            sampler.runs.retain(|run| match run.upgrade() {
-                Some(run) if !run.has_ended() => {
-                    runs.push(run);
-                    true
-                }
-                _ => false,
-            });
-            if runs.is_empty() {
+        let runs: Vec<Weak<Inner>> = {
+            let mut sampler = sampler();
+            sampler.runs.retain(|run| run.strong_count() > 0);
+            if sampler.runs.is_empty() {
                 sampler.is_running = false;
                 return;
             }
+            sampler.runs.clone()
+        };
+        // Outside the lock: this may be the last that holds a run, and the caller's code may run here.
+        let mut ended = Vec::new();
+        for weak in runs {
+            let Some(run) = weak.upgrade() else { continue };
+            if run.has_ended() {
+                ended.push(weak);
+                continue;
+            }
+            // Of the caller's subscriber, exporter or call-back, or of what it held.
+            drop(catch(|| Run::from(run).look()));
         }
-        for run in runs {
-            Run::from(run).look();
-        }
+        sampler().runs.retain(|run| !ended.iter().any(|ended| ended.ptr_eq(run)));
     }
 }

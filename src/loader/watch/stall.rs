@@ -4,6 +4,7 @@ use super::diagnosis::Diagnosis;
 use crate::adapters::catch;
 use crate::telemetry::log;
 use std::fmt;
+use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,7 +55,8 @@ impl OnStall {
             // A panic of the caller's must not end the warnings of other runs.
             Some(callback) => drop(catch(|| callback(stall))),
             None if is_logged() => {}
-            None => eprintln!("shardstream: {stall}"),
+            // Nobody may read it any more.
+            None => drop(writeln!(io::stderr(), "shardstream: {stall}")),
         }
     }
 }

@@ -6,6 +6,7 @@ mod schedule;
 mod tuner;
 
 use crate::memory::{Gauge, Share};
+use crate::telemetry::log;
 use async_channel::{Receiver, Sender};
 pub(crate) use held::Held;
 use schedule::{Bounds, Place, Schedule};
@@ -219,7 +220,12 @@ impl Budget {
         }
         let starved = state.schedule.crowded() && self.0.waiting.load(Relaxed) > 0;
         let (received, first_byte) = (self.0.received.load(Relaxed), state.first_byte);
-        state.tuner.observe(Instant::now(), received, starved, first_byte);
+        let changed = state.tuner.observe(Instant::now(), received, starved, first_byte);
+        // Whoever listens may take long.
+        drop(state);
+        if let Some((before, limit)) = changed {
+            log!(DEBUG, "requests in flight at most", limit = limit, before = before);
+        }
         result
     }
 }

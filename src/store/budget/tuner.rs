@@ -5,7 +5,6 @@
 //! a few more or a few less are tried now and then, and the smallest number is kept that loses nothing. Only
 //! rounds count in which readers had to wait and more requests could have been sent.
 
-use crate::telemetry::log;
 use std::time::{Duration, Instant};
 
 /// The number of requests in flight at the beginning, and when it is known that answers come from far away;
@@ -93,10 +92,17 @@ impl Tuner {
 
     /// Takes note of what has been `received` in all by `now`, and whether readers are `starved`: they wait,
     /// and more could be asked for. `first_byte` is how long answers take to begin.
-    pub(super) fn observe(&mut self, now: Instant, received: u64, starved: bool, first_byte: Duration) {
+    /// Returns the limits before and after, if the limit was changed.
+    pub(super) fn observe(
+        &mut self,
+        now: Instant,
+        received: u64,
+        starved: bool,
+        first_byte: Duration,
+    ) -> Option<(usize, usize)> {
         if first_byte.is_zero() {
             // There is nothing to compare before the first answer.
-            return;
+            return None;
         }
         let round = self.round.get_or_insert(Round { since: now, received, starved });
         round.starved |= starved;
@@ -106,7 +112,7 @@ impl Tuner {
             _ => Duration::from_millis(250).max(first_byte * 12),
         };
         if time < least {
-            return;
+            return None;
         }
         let rate = received.saturating_sub(round.received) as f64 / time.as_secs_f64();
         let starved = std::mem::take(&mut round.starved);
@@ -114,15 +120,7 @@ impl Tuner {
         let patience = if first_byte < NEAR { 1 } else { FLAT };
         let before = self.limit;
         self.end_round(rate, starved, patience);
-        if self.limit != before {
-            log!(
-                DEBUG,
-                "requests in flight at most",
-                limit = self.limit,
-                before = before,
-                bytes_per_second = rate
-            );
-        }
+        (self.limit != before).then_some((before, self.limit))
     }
 
     fn end_round(&mut self, rate: f64, starved: bool, patience: u32) {
@@ -207,7 +205,7 @@ mod tests {
         for step in 0..steps {
             received += rate(tuner.limit()) * 0.005;
             let now = begun + Duration::from_millis(5) * step;
-            tuner.observe(now, received as u64, starved, first_byte);
+            let _ = tuner.observe(now, received as u64, starved, first_byte);
         }
         tuner.round = None;
         received

@@ -6,6 +6,7 @@ use super::directory::{Directory, Entry};
 use super::file::{Content, Fault, Written};
 use super::flight::{blocking, join, keep};
 use super::progress::{Part, Progress};
+use crate::activity::{self, Activity};
 use crate::store::fetch::{Object, fetch};
 use crate::store::runtime::{self, Task};
 use crate::store::{ObjectCell, ObjectVersion};
@@ -298,7 +299,10 @@ impl Reader {
     /// The next chunk of a file of which so much has been written, more than has been read.
     async fn read(&mut self, content: &Arc<Content>, written: Written) -> Result<Bytes, Fault> {
         let (at, end, content) = (self.at, self.object.wanted.end, Arc::clone(content));
-        let read = move || content.read(at, end, written);
+        let read = move || {
+            let _reading = activity::during(Activity::ReadFile);
+            content.read(at, end, written)
+        };
         let chunk = match self.may_block {
             true => read(),
             false => blocking(move || Ok(read())).await.unwrap_or_else(|error| Err(Fault::other(error))),

@@ -1,6 +1,7 @@
 //! When a request is tried again, how long before, and when it is given up.
 
 use super::{Limits, Meter};
+use crate::secret_url::redact_answer;
 use crate::store::budget::Budget;
 use crate::telemetry::log;
 use crate::{Error, ErrorKind, Result, SecretUrl};
@@ -87,7 +88,7 @@ impl Retries {
             budget.throttled();
         }
         let limit = passes(&fault).then(|| self.limit(&fault, meter));
-        let why = format!("{fault:#}");
+        let why = redact_answer(&format!("{fault:#}"), &[url.expose_secret()]);
         let pause = self.next(fault, limit)?;
         meter.retried();
         log!(
