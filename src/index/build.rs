@@ -2,7 +2,7 @@
 
 use super::scan::{self, Wanted};
 use super::select::Filter;
-use super::{Index, KeyIndex, ShardIndex, keep};
+use super::{Index, KeyIndex, ShardIndex, hash_of, keep};
 use crate::error::{ErrorKind, Result};
 use crate::sample::Sample;
 use crate::secret_url::SecretUrl;
@@ -17,8 +17,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// What is known of a shard, and the hashes of its keys if they are wanted.
-type Indexed = (ShardIndex, Vec<u64>);
+/// What is known of a shard, and what is kept of its keys if they are wanted.
+type Indexed<K> = (ShardIndex, Vec<K>);
+
+/// What is kept of a key.
+type OfKey<K> = Option<fn(&str) -> K>;
 
 type OnShard = Box<dyn FnMut(&ShardIndex) + Send>;
 
@@ -32,8 +35,6 @@ pub struct IndexBuilder {
     limits: Limits,
     checksums: bool,
     filter: Option<Filter>,
-    /// Whether the keys are wanted.
-    keys: bool,
     on_shard: OnShard,
 }
 
@@ -79,7 +80,6 @@ impl IndexBuilder {
             limits: Limits::default(),
             checksums: false,
             filter: None,
-            keys: false,
             on_shard: Box::new(|_| ()),
         }
     }
@@ -191,7 +191,7 @@ impl IndexBuilder {
     /// [kept](IndexBuilder::beside) stays. [`ErrorKind::Config`] for no threads, limits of 0, a
     /// filter or directory without a name, and a directory whose name is not UTF-8.
     pub fn build(mut self, shards: &ShardList) -> Result<Index> {
-        let found = self.indexed(shards)?;
+        let found = self.indexed::<()>(shards, None)?;
         Ok(found.into_iter().map(|(shard, _)| shard).collect())
     }
 
@@ -212,12 +212,33 @@ impl IndexBuilder {
     /// # Errors
     /// Those of [`build`](IndexBuilder::build), and [`ErrorKind::Index`] where a key comes twice.
     pub fn build_keys(mut self, shards: &ShardList) -> Result<KeyIndex> {
-        self.keys = true;
-        KeyIndex::new(self.indexed(shards)?)
+        KeyIndex::new(self.indexed(shards, Some(hash_of))?)
     }
 
-    /// What is known of each shard of the list, with the hashes of its keys if they are wanted.
-    fn indexed(&mut self, shards: &ShardList) -> Result<Vec<Indexed>> {
+    /// Indexes the shards and lists the keys of their samples, in the order of the list and of each shard:
+    /// for those who select samples by key. As for [`build_keys`](IndexBuilder::build_keys), the headers are
+    /// read, and indexes that are kept are neither used nor written. Keys may come more than once.
+    ///
+    /// ```
+    /// # use shardstream::{Index, ShardList, prelude::*};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).max_count(2).build()?;
+    /// # ["a", "b", "c"].iter().try_for_each(|key| writer.write(&Sample::new(key).with("txt", "text")))?;
+    /// # let shards: ShardList = writer.finish()?.into_iter().map(|shard| shard.url).collect();
+    /// let shards = Index::builder().build_with_keys(&shards)?;
+    /// let keys: Vec<_> = shards.iter().map(|(shard, keys)| (shard.samples(), keys.join(" "))).collect();
+    /// assert_eq!(keys, [(2, "a b".into()), (1, "c".into())]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`build`](IndexBuilder::build).
+    pub fn build_with_keys(mut self, shards: &ShardList) -> Result<Vec<(ShardIndex, Vec<Box<str>>)>> {
+        self.indexed(shards, Some(|key| key.into()))
+    }
+
+    /// What is known of each shard of the list, with what is kept of its keys.
+    fn indexed<K: Clone + Send>(&mut self, shards: &ShardList, key: OfKey<K>) -> Result<Vec<Indexed<K>>> {
         check_options(self.threads, self.filter.as_ref())?;
         self.limits.check()?;
         self.cache.as_deref().map_or(Ok(()), check_directory)?;
@@ -229,19 +250,23 @@ impl IndexBuilder {
                 urls.len() - 1
             });
         }
-        let found = self.index(&urls)?;
+        let found = self.index(&urls, key)?;
         Ok(shards.iter().filter_map(|url| found.get(*numbers.get(url.expose_secret())?)?.clone()).collect())
     }
 
     /// The indexes of the shards, in their order.
-    fn index(&mut self, urls: &[&SecretUrl]) -> Result<Vec<Option<Indexed>>> {
+    fn index<K: Clone + Send>(
+        &mut self,
+        urls: &[&SecretUrl],
+        key: OfKey<K>,
+    ) -> Result<Vec<Option<Indexed<K>>>> {
         wait::may_block()?;
         let mut on_shard = std::mem::replace(&mut self.on_shard, Box::new(|_| ()));
         let worker = Worker {
             store: &self.store,
             limits: self.limits,
             wanted: Wanted { checksums: self.checksums, filter: self.filter.as_ref() },
-            keys: self.keys,
+            key,
             beside: self.beside,
             cache: self.cache.as_ref(),
         };
@@ -311,20 +336,21 @@ pub(super) fn check_options(threads: usize, filter: Option<&Filter>) -> Result<(
 }
 
 /// What indexes one shard after the other.
-struct Worker<'a> {
+struct Worker<'a, K> {
     store: &'a Store,
     limits: Limits,
     wanted: Wanted<'a>,
-    keys: bool,
+    key: OfKey<K>,
     beside: bool,
     cache: Option<&'a PathBuf>,
 }
 
-impl Worker<'_> {
-    fn shard(&self, url: &str) -> Result<Indexed> {
-        if self.keys {
+impl<K> Worker<'_, K> {
+    fn shard(&self, url: &str) -> Result<Indexed<K>> {
+        if let Some(of) = self.key {
             let mut keys = Vec::new();
-            let shard = scan::scan(self.store, url, self.limits, self.wanted, Some(&mut keys))?;
+            let mut keep = |key: &str| keys.push(of(key));
+            let shard = scan::scan(self.store, url, self.limits, self.wanted, Some(&mut keep))?;
             return Ok((shard, keys));
         }
         Ok((self.kept_or_scanned(url)?, Vec::new()))
@@ -375,7 +401,7 @@ impl Worker<'_> {
 
 impl fmt::Debug for IndexBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { store, threads, beside, cache, limits, checksums, filter, keys, on_shard: _ } = self;
+        let Self { store, threads, beside, cache, limits, checksums, filter, on_shard: _ } = self;
         f.debug_struct("IndexBuilder")
             .field("store", store)
             .field("threads", threads)
@@ -384,7 +410,6 @@ impl fmt::Debug for IndexBuilder {
             .field("limits", limits)
             .field("checksums", checksums)
             .field("filter", filter)
-            .field("keys", keys)
             .finish_non_exhaustive()
     }
 }

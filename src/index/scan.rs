@@ -7,7 +7,7 @@
 
 use super::select::Filter;
 use super::selection::SelectionBuilder;
-use super::{LayoutBuilder, ShardIndex, checksum_of, hash_of};
+use super::{LayoutBuilder, ShardIndex, checksum_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Body, ObjectVersion, Store};
 use crate::tar::{Limits, Outline, Outlined, Parsed, SampleParser};
@@ -45,7 +45,7 @@ struct Note {
     is_selected: bool,
 }
 
-/// Indexes the shard at `url`; for [`Wanted`] bodies it is read whole. `keys` takes the hash of each key.
+/// Indexes the shard at `url`; for [`Wanted`] bodies it is read whole. `keys` takes each key.
 ///
 /// # Errors
 /// Whatever reading the shard would meet: the first fault of any sample; and a panic of the filter.
@@ -54,7 +54,7 @@ pub(super) fn scan(
     url: &str,
     limits: Limits,
     wanted: Wanted<'_>,
-    mut keys: Option<&mut Vec<u64>>,
+    mut keys: Option<&mut dyn FnMut(&str)>,
 ) -> Result<ShardIndex> {
     let outline = Outline::new(url).with_limits(limits);
     let parser = wanted.is_whole().then(|| SampleParser::new(url).with_limits(limits));
@@ -75,7 +75,7 @@ pub(super) fn scan(
                 let note = machines.note()?;
                 let is_selected = note.is_none_or(|note| note.is_selected || selection.is_none());
                 if let Some(keys) = keys.as_deref_mut().filter(|_| is_selected) {
-                    keys.push(hash_of(&sample.key));
+                    keys(&sample.key);
                 }
                 if let Some(Note { checksum, is_selected }) = note {
                     checksum.into_iter().for_each(|checksum| layout.push_checksum(checksum));

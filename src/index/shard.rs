@@ -124,6 +124,26 @@ impl ShardIndex {
         self.layout.as_ref()?.size_of(self.position_of(sample)?)
     }
 
+    /// The names and sizes of the fields of a sample, in the order of the shard, of compressed shards too.
+    /// `None` where there is no such sample, and where only the number of samples is known.
+    ///
+    /// ```
+    /// # use shardstream::{Index, prelude::*};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar.gz", dir.path().display())).build()?;
+    /// # writer.write(&Sample::new("a").with("cls", 7).with("txt", "a cat"))?;
+    /// # let shards = writer.finish()?.into_iter().map(|shard| shard.url).collect();
+    /// let index = Index::builder().build(&shards)?; // such as of "gs://bucket/train-{000000..000146}.tar.gz"
+    /// let shard = index.iter().next().unwrap();
+    /// assert!(shard.fields(0).unwrap().eq([("cls", 1), ("txt", 5)]));
+    /// assert!(shard.members(0).is_none()); // a compressed shard has no places
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn fields(&self, sample: u64) -> Option<impl ExactSizeIterator<Item = (&str, u64)>> {
+        self.layout.as_ref()?.fields_of(self.position_of(sample)?)
+    }
+
     /// The fields of a sample in the order of the shard, and where in the archive they stand. `None` where
     /// [`range`](ShardIndex::range) is.
     #[must_use]

@@ -187,6 +187,30 @@ impl Store {
         open().map_err(|error: Error| error.in_shard(url))
     }
 
+    /// Opens the object at `url` as it is stored, without decompression whatever its name says: to copy it.
+    ///
+    /// ```
+    /// # use shardstream::{Sample, write::ShardWriter};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let pattern = format!("{}/%d.tar.gz", directory.path().display());
+    /// # let mut writer = ShardWriter::builder(&pattern).build()?;
+    /// # writer.write(&Sample::new("a").with("cls", 1))?;
+    /// # let shards = writer.finish()?;
+    /// # let url = &shards[0].url;
+    /// let store = shardstream::store::Store::default();
+    /// let bytes = store.open_stored(url)?.read_all()?; // such as "gs://bucket/train-000000.tar.gz"
+    /// assert_eq!(bytes[..2], [0x1f, 0x8b]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Store::open).
+    pub fn open_stored(&self, url: &str) -> Result<Body> {
+        let open = || self.stored(&self.lane(&Gauge::default()), url, 0..u64::MAX);
+        open().map_err(|error: Error| error.in_shard(url))
+    }
+
     /// The budget that its readers share.
     pub(crate) fn budget(&self) -> &Budget {
         &self.0.budget

@@ -16,14 +16,7 @@ const MAX_OCTAL_SIZE: u64 = 0o777_7777_7777;
 
 /// Appends the header blocks of the member `name` of `size` bytes.
 pub(super) fn push_headers(out: &mut Vec<u8>, name: &str, size: u64, options: &TarOptions) {
-    let fitting = if name.is_ascii() { split(name) } else { None };
-    let mut records = Vec::new();
-    if fitting.is_none() {
-        push_record(&mut records, "path", name);
-    }
-    if size > MAX_OCTAL_SIZE {
-        push_record(&mut records, "size", &size.to_string());
-    }
+    let (fitting, records) = fitting(name, size);
     if !records.is_empty() {
         let length = records.len() as u64;
         push_header(out, ("", "././@PaxHeader"), length, EntryType::XHeader, options);
@@ -32,6 +25,29 @@ pub(super) fn push_headers(out: &mut Vec<u8>, name: &str, size: u64, options: &T
     }
     let (prefix, name) = fitting.unwrap_or(("", shortened(name)));
     push_header(out, (prefix, name), size, EntryType::Regular, options);
+}
+
+/// How many bytes [`push_headers`] appends.
+pub(super) fn headers_length(name: &str, size: u64) -> u64 {
+    let (_, records) = fitting(name, size);
+    let blocks = match records.len() {
+        0 => 1,
+        bytes => 2 + bytes.div_ceil(BLOCK),
+    };
+    (blocks * BLOCK) as u64
+}
+
+/// The name in its two fields, if it fits, and the PAX records that say what does not.
+fn fitting(name: &str, size: u64) -> (Option<(&str, &str)>, Vec<u8>) {
+    let fitting = if name.is_ascii() { split(name) } else { None };
+    let mut records = Vec::new();
+    if fitting.is_none() {
+        push_record(&mut records, "path", name);
+    }
+    if size > MAX_OCTAL_SIZE {
+        push_record(&mut records, "size", &size.to_string());
+    }
+    (fitting, records)
 }
 
 /// Splits a name that fits into the ustar fields: at most 155 bytes, a slash that is left out, at most 100
@@ -92,6 +108,7 @@ mod tests {
         let mut bytes = Vec::new();
         push_headers(&mut bytes, name, size, &TarOptions::new());
         let headers = bytes.len();
+        assert_eq!(headers as u64, headers_length(name, size));
         let mut archive = ::tar::Archive::new(bytes.chain(std::io::repeat(0)));
         let entry = archive.entries().unwrap().next().unwrap().unwrap();
         (String::from_utf8(entry.path_bytes().into_owned()).unwrap(), entry.size(), headers)

@@ -1,7 +1,6 @@
 //! How large an archive will be.
 
-use super::header::{BLOCK, push_headers};
-use super::options::TarOptions;
+use super::header::{BLOCK, headers_length};
 use super::tar::whole_archive;
 
 /// How large an archive will be, told from the names and sizes of its members alone: to cut a dataset into
@@ -34,10 +33,9 @@ impl ArchiveSize {
     /// Adds the member `KEY.FIELD` with `bytes` bytes of content. Whether a reader would take such a name is
     /// not looked at.
     pub fn add(&mut self, key: &str, field: &str, bytes: u64) {
-        let mut head = Vec::with_capacity(BLOCK);
-        push_headers(&mut head, &format!("{key}.{field}"), bytes, &TarOptions::new());
+        let head = headers_length(&format!("{key}.{field}"), bytes);
         let body = bytes.checked_next_multiple_of(BLOCK as u64).unwrap_or(u64::MAX);
-        self.members = self.members.saturating_add(head.len() as u64).saturating_add(body);
+        self.members = self.members.saturating_add(head).saturating_add(body);
     }
 
     /// The bytes of the whole archive, with all headers, padding and its end, before compression.

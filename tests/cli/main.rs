@@ -16,3 +16,4 @@ mod progress;
 mod remote;
 mod stats;
 mod verify;
+mod writing;

@@ -5,19 +5,31 @@
 
 mod commands;
 mod context;
+mod copying;
 mod distribution;
 mod failure;
 mod field;
 mod files;
+mod input;
 mod interrupt;
+mod items;
+mod lists;
+mod making;
+mod measuring;
 mod options;
+mod outcome;
 mod output;
 mod parallel;
 mod progress;
+mod ranges;
+mod rewriting;
 mod samples;
+mod saved_plan;
+mod series;
 mod sheet;
 mod table;
 mod text;
+mod tree;
 
 use clap::{CommandFactory, Parser};
 use commands::Command;

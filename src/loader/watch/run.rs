@@ -320,7 +320,8 @@ impl Run {
                 INFO,
                 "a run over the data begins",
                 threads = self.0.threads,
-                streams = self.0.streams.len()
+                streams = self.0.streams.len(),
+                prefetch = self.0.prefetch
             );
             self.0.watched().at = Some(now);
             sampler::watch(&self.0);

@@ -68,7 +68,11 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
                 if total.samples.count < most {
                     total.sample(&sample, &decoder);
                 }
-                Ok(if total.samples.count >= most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                Ok(if total.samples.count >= most {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                })
             })?;
         }
         (None, index) => {
@@ -285,7 +289,9 @@ impl Found {
             return Ok(());
         }
         if self.fields.is_empty() {
-            out.line("\nfields: not known, since compressed shards have no places: read them without --fast")?;
+            out.line(
+                "\nfields: not known, since compressed shards have no places: read them without --fast",
+            )?;
         } else {
             let mut table = Table::new(&["field", ">samples", ">share", ">mean size", "type"]);
             for (name, field) in &self.fields {

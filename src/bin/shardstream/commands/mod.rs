@@ -35,6 +35,13 @@ commands! {
     index: Index,
     verify: Verify,
     stats: Stats,
+    create: Create,
+    reshard: Reshard,
+    split: Split,
+    cp: Cp,
+    sync: Sync,
+    plan: Plan,
+    bench: Bench,
     completions: Completions,
     man: Man,
 }

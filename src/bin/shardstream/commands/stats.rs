@@ -174,7 +174,8 @@ impl Stats {
     }
 
     fn document(&self, label: &Label) -> Document {
-        let summary = |of: &BTreeMap<String, Distribution>, name: &str| of.get(name).map(Distribution::summary);
+        let summary =
+            |of: &BTreeMap<String, Distribution>, name: &str| of.get(name).map(Distribution::summary);
         let field = |(name, bytes): (&String, &Distribution)| {
             let document = FieldDocument {
                 samples: bytes.count,

@@ -55,11 +55,11 @@ pub(super) fn of_shards(
     let progress = ShardProgress::start(context, "index", shards.len());
     let mut indexed: Vec<ShardIndex> = Vec::with_capacity(shards.len());
     let store = context.store.clone();
-    let work = move |_: usize, url: &SecretUrl| match old.as_ref().and_then(|old| old.get(url.expose_secret()))
-    {
-        Some(known) if is_current(known, url, checksums, &store)? => Ok(known.clone()),
-        _ => one(url, checksums, &store),
-    };
+    let work =
+        move |_: usize, url: &SecretUrl| match old.as_ref().and_then(|old| old.get(url.expose_secret())) {
+            Some(known) if is_current(known, url, checksums, &store)? => Ok(known.clone()),
+            _ => one(url, checksums, &store),
+        };
     each_shard(shards, threads, &context.interrupt, work, |_, shard| {
         progress.samples(shard.samples());
         progress.shard();

@@ -88,9 +88,7 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     }
     match findings.len() {
         0 if options.json.json => Ok(()),
-        0 => context
-            .output
-            .line(format_args!("{}: as indexed", text::counted(shards.len() as u64, "shard"))),
+        0 => context.output.line(format_args!("{}: as indexed", text::counted(shards.len() as u64, "shard"))),
         _ => Err(Failure::Damage),
     }
 }

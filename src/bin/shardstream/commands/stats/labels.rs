@@ -95,7 +95,8 @@ impl Labels {
 
     /// The labels, the most frequent one first; among equals in the order of the alphabet, numbers by value.
     pub(super) fn by_count(&self) -> Vec<(&str, u64)> {
-        let mut labels: Vec<(&str, u64)> = self.counts.iter().map(|(label, count)| (&**label, *count)).collect();
+        let mut labels: Vec<(&str, u64)> =
+            self.counts.iter().map(|(label, count)| (&**label, *count)).collect();
         labels.sort_by_key(|(label, count)| {
             (std::cmp::Reverse(*count), label.parse::<i64>().unwrap_or(i64::MAX), *label)
         });

@@ -29,8 +29,7 @@ impl Log {
     /// Opens or begins a log of shards that are verified with these options.
     pub(super) fn open(path: &Path, options: &str) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::io(path.display(), &error);
-        let mut file =
-            OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
         let text = String::from_utf8_lossy(&text);

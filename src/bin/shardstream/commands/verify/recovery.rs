@@ -47,12 +47,7 @@ fn next_sample(damage: u64, shard: &ShardIndex) -> Option<Start> {
     Some(Start { offset: begin(low), sample: Some(shard.position_of(low)?) })
 }
 
-fn next_header(
-    damage: u64,
-    url: &SecretUrl,
-    store: &Store,
-    interrupt: &Interrupt,
-) -> Result<Option<Start>> {
+fn next_header(damage: u64, url: &SecretUrl, store: &Store, interrupt: &Interrupt) -> Result<Option<Start>> {
     let mut offset = (damage / BLOCK as u64 + 1) * BLOCK as u64;
     let body = match store.open_range(url.expose_secret(), offset..u64::MAX) {
         Ok(body) => body,

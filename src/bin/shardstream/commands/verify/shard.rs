@@ -95,8 +95,7 @@ impl Verifier {
         };
         report.bytes = object.size.unwrap_or(0);
         report.version = object.version.clone();
-        if let Some(known) =
-            log.and_then(|log| log.get(&report.url, report.bytes, report.version.as_deref()))
+        if let Some(known) = log.and_then(|log| log.get(&report.url, report.bytes, report.version.as_deref()))
         {
             return Ok(known);
         }
@@ -212,7 +211,8 @@ impl Verifier {
         };
         // A copy in another place has a version of its own.
         let is_there = shard.url() == url.expose_secret();
-        let differs = |then: Option<&str>, now: Option<&str>| matches!((then, now), (Some(a), Some(b)) if a != b);
+        let differs =
+            |then: Option<&str>, now: Option<&str>| matches!((then, now), (Some(a), Some(b)) if a != b);
         let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes.to_string());
         let (then, now) = (bytes(shard.bytes()), bytes(object.size));
         if differs(then.as_deref(), now.as_deref()) {

@@ -1,0 +1,257 @@
+//! `shardstream bench`
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::measuring::{Bench, Measured, Settings, Work};
+use crate::options::{IndexOption, Json, Patterns};
+use crate::table::Table;
+use crate::text;
+use serde::Serialize;
+use std::time::Duration;
+
+/// How often each setting of --compare is measured.
+const ROUNDS: usize = 3;
+/// Samples of fewer bytes take longer to tell apart than to read.
+const SMALL: f64 = 16e3;
+
+/// Measure how fast shards are read, parsed, decoded and loaded, and name the slowest stage.
+///
+/// Each stage is measured by itself for --seconds, and does what those before it do as well: read takes the
+/// bytes, parse makes samples of them, decode decodes their fields (with --decode or --resize), and the
+/// loader does all that in batches, as a training does. Local files are read from the memory of the system
+/// after the first time: give --seconds enough, or data larger than the memory.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    patterns: Patterns,
+    #[command(flatten)]
+    index: IndexOption,
+    /// Threads that read, parse and decode. [default: one for each core]
+    #[arg(short = 'j', long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Logical streams of the loader. [default: as many as threads, or shards if there are fewer]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    streams: Option<u32>,
+    /// Samples in a batch.
+    #[arg(long, value_name = "SAMPLES", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
+    /// Samples in the shuffle buffer of each stream.
+    #[arg(long, value_name = "SAMPLES", default_value_t = 0)]
+    shuffle: u32,
+    /// Decode all fields, images too.
+    #[arg(long)]
+    decode: bool,
+    /// Decode the image of each sample alone, and scale it to squares of this size, as tensors.
+    #[arg(long, value_name = "PIXELS", conflicts_with = "decode")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    resize: Option<u16>,
+    /// How long each stage is measured.
+    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
+    seconds: f64,
+    /// Measure the loader alone, with each of these settings in turn, three times: threads, streams, batch or
+    /// shuffle, such as threads=1,2,4.
+    #[arg(long, value_name = "SETTING=VALUES", value_parser = comparison)]
+    compare: Option<Comparison>,
+    #[command(flatten)]
+    json: Json,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
+    seconds.ok_or_else(|| format!("{text:?} is no number of seconds from 0.01 to 86400"))
+}
+
+#[derive(Debug, Clone)]
+struct Comparison {
+    setting: Setting,
+    values: Vec<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Setting {
+    Threads,
+    Streams,
+    Batch,
+    Shuffle,
+}
+
+fn comparison(text: &str) -> Result<Comparison, String> {
+    let (setting, values) = text.split_once('=').ok_or("expected SETTING=VALUES, such as threads=1,2,4")?;
+    let setting = <Setting as clap::ValueEnum>::from_str(setting, false)
+        .map_err(|_| format!("{setting:?} is none of threads, streams, batch, shuffle"))?;
+    let values = values.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>();
+    match values {
+        Ok(values) if values.iter().all(|value| *value > 0 || setting == Setting::Shuffle) => {
+            Ok(Comparison { setting, values })
+        }
+        _ => Err("the values are numbers above 0, with commas between them".into()),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    stages: Vec<Measured>,
+    slowest: String,
+    advice: String,
+    /// What the loader says of itself.
+    loader: String,
+}
+
+pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    let shards = options.patterns.shards(context)?;
+    let index = options.index.load(context)?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = options.threads.map_or(cores, usize::from);
+    let work = match options.resize {
+        Some(pixels) => Work::Resize(pixels.into()),
+        None if options.decode => Work::Decode,
+        None => Work::Nothing,
+    };
+    let streams = options.streams.map_or_else(|| threads.min(shards.len()), |streams| streams as usize);
+    let (batch, shuffle) = (options.batch as usize, options.shuffle as usize);
+    let bench = Bench { shards, index, time: Duration::from_secs_f64(options.seconds), context };
+    let settings = Settings { threads, streams, batch, shuffle, work };
+    match &options.compare {
+        Some(comparison) => compare(&bench, settings, comparison, options.json),
+        None => stages(&bench, settings, options.json),
+    }
+}
+
+fn stages(bench: &Bench<'_>, settings: Settings, json: Json) -> Result<(), Failure> {
+    let mut stages = vec![bench.read(settings.threads)?];
+    if bench.is_compressed() {
+        stages.push(bench.decompress(settings.threads)?);
+    }
+    stages.push(bench.parse(settings.threads, Work::Nothing)?);
+    let each = stages.last().map_or(0.0, |parse| parse.bytes as f64 / parse.samples.max(1) as f64);
+    if settings.work != Work::Nothing {
+        stages.push(bench.parse(settings.threads, settings.work)?);
+    }
+    let (mut measured, loader) = bench.loader("loader", settings)?;
+    measured.count_bytes(each);
+    stages.push(measured);
+    let (slowest, advice) = verdict(&stages, settings, bench);
+    if json.json {
+        return bench.context.output.document(&Report { stages, slowest, advice, loader });
+    }
+    let output = &bench.context.output;
+    output.line(table("stage", &stages))?;
+    // The one place where what the loader says of its limit is shown.
+    output.line(format_args!("\nloader: {}", loader.replace('\n', "\n        ")))?;
+    output.line(format_args!("slowest: {slowest}"))?;
+    output.line(format_args!("try: {advice}"))
+}
+
+fn table(title: &str, stages: &[Measured]) -> Table {
+    if stages.iter().all(|stage| stage.bytes == 0) {
+        let mut table = Table::new(&[title, ">samples/s", ">seconds"]);
+        for stage in stages {
+            let rate = text::number(stage.samples_per_second as u64);
+            table.row([stage.stage.clone(), rate, format!("{:.1}", stage.seconds)]);
+        }
+        return table;
+    }
+    let mut table = Table::new(&[title, ">MB/s", ">samples/s", ">seconds"]);
+    for stage in stages {
+        let rate = match stage.samples {
+            0 => String::new(),
+            _ => text::number(stage.samples_per_second as u64),
+        };
+        let megabytes = match stage.bytes {
+            0 => String::new(),
+            _ => format!("{:.1}", stage.bytes_per_second / 1e6),
+        };
+        table.row([stage.stage.clone(), megabytes, rate, format!("{:.1}", stage.seconds)]);
+    }
+    table
+}
+
+/// Which stage is the slowest, and what to try.
+///
+/// A stage does what those before it do: what it adds to the time of a sample is its own.
+fn verdict(stages: &[Measured], settings: Settings, bench: &Bench<'_>) -> (String, String) {
+    let parsed = stages.iter().find(|stage| stage.samples > 0);
+    let each = parsed.map_or(1.0, |parse| parse.bytes as f64 / parse.samples as f64).max(1.0);
+    // Of compressed shards, the stored bytes of a sample are not known: expanding them reads them too.
+    let counted = if bench.is_compressed() { &stages[1..] } else { stages };
+    let time = |stage: &Measured| each / stage.bytes_per_second.max(1e-9);
+    let mut before = 0.0;
+    let mut slowest: Option<(&Measured, f64)> = None;
+    for stage in counted {
+        let own = (time(stage) - before).max(0.0);
+        before = time(stage).max(before);
+        if slowest.is_none_or(|(_, most)| own > most) {
+            slowest = Some((stage, own));
+        }
+    }
+    let Some((slowest, _)) = slowest else { return ("read".into(), String::new()) };
+    let remote = bench.shards.iter().any(|url| url.expose_secret().contains("://"));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let advice = match &*slowest.stage {
+        "read" if remote => "more --threads and --streams, for more requests at a time; a --cache",
+        "read" => "a faster disk, or more --threads if it is idle",
+        "decompress" => ".tar in place of compressed shards: images are compressed already",
+        "parse" if each < SMALL => "more --threads, or larger samples: of these, headers cost most",
+        "parse" => "more --threads: parsing takes little but the time to look at the bytes",
+        "decode" if settings.threads < cores => "more --threads: there are cores that do nothing",
+        "decode" => "smaller images in the shards, or more cores: all of them decode",
+        _ if settings.streams < settings.threads => "more --streams: there are fewer than threads",
+        _ => "--compare threads=…, streams=… or shuffle=…: the loader costs more than what it does",
+    };
+    (slowest.stage.clone(), advice.into())
+}
+
+fn compare(
+    bench: &Bench<'_>,
+    settings: Settings,
+    comparison: &Comparison,
+    json: Json,
+) -> Result<(), Failure> {
+    let name = format!("{:?}", comparison.setting).to_lowercase();
+    let mut rounds: Vec<Vec<Measured>> = vec![Vec::new(); comparison.values.len()];
+    // In turn, so that what else the machine does is shared by all.
+    for _ in 0..ROUNDS {
+        for (value, measured) in comparison.values.iter().zip(&mut rounds) {
+            let mut settings = settings;
+            match comparison.setting {
+                Setting::Threads => settings.threads = *value,
+                Setting::Streams => settings.streams = *value,
+                Setting::Batch => settings.batch = *value,
+                Setting::Shuffle => settings.shuffle = *value,
+            }
+            measured.push(bench.loader(&format!("{name}={value}"), settings)?.0);
+        }
+    }
+    let median = |mut measured: Vec<Measured>| {
+        measured.sort_by(|one, other| one.samples_per_second.total_cmp(&other.samples_per_second));
+        measured.swap_remove(measured.len() / 2)
+    };
+    let medians: Vec<Measured> = rounds.into_iter().map(median).collect();
+    if json.json {
+        return medians.iter().try_for_each(|measured| bench.context.output.record(measured));
+    }
+    bench.context.output.line(table("loader", &medians))?;
+    let best =
+        medians.iter().max_by(|one, other| one.samples_per_second.total_cmp(&other.samples_per_second));
+    let best = best.map_or("", |best| &best.stage);
+    bench.context.output.line(format_args!("\nfastest: {best} (medians of {ROUNDS} rounds, in turn)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comparisons() {
+        let read = comparison("threads=1,2,4").unwrap();
+        assert_eq!((read.setting, read.values), (Setting::Threads, vec![1, 2, 4]));
+        assert!(
+            ["threads", "threads=", "threads=0", "x=1", "threads=a"]
+                .iter()
+                .all(|text| comparison(text).is_err())
+        );
+        assert!(comparison("shuffle=0,1000").is_ok());
+        assert!(seconds("0").is_err() && seconds("nan").is_err() && seconds("0.5") == Ok(0.5));
+    }
+}

@@ -1,0 +1,142 @@
+//! `shardstream create`
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::items::{Item, Items, look_at, note};
+use crate::lists::{self, Columns};
+use crate::making::{Cutter, Job, Limits, Making};
+use crate::options::read_text;
+use crate::outcome::Outcome;
+use crate::saved_plan::{SavedPlan, put};
+use crate::series::Series;
+use crate::tree::Tree;
+use shardstream::{Rng, SecretUrl};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Make shards of files: of folders of images, a CSV or JSON-lines list, or a list of files.
+///
+/// The plan is written beside the shards first (train.plan.json for train-%06d.tar). A shard appears under
+/// its name when it is whole; a run that was ended is resumed by --resume, and the shards are the same, byte
+/// by byte, on any number of threads and machines. A file that is changed between two runs, with the same
+/// size, is not noticed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    from: From,
+    /// The directory that relative paths of a list start from. [default: that of a CSV or JSON-lines list,
+    /// the working directory otherwise]
+    #[arg(long, value_name = "DIR", conflicts_with = "from_dir")]
+    root: Option<PathBuf>,
+    #[command(flatten)]
+    columns: Columns,
+    /// With --from-dir: a field `json` with the path of the image.
+    #[arg(long, requires = "from_dir")]
+    with_names: bool,
+    /// Leave out files that are missing, or are not the image that their extension says, and list them.
+    #[arg(long)]
+    skip_bad: bool,
+    /// The names of the shards, such as 'out/train-%06d.tar' or 's3://bucket/train-%06d.tar'.
+    #[arg(long, value_name = "NAMES")]
+    to: String,
+    #[command(flatten)]
+    limits: Limits,
+    /// Put the samples into a random order: a shuffle buffer mixes only what is near.
+    #[arg(long, value_name = "SEED")]
+    shuffle: Option<u64>,
+    /// Write the index of the shards here.
+    #[arg(long, value_name = "INDEX")]
+    index: Option<String>,
+    #[command(flatten)]
+    making: Making,
+}
+
+/// What samples are made of.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct From {
+    /// A folder with a folder of images for each class: samples of jpg, png or webp, and cls. The classes, in
+    /// the order of their numbers, are written beside the shards (train.classes.json).
+    #[arg(long, value_name = "DIR")]
+    from_dir: Option<PathBuf>,
+    /// A CSV list with a row for each sample, and the names of the columns in the first row; - is stdin.
+    #[arg(long, value_name = "FILE")]
+    from_csv: Option<String>,
+    /// A list with a JSON object for each sample; - is stdin.
+    #[arg(long, value_name = "FILE")]
+    from_jsonl: Option<String>,
+    /// A list of files; - is stdin. Files that are the same up to the first dot of their names are one
+    /// sample.
+    #[arg(long, value_name = "FILE")]
+    from_list: Option<String>,
+}
+
+/// The samples before their files are looked at.
+struct Found {
+    root: PathBuf,
+    items: Vec<Item>,
+    classes: Option<Vec<String>>,
+}
+
+pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    let Options { limits, shuffle, making, index, .. } = &options;
+    making.check(index.is_some())?;
+    let series = Series::new(&options.to)?;
+    if !options.columns.is_default() && options.from.from_csv.is_none() && options.from.from_jsonl.is_none() {
+        let what = "--file, --key and --as-json are for --from-csv and --from-jsonl";
+        return Err(Failure::Usage(what.into()));
+    }
+    let Found { root, items, classes } = find(&options, context)?;
+    let mut items = look_at(items, &root, making.threads.count(), options.skip_bad, context)?;
+    if items.is_empty() {
+        return Err(Failure::Failed("there are no samples".into()));
+    }
+    if let Some(seed) = shuffle {
+        Rng::new(*seed, 0, 0).shuffle(&mut items);
+    }
+    let items = Items::new(root, items)?;
+    let mut cutter = Cutter::new(*limits);
+    for number in 0..items.len() {
+        cutter.push(&items.key(number), items.sizes(number));
+    }
+    let shards = cutter.finish();
+    let mut hash = items.hash();
+    classes.iter().flatten().for_each(|class| hash.text(class));
+    let plan = SavedPlan::new("create", items.len() as u64, shards.len() as u64, hash)
+        .option("max-count", limits.max_count)
+        .option("max-size", limits.max_size)
+        .option("shuffle", shuffle.map_or_else(|| "none".into(), |seed| seed.to_string()));
+    let place = series.beside("classes");
+    let job = Job { series, plan, shards, samples: Arc::new(items) };
+    let outcome = job.run(making, context)?;
+    if let Some(classes) = classes {
+        put(&place, &classes, &context.store)?;
+    }
+    outcome.save_index(index.as_deref(), context)?;
+    Outcome::report(&[outcome], index.as_deref(), making.json, context)
+}
+
+fn find(options: &Options, context: &Context) -> Result<Found, Failure> {
+    let From { from_dir, from_csv, from_jsonl, from_list } = &options.from;
+    if let Some(root) = from_dir {
+        let Tree { classes, items, ignored } = Tree::read(root, options.with_names, &context.interrupt)?;
+        if ignored > 0 {
+            note(format_args!("left out: {} with another extension", crate::text::counted(ignored, "file")));
+        }
+        return Ok(Found { root: root.clone(), items, classes: Some(classes) });
+    }
+    let list = [from_csv, from_jsonl, from_list].into_iter().flatten().next().map_or("-", String::as_str);
+    let text = read_text(list, context)?;
+    let shown = if list == "-" { "stdin".to_owned() } else { SecretUrl::from(list).to_string() };
+    let items = match (from_csv, from_jsonl) {
+        (Some(_), _) => lists::csv(&text, &options.columns, &shown)?,
+        (_, Some(_)) => lists::jsonl(&text, &options.columns, &shown)?,
+        _ => lists::files(&text, &shown)?,
+    };
+    let beside = || match list {
+        // A list of files, as `find` and `ls` write it, has paths from the working directory.
+        _ if from_list.is_some() || list == "-" || list.contains("://") => PathBuf::new(),
+        list => Path::new(list).parent().unwrap_or(Path::new("")).to_owned(),
+    };
+    Ok(Found { root: options.root.clone().unwrap_or_else(beside), items, classes: None })
+}

@@ -1,0 +1,309 @@
+//! `shardstream plan`
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::input::Input;
+use crate::options::{IndexOption, Json, Patterns, Threads, size};
+use crate::table::Table;
+use crate::text;
+use serde::Serialize;
+use shardstream::index::ShardIndex;
+use shardstream::plan::Slice;
+use shardstream::prelude::*;
+
+/// What a store asks for in one request, unless told otherwise.
+const RANGE: u64 = 8 << 20;
+/// How many ranks the table shows; --json has all.
+const SHOWN: usize = 16;
+/// Numbers of streams that are tried for what divides.
+const STREAMS: [usize; 4] = [1, 2, 4, 8];
+
+/// Say what a training will read, before it runs: ranks, balance, steps, memory, bandwidth, requests, cost.
+///
+/// It counts with the same plan as a `Dataset` and a `Loader` of these options. The index is loaded, or the
+/// headers of the shards are read.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    patterns: Patterns,
+    #[command(flatten)]
+    index: IndexOption,
+    /// The number of ranks.
+    #[arg(long, value_name = "RANKS", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    world_size: u16,
+    /// The number of logical streams, of all ranks together. [default: as many as ranks]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    streams: Option<u32>,
+    /// Samples in a batch of one rank.
+    #[arg(long, value_name = "SAMPLES", default_value_t = 32)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
+    /// What is done with the last samples that fill no batch.
+    #[arg(long, value_enum, default_value_t = Last::Keep)]
+    last_batch: Last,
+    /// Samples in the shuffle buffer of each stream.
+    #[arg(long, value_name = "SAMPLES", default_value_t = 0)]
+    shuffle: u64,
+    /// The seed of the order.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// The epoch whose slices of shards are counted.
+    #[arg(long, default_value_t = 0)]
+    epoch: u64,
+    /// Samples that all ranks together train on in a second: says which bandwidth that takes.
+    #[arg(long, value_name = "COUNT")]
+    samples_per_second: Option<f64>,
+    /// What the requests of one rank may hold of memory.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size)]
+    budget: u64,
+    /// The price of a GB that leaves the store.
+    #[arg(long, value_name = "PRICE")]
+    price_per_gb: Option<f64>,
+    /// The price of 10,000 requests.
+    #[arg(long, value_name = "PRICE")]
+    price_per_10k_requests: Option<f64>,
+    #[command(flatten)]
+    threads: Threads,
+    #[command(flatten)]
+    json: Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Last {
+    Keep,
+    Drop,
+    Pad,
+}
+
+impl From<Last> for LastBatch {
+    fn from(last: Last) -> Self {
+        match last {
+            Last::Keep => LastBatch::Keep,
+            Last::Drop => LastBatch::Drop,
+            Last::Pad => LastBatch::Pad,
+        }
+    }
+}
+
+/// What one rank reads in an epoch.
+#[derive(Debug, Clone, Default, Serialize)]
+struct Rank {
+    rank: usize,
+    streams: usize,
+    samples: u64,
+    bytes: u64,
+    /// Shards of which it reads something.
+    shards: usize,
+    requests: u64,
+    steps: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    shards: usize,
+    samples: u64,
+    bytes: u64,
+    bytes_per_sample: f64,
+    streams: usize,
+    world_size: usize,
+    batch: u32,
+    /// Batches in an epoch, of each rank.
+    steps: Option<u64>,
+    /// How much more the rank of most samples reads than the average, as a share.
+    imbalance: f64,
+    /// Numbers of ranks that divide the streams.
+    fitting_world_sizes: Vec<usize>,
+    /// Numbers of streams that these ranks divide, one a rank and more.
+    fitting_streams: Vec<usize>,
+    /// When they are full: a stream may have fewer samples than its buffer has room for.
+    shuffle_bytes_per_rank: u64,
+    budget_bytes_per_rank: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_per_second: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_per_second_per_rank: Option<f64>,
+    requests_per_epoch: u64,
+    bytes_per_epoch: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    price_per_epoch: Option<f64>,
+    ranks: Vec<Rank>,
+}
+
+pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    let loaded = options.index.load(context)?;
+    let input = Input::load(&options.patterns, loaded.as_ref(), options.threads.count().max(16), context)?;
+    let report = report(&options, &input.shards, context)?;
+    if options.json.json {
+        return context.output.document(&report);
+    }
+    show(&options, &report, context)
+}
+
+fn report(options: &Options, shards: &[ShardIndex], context: &Context) -> Result<Report, Failure> {
+    let world_size = usize::from(options.world_size);
+    let streams = options.streams.map_or(world_size, |streams| streams as usize);
+    let index: Index = shards.iter().cloned().collect();
+    let mut ranks = Vec::new();
+    for rank in 0..world_size {
+        context.interrupt.check()?;
+        ranks.push(one_rank(options, &index, streams, rank, context)?);
+    }
+    let samples = index.samples();
+    let bytes: u64 = index.iter().filter_map(ShardIndex::bytes).sum();
+    let bytes_per_sample = bytes as f64 / samples.max(1) as f64;
+    let (read, requests): (u64, u64) =
+        ranks.iter().fold((0, 0), |sum, rank| (sum.0 + rank.bytes, sum.1 + rank.requests));
+    let most = ranks.iter().map(|rank| rank.samples).max().unwrap_or(0);
+    let average = ranks.iter().map(|rank| rank.samples).sum::<u64>() as f64 / world_size as f64;
+    let of_rank = ranks.iter().map(|rank| rank.streams).max().unwrap_or(0) as u64;
+    let buffered = options.shuffle.min(samples.div_ceil(streams as u64));
+    let per_second = options.samples_per_second.map(|samples| samples * bytes_per_sample);
+    let price = match (options.price_per_gb, options.price_per_10k_requests) {
+        (None, None) => None,
+        (gb, requested) => {
+            Some(gb.unwrap_or(0.0) * read as f64 / 1e9 + requested.unwrap_or(0.0) * requests as f64 / 1e4)
+        }
+    };
+    Ok(Report {
+        shards: index.len(),
+        samples,
+        bytes,
+        bytes_per_sample,
+        streams,
+        world_size,
+        batch: options.batch,
+        steps: ranks.first().and_then(|rank| rank.steps),
+        imbalance: if average > 0.0 { most as f64 / average - 1.0 } else { 0.0 },
+        fitting_world_sizes: (1..=streams).filter(|ranks| streams.is_multiple_of(*ranks)).collect(),
+        fitting_streams: STREAMS.iter().map(|times| times * world_size).collect(),
+        shuffle_bytes_per_rank: (of_rank as f64 * buffered as f64 * bytes_per_sample) as u64,
+        budget_bytes_per_rank: options.budget,
+        bytes_per_second: per_second,
+        bytes_per_second_per_rank: per_second.map(|bytes| bytes / world_size as f64),
+        requests_per_epoch: requests,
+        bytes_per_epoch: read,
+        price_per_epoch: price,
+        ranks,
+    })
+}
+
+/// What a rank reads, by the dataset and the loader that it would have.
+fn one_rank(
+    options: &Options,
+    index: &Index,
+    streams: usize,
+    rank: usize,
+    context: &Context,
+) -> Result<Rank, Failure> {
+    let dataset = Dataset::builder(index.shards())
+        .store(context.store.clone())
+        .index(index.clone())
+        .topology(Topology::new(rank, usize::from(options.world_size))?)
+        .streams(streams)
+        .shuffle_shards(true)
+        .seed(options.seed)
+        .build()?;
+    let loader = Loader::builder(dataset.clone())
+        .threads(1)
+        .batch(options.batch as usize)
+        .last_batch(options.last_batch.into())
+        .build()?;
+    let mut found = Rank { rank, steps: loader.steps(), streams: dataset.streams().len(), ..Rank::default() };
+    let mut shards = vec![false; index.len()];
+    for &stream in dataset.streams() {
+        for Slice { shard: number, samples, .. } in dataset.plan().stream(options.epoch, stream) {
+            let Some(shard) = index.iter().nth(number) else { continue };
+            let bytes = bytes_of(shard, samples.start..samples.end.min(shard.samples()));
+            found.samples += samples.end.min(shard.samples()) - samples.start;
+            found.bytes += bytes;
+            found.requests += bytes.div_ceil(RANGE).max(1);
+            if let Some(shard) = shards.get_mut(number) {
+                *shard = true;
+            }
+        }
+    }
+    found.shards = shards.iter().filter(|read| **read).count();
+    Ok(found)
+}
+
+/// How many bytes are read for some samples of a shard.
+fn bytes_of(shard: &ShardIndex, samples: std::ops::Range<u64>) -> u64 {
+    let whole = shard.bytes().unwrap_or(0);
+    if samples.is_empty() {
+        return 0;
+    }
+    match shard.range(samples.clone()) {
+        Some(range) => range.end - range.start,
+        // A compressed shard is read from its beginning.
+        None => (whole as f64 * samples.end as f64 / shard.samples().max(1) as f64) as u64,
+    }
+}
+
+fn show(options: &Options, report: &Report, context: &Context) -> Result<(), Failure> {
+    let line = |what: &str, value: String| context.output.line(format_args!("{what:<18}{value}"));
+    let list = |numbers: &[usize]| numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let counted = |count: usize, what| text::counted(count as u64, what);
+    line(
+        "data",
+        format!(
+            "{} in {}, {} ({} a sample)",
+            text::counted(report.samples, "sample"),
+            counted(report.shards, "shard"),
+            text::bytes(report.bytes),
+            text::bytes(report.bytes_per_sample as u64)
+        ),
+    )?;
+    line(
+        "read by",
+        format!(
+            "{}, dealt to {}, batches of {}",
+            counted(report.streams, "stream"),
+            counted(report.world_size, "rank"),
+            text::number(report.batch.into())
+        ),
+    )?;
+    let steps = report.steps.map_or_else(|| "not known".to_owned(), text::number);
+    line("steps", format!("{steps} an epoch on each rank"))?;
+    let more = 100.0 * report.imbalance;
+    line("balance", format!("the rank of most samples has {more:.1} % more than the average"))?;
+    line("ranks that fit", format!("{} (they divide the streams)", list(&report.fitting_world_sizes)))?;
+    line("streams that fit", format!("{} and other multiples of the ranks", list(&report.fitting_streams)))?;
+    line(
+        "memory of a rank",
+        format!(
+            "{} in shuffle buffers of {}, up to {} for requests",
+            text::bytes(report.shuffle_bytes_per_rank),
+            text::counted(options.shuffle, "sample"),
+            text::bytes(report.budget_bytes_per_rank)
+        ),
+    )?;
+    if let (Some(all), Some(each), Some(rate)) =
+        (report.bytes_per_second, report.bytes_per_second_per_rank, options.samples_per_second)
+    {
+        let (all, each) = (text::bytes_per_second(all), text::bytes_per_second(each));
+        line("bandwidth", format!("{all} for {rate} samples/s, {each} for each rank"))?;
+    }
+    line(
+        "an epoch",
+        format!(
+            "{} in {} of up to 8.4 MB, if nothing is cached",
+            text::bytes(report.bytes_per_epoch),
+            text::counted(report.requests_per_epoch, "request")
+        ),
+    )?;
+    if let Some(price) = report.price_per_epoch {
+        line("price of an epoch", if price < 1.0 { format!("{price:.6}") } else { format!("{price:.2}") })?;
+    }
+    let mut table = Table::new(&[">rank", ">streams", ">shards", ">samples", ">bytes", ">requests"]);
+    for rank in report.ranks.iter().take(SHOWN) {
+        let numbers = [rank.rank, rank.streams, rank.shards].map(|number| text::number(number as u64));
+        let more = [text::number(rank.samples), text::bytes(rank.bytes), text::number(rank.requests)];
+        table.row(numbers.into_iter().chain(more));
+    }
+    context.output.line(format_args!("\n{table}"))?;
+    match report.ranks.len().saturating_sub(SHOWN) {
+        0 => Ok(()),
+        more => context.output.line(format_args!("and {} more: --json has all", counted(more, "rank"))),
+    }
+}

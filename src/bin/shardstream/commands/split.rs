@@ -1,0 +1,153 @@
+//! `shardstream split`
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::input::Input;
+use crate::making::{Limits, Making};
+use crate::options::Patterns;
+use crate::outcome::Outcome;
+use crate::ranges::{Edit, Place};
+use crate::rewriting::Rewriting;
+use crate::saved_plan::Hash;
+use crate::series::Series;
+
+/// Split samples into series, such as train and val, by a hash of their keys.
+///
+/// Where a sample goes depends on its key, the seed and the shares alone: not on its shard, its order, or
+/// what other samples there are. A sample that is added later moves no other. Shares that sum to less than 1
+/// leave samples out.
+///
+/// The headers of all shards are read first. Shards are written, resumed and given out to machines as
+/// `reshard` does it, one series after the other.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    patterns: Patterns,
+    /// The names of the shards of a series, and its share of the samples, such as 'train-%06d.tar=0.9'. Given
+    /// once for each series.
+    #[arg(long, value_name = "NAMES=SHARE", required = true, value_parser = target)]
+    to: Vec<Target>,
+    /// Another seed is another split.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Write the samples of each series in a random order.
+    #[arg(long, value_name = "SEED")]
+    shuffle: Option<u64>,
+    #[command(flatten)]
+    limits: Limits,
+    #[command(flatten)]
+    edit: Edit,
+    /// Write the index of each series beside it (train.index.json for train-%06d.tar).
+    #[arg(long)]
+    indexes: bool,
+    #[command(flatten)]
+    making: Making,
+}
+
+#[derive(Debug, Clone)]
+struct Target {
+    names: String,
+    share: f64,
+}
+
+fn target(text: &str) -> Result<Target, String> {
+    let (names, share) = text.rsplit_once('=').ok_or("expected NAMES=SHARE, such as train-%06d.tar=0.9")?;
+    match share.parse() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(Target { names: names.to_owned(), share }),
+        _ => Err(format!("{share:?} is no share: give a number above 0, up to 1")),
+    }
+}
+
+/// Which of the parts that end at these places, from 0 to 1, a key falls into.
+fn part(key: &str, seed: u64, ends: &[f64]) -> Option<usize> {
+    let mut hash = Hash::default();
+    hash.number(seed);
+    hash.text(key);
+    let place = (hash.finish_number() >> 11) as f64 / (1_u64 << 53) as f64;
+    ends.iter().position(|end| place < *end)
+}
+
+/// Where each part ends: the shares added up.
+fn ends(shares: impl Iterator<Item = f64>) -> Result<Vec<f64>, Failure> {
+    let mut sum = 0.0;
+    let mut ends: Vec<f64> = shares
+        .map(|share| {
+            sum += share;
+            sum
+        })
+        .collect();
+    if sum > 1.0 + 1e-9 {
+        return Err(Failure::Usage(format!("--to: the shares sum to {sum}, which is more than 1")));
+    }
+    // 0.7 + 0.2 + 0.1 is a little less than 1.
+    if let Some(last) = ends.last_mut().filter(|_| sum > 1.0 - 1e-9) {
+        *last = 1.0;
+    }
+    Ok(ends)
+}
+
+pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    let Options { patterns, to, seed, shuffle, limits, edit, indexes, making } = &options;
+    making.check(*indexes)?;
+    let ends = ends(to.iter().map(|target| target.share))?;
+    let series: Vec<Series> = to.iter().map(|target| Series::new(&target.names)).collect::<Result<_, _>>()?;
+    for (number, one) in series.iter().enumerate() {
+        if let Some(other) = series[..number].iter().find(|other| other.collides(one)) {
+            let (one, other) = (one.beside("plan"), other.beside("plan"));
+            return Err(Failure::Usage(format!("--to: two series have the same names ({other} and {one})")));
+        }
+    }
+    let input = Input::load(patterns, None, making.threads.count().max(16), context)?;
+    let mut orders: Vec<Vec<Place>> = vec![Vec::new(); to.len()];
+    for (shard, sample, key) in input.samples() {
+        let part = part(key.unwrap_or_default(), *seed, &ends);
+        if let Some(order) = part.and_then(|part| orders.get_mut(part)) {
+            order.push((shard, sample));
+        }
+    }
+    let mut outcomes = Vec::new();
+    for (number, (series, order)) in series.into_iter().zip(orders).enumerate() {
+        let start = number.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0.0);
+        let end = ends.get(number).copied().unwrap_or(1.0);
+        let rewriting = Rewriting {
+            command: "split",
+            limits: *limits,
+            shuffle: *shuffle,
+            edit,
+            making,
+            options: vec![("seed", seed.to_string()), ("share", format!("{start} to {end}"))],
+        };
+        rewriting.check(&input)?;
+        let index = indexes.then(|| series.beside("index"));
+        let outcome = rewriting.run(series, &input, order, context)?;
+        outcome.save_index(index.as_deref(), context)?;
+        outcomes.push(outcome);
+    }
+    Outcome::report(&outcomes, None, making.json, context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up() {
+        let three = ends([0.7, 0.2, 0.1].into_iter()).unwrap();
+        assert!(three[2] == 1.0 && three[0] == 0.7);
+        assert!(ends([0.7, 0.4].into_iter()).is_err());
+        assert_eq!(ends([0.5].into_iter()).unwrap(), [0.5]);
+        assert!(["a", "a=0", "a=1.1", "a=x"].iter().all(|text| target(text).is_err()));
+    }
+
+    /// These must never change: a split that is made again would put samples of val into train.
+    #[test]
+    fn keys_fall_as_they_always_did() {
+        let parts: Vec<Option<usize>> =
+            (0..12).map(|key| part(&format!("{key:06}"), 0, &[0.5, 0.8])).collect();
+        // As Python's hashlib says too.
+        let expected = [1, 9, 0, 0, 9, 0, 0, 0, 0, 1, 0, 0].map(|part| (part < 9).then_some(part));
+        assert_eq!(parts, expected);
+        let shares = (0..10_000).filter(|key| part(&key.to_string(), 7, &[0.9]) == Some(0)).count();
+        assert!((8_900..9_100).contains(&shares), "{shares}");
+    }
+}

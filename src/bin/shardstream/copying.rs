@@ -1,0 +1,363 @@
+//! Copying objects between stores: whole or not at all, and read again.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::making::{failed, interrupted};
+use crate::options::Patterns;
+use crate::progress::{Progress, Unit};
+use crate::saved_plan::put;
+use crate::series::remove_partial;
+use serde::{Deserialize, Serialize};
+use shardstream::prelude::*;
+use shardstream::store::ObjectVersion;
+use shardstream::{ErrorKind, Result, SecretUrl};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The document beside the copies that says of what they are copies.
+const RECORDS: &str = ".shardstream-copies.json";
+/// How often the records are written while objects are copied.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// An object and where it is copied to.
+#[derive(Debug, Clone)]
+pub(crate) struct Copying {
+    from: SecretUrl,
+    to: SecretUrl,
+    name: String,
+    size: Option<u64>,
+    version: Option<String>,
+    /// What is at the target.
+    there: Option<ObjectVersion>,
+}
+
+/// What was copied: beside the copies, by their names.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Records {
+    copies: BTreeMap<String, Record>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Record {
+    from: String,
+    size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    /// The version of the copy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    copy: Option<String>,
+    crc32c: u32,
+}
+
+/// What was done for an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Action {
+    Copied,
+    /// The same object was there.
+    Kept,
+}
+
+/// An object that is there now.
+#[derive(Debug, Serialize)]
+pub(crate) struct Copied {
+    from: String,
+    to: String,
+    pub(crate) bytes: u64,
+    crc32c: String,
+    pub(crate) action: Action,
+    #[serde(skip)]
+    record: Option<(String, Record)>,
+}
+
+/// What is done with objects that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum There {
+    Refuse,
+    /// Those that are the same are kept.
+    KeepSame,
+    Replace,
+}
+
+/// How objects are copied.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct How {
+    pub(crate) there: There,
+    /// Whether copies are read again.
+    pub(crate) reread: bool,
+    pub(crate) threads: usize,
+}
+
+/// Copies what the places before the last stand for to the last, and returns what is there now, in order.
+pub(crate) fn copy_all(
+    places: Vec<String>,
+    how: How,
+    context: &Context,
+) -> std::result::Result<Vec<Copied>, Failure> {
+    let copies = plan(places, how, context)?;
+    let Some(directory) = copies.first().map(|copy| directory(copy.to.expose_secret()).to_owned()) else {
+        return Ok(Vec::new());
+    };
+    let place = format!("{directory}{RECORDS}");
+    let records = read_records(&place, context)?;
+    if how.there == There::Refuse {
+        let taken: Vec<&Copying> = copies.iter().filter(|copy| copy.there.is_some()).collect();
+        if let Some(first) = taken.first() {
+            return Err(Failure::Failed(format!(
+                "{} of {} there already, such as {}: --resume keeps those that are the same, --force replaces \
+                 them",
+                taken.len(),
+                crate::text::counted(copies.len() as u64, "object"),
+                first.to
+            )));
+        }
+    }
+    if how.there == There::KeepSame {
+        remove_partial(&directory, |name| copies.iter().any(|copy| copy.name == name));
+    }
+    let total = copies.iter().map(|copy| copy.size).sum::<Option<u64>>();
+    let progress = Arc::new(context.progress("copying", Unit::Bytes, total));
+    let records = Arc::new(records);
+    let copier = Copier {
+        store: context.store.clone(),
+        interrupt: context.interrupt.clone(),
+        progress,
+        how,
+        records: Arc::clone(&records),
+    };
+    let flag = context.interrupt.clone();
+    let source = copies.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
+    // An error of one is an item: what others have done is recorded first.
+    let done = source.par_map(how.threads, move |copy: Copying| Ok(copier.copy(&copy)));
+    let (mut copied, mut first, mut saved) = (Vec::new(), None, Instant::now());
+    let mut now = Records { copies: records.copies.clone() };
+    for item in done.ahead(how.threads) {
+        match item? {
+            Ok(mut done) => {
+                if let Some((name, record)) = done.record.take() {
+                    now.copies.insert(name, record);
+                    if saved.elapsed() >= EVERY {
+                        put(&place, &now, &context.store)?;
+                        saved = Instant::now();
+                    }
+                }
+                copied.push(done);
+            }
+            Err(error) => {
+                first = Some(error);
+                break;
+            }
+        }
+    }
+    if now.copies != records.copies {
+        put(&place, &now, &context.store)?;
+    }
+    context.interrupt.check()?;
+    first.map_or(Ok(copied), |error| Err(error.into()))
+}
+
+/// Which objects are copied to where.
+fn plan(mut places: Vec<String>, how: How, context: &Context) -> std::result::Result<Vec<Copying>, Failure> {
+    let Some(to) = places.pop().filter(|_| !places.is_empty()) else {
+        return Err(Failure::Usage("give what is copied, and last where to".into()));
+    };
+    let sources = Patterns::of(places).shards(context)?;
+    let into = to.ends_with('/') || sources.len() > 1 || Path::new(&to).is_dir();
+    let (mut names, mut copies) = (BTreeSet::new(), Vec::new());
+    for from in &sources {
+        let name = file_name(from.expose_secret()).to_owned();
+        let url = match into {
+            true => format!("{}/{name}", to.trim_end_matches('/')),
+            false => to.clone(),
+        };
+        if url == from.expose_secret() {
+            return Err(Failure::Usage(format!("{from} would be copied onto itself")));
+        }
+        if !names.insert(name.clone()) {
+            return Err(Failure::Usage(format!(
+                "two objects have the name {name}: copy them to places of their own"
+            )));
+        }
+        let (from, to) = (from.clone(), SecretUrl::from(url));
+        copies.push(Copying { from, to, name, size: None, version: None, there: None });
+    }
+    let (store, flag) = (context.store.clone(), context.interrupt.clone());
+    let source = copies.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
+    let looked = source.par_map(how.threads.max(16), move |mut copy: Copying| {
+        let from = store.stat(copy.from.expose_secret())?;
+        (copy.size, copy.version) = (from.size, from.version);
+        copy.there = match store.stat(copy.to.expose_secret()) {
+            Ok(there) => Some(there),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(copy)
+    });
+    let copies = looked.collect::<Result<Vec<_>>>();
+    context.interrupt.check()?;
+    Ok(copies?)
+}
+
+fn read_records(place: &str, context: &Context) -> std::result::Result<Records, Failure> {
+    let text = match context.store.open(place)?.read_all() {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => return Ok(Records::default()),
+        text => text?,
+    };
+    serde_json::from_slice(&text).map_err(|error| {
+        let place = SecretUrl::from(place);
+        Failure::Failed(format!("{place} does not say what was copied ({error}): remove it"))
+    })
+}
+
+/// What stands before the name, with its slash.
+fn directory(url: &str) -> &str {
+    &url[..url.rfind('/').map_or(0, |slash| slash + 1)]
+}
+
+/// The last part of a URL, without the query of a web address.
+fn file_name(url: &str) -> &str {
+    let path = match url.starts_with("http://") || url.starts_with("https://") {
+        true => url.split(['?', '#']).next().unwrap_or(url),
+        false => url,
+    };
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+struct Copier {
+    store: Store,
+    interrupt: Interrupt,
+    progress: Arc<Progress>,
+    how: How,
+    records: Arc<Records>,
+}
+
+impl Copier {
+    fn copy(&self, copy: &Copying) -> Result<Copied> {
+        if self.how.there == There::KeepSame
+            && let Some((record, is_new)) = self.same(copy)?
+        {
+            return Ok(self.copied(copy, record, Action::Kept, is_new));
+        }
+        let from = copy.from.expose_secret();
+        let mut body = self.store.open_stored(from)?;
+        let mut object = self.store.create(copy.to.expose_secret())?;
+        let (mut crc32c, mut size) = (0, 0);
+        for chunk in body.by_ref() {
+            if self.interrupt.is_set() {
+                return Err(interrupted());
+            }
+            let chunk = chunk?;
+            crc32c = crc32c::crc32c_append(crc32c, &chunk);
+            object.write_all(&chunk).map_err(|error| shardstream::Error::from(error).in_shard(&copy.to))?;
+            size += chunk.len() as u64;
+            self.progress.add(chunk.len() as u64);
+        }
+        let version = body.object().and_then(|object| object.version);
+        let written = object.finish()?;
+        if written.size != size {
+            return self.refuse(copy, &format!("{size} bytes were written, and it has {}", written.size));
+        }
+        if self.how.reread {
+            let (again, bytes) = self.sum(copy.to.expose_secret(), false)?;
+            if (again, bytes) != (crc32c, size) {
+                let what = format!(
+                    "{size} bytes of CRC-32C {crc32c:08x} were written, and {bytes} of {again:08x} are read"
+                );
+                return self.refuse(copy, &what);
+            }
+        }
+        let from = copy.from.to_string();
+        let record = Record { from, size, version, copy: written.version, crc32c };
+        Ok(self.copied(copy, record, Action::Copied, true))
+    }
+
+    /// Removes a copy that is none.
+    fn refuse(&self, copy: &Copying, what: &str) -> Result<Copied> {
+        self.store.delete(copy.to.expose_secret())?;
+        Err(failed(format!("the copy is not what was copied, and was removed: {what}")).in_shard(&copy.to))
+    }
+
+    /// The record of the object that is there, if it is the same, and whether it is new.
+    ///
+    /// It is the same as was recorded, with the same versions; without a record both are read.
+    fn same(&self, copy: &Copying) -> Result<Option<(Record, bool)>> {
+        let Some(there) = copy.there.as_ref().filter(|there| there.size.is_some() && there.size == copy.size)
+        else {
+            return Ok(None);
+        };
+        let from = copy.from.to_string();
+        if let Some(record) = self.records.copies.get(&copy.name).filter(|record| record.from == from)
+            && Some(record.size) == copy.size
+            && copy.version.is_some()
+            && (&record.version, &record.copy) == (&copy.version, &there.version)
+        {
+            self.progress.add(record.size);
+            return Ok(Some((record.clone(), false)));
+        }
+        let (crc32c, size) = self.sum(copy.from.expose_secret(), true)?;
+        if (crc32c, size) != self.sum(copy.to.expose_secret(), false)? {
+            return Ok(None);
+        }
+        let (version, copied) = (copy.version.clone(), there.version.clone());
+        Ok(Some((Record { from, size, version, copy: copied, crc32c }, true)))
+    }
+
+    /// The CRC-32C and the length of an object.
+    fn sum(&self, url: &str, counts: bool) -> Result<(u32, u64)> {
+        let (mut crc32c, mut size) = (0, 0);
+        for chunk in self.store.open_stored(url)? {
+            if self.interrupt.is_set() {
+                return Err(interrupted());
+            }
+            let chunk = chunk?;
+            crc32c = crc32c::crc32c_append(crc32c, &chunk);
+            size += chunk.len() as u64;
+            if counts {
+                self.progress.add(chunk.len() as u64);
+            }
+        }
+        Ok((crc32c, size))
+    }
+
+    fn copied(&self, copy: &Copying, record: Record, action: Action, is_new: bool) -> Copied {
+        Copied {
+            from: copy.from.to_string(),
+            to: copy.to.to_string(),
+            bytes: record.size,
+            crc32c: format!("{:08x}", record.crc32c),
+            action,
+            record: is_new.then(|| (copy.name.clone(), record)),
+        }
+    }
+}
+
+/// Says what is there now.
+pub(crate) fn report(copied: &[Copied], json: bool, context: &Context) -> std::result::Result<(), Failure> {
+    if json {
+        return copied.iter().try_for_each(|copy| context.output.record(copy));
+    }
+    let of = |action: Action| copied.iter().filter(move |copy| copy.action == action);
+    let counted = |action: Action| crate::text::counted(of(action).count() as u64, "object");
+    let bytes = crate::text::bytes(of(Action::Copied).map(|copy| copy.bytes).sum());
+    let kept = match of(Action::Kept).count() {
+        0 => String::new(),
+        _ => format!("; {} the same already", counted(Action::Kept)),
+    };
+    context.output.line(format_args!("{} copied, {bytes}{kept}", counted(Action::Copied)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_directories() {
+        assert_eq!(file_name("https://host/a/b.tar?signature=x/y"), "b.tar");
+        assert_eq!((file_name("s3://b/a?b.tar"), file_name("b.tar")), ("a?b.tar", "b.tar"));
+        assert_eq!((directory("s3://b/d/a.tar"), directory("a.tar")), ("s3://b/d/", ""));
+    }
+}

@@ -1,0 +1,224 @@
+//! Measuring how fast shards are read, parsed, decoded and loaded.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::making::interrupted;
+use serde::Serialize;
+use shardstream::prelude::*;
+use shardstream::tar::{SampleParser, read};
+use shardstream::{Result, SecretUrl};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// What compressed shards end in.
+const COMPRESSED: [&str; 4] = [".gz", ".tgz", ".zst", ".tzst"];
+
+/// What is measured with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) threads: usize,
+    pub(crate) streams: usize,
+    pub(crate) batch: usize,
+    pub(crate) shuffle: usize,
+    pub(crate) work: Work,
+}
+
+/// What is done with samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    Nothing,
+    Decode,
+    Resize(u32),
+}
+
+/// What a stage did in its time.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Measured {
+    pub(crate) stage: String,
+    /// Of shards: as they are stored in `read`, and decompressed behind it.
+    pub(crate) bytes: u64,
+    pub(crate) samples: u64,
+    pub(crate) seconds: f64,
+    pub(crate) bytes_per_second: f64,
+    pub(crate) samples_per_second: f64,
+}
+
+impl Measured {
+    pub(crate) fn new(stage: impl Into<String>, bytes: u64, samples: u64, elapsed: Duration) -> Self {
+        let seconds = elapsed.as_secs_f64().max(1e-9);
+        let (bytes_per_second, samples_per_second) = (bytes as f64 / seconds, samples as f64 / seconds);
+        Measured { stage: stage.into(), bytes, samples, seconds, bytes_per_second, samples_per_second }
+    }
+}
+
+impl Measured {
+    /// Counts bytes of shards for samples, where only these were counted.
+    pub(crate) fn count_bytes(&mut self, each: f64) {
+        self.bytes = (self.samples as f64 * each) as u64;
+        self.bytes_per_second = self.samples_per_second * each;
+    }
+}
+
+/// What is measured.
+pub(crate) struct Bench<'a> {
+    pub(crate) shards: ShardList,
+    pub(crate) index: Option<Index>,
+    pub(crate) time: Duration,
+    pub(crate) context: &'a Context,
+}
+
+/// What threads count together.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) bytes: AtomicU64,
+    pub(crate) samples: AtomicU64,
+    /// The number of the next shard, in rounds over the list.
+    next: AtomicUsize,
+}
+
+impl Bench<'_> {
+    /// Reads the bytes of shards.
+    pub(crate) fn read(&self, threads: usize) -> std::result::Result<Measured, Failure> {
+        self.on_threads("read", threads, |url, store, counts, is_over| {
+            for chunk in store.open_stored(url.expose_secret())? {
+                counts.bytes.fetch_add(chunk?.len() as u64, Ordering::Relaxed);
+                if is_over() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.shards.iter().any(|url| COMPRESSED.iter().any(|end| url.expose_secret().ends_with(end)))
+    }
+
+    /// Reads the bytes of shards, and decompresses them.
+    pub(crate) fn decompress(&self, threads: usize) -> std::result::Result<Measured, Failure> {
+        self.on_threads("decompress", threads, |url, store, counts, is_over| {
+            for chunk in store.open(url.expose_secret())? {
+                counts.bytes.fetch_add(chunk?.len() as u64, Ordering::Relaxed);
+                if is_over() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Reads samples, and does some work with each.
+    pub(crate) fn parse(&self, threads: usize, work: Work) -> std::result::Result<Measured, Failure> {
+        let stage = if work == Work::Nothing { "parse" } else { "decode" };
+        let decoder = Decoder::new().images(ImageMode::Rgb8);
+        self.on_threads(stage, threads, move |url, store, counts, is_over| {
+            let chunks = store.open(url.expose_secret())?.inspect(|chunk| {
+                let bytes = chunk.as_ref().map_or(0, |chunk| chunk.len());
+                counts.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            });
+            let transforms = match work {
+                Work::Resize(pixels) => Some(Transforms::new().then(Resize::exact((pixels, pixels))?)),
+                _ => None,
+            };
+            for sample in read(chunks, SampleParser::new(url.clone())) {
+                let sample = sample?;
+                counts.samples.fetch_add(1, Ordering::Relaxed);
+                match (work, &transforms) {
+                    (Work::Decode, _) => drop(decoder.decode(sample)?),
+                    (Work::Resize(_), Some(transforms)) => resize(&sample, transforms)?,
+                    _ => {}
+                }
+                if is_over() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Takes shards in turn on threads, until the time is over.
+    fn on_threads(
+        &self,
+        stage: &str,
+        threads: usize,
+        work: impl Fn(&SecretUrl, &Store, &Counts, &dyn Fn() -> bool) -> Result<()> + Sync,
+    ) -> std::result::Result<Measured, Failure> {
+        let (counts, begun) = (Counts::default(), Instant::now());
+        let (store, interrupt): (&Store, &Interrupt) = (&self.context.store, &self.context.interrupt);
+        let is_over = || begun.elapsed() >= self.time || interrupt.is_set();
+        let run = || -> Result<()> {
+            while !is_over() {
+                let number = counts.next.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+                work(&self.shards[number], store, &counts, &is_over)?;
+            }
+            Ok(())
+        };
+        let done = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err(interrupted())))
+        });
+        interrupt.check()?;
+        done?;
+        let [bytes, samples] = [&counts.bytes, &counts.samples].map(|count| count.load(Ordering::Relaxed));
+        Ok(Measured::new(stage, bytes, samples, begun.elapsed()))
+    }
+
+    /// Runs a loader, and returns what it says of itself too.
+    pub(crate) fn loader(
+        &self,
+        stage: &str,
+        settings: Settings,
+    ) -> std::result::Result<(Measured, String), Failure> {
+        let Settings { threads, streams, batch, shuffle, work } = settings;
+        let mut dataset = Dataset::builder(self.shards.clone())
+            .store(self.context.store.clone())
+            .topology(Topology::single())
+            .streams(streams)
+            .shuffle_shards(true);
+        if let Some(index) = &self.index {
+            dataset = dataset.index(index.clone());
+        }
+        let mut loader = Loader::builder(dataset.build()?).threads(threads).batch(batch);
+        if shuffle > 0 {
+            loader = loader.shuffle(shuffle);
+        }
+        let report = match work {
+            Work::Nothing => self.drive(&loader.build()?)?,
+            Work::Decode => self.drive(&loader.decode(Decoder::new().images(ImageMode::Rgb8)).build()?)?,
+            Work::Resize(pixels) => {
+                let image = ImageColumn::new("jpg;jpeg;png;webp", (pixels, pixels))
+                    .then(Resize::exact((pixels, pixels))?);
+                self.drive(&loader.collate(Columns::new().with("image", image)).build()?)?
+            }
+        };
+        let elapsed = report.elapsed;
+        let measured = Measured::new(stage, 0, report.items, elapsed);
+        Ok((measured, report.to_string()))
+    }
+
+    /// Takes batches until the time is over.
+    fn drive<B: Send + 'static>(
+        &self,
+        loader: &Loader<B>,
+    ) -> std::result::Result<shardstream::loader::Report, Failure> {
+        let begun = Instant::now();
+        let mut batches = loader.epochs(0);
+        while begun.elapsed() < self.time {
+            self.context.interrupt.check()?;
+            match batches.next() {
+                Some(batch) => drop(batch?),
+                None => break,
+            }
+        }
+        Ok(batches.report())
+    }
+}
+
+/// Decodes the image of a sample and scales it.
+fn resize(sample: &Sample, transforms: &Transforms) -> Result<()> {
+    let file = sample.field("jpg;jpeg;png;webp")?;
+    let Some(file) = file.as_bytes() else { return Ok(()) };
+    let image = transforms.image(file, ImageMode::Rgb8, &mut sample.rng(0));
+    image.map(drop).map_err(|error| sample.locate(error))
+}

@@ -1,0 +1,122 @@
+//! What a command that writes shards has done.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::options::Json;
+use crate::text;
+use serde::Serialize;
+use shardstream::index::ShardIndex;
+use shardstream::{Index, SecretUrl};
+
+/// How a shard came to be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Made {
+    Written,
+    Kept,
+    /// What was there was something else.
+    Rewritten,
+}
+
+/// A shard that is there now.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) made: Made,
+    pub(crate) index: ShardIndex,
+}
+
+/// The shards of this rank that are there now.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    shards: Vec<Done>,
+}
+
+/// The shards as a program reads them.
+#[derive(Debug, Serialize)]
+struct Report {
+    samples: u64,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<String>,
+    shards: Vec<Reported>,
+}
+
+#[derive(Debug, Serialize)]
+struct Reported {
+    url: String,
+    samples: u64,
+    bytes: u64,
+    made: Made,
+}
+
+impl Outcome {
+    pub(crate) fn new(shards: Vec<Done>) -> Self {
+        Outcome { shards }
+    }
+
+    /// Saves the index of the series, which needs all shards of it.
+    pub(crate) fn save_index(&self, place: Option<&str>, context: &Context) -> Result<(), Failure> {
+        let Some(place) = place else { return Ok(()) };
+        let index: Index = self.shards.iter().map(|done| done.index.clone()).collect();
+        Ok(index.save(&context.store, place)?)
+    }
+
+    fn sums(&self) -> (u64, u64) {
+        let bytes = self.shards.iter().filter_map(|done| done.index.bytes()).sum();
+        (self.shards.iter().map(|done| done.index.samples()).sum(), bytes)
+    }
+
+    fn count(&self, made: Made) -> u64 {
+        self.shards.iter().filter(|done| done.made == made).count() as u64
+    }
+
+    /// What is there now, in one line.
+    fn line(&self) -> String {
+        let (samples, bytes) = self.sums();
+        let shards = self.shards.len() as u64;
+        let shown = |done: &Done| SecretUrl::from(done.index.url()).to_string();
+        let names = match (self.shards.first(), self.shards.last()) {
+            (Some(first), Some(last)) if shards > 1 => format!(": {} to {}", shown(first), shown(last)),
+            (Some(first), _) => format!(": {}", shown(first)),
+            _ => String::new(),
+        };
+        let mut line = format!(
+            "{} with {}, {}{names}",
+            text::counted(shards, "shard"),
+            text::counted(samples, "sample"),
+            text::bytes(bytes)
+        );
+        for (made, what) in
+            [(Made::Kept, "already there"), (Made::Rewritten, "not as planned and written again")]
+        {
+            match self.count(made) {
+                0 => {}
+                count => line.push_str(&format!("; {} {what}", text::number(count))),
+            }
+        }
+        line
+    }
+
+    /// Says what is there now.
+    pub(crate) fn report(
+        outcomes: &[Outcome],
+        index: Option<&str>,
+        json: Json,
+        context: &Context,
+    ) -> Result<(), Failure> {
+        if !json.json {
+            return outcomes.iter().try_for_each(|outcome| context.output.line(outcome.line()));
+        }
+        let sums = outcomes.iter().map(Outcome::sums);
+        let (samples, bytes) = sums.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
+        let reported = |done: &Done| Reported {
+            url: SecretUrl::from(done.index.url()).to_string(),
+            samples: done.index.samples(),
+            bytes: done.index.bytes().unwrap_or(0),
+            made: done.made,
+        };
+        let shards = outcomes.iter().flat_map(|outcome| &outcome.shards).map(reported).collect();
+        let index = index.map(|place| SecretUrl::from(place).to_string());
+        context.output.document(&Report { samples, bytes, index, shards })
+    }
+}

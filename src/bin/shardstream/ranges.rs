@@ -1,0 +1,252 @@
+//! Samples of shards, read by their ranges of bytes in any order.
+
+use crate::making::{Samples, failed};
+use crate::saved_plan::Hash;
+use shardstream::index::ShardIndex;
+use shardstream::prelude::*;
+use shardstream::tar::{SampleParser, read};
+use shardstream::{ErrorKind, Result, SecretUrl};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The most bytes that are read at once, unless a single sample has more.
+const LARGEST: u64 = 4 << 20;
+/// So many bytes between two samples are read and thrown away: a request of its own would take longer.
+const GAP: u64 = 256 << 10;
+
+/// What is done to the fields of samples.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Edit {
+    /// Keep only these fields.
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
+    keep_fields: Vec<String>,
+    /// Leave out these fields.
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',', conflicts_with = "keep_fields")]
+    drop_fields: Vec<String>,
+    /// Rename a field. May be given several times.
+    #[arg(long, value_name = "FIELD=NEW", value_parser = renaming)]
+    rename: Vec<(String, String)>,
+}
+
+fn renaming(text: &str) -> std::result::Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((old, new)) if !old.is_empty() && !new.is_empty() => Ok((old.to_owned(), new.to_owned())),
+        _ => Err("expected FIELD=NEW".into()),
+    }
+}
+
+impl Edit {
+    /// The name that a field of the input has in the output; `None` for one that is left out.
+    fn name<'a>(&'a self, field: &'a str) -> Option<&'a str> {
+        let is_in = |list: &[String]| list.iter().any(|name| name == field);
+        if is_in(&self.drop_fields) || !self.keep_fields.is_empty() && !is_in(&self.keep_fields) {
+            return None;
+        }
+        let renamed = self.rename.iter().find(|(old, _)| old == field);
+        Some(renamed.map_or(field, |(_, new)| new))
+    }
+
+    fn apply(&self, sample: Sample) -> Result<Sample> {
+        if self.keep_fields.is_empty() && self.drop_fields.is_empty() && self.rename.is_empty() {
+            return Ok(sample);
+        }
+        let mut edited = Sample::new(sample.key());
+        for (field, value) in sample.fields() {
+            let Some(name) = self.name(field) else { continue };
+            if edited.set(name.to_owned(), value.clone()).is_some() {
+                let what = format!("{}: two fields would have the name {name:?}", sample.key());
+                return Err(failed(what).in_shard(sample.shard()));
+            }
+        }
+        Ok(edited)
+    }
+
+    /// For the plan.
+    pub(crate) fn shown(&self) -> String {
+        let renamed: Vec<String> = self.rename.iter().map(|(old, new)| format!("{old}={new}")).collect();
+        format!(
+            "keep [{}], drop [{}], rename [{}]",
+            self.keep_fields.join(","),
+            self.drop_fields.join(","),
+            renamed.join(",")
+        )
+    }
+}
+
+/// A sample of the input: the numbers of its shard, and of itself among those of the index.
+pub(crate) type Place = (u32, u32);
+
+/// Samples of shards in an order.
+#[derive(Debug)]
+pub(crate) struct Ranges(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: Store,
+    shards: Vec<ShardIndex>,
+    order: Vec<Place>,
+    edit: Edit,
+    /// How many ranges are read at a time for one shard that is written.
+    reads: usize,
+}
+
+/// Samples of one shard that are read at once.
+#[derive(Debug)]
+struct Run {
+    shard: u32,
+    /// Ascending.
+    samples: Vec<u64>,
+    /// The bytes from the first to the last; none where the shard has no ranges.
+    range: Option<Range<u64>>,
+}
+
+impl Ranges {
+    pub(crate) fn new(
+        store: Store,
+        shards: Vec<ShardIndex>,
+        order: Vec<Place>,
+        edit: Edit,
+        reads: usize,
+    ) -> Self {
+        Ranges(Arc::new(Inner { store, shards, order, edit, reads }))
+    }
+
+    /// Where a sample that is written comes from.
+    pub(crate) fn place(&self, number: usize) -> Place {
+        self.0.order.get(number).copied().unwrap_or_default()
+    }
+
+    /// The fields and sizes of a sample that is written.
+    pub(crate) fn sizes(&self, number: usize) -> Vec<(String, u64)> {
+        self.0.sizes(number).unwrap_or_default()
+    }
+
+    /// Stands for what is read, in its order.
+    pub(crate) fn hash(&self) -> Hash {
+        let Inner { shards, order, .. } = &*self.0;
+        let mut hash = Hash::default();
+        for shard in shards {
+            // Without its directory: a bucket may be mounted elsewhere on another machine.
+            let url = SecretUrl::from(shard.url()).to_string();
+            hash.text(url.rsplit('/').next().unwrap_or(&url));
+            hash.number(shard.bytes().unwrap_or(0));
+        }
+        for (shard, sample) in order {
+            let size = self.0.shard(*shard).and_then(|shard| shard.size_of(u64::from(*sample)));
+            [u64::from(*shard), u64::from(*sample), size.unwrap_or(0)]
+                .into_iter()
+                .for_each(|n| hash.number(n));
+        }
+        hash
+    }
+}
+
+impl Inner {
+    fn shard(&self, number: u32) -> Option<&ShardIndex> {
+        self.shards.get(number as usize)
+    }
+
+    fn sizes(&self, number: usize) -> Option<Vec<(String, u64)>> {
+        let (shard, sample) = *self.order.get(number)?;
+        let fields = self.shard(shard)?.fields(u64::from(sample))?;
+        let named = fields.filter_map(|(field, size)| Some((self.edit.name(field)?.to_owned(), size)));
+        Some(named.collect())
+    }
+
+    /// These samples, as runs of adjacent ones.
+    fn runs(&self, samples: Range<usize>) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for &(number, sample) in self.order.get(samples).unwrap_or_default() {
+            let (Some(shard), sample) = (self.shard(number), u64::from(sample)) else { continue };
+            let range = shard.range(sample..sample + 1);
+            if let Some(run) = runs.last_mut().filter(|run| run.shard == number)
+                && run.samples.last().is_some_and(|last| *last < sample)
+            {
+                match (&mut run.range, &range) {
+                    (None, None) => {
+                        run.samples.push(sample);
+                        continue;
+                    }
+                    (Some(before), Some(next))
+                        if next.start.saturating_sub(before.end) <= GAP
+                            && next.end - before.start <= LARGEST =>
+                    {
+                        run.samples.push(sample);
+                        before.end = next.end;
+                        continue;
+                    }
+                    _ => {}
+                }
+            }
+            runs.push(Run { shard: number, samples: vec![sample], range });
+        }
+        runs
+    }
+
+    /// Reads a run, and gives each sample as it will be written.
+    fn read(&self, run: &Run, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()> {
+        let Some(shard) = self.shard(run.shard) else { return Ok(()) };
+        let (url, first) = (shard.url(), run.samples.first().copied().unwrap_or(0));
+        let parser = SampleParser::new(url);
+        let (mut body, parser) = match &run.range {
+            Some(range) => {
+                let parser = parser.starting(shard.position_of(first).unwrap_or(first), range.start);
+                let is_cut = shard.bytes() != Some(range.end);
+                let body = self.store.open_range(url, range.clone())?;
+                (body, if is_cut { parser.cut() } else { parser })
+            }
+            // What stands before is read too: there are no places in a compressed shard.
+            None => (self.store.open(url)?, parser),
+        };
+        let mut wanted = run.samples.iter().copied().peekable();
+        for sample in read(&mut body, parser) {
+            let sample = sample?;
+            let Some(next) = wanted.peek().copied() else { break };
+            if shard.position_of(next) != Some(sample.position().sample) {
+                continue;
+            }
+            wanted.next();
+            shard.check(&sample)?;
+            take(self.edit.apply(sample)?)?;
+            if wanted.peek().is_none() {
+                break;
+            }
+        }
+        match wanted.next() {
+            None => Ok(()),
+            Some(missing) => Err(stale(shard, &format!("it has no sample {missing}"))),
+        }
+    }
+}
+
+fn stale(shard: &ShardIndex, what: &str) -> shardstream::Error {
+    let what = format!("{what} than the index says: build the index again");
+    shardstream::Error::from(ErrorKind::Index(what)).in_shard(shard.url())
+}
+
+impl Samples for Ranges {
+    fn read(&self, samples: Range<usize>, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()> {
+        let (inner, runs) = (&self.0, self.0.runs(samples));
+        let ranged = runs.iter().all(|run| run.range.is_some());
+        if inner.reads <= 1 || runs.len() <= 1 || !ranged {
+            return runs.iter().try_for_each(|run| inner.read(run, take));
+        }
+        let (reader, reads) = (Arc::clone(inner), inner.reads);
+        let found = runs.into_iter().map(Ok).par_map(reads, move |run: Run| {
+            let mut found = Vec::with_capacity(run.samples.len());
+            reader.read(&run, &mut |sample| {
+                found.push(sample);
+                Ok(())
+            })?;
+            Ok(found)
+        });
+        for samples in found.ahead(reads) {
+            samples?.into_iter().try_for_each(&mut *take)?;
+        }
+        Ok(())
+    }
+
+    fn fields(&self, sample: usize) -> Option<Vec<(String, u64)>> {
+        self.0.sizes(sample)
+    }
+}

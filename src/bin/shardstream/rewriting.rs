@@ -1,0 +1,83 @@
+//! Writing samples of shards into other shards: what `reshard` and `split` share.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::input::Input;
+use crate::making::{Cutter, Job, Limits, Making};
+use crate::outcome::Outcome;
+use crate::ranges::{Edit, Place, Ranges};
+use crate::saved_plan::SavedPlan;
+use crate::series::Series;
+use shardstream::{Rng, SecretUrl};
+use std::sync::Arc;
+
+/// How many ranges of remote shards are read at a time.
+const READS: usize = 32;
+
+/// One series that samples are written into.
+#[derive(Debug)]
+pub(crate) struct Rewriting<'a> {
+    pub(crate) command: &'static str,
+    pub(crate) limits: Limits,
+    pub(crate) shuffle: Option<u64>,
+    pub(crate) edit: &'a Edit,
+    pub(crate) making: &'a Making,
+    /// What else says which samples are written, for the plan.
+    pub(crate) options: Vec<(&'static str, String)>,
+}
+
+impl Rewriting<'_> {
+    /// Refuses what cannot be read in this order.
+    pub(crate) fn check(&self, input: &Input) -> Result<(), Failure> {
+        match input.without_ranges().filter(|_| self.shuffle.is_some()) {
+            Some(shard) => Err(Failure::Failed(format!(
+                "{} is compressed, or its samples cannot be read one by one for another reason, as --shuffle \
+                 does: write it to .tar shards without --shuffle first",
+                SecretUrl::from(shard.url())
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Plans the shards of these samples, and writes those that are not there.
+    pub(crate) fn run(
+        &self,
+        series: Series,
+        input: &Input,
+        mut order: Vec<Place>,
+        context: &Context,
+    ) -> Result<Outcome, Failure> {
+        let Rewriting { limits, shuffle, making, .. } = self;
+        if order.is_empty() {
+            let names = SecretUrl::from(series.pattern());
+            return Err(Failure::Failed(format!("no sample is left for {names}")));
+        }
+        if let Some(seed) = shuffle {
+            Rng::new(*seed, 0, 0).shuffle(&mut order);
+        }
+        let samples = order.len();
+        let threads = making.threads.count();
+        let reads = if input.is_remote() { (READS / threads).max(1) } else { 1 };
+        let ranges =
+            Ranges::new(context.store.clone(), input.shards.clone(), order, self.edit.clone(), reads);
+        let mut cutter = Cutter::new(*limits);
+        for number in 0..samples {
+            let (shard, sample) = ranges.place(number);
+            // Without a key, its member names are taken to be short.
+            let keys = input.keys.as_ref().and_then(|keys| keys.get(shard as usize));
+            let key = keys.and_then(|keys| keys.get(sample as usize)).map_or("", |key| key);
+            let sizes = ranges.sizes(number);
+            cutter.push(key, sizes.iter().map(|(field, size)| (&**field, *size)));
+        }
+        let shards = cutter.finish();
+        let mut plan = SavedPlan::new(self.command, samples as u64, shards.len() as u64, ranges.hash())
+            .option("max-count", limits.max_count)
+            .option("max-size", limits.max_size)
+            .option("shuffle", shuffle.map_or_else(|| "none".into(), |seed| seed.to_string()))
+            .option("fields", self.edit.shown());
+        for (name, value) in &self.options {
+            plan = plan.option(name, value);
+        }
+        Job { series, plan, shards, samples: Arc::new(ranges) }.run(making, context)
+    }
+}

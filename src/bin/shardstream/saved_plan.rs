@@ -1,0 +1,204 @@
+//! The plan of a series of shards, kept beside it: a run that was ended before it was done resumes only what
+//! the same plan began.
+
+use crate::failure::Failure;
+use crate::series::Series;
+use md5::{Digest, Md5};
+use serde::{Deserialize, Serialize};
+use shardstream::store::Store;
+use shardstream::{ErrorKind, SecretUrl};
+use std::collections::BTreeMap;
+use std::io::Write;
+
+/// Changes when the same options and input would make other shards.
+const VERSION: u32 = 1;
+
+/// What two runs must agree on to write the same shards.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SavedPlan {
+    version: u32,
+    /// Which command writes them.
+    command: String,
+    /// The options that say what is in the shards.
+    options: BTreeMap<String, String>,
+    samples: u64,
+    shards: u64,
+    /// MD5 of what is read, in its order.
+    input: String,
+}
+
+impl SavedPlan {
+    pub(crate) fn new(command: &str, samples: u64, shards: u64, input: Hash) -> Self {
+        let (command, options, input) = (command.to_owned(), BTreeMap::new(), input.finish());
+        SavedPlan { version: VERSION, command, options, samples, shards, input }
+    }
+
+    /// Notes an option.
+    pub(crate) fn option(mut self, name: &str, value: impl ToString) -> Self {
+        self.options.insert(name.to_owned(), value.to_string());
+        self
+    }
+
+    /// What is not the same in the plan of now.
+    fn differences(&self, now: &Self) -> Vec<String> {
+        let texts = |plan: &Self| {
+            let mut texts = plan.options.clone();
+            let more = [
+                ("version", plan.version.to_string()),
+                ("command", plan.command.clone()),
+                ("samples", plan.samples.to_string()),
+                ("shards", plan.shards.to_string()),
+                ("names or sizes of the input", plan.input.chars().take(8).collect()),
+            ];
+            texts.extend(more.map(|(name, text)| (name.to_owned(), text)));
+            texts
+        };
+        let (then, now) = (texts(self), texts(now));
+        let mut names: Vec<&String> = then.keys().chain(now.keys()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let shown = |text: Option<&String>| text.map_or("none", String::as_str).to_owned();
+        let differ = names.into_iter().filter(|name| then.get(*name) != now.get(*name));
+        differ
+            .map(|name| format!("{name} {} then, {} now", shown(then.get(name)), shown(now.get(name))))
+            .collect()
+    }
+}
+
+/// What may be done with what is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Existing {
+    /// Nothing: there must be no shard of the series.
+    Refuse,
+    /// Shards of the same plan are kept.
+    Resume,
+    /// Shards of the series are removed.
+    Remove,
+}
+
+/// Sees that nothing is overwritten that should stay, and writes the plan where there is none.
+pub(crate) fn begin(
+    plan: &SavedPlan,
+    series: &Series,
+    existing: Existing,
+    store: &Store,
+) -> Result<(), Failure> {
+    let place = series.beside("plan");
+    // In this order: another rank writes its plan before its first shard.
+    let shards = series.existing(store)?;
+    match (existing, shards.first()) {
+        (Existing::Remove, _) => {
+            // The plan last, so that a removal that is broken off can be begun again.
+            shards.iter().chain([&place]).try_for_each(|url| store.delete(url))?;
+        }
+        (Existing::Refuse, Some(first)) => {
+            return Err(Failure::Failed(format!(
+                "{} of this series {} there already, such as {}: --resume resumes a run of the same \
+                 options, --force removes them",
+                crate::text::counted(shards.len() as u64, "shard"),
+                if shards.len() == 1 { "is" } else { "are" },
+                SecretUrl::from(first)
+            )));
+        }
+        (Existing::Refuse, None) => {}
+        (Existing::Resume, first) => match (read(&place, store)?, first) {
+            (Some(then), _) => {
+                let differences = then.differences(plan);
+                return match differences.is_empty() {
+                    true => Ok(()),
+                    false => Err(Failure::Failed(format!(
+                        "{} is the plan of other shards: {}; --force removes those shards and starts over",
+                        SecretUrl::from(&place),
+                        differences.join("; ")
+                    ))),
+                };
+            }
+            (None, Some(first)) => {
+                return Err(Failure::Failed(format!(
+                    "there are shards of this series, such as {}, but no plan ({}) of them: --force removes \
+                     them",
+                    SecretUrl::from(first),
+                    SecretUrl::from(&place)
+                )));
+            }
+            (None, None) => {}
+        },
+    }
+    put(&place, plan, store)
+}
+
+/// The plan that is there, if one is.
+fn read(place: &str, store: &Store) -> Result<Option<SavedPlan>, Failure> {
+    let text = match store.open(place)?.read_all() {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => return Ok(None),
+        text => text?,
+    };
+    serde_json::from_slice(&text).map(Some).map_err(|error| {
+        let place = SecretUrl::from(place);
+        Failure::Failed(format!("{place} is no plan of a series of shards ({error}): --force replaces it"))
+    })
+}
+
+/// Writes a document, whole or not at all.
+pub(crate) fn put(place: &str, document: &impl Serialize, store: &Store) -> Result<(), Failure> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::Failed(format!("cannot write {}: {error}", SecretUrl::from(place)))
+    };
+    let mut text = serde_json::to_vec_pretty(document).map_err(|error| failed(&error))?;
+    text.push(b'\n');
+    let mut object = store.create(place)?;
+    object.write_all(&text).map_err(|error| failed(&error))?;
+    object.finish()?;
+    Ok(())
+}
+
+/// MD5 of texts and numbers, each of which is told from the next. It tells inputs apart; it proves nothing.
+#[derive(Clone, Default)]
+pub(crate) struct Hash(Md5);
+
+impl std::fmt::Debug for Hash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hash")
+    }
+}
+
+impl Hash {
+    pub(crate) fn text(&mut self, text: &str) {
+        self.number(text.len() as u64);
+        self.0.update(text);
+    }
+
+    pub(crate) fn number(&mut self, number: u64) {
+        self.0.update(number.to_le_bytes());
+    }
+
+    /// The first 8 bytes, as a number.
+    pub(crate) fn finish_number(self) -> u64 {
+        self.0.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+
+    fn finish(self) -> String {
+        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_named() {
+        let plan = |seed: u64, input: &str| {
+            let mut hash = Hash::default();
+            hash.text(input);
+            SavedPlan::new("create", 5, 2, hash).option("shuffle", seed)
+        };
+        assert_eq!(plan(1, "a").differences(&plan(1, "a")), [""; 0]);
+        assert_eq!(plan(1, "a").differences(&plan(2, "a")), ["shuffle 1 then, 2 now"]);
+        let differences = plan(1, "a").differences(&plan(1, "b"));
+        assert!(differences.len() == 1 && differences[0].starts_with("names or sizes of the input "));
+        let other = plan(1, "a").option("rename", "a=b");
+        assert_eq!(other.differences(&plan(1, "a")), ["rename a=b then, none now"]);
+    }
+}

@@ -1,0 +1,119 @@
+//! A series of shards that is written: where its shards are, and the documents beside them.
+
+use crate::failure::Failure;
+use shardstream::store::Store;
+use shardstream::write::ShardPattern;
+use shardstream::{ErrorKind, SecretUrl};
+
+/// The endings of shards, with those that are compressed.
+const ENDINGS: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"];
+
+/// A series of shards in one directory, and its documents: for `out/train-%06d.tar` the plan is
+/// `out/train.plan.json`, and the classes are in `out/train.classes.json`.
+#[derive(Debug, Clone)]
+pub(crate) struct Series {
+    text: String,
+    pattern: ShardPattern,
+    /// With a slash at its end; empty for the working directory.
+    directory: String,
+    name: String,
+}
+
+impl Series {
+    pub(crate) fn new(pattern: &str) -> Result<Self, Failure> {
+        let text = pattern.strip_prefix("./").unwrap_or(pattern).to_owned();
+        let usage = |what: String| Failure::Usage(format!("--to {}: {what}", SecretUrl::from(&text)));
+        let pattern = ShardPattern::new(&text).map_err(|error| usage(error.to_string()))?;
+        let (first, second) = (pattern.name(0), pattern.name(1));
+        let (directory, file) = first.split_at(first.rfind('/').map_or(0, |slash| slash + 1));
+        let Some(stem) = ENDINGS.iter().rev().find_map(|ending| file.strip_suffix(ending)) else {
+            return Err(usage(format!("the names of shards end in one of {}", ENDINGS.join(", "))));
+        };
+        if !second.starts_with(directory) {
+            return Err(usage("the number of the shard belongs in the name of the file".into()));
+        }
+        let other = second[directory.len()..].bytes();
+        let same = stem.bytes().zip(other).take_while(|(one, other)| one == other).count();
+        // The numbers differ in their last digit; those before it are zeros. The same bytes are the same
+        // characters.
+        let name = stem.get(..same).unwrap_or(stem).trim_end_matches('0').trim_end_matches(['-', '_', '.']);
+        let name = if name.is_empty() { "shards" } else { name };
+        let (directory, name) = (directory.to_owned(), name.to_owned());
+        Ok(Series { text, pattern, directory, name })
+    }
+
+    pub(crate) fn pattern(&self) -> &str {
+        &self.text
+    }
+
+    /// Where the shard of this number is.
+    pub(crate) fn shard(&self, number: u64) -> String {
+        self.pattern.name(number)
+    }
+
+    /// Where a document beside the shards is.
+    pub(crate) fn beside(&self, what: &str) -> String {
+        format!("{}{}.{what}.json", self.directory, self.name)
+    }
+
+    /// Whether shards of both series would have the same name, or the same documents.
+    pub(crate) fn collides(&self, other: &Series) -> bool {
+        self.shard(0) == other.shard(0) || self.beside("plan") == other.beside("plan")
+    }
+
+    /// The shards of the series that are there, whoever wrote them.
+    pub(crate) fn existing(&self, store: &Store) -> Result<Vec<String>, Failure> {
+        let directory = if self.directory.is_empty() { "." } else { &self.directory };
+        let listed = match store.list(directory) {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Vec::new(),
+            listed => listed?,
+        };
+        let urls = listed.into_iter().map(|info| info.url);
+        let urls = urls.map(|url| url.strip_prefix("./").map(str::to_owned).unwrap_or(url));
+        Ok(urls.filter(|url| self.pattern.number(url).is_some()).collect())
+    }
+
+    /// Removes what a run of this series that was killed left behind.
+    pub(crate) fn remove_partial(&self) {
+        remove_partial(&self.directory, |name| {
+            self.pattern.number(&format!("{}{name}", self.directory)).is_some()
+        });
+    }
+}
+
+/// Removes the files that a run that was killed left behind in a directory: objects that were not whole,
+/// under names of their own. Nobody reads them, so that it is no failure if they stay.
+pub(crate) fn remove_partial(directory: &str, is_ours: impl Fn(&str) -> bool) {
+    let directory = if directory.is_empty() { "." } else { directory };
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let file = entry.file_name();
+        // As `Store::create` names them: .NAME.RANDOM.partial
+        let name = file.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(".partial"));
+        let name = name.and_then(|name| name.rsplit_once('.')).map(|(name, _)| name);
+        if name.is_some_and(&is_ours) {
+            drop(std::fs::remove_file(entry.path()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for (pattern, plan, shard) in [
+            ("train-%06d.tar", "train.plan.json", "train-000007.tar"),
+            ("./a/train-%06d.tar.gz", "a/train.plan.json", "a/train-000007.tar.gz"),
+            ("gs://b/d.1/v2_x_%d.tar", "gs://b/d.1/v2_x.plan.json", "gs://b/d.1/v2_x_7.tar"),
+            ("/%03d.tar", "/shards.plan.json", "/007.tar"),
+            ("é/%03d-é.tar.zst", "é/shards.plan.json", "é/007-é.tar.zst"),
+        ] {
+            let series = Series::new(pattern).unwrap();
+            assert_eq!((series.beside("plan").as_str(), series.shard(7).as_str()), (plan, shard));
+        }
+        for pattern in ["a.tar", "a-%d.zip", "a-%d", "a/%d/b.tar"] {
+            assert!(matches!(Series::new(pattern), Err(Failure::Usage(_))), "{pattern}");
+        }
+    }
+}

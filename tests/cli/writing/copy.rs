@@ -1,0 +1,95 @@
+//! `shardstream cp` and `shardstream sync`
+
+use super::files;
+use crate::program::{Ran, demo, failure, output, program, run};
+use crate::support::bucket;
+use crate::support::server::Reply;
+use std::fs;
+
+#[test]
+fn copies_are_the_same_and_not_made_twice() {
+    let dir = demo();
+    let data = files(&dir.path().join("data"));
+    let shards = "data/train-{000000..000002}.tar";
+    assert_eq!(output(dir.path(), &["cp", shards, "copy"]), "3 objects copied, 61.4 kB\n");
+    let same = |directory: &str| {
+        let mut copy = files(&dir.path().join(directory));
+        assert!(copy.remove(".shardstream-copies.json").is_some());
+        assert!(copy == data);
+    };
+    same("copy");
+    let error = failure(dir.path(), &["cp", shards, "copy"], 1);
+    assert!(error.contains("3 of 3 objects there already, such as copy/train-000000.tar"), "{error}");
+    let kept = "0 objects copied, 0 B; 3 objects the same already\n";
+    assert_eq!(output(dir.path(), &["cp", "--resume", shards, "copy"]), kept);
+    assert_eq!(output(dir.path(), &["sync", "data", "copy"]), kept);
+    // One is missing, one is another of the same size, and one was touched alone.
+    fs::remove_file(dir.path().join("copy/train-000000.tar")).unwrap();
+    let mut other = data["train-000001.tar"].clone();
+    other[600] ^= 1;
+    fs::write(dir.path().join("copy/train-000001.tar"), other).unwrap();
+    fs::write(dir.path().join("data/train-000002.tar"), &data["train-000002.tar"]).unwrap();
+    assert_eq!(
+        output(dir.path(), &["sync", "data", "copy"]),
+        "2 objects copied, 41.0 kB; 1 object the same already\n"
+    );
+    same("copy");
+    // Without a record, both are read.
+    fs::remove_file(dir.path().join("copy/.shardstream-copies.json")).unwrap();
+    assert_eq!(output(dir.path(), &["sync", "data", "copy"]), kept);
+    same("copy");
+    let forced = output(dir.path(), &["cp", "--force", "--json", shards, "copy/"]);
+    assert_eq!(forced.matches("\"action\":\"copied\"").count(), 3, "{forced}");
+    output(dir.path(), &["cp", "data/train-000000.tar", "one/a.tar"]);
+    assert!(fs::read(dir.path().join("one/a.tar")).unwrap() == data["train-000000.tar"]);
+    failure(dir.path(), &["cp", "data/train-000000.tar", "data/train-000000.tar"], 2);
+    failure(dir.path(), &["cp", "data/train-000000.tar", "one/a.tar", "copy/train-000000.tar", "x/"], 2);
+    failure(dir.path(), &["cp", "data"], 2);
+    failure(dir.path(), &["cp", "data/none.tar", "x/"], 1);
+}
+
+#[test]
+fn compressed_shards_are_copied_as_they_are() {
+    let dir = demo();
+    output(dir.path(), &["reshard", "data", "--to", "gz/%d.tar.gz"]);
+    output(dir.path(), &["cp", "gz/0.tar.gz", "copy/"]);
+    assert!(
+        fs::read(dir.path().join("gz/0.tar.gz")).unwrap()
+            == fs::read(dir.path().join("copy/0.tar.gz")).unwrap()
+    );
+}
+
+#[test]
+fn between_stores_and_not_what_a_store_spoils() {
+    let dir = demo();
+    let data = files(&dir.path().join("data"));
+    let (sound, gets) = (bucket::start(), std::sync::atomic::AtomicUsize::new(0));
+    let with = |url: &str, arguments: &[&str]| -> Ran {
+        program(dir.path()).args(arguments).env("STORAGE_EMULATOR_HOST", url).output().unwrap().into()
+    };
+    let ran = with(&sound.url(""), &["cp", "data", "gs://bucket/copy/"]);
+    assert_eq!((ran.code, &*ran.out), (Some(0), "3 objects copied, 61.4 kB\n"), "{ran:?}");
+    let before = sound.requests().len();
+    let ran = with(&sound.url(""), &["sync", "data", "gs://bucket/copy"]);
+    assert_eq!(ran.out, "0 objects copied, 0 B; 3 objects the same already\n", "{ran:?}");
+    assert!(sound.requests().len() - before <= 6, "{}", sound.requests().len() - before);
+    let ran = with(&sound.url(""), &["cp", "gs://bucket/copy/*.tar", "back/"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let mut back = files(&dir.path().join("back"));
+    back.remove(".shardstream-copies.json");
+    assert!(back == data);
+    // What this server gives back is not what it was given.
+    let spoils = bucket::start_with(move |request| {
+        let is_read = request.method == "GET" && request.path().ends_with("tar");
+        let number = gets.fetch_add(usize::from(is_read), std::sync::atomic::Ordering::SeqCst);
+        (is_read && number > 0).then(|| Reply::new(200, vec![7; 20_480]).with("ETag", "\"x\""))
+    });
+    let ran = with(&spoils.url(""), &["cp", "data/train-000000.tar", "gs://bucket/copy/"]);
+    assert!(
+        ran.code == Some(1) && ran.err.contains("the copy is not what was copied, and was removed"),
+        "{ran:?}"
+    );
+    assert!(spoils.requests().iter().any(|request| request.method == "DELETE"));
+    let ran = run(dir.path(), &["cp", "data/train-000000.tar", "https://localhost:1/x/"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+}

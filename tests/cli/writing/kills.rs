@@ -1,0 +1,121 @@
+//! `create`, `reshard` and `cp` that are killed or interrupted in the middle, and go on: what is there is
+//! whole, and in the end it is what an undisturbed run writes.
+
+use super::{files, partial};
+use crate::program::{output, program, run, sample};
+use crate::support::noise;
+use shardstream::write::ShardWriter;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How many shards each run writes.
+const SHARDS: usize = 48;
+
+/// Runs a command into `alone` undisturbed, and into `out` with a kill and signals in the middle, again and again.
+fn disturbed(directory: &Path, command: impl Fn(&str) -> Vec<String>, compared: fn(&str) -> bool) {
+    let whole = |name: &str| -> BTreeMap<String, Vec<u8>> {
+        files(&directory.join(name)).into_iter().filter(|(name, _)| compared(name)).collect()
+    };
+    let alone: Vec<String> = command("alone");
+    output(directory, &alone.iter().map(String::as_str).collect::<Vec<_>>());
+    let alone = whole("alone");
+    assert!(alone.len() >= SHARDS, "{}", alone.len());
+    let out = directory.join("out");
+    let mut arguments = command("out");
+    let (mut before, mut struck) = (0, 0);
+    for signal in ["KILL", "TERM", "INT", "KILL"] {
+        let mut command = program(directory);
+        let child = command.args(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let (ended, is_struck) = strike(child, signal, || shards(&out) > before + 3);
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        struck += usize::from(is_struck);
+        match (is_struck, signal) {
+            (false, _) => assert!(ended.status.success(), "{said}"),
+            (true, "KILL") => assert!(ended.status.success() || ended.status.code().is_none(), "{said}"),
+            (true, _) => {
+                // It may have come to its end before it saw the signal.
+                assert!(ended.status.success() || ended.status.code() == Some(130), "{said}");
+                assert!(ended.status.success() || said == "shardstream: interrupted\n", "{said}");
+                assert_eq!(partial(&out), 0);
+            }
+        }
+        let found = whole("out");
+        assert!(found.iter().all(|(name, bytes)| alone.get(name) == Some(bytes)), "after {signal}");
+        assert!(struck > 1 || found.len() < alone.len(), "nothing was left to do after {signal}");
+        before = shards(&out);
+        if !arguments.contains(&"--resume".to_owned()) {
+            arguments.push("--resume".into());
+        }
+    }
+    assert!(struck >= 2, "{struck}");
+    let last = run(directory, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(last.code == Some(0) && last.out.contains("already"), "{last:?}");
+    assert!(whole("out") == alone);
+}
+
+/// How many whole shards there are.
+fn shards(directory: &Path) -> usize {
+    let names = fs::read_dir(directory).into_iter().flatten().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_str().unwrap().ends_with(".tar")).count()
+}
+
+/// Sends a signal when the run is that far, unless it has ended before.
+fn strike(mut child: Child, signal: &str, is_there: impl Fn() -> bool) -> (Output, bool) {
+    let start = Instant::now();
+    while !is_there() {
+        if child.try_wait().unwrap().is_some() {
+            return (child.wait_with_output().unwrap(), false);
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "nothing happens");
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    let sent = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    (child.wait_with_output().unwrap(), true)
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn create() {
+    let dir = tempfile::tempdir().unwrap();
+    for class in ["a", "b"] {
+        fs::create_dir_all(dir.path().join("photos").join(class)).unwrap();
+        for number in 0..SHARDS * 10 {
+            let file = [&b"\xff\xd8\xff\xe0"[..], &noise(20_000 + number)].concat();
+            fs::write(dir.path().join(format!("photos/{class}/{number}.jpg")), file).unwrap();
+        }
+    }
+    let create = "create --from-dir photos --max-count 20 --shuffle 5 -j 2 --to";
+    disturbed(dir.path(), |to| words(&format!("{create} {to}/%03d.tar")), |_| true);
+    assert_eq!(partial(&dir.path().join("out")), 0, "what a kill left behind is removed");
+}
+
+#[test]
+fn reshard() {
+    let dir = tempfile::tempdir().unwrap();
+    let pattern = dir.path().join("data/%03d.tar");
+    let mut writer = ShardWriter::builder(pattern.to_str().unwrap()).max_count(100).build().unwrap();
+    for number in 0..SHARDS * 20 {
+        writer.write(&sample(number).with("bin", noise(20_000 + number))).unwrap();
+    }
+    writer.finish().unwrap();
+    let reshard = "reshard data --count 20 --shuffle 5 -j 2 --to";
+    disturbed(dir.path(), |to| words(&format!("{reshard} {to}/%03d.tar")), |_| true);
+}
+
+#[test]
+fn cp() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("data")).unwrap();
+    for number in 0..SHARDS {
+        fs::write(dir.path().join(format!("data/{number:03}.tar")), noise(400_000 + number)).unwrap();
+    }
+    // The records name versions, which are times.
+    disturbed(dir.path(), |to| words(&format!("cp data -j 2 {to}/")), |name| name.ends_with(".tar"));
+}

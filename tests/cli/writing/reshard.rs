@@ -1,0 +1,135 @@
+//! `shardstream reshard`
+
+use super::{files, keys, samples};
+use crate::program::{demo, failure, output, run, write};
+use crate::support::bucket;
+use shardstream::Index;
+use shardstream::store::Store;
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn other_sizes_with_the_same_samples() {
+    let dir = demo();
+    let said = output(
+        dir.path(),
+        &["reshard", "data", "--to", "out/x-%03d.tar", "--count", "5", "--to-index", "i.json"],
+    );
+    assert_eq!(said, "3 shards with 12 samples, 71.7 kB: out/x-000.tar to out/x-002.tar\n");
+    let before = samples(&dir.path().join("data"), "train");
+    assert!(samples(&dir.path().join("out"), "x") == before);
+    let index = Index::load(&Store::default(), dir.path().join("i.json").to_str().unwrap()).unwrap();
+    assert_eq!(index.iter().map(|shard| shard.samples()).collect::<Vec<_>>(), [5, 5, 2]);
+    // Compressed, and from compressed shards; by size.
+    output(dir.path(), &["reshard", "data", "--to", "gz/x-%03d.tar.gz"]);
+    output(dir.path(), &["reshard", "gz", "--to", "back/x-%03d.tar", "--size", "20480"]);
+    assert!(samples(&dir.path().join("back"), "x") == before);
+    assert!(files(&dir.path().join("back")).values().all(|file| file.len() <= 20_480));
+    // With an index that was given.
+    output(dir.path(), &["reshard", "out", "--index", "i.json", "--to", "by/x-%03d.tar", "--count", "5"]);
+    assert!(samples(&dir.path().join("by"), "x") == before);
+    let error = failure(dir.path(), &["reshard", "data", "--index", "i.json", "--to", "z/%d.tar"], 1);
+    assert!(error.contains("data/train-000000.tar is not in the index"), "{error}");
+}
+
+#[test]
+fn a_global_shuffle_that_is_the_same_with_an_index_and_on_machines() {
+    let dir = demo();
+    let reshard = |to: &str, more: &[&str]| {
+        let to = format!("{to}/x-%03d.tar");
+        let first = ["reshard", "data", "--to", &to, "--shuffle", "3", "--count", "5"];
+        run(dir.path(), &[&first[..], more].concat())
+    };
+    assert_eq!(reshard("one", &["--to-index", "one.json"]).code, Some(0));
+    let before = samples(&dir.path().join("data"), "train");
+    let mut shuffled = samples(&dir.path().join("one"), "x");
+    assert!(!keys(&shuffled).is_sorted());
+    // Of each shard that is written, samples come from all shards.
+    let first: Vec<u32> = keys(&shuffled)[..5].iter().map(|key| key.parse::<u32>().unwrap() / 4).collect();
+    assert!((0..3).all(|shard| first.contains(&shard)), "{first:?}");
+    shuffled.sort();
+    assert!(shuffled == before);
+    for rank in ["0", "1"] {
+        assert_eq!(reshard("two", &["--rank", rank, "--world-size", "2", "-j", "1"]).code, Some(0));
+    }
+    let last = reshard("two", &["--resume"]);
+    assert!(last.out.ends_with("; 3 already there\n"), "{last:?}");
+    assert!(files(&dir.path().join("one")) == files(&dir.path().join("two")));
+    let refused = reshard("one", &[]);
+    assert!(refused.code == Some(1) && refused.err.contains("--resume resumes a run"), "{refused:?}");
+    // Data that is another than when the plan was made.
+    write(&dir.path().join("data/train-%06d.tar"), 11, 4);
+    let refused = reshard("one", &["--resume"]);
+    assert!(refused.code == Some(1) && refused.err.contains("samples 12 then, 11 now"), "{refused:?}");
+    output(dir.path(), &["reshard", "data", "--to", "gz/x-%03d.tar.gz"]);
+    let error = failure(dir.path(), &["reshard", "gz", "--to", "y/%d.tar", "--shuffle", "1"], 1);
+    assert!(error.contains("gz/x-000.tar.gz is compressed"), "{error}");
+}
+
+#[test]
+fn samples_by_key_and_fields_by_name() {
+    let dir = demo();
+    let out = dir.path().join("out");
+    fs::write(dir.path().join("keys.txt"), "000003\n000007\n000011\nnone\n").unwrap();
+    let edit = ["--drop-fields", "txt,json", "--rename", "png=image.png"];
+    let ran = run(
+        dir.path(),
+        &[&["reshard", "data", "--to", "out/a-%d.tar", "--keys", "keys.txt"], &edit[..]].concat(),
+    );
+    assert_eq!((ran.code, &*ran.err), (Some(0), "shardstream: --keys names 1 key that no shard has\n"));
+    let found = samples(&out, "a");
+    assert_eq!(keys(&found), ["000003", "000007", "000011"]);
+    assert!(found.iter().all(|(_, fields)| fields.iter().map(|field| &*field.0).eq(["cls", "image.png"])));
+    output(
+        dir.path(),
+        &["reshard", "data", "--to", "out/b-%d.tar", "--filter", "00000[0-2]", "--keep-fields", "cls"],
+    );
+    let found = samples(&out, "b");
+    assert_eq!((keys(&found), found[0].1.len()), (vec!["000000", "000001", "000002"], 1));
+    failure(dir.path(), &["reshard", "data", "--to", "out/c-%d.tar", "--filter", "none"], 1);
+    let error = failure(dir.path(), &["reshard", "data", "--to", "out/d-%d.tar", "--rename", "txt=cls"], 1);
+    assert!(error.contains("two fields would have the name \"cls\""), "{error}");
+    failure(dir.path(), &["reshard", "data", "--to", "out/d-%d.tar", "--rename", "txt"], 2);
+}
+
+#[test]
+fn an_index_that_is_old_is_told() {
+    let dir = demo();
+    let index = Index::builder().build(&shardstream::ShardList::from_urls(
+        (0..3).map(|n| dir.path().join(format!("data/train-{n:06}.tar")).to_str().unwrap().to_owned()),
+    ));
+    index.unwrap().save(&Store::default(), dir.path().join("data/i.json").to_str().unwrap()).unwrap();
+    write(&dir.path().join("data/train-%06d.tar"), 12, 3);
+    let error = failure(dir.path(), &["reshard", "data", "--index", "data/i.json", "--to", "out/%d.tar"], 1);
+    assert!(error.contains("not in the index") || error.contains("build the index again"), "{error}");
+}
+
+#[test]
+fn into_a_bucket_and_from_it() {
+    let dir = demo();
+    for scheme in ["gs", "s3"] {
+        through_a_bucket(dir.path(), scheme);
+    }
+}
+
+fn through_a_bucket(directory: &Path, scheme: &str) {
+    let server = bucket::start();
+    let in_bucket = |arguments: &[&str]| {
+        let mut command = crate::program::program(directory);
+        command.args(arguments).env("STORAGE_EMULATOR_HOST", server.url(""));
+        command.env("AWS_ENDPOINT_URL", server.url("")).env("AWS_ALLOW_HTTP", "true");
+        command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "s3cret");
+        let ran = crate::program::Ran::from(command.output().unwrap());
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        ran.out
+    };
+    let (to, back) = (format!("{scheme}://bucket/d/x-%03d.tar"), format!("{scheme}/%d.tar"));
+    let reshard = ["reshard", "data", "--to", &to, "--count", "5", "--shuffle", "4"];
+    in_bucket(&reshard);
+    let resumed = in_bucket(&[&reshard[..], &["--resume"]].concat());
+    assert!(resumed.ends_with("; 3 already there\n"), "{resumed}");
+    in_bucket(&["reshard", &format!("{scheme}://bucket/d/"), "--to", &back, "--shuffle", "1"]);
+    let mut back = samples(&directory.join(scheme), "0");
+    back.sort();
+    assert!(back == samples(&directory.join("data"), "train"));
+}
