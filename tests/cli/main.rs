@@ -8,6 +8,7 @@ mod help;
 mod index;
 mod info;
 mod interrupt;
+mod logging;
 mod look;
 mod ls;
 mod page;

@@ -2,10 +2,13 @@
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::logging;
 use crate::options::Global;
 use crate::output::Output;
 use crate::progress::{Progress, Screen, Unit};
 use shardstream::store::Store;
+use std::path::Path;
+use tracing_chrome::FlushGuard;
 
 /// What every command is given: where its output goes, how it shows progress, whether it was interrupted, and
 /// the store.
@@ -32,6 +35,11 @@ impl Context {
             global,
             screen,
         })
+    }
+
+    /// Shows events where that was asked for, and writes a timeline into a file until the guard is dropped.
+    pub(crate) fn log(&self, trace: Option<&Path>) -> Result<Option<FlushGuard>, Failure> {
+        logging::begin(self.global.log(), trace)
     }
 
     /// Shows progress on stderr until it is dropped. `total` is the number of units, where that is known.

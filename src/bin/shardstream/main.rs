@@ -14,6 +14,7 @@ mod input;
 mod interrupt;
 mod items;
 mod lists;
+mod logging;
 mod making;
 mod measuring;
 mod options;
@@ -55,6 +56,11 @@ fn main() -> ExitCode {
     let program = Program::parse();
     let context = match Context::new(program.global, Program::command()) {
         Ok(context) => context,
+        Err(failure) => return failure.report(),
+    };
+    // Written to its end when it is dropped.
+    let _log = match context.log(program.command.trace()) {
+        Ok(log) => log,
         Err(failure) => return failure.report(),
     };
     let done = program.command.run(&context);

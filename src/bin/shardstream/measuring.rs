@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::making::interrupted;
 use serde::Serialize;
+use shardstream::loader::Report;
 use shardstream::prelude::*;
 use shardstream::tar::{SampleParser, read};
 use shardstream::{Result, SecretUrl};
@@ -169,7 +170,7 @@ impl Bench<'_> {
         &self,
         stage: &str,
         settings: Settings,
-    ) -> std::result::Result<(Measured, String), Failure> {
+    ) -> std::result::Result<(Measured, Report), Failure> {
         let Settings { threads, streams, batch, shuffle, work } = settings;
         let mut dataset = Dataset::builder(self.shards.clone())
             .store(self.context.store.clone())
@@ -194,14 +195,11 @@ impl Bench<'_> {
         };
         let elapsed = report.elapsed;
         let measured = Measured::new(stage, 0, report.items, elapsed);
-        Ok((measured, report.to_string()))
+        Ok((measured, report))
     }
 
     /// Takes batches until the time is over.
-    fn drive<B: Send + 'static>(
-        &self,
-        loader: &Loader<B>,
-    ) -> std::result::Result<shardstream::loader::Report, Failure> {
+    fn drive<B: Send + 'static>(&self, loader: &Loader<B>) -> std::result::Result<Report, Failure> {
         let begun = Instant::now();
         let mut batches = loader.epochs(0);
         while begun.elapsed() < self.time {

@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::logging::Level;
 use crate::progress::Settings;
 use clap::Args;
 use shardstream::dataset::Shards;
@@ -31,6 +32,9 @@ pub(crate) struct Global {
     /// How often a request is tried again after a fault of the network.
     #[arg(long, global = true, value_name = "COUNT")]
     retries: Option<u32>,
+    /// Show what happens while shards are read, from this level on, on stderr.
+    #[arg(long, global = true, value_name = "LEVEL")]
+    log: Option<Level>,
 }
 
 impl Global {
@@ -47,6 +51,11 @@ impl Global {
             store = store.retries(retries);
         }
         Ok(store.build()?)
+    }
+
+    /// From which level on events are shown.
+    pub(crate) fn log(&self) -> Option<Level> {
+        self.log
     }
 
     pub(crate) fn progress(&self) -> Settings {

@@ -7,6 +7,7 @@ use crate::options::{IndexOption, Json, Patterns};
 use crate::table::Table;
 use crate::text;
 use serde::Serialize;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How often each setting of --compare is measured.
@@ -53,8 +54,19 @@ pub(crate) struct Options {
     /// shuffle, such as threads=1,2,4.
     #[arg(long, value_name = "SETTING=VALUES", value_parser = comparison)]
     compare: Option<Comparison>,
+    /// Write what each thread of the loader did, and when, into this file: a timeline for Perfetto or chrome://tracing.
+    /// It grows by some MB a second.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     #[command(flatten)]
     json: Json,
+}
+
+impl Options {
+    /// Where the timeline goes.
+    pub(crate) fn trace(&self) -> Option<&Path> {
+        self.trace.as_deref()
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -94,8 +106,8 @@ struct Report {
     stages: Vec<Measured>,
     slowest: String,
     advice: String,
-    /// What the loader says of itself.
-    loader: String,
+    /// What the loader says of itself, its limit among it.
+    loader: serde_json::Value,
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
@@ -133,12 +145,13 @@ fn stages(bench: &Bench<'_>, settings: Settings, json: Json) -> Result<(), Failu
     stages.push(measured);
     let (slowest, advice) = verdict(&stages, settings, bench);
     if json.json {
+        let loader = serde_json::from_str(&loader.to_json()).unwrap_or_default();
         return bench.context.output.document(&Report { stages, slowest, advice, loader });
     }
     let output = &bench.context.output;
     output.line(table("stage", &stages))?;
     // The one place where what the loader says of its limit is shown.
-    output.line(format_args!("\nloader: {}", loader.replace('\n', "\n        ")))?;
+    output.line(format_args!("\nloader: {}", loader.to_string().replace('\n', "\n        ")))?;
     output.line(format_args!("slowest: {slowest}"))?;
     output.line(format_args!("try: {advice}"))
 }

@@ -3,6 +3,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
+use std::path::Path;
 
 /// Declares commands: the file, and the name in the enum from which clap makes the name of the command.
 macro_rules! commands {
@@ -44,4 +45,14 @@ commands! {
     bench: Bench,
     completions: Completions,
     man: Man,
+}
+
+impl Command {
+    /// Where a timeline of the command goes, if it writes one.
+    pub(crate) fn trace(&self) -> Option<&Path> {
+        match self {
+            Command::Bench(options) => options.trace(),
+            _ => None,
+        }
+    }
 }

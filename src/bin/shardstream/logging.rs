@@ -1,0 +1,49 @@
+//! What the crate logs while a command runs: lines on stderr, or a timeline of the threads.
+
+use crate::failure::Failure;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+use tracing_chrome::{ChromeLayerBuilder, FlushGuard};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// From which level on events are shown on stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Level {
+    /// Long waits, samples that were skipped.
+    Warn,
+    /// Requests that are tried again, the begin and end of reading.
+    Info,
+    /// Each shard, late responses, the number of requests in flight.
+    Debug,
+}
+
+/// Shows events from a level on, and writes the spans of all threads into a file until the guard is dropped.
+pub(crate) fn begin(level: Option<Level>, trace: Option<&Path>) -> Result<Option<FlushGuard>, Failure> {
+    if level.is_none() && trace.is_none() {
+        return Ok(None);
+    }
+    let shown = match level {
+        None => LevelFilter::OFF,
+        Some(Level::Warn) => LevelFilter::WARN,
+        Some(Level::Info) => LevelFilter::INFO,
+        Some(Level::Debug) => LevelFilter::DEBUG,
+    };
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines =
+        tracing_subscriber::Layer::with_filter(lines, Targets::new().with_target("shardstream", shown));
+    let (timeline, guard) = match trace {
+        None => (None, None),
+        Some(path) => {
+            let file = File::create(path)
+                .map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
+            let (layer, guard) =
+                ChromeLayerBuilder::new().writer(BufWriter::new(file)).include_args(true).build();
+            (Some(layer), Some(guard))
+        }
+    };
+    tracing_subscriber::registry().with(lines).with(timeline).init();
+    Ok(guard)
+}
