@@ -145,7 +145,7 @@ pub enum ErrorKind {
     #[error("not found")]
     NotFound(#[source] Source),
     /// The store refused access.
-    #[error("access denied: check the credentials, and that they may read this place")]
+    #[error("access denied: check the credentials, and that they may read or write this place")]
     Denied(#[source] Source),
     /// The scheme of a URL is not known, or its feature is not compiled in.
     #[error("cannot open {scheme}:// URLs: {hint}")]

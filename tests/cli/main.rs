@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod emulators;
 mod extract;
 mod help;
 mod index;
@@ -11,6 +12,7 @@ mod interrupt;
 mod logging;
 mod look;
 mod ls;
+mod odd;
 mod page;
 mod program;
 mod progress;

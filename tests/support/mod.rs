@@ -3,6 +3,7 @@
 
 pub mod bucket;
 pub mod child;
+pub mod emulator;
 pub mod names;
 pub mod python;
 pub mod server;

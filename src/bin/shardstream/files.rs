@@ -71,7 +71,8 @@ pub(crate) fn write(store: &Store, place: &str, bytes: &[u8]) -> Result<()> {
         // The error is worth more than what is left of the file.
         drop(fs::remove_file(&partial));
     }
-    Ok(done?)
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot write {place}: {error}"));
+    Ok(done.map_err(named)?)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::logging::Level;
+use crate::files;
 use crate::progress::Settings;
 use clap::Args;
 use shardstream::dataset::Shards;
@@ -21,8 +22,8 @@ pub(crate) struct Global {
     #[arg(short, long, global = true)]
     quiet: bool,
     /// Seconds between lines of progress where stderr is no terminal.
-    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 10.0)]
-    progress: f64,
+    #[arg(long, global = true, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    progress: Duration,
     /// Keep what is read of remote shards in this directory.
     #[arg(long, global = true, value_name = "DIR")]
     cache: Option<PathBuf>,
@@ -59,8 +60,7 @@ impl Global {
     }
 
     pub(crate) fn progress(&self) -> Settings {
-        let every = Duration::try_from_secs_f64(self.progress).unwrap_or(Duration::from_secs(10));
-        Settings { quiet: self.quiet, every }
+        Settings { quiet: self.quiet, every: self.progress }
     }
 }
 
@@ -130,7 +130,11 @@ fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<SecretUrl>, 
     let found = store.list(prefix)?.into_iter().map(|object| object.url).filter(|url| is_shard(url));
     let found: Vec<SecretUrl> = found.map(SecretUrl::from).collect();
     match found.is_empty() {
-        true => Err(Failure::Failed(format!("no shards: no .tar, .tar.gz or .tar.zst right in {directory}"))),
+        true => Err(Failure::Failed(format!(
+            "no shards: no .tar, .tar.gz or .tar.zst right in {directory}; {}**/*.tar looks in the directories \
+             below it too",
+            files::below(&directory.to_string(), "")
+        ))),
         false => Ok(found),
     }
 }
@@ -172,6 +176,31 @@ impl IndexOption {
     }
 }
 
+/// Which shards a command reads that takes an index of them: without patterns, those of the index.
+#[derive(Debug, Args)]
+pub(crate) struct IndexedPatterns {
+    /// Shards: paths, URLs, patterns with braces or wildcards, directories [default: those of --index].
+    #[arg(value_name = "PATTERN", required_unless_present_any = ["list", "index"])]
+    patterns: Vec<String>,
+    /// Read patterns from this file too, one a line; - is stdin.
+    #[arg(long, value_name = "FILE")]
+    list: Option<String>,
+    #[command(flatten)]
+    index: IndexOption,
+}
+
+impl IndexedPatterns {
+    /// The shards in the order of the patterns or the index, and the index if there is one.
+    pub(crate) fn shards(&self, context: &Context) -> Result<(ShardList, Option<Index>), Failure> {
+        let index = self.index.load(context)?;
+        let shards = match &index {
+            Some(index) if self.patterns.is_empty() && self.list.is_none() => index.shards(),
+            _ => Patterns { patterns: self.patterns.clone(), list: self.list.clone() }.shards(context)?,
+        };
+        Ok((shards, index))
+    }
+}
+
 /// Reads a text from a path or URL; `-` is stdin.
 pub(crate) fn read_text(place: &str, context: &Context) -> Result<String, Failure> {
     if place == "-" {
@@ -208,9 +237,22 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     Ok((number * base.powi(power)) as u64)
 }
 
+/// Reads a number of seconds, such as `10` or `0.5`.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let bad = || format!("{text:?} is no number of seconds");
+    let number: f64 = text.parse().map_err(|_| bad())?;
+    Duration::try_from_secs_f64(number).map_err(|_| bad())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_seconds() {
+        assert_eq!(["0", "0.5", "10"].map(seconds), [0, 500, 10_000].map(|ms| Ok(Duration::from_millis(ms))));
+        assert!(["", "nan", "-1", "inf", "1e300", "ten"].iter().all(|text| seconds(text).is_err()));
+    }
 
     #[test]
     fn sizes() {

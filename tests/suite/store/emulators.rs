@@ -1,8 +1,7 @@
 //! The suite over clients of clouds that are configured from the environment, as users do it.
 //!
 //! The environment of a running process cannot be changed safely, so each test runs the suite in a process of its own.
-//! A server that is not installed skips its test with a line on standard error, unless
-//! `SHARDSTREAM_REQUIRE_SERVERS=1`.
+//! A server that is not installed skips its test, see `support/emulator.rs`.
 
 use crate::store::conformance::{deleting, odd_keys, reading, small_ranges, write, writing};
 use crate::support::child::child;
@@ -96,6 +95,13 @@ fn run_suite(base: &str, environment: &[(&str, &str)]) {
     run("suite", base, environment);
 }
 
+#[cfg(any(feature = "s3", feature = "azure"))]
+fn run_suite_on(emulator: Option<crate::support::emulator::Emulator>) {
+    if let Some(emulator) = emulator {
+        run_suite(emulator.bucket(), &emulator.environment().collect::<Vec<_>>());
+    }
+}
+
 fn run(test: &str, base: &str, environment: &[(&str, &str)]) {
     let output =
         child(module_path!(), test).env(BASE, base).envs(environment.iter().copied()).output().unwrap();
@@ -138,111 +144,14 @@ fn deletions_are_tried_again() {
     assert_eq!(asked, [delete("busy"), delete("busy"), delete("denied")]);
 }
 
-#[cfg(any(feature = "s3", feature = "azure"))]
-mod servers {
-    use super::run_suite;
-    use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
-    use std::process::{Child, Command, Stdio};
-    use std::time::{Duration, Instant};
+#[test]
+#[cfg(feature = "s3")]
+fn s3() {
+    run_suite_on(crate::support::emulator::Emulator::s3());
+}
 
-    /// A server in a process of its own, ended with the test.
-    struct Server {
-        process: Child,
-        port: u16,
-    }
-
-    impl Drop for Server {
-        fn drop(&mut self) {
-            let _ = self.process.kill();
-            let _ = self.process.wait();
-        }
-    }
-
-    impl Server {
-        /// Starts `program`, or what the environment variable `variable` names; `None` if it isn't installed.
-        fn start(variable: &str, program: &str, arguments: &dyn Fn(&str) -> Vec<String>) -> Option<Self> {
-            let program = std::env::var(variable).unwrap_or_else(|_| program.to_owned());
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let spawned = Command::new(&program)
-                .args(arguments(&port.to_string()))
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn();
-            let mut process = match spawned {
-                Ok(process) => process,
-                Err(error) => {
-                    let required =
-                        std::env::var("SHARDSTREAM_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
-                    assert!(!required, "{program}: {error}");
-                    eprintln!("SKIPPED: {program} is not installed ({error}); set {variable} to its path");
-                    return None;
-                }
-            };
-            let deadline = Instant::now() + Duration::from_secs(60);
-            while TcpStream::connect(("127.0.0.1", port)).is_err() {
-                if let Some(status) = process.try_wait().unwrap() {
-                    panic!("{program} ended: {status}");
-                }
-                assert!(Instant::now() < deadline, "{program} does not answer");
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            Some(Server { process, port })
-        }
-
-        /// A request without a body, as raw as can be; the first line of the answer.
-        fn request(&self, method: &str, target: &str, headers: &str) -> String {
-            let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-            let host = format!("127.0.0.1:{}", self.port);
-            write!(
-                stream,
-                "{method} {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n{headers}\r\n"
-            )
-            .unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).unwrap();
-            answer.lines().next().unwrap_or_default().to_owned()
-        }
-    }
-
-    #[test]
-    #[cfg(feature = "s3")]
-    fn s3() {
-        let arguments = |port: &str| ["-H", "127.0.0.1", "-p", port].map(String::from).to_vec();
-        let Some(server) = Server::start("SHARDSTREAM_TEST_MOTO", "moto_server", &arguments) else { return };
-        let answer = server.request("PUT", "/bucket", "Authorization: AWS test:test\r\n");
-        assert!(answer.contains("200"), "{answer}");
-        let endpoint = format!("http://127.0.0.1:{}", server.port);
-        let keys =
-            [("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test"), ("AWS_REGION", "us-east-1")];
-        run_suite("s3://bucket", &[&keys[..], &[("AWS_ENDPOINT_URL", endpoint.as_str())]].concat());
-    }
-
-    /// Signs for the well-known account of the emulator, whose key is public: all services, to the end of the century.
-    #[cfg(feature = "azure")]
-    const SIGNATURE: &str = "sv=2019-12-12&ss=b&srt=sco&sp=rwdlac&se=2099-01-01T00%3A00%3A00Z&spr=https%2Chttp\
-                             &sig=0inStVod1SiNNw%2FCJ4fRrpJIdRZAadbisT7bZCD4KQs%3D";
-
-    #[test]
-    #[cfg(feature = "azure")]
-    fn azure() {
-        let directory = tempfile::tempdir().unwrap();
-        let location = directory.path().to_str().unwrap();
-        let arguments = |port: &str| {
-            let options = ["--blobHost", "127.0.0.1", "--blobPort", port, "--location", location];
-            let flags = ["--loose", "--skipApiVersionCheck", "--disableTelemetry", "--silent"];
-            options.into_iter().chain(flags).map(String::from).collect()
-        };
-        let Some(server) = Server::start("SHARDSTREAM_TEST_AZURITE", "azurite-blob", &arguments) else {
-            return;
-        };
-        let target = format!("/devstoreaccount1/container?restype=container&{SIGNATURE}");
-        let answer = server.request("PUT", &target, "x-ms-version: 2019-12-12\r\n");
-        assert!(answer.contains("201"), "{answer}");
-        let url = format!("http://127.0.0.1:{}", server.port);
-        run_suite(
-            "az://container",
-            &[("AZURE_STORAGE_USE_EMULATOR", "true"), ("AZURITE_BLOB_STORAGE_URL", &url)],
-        );
-    }
+#[test]
+#[cfg(feature = "azure")]
+fn azure() {
+    run_suite_on(crate::support::emulator::Emulator::azure());
 }

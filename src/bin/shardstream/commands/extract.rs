@@ -91,6 +91,12 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             text::number(total.read)
         )));
     }
+    if !options.fields.is_empty() && total.samples > 0 && total.files + total.skipped == 0 {
+        return Err(Failure::Failed(format!(
+            "none of {} has a field of --fields",
+            text::counted(total.samples, "sample")
+        )));
+    }
     let skipped = match total.skipped {
         0 => String::new(),
         skipped => format!(", {} that were there", text::counted(skipped, "file")),

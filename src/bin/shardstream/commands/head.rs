@@ -71,6 +71,9 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
     }
+    if options.samples > 0 && left == options.samples && !options.json.json {
+        context.output.line(format_args!("no samples in {}", text::counted(shards.len() as u64, "shard")))?;
+    }
     let (Some(place), Some(sheet)) = (&options.sheet, &sheet) else { return Ok(()) };
     if sheet.len() == 0 {
         return Err(Failure::Failed("no sheet was written: the samples have no images".into()));

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::distribution::{Distribution, Summary};
 use crate::failure::Failure;
 use crate::field::{Content, Kind};
-use crate::options::{IndexOption, Json, Patterns, Threads};
+use crate::options::{IndexedPatterns, Json, Threads};
 use crate::parallel::each_shard;
 use crate::samples::{self, ShardProgress};
 use crate::table::Table;
@@ -20,15 +20,13 @@ use std::ops::ControlFlow;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    patterns: Patterns,
+    patterns: IndexedPatterns,
     /// Look at so many samples only, from the first one on.
     #[arg(short = 'n', long = "samples", value_name = "COUNT", conflicts_with_all = ["fast", "index"])]
     samples: Option<u64>,
     /// Read only the headers of the archives, not the fields: what they hold is told by their names.
     #[arg(long, conflicts_with = "index")]
     fast: bool,
-    #[command(flatten)]
-    index: IndexOption,
     #[command(flatten)]
     json: Json,
     #[command(flatten)]
@@ -58,10 +56,10 @@ const TYPES: usize = 8;
 const OTHER: &str = "other";
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let shards = options.patterns.shards(context)?;
+    let (shards, index) = options.patterns.shards(context)?;
     let mut total = Found::default();
     let mut each = Distribution::default();
-    match (options.samples, options.index.load(context)?) {
+    match (options.samples, index) {
         (Some(most), _) => {
             let decoder = Decoder::new();
             samples::in_order(&shards, context, "info", |sample| {

@@ -7,7 +7,7 @@ mod shard;
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::options::{IndexOption, Json, Patterns, Threads};
+use crate::options::{IndexedPatterns, Json, Threads};
 use crate::parallel::each_shard;
 use crate::samples::ShardProgress;
 use crate::text;
@@ -31,15 +31,13 @@ use std::sync::Arc;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    patterns: Patterns,
+    patterns: IndexedPatterns,
     /// Decode every field of a known type. Pickles are never loaded.
     #[arg(long)]
     decode: bool,
     /// With --decode: images must have at least so many pixels on their shorter side.
     #[arg(long, value_name = "PIXELS", requires = "decode")]
     min_side: Option<u32>,
-    #[command(flatten)]
-    index: IndexOption,
     /// Fields that every sample must have, in place of those that nearly all have.
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
     require: Vec<String>,
@@ -74,11 +72,12 @@ struct Summary {
     kinds: BTreeMap<String, u64>,
     /// How many shards could not be read for a fault that is not theirs.
     unread: u64,
+    /// How many shards are whole and have no sample.
+    without_samples: u64,
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let shards = options.patterns.shards(context)?;
-    let index = options.index.load(context)?;
+    let (shards, index) = options.patterns.shards(context)?;
     // What was verified with other options says nothing of these.
     let asked = format!(
         "decode {}, min_side {:?}, empty {:?}, index {}",
@@ -144,6 +143,7 @@ impl<'a> All<'a> {
             findings: 0,
             kinds: BTreeMap::new(),
             unread: 0,
+            without_samples: 0,
         };
         All {
             options,
@@ -169,6 +169,12 @@ impl<'a> All<'a> {
                     self.context.output.record(&line)?;
                 }
                 false => self.context.output.line(format_args!("not verified: {error}"))?,
+            }
+        }
+        if report.samples == 0 && report.unread.is_none() && report.findings.is_empty() {
+            self.summary.without_samples += 1;
+            if !self.options.json.json {
+                self.context.output.line(format_args!("no samples: {}", report.url))?;
             }
         }
         for finding in &report.findings {
@@ -234,7 +240,8 @@ impl<'a> All<'a> {
                 }
                 let others = match having.samples {
                     1 => String::new(),
-                    samples => format!(", as have {} in all", text::counted(samples, "sample")),
+                    2 => ", nor has one other sample".to_owned(),
+                    samples => format!(", nor have {} other samples", text::number(samples - 1)),
                 };
                 let share = text::percent(counts.get(field).copied().unwrap_or(0), total);
                 findings.push(Finding {
@@ -265,8 +272,12 @@ impl<'a> All<'a> {
                     0 => String::new(),
                     count => format!(", {} of them verified before", text::number(count)),
                 };
+                let unread = match summary.unread {
+                    0 => String::new(),
+                    count => format!(", {} not verified", text::counted(count, "shard")),
+                };
                 out.line(format_args!(
-                    "{} of {}, {}{resumed}: {}",
+                    "{} of {}, {}{resumed}: {}{unread}",
                     text::counted(summary.shards, "shard"),
                     text::counted(summary.samples, "sample"),
                     text::bytes(summary.bytes),

@@ -1,0 +1,146 @@
+//! Inputs that are not what the program expects: what it says of them is to be of use.
+
+use crate::program::{Ran, demo, failure, output, run};
+use crate::support::{archive, files};
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// A directory with one file.
+fn with(name: &str, bytes: &[u8]) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(name), bytes).unwrap();
+    dir
+}
+
+#[test]
+fn places_without_shards() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("data/deeper")).unwrap();
+    fs::write(dir.path().join("data/deeper/a.tar"), archive(&[])).unwrap();
+    for directory in ["data", "data/"] {
+        assert_eq!(
+            failure(dir.path(), &["ls", directory], 1),
+            format!(
+                "shardstream: no shards: no .tar, .tar.gz or .tar.zst right in {directory}; data/**/*.tar looks \
+                 in the directories below it too\n"
+            )
+        );
+    }
+    assert_eq!(output(dir.path(), &["ls", "data/**/*.tar"]), "data/deeper/a.tar\n");
+    let none = failure(dir.path(), &["info", "data/*.tar"], 1);
+    assert_eq!(none, "shardstream: no shards: nothing that is listed matches data/*.tar\n");
+}
+
+#[test]
+fn files_that_are_no_archives() {
+    let dir = with("text.tar", &b"a text\n".repeat(100));
+    let gzip = [&[0x1f, 0x8b, 8, 0][..], &[0; 600]].concat();
+    fs::write(dir.path().join("gzip.tar"), gzip).unwrap();
+    for command in ["info", "head", "stats"] {
+        let error = failure(dir.path(), &[command, "text.tar"], 1);
+        assert!(error.contains("or this is not a tar archive (shard text.tar"), "{error}");
+        let error = failure(dir.path(), &[command, "gzip.tar"], 1);
+        assert!(error.contains("gzip data, whose name must end in .tar.gz"), "{error}");
+    }
+    // What was not verified does not pass for sound.
+    let Ran { code, out, .. } = run(dir.path(), &["verify", "gzip.tar"]);
+    assert_eq!(code, Some(1));
+    let summary = "1 shard of 0 samples, 604 B: no damage found, 1 shard not verified\n";
+    assert!(out.starts_with("not verified: ") && out.ends_with(summary), "{out}");
+}
+
+#[test]
+fn shards_without_samples_are_named() {
+    // Members without an extension are no fields.
+    for bytes in [archive(&[]), files(&["README", "b/Makefile"])] {
+        let dir = with("a.tar", &bytes);
+        assert_eq!(output(dir.path(), &["head", "a.tar"]), "no samples in 1 shard\n");
+        assert_eq!(output(dir.path(), &["head", "--json", "a.tar"]), "");
+        assert_eq!(output(dir.path(), &["head", "-n", "0", "a.tar"]), "");
+        let said = output(dir.path(), &["verify", "a.tar"]);
+        let size = if bytes.len() == 10240 { "10.2 kB" } else { "3.1 kB" };
+        assert_eq!(said, format!("no samples: a.tar\n1 shard of 0 samples, {size}: no damage found\n"));
+        let summary: serde_json::Value =
+            serde_json::from_str(&output(dir.path(), &["verify", "--json", "a.tar"])).unwrap();
+        assert_eq!(summary["summary"]["without_samples"], 1);
+        assert!(output(dir.path(), &["info", "a.tar"]).starts_with("1 shard of 0 samples"));
+        assert_eq!(output(dir.path(), &["stats", "a.tar"]), "0 samples\n");
+    }
+}
+
+#[test]
+fn keys_of_any_language_and_with_control_characters() {
+    let dir = with("a.tar", &files(&["日本/über ☃.txt", "日本/über ☃.cls", "a\u{1b}[31mb.txt"]));
+    let shown = output(dir.path(), &["head", "a.tar"]);
+    assert_eq!(shown, "日本/über ☃  a.tar\n  txt  0\n  cls  1\na\\u{1b}[31mb  a.tar\n  txt  2\n");
+    assert_eq!(output(dir.path(), &["cat", "--field", "txt", "--key", "日本/über ☃", "a.tar"]), "0");
+    output(dir.path(), &["extract", "a.tar", "--to", "out", "--keys", "日本/*"]);
+    assert_eq!(fs::read(dir.path().join("out/日本/über ☃.cls")).unwrap(), b"1");
+    let found = run(dir.path(), &["verify", "a.tar", "--require", "cls"]);
+    assert!(found.code == Some(3) && !found.out.contains('\u{1b}'), "{found:?}");
+}
+
+#[test]
+fn an_index_tells_which_shards() {
+    let dir = demo();
+    output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
+    let named = output(dir.path(), &["info", "data", "--index", "i.json"]);
+    assert_eq!(output(dir.path(), &["info", "--index", "i.json"]), named);
+    assert_eq!(
+        output(dir.path(), &["verify", "--index", "i.json"]),
+        "3 shards of 12 samples, 61.4 kB: no damage found\n"
+    );
+    // An empty list is no reason to take all.
+    fs::write(dir.path().join("list"), "# none\n").unwrap();
+    let empty = failure(dir.path(), &["verify", "--index", "i.json", "--list", "list"], 1);
+    assert_eq!(empty, "shardstream: no shards: the list is empty\n");
+    failure(dir.path(), &["verify"], 2);
+}
+
+#[test]
+fn options_that_make_no_sense() {
+    let dir = demo();
+    assert!(failure(dir.path(), &[], 2).contains("Usage: shardstream"));
+    let unknown = failure(dir.path(), &["verfy", "data"], 2);
+    assert!(unknown.contains("a similar subcommand exists: 'verify'"), "{unknown}");
+    for seconds in ["nan", "soon"] {
+        let error = failure(dir.path(), &["ls", "data", "--progress", seconds], 2);
+        assert!(error.contains("is no number of seconds"), "{error}");
+    }
+    let error = failure(dir.path(), &["extract", "data", "--to", "out", "--fields", "jpg"], 1);
+    assert_eq!(error, "shardstream: none of 12 samples has a field of --fields\n");
+}
+
+/// What cannot be written is named, and not only the shard that it comes from. A file where a directory should
+/// be stands for a directory that is not writable, since the superuser may write everywhere.
+#[test]
+fn places_that_cannot_be_written() {
+    let dir = demo();
+    fs::write(dir.path().join("file"), "").unwrap();
+    let error = failure(dir.path(), &["extract", "data", "--to", "file", "-n", "1"], 1);
+    assert!(error.contains("cannot write file/000000.") && error.lines().count() == 1, "{error}");
+    for command in [
+        &["index", "build", "data", "--to", "file/i.json"][..],
+        &["verify", "data", "--resume", "file/log"],
+        &["head", "data", "--sheet", "file/sheet.png"],
+    ] {
+        let error = failure(dir.path(), command, 1);
+        assert!(error.contains("file/") && error.lines().count() == 1, "{error}");
+    }
+    assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_that_is_full() {
+    let dir = demo();
+    let full = Path::new("/dev/full");
+    let out = || fs::OpenOptions::new().write(true).open(full).unwrap();
+    for command in [&["info", "data"][..], &["head", "data"]] {
+        let ran = crate::program::program(dir.path()).args(command).stdout(out()).output().unwrap();
+        let error = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert_eq!(ran.status.code(), Some(1), "{error}");
+        assert!(error.starts_with("shardstream: cannot write the output: "), "{error}");
+    }
+}

@@ -1,0 +1,153 @@
+//! Emulators of S3 and Azure that run as servers of their own: moto and azurite.
+//!
+//! A server that is not installed skips its test with a line on standard error, unless
+//! `SHARDSTREAM_REQUIRE_SERVERS=1`.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Signs for the well-known account of azurite, whose key is public: all services, to the end of the century.
+const AZURE_SIGNATURE: &str = "sv=2019-12-12&ss=b&srt=sco&sp=rwdlac&se=2099-01-01T00%3A00%3A00Z&spr=https%2Chttp\
+                               &sig=0inStVod1SiNNw%2FCJ4fRrpJIdRZAadbisT7bZCD4KQs%3D";
+
+/// A server with an empty bucket, in a process of its own, which ends with the test.
+#[derive(Debug)]
+pub struct Emulator {
+    process: Child,
+    port: u16,
+    bucket: &'static str,
+    environment: Vec<(&'static str, String)>,
+    /// The path of the bucket, and what each request has in its query and headers.
+    path: &'static str,
+    query: &'static str,
+    headers: &'static str,
+    _files: Option<TempDir>,
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Emulator {
+    /// S3 by `moto_server`, or by what `SHARDSTREAM_TEST_MOTO` names; `None` if it is not installed.
+    pub fn s3() -> Option<Self> {
+        let arguments = |port: &str| ["-H", "127.0.0.1", "-p", port].map(String::from).to_vec();
+        let (process, port) = start("SHARDSTREAM_TEST_MOTO", "moto_server", &arguments)?;
+        let keys =
+            [("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test"), ("AWS_REGION", "us-east-1")];
+        let mut environment: Vec<_> =
+            keys.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
+        environment.push(("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}")));
+        let emulator = Emulator {
+            process,
+            port,
+            bucket: "s3://bucket",
+            environment,
+            path: "/bucket",
+            query: "",
+            headers: "Authorization: AWS test:test\r\n",
+            _files: None,
+        };
+        emulator.request("PUT", "", "", "", b"");
+        Some(emulator)
+    }
+
+    /// Azure by `azurite-blob`, or by what `SHARDSTREAM_TEST_AZURITE` names; `None` if it is not installed.
+    pub fn azure() -> Option<Self> {
+        let files = tempfile::tempdir().unwrap();
+        let location = files.path().to_str().unwrap().to_owned();
+        let arguments = |port: &str| {
+            let options = ["--blobHost", "127.0.0.1", "--blobPort", port, "--location", &location];
+            let flags = ["--loose", "--skipApiVersionCheck", "--disableTelemetry", "--silent"];
+            options.into_iter().chain(flags).map(String::from).collect()
+        };
+        let (process, port) = start("SHARDSTREAM_TEST_AZURITE", "azurite-blob", &arguments)?;
+        let environment = vec![
+            ("AZURE_STORAGE_USE_EMULATOR", "true".to_owned()),
+            ("AZURITE_BLOB_STORAGE_URL", format!("http://127.0.0.1:{port}")),
+        ];
+        let emulator = Emulator {
+            process,
+            port,
+            bucket: "az://container",
+            environment,
+            path: "/devstoreaccount1/container",
+            query: AZURE_SIGNATURE,
+            headers: "x-ms-version: 2019-12-12\r\n",
+            _files: Some(files),
+        };
+        emulator.request("PUT", "", "restype=container&", "", b"");
+        Some(emulator)
+    }
+
+    /// The URL of the bucket, without a slash at its end.
+    pub fn bucket(&self) -> &'static str {
+        self.bucket
+    }
+
+    /// The variables that lead a client to this server.
+    pub fn environment(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.environment.iter().map(|(name, value)| (*name, value.as_str()))
+    }
+
+    /// Puts an object into the bucket. The key is one that needs no escapes.
+    pub fn put(&self, key: &str, content: &[u8]) {
+        self.request("PUT", &format!("/{key}"), "", "x-ms-blob-type: BlockBlob\r\n", content);
+    }
+
+    /// A request as raw as can be, which must succeed.
+    fn request(&self, method: &str, key: &str, parameters: &str, headers: &str, content: &[u8]) {
+        let target = format!("{}{key}?{parameters}{}", self.path, self.query);
+        let host = format!("127.0.0.1:{}", self.port);
+        let length = content.len();
+        let head = format!(
+            "{method} {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\
+             Connection: close\r\n{}{headers}\r\n",
+            self.headers
+        );
+        let mut stream = TcpStream::connect(&host).unwrap();
+        stream.write_all(&[head.as_bytes(), content].concat()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 20"), "{method} {}{key}: {answer}", self.path);
+    }
+}
+
+/// Starts `program`, or what the environment variable `variable` names, on a free port, and waits until it answers;
+/// `None` if it is not installed.
+fn start(variable: &str, program: &str, arguments: &dyn Fn(&str) -> Vec<String>) -> Option<(Child, u16)> {
+    let program = std::env::var(variable).unwrap_or_else(|_| program.to_owned());
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let spawned = Command::new(&program)
+        .args(arguments(&port.to_string()))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut process = match spawned {
+        Ok(process) => process,
+        Err(error) => {
+            let required = std::env::var("SHARDSTREAM_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
+            assert!(!required, "{program}: {error}");
+            eprintln!("SKIPPED: {program} is not installed ({error}); set {variable} to its path");
+            return None;
+        }
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        if let Some(status) = process.try_wait().unwrap() {
+            panic!("{program} ended: {status}");
+        }
+        if Instant::now() > deadline {
+            let _ = process.kill();
+            panic!("{program} does not answer");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Some((process, port))
+}
