@@ -1,6 +1,9 @@
 //! Progress: a bar on a terminal, lines elsewhere, nothing with `--quiet`.
 
 use crate::program::{demo, program, run};
+use crate::support::skip;
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -23,7 +26,7 @@ fn a_bar_with_rate_and_time_left_on_a_terminal() {
     let has_script =
         Command::new("script").arg("--version").output().is_ok_and(|output| output.status.success());
     if !has_script {
-        eprintln!("skipped: needs the program `script` of util-linux, which makes a terminal");
+        skip("needs the program `script` of util-linux, which makes a terminal");
         return;
     }
     let dir = demo();
@@ -39,10 +42,28 @@ fn a_bar_with_rate_and_time_left_on_a_terminal() {
     assert!(shown.contains("verify [") && shown.contains(" of 3 shards, "), "{shown:?}");
     assert!(shown.contains(" shards/s, ") && shown.contains(" left, "), "{shown:?}");
     assert!(shown.contains("3 shards of 12 samples, 61.4 kB: no damage found"), "{shown:?}");
+    let bar =
+        shown.split(['\r', '\n']).rfind(|line| line.contains(" of 3 shards, ") && line.contains(" samples"));
+    assert!(SHAPE_OF_BAR.iter().all(|part| bar.unwrap().contains(part)), "{bar:?}");
     let (code, shown) = run("verify data --quiet");
     assert_eq!((code, &*shown), (Some(0), "3 shards of 12 samples, 61.4 kB: no damage found\r\n"));
     // What is not text does not go to a terminal.
     let (code, shown) = run("cat --quiet --field png --nth 0 data");
     assert_eq!(code, Some(1), "{shown:?}");
     assert!(shown.contains("is not text: send it to a file") && !shown.contains("IHDR"), "{shown:?}");
+}
+
+/// What a bar has besides numbers.
+const SHAPE_OF_BAR: [&str; 6] = ["verify [", "] ", " shards of ", " shards/s, ", "s left, ", " samples"];
+
+#[test]
+fn the_picture_in_the_docs_is_of_such_a_bar() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let picture = fs::read_to_string(docs.join("cli-progress.svg")).unwrap();
+    assert!(picture.len() < 20_000 && picture.contains("$ shardstream verify photos --decode"));
+    let bars: Vec<&str> = picture.lines().filter(|line| line.contains("verify [")).collect();
+    assert_eq!(bars.len(), 2);
+    for bar in bars {
+        assert!(SHAPE_OF_BAR.iter().all(|part| bar.contains(part)), "{bar}");
+    }
 }

@@ -132,9 +132,8 @@ fn start(variable: &str, program: &str, arguments: &dyn Fn(&str) -> Vec<String>)
     let mut process = match spawned {
         Ok(process) => process,
         Err(error) => {
-            let required = std::env::var("SHARDSTREAM_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
-            assert!(!required, "{program}: {error}");
-            eprintln!("SKIPPED: {program} is not installed ({error}); set {variable} to its path");
+            let why = format!("{program} is not installed ({error}); set {variable} to its path");
+            super::skip_unless("SHARDSTREAM_REQUIRE_SERVERS", &why);
             return None;
         }
     };

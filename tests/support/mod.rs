@@ -15,10 +15,23 @@ use shardstream::store::Store;
 use shardstream::tar::{SampleParser, read};
 use shardstream::write::TarWriter;
 use shardstream::{Result, Sample};
+use std::io::Write;
 use std::path::Path;
 
 /// Samples as plain data: keys, and fields with their bytes, in the order of the shard.
 pub type Content = Vec<(String, Vec<(String, Vec<u8>)>)>;
+
+/// Says that a test is skipped, past the test harness, which would hide it.
+pub fn skip(why: &str) {
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    writeln!(std::io::stderr(), "SKIPPED: {test}: {why}").unwrap();
+}
+
+/// The same; or fails, where this environment variable is 1.
+pub fn skip_unless(required: &str, why: &str) {
+    assert!(std::env::var(required).as_deref() != Ok("1"), "{why}");
+    skip(why);
+}
 
 /// Reads the samples of a shard, compressed or not.
 pub fn read_samples(path: &Path) -> Vec<Result<Sample>> {

@@ -10,7 +10,6 @@
 
 use super::Content;
 use serde_json::Value as Json;
-use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -118,12 +117,9 @@ pub fn stdout_of(output: Output) -> Vec<u8> {
     output.stdout
 }
 
-/// Says that a test is skipped, past the test harness, which would hide it; or fails, where skipping is not allowed.
+/// Says that a test is skipped, or fails, where skipping is not allowed.
 pub fn skip(why: &str) {
-    assert!(std::env::var("SHARDSTREAM_REQUIRE_PYTHON").as_deref() != Ok("1"), "{why}");
-    let test = std::thread::current().name().unwrap_or_default().to_owned();
-    let mut terminal = std::io::stderr();
-    writeln!(terminal, "SKIPPED: {test}: {why}").unwrap();
+    super::skip_unless("SHARDSTREAM_REQUIRE_PYTHON", why);
 }
 
 fn shard(json: &Json) -> Content {

@@ -1,7 +1,7 @@
 //! Progress on stderr: a bar with rate and time left on a terminal, plain lines otherwise.
 
 use crate::text;
-use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -72,7 +72,7 @@ impl Progress {
             None => bar.unset_length(),
         }
         let template = match total {
-            Some(_) => "{what} [{bar:30}] {done} of {total}, {rate}, {eta} left{msg}",
+            Some(_) => "{what} [{bar:30}] {done} of {total}, {rate}, {time} left{msg}",
             None => "{what} {spinner} {done}, {rate}, {elapsed}{msg}",
         };
         bar.set_style(style(template, what, unit));
@@ -146,7 +146,14 @@ fn style(template: &str, what: &str, unit: Unit) -> ProgressStyle {
         .with_key("rate", move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
             write(out, &rate(unit, state.per_sec()));
         })
+        .with_key("time", move |state: &ProgressState, out: &mut dyn std::fmt::Write| match state.pos() {
+            0 => write(out, UNKNOWN),
+            _ => write(out, &format!("{:#}", HumanDuration(state.eta()))),
+        })
 }
+
+/// The time left as long as nothing is done.
+const UNKNOWN: &str = "? s";
 
 /// A number of units.
 fn amount(unit: Unit, number: u64) -> String {
@@ -172,8 +179,11 @@ fn plain(what: &str, unit: Unit, done: u64, total: Option<u64>, elapsed: Duratio
     let (shown, rate) = (amount(unit, done), rate(unit, per_second));
     match total {
         Some(total) => {
-            let left = total.saturating_sub(done) as f64 / per_second.max(1e-3);
-            format!("{what}: {shown} of {}, {rate}, {left:.0} s left", amount(unit, total))
+            let left = match done {
+                0 => UNKNOWN.to_owned(),
+                _ => format!("{:.0} s", total.saturating_sub(done) as f64 / per_second),
+            };
+            format!("{what}: {shown} of {}, {rate}, {left} left", amount(unit, total))
         }
         None => format!("{what}: {shown}, {rate}, {:.0} s", elapsed.as_secs_f64()),
     }
@@ -190,6 +200,12 @@ mod tests {
             plain("verify", Unit::Shards, 3, Some(9), seconds),
             "verify: 3 shards of 9 shards, 1.5 shards/s, 4 s left"
         );
+        assert_eq!(
+            plain("verify", Unit::Shards, 0, Some(9), seconds),
+            "verify: 0 shards of 9 shards, 0.0 shards/s, ? s left"
+        );
+        let slow = plain("verify", Unit::Shards, 1, Some(9), Duration::from_secs(100_000));
+        assert_eq!(slow, "verify: 1 shard of 9 shards, 0.0 shards/s, 800000 s left");
         assert_eq!(
             plain("copy", Unit::Bytes, 3_000_000, Some(9_000_000), seconds),
             "copy: 3.0 MB of 9.0 MB, 1.5 MB/s, 4 s left"
