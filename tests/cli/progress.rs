@@ -31,7 +31,8 @@ fn a_bar_with_rate_and_time_left_on_a_terminal() {
     }
     let dir = demo();
     let run = |arguments: &str| {
-        let command = format!("{} {arguments}", program(dir.path()).get_program().to_str().unwrap());
+        let program = program(dir.path()).get_program().to_str().unwrap().to_owned();
+        let command = format!("stty cols 80 && {program} {arguments}");
         let mut script = Command::new("script");
         script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm").current_dir(dir.path());
         let output = script.output().unwrap();
@@ -45,6 +46,10 @@ fn a_bar_with_rate_and_time_left_on_a_terminal() {
     let bar =
         shown.split(['\r', '\n']).rfind(|line| line.contains(" of 3 shards, ") && line.contains(" samples"));
     assert!(SHAPE_OF_BAR.iter().all(|part| bar.unwrap().contains(part)), "{bar:?}");
+    assert!(!shown.contains("0/3"), "a bar without its style: {shown:?}");
+    // A terminal of 80 columns does not break it.
+    let visible = bar.unwrap().rsplit('\u{1b}').next().unwrap().trim_start_matches("[2K");
+    assert!(visible.chars().count() <= 80, "{visible:?}");
     let (code, shown) = run("verify data --quiet");
     assert_eq!((code, &*shown), (Some(0), "3 shards of 12 samples, 61.4 kB: no damage found\r\n"));
     // What is not text does not go to a terminal.
@@ -54,7 +59,7 @@ fn a_bar_with_rate_and_time_left_on_a_terminal() {
 }
 
 /// What a bar has besides numbers.
-const SHAPE_OF_BAR: [&str; 6] = ["verify [", "] ", " shards of ", " shards/s, ", "s left, ", " samples"];
+const SHAPE_OF_BAR: [&str; 6] = ["verify [", "] ", " of ", " shards/s, ", "s left, ", " samples"];
 
 #[test]
 fn the_picture_in_the_docs_is_of_such_a_bar() {

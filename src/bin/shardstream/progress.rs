@@ -1,7 +1,7 @@
 //! Progress on stderr: a bar with rate and time left on a terminal, plain lines otherwise.
 
 use crate::text;
-use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -62,20 +62,18 @@ impl Progress {
         settings: &Settings,
         screen: &Screen,
     ) -> Self {
-        let bar = match settings.quiet {
-            true => ProgressBar::hidden(),
-            // Hidden by itself where stderr is no terminal.
-            false => ProgressBar::new(0),
-        };
-        match total {
-            Some(total) => bar.set_length(total),
-            None => bar.unset_length(),
-        }
+        // Shown when it has its style.
+        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
         let template = match total {
-            Some(_) => "{what} [{bar:30}] {done} of {total}, {rate}, {time} left{msg}",
+            // As wide as the terminal: a line that is longer would be broken there.
+            Some(_) => "{what} [{wide_bar}] {done} of {total}, {rate}, {time} left{msg}",
             None => "{what} {spinner} {done}, {rate}, {elapsed}{msg}",
         };
         bar.set_style(style(template, what, unit));
+        if !settings.quiet {
+            // Hidden by itself where stderr is no terminal.
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
         bar.enable_steady_tick(Duration::from_millis(200));
         if !bar.is_hidden() {
             screen.show(Some(bar.clone()));
@@ -138,7 +136,12 @@ fn style(template: &str, what: &str, unit: Unit) -> ProgressStyle {
         .progress_chars("=> ")
         .with_key("what", move |_: &ProgressState, out: &mut dyn std::fmt::Write| write(out, &what))
         .with_key("done", move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-            write(out, &amount(unit, state.pos()));
+            let done = match (unit, state.len()) {
+                // The unit comes with the total.
+                (Unit::Shards | Unit::Samples, Some(_)) => text::number(state.pos()),
+                _ => amount(unit, state.pos()),
+            };
+            write(out, &done);
         })
         .with_key("total", move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
             write(out, &amount(unit, state.len().unwrap_or(0)));
