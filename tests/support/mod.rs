@@ -24,7 +24,8 @@ pub type Content = Vec<(String, Vec<(String, Vec<u8>)>)>;
 /// Says that a test is skipped, past the test harness, which would hide it.
 pub fn skip(why: &str) {
     let test = std::thread::current().name().unwrap_or_default().to_owned();
-    writeln!(std::io::stderr(), "SKIPPED: {test}: {why}").unwrap();
+    let mut stderr = std::io::stderr();
+    writeln!(stderr, "SKIPPED: {test}: {why}").unwrap();
 }
 
 /// The same; or fails, where this environment variable is 1.

@@ -2,8 +2,8 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::logging::Level;
 use crate::files;
+use crate::logging::Level;
 use crate::progress::Settings;
 use clap::Args;
 use shardstream::dataset::Shards;
