@@ -24,8 +24,8 @@ pub type Content = Vec<(String, Vec<(String, Vec<u8>)>)>;
 /// Says that a test is skipped, past the test harness, which would hide it.
 pub fn skip(why: &str) {
     let test = std::thread::current().name().unwrap_or_default().to_owned();
-    let mut stderr = std::io::stderr();
-    writeln!(stderr, "SKIPPED: {test}: {why}").unwrap();
+    let mut terminal = std::io::stderr();
+    writeln!(terminal, "SKIPPED: {test}: {why}").unwrap();
 }
 
 /// The same; or fails, where this environment variable is 1.
