@@ -8,7 +8,7 @@ macro_rules! log {
             target: "shardstream", ::tracing::Level::$level, $($name = %$value,)* $message
         );
         #[cfg(not(feature = "tracing"))]
-        { $(let _ = || &$value;)* }
+        { $(let _ = || { let _ = &$value; };)* }
     }};
 }
 
@@ -18,9 +18,16 @@ macro_rules! span {
         #[cfg(feature = "tracing")]
         { ::tracing::trace_span!(target: "shardstream", $name, $($field = $value),*).entered() }
         #[cfg(not(feature = "tracing"))]
-        { $(let _ = || &$value;)* }
+        {
+            $(let _ = || { let _ = &$value; };)*
+            crate::telemetry::NoSpan
+        }
     }};
 }
+
+/// In place of a span, where there is no log.
+#[cfg(not(feature = "tracing"))]
+pub(crate) struct NoSpan;
 
 /// `count!("name", number)`: adds to a counter.
 macro_rules! count {
@@ -28,7 +35,9 @@ macro_rules! count {
         #[cfg(feature = "metrics")]
         ::metrics::counter!($name).increment($value);
         #[cfg(not(feature = "metrics"))]
-        let _ = || $value;
+        let _ = || {
+            let _ = $value;
+        };
     }};
 }
 
@@ -38,7 +47,9 @@ macro_rules! observe {
         #[cfg(feature = "metrics")]
         ::metrics::histogram!($name).record($value);
         #[cfg(not(feature = "metrics"))]
-        let _ = || $value;
+        let _ = || {
+            let _ = $value;
+        };
     }};
 }
 
