@@ -29,6 +29,12 @@ macro_rules! span {
 #[cfg(not(feature = "tracing"))]
 pub(crate) struct NoSpan;
 
+/// So that it may end before its scope does, as a span may.
+#[cfg(not(feature = "tracing"))]
+impl Drop for NoSpan {
+    fn drop(&mut self) {}
+}
+
 /// `count!("name", number)`: adds to a counter.
 macro_rules! count {
     ($name:literal, $value:expr) => {{
