@@ -71,6 +71,7 @@ RULES = [
     Ci(r"cargo test$", r'eval "\$test_command"'),
     Ci(r"cargo doc --open$", r"cargo doc --workspace"),
     Ci(r"apt install cmake nasm$", r"apt-get install .*cmake nasm"),
+    Not(r"cargo install shardstream --features cli$", "the crate is not published; tests run the program"),
     Not(r"cargo add shardstream --features \w+$", "the crate is not published; that it has the feature is checked"),
     Run(r"cargo run --example index_shards$", "5 shards of 5000 samples"),
     Run(r"cargo run --example index_shards -- 'data/", "10 shards of 640 samples", ["data"]),
