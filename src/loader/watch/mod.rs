@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! run        what is known of a run, shared by all who ask
+//! consumed   what it has given out, and how long the trainer waited for it
 //! sampler    the one thread of the process that looks at the threads of all runs
 //! stall      when to warn of a wait, and how
 //! diagnosis  what everybody is doing and waiting for
 //! gauges     what a run holds, for the facade `metrics`
 //! ```
 
+mod consumed;
 mod diagnosis;
 #[cfg(feature = "metrics")]
 mod gauges;

@@ -1,5 +1,6 @@
 //! What is known of a run, shared by all who ask.
 
+use super::consumed::Consumed;
 use super::diagnosis::{Diagnosis, diagnose};
 use super::sampler;
 use super::stall::{OnStall, Stall};
@@ -9,7 +10,6 @@ use crate::loader::report::{Fill, Owners, Queues, Report, Times};
 use crate::state::State;
 use crate::store::{Store, StoreReport};
 use crate::telemetry::{count, log, observe};
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -109,69 +109,6 @@ pub(super) struct Inner {
     pub(super) pool: OnceLock<Weak<dyn PoolStatus>>,
 }
 
-/// What has been given out.
-#[derive(Debug)]
-struct Consumed {
-    state: State,
-    begun: Option<Instant>,
-    ended: Option<Instant>,
-    batches: u64,
-    items: u64,
-    fill: Fill,
-    waited: Duration,
-    first: Option<Duration>,
-    ready: u64,
-    late: u64,
-    /// When the batches were made that have not been given out.
-    made: VecDeque<Instant>,
-    steps: Steps,
-    /// Since when the next batch has been waited for, and whether it was there then.
-    waiting: Option<(Instant, bool)>,
-    /// Whether there was a warning of this wait.
-    is_warned: bool,
-}
-
-/// The time between two batches, in which the trainer does a step, or something else for much longer: validation, a
-/// checkpoint.
-#[derive(Debug, Default)]
-struct Steps {
-    /// When the last batch was given out.
-    since: Option<Instant>,
-    /// How long a step takes, smoothed.
-    usual: Duration,
-    /// Number of steps that were seen.
-    seen: u32,
-    /// The time that was longer than steps are.
-    rested: Duration,
-}
-
-/// A step that takes so many times as long as usual, and at least so long, is something else.
-const REST: (u32, Duration) = (16, Duration::from_secs(1));
-/// Number of steps after which it is known how long they take.
-const KNOWN: u32 = 8;
-
-impl Steps {
-    /// How much longer than a step it has been since the last batch, if it was much longer.
-    fn rest(&self, now: Instant) -> Duration {
-        let time = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        let is_rest = self.seen >= KNOWN && time > REST.1.max(self.usual * REST.0);
-        if is_rest { time - self.usual } else { Duration::ZERO }
-    }
-
-    fn asks(&mut self, now: Instant) {
-        let rest = self.rest(now);
-        self.rested += rest;
-        if let Some(since) = self.since.take()
-            && rest.is_zero()
-        {
-            let time = now.saturating_duration_since(since);
-            self.seen = self.seen.saturating_add(1);
-            let weight = self.seen.min(16);
-            self.usual = (self.usual * (weight - 1) + time) / weight;
-        }
-    }
-}
-
 /// The threads, and what they did.
 #[derive(Debug, Default)]
 struct Watched {
@@ -197,15 +134,6 @@ pub(super) struct SeenThread {
     pub(super) activity: Activity,
     /// For how long it has done the same, as far as it was looked at.
     pub(super) time: Duration,
-}
-
-impl Consumed {
-    /// How long the trainer has waited for the batch that it asks for: until now, or until that was ready, where it polls
-    /// and has not looked since.
-    fn waited_until(&self, now: Instant) -> Duration {
-        let end = self.made.front().map_or(now, |made| now.min(*made));
-        self.waiting.map_or(Duration::ZERO, |(since, _)| end.saturating_duration_since(since))
-    }
 }
 
 impl From<Arc<Inner>> for Run {
@@ -243,22 +171,7 @@ impl Run {
                 all.push((store.clone(), store.report()));
             }
         }
-        let consumed = Consumed {
-            state,
-            begun: None,
-            ended: None,
-            batches: 0,
-            items: 0,
-            fill: Fill::default(),
-            waited: Duration::ZERO,
-            first: None,
-            ready: 0,
-            late: 0,
-            made: VecDeque::new(),
-            steps: Steps::default(),
-            waiting: None,
-            is_warned: false,
-        };
+        let consumed = Consumed::new(state);
         Run(Arc::new(Inner {
             stores: all,
             owners,
@@ -418,7 +331,7 @@ impl Run {
             first: consumed.first.unwrap_or_default(),
             ready: consumed.ready,
             late: consumed.late,
-            rested: consumed.steps.rested + consumed.steps.rest(now),
+            rested: consumed.steps.rested(now),
             elapsed: consumed.begun.map_or(Duration::ZERO, |begun| now.saturating_duration_since(begun)),
             times,
             queues: Queues {
