@@ -71,6 +71,23 @@ fn files_that_are_there_are_not_lost() {
 }
 
 #[test]
+fn shards_with_the_same_keys_do_not_overwrite_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    for shard in ["a", "b"] {
+        let samples: Vec<Sample> =
+            (0..300).map(|n| Sample::new(format!("{n:03}")).with("txt", shard)).collect();
+        fs::write(dir.path().join(format!("{shard}.tar")), archive(&samples)).unwrap();
+    }
+    let command = ["extract", "{a,b}.tar", "-j", "2", "--to"];
+    let said = output(dir.path(), &[&command[..], &["skipped", "--existing", "skip"]].concat());
+    assert_eq!(said, "300 files of 600 samples, 300 B, 300 files that were there\n");
+    assert_eq!(tree(&dir.path().join("skipped")).len(), 300);
+    let error = failure(dir.path(), &[&command[..], &["out"]].concat(), 1);
+    assert!(error.contains("is there already: see --existing"), "{error}");
+    assert!(tree(&dir.path().join("out")).iter().all(|name| name.len() == "000.txt".len()));
+}
+
+#[test]
 fn keys_make_directories_and_never_lead_out() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("good.tar"), files(&["a/b/c.txt", "..d.txt"])).unwrap();

@@ -43,16 +43,17 @@ pub(crate) fn exists(store: &Store, place: &str) -> Result<bool> {
     }
 }
 
-/// Writes a file or object, which appears under its name when it is whole.
+/// Writes a file or object, which appears under its name when it is whole; whether it was written. Where a
+/// local file is there already, it is replaced or left as it is.
 ///
 /// Unlike [`Store::create`] it does not wait until a local file is on the disk, which would take most of the
 /// time for many small ones: after a power failure, extract again.
-pub(crate) fn write(store: &Store, place: &str, bytes: &[u8]) -> Result<()> {
+pub(crate) fn write(store: &Store, place: &str, bytes: &[u8], replace: bool) -> Result<bool> {
     if !is_local(place) {
         let mut object = store.create(place)?;
         object.write_all(bytes)?;
         object.finish()?;
-        return Ok(());
+        return Ok(true);
     }
     let path = Path::new(place);
     let directory = path.parent().unwrap_or(Path::new("."));
@@ -66,18 +67,48 @@ pub(crate) fn write(store: &Store, place: &str, bytes: &[u8]) -> Result<()> {
         }
         written => written,
     };
-    let done = written.and_then(|()| fs::rename(&partial, path));
-    if done.is_err() {
-        // The error is worth more than what is left of the file.
+    let done =
+        written.and_then(|()| if replace { fs::rename(&partial, path) } else { publish(&partial, path) });
+    if !replace || done.is_err() {
+        // An error is worth more than what is left of the file, and a link has left it.
         drop(fs::remove_file(&partial));
     }
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot write {place}: {error}"));
-    Ok(done.map_err(named)?)
+    match done {
+        Ok(()) => Ok(true),
+        Err(error) if !replace && error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(io::Error::new(error.kind(), format!("cannot write {place}: {error}")).into()),
+    }
+}
+
+/// Gives a file a name that no file has: where one has it, that is an error, also if another thread has just
+/// written it.
+fn publish(partial: &Path, path: &Path) -> io::Result<()> {
+    match fs::hard_link(partial, path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {}
+        done => return done,
+    }
+    // Some file systems have no links: there an empty file takes the name first.
+    drop(fs::File::create_new(path)?);
+    fs::rename(partial, path).inspect_err(|_| drop(fs::remove_file(path)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_there_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("down/a.txt");
+        let write =
+            |bytes: &[u8], replace| write(&Store::default(), path.to_str().unwrap(), bytes, replace).unwrap();
+        assert!(write(b"one", false));
+        assert!(!write(b"two", false));
+        assert_eq!(fs::read(&path).unwrap(), b"one");
+        assert!(write(b"three", true));
+        assert_eq!(fs::read(&path).unwrap(), b"three");
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
 
     #[test]
     fn names_stay_in_the_directory() {

@@ -178,22 +178,20 @@ impl Extraction {
                 return Err(sample.locate(io::Error::new(io::ErrorKind::InvalidInput, message).into()));
             }
             let place = files::below(&self.to, &name);
-            match self.existing {
-                Existing::Fail if files::exists(&self.store, &place)? => {
-                    let message = format!("{place} is there already: see --existing");
-                    let error = io::Error::new(io::ErrorKind::AlreadyExists, message);
-                    return Err(sample.locate(error.into()));
-                }
-                Existing::Skip if files::exists(&self.store, &place)? => {
-                    written.skipped += 1;
-                    continue;
-                }
-                _ => {}
+            let replace = self.existing == Existing::Replace;
+            let is_written = (replace || !files::exists(&self.store, &place)?)
+                && files::write(&self.store, &place, bytes, replace)
+                    .map_err(|error| sample.locate(error.in_member(name.clone())))?;
+            if is_written {
+                written.files += 1;
+                written.bytes += bytes.len() as u64;
+            } else if self.existing == Existing::Skip {
+                written.skipped += 1;
+            } else {
+                let message = format!("{} is there already: see --existing", SecretUrl::from(place));
+                let error = io::Error::new(io::ErrorKind::AlreadyExists, message);
+                return Err(sample.locate(error.into()));
             }
-            files::write(&self.store, &place, bytes)
-                .map_err(|error| sample.locate(error.in_member(name.clone())))?;
-            written.files += 1;
-            written.bytes += bytes.len() as u64;
         }
         Ok(())
     }
