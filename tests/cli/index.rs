@@ -1,6 +1,6 @@
 //! `shardstream index`
 
-use crate::program::{demo, failure, output, run, write};
+use crate::program::{demo, failure, output, run, unread, write};
 use crate::support::python::Python;
 use crate::support::read_content;
 use serde_json::Value as Json;
@@ -73,6 +73,15 @@ fn a_check_finds_what_changed_is_missing_or_new() {
     let found: Vec<Json> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let found: Vec<&str> = found.iter().map(|found| found["found"].as_str().unwrap()).collect();
     assert_eq!((ran.code, found), (Some(3), vec!["missing", "changed", "new"]));
+}
+
+#[test]
+fn a_check_tells_what_is_missing_though_nobody_reads_it() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir.path().join("data/%04d.tar"), 400, 1);
+    output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
+    fs::remove_dir_all(dir.path().join("data")).unwrap();
+    assert_eq!(unread(dir.path(), &["index", "check", "--json", "i.json"]), Some(3));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use shardstream::Sample;
 use shardstream::image::{Image, ImageMode};
 use shardstream::write::ShardWriter;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// The program in this directory, with an environment in which nothing leads it elsewhere.
@@ -52,6 +52,13 @@ pub(crate) fn failure(directory: &Path, arguments: &[&str], code: i32) -> String
     assert_eq!(ran.code, Some(code), "{ran:?}");
     assert!(!ran.err.contains("panicked"), "{ran:?}");
     ran.err
+}
+
+/// Runs the program with an output that nobody reads, and returns its exit status.
+pub(crate) fn unread(directory: &Path, arguments: &[&str]) -> Option<i32> {
+    let mut child = program(directory).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    child.wait().unwrap().code()
 }
 
 /// A directory `data` below this one with three shards of four samples each: an image, a class, a text and a

@@ -1,6 +1,6 @@
 //! `shardstream verify`: every class of damage is found and named, and the rest is verified all the same.
 
-use crate::program::{Ran, demo, output, run, sample, write};
+use crate::program::{Ran, demo, output, run, sample, unread, write};
 use crate::support::{archive, member};
 use serde_json::Value as Json;
 use shardstream::Sample;
@@ -199,6 +199,15 @@ fn against_an_index() {
     // One that is not known, and one that is not there.
     fs::rename(&path, dir.path().join("data/train-000009.tar")).unwrap();
     assert_eq!(kinds(dir.path(), &verify), one("not_indexed", ""));
+}
+
+#[test]
+fn damage_is_told_though_nobody_reads_the_report() {
+    let names: Vec<String> = (0..500).map(|number| format!("{number:03}.cls")).collect();
+    let empty: Vec<(&str, &[u8])> = names.iter().map(|name| (&**name, &b""[..])).collect();
+    let dir = shard(&members(&empty));
+    assert_eq!(unread(dir.path(), &["verify", "a.tar", "--json"]), Some(3));
+    assert_eq!(unread(dir.path(), &["verify", "a.tar", "--may-be-empty", "cls"]), Some(0));
 }
 
 #[test]

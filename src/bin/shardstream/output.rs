@@ -5,21 +5,29 @@ use crate::progress::Screen;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// stdout, shared by threads. When its reader has closed it, writing is [`Failure::Closed`], which ends the
-/// program quietly.
+/// program quietly, unless it [outlasts](Output::outlast) the reader.
 pub(crate) struct Output {
     out: Mutex<BufWriter<Stdout>>,
     is_terminal: bool,
     screen: Screen,
+    outlasts: AtomicBool,
 }
 
 impl Output {
     pub(crate) fn new(screen: Screen) -> Self {
         let out = io::stdout();
         let is_terminal = out.is_terminal();
-        Output { out: Mutex::new(BufWriter::new(out)), is_terminal, screen }
+        Output { out: Mutex::new(BufWriter::new(out)), is_terminal, screen, outlasts: AtomicBool::new(false) }
+    }
+
+    /// From now on what a closed stdout does not take is dropped: for a command whose exit status says what it
+    /// found.
+    pub(crate) fn outlast(&self) {
+        self.outlasts.store(true, Ordering::Relaxed);
     }
 
     /// Whether stdout is a terminal.
@@ -47,14 +55,21 @@ impl Output {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_terminal {
             // The progress bar may be on the same terminal.
-            return self.screen.suspend(|| out.write_all(bytes).and_then(|()| out.flush())).map_err(closed);
+            return self.done(self.screen.suspend(|| out.write_all(bytes).and_then(|()| out.flush())));
         }
-        out.write_all(bytes).map_err(closed)
+        self.done(out.write_all(bytes))
     }
 
     /// Hands over what was written.
     pub(crate) fn flush(&self) -> Result<(), Failure> {
-        self.out.lock().unwrap_or_else(PoisonError::into_inner).flush().map_err(closed)
+        self.done(self.out.lock().unwrap_or_else(PoisonError::into_inner).flush())
+    }
+
+    fn done(&self, written: io::Result<()>) -> Result<(), Failure> {
+        match written.map_err(closed) {
+            Err(Failure::Closed) if self.outlasts.load(Ordering::Relaxed) => Ok(()),
+            done => done,
+        }
     }
 }
 

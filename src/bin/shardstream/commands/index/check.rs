@@ -46,6 +46,7 @@ struct Found {
     now: Option<String>,
 }
 
+    context.output.outlast();
 pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let index = Index::load(&context.store, &options.index)?;
     let shards = index.shards();

@@ -76,6 +76,7 @@ struct Summary {
     without_samples: u64,
 }
 
+    context.output.outlast();
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let (shards, index) = options.patterns.shards(context)?;
     // What was verified with other options says nothing of these.
