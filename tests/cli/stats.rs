@@ -1,7 +1,10 @@
 //! `shardstream stats`
 
 use crate::program::{demo, failure, output};
+use crate::support::member;
 use serde_json::Value as Json;
+use std::fs;
+use tar::EntryType;
 
 #[test]
 fn labels_lengths_and_images() {
@@ -52,4 +55,15 @@ fn labels_of_other_fields_and_of_documents() {
     assert!(top.contains("2 more labels of 8 samples\n"), "{top}");
     let error = failure(dir.path(), &["stats", "--label", "json:from.nowhere", "data"], 1);
     assert_eq!(error, "shardstream: none of 12 samples has a label \"json:from.nowhere\"\n");
+}
+
+#[test]
+fn a_label_is_read_as_its_own_field_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bytes = ["a.txt", "a.cls"].map(|name| member(name, EntryType::Regular, b"07")).concat();
+    bytes.resize(bytes.len() + 1024, 0);
+    fs::write(dir.path().join("a.tar"), bytes).unwrap();
+    let shown = output(dir.path(), &["stats", "--json", "a.tar"]);
+    let stats: Json = serde_json::from_str(&shown).unwrap();
+    assert_eq!(stats["labels"], serde_json::json!({"7": 1}));
 }

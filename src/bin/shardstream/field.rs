@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use shardstream::codec::{Array, DType, Decoder};
 use shardstream::image::{Image, Size};
-use shardstream::{Result, Value};
+use shardstream::{Result, Sample, Value};
 use std::fmt;
 use std::fmt::Write;
 
@@ -66,6 +66,11 @@ impl fmt::Display for Kind {
             Kind::Bytes => "bytes",
         })
     }
+}
+
+/// The name of a field of a sample, by its value: another field may have the same content.
+pub(crate) fn name_of<'a>(sample: &'a Sample, value: &Value) -> Option<&'a str> {
+    sample.fields().find(|(_, other)| std::ptr::eq(*other, value)).map(|(name, _)| name)
 }
 
 /// The format of an image, by its first bytes.

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::field::Kind;
+use crate::field::{Kind, name_of};
 use crate::options::Patterns;
 use crate::samples;
 use shardstream::Sample;
@@ -62,8 +62,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
 
 fn write(sample: &Sample, spec: &str, is_one: bool, context: &Context) -> Result<(), Failure> {
     let value = sample.field(spec)?;
-    let is_here = |(_, other): &(&str, &_)| std::ptr::eq(*other, value);
-    let name = sample.fields().find(is_here).map_or(spec, |(name, _)| name);
+    let name = name_of(sample, value).unwrap_or(spec);
     let Some(bytes) = value.as_bytes() else { return Ok(()) };
     let is_text = Kind::of(name).is_text() && !name.to_ascii_lowercase().ends_with(".gz");
     if context.output.is_terminal() && !is_text && std::str::from_utf8(bytes).is_err() {

@@ -1,5 +1,6 @@
 //! Which label a sample has, and how many samples have each.
 
+use crate::field::name_of;
 use serde_json::Value as Json;
 use shardstream::codec::Decoder;
 use shardstream::{Result, Sample, Value};
@@ -31,9 +32,9 @@ impl Label {
     /// # Errors
     /// Those of decoding the field.
     pub(super) fn of(&self, sample: &Sample) -> Result<Option<String>> {
-        let Some(bytes) = sample.get(&self.field).and_then(Value::as_bytes) else { return Ok(None) };
-        let name = sample.fields().find(|(_, value)| value.as_bytes() == Some(bytes));
-        let name = name.map_or(&*self.field, |(name, _)| name);
+        let Some(value) = sample.get(&self.field) else { return Ok(None) };
+        let Some(bytes) = value.as_bytes() else { return Ok(None) };
+        let name = name_of(sample, value).unwrap_or(&self.field);
         let value = self.decoder.decode_field(name, bytes).map_err(|error| sample.locate(error))?;
         Ok(match value {
             Some(Value::Int(number)) => Some(number.to_string()),
