@@ -206,6 +206,44 @@ impl ShardIndex {
         }
     }
 
+    /// Compares what a store says now of the object at `url` with what is known of this shard: the size, and the
+    /// version if it is the place that was indexed, under any name of it and with any signature. A copy in
+    /// another place has a version of its own. What is not known is not compared.
+    ///
+    /// ```
+    /// # use shardstream::{Index, prelude::*};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # writer.write(&Sample::new("0000").with("cls", 7))?;
+    /// # let shards: ShardList = writer.finish()?.into_iter().map(|shard| shard.url).collect();
+    /// # let store = Store::default();
+    /// let index = Index::builder().build(&shards)?;
+    /// let url = shards[0].expose_secret();
+    /// index.get(url).unwrap().check_object(url, &store.stat(url)?)?;
+    /// # std::fs::write(url, "another")?;
+    /// // … after someone has written another shard there:
+    /// assert!(index.get(url).unwrap().check_object(url, &store.stat(url)?).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Stale`] if it is another object.
+    pub fn check_object(&self, url: &str, now: &ObjectVersion) -> Result<()> {
+        let then = self.object_at(url);
+        let sizes = matches!((then.size, now.size), (Some(then), Some(now)) if then != now);
+        let versions = matches!((&then.version, &now.version), (Some(then), Some(now)) if then != now);
+        if !sizes && !versions {
+            return Ok(());
+        }
+        let shown = |object: &ObjectVersion| {
+            let bytes = object.size.map(|bytes| format!("{bytes} bytes"));
+            let version = object.version.as_ref().map(|version| format!("version {version}"));
+            bytes.into_iter().chain(version).collect::<Vec<String>>().join(", ")
+        };
+        let (then, now) = (shown(&then), shown(now));
+        Err(Error::from(ErrorKind::Stale { then, now }).in_shard(url))
+    }
+
     /// The samples of the archive from the first to the last of these: what is read for them.
     pub(crate) fn span(&self, samples: &Range<u64>) -> Range<u64> {
         self.selection.as_deref().map_or_else(|| samples.clone(), |selection| selection.span(samples))

@@ -202,6 +202,26 @@ fn against_an_index() {
 }
 
 #[test]
+fn a_shard_under_another_name_is_the_one_that_was_indexed() {
+    let dir = demo();
+    output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
+    let path = dir.path().join("data/train-000001.tar");
+    let absolute = path.to_str().unwrap();
+    let verify = |shard: &str| kinds(dir.path(), &[shard, "--index", "i.json"]);
+    assert_eq!(verify(absolute), []);
+    // Written again: of the same size, with other bytes perhaps.
+    let earlier = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1);
+    fs::File::options().write(true).open(&path).unwrap().set_modified(earlier).unwrap();
+    for name in ["data/train-000001.tar", "./data/train-000001.tar", "file:data/train-000001.tar", absolute] {
+        assert_eq!(verify(name), one("stale", ""), "{name}");
+    }
+    // A copy has a time of its own.
+    fs::create_dir(dir.path().join("copy")).unwrap();
+    fs::copy(&path, dir.path().join("copy/train-000001.tar")).unwrap();
+    assert_eq!(verify("copy/train-000001.tar"), []);
+}
+
+#[test]
 fn damage_is_told_though_nobody_reads_the_report() {
     let names: Vec<String> = (0..500).map(|number| format!("{number:03}.cls")).collect();
     let empty: Vec<(&str, &[u8])> = names.iter().map(|name| (&**name, &b""[..])).collect();

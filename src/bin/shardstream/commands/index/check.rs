@@ -7,7 +7,6 @@ use crate::parallel::each_shard;
 use crate::progress::Unit;
 use crate::text;
 use serde::Serialize;
-use shardstream::store::ObjectVersion;
 use shardstream::{ErrorKind, Index, SecretUrl};
 use std::collections::HashSet;
 
@@ -46,8 +45,8 @@ struct Found {
     now: Option<String>,
 }
 
-    context.output.outlast();
 pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    context.output.outlast();
     let index = Index::load(&context.store, &options.index)?;
     let shards = index.shards();
     let mut findings = Vec::new();
@@ -55,14 +54,12 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let (store, known) = (context.store.clone(), index.clone());
     let work = move |_: usize, url: &SecretUrl| match store.stat(url.expose_secret()) {
         Ok(now) => Ok(known.get(url.expose_secret()).and_then(|shard| {
-            let then = ObjectVersion::default();
-            let then = with(then, shard.bytes(), shard.version());
-            differ(&then, &now).then(|| Found {
-                shard: url.to_string(),
-                found: "changed",
-                then: Some(described(&then)),
-                now: Some(described(&now)),
-            })
+            let error = shard.check_object(url.expose_secret(), &now).err()?;
+            let (then, now) = match error.kind() {
+                ErrorKind::Stale { then, now } => (Some(then.clone()), Some(now.clone())),
+                _ => (None, None),
+            };
+            Some(Found { shard: url.to_string(), found: "changed", then, now })
         })),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => {
             Ok(Some(Found { shard: url.to_string(), found: "missing", then: None, now: None }))
@@ -92,23 +89,6 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         0 => context.output.line(format_args!("{}: as indexed", text::counted(shards.len() as u64, "shard"))),
         _ => Err(Failure::Damage),
     }
-}
-
-fn with(mut object: ObjectVersion, bytes: Option<u64>, version: Option<&str>) -> ObjectVersion {
-    (object.size, object.version) = (bytes, version.map(str::to_owned));
-    object
-}
-
-/// Whether two objects are not the same, as far as both are known.
-fn differ(then: &ObjectVersion, now: &ObjectVersion) -> bool {
-    let sizes = matches!((then.size, now.size), (Some(then), Some(now)) if then != now);
-    sizes || matches!((&then.version, &now.version), (Some(then), Some(now)) if then != now)
-}
-
-fn described(object: &ObjectVersion) -> String {
-    let bytes = object.size.map_or_else(|| "?".into(), |bytes| bytes.to_string());
-    let version = object.version.as_ref().map_or_else(String::new, |version| format!(", version {version}"));
-    format!("{bytes} bytes{version}")
 }
 
 fn line(found: &Found) -> String {

@@ -209,19 +209,8 @@ impl Verifier {
             report.found("not_indexed", None, "the index does not know this shard".into());
             return None;
         };
-        // A copy in another place has a version of its own.
-        let is_there = shard.url() == url.expose_secret();
-        let differs =
-            |then: Option<&str>, now: Option<&str>| matches!((then, now), (Some(a), Some(b)) if a != b);
-        let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes.to_string());
-        let (then, now) = (bytes(shard.bytes()), bytes(object.size));
-        if differs(then.as_deref(), now.as_deref()) {
-            let [then, now] = [then, now].map(|bytes| format!("{} bytes", bytes.unwrap_or_default()));
-            report.fault(&ErrorKind::Stale { then, now }.into());
-        } else if is_there && differs(shard.version(), object.version.as_deref()) {
-            let version = |version: Option<&str>| format!("version {}", version.unwrap_or_default());
-            let (then, now) = (version(shard.version()), version(object.version.as_deref()));
-            report.fault(&ErrorKind::Stale { then, now }.into());
+        if let Err(error) = shard.check_object(url.expose_secret(), object) {
+            report.fault(&error);
         }
         Some(shard)
     }
