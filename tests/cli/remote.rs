@@ -52,6 +52,31 @@ fn commands_read_what_a_server_has() {
 }
 
 #[test]
+fn shards_that_differ_in_their_query_are_told_apart_in_a_log() {
+    let dir = demo();
+    let whole = fs::read(dir.path().join("data/train-000000.tar")).unwrap();
+    let mut damaged = whole.clone();
+    damaged[150] ^= 1;
+    let server = Server::start(move |request| {
+        let bytes = if request.query() == "shard=2" { &damaged } else { &whole };
+        Reply::object(request, bytes, "\"1\"")
+    });
+    let verify = |shard: &str| {
+        let url = server.url(&format!("/a.tar?shard={shard}"));
+        run(dir.path(), &["verify", &url, "--resume", "log"])
+    };
+    for (shard, code, resumed) in [("1", 0, false), ("2", 3, false), ("1", 0, true), ("2", 3, true)] {
+        let ran = verify(shard);
+        assert_eq!(
+            (ran.code, ran.out.contains("1 of them verified before")),
+            (Some(code), resumed),
+            "{ran:?}"
+        );
+    }
+    assert!(!fs::read_to_string(dir.path().join("log")).unwrap().contains("?shard="));
+}
+
+#[test]
 fn a_shard_that_is_not_there_is_found_and_an_outage_is_no_damage() {
     let dir = demo();
     let server = serve(&dir.path().join("data"));

@@ -222,6 +222,22 @@ fn a_shard_under_another_name_is_the_one_that_was_indexed() {
 }
 
 #[test]
+fn a_log_is_of_one_index() {
+    let dir = demo();
+    output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
+    let verify = ["verify", "data", "--index", "i.json", "--resume", "log"];
+    output(dir.path(), &verify);
+    assert!(output(dir.path(), &verify).contains(", 3 of them verified before"));
+    // Another field, of the same size: the same places and numbers of samples.
+    let text = fs::read_to_string(dir.path().join("i.json")).unwrap();
+    let other = text.replace("\"txt\"", "\"tyt\"");
+    assert_ne!(text, other);
+    fs::write(dir.path().join("i.json"), other).unwrap();
+    let ran = run(dir.path(), &verify);
+    assert_eq!((ran.code, ran.err.contains("is of a run with other options")), (Some(2), true), "{ran:?}");
+}
+
+#[test]
 fn damage_is_told_though_nobody_reads_the_report() {
     let names: Vec<String> = (0..500).map(|number| format!("{number:03}.cls")).collect();
     let empty: Vec<(&str, &[u8])> = names.iter().map(|name| (&**name, &b""[..])).collect();

@@ -2,14 +2,16 @@
 
 use super::report::Report;
 use crate::failure::Failure;
+use md5::{Digest, Md5};
 use serde::{Deserialize, Serialize};
+use shardstream::{Index, SecretUrl};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-const FORMAT: &str = "shardstream-verify-v1";
+const FORMAT: &str = "shardstream-verify-v2";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
@@ -20,7 +22,7 @@ struct Header {
 /// The reports of an earlier run, and the file that those of this one are added to.
 #[derive(Debug)]
 pub(super) struct Log {
-    /// By URL; the last one of a shard counts.
+    /// By [`place_of`]; the last one of a shard counts.
     known: HashMap<String, Report>,
     file: Mutex<File>,
 }
@@ -43,7 +45,7 @@ impl Log {
             Some(Ok(header)) if header.format == FORMAT && header.options == options => {
                 // What a run that was killed did not write whole is verified again.
                 let reports = lines.filter_map(|line| serde_json::from_str::<Report>(line).ok());
-                known.extend(reports.map(|report| (report.url.clone(), report)));
+                known.extend(reports.map(|report| (report.place.clone(), report)));
                 if !text.ends_with('\n') {
                     file.write_all(b"\n").map_err(failed)?;
                 }
@@ -65,8 +67,8 @@ impl Log {
     }
 
     /// What is known of a shard that has this size and version now. One without a version is always read.
-    pub(super) fn get(&self, url: &str, bytes: u64, version: Option<&str>) -> Option<Report> {
-        let known = self.known.get(url)?;
+    pub(super) fn get(&self, place: &str, bytes: u64, version: Option<&str>) -> Option<Report> {
+        let known = self.known.get(place)?;
         let is_same = known.bytes == bytes && version.is_some() && known.version.as_deref() == version;
         is_same.then(|| Report { resumed: true, ..known.clone() })
     }
@@ -75,6 +77,25 @@ impl Log {
     pub(super) fn add(&self, report: &Report) -> std::io::Result<()> {
         write(&mut self.file.lock().unwrap_or_else(PoisonError::into_inner), report)
     }
+}
+
+/// Stands for the whole URL of a shard, which may have secrets: shards may differ in their query alone.
+pub(super) fn place_of(url: &SecretUrl) -> String {
+    hexadecimal(Md5::digest(url.expose_secret()).into())
+}
+
+/// Stands for what an index says of its shards: the same in every run and version of the program.
+pub(super) fn fingerprint(index: &Index) -> Result<String, Failure> {
+    let mut hash = Md5::new();
+    for shard in index {
+        let failed = |error| Failure::Failed(format!("cannot write JSON: {error}"));
+        hash.update(serde_json::to_vec(shard).map_err(failed)?);
+    }
+    Ok(hexadecimal(hash.finalize().into()))
+}
+
+fn hexadecimal(hash: [u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(hash))
 }
 
 /// Writes a line at once, so that one of a run that is killed is whole or the last.

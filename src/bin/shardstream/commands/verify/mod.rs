@@ -11,13 +11,12 @@ use crate::options::{IndexedPatterns, Json, Threads};
 use crate::parallel::each_shard;
 use crate::samples::ShardProgress;
 use crate::text;
-use log::Log;
+use log::{Log, fingerprint};
 use report::{Finding, Report};
 use serde::Serialize;
 use shard::Verifier;
-use shardstream::{Index, SecretUrl, ShardList};
+use shardstream::{SecretUrl, ShardList};
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -76,8 +75,8 @@ struct Summary {
     without_samples: u64,
 }
 
-    context.output.outlast();
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    context.output.outlast();
     let (shards, index) = options.patterns.shards(context)?;
     // What was verified with other options says nothing of these.
     let asked = format!(
@@ -85,7 +84,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         options.decode,
         options.min_side,
         options.may_be_empty,
-        index.as_ref().map_or_else(|| "none".to_owned(), fingerprint)
+        index.as_ref().map_or_else(|| Ok("none".to_owned()), fingerprint)?
     );
     let log = options.resume.as_deref().map(|path| Log::open(path, &asked)).transpose()?.map(Arc::new);
     let progress = ShardProgress::start(context, "verify", shards.len());
@@ -110,16 +109,6 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     })?;
     drop(progress);
     all.finish()
-}
-
-/// Stands for what an index says of its shards.
-fn fingerprint(index: &Index) -> String {
-    let mut hasher = DefaultHasher::new();
-    for shard in index {
-        (shard.url(), shard.bytes(), shard.version(), shard.samples()).hash(&mut hasher);
-        (0..shard.samples()).for_each(|sample| shard.checksum_of(sample).hash(&mut hasher));
-    }
-    format!("{:016x}", hasher.finish())
 }
 
 /// What was found so far, of all shards.

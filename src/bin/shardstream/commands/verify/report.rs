@@ -111,6 +111,8 @@ impl fmt::Display for Sides {
 pub(super) struct Report {
     /// Without what is secret.
     pub(super) url: String,
+    /// Which URL it is, for the log.
+    pub(super) place: String,
     pub(super) bytes: u64,
     pub(super) version: Option<String>,
     pub(super) samples: u64,

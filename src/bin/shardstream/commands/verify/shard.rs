@@ -1,6 +1,6 @@
 //! Verifying one shard.
 
-use super::log::Log;
+use super::log::{Log, place_of};
 use super::recovery::{self, Start};
 use super::report::{Finding, Having, Report};
 use crate::field::Kind;
@@ -85,7 +85,7 @@ impl Verifier {
     /// # Errors
     /// [`ErrorKind::Stopped`] if the program was interrupted, and a log that cannot be written.
     pub(super) fn verify(&self, url: &SecretUrl, log: Option<&Log>) -> Result<Report> {
-        let mut report = Report { url: url.to_string(), ..Report::default() };
+        let mut report = Report { url: url.to_string(), place: place_of(url), ..Report::default() };
         let object = match self.store.stat(url.expose_secret()) {
             Ok(object) => object,
             Err(error) => {
@@ -95,7 +95,8 @@ impl Verifier {
         };
         report.bytes = object.size.unwrap_or(0);
         report.version = object.version.clone();
-        if let Some(known) = log.and_then(|log| log.get(&report.url, report.bytes, report.version.as_deref()))
+        if let Some(known) =
+            log.and_then(|log| log.get(&report.place, report.bytes, report.version.as_deref()))
         {
             return Ok(known);
         }
