@@ -54,13 +54,32 @@ fn headers_and_an_index_say_the_same_of_sizes() {
 }
 
 #[test]
-fn compressed_shards_have_no_places() {
+fn compressed_shards_have_no_places_but_sizes() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("%d.tar.gz"), 4, 4);
-    let fast = output(dir.path(), &["info", "--fast", "0.tar.gz"]);
-    assert!(
-        fast.starts_with("1 shard of 4 samples (4 each)") && fast.contains("fields: not known"),
-        "{fast}"
-    );
+    let read: Json = serde_json::from_str(&output(dir.path(), &["info", "--json", "0.tar.gz"])).unwrap();
+    output(dir.path(), &["index", "build", "0.tar.gz", "--to", "i.json"]);
+    for how in [&["--fast"][..], &["--index", "i.json"]] {
+        let shown = output(dir.path(), &[&["info", "--json", "0.tar.gz"], how].concat());
+        let shown: Json = serde_json::from_str(&shown).unwrap();
+        assert_eq!(shown["sample_bytes"], read["sample_bytes"]);
+        assert_eq!(shown["fields"]["png"]["bytes"], read["fields"]["png"]["bytes"]);
+    }
     assert!(output(dir.path(), &["info", "0.tar.gz"]).contains("png, height 6 to 8"));
+}
+
+#[test]
+fn an_index_of_numbers_alone_has_no_sizes() {
+    let dir = demo();
+    output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
+    output(dir.path(), &["index", "export-wids", "i.json", "--to", "wids.json"]);
+    let shown = output(dir.path(), &["info", "data", "--index", "wids.json"]);
+    assert!(shown.starts_with("3 shards of 12 samples (4 each)"), "{shown}");
+    assert!(
+        shown.ends_with("fields and sizes: not known, since the index has numbers of samples alone\n"),
+        "{shown}"
+    );
+    let shown = output(dir.path(), &["info", "--json", "data", "--index", "wids.json"]);
+    let shown: Json = serde_json::from_str(&shown).unwrap();
+    assert_eq!((&shown["samples"], &shown["sample_bytes"]), (&12.into(), &Json::Null));
 }

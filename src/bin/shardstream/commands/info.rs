@@ -46,7 +46,9 @@ struct Field {
 /// What was found in a shard, or in all of them.
 #[derive(Debug, Clone, Default)]
 struct Found {
-    samples: Distribution,
+    samples: u64,
+    /// Sizes of samples, as far as they are known: an index may have numbers of samples alone.
+    sizes: Distribution,
     bytes: u64,
     fields: BTreeMap<String, Field>,
 }
@@ -63,14 +65,10 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         (Some(most), _) => {
             let decoder = Decoder::new();
             samples::in_order(&shards, context, "info", |sample| {
-                if total.samples.count < most {
+                if total.samples < most {
                     total.sample(&sample, &decoder);
                 }
-                Ok(if total.samples.count >= most {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                })
+                Ok(if total.samples >= most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             })?;
         }
         (None, index) => {
@@ -100,10 +98,10 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             };
             each_shard(&shards, options.threads.count(), &context.interrupt, work, |_, found| {
                 if is_counted {
-                    progress.samples(found.samples.count);
+                    progress.samples(found.samples);
                 }
                 progress.shard();
-                each.add(found.samples.count);
+                each.add(found.samples);
                 total.merge(&found);
                 Ok(())
             })?;
@@ -122,12 +120,14 @@ fn of_index(index: &Index, url: &SecretUrl) -> Result<Found> {
         let message = "the index does not know this shard: build it again";
         Error::from(ErrorKind::Config(message.into())).in_shard(url)
     })?;
-    let mut found = Found { bytes: shard.bytes().unwrap_or(0), ..Found::default() };
+    let bytes = shard.bytes().unwrap_or(0);
+    let mut found = Found { samples: shard.samples(), bytes, ..Found::default() };
     for number in 0..shard.samples() {
-        found.samples.add(shard.size_of(number).unwrap_or(0));
-        for member in shard.members(number).into_iter().flatten() {
-            let field = found.fields.entry(member.field.to_owned()).or_default();
-            field.add(member.size, Kind::of(member.field).to_string());
+        if let Some(size) = shard.size_of(number) {
+            found.sizes.add(size);
+        }
+        for (name, size) in shard.fields(number).into_iter().flatten() {
+            found.fields.entry(name.to_owned()).or_default().add(size, Kind::of(name).to_string());
         }
     }
     Ok(found)
@@ -188,7 +188,9 @@ struct Document<'a> {
     is_part: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     shard_bytes: Option<u64>,
-    sample_bytes: Summary,
+    /// As far as they are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sample_bytes: Option<Summary>,
     #[serde(skip_serializing_if = "Option::is_none")]
     samples_per_shard: Option<Summary>,
     fields: BTreeMap<&'a str, FieldDocument<'a>>,
@@ -207,7 +209,8 @@ struct FieldDocument<'a> {
 
 impl Found {
     fn sample(&mut self, sample: &Sample, decoder: &Decoder) {
-        self.samples.add(sample.size() as u64);
+        self.samples += 1;
+        self.sizes.add(sample.size() as u64);
         for (name, value) in sample.fields() {
             let Some(bytes) = value.as_bytes() else { continue };
             if !self.fields.contains_key(name) {
@@ -224,7 +227,8 @@ impl Found {
     }
 
     fn merge(&mut self, other: &Found) {
-        self.samples.merge(&other.samples);
+        self.samples += other.samples;
+        self.sizes.merge(&other.sizes);
         self.bytes = self.bytes.saturating_add(other.bytes);
         for (name, other) in &other.fields {
             let field = self.fields.entry(name.clone()).or_default();
@@ -251,10 +255,10 @@ impl Found {
         });
         Document {
             shards,
-            samples: self.samples.count,
+            samples: self.samples,
             is_part,
             shard_bytes: (!is_part).then_some(self.bytes),
-            sample_bytes: self.samples.summary(),
+            sample_bytes: some(&self.sizes),
             samples_per_shard: some(each),
             fields: fields.collect(),
         }
@@ -268,7 +272,7 @@ impl Found {
         context: &Context,
     ) -> Result<(), Failure> {
         let out = &context.output;
-        let (shards, samples) = (shards as u64, self.samples.count);
+        let (shards, samples) = (shards as u64, self.samples);
         match is_part {
             true => out.line(format_args!(
                 "the first {} of {}",
@@ -286,24 +290,28 @@ impl Found {
         if samples == 0 {
             return Ok(());
         }
-        if self.fields.is_empty() {
-            out.line(
-                "\nfields: not known, since compressed shards have no places: read them without --fast",
-            )?;
-        } else {
+        let known = self.sizes.count;
+        if known == 0 {
+            return out.line("\nfields and sizes: not known, since the index has numbers of samples alone");
+        }
+        if !self.fields.is_empty() {
             let mut table = Table::new(&["field", ">samples", ">share", ">mean size", "type"]);
             for (name, field) in &self.fields {
                 table.row([
                     text::printable(name).into_owned(),
                     text::number(field.sizes.count),
-                    text::percent(field.sizes.count, samples),
+                    text::percent(field.sizes.count, known),
                     text::bytes(field.sizes.mean() as u64),
                     field.described(),
                 ]);
             }
             out.line(format_args!("\n{table}"))?;
         }
-        out.line(format_args!("\nsize of a sample: {}", self.samples.line(text::bytes)))?;
-        out.line(self.samples.histogram(text::bytes))
+        let part = match known == samples {
+            true => String::new(),
+            false => format!(", known of {}", text::counted(known, "sample")),
+        };
+        out.line(format_args!("\nsize of a sample: {}{part}", self.sizes.line(text::bytes)))?;
+        out.line(self.sizes.histogram(text::bytes))
     }
 }
