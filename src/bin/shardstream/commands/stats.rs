@@ -79,11 +79,12 @@ struct FieldDocument {
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let shards = options.patterns.shards(context)?;
     let label = Arc::new(Label::new(options.label.as_deref().unwrap_or("cls")));
-    let each = options.images.div_ceil(shards.len() as u64);
+    let (images, count) = (options.images, shards.len().max(1) as u64);
     let progress = ShardProgress::start(context, "stats", shards.len());
     let (store, interrupt, wanted) = (context.store.clone(), context.interrupt.clone(), Arc::clone(&label));
     let each_sample = progress.clone();
-    let work = move |_: usize, url: &SecretUrl| {
+    let work = move |number: usize, url: &SecretUrl| {
+        let each = images / count + u64::from((number as u64) < images % count);
         let (mut stats, decoder) = (Stats::default(), Decoder::new());
         for sample in samples::of_shard(&store, url)? {
             if interrupt.is_set() {
