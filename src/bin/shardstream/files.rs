@@ -1,11 +1,11 @@
 //! Files that are written by the names in a shard.
 
 use shardstream::store::Store;
-use shardstream::{ErrorKind, Result};
+use shardstream::{ErrorKind, Result, SecretUrl};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
-use std::path::{Component, Path};
+use std::path::{self, Component, Path, PathBuf};
 
 /// Why a name out of a shard is not one of a file below a directory, if it is not.
 pub(crate) fn leads_out(name: &str) -> Option<&'static str> {
@@ -29,6 +29,51 @@ pub(crate) fn below(directory: &str, name: &str) -> String {
 /// Whether a path is of the local file system.
 fn is_local(place: &str) -> bool {
     !place.contains("://") && !place.starts_with("file:")
+}
+
+/// The path that a plain path or a `file:` URL names; `None` for other URLs.
+pub(crate) fn local_path(place: &str) -> Option<PathBuf> {
+    let scheme = place.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    let url = match scheme.as_deref() {
+        Some("file") => place.get("file:".len()..)?,
+        Some(_) => return None,
+        None => match place.strip_prefix("file:") {
+            Some(url) => url,
+            None => return Some(place.into()),
+        },
+    };
+    let path = url.strip_prefix("//localhost/").map(|path| format!("/{path}"));
+    let path = path.unwrap_or_else(|| url.strip_prefix("//").unwrap_or(url).to_owned());
+    Some(PathBuf::from(&*percent_encoding::percent_decode_str(&path).decode_utf8_lossy()))
+}
+
+/// The same text for all names of one place that can be compared: for a local file the absolute path, with
+/// the links of its directories resolved; for an object its URL without secrets.
+pub(crate) fn normalised(place: &str) -> String {
+    let Some(path) = local_path(place) else {
+        let url = SecretUrl::from(place).to_string();
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", &url));
+        let scheme = scheme.to_ascii_lowercase();
+        return format!("{}://{rest}", if scheme == "s3a" { "s3" } else { &scheme });
+    };
+    let mut plain = PathBuf::new();
+    for part in path::absolute(&path).unwrap_or(path).components() {
+        match part {
+            // Of a link, the directory above its target.
+            Component::ParentDir => {
+                plain = fs::canonicalize(&plain).unwrap_or(plain);
+                plain.pop();
+            }
+            part => plain.push(part),
+        }
+    }
+    let directory = plain.parent().unwrap_or(Path::new("/"));
+    let resolved = directory.ancestors().find_map(|above| {
+        let rest = directory.strip_prefix(above).ok()?;
+        Some(fs::canonicalize(above).ok()?.join(rest))
+    });
+    let whole = resolved.as_deref().unwrap_or(directory).join(plain.file_name().unwrap_or_default());
+    whole.to_string_lossy().replace(path::MAIN_SEPARATOR, "/")
 }
 
 /// Whether there is a file or object at a path or URL.
@@ -108,6 +153,17 @@ mod tests {
         assert!(write(b"three", true));
         assert_eq!(fs::read(&path).unwrap(), b"three");
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn one_place_under_several_names() {
+        let here = normalised("a/b.tar");
+        for other in ["./a/b.tar", "a/./b.tar", "a/../a/b.tar", "file:a/b.tar", "a//b.tar"] {
+            assert_eq!(normalised(other), here, "{other}");
+        }
+        assert_eq!(normalised(&format!("file://{here}")), here);
+        assert_eq!(normalised("s3a://b/a.tar"), normalised("S3://b/a.tar"));
+        assert_ne!(normalised("gs://b/a.tar"), normalised("gs://c/a.tar"));
     }
 
     #[test]

@@ -2,17 +2,23 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::files::{local_path, normalised};
 use crate::options::Patterns;
 use crate::progress::Unit;
-use shardstream::SecretUrl;
+use crate::series::Series;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
+use shardstream::{Error, ErrorKind, SecretUrl};
 use std::sync::Arc;
 
 /// What is known of the input.
 #[derive(Debug)]
 pub(crate) struct Input {
     pub(crate) shards: Vec<ShardIndex>,
+    /// Where each shard is read: an index may be that of a copy in another place.
+    pub(crate) urls: Vec<SecretUrl>,
+    /// What tells each shard from other versions of it, where that is known.
+    pub(crate) versions: Vec<Option<String>>,
     /// The keys of each shard; none with an index that was given, which has no keys.
     pub(crate) keys: Option<Vec<Vec<Box<str>>>>,
 }
@@ -34,7 +40,29 @@ impl Input {
             let what = || format!("{url} is not in the index, or only the number of its samples is");
             shard.cloned().ok_or_else(|| Failure::Failed(what()))
         };
-        Ok(Input { shards: list.iter().map(known).collect::<Result<_, _>>()?, keys: None })
+        let shards = list.iter().map(known).collect::<Result<Vec<_>, _>>()?;
+        let urls: Vec<SecretUrl> = list.iter().cloned().collect();
+        let versions = vec![None; urls.len()];
+        Ok(Input { shards, urls, versions, keys: None })
+    }
+
+    /// Sees that the shards are still those of the index that they were looked up in.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Stale`] for one that is not.
+    pub(crate) fn check_unchanged(mut self, threads: usize, context: &Context) -> Result<Self, Failure> {
+        if self.keys.is_some() {
+            // The headers were read just now.
+            return Ok(self);
+        }
+        let (store, flag) = (context.store.clone(), context.interrupt.clone());
+        let source = self.shards.clone().into_iter().zip(self.urls.clone());
+        let source = source.take_while(move |_| !flag.is_set()).map(Ok);
+        let versions = source.par_map(threads, move |(shard, url)| unchanged(&shard, &url, &store));
+        let versions = versions.collect::<shardstream::Result<Vec<_>>>();
+        context.interrupt.check()?;
+        self.versions = versions?;
+        Ok(self)
     }
 
     /// Reads the headers of the shards.
@@ -54,7 +82,14 @@ impl Input {
             }
         }
         context.interrupt.check()?;
-        Ok(Input { shards, keys: Some(keys) })
+        let versions = shards.iter().map(|shard| shard.version().map(str::to_owned)).collect();
+        Ok(Input { shards, urls, versions, keys: Some(keys) })
+    }
+
+    /// The key of a sample, where keys are known.
+    pub(crate) fn key(&self, shard: u32, sample: u32) -> Option<&str> {
+        let keys = self.keys.as_ref()?.get(shard as usize)?;
+        keys.get(sample as usize).map(|key| &**key)
     }
 
     /// All samples in their order: the numbers of their shards and of themselves, and their keys.
@@ -75,6 +110,44 @@ impl Input {
 
     /// Whether any shard is behind a network.
     pub(crate) fn is_remote(&self) -> bool {
-        self.shards.iter().any(|shard| shard.url().contains("://") && !shard.url().starts_with("file:"))
+        self.urls.iter().any(|url| local_path(url.expose_secret()).is_none())
     }
+
+    /// Refuses to write over the input: `--force` would remove it before it is read.
+    pub(crate) fn check_apart(&self, series: &Series) -> Result<(), Failure> {
+        match self.urls.iter().find(|url| series.holds(url.expose_secret())) {
+            Some(url) => Err(Failure::Usage(format!(
+                "--to {}: the input {url} is, or would be, a shard of this series: write to another place",
+                SecretUrl::from(series.pattern())
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The version of a shard that is as the index says.
+///
+/// # Errors
+/// [`ErrorKind::Stale`] for another size, and for another version of an object at the same place.
+fn unchanged(shard: &ShardIndex, url: &SecretUrl, store: &Store) -> shardstream::Result<Option<String>> {
+    let now = store.stat(url.expose_secret())?;
+    let resized = matches!((shard.bytes(), now.size), (Some(then), Some(now)) if then != now);
+    // A weak ETag is the version as well.
+    let tag = |version: &str| version.trim_start_matches("W/").to_owned();
+    let replaced = match (shard.version(), &now.version) {
+        (Some(then), Some(version)) if tag(then) != tag(version) => {
+            normalised(shard.url()) == normalised(url.expose_secret())
+        }
+        _ => false,
+    };
+    if !resized && !replaced {
+        return Ok(now.version);
+    }
+    let shown = |bytes: Option<u64>, version: Option<&str>| {
+        let bytes = bytes.map_or_else(|| "an unknown size".into(), |bytes| format!("{bytes} bytes"));
+        format!("{bytes}, version {}", version.unwrap_or("unknown"))
+    };
+    let then = shown(shard.bytes(), shard.version());
+    let now = shown(now.size, now.version.as_deref());
+    Err(Error::from(ErrorKind::Stale { then, now }).in_shard(url))
 }

@@ -244,4 +244,8 @@ impl Samples for Items {
     fn fields(&self, sample: usize) -> Option<Vec<(String, u64)>> {
         Some(self.sizes(sample).map(|(field, size)| (field.to_owned(), size)).collect())
     }
+
+    fn key(&self, sample: usize) -> Option<String> {
+        Some(Items::key(self, sample))
+    }
 }

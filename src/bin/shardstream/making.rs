@@ -92,6 +92,9 @@ pub(crate) trait Samples: Send + Sync + 'static {
 
     /// The fields and sizes that a sample will have, sorted by name, where that is known.
     fn fields(&self, sample: usize) -> Option<Vec<(String, u64)>>;
+
+    /// The key that a sample will have, where that is known.
+    fn key(&self, sample: usize) -> Option<String>;
 }
 
 /// Cuts samples into shards, as a [`ShardWriter`] does.
@@ -150,7 +153,8 @@ impl<S: Samples> Job<S> {
     /// Writes the shards of this rank that are not there.
     pub(crate) fn run(self, making: &Making, context: &Context) -> std::result::Result<Outcome, Failure> {
         let Job { series, plan, shards, samples } = self;
-        begin(&plan, &series, making.existing(), &context.store)?;
+        let existing = making.existing();
+        begin(&plan, &series, existing, &context.store)?;
         if making.world_size == 1 {
             series.remove_partial();
         }
@@ -161,6 +165,7 @@ impl<S: Samples> Job<S> {
         let maker = Maker {
             series: series.clone(),
             samples,
+            existing,
             store: context.store.clone(),
             interrupt: context.interrupt.clone(),
             stop: Arc::default(),
@@ -186,6 +191,7 @@ impl<S: Samples> Job<S> {
 struct Maker<S> {
     series: Series,
     samples: Arc<S>,
+    existing: Existing,
     store: Store,
     interrupt: Interrupt,
     /// Another shard has failed.
@@ -194,12 +200,20 @@ struct Maker<S> {
 }
 
 impl<S: Samples> Maker<S> {
-    /// Writes a shard unless it is there.
+    /// Writes a shard unless it is there and may be kept.
+    ///
+    /// The listing of the series may have missed a shard, or another run may have written it since.
     fn make(&self, number: u64, samples: Range<usize>) -> Result<Done> {
         let url = self.series.shard(number);
         let made = match self.store.stat(&url) {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Made::Written,
             Err(error) => return Err(error),
+            Ok(_) if self.existing == Existing::Remove => Made::Written,
+            Ok(_) if self.existing == Existing::Refuse => {
+                let what = "this shard is there already: --resume resumes a run of the same options, --force \
+                            removes the shards of the series";
+                return Err(failed(what).in_shard(url));
+            }
             Ok(_) => match self.find(&url, &samples)? {
                 Some(index) => {
                     self.progress.add(samples.len() as u64);
@@ -211,11 +225,11 @@ impl<S: Samples> Maker<S> {
         Ok(Done { made, index: self.write(number, samples)? })
     }
 
-    /// The index of the shard that is there, if it has the fields that are planned.
+    /// The index of the shard that is there, if it has the keys and fields that are planned.
     fn find(&self, url: &str, samples: &Range<usize>) -> Result<Option<ShardIndex>> {
-        let built = Index::builder().store(self.store.clone()).threads(1).build(&[url].into_iter().collect());
-        let index = match built {
-            Ok(index) => index,
+        let builder = Index::builder().store(self.store.clone()).threads(1);
+        let found = match builder.build_with_keys(&[url].into_iter().collect()) {
+            Ok(found) => found,
             Err(error) if is_damage(error.kind()) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -227,11 +241,14 @@ impl<S: Samples> Maker<S> {
             found.sort_unstable();
             found == planned
         };
-        let same = |shard: &&ShardIndex| {
+        let named = |key: &str, sample: usize| self.samples.key(sample).is_none_or(|planned| planned == key);
+        let same = |(shard, keys): &(ShardIndex, Vec<Box<str>>)| {
             shard.samples() == samples.len() as u64
+                && keys.len() == samples.len()
+                && keys.iter().zip(samples.clone()).all(|(key, sample)| named(key, sample))
                 && (0..).zip(samples.clone()).all(|(at, sample)| as_planned(shard, at, sample))
         };
-        Ok(index.iter().next().filter(same).cloned())
+        Ok(found.into_iter().next().filter(same).map(|(shard, _)| shard))
     }
 
     fn write(&self, number: u64, samples: Range<usize>) -> Result<ShardIndex> {

@@ -1,11 +1,12 @@
 //! Samples of shards, read by their ranges of bytes in any order.
 
+use crate::input::Input;
 use crate::making::{Samples, failed};
 use crate::saved_plan::Hash;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
 use shardstream::tar::{SampleParser, read};
-use shardstream::{ErrorKind, Result, SecretUrl};
+use shardstream::{ErrorKind, Result};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -83,7 +84,7 @@ pub(crate) struct Ranges(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     store: Store,
-    shards: Vec<ShardIndex>,
+    input: Arc<Input>,
     order: Vec<Place>,
     edit: Edit,
     /// How many ranges are read at a time for one shard that is written.
@@ -101,14 +102,8 @@ struct Run {
 }
 
 impl Ranges {
-    pub(crate) fn new(
-        store: Store,
-        shards: Vec<ShardIndex>,
-        order: Vec<Place>,
-        edit: Edit,
-        reads: usize,
-    ) -> Self {
-        Ranges(Arc::new(Inner { store, shards, order, edit, reads }))
+    pub(crate) fn new(store: Store, input: Arc<Input>, order: Vec<Place>, edit: Edit, reads: usize) -> Self {
+        Ranges(Arc::new(Inner { store, input, order, edit, reads }))
     }
 
     /// Where a sample that is written comes from.
@@ -123,13 +118,19 @@ impl Ranges {
 
     /// Stands for what is read, in its order.
     pub(crate) fn hash(&self) -> Hash {
-        let Inner { shards, order, .. } = &*self.0;
+        let Inner { input, order, .. } = &*self.0;
         let mut hash = Hash::default();
-        for shard in shards {
+        for ((shard, url), version) in input.shards.iter().zip(&input.urls).zip(&input.versions) {
             // Without its directory: a bucket may be mounted elsewhere on another machine.
-            let url = SecretUrl::from(shard.url()).to_string();
+            let url = url.to_string();
             hash.text(url.rsplit('/').next().unwrap_or(&url));
             hash.number(shard.bytes().unwrap_or(0));
+            hash.text(version.as_deref().unwrap_or_default());
+        }
+        // Without keys there is no number: a run that knows them is not one that does not.
+        for keys in input.keys.iter().flatten() {
+            hash.number(keys.len() as u64);
+            keys.iter().for_each(|key| hash.text(key));
         }
         for (shard, sample) in order {
             let size = self.0.shard(*shard).and_then(|shard| shard.size_of(u64::from(*sample)));
@@ -143,7 +144,7 @@ impl Ranges {
 
 impl Inner {
     fn shard(&self, number: u32) -> Option<&ShardIndex> {
-        self.shards.get(number as usize)
+        self.input.shards.get(number as usize)
     }
 
     fn sizes(&self, number: usize) -> Option<Vec<(String, u64)>> {
@@ -185,8 +186,11 @@ impl Inner {
 
     /// Reads a run, and gives each sample as it will be written.
     fn read(&self, run: &Run, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()> {
-        let Some(shard) = self.shard(run.shard) else { return Ok(()) };
-        let (url, first) = (shard.url(), run.samples.first().copied().unwrap_or(0));
+        let (Some(shard), Some(url)) = (self.shard(run.shard), self.input.urls.get(run.shard as usize))
+        else {
+            return Ok(());
+        };
+        let (url, first) = (url.expose_secret(), run.samples.first().copied().unwrap_or(0));
         let parser = SampleParser::new(url);
         let (mut body, parser) = match &run.range {
             Some(range) => {
@@ -206,7 +210,7 @@ impl Inner {
                 continue;
             }
             wanted.next();
-            shard.check(&sample)?;
+            shard.check(&sample).map_err(|error| error.in_shard(url))?;
             take(self.edit.apply(sample)?)?;
             if wanted.peek().is_none() {
                 break;
@@ -214,14 +218,14 @@ impl Inner {
         }
         match wanted.next() {
             None => Ok(()),
-            Some(missing) => Err(stale(shard, &format!("it has no sample {missing}"))),
+            Some(missing) => Err(stale(url, &format!("it has no sample {missing}"))),
         }
     }
 }
 
-fn stale(shard: &ShardIndex, what: &str) -> shardstream::Error {
+fn stale(url: &str, what: &str) -> shardstream::Error {
     let what = format!("{what} than the index says: build the index again");
-    shardstream::Error::from(ErrorKind::Index(what)).in_shard(shard.url())
+    shardstream::Error::from(ErrorKind::Index(what)).in_shard(url)
 }
 
 impl Samples for Ranges {
@@ -248,5 +252,10 @@ impl Samples for Ranges {
 
     fn fields(&self, sample: usize) -> Option<Vec<(String, u64)>> {
         self.0.sizes(sample)
+    }
+
+    fn key(&self, sample: usize) -> Option<String> {
+        let (shard, sample) = *self.0.order.get(sample)?;
+        self.0.input.key(shard, sample).map(str::to_owned)
     }
 }

@@ -43,7 +43,7 @@ impl Rewriting<'_> {
     pub(crate) fn run(
         &self,
         series: Series,
-        input: &Input,
+        input: &Arc<Input>,
         mut order: Vec<Place>,
         context: &Context,
     ) -> Result<Outcome, Failure> {
@@ -58,19 +58,19 @@ impl Rewriting<'_> {
         let samples = order.len();
         let threads = making.threads.count();
         let reads = if input.is_remote() { (READS / threads).max(1) } else { 1 };
-        let ranges =
-            Ranges::new(context.store.clone(), input.shards.clone(), order, self.edit.clone(), reads);
+        let ranges = Ranges::new(context.store.clone(), Arc::clone(input), order, self.edit.clone(), reads);
         let mut cutter = Cutter::new(*limits);
         for number in 0..samples {
             let (shard, sample) = ranges.place(number);
             // Without a key, its member names are taken to be short.
-            let keys = input.keys.as_ref().and_then(|keys| keys.get(shard as usize));
-            let key = keys.and_then(|keys| keys.get(sample as usize)).map_or("", |key| key);
+            let key = input.key(shard, sample).unwrap_or_default();
             let sizes = ranges.sizes(number);
             cutter.push(key, sizes.iter().map(|(field, size)| (&**field, *size)));
         }
         let shards = cutter.finish();
-        let mut plan = SavedPlan::new(self.command, samples as u64, shards.len() as u64, ranges.hash())
+        let mut hash = ranges.hash();
+        shards.iter().for_each(|samples| hash.number(samples.end as u64));
+        let mut plan = SavedPlan::new(self.command, samples as u64, shards.len() as u64, hash)
             .option("max-count", limits.max_count)
             .option("max-size", limits.max_size)
             .option("shuffle", shuffle.map_or_else(|| "none".into(), |seed| seed.to_string()))

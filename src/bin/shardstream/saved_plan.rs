@@ -11,7 +11,10 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 /// Changes when the same options and input would make other shards.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// What the hash of a plan stands for.
+const INPUT: &str = "keys, names, sizes or versions of the input, or the cuts,";
 
 /// What two runs must agree on to write the same shards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +52,10 @@ impl SavedPlan {
                 ("command", plan.command.clone()),
                 ("samples", plan.samples.to_string()),
                 ("shards", plan.shards.to_string()),
-                ("names or sizes of the input", plan.input.chars().take(8).collect()),
+                (
+                    "keys, names, sizes or versions of the input, or the cuts,",
+                    plan.input.chars().take(8).collect(),
+                ),
             ];
             texts.extend(more.map(|(name, text)| (name.to_owned(), text)));
             texts
@@ -59,8 +65,14 @@ impl SavedPlan {
         names.sort_unstable();
         names.dedup();
         let shown = |text: Option<&String>| text.map_or("none", String::as_str).to_owned();
-        let differ = names.into_iter().filter(|name| then.get(*name) != now.get(*name));
+        let mut differ: Vec<&String> =
+            names.into_iter().filter(|name| then.get(*name) != now.get(*name)).collect();
+        // Options say more than a hash that follows from them.
+        if differ.len() > 1 {
+            differ.retain(|name| *name != INPUT);
+        }
         differ
+            .into_iter()
             .map(|name| format!("{name} {} then, {} now", shown(then.get(name)), shown(now.get(name))))
             .collect()
     }
@@ -197,7 +209,7 @@ mod tests {
         assert_eq!(plan(1, "a").differences(&plan(1, "a")), [""; 0]);
         assert_eq!(plan(1, "a").differences(&plan(2, "a")), ["shuffle 1 then, 2 now"]);
         let differences = plan(1, "a").differences(&plan(1, "b"));
-        assert!(differences.len() == 1 && differences[0].starts_with("names or sizes of the input "));
+        assert!(differences.len() == 1 && differences[0].starts_with("keys, names, sizes or versions"));
         let other = plan(1, "a").option("rename", "a=b");
         assert_eq!(other.differences(&plan(1, "a")), ["rename a=b then, none now"]);
     }

@@ -1,9 +1,12 @@
 //! A series of shards that is written: where its shards are, and the documents beside them.
 
 use crate::failure::Failure;
+use crate::files::{local_path, normalised};
 use shardstream::store::Store;
 use shardstream::write::ShardPattern;
 use shardstream::{ErrorKind, SecretUrl};
+use std::path::Path;
+use std::{fs, io};
 
 /// The endings of shards, with those that are compressed.
 const ENDINGS: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"];
@@ -14,6 +17,8 @@ const ENDINGS: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"];
 pub(crate) struct Series {
     text: String,
     pattern: ShardPattern,
+    /// The pattern of the names in the directory.
+    file: ShardPattern,
     /// With a slash at its end; empty for the working directory.
     directory: String,
     name: String,
@@ -39,7 +44,9 @@ impl Series {
         let name = stem.get(..same).unwrap_or(stem).trim_end_matches('0').trim_end_matches(['-', '_', '.']);
         let name = if name.is_empty() { "shards" } else { name };
         let (directory, name) = (directory.to_owned(), name.to_owned());
-        Ok(Series { text, pattern, directory, name })
+        let file = ShardPattern::new(text.rsplit('/').next().unwrap_or(&text));
+        let file = file.map_err(|error| usage(error.to_string()))?;
+        Ok(Series { text, pattern, file, directory, name })
     }
 
     pub(crate) fn pattern(&self) -> &str {
@@ -64,20 +71,55 @@ impl Series {
     /// The shards of the series that are there, whoever wrote them.
     pub(crate) fn existing(&self, store: &Store) -> Result<Vec<String>, Failure> {
         let directory = if self.directory.is_empty() { "." } else { &self.directory };
-        let listed = match store.list(directory) {
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Vec::new(),
-            listed => listed?,
+        let mut numbers: Vec<u64> = match local_path(directory) {
+            Some(path) => self
+                .in_directory(&path)
+                .map_err(|error| Failure::io(format_args!("cannot list {}", path.display()), &error))?,
+            None => {
+                let listed = match store.list(directory) {
+                    Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Vec::new(),
+                    listed => listed?,
+                };
+                // The listing has objects of deeper directories too.
+                let depth = |url: &str| url.split('/').filter(|part| !part.is_empty()).count();
+                let ours = depth(&self.shard(0));
+                let urls = listed.iter().map(|info| &*info.url).filter(|url| depth(url) == ours);
+                urls.filter_map(|url| self.file.number(url.rsplit('/').next().unwrap_or(url))).collect()
+            }
         };
-        let urls = listed.into_iter().map(|info| info.url);
-        let urls = urls.map(|url| url.strip_prefix("./").map(str::to_owned).unwrap_or(url));
-        Ok(urls.filter(|url| self.pattern.number(url).is_some()).collect())
+        numbers.sort_unstable();
+        Ok(numbers.into_iter().map(|number| self.shard(number)).collect())
+    }
+
+    /// The numbers of the shards in a local directory, which may be missing.
+    fn in_directory(&self, path: &Path) -> io::Result<Vec<u64>> {
+        let mut numbers = Vec::new();
+        let entries = match fs::read_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(numbers),
+            entries => entries?,
+        };
+        for entry in entries {
+            numbers.extend(entry?.file_name().to_str().and_then(|name| self.file.number(name)));
+        }
+        Ok(numbers)
+    }
+
+    /// Whether an object is, or would be, a shard of the series, under any name of its place.
+    pub(crate) fn holds(&self, url: &str) -> bool {
+        let own = normalised(&self.shard(0));
+        let own = own.rsplit_once('/').map(|(directory, _)| directory);
+        // A link to a shard is that shard.
+        let linked = local_path(url).and_then(|path| path.canonicalize().ok());
+        let linked = linked.map(|path| normalised(&path.to_string_lossy()));
+        [Some(normalised(url)), linked].iter().flatten().any(|place| {
+            let parts = place.rsplit_once('/');
+            parts.is_some_and(|(directory, name)| Some(directory) == own && self.file.number(name).is_some())
+        })
     }
 
     /// Removes what a run of this series that was killed left behind.
     pub(crate) fn remove_partial(&self) {
-        remove_partial(&self.directory, |name| {
-            self.pattern.number(&format!("{}{name}", self.directory)).is_some()
-        });
+        remove_partial(&self.directory, |name| self.file.number(name).is_some());
     }
 }
 
@@ -85,13 +127,13 @@ impl Series {
 /// under names of their own. Nobody reads them, so that it is no failure if they stay.
 pub(crate) fn remove_partial(directory: &str, is_ours: impl Fn(&str) -> bool) {
     let directory = if directory.is_empty() { "." } else { directory };
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let file = entry.file_name();
         // As `Store::create` names them: .NAME.RANDOM.partial
         let name = file.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(".partial"));
         let name = name.and_then(|name| name.rsplit_once('.')).map(|(name, _)| name);
         if name.is_some_and(&is_ours) {
-            drop(std::fs::remove_file(entry.path()));
+            drop(fs::remove_file(entry.path()));
         }
     }
 }

@@ -7,6 +7,7 @@ mod create;
 mod kills;
 mod plan;
 mod reshard;
+mod safe;
 mod split;
 
 use crate::support::read_content;

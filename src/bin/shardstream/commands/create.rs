@@ -102,6 +102,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let shards = cutter.finish();
     let mut hash = items.hash();
     classes.iter().flatten().for_each(|class| hash.text(class));
+    shards.iter().for_each(|samples| hash.number(samples.end as u64));
     let plan = SavedPlan::new("create", items.len() as u64, shards.len() as u64, hash)
         .option("max-count", limits.max_count)
         .option("max-size", limits.max_size)

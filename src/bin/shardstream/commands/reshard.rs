@@ -13,6 +13,7 @@ use crate::series::Series;
 use crate::text;
 use shardstream::shards::glob::Glob;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// Write samples into shards of another size, in another order, or with other fields.
 ///
@@ -67,7 +68,10 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let listed: Option<HashSet<&str>> =
         listed.as_ref().map(|text| text.lines().map(str::trim).filter(|line| !line.is_empty()).collect());
     let loaded = index.load(context)?;
-    let input = Input::load(patterns, loaded.as_ref(), making.threads.count().max(16), context)?;
+    let threads = making.threads.count().max(16);
+    let input = Input::load(patterns, loaded.as_ref(), threads, context)?;
+    input.check_apart(&series)?;
+    let input = Arc::new(input.check_unchanged(threads, context)?);
     let is_wanted = |key: Option<&str>| {
         let matches = |wanted: &dyn Fn(&str) -> bool| key.is_some_and(wanted);
         glob.as_ref().is_none_or(|glob| matches(&|key| glob.matches(key)))

@@ -10,6 +10,7 @@ use crate::ranges::{Edit, Place};
 use crate::rewriting::Rewriting;
 use crate::saved_plan::Hash;
 use crate::series::Series;
+use std::sync::Arc;
 
 /// Split samples into series, such as train and val, by a hash of their keys.
 ///
@@ -97,7 +98,9 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             return Err(Failure::Usage(format!("--to: two series have the same names ({other} and {one})")));
         }
     }
-    let input = Input::load(patterns, None, making.threads.count().max(16), context)?;
+    let threads = making.threads.count().max(16);
+    let input = Arc::new(Input::load(patterns, None, threads, context)?);
+    series.iter().try_for_each(|series| input.check_apart(series))?;
     let mut orders: Vec<Vec<Place>> = vec![Vec::new(); to.len()];
     for (shard, sample, key) in input.samples() {
         let part = part(key.unwrap_or_default(), *seed, &ends);

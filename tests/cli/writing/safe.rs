@@ -1,0 +1,109 @@
+//! What the writing commands refuse, so that no shard is lost or made of other samples than was asked for.
+
+use super::{files, keys, photos, samples};
+use crate::program::{demo, failure, output, run, write};
+use std::fs;
+use std::path::Path;
+
+/// Writes an index of the shards of a directory beside that directory.
+fn index(directory: &Path, shards: &str, place: &str) {
+    output(directory, &["index", "build", shards, "--to", place]);
+}
+
+#[test]
+fn an_index_of_a_copy_reads_what_was_listed() {
+    let dir = demo();
+    index(dir.path(), "data", "data.json");
+    fs::rename(dir.path().join("data"), dir.path().join("moved")).unwrap();
+    // Shards of the same names, at the place that the index names.
+    write(&dir.path().join("data/train-%06d.tar"), 3, 1);
+    let reshard = ["reshard", "moved", "--index", "data.json", "--to"];
+    output(dir.path(), &[&reshard[..], &["out/%d.tar"]].concat());
+    assert!(samples(&dir.path().join("out"), "0") == samples(&dir.path().join("moved"), "train"));
+    // Of another size than the index says.
+    let error = failure(dir.path(), &["reshard", "data", "--index", "data.json", "--to", "no/%d.tar"], 1);
+    assert!(error.contains("the shard has changed") && !dir.path().join("no").exists(), "{error}");
+}
+
+#[test]
+fn an_index_of_an_older_version() {
+    let dir = demo();
+    index(dir.path(), "data", "data.json");
+    let place = dir.path().join("data/train-000001.tar");
+    let mut bytes = fs::read(&place).unwrap();
+    bytes.swap(512, 513);
+    fs::write(&place, bytes).unwrap();
+    let error = failure(dir.path(), &["reshard", "data", "--index", "data.json", "--to", "no/%d.tar"], 1);
+    assert!(error.contains("the shard has changed") && !dir.path().join("no").exists(), "{error}");
+}
+
+#[test]
+fn the_input_is_not_written_over() {
+    let dir = demo();
+    let before = files(&dir.path().join("data"));
+    let absolute = dir.path().join("data/train-%06d.tar");
+    let url = format!("file://{}", absolute.display());
+    for to in ["data/train-%06d.tar", "./data/../data/train-%06d.tar", absolute.to_str().unwrap(), &url] {
+        let error = failure(dir.path(), &["reshard", "data", "--to", to, "--force"], 2);
+        assert!(error.contains("of this series"), "{error}");
+        let target = format!("{to}=0.5");
+        let split = ["split", "data", "--to", "out/%d.tar=0.5", "--to", &target, "--force"];
+        failure(dir.path(), &split, 2);
+        assert!(files(&dir.path().join("data")) == before && !dir.path().join("out").exists());
+    }
+    // Shards of the series that are not there yet.
+    output(dir.path(), &["reshard", "data", "--to", "more/%d.tar", "--count", "4"]);
+    failure(dir.path(), &["reshard", "more/1.tar", "--to", "more/%d.tar", "--force"], 2);
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink("data", dir.path().join("link")).unwrap();
+        failure(dir.path(), &["reshard", "link", "--to", "data/train-%06d.tar", "--force"], 2);
+        failure(dir.path(), &["reshard", "data", "--to", "link/train-%06d.tar", "--force"], 2);
+    }
+    assert!(files(&dir.path().join("data")) == before);
+}
+
+#[test]
+fn shards_are_found_under_any_name_of_their_directory() {
+    let dir = demo();
+    let url = format!("file://{}/out/%d.tar", dir.path().display());
+    output(dir.path(), &["reshard", "data", "--to", "out/%d.tar"]);
+    for to in ["out//%d.tar", "./out/./%d.tar", "data/../out/%d.tar", &url] {
+        let error = failure(dir.path(), &["reshard", "data", "--to", to], 1);
+        assert!(error.contains("1 shard of this series is there already"), "{to}: {error}");
+        output(dir.path(), &["reshard", "data", "--to", to, "--force", "--count", "5"]);
+        assert_eq!(files(&dir.path().join("out")).len(), 4);
+        output(dir.path(), &["reshard", "data", "--to", to, "--force"]);
+        assert_eq!(files(&dir.path().join("out")).len(), 2);
+    }
+}
+
+#[test]
+fn a_run_is_not_resumed_with_other_samples() {
+    let dir = demo();
+    let reshard = ["reshard", "data", "--to", "out/%d.tar", "--count", "5"];
+    output(dir.path(), &reshard);
+    // Another order of the same sizes.
+    let place = dir.path().join("data/train-000001.tar");
+    let before = fs::read(&place).unwrap();
+    let mut bytes = before.clone();
+    bytes.swap(512, 513);
+    fs::write(&place, bytes).unwrap();
+    let error = failure(dir.path(), &[&reshard[..], &["--resume"]].concat(), 1);
+    assert!(error.contains("is the plan of other shards: keys, names, sizes or versions"), "{error}");
+}
+
+#[test]
+fn a_shard_with_other_keys_is_written_again() {
+    let dir = photos();
+    let create = ["create", "--from-dir", "photos", "--to", "out/%d.tar", "--max-count", "4"];
+    output(dir.path(), &create);
+    let out = dir.path().join("out");
+    let before = files(&out);
+    fs::copy(out.join("1.tar"), out.join("0.tar")).unwrap();
+    let again = output(dir.path(), &[&create[..], &["--resume"]].concat());
+    assert!(again.ends_with("; 2 already there; 1 not as planned and written again\n"), "{again}");
+    assert!(files(&out) == before);
+    assert_eq!(keys(&samples(&out, "0"))[0], "000000000");
+    assert_eq!(run(dir.path(), &create).code, Some(1));
+}
