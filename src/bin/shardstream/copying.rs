@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::files::normalised;
 use crate::interrupt::Interrupt;
 use crate::making::{failed, interrupted};
 use crate::options::Patterns;
@@ -174,7 +175,7 @@ fn plan(mut places: Vec<String>, how: How, context: &Context) -> std::result::Re
             true => format!("{}/{name}", to.trim_end_matches('/')),
             false => to.clone(),
         };
-        if url == from.expose_secret() {
+        if normalised(&url) == normalised(from.expose_secret()) {
             return Err(Failure::Usage(format!("{from} would be copied onto itself")));
         }
         if !names.insert(name.clone()) {

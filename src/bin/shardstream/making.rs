@@ -6,7 +6,7 @@ use crate::interrupt::Interrupt;
 use crate::options::{Json, Threads, size};
 use crate::outcome::{Done, Made, Outcome};
 use crate::progress::{Progress, Unit};
-use crate::saved_plan::{Existing, SavedPlan, begin};
+use crate::saved_plan::{Existing, NAMES, SavedPlan, begin, confirm};
 use crate::series::Series;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
@@ -154,6 +154,7 @@ impl<S: Samples> Job<S> {
     pub(crate) fn run(self, making: &Making, context: &Context) -> std::result::Result<Outcome, Failure> {
         let Job { series, plan, shards, samples } = self;
         let existing = making.existing();
+        let plan = plan.option(NAMES, series.names());
         begin(&plan, &series, existing, &context.store)?;
         if making.world_size == 1 {
             series.remove_partial();
@@ -183,6 +184,7 @@ impl<S: Samples> Job<S> {
             shards.push(done.inspect_err(|_| stop.store(true, Ordering::Relaxed))?);
         }
         context.interrupt.check()?;
+        confirm(&plan, &series, &context.store)?;
         Ok(Outcome::new(shards))
     }
 }

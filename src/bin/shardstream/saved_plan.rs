@@ -16,6 +16,9 @@ const VERSION: u32 = 2;
 /// What the hash of a plan stands for.
 const INPUT: &str = "keys, names, sizes or versions of the input, or the cuts,";
 
+/// The option with the pattern of the names of the shards.
+pub(crate) const NAMES: &str = "names";
+
 /// What two runs must agree on to write the same shards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -52,10 +55,7 @@ impl SavedPlan {
                 ("command", plan.command.clone()),
                 ("samples", plan.samples.to_string()),
                 ("shards", plan.shards.to_string()),
-                (
-                    "keys, names, sizes or versions of the input, or the cuts,",
-                    plan.input.chars().take(8).collect(),
-                ),
+                (INPUT, plan.input.chars().take(8).collect()),
             ];
             texts.extend(more.map(|(name, text)| (name.to_owned(), text)));
             texts
@@ -113,7 +113,18 @@ pub(crate) fn begin(
                 SecretUrl::from(first)
             )));
         }
-        (Existing::Refuse, None) => {}
+        (Existing::Refuse, None) => {
+            // Without shards, the plan of an earlier run of the same series is of no use.
+            let other =
+                read(&place, store)?.filter(|then| then.options.get(NAMES) != plan.options.get(NAMES));
+            if let Some(other) = other {
+                return Err(Failure::Failed(format!(
+                    "{} is the plan of another series of shards ({}): choose another name, or --force replaces it",
+                    SecretUrl::from(&place),
+                    other.options.get(NAMES).map_or("unknown", String::as_str)
+                )));
+            }
+        }
         (Existing::Resume, first) => match (read(&place, store)?, first) {
             (Some(then), _) => {
                 let differences = then.differences(plan);
@@ -138,6 +149,22 @@ pub(crate) fn begin(
         },
     }
     put(&place, plan, store)
+}
+
+/// Sees that no other run has put its plan in place of this one, while both wrote shards.
+pub(crate) fn confirm(plan: &SavedPlan, series: &Series, store: &Store) -> Result<(), Failure> {
+    let place = series.beside("plan");
+    let differences =
+        read(&place, store)?.map_or_else(|| vec!["it is gone".into()], |then| then.differences(plan));
+    match differences.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Failed(format!(
+            "another run wrote shards of this series at the same time: {} is another plan now ({}); check the input and the \
+             options of all runs, and start over with --force",
+            SecretUrl::from(&place),
+            differences.join("; ")
+        ))),
+    }
 }
 
 /// The plan that is there, if one is.

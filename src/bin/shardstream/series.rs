@@ -65,7 +65,13 @@ impl Series {
 
     /// Whether shards of both series would have the same name, or the same documents.
     pub(crate) fn collides(&self, other: &Series) -> bool {
-        self.shard(0) == other.shard(0) || self.beside("plan") == other.beside("plan")
+        let holds = |one: &Series, other: &Series| one.pattern.number(&other.shard(0)).is_some();
+        holds(self, other) || holds(other, self) || self.beside("plan") == other.beside("plan")
+    }
+
+    /// The pattern of the names of the shards in their directory.
+    pub(crate) fn names(&self) -> &str {
+        self.text.rsplit('/').next().unwrap_or(&self.text)
     }
 
     /// The shards of the series that are there, whoever wrote them.

@@ -107,3 +107,33 @@ fn a_shard_with_other_keys_is_written_again() {
     assert_eq!(keys(&samples(&out, "0"))[0], "000000000");
     assert_eq!(run(dir.path(), &create).code, Some(1));
 }
+
+#[test]
+fn a_plan_of_another_series_is_not_replaced() {
+    let dir = demo();
+    let reshard = |to| ["reshard", "data", "--to", to];
+    output(dir.path(), &reshard("out/train-%06d.tar"));
+    // Their plans have the same name.
+    let error = failure(dir.path(), &reshard("out/train-%d.tar"), 1);
+    assert!(error.contains("is the plan of another series of shards (train-%06d.tar)"), "{error}");
+    let resumed = [&reshard("out/train-%d.tar")[..], &["--resume"]].concat();
+    let error = failure(dir.path(), &resumed, 1);
+    assert!(error.contains("names train-%06d.tar then, train-%d.tar now"), "{error}");
+    // A plan that was left without shards, of the same series.
+    for place in files(&dir.path().join("out")).into_keys().filter(|name| name.ends_with(".tar")) {
+        fs::remove_file(dir.path().join("out").join(place)).unwrap();
+    }
+    output(dir.path(), &reshard("out/train-%06d.tar"));
+}
+
+#[test]
+fn nothing_is_copied_onto_itself() {
+    let dir = demo();
+    let before = files(&dir.path().join("data"));
+    let from = "data/train-000000.tar";
+    for to in ["./data/train-000000.tar", "data/../data/train-000000.tar", "./data/"] {
+        let error = failure(dir.path(), &["cp", "--force", from, to], 2);
+        assert!(error.contains("onto itself"), "{error}");
+    }
+    assert!(files(&dir.path().join("data")) == before);
+}
