@@ -51,8 +51,9 @@ impl Limit {
         if report.elapsed < SHORT || begins && report.waited < SHORT {
             return Limit::Unknown;
         }
-        // Then the wait for the first one says nothing of those that follow.
-        let first = if begins { Duration::ZERO } else { report.first };
+        // Then the wait for the first one says nothing of those that follow, unless the run was little more than that.
+        let rest = report.elapsed.saturating_sub(report.first + report.rested);
+        let first = if begins || rest < SHORT { Duration::ZERO } else { report.first };
         let waited = report.waited.saturating_sub(first).as_secs_f64();
         let elapsed = report.elapsed.saturating_sub(first + report.rested).as_secs_f64();
         if waited < NO_WAIT * elapsed {
@@ -185,6 +186,8 @@ mod tests {
             assert_eq!(report(0, times).limit(), Limit::Trainer, "nobody waits");
             let first = Report { first: Duration::from_secs(5), ..report(5, times) };
             assert_eq!(first.limit(), Limit::Trainer, "only the first batch was waited for");
+            let short = Report { elapsed: Duration::from_secs(5), ..first.clone() };
+            assert_eq!(short.limit(), expected, "the run was little more than the first batch");
             let rested = Report {
                 elapsed: Duration::from_secs(600),
                 rested: Duration::from_secs(590),
