@@ -19,7 +19,7 @@ impl Progress {
         Ok(Progress { bar, begun: Instant::now(), first: None, bytes: 0 })
     }
 
-    /// So many samples more, with so many bytes in their fields.
+    /// Counts `samples` more, with `bytes` in their fields.
     pub(crate) fn add(&mut self, samples: usize, bytes: usize) {
         self.first.get_or_insert_with(Instant::now);
         self.bytes += bytes as u64;

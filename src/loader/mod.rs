@@ -11,7 +11,7 @@
 //! shapes    which step has which shape, where batches have several
 //! sequence  the places of the sequence in turn, and where batches end
 //! batches   batches, each with the state as of its last item
-//! watch     a run while it goes on, and a warning where nothing comes
+//! watch     a run that is under way, and a warning where nothing comes
 //! report    what a run has cost, where its time went, and what limits it
 //! headspace what a step would take if loading were free
 //! ```

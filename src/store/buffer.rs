@@ -55,7 +55,7 @@ const MOST_KEPT: usize = 1 << 20;
 /// Bytes of idle buffers.
 static IDLE_NOW: AtomicUsize = AtomicUsize::new(0);
 
-/// The idle buffers with room for exactly so many bytes, if such are kept.
+/// The idle buffers of exactly this capacity, if that size is kept.
 fn pool(capacity: usize) -> Option<MutexGuard<'static, Vec<Vec<u8>>>> {
     let is_kept = capacity.is_power_of_two() && (LEAST_KEPT..=MOST_KEPT).contains(&capacity);
     let pool = POOLS.get((capacity / LEAST_KEPT).checked_ilog2()? as usize).filter(|_| is_kept)?;

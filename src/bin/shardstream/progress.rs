@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 pub(crate) enum Unit {
     Shards,
     Samples,
-    #[allow(dead_code, reason = "for commands that copy shards")]
     Bytes,
 }
 
@@ -108,12 +107,6 @@ impl Progress {
     /// Shows a few more words behind the numbers: what is read now, or what was found so far.
     pub(crate) fn note(&self, text: impl std::fmt::Display) {
         self.bar.set_message(format!(", {text}"));
-    }
-
-    /// How many units were counted, and how long it took so far.
-    #[allow(dead_code, reason = "for commands that measure")]
-    pub(crate) fn counted(&self) -> (u64, Duration) {
-        (self.bar.position(), self.bar.elapsed())
     }
 }
 

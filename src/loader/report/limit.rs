@@ -39,7 +39,7 @@ pub enum Limit {
 
 /// Less waiting than this share of the time is none.
 const NO_WAIT: f64 = 0.03;
-/// Before so many batches the beginning of a run weighs too much.
+/// Number of batches before which the start of a run weighs too much.
 const FEW: u64 = 3;
 /// Nor can it be said after a shorter time.
 const SHORT: Duration = Duration::from_millis(200);

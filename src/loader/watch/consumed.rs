@@ -70,7 +70,7 @@ pub(super) struct Steps {
     rested: Duration,
 }
 
-/// A step that takes so many times as long as usual, and at least so long, is something else.
+/// A gap between batches that is this many times as long as usual, and at least this long, is no step.
 const REST: (u32, Duration) = (16, Duration::from_secs(1));
 /// Number of steps after which it is known how long they take.
 const KNOWN: u32 = 8;

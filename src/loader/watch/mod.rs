@@ -1,4 +1,4 @@
-//! A run while it goes on: what it has given, what its threads do, and a warning where nothing comes.
+//! A run that is under way: what it has given, what its threads do, and a warning where nothing comes.
 //!
 //! ```text
 //! run        what is known of a run, shared by all who ask

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// A run while it goes on. Clones are the same.
+/// A run that is under way. Clones are the same.
 #[derive(Clone)]
 pub(in crate::loader) struct Run(Arc<Inner>);
 
@@ -241,7 +241,7 @@ impl Run {
         }
     }
 
-    /// The trainer has got what it asked for: a batch of so many items with the state after it, or something else.
+    /// The trainer has got what it asked for: a batch (number of items, fill, state after it), or something else.
     pub(in crate::loader) fn got(&self, batch: Option<(usize, Fill, State)>) {
         let mut consumed = self.0.consumed();
         consumed.is_warned = false;

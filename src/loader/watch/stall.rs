@@ -48,7 +48,7 @@ impl OnStall {
         self.callback.is_some() || self.after != OnStall::default().after
     }
 
-    /// Tells whoever is to be told; without anybody, the standard error stream.
+    /// Logs the warning and calls the callback; without a listener, writes to the standard error stream.
     pub(super) fn warn(&self, stall: &Stall) {
         log!(WARN, "the trainer waits for a batch", stall = stall);
         match &self.callback {
