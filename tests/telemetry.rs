@@ -131,4 +131,5 @@ fn log_and_metrics_tell_what_happened() {
     }
     assert!(value(&scraped, "shardstream_received_bytes_total") >= 40_960.0, "{scraped}");
     assert!(scraped.contains("shardstream_memory_bytes{owner=\"samples\"}"), "{scraped}");
+    assert!(scraped.contains("shardstream_threads"), "{scraped}");
 }

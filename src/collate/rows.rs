@@ -84,6 +84,12 @@ impl Collator {
         self.0.pools.iter().filter_map(|(size, _)| *size).fold(0, usize::saturating_add)
     }
 
+    /// The bytes of a batch, where all tensors have a fixed shape.
+    pub(crate) fn batch_bytes(&self) -> Option<u64> {
+        let row = self.0.pools.iter().try_fold(0usize, |sum, (size, _)| sum.checked_add((*size)?));
+        row.and_then(|row| row.checked_mul(self.0.rows)).map(|bytes| bytes as u64)
+    }
+
     /// Bytes of tensors that somebody has.
     pub(crate) fn bytes_in_use(&self) -> u64 {
         self.0.pools.iter().map(|(_, pool)| pool.bytes_in_use()).sum()

@@ -11,6 +11,7 @@ use super::settings::{Part, Settings};
 use super::stages::{Stages, identity};
 use super::start::{loader, rows};
 use super::stream::Select;
+use super::tuning::Resources;
 use super::watch::{OnStall, Stall};
 use crate::adapters::Batch;
 use crate::codec::Decoder;
@@ -22,11 +23,7 @@ use crate::state::WeightChange;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
-
-/// One core in so many is left to the trainer.
-const CORES_FOR_TRAINER: usize = 8;
 
 /// The options of a [`Loader`]: what is done with samples, and how they are batched.
 ///
@@ -36,11 +33,10 @@ const CORES_FOR_TRAINER: usize = 8;
 pub struct LoaderBuilder<T, B = Batch<T>> {
     parts: Vec<(Part, Stages<T>)>,
     schedule: Vec<WeightChange>,
-    threads: Option<usize>,
+    resources: Resources,
     batch: Option<usize>,
     last: LastBatch,
     pad: Pad<T>,
-    prefetch: usize,
     policy: OnError,
     on_stall: OnStall,
     columns: Vec<Columns>,
@@ -55,11 +51,10 @@ impl LoaderBuilder<Sample> {
         LoaderBuilder {
             parts: vec![(Part::new(dataset), stages)],
             schedule: Vec::new(),
-            threads: None,
+            resources: Resources::default(),
             batch: None,
             last: LastBatch::Keep,
             pad: None,
-            prefetch: 2,
             policy: OnError::stop(),
             on_stall: OnStall::default(),
             columns: Vec::new(),
@@ -137,11 +132,10 @@ impl LoaderBuilder<Sample> {
         LoaderBuilder {
             parts: self.parts,
             schedule: self.schedule,
-            threads: self.threads,
+            resources: self.resources,
             batch: self.batch,
             last: self.last,
             pad: None,
-            prefetch: self.prefetch,
             policy: self.policy,
             on_stall: self.on_stall,
             columns: columns.into_iter().collect(),
@@ -180,7 +174,7 @@ impl LoaderBuilder<Sample, TensorBatch> {
             collators.iter().try_for_each(Collator::check)?;
             let pad: Pad<Sample> = (settings.last == LastBatch::Pad).then_some(Sample::clone);
             let pads = settings.last == LastBatch::Pad;
-            let make = Make::behind(collators, seeds, settings.threads, pads);
+            let make = Make::behind(collators, seeds, settings.resources.threads(), pads);
             return Ok(loader(settings, stages, pad, make));
         }
         let make = Make::tensors(columns.into_iter().next().unwrap_or_default(), settings.batch);
@@ -222,12 +216,26 @@ impl<T, B> LoaderBuilder<T, B> {
         self.each(|part, _| part.shuffle_bytes = bytes)
     }
 
-    /// The number of threads that read the streams and do the stages. Default: one for each core that the
-    /// process may use, less one in eight, which are left to the trainer. With 0 there is no thread at all, and
-    /// nothing happens ahead of [`next`](Iterator::next): for debugging, the batches are the same. In a [mix](Loader::mix) it is the largest number that was set for
-    /// one of the datasets, or for the mix.
+    /// Fixes the number of threads that read the streams and do the stages. In a [mix](Loader::mix) it is the largest
+    /// number that was set for one of the datasets, or for the mix. With 0 there is no thread at all, and nothing happens
+    /// ahead of [`next`](Iterator::next): for debugging, the batches are the same.
+    ///
+    /// By default the number is tuned while a run is under way. It begins with one for each of the
+    /// [`cores`](LoaderBuilder::cores). Where the trainer waits for batches, and the threads work all the time and yet
+    /// leave cores unused, because stages wait for a service or a slow disk, twice as many are tried, up to 32 for each
+    /// core and 256 in all; they stay if the rate grows. The next run of the loader begins with what was found. The
+    /// [report](super::Report) has the current number, and each change is an event of `tracing`.
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = Some(threads);
+        self.resources.threads = Some(threads);
+        self
+    }
+
+    /// Number of cores that the threads may compute on, where their [number](LoaderBuilder::threads) is not fixed: there
+    /// are more threads than that only while they wait for something else than a core. Default: those that the process may
+    /// use, less one in eight, which are left to the trainer. In a [mix](Loader::mix) it is the largest number that was
+    /// set for one of the datasets, or for the mix.
+    pub fn cores(mut self, cores: usize) -> Self {
+        self.resources.cores = Some(cores);
         self
     }
 
@@ -248,9 +256,20 @@ impl<T, B> LoaderBuilder<T, B> {
         self
     }
 
-    /// How many batches are prepared ahead of the one that is asked for, at least 1. Default: 2.
+    /// Fixes how many batches are prepared ahead of the one that is asked for, at least 1.
+    ///
+    /// By default it is 2 at first. Where the trainer waits for some batches although others were ready before their time,
+    /// it is doubled, up to 32 and within [`prefetch_bytes`](LoaderBuilder::prefetch_bytes). That needs the size of a
+    /// batch, which is known of tensors ([`collate`](LoaderBuilder::collate)) of fixed shapes; other batches stay at 2.
     pub fn prefetch(mut self, batches: usize) -> Self {
-        self.prefetch = batches;
+        self.resources.prefetch = Some(batches);
+        self
+    }
+
+    /// The most bytes of batches that are prepared ahead, where their [number](LoaderBuilder::prefetch) is not fixed; two
+    /// are in any case. Default: 512 MiB.
+    pub fn prefetch_bytes(mut self, bytes: u64) -> Self {
+        self.resources.prefetch_bytes = Some(bytes);
         self
     }
 
@@ -297,12 +316,8 @@ impl<T, B> LoaderBuilder<T, B> {
             return Err(ErrorKind::Config(what.into()).into());
         };
         let buckets = buckets.map(Arc::new);
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let threads = self.threads.unwrap_or(cores - cores / CORES_FOR_TRAINER);
-        let (last, prefetch, schedule) = (self.last, self.prefetch, self.schedule);
-        let on_stall = self.on_stall;
-        let settings =
-            Settings { parts, schedule, threads, batch, buckets, last, prefetch, policy, on_stall };
+        let LoaderBuilder { resources, schedule, last, on_stall, .. } = self;
+        let settings = Settings { parts, schedule, resources, batch, buckets, last, policy, on_stall };
         settings.check()?;
         Ok(Checked { settings, stages, pad: self.pad, columns: self.columns })
     }
@@ -340,10 +355,9 @@ impl<T, B> fmt::Debug for LoaderBuilder<T, B> {
         f.debug_struct("LoaderBuilder")
             .field("datasets", &self.parts.iter().map(|(part, _)| part).collect::<Vec<_>>())
             .field("schedule", &self.schedule)
-            .field("threads", &self.threads)
+            .field("resources", &self.resources)
             .field("batch", &self.batch)
             .field("last_batch", &self.last)
-            .field("prefetch", &self.prefetch)
             .field("on_error", &self.policy)
             .finish_non_exhaustive()
     }

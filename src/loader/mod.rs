@@ -10,6 +10,7 @@
 //! pool      the stages on threads
 //! shapes    which step has which shape, where batches have several
 //! sequence  the places of the sequence in turn, and where batches end
+//! tuning    number of threads and of batches ahead: fixed, or tuned while a run is under way
 //! batches   batches, each with the state as of its last item
 //! watch     a run that is under way, and a warning where nothing comes
 //! report    what a run has cost, where its time went, and what limits it
@@ -31,6 +32,7 @@ mod shapes;
 mod stages;
 mod start;
 mod stream;
+mod tuning;
 mod watch;
 
 pub use batches::{Batches, BatchesStream};
@@ -51,6 +53,7 @@ use report::Owners;
 use settings::{Begun, Settings};
 use std::fmt;
 use std::sync::Arc;
+use tuning::Learned;
 
 /// Reads, shuffles, maps and batches a dataset on threads, in an order that does not depend on them.
 ///
@@ -350,7 +353,9 @@ impl<B: Send + 'static> Loader<B> {
             Err(error) => {
                 let reached = self.settings.reached(None);
                 let state = State::new(Arc::new(header), reached, 0, Arc::default());
-                Batches::failed(error, self.settings.watched(state, Owners::default(), Vec::new()))
+                let tuning = Learned::new(&self.settings.resources, None).begin();
+                let run = self.settings.watched(state, Owners::default(), Vec::new(), tuning);
+                Batches::failed(error, run)
             }
         }
     }

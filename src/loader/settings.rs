@@ -8,6 +8,7 @@ use super::report::Owners;
 use super::sequence::{Cuts, Dealing, Lane, Lengths, Turns};
 use super::shapes::Shapes;
 use super::stream::{Epochs, Gate, Select, Source, Stream};
+use super::tuning::{Resources, Tuning};
 use super::watch::{OnStall, Run as Watched, StreamId};
 use crate::adapters::BucketPlan;
 use crate::dataset::{CurrentShard, Dataset, Stop, Versions};
@@ -62,11 +63,10 @@ pub(super) struct Settings {
     pub(super) parts: Vec<Part>,
     /// How their weights change.
     pub(super) schedule: Vec<WeightChange>,
-    pub(super) threads: usize,
+    pub(super) resources: Resources,
     pub(super) batch: usize,
     pub(super) buckets: Option<Arc<BucketPlan>>,
     pub(super) last: LastBatch,
-    pub(super) prefetch: usize,
     pub(super) policy: Arc<OnError>,
     pub(super) on_stall: OnStall,
 }
@@ -134,9 +134,7 @@ impl Settings {
         if self.batch == 0 {
             return config("batches of 0 items: the size must be at least 1");
         }
-        if self.prefetch == 0 {
-            return config("0 batches ahead: threads need room for at least 1");
-        }
+        self.resources.check()?;
         self.policy.check()?;
         if self.buckets.is_some() && self.parts.len() > 1 {
             return config("`buckets` of a mix: the shapes of its datasets are not known together yet");
@@ -381,14 +379,19 @@ impl Settings {
     }
 
     /// What is known of a run from now on.
-    pub(super) fn watched(&self, state: State, owners: Owners, streams: Vec<StreamId>) -> Watched {
+    pub(super) fn watched(
+        &self,
+        state: State,
+        owners: Owners,
+        streams: Vec<StreamId>,
+        tuning: Arc<Tuning>,
+    ) -> Watched {
         let steps = match state.header().run {
             Run::EpochsFrom(_) => None,
             Run::Epoch(_) | Run::EpochRepeated(_) => self.steps_from(state.slots()),
         };
         let stores = self.parts.iter().flat_map(|part| part.dataset.stores());
-        let (threads, on_stall) = ((self.threads, self.prefetch), self.on_stall.clone());
-        Watched::new(state, stores, (owners, streams), threads, steps, on_stall)
+        Watched::new(state, stores, (owners, streams), tuning, steps, self.on_stall.clone())
     }
 
     /// The streams that this rank reads.

@@ -8,6 +8,7 @@ use super::sequence::{Deal, Outputs};
 use super::settings::{AllStreams, Begun, Settings};
 use super::stages::{Out, Pipe, Sink, Stages};
 use super::stream::Source;
+use super::tuning::Learned;
 use crate::collate::{Collator, Row, Seat};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Gauge;
@@ -22,6 +23,7 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
     make: Make<T, B>,
 ) -> Loader<B> {
     let (settings, stages) = (Arc::new(settings), Arc::<[Stages<T>]>::from(stages));
+    let learned = Learned::new(&settings.resources, make.batch_bytes());
     let start = move |settings: &Settings, begun: Begun| {
         let Begun { sources, lanes, dealing, progress, mut owners, streams, stop, first, endless, ended } =
             begun;
@@ -43,19 +45,22 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
             only: None,
             run: None,
         };
-        let run = settings.watched(state, owners, streams);
+        let tuning = learned.begin();
+        let run = settings.watched(state, owners, streams, Arc::clone(&tuning));
         let sources = Sources { run: Some(run.clone()), ..sources };
-        let events: Box<dyn Iterator<Item = Event<T>> + Send> = match settings.threads {
-            0 => Box::new(Deal::new(Here::new(sources), lanes, &dealing)),
-            threads => {
-                let pool = Pool::new(sources, lanes.clone(), &dealing, threads, stop.clone());
+        let has_threads = tuning.threads() > 0;
+        let events: Box<dyn Iterator<Item = Event<T>> + Send> = match has_threads {
+            false => Box::new(Deal::new(Here::new(sources), lanes, &dealing)),
+            true => {
+                let pool = Pool::new(sources, lanes.clone(), &dealing, Arc::clone(&tuning), stop.clone());
                 Box::new(Deal::new(pool, lanes, &dealing))
             }
         };
         let progress = (progress, Arc::clone(&settings.policy));
         let collect = Collect::new(events, pad, first, make.clone(), progress);
-        let ahead = (settings.threads > 0).then_some(settings.prefetch);
-        let batches: Collected<B> = Box::new(Collector::new(collect, run.clone(), ahead.is_some()));
+        let ahead = has_threads.then(|| tuning.most_prefetch());
+        let collector = Collector::new(collect, run.clone(), has_threads.then_some(tuning));
+        let batches: Collected<B> = Box::new(collector);
         Batches::new(batches, ahead, stop, run)
     };
     Loader { settings, start: Arc::new(start) }

@@ -3,7 +3,7 @@
 use super::report::SourceReport;
 use super::requests::{RequestEntry, RequestPhase, RequestReport, Requests};
 use crate::SecretUrl;
-use crate::telemetry::{count, observe};
+use crate::telemetry::{count, log, observe};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,6 +28,7 @@ pub(super) struct Meter {
     active: Mutex<Active>,
     pace: Mutex<Pace>,
     requests_now: Arc<Requests>,
+    objects: Mutex<Objects>,
 }
 
 /// The readers that wait, and the time that all have waited up to `at`.
@@ -63,6 +64,31 @@ struct Pace {
     deviation: f64,
     /// Bytes that were asked for a second time.
     hedged: u64,
+}
+
+/// How long objects are waited for while they are read, in seconds for each megabyte, smoothed.
+#[derive(Debug, Default)]
+struct Objects {
+    seen: u32,
+    usual: f64,
+}
+
+/// Objects after which it is known how long they are waited for.
+const KNOWN_OBJECTS: u32 = 8;
+/// An object is slow that is waited for this many times as long as usual, and at least this long.
+const SLOW: (f64, Duration) = (8.0, Duration::from_secs(2));
+
+impl Objects {
+    /// Whether an object was slow that was waited for so long.
+    fn is_slow(&mut self, bytes: u64, waited: Duration) -> bool {
+        let pace = waited.as_secs_f64() / (bytes.max(1) as f64 / 1e6);
+        let is_slow = self.seen >= KNOWN_OBJECTS && waited >= SLOW.1 && pace > SLOW.0 * self.usual;
+        self.seen = self.seen.saturating_add(1);
+        // One that is slow says little of the others.
+        let pace = if is_slow { pace.min(2.0 * self.usual) } else { pace };
+        self.usual += (pace - self.usual) / f64::from(self.seen.min(16));
+        is_slow
+    }
 }
 
 /// Answers after which it is known how long they take.
@@ -144,6 +170,24 @@ impl Meter {
             self.hedges.fetch_add(1, Relaxed);
         }
         may
+    }
+
+    /// An object has been read, and was waited for so long.
+    pub(super) fn was_read(&self, url: &SecretUrl, bytes: u64, waited: Duration) {
+        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        let usual = objects.usual;
+        let is_slow = objects.is_slow(bytes, waited);
+        drop(objects);
+        if is_slow {
+            log!(
+                INFO,
+                "an object was slow",
+                url = url,
+                waited = format_args!("{:.1}", waited.as_secs_f64()),
+                usually = format_args!("{:.1}", usual * bytes as f64 / 1e6),
+                bytes = bytes
+            );
+        }
     }
 
     /// A reader waits until what this gives is dropped.
@@ -258,6 +302,20 @@ impl Drop for ReaderWait {
 mod tests {
     use super::*;
     use crate::store::StoreReport;
+
+    #[test]
+    fn an_object_that_is_waited_for_much_longer_than_others_is_slow() {
+        let seconds = Duration::from_secs_f64;
+        let mut objects = Objects::default();
+        assert!(!objects.is_slow(1_000_000, seconds(60.0)), "nothing is known of others");
+        assert!((0..40).all(|_| !objects.is_slow(1_000_000, seconds(0.1))));
+        assert!(objects.is_slow(1_000_000, seconds(3.0)));
+        assert!(!objects.is_slow(50_000_000, seconds(3.0)), "it is larger");
+        assert!(!objects.is_slow(1000, seconds(0.1)), "it is nothing to speak of");
+        // All are slow now: that is what is usual.
+        let slow = (0..100).filter(|_| objects.is_slow(1_000_000, seconds(3.0))).count();
+        assert!(slow < 30, "{slow}");
+    }
 
     fn report(meter: &Meter) -> StoreReport {
         StoreReport { sources: vec![meter.report("gs://bucket".into())], ..StoreReport::default() }

@@ -34,5 +34,6 @@ mod store;
 mod tolerated;
 #[cfg(feature = "image")]
 mod transforms;
+mod tuning;
 mod watch;
 mod zeros;

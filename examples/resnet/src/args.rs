@@ -42,7 +42,7 @@ pub struct Args {
     /// Single files for validation
     #[arg(long, value_name = "DIR", requires = "folder", help_heading = "Data")]
     pub val_folder: Option<PathBuf>,
-    /// Threads that decode; 0: about as many as there are cores
+    /// Threads that decode; 0: about as many as there are cores, or more where they wait
     #[arg(long, visible_alias = "threads", default_value_t = 0, help_heading = "Data")]
     pub workers: usize,
     /// Samples in the shuffle buffer of each stream
@@ -52,8 +52,8 @@ pub struct Args {
     /// processes that 8 divides. Say it where the number of processes may change
     #[arg(long, default_value_t = 0, help_heading = "Data")]
     pub streams: usize,
-    /// Batches that are prepared ahead on the host
-    #[arg(long, value_name = "BATCHES", default_value_t = 2, value_parser = at_least_one, help_heading = "Data")]
+    /// Batches that are prepared ahead on the host; 0: 2, or as many as help in 512 MiB
+    #[arg(long, value_name = "BATCHES", default_value_t = 0, help_heading = "Data")]
     pub prefetch: usize,
     /// Batches that wait on the devices
     #[arg(long, value_name = "BATCHES", default_value_t = 2, value_parser = at_least_one, help_heading = "Data")]

@@ -22,6 +22,13 @@ impl Threads {
         Ok(())
     }
 
+    /// Joins those that have ended.
+    pub(crate) fn join_ended(&mut self) {
+        for (thread, _) in self.0.extract_if(.., |(thread, _)| thread.is_finished()) {
+            let _ = thread.join();
+        }
+    }
+
     /// How many were started.
     pub(crate) fn len(&self) -> usize {
         self.0.len()

@@ -4,20 +4,22 @@ use super::{Collect, Given};
 use crate::activity::{self, Activity};
 use crate::error::Result;
 use crate::loader::event::Event;
+use crate::loader::tuning::Tuning;
 use crate::loader::watch::{Role, Run};
 use crate::telemetry::span;
+use std::sync::Arc;
 
 /// Collects batches, and says so.
 pub(in crate::loader) struct Collector<I, T, B> {
     collect: Collect<I, T, B>,
     run: Run,
-    /// Whether it does so ahead of the trainer, on a thread of its own.
-    is_ahead: bool,
+    /// How far ahead, if it does so ahead of the trainer, on a thread of its own.
+    ahead: Option<Arc<Tuning>>,
 }
 
 impl<I, T, B> Collector<I, T, B> {
-    pub(in crate::loader) fn new(collect: Collect<I, T, B>, run: Run, is_ahead: bool) -> Self {
-        Collector { collect, run, is_ahead }
+    pub(in crate::loader) fn new(collect: Collect<I, T, B>, run: Run, ahead: Option<Arc<Tuning>>) -> Self {
+        Collector { collect, run, ahead }
     }
 }
 
@@ -25,7 +27,7 @@ impl<T, B, I: Iterator<Item = Event<T>>> Iterator for Collector<I, T, B> {
     type Item = Result<Given<B>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.run.register(if self.is_ahead { Role::Collector } else { Role::Trainer });
+        self.run.register(if self.ahead.is_some() { Role::Collector } else { Role::Trainer });
         let item = {
             let _collecting = activity::during(Activity::Collect);
             let _span = span!("collect");
@@ -34,8 +36,13 @@ impl<T, B, I: Iterator<Item = Event<T>>> Iterator for Collector<I, T, B> {
         if let Some(Ok(Given::Batch(..))) = item {
             self.run.made();
         }
-        if self.is_ahead {
+        if let Some(ahead) = &self.ahead {
             activity::set(if item.is_some() { Activity::AwaitTrainer } else { Activity::Other });
+            if item.is_some()
+                && let Err(stopped) = ahead.wait_for_room()
+            {
+                return Some(Err(stopped));
+            }
         }
         item
     }

@@ -48,6 +48,14 @@ pub(in crate::loader) struct Make<T, B> {
     pub(in crate::loader) batch: MakeBatch<T, B>,
 }
 
+impl<T, B> Make<T, B> {
+    /// The bytes of the largest batch, where its memory is known before it is made.
+    pub(in crate::loader) fn batch_bytes(&self) -> Option<u64> {
+        let sizes: Option<Vec<u64>> = self.collators.iter().map(Collator::batch_bytes).collect();
+        sizes?.into_iter().max()
+    }
+}
+
 impl<T: 'static> Make<T, Batch<T>> {
     /// The items as they are.
     pub(in crate::loader) fn items() -> Self {

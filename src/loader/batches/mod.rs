@@ -67,6 +67,7 @@ impl Drop for StopOnDrop {
 
 /// Takes note of what the trainer got.
 fn got<B>(run: &Run, item: Option<Result<Given<B>>>) -> Option<Result<B>> {
+    run.took();
     match item {
         Some(Ok(Given::Batch(batch, (items, fill), state))) => {
             run.got(Some((items, fill, state)));
@@ -90,7 +91,7 @@ fn got<B>(run: &Run, item: Option<Result<Given<B>>>) -> Option<Result<B>> {
 }
 
 impl<B: Send + 'static> Batches<B> {
-    /// Prepares so many batches ahead on a thread, or none without one.
+    /// Prepares batches ahead on a thread, at most this number, or without one.
     pub(super) fn new(batches: Collected<B>, ahead: Option<usize>, stop: Stop, run: Run) -> Self {
         let batches = match ahead {
             Some(ahead) => Running::Ahead(batches.prefetch(ahead)),
@@ -238,5 +239,81 @@ impl<B> fmt::Debug for Batches<B> {
 impl<B> fmt::Debug for BatchesStream<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("BatchesStream").field(&self.batches).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::collate::{Columns, Scalar};
+    use crate::loader::LoaderBuilder;
+    use crate::loader::watch::Run;
+    use crate::prelude::*;
+    use crate::{Result, Rng};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    /// Whatever a tuner chooses, and however often, the batches are those of a loader without threads.
+    #[test]
+    fn no_choice_changes_the_batches() -> Result<()> {
+        let directory = tempfile::tempdir()?;
+        let pattern = format!("{}/%d.tar", directory.path().display());
+        let mut writer = ShardWriter::builder(&pattern).max_count(100).build()?;
+        for number in 0..1200 {
+            writer.write(&Sample::new(format!("{number:04}")).with("cls", number))?;
+        }
+        writer.finish()?;
+        let shards = pattern.replace("%d", "{0..11}");
+        let dataset = Dataset::builder(shards).streams(5).shuffle_shards(true).build()?;
+        let loader = |with: fn(LoaderBuilder<Sample>) -> LoaderBuilder<Sample>| {
+            let uneven = |sample: Sample| {
+                let pause = sample.rng(0).below(60);
+                thread::sleep(Duration::from_micros(if pause < 20 { pause * 20 } else { 0 }));
+                Ok(sample)
+            };
+            let columns = Columns::new().with("cls", Scalar::<i64>::new("cls"));
+            with(Loader::builder(dataset.clone()).shuffle(30).map(uneven).batch(7)).collate(columns).build()
+        };
+        let (tuned, expected) = (loader(|builder| builder.cores(2))?, loader(|builder| builder.threads(0))?);
+        for epoch in 0..6 {
+            let mut rng = Rng::new(epoch, 0, 0);
+            let (mut batches, mut steps) = (tuned.epoch(epoch), 0);
+            for expected in expected.epoch(epoch) {
+                let batch = batches.next().transpose()?.expect("as many batches");
+                assert_eq!(batch["cls"].as_slice::<i64>()?, expected?["cls"].as_slice::<i64>()?);
+                if rng.below(3) == 0 {
+                    batches.run.tuning().choose(1 + rng.below(12) as usize, 2 + rng.below(12) as usize);
+                }
+                steps += 1;
+            }
+            assert!(batches.next().is_none() && steps > 150, "{steps} steps");
+        }
+        Ok(())
+    }
+
+    /// Threads that are too many end, also those that have nothing to do, and are joined.
+    #[test]
+    fn threads_come_and_go() -> Result<()> {
+        let directory = tempfile::tempdir()?;
+        let pattern = format!("{}/%d.tar", directory.path().display());
+        let mut writer = ShardWriter::builder(&pattern).build()?;
+        for number in 0..64 {
+            writer.write(&Sample::new(format!("{number:04}")).with("cls", number))?;
+        }
+        let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+        let loader = Loader::builder(Dataset::builder(shards).build()?).cores(1).batch(1).build()?;
+        let mut batches = loader.epochs(0);
+        for threads in [9, 1, 5, 1, 9, 2].repeat(4) {
+            batches.run.tuning().choose(threads, 2);
+            let begun = Instant::now();
+            let mapping = |run: &Run| {
+                let threads = run.diagnose().threads;
+                threads.iter().filter(|thread| thread.name.starts_with("shardstream-map")).count()
+            };
+            while mapping(&batches.run) != threads {
+                batches.next().transpose()?;
+                assert!(begun.elapsed() < Duration::from_secs(60), "{}", batches.diagnose());
+            }
+        }
+        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use super::LoaderBuilder;
 use crate::loader::last_batch::LastBatch;
 use crate::loader::policy::OnError;
+use crate::loader::tuning::Resources;
 use crate::loader::watch::OnStall;
 use crate::state::WeightChange;
 use std::marker::PhantomData;
@@ -12,11 +13,10 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         let mut mixed = LoaderBuilder {
             parts: Vec::new(),
             schedule: Vec::new(),
-            threads: None,
+            resources: Resources::default(),
             batch: None,
             last: LastBatch::Keep,
             pad: None,
-            prefetch: 2,
             policy: OnError::stop(),
             on_stall: OnStall::default(),
             columns: Vec::new(),
@@ -24,16 +24,18 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             batches: PhantomData,
         };
         for builder in builders {
-            let set = builder.batch.is_some() || builder.last != LastBatch::Keep || builder.prefetch != 2;
-            let set = set || builder.on_stall.is_set();
+            let Resources { threads, cores, prefetch, prefetch_bytes } = builder.resources;
+            let set = builder.batch.is_some() || builder.last != LastBatch::Keep || builder.on_stall.is_set();
+            let set = set || prefetch.is_some() || prefetch_bytes.is_some();
             if set || builder.policy != OnError::stop() || !builder.schedule.is_empty() {
-                let what = "`batch`, `last_batch`, `prefetch`, `on_error`, `stall_after`, `on_stall` and `weights_from` are \
-                            options of the mix: set them on what `Loader::mix` returns";
+                let what = "`batch`, `last_batch`, `prefetch`, `prefetch_bytes`, `on_error`, `stall_after`, `on_stall` and \
+                            `weights_from` are options of the mix: set them on what `Loader::mix` returns";
                 mixed.wrong.get_or_insert(what.into());
             }
             mixed.wrong = mixed.wrong.or(builder.wrong);
             mixed.parts.extend(builder.parts);
-            mixed.threads = mixed.threads.max(builder.threads);
+            mixed.resources.threads = mixed.resources.threads.max(threads);
+            mixed.resources.cores = mixed.resources.cores.max(cores);
         }
         mixed
     }

@@ -25,6 +25,7 @@ use super::sequence::{Dealing, Lane, Outputs};
 use super::shapes::Shapes;
 use super::stages::{Mapped, Stages, Unfold};
 use super::stream::{Gate, Source};
+use super::tuning::Tuning;
 use super::watch::Run;
 use crate::adapters::Threads;
 use crate::collate::Collator;
@@ -75,7 +76,7 @@ impl<T> Sources<T> {
 pub(super) struct Pool<T: Send + 'static> {
     work: Arc<Work<T>>,
     /// How many threads there are to be, and those that have been started.
-    count: usize,
+    tuning: Arc<Tuning>,
     threads: Option<Threads>,
     sources: Vec<Waiting<T>>,
 }
@@ -95,14 +96,14 @@ impl<T: Send + 'static> Pool<T> {
         sources: Sources<T>,
         lanes: Vec<Lane>,
         dealing: &Dealing,
-        threads: usize,
+        tuning: Arc<Tuning>,
         stop: Stop,
     ) -> Self {
         let gates: Vec<Option<Gate>> = sources.sources.iter().map(|source| source.gate().cloned()).collect();
         let waiting = |(unfold, gate)| Waiting { unfold, gate, items: Vec::new().into_iter(), memory: None };
         let waiting = sources.unfolds().into_iter().zip(gates).map(waiting).collect();
-        let work = Work::new(sources, (lanes, dealing), threads, stop);
-        Pool { work, count: threads, threads: None, sources: waiting }
+        let work = Work::new(sources, (lanes, dealing), tuning.threads(), stop);
+        Pool { work, tuning, threads: None, sources: waiting }
     }
 }
 
@@ -111,7 +112,7 @@ impl<T: Send + 'static> Outputs for Pool<T> {
 
     fn next(&mut self, number: usize) -> Option<Event<T>> {
         if self.threads.is_none() {
-            match self.work.start(self.count) {
+            match self.work.start(self.tuning.threads()) {
                 Ok(threads) => self.threads = Some(threads),
                 Err(error) => return Some(Event::Fatal(error)),
             }
@@ -126,6 +127,9 @@ impl<T: Send + 'static> Outputs for Pool<T> {
             }
             let Some(fed) = source.items.next() else {
                 source.memory = None;
+                if let Some(threads) = &mut self.threads {
+                    self.work.set_threads(self.tuning.threads(), threads);
+                }
                 match self.work.take(number) {
                     Ok(Some(Chunk { items, memory, .. })) => {
                         (source.items, source.memory) = (items.into_iter(), Some(memory));

@@ -151,11 +151,10 @@ impl<S, T> Schedule<S, T> {
             item: 0,
         };
         let places: Vec<_> = sources.into_iter().map(place).collect();
-        let most_ahead = threads.saturating_mul(AHEAD_PER_THREAD).saturating_add(places.len());
-        Schedule {
+        let schedule = Schedule {
             places,
             ahead: 0,
-            most_ahead,
+            most_ahead: 0,
             row,
             waiting: 0,
             wanted: None,
@@ -163,7 +162,19 @@ impl<S, T> Schedule<S, T> {
             full: false,
             closed: false,
             owner: Gauge::default(),
-        }
+        };
+        schedule.with_threads(threads)
+    }
+
+    fn with_threads(mut self, threads: usize) -> Self {
+        self.set_threads(threads);
+        self
+    }
+
+    /// The work is for this number of threads from now on.
+    pub(super) fn set_threads(&mut self, threads: usize) {
+        self.threads = threads;
+        self.most_ahead = threads.saturating_mul(AHEAD_PER_THREAD).saturating_add(self.places.len());
     }
 
     /// `owner` counts the bytes of all chunks.

@@ -14,13 +14,14 @@ use crate::loader::event::{Input, Read};
 use crate::loader::sequence::{Dealing, Lane};
 use crate::loader::stages::{Mapped, Stages};
 use crate::loader::stream::Source;
-use crate::loader::watch::{PoolStatus, Role, Run, StreamProgress};
+use crate::loader::watch::{PoolStatus, Role, Run, StreamProgress, WorkDone};
 use crate::telemetry::span;
 use crate::wait;
+use cpu_time::ThreadTime;
 use futures::task::AtomicWaker;
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,8 @@ pub(super) struct Work<T> {
     taker: AtomicWaker,
     /// Is told what the threads do.
     run: Option<Run>,
+    /// Of each source: they wake the threads when it has something to read.
+    wakers: OnceLock<Arc<[Waker]>>,
 }
 
 impl<T: Send + 'static> PoolStatus for Mutex<Shared<T>> {
@@ -55,6 +58,10 @@ impl<T: Send + 'static> PoolStatus for Mutex<Shared<T>> {
     fn idle(&self) -> Activity {
         self.lock().unwrap_or_else(PoisonError::into_inner).schedule.idle()
     }
+
+    fn done(&self) -> WorkDone {
+        self.lock().unwrap_or_else(PoisonError::into_inner).done
+    }
 }
 
 struct Shared<T> {
@@ -62,6 +69,12 @@ struct Shared<T> {
     seating: Option<Seating>,
     /// Threads that have nothing to do.
     idle: usize,
+    /// Threads that there are, and that there are to be.
+    threads: usize,
+    wanted: usize,
+    /// The number of the next thread.
+    next: usize,
+    done: WorkDone,
 }
 
 impl<T: Send + 'static> Work<T> {
@@ -80,13 +93,23 @@ impl<T: Send + 'static> Work<T> {
             (source, budget)
         });
         let schedule = Schedule::new(sources, threads, row).counted(samples);
-        let shared = Arc::new(Mutex::new(Shared { schedule, seating, idle: 0 }));
+        let shared = Shared {
+            schedule,
+            seating,
+            idle: 0,
+            threads: 0,
+            wanted: threads,
+            next: 0,
+            done: WorkDone::default(),
+        };
+        let shared = Arc::new(Mutex::new(shared));
         let (readable, taker) = (Condvar::new(), AtomicWaker::new());
         if let Some(run) = &run {
             let status: Weak<dyn PoolStatus> = Arc::downgrade(&shared) as _;
             run.set_pool(status);
         }
-        Arc::new(Work { stages, lanes: lanes.max(1), stop, shared, readable, taker, run })
+        let lanes = lanes.max(1);
+        Arc::new(Work { stages, lanes, stop, shared, readable, taker, run, wakers: OnceLock::new() })
     }
 
     /// Starts the threads. Sources that go on where a state says have one each until they are there: to read again
@@ -114,12 +137,38 @@ impl<T: Send + 'static> Work<T> {
                 work.put_back(number, source, &Found::default(), Then::More);
             })?;
         }
+        self.add_threads(threads, started)
+    }
+
+    /// Changes the number of threads, which is at least 1. Where one cannot be started, those that there are do the work.
+    pub(super) fn set_threads(self: &Arc<Self>, threads: usize, started: &mut Threads) {
+        let mut shared = self.lock();
+        if shared.wanted == threads || threads == 0 {
+            return;
+        }
+        shared.wanted = threads;
+        shared.schedule.set_threads(threads);
+        let more = threads.saturating_sub(shared.threads);
+        drop(shared);
+        // Those that are too many may be waiting.
+        self.readable.notify_all();
+        started.join_ended();
+        let _ = self.add_threads(more, started);
+    }
+
+    fn add_threads(self: &Arc<Self>, threads: usize, started: &mut Threads) -> Result<()> {
         let sources = self.lock().schedule.sources();
         let waker = |source| Waker::from(Arc::new(Awaited { work: Arc::downgrade(self), source }));
-        let wakers: Arc<[Waker]> = (0..sources).map(waker).collect();
-        for number in 0..threads {
-            let (work, wakers) = (Arc::clone(self), Arc::clone(&wakers));
+        let wakers = self.wakers.get_or_init(|| (0..sources).map(waker).collect());
+        for _ in 0..threads {
+            let (work, wakers) = (Arc::clone(self), Arc::clone(wakers));
+            let number = {
+                let mut shared = self.lock();
+                shared.next += 1;
+                shared.next - 1
+            };
             started.start(format!("shardstream-map-{number}"), move || work.run(&wakers))?;
+            self.lock().threads += 1;
         }
         Ok(())
     }
@@ -144,6 +193,7 @@ impl<T: Send + 'static> Work<T> {
         while let Some(Turn { place, mut source, bounds, at_once, mut memory }) = self.turn() {
             let Some(waker) = wakers.get(place) else { return };
             let (begun_at, cx) = (Instant::now(), &mut Context::from_waker(waker));
+            let cpu = ThreadTime::try_now().ok();
             activity::on_stream(place);
             activity::set(Activity::Parse);
             let reading = span!("read", stream = place);
@@ -170,7 +220,9 @@ impl<T: Send + 'static> Work<T> {
                 (begun, items.unwrap_or_else(|panic| vec![Fed::Fatal(panic)]), found.samples)
             };
             let outputs = items.iter().map(Fed::len).sum();
-            self.done(begun, Chunk { items, outputs, memory }, samples, begun_at.elapsed());
+            let now = ThreadTime::try_now().ok();
+            let cpu = now.zip(cpu).map_or(Duration::ZERO, |(now, before)| now.duration_since(before));
+            self.done(begun, Chunk { items, outputs, memory }, samples, (begun_at.elapsed(), cpu));
         }
     }
 
@@ -186,6 +238,13 @@ impl<T: Send + 'static> Work<T> {
         let mut shared = self.lock();
         loop {
             if shared.schedule.is_closed() {
+                return None;
+            }
+            if shared.threads > shared.wanted {
+                shared.threads -= 1;
+                // It may be the one that was woken.
+                self.call_one(shared);
+                activity::set(Activity::Other);
                 return None;
             }
             if let Some(turn) = shared.schedule.turn() {
@@ -256,7 +315,7 @@ impl<T: Send + 'static> Work<T> {
         items.into_iter().map(map).collect()
     }
 
-    fn done(&self, begun: Begun, chunk: Chunk<Mapped<T>>, samples: usize, took: Duration) {
+    fn done(&self, begun: Begun, chunk: Chunk<Mapped<T>>, samples: usize, (took, cpu): (Duration, Duration)) {
         let mut shared = self.lock();
         if shared.schedule.is_closed() {
             drop(shared);
@@ -264,6 +323,8 @@ impl<T: Send + 'static> Work<T> {
             return;
         }
         shared.schedule.done(begun, chunk, samples, took);
+        shared.done.samples += samples as u64;
+        shared.done.cpu += cpu;
         let is_awaited = shared.schedule.is_awaited(begun.place);
         drop(shared);
         if is_awaited {

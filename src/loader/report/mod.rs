@@ -99,7 +99,7 @@ pub struct Queues {
     pub items: u64,
     /// Batches that wait for the trainer.
     pub batches: u64,
-    /// Number of batches that may wait for it: [`prefetch`](super::LoaderBuilder::prefetch).
+    /// Number of batches that may wait for it: [`prefetch`](super::LoaderBuilder::prefetch), fixed or tuned.
     pub prefetch: u64,
 }
 
@@ -204,8 +204,17 @@ impl fmt::Display for Report {
             write!(f, "\ndata readiness {:.1} %", 100.0 * self.readiness())?;
         }
         if self.limit() != Limit::Unknown {
+            write!(f, "\n{}\n", self.limit())?;
             let threads = self.times.threads.max(1);
-            write!(f, "\n{}\n{threads} threads:", self.limit())?;
+            match self.times.threads {
+                0 => f.write_str("no threads:")?,
+                threads => write!(
+                    f,
+                    "{}, {} ahead:",
+                    counted(threads as u64, "thread", "threads"),
+                    counted(self.queues.prefetch, "batch", "batches")
+                )?,
+            }
             let of_threads = self.times.iter().take(8).filter(|(_, time)| !time.is_zero());
             for (number, (name, time)) in of_threads.enumerate() {
                 let between = if number > 0 { "," } else { "" };
@@ -227,6 +236,11 @@ impl fmt::Display for Report {
         }
         Ok(())
     }
+}
+
+/// As `1 batch`, `2 batches`.
+fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 #[cfg(test)]

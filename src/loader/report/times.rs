@@ -11,7 +11,8 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Times {
-    /// Number of threads that read and map: 0 where the trainer's own thread does it, inside `next`.
+    /// Number of threads that read and map, [fixed or tuned](crate::loader::LoaderBuilder::threads), at the moment: 0
+    /// where the trainer's own thread does it, inside `next`.
     pub threads: usize,
     /// These threads read local files. Files that turned out to be slow are read ahead on other threads, and waited for
     /// as `await_bytes`.
@@ -109,7 +110,7 @@ impl Times {
     }
 
     /// The time that the threads worked that read and map.
-    pub(super) fn work(&self) -> Duration {
+    pub(in crate::loader) fn work(&self) -> Duration {
         self.read_files + self.parse + self.select + self.shuffle + self.map
     }
 }

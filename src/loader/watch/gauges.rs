@@ -12,6 +12,7 @@ pub(super) struct Gauges {
     at: Option<Instant>,
     memory: MemoryReport,
     queues: Queues,
+    threads: usize,
 }
 
 impl Gauges {
@@ -20,11 +21,11 @@ impl Gauges {
         if self.at.is_none_or(|at| at.elapsed() >= INTERVAL) {
             self.at = Some(Instant::now());
             let report = report();
-            self.set(report.memory, report.queues);
+            self.set(report.memory, report.queues, report.times.threads);
         }
     }
 
-    fn set(&mut self, memory: MemoryReport, queues: Queues) {
+    fn set(&mut self, memory: MemoryReport, queues: Queues, threads: usize) {
         // The last two are those of the process.
         let of_run = MemoryReport::default().owners().count() - 2;
         for (number, ((owner, now), (_, before))) in memory.owners().zip(self.memory.owners()).enumerate() {
@@ -37,7 +38,10 @@ impl Gauges {
         let change = |now: u64, before: u64| now as f64 - before as f64;
         metrics::gauge!("shardstream_ready_items").increment(change(queues.items, self.queues.items));
         metrics::gauge!("shardstream_ready_batches").increment(change(queues.batches, self.queues.batches));
-        (self.memory, self.queues) = (memory, queues);
+        let ahead = change(queues.prefetch, self.queues.prefetch);
+        metrics::gauge!("shardstream_prefetch_batches").increment(ahead);
+        metrics::gauge!("shardstream_threads").increment(change(threads as u64, self.threads as u64));
+        (self.memory, self.queues, self.threads) = (memory, queues, threads);
     }
 }
 
@@ -49,6 +53,7 @@ impl Gauges {
             self.set(
                 MemoryReport { read_buffers, idle_read_buffers, ..MemoryReport::default() },
                 Queues::default(),
+                0,
             );
         }
     }

@@ -19,6 +19,6 @@ mod stall;
 
 pub use diagnosis::{Diagnosis, StreamActivity, StreamStatus, ThreadStatus};
 pub use run::Reporter;
-pub(super) use run::{PoolStatus, Role, Run, StreamId, StreamProgress};
+pub(super) use run::{PoolStatus, Role, Run, StreamId, StreamProgress, WorkDone};
 pub(super) use stall::OnStall;
 pub use stall::Stall;

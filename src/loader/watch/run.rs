@@ -7,6 +7,7 @@ use super::stall::{OnStall, Stall};
 use crate::activity::{self, Activity, ThreadMark};
 use crate::dataset::CurrentShard;
 use crate::loader::report::{Fill, Owners, Queues, Report, Times};
+use crate::loader::tuning::{Seen as SeenWork, Tuning};
 use crate::state::State;
 use crate::store::{Store, StoreReport};
 use crate::telemetry::{count, log, observe};
@@ -90,14 +91,23 @@ pub(in crate::loader) trait PoolStatus: Send + Sync {
 
     /// What threads wait for that have nothing to do.
     fn idle(&self) -> Activity;
+
+    /// What the threads have done so far.
+    fn done(&self) -> WorkDone;
+}
+
+/// What threads have done: the samples that they have mapped, and the time of cores that they took.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::loader) struct WorkDone {
+    pub(in crate::loader) samples: u64,
+    pub(in crate::loader) cpu: Duration,
 }
 
 pub(super) struct Inner {
     pub(super) stores: Vec<(Store, StoreReport)>,
     owners: Owners,
     pub(super) streams: Vec<StreamId>,
-    pub(super) threads: usize,
-    prefetch: usize,
+    tuning: Arc<Tuning>,
     /// Number of batches that the run has, if it is known.
     steps: Option<u64>,
     on_stall: OnStall,
@@ -161,7 +171,7 @@ impl Run {
         state: State,
         stores: impl Iterator<Item = &'a Store>,
         (owners, streams): (Owners, Vec<StreamId>),
-        (threads, prefetch): (usize, usize),
+        tuning: Arc<Tuning>,
         steps: Option<u64>,
         on_stall: OnStall,
     ) -> Self {
@@ -176,8 +186,7 @@ impl Run {
             stores: all,
             owners,
             streams,
-            threads,
-            prefetch,
+            tuning,
             steps,
             on_stall,
             consumed: Mutex::new(consumed),
@@ -204,6 +213,8 @@ impl Run {
         if role == Role::Trainer {
             watched.threads.retain(|seen| seen.role != Role::Trainer);
         }
+        // Threads that have ended hold their marks no longer.
+        watched.threads.retain(|seen| Arc::strong_count(&seen.mark) > 1);
         let changes = mark.changes();
         watched.threads.push(Seen { role, mark, changes, since: Instant::now() });
     }
@@ -211,6 +222,16 @@ impl Run {
     /// Who tells how far the streams are.
     pub(in crate::loader) fn set_pool(&self, pool: Weak<dyn PoolStatus>) {
         let _ = self.0.pool.set(pool);
+    }
+
+    #[cfg(test)]
+    pub(in crate::loader) fn tuning(&self) -> &Tuning {
+        &self.0.tuning
+    }
+
+    /// The trainer took something that was prepared ahead.
+    pub(in crate::loader) fn took(&self) {
+        self.0.tuning.took();
     }
 
     /// A batch was made.
@@ -232,9 +253,9 @@ impl Run {
             log!(
                 INFO,
                 "a run over the data begins",
-                threads = self.0.threads,
+                threads = self.0.tuning.threads(),
                 streams = self.0.streams.len(),
-                prefetch = self.0.prefetch
+                prefetch = self.0.tuning.prefetch()
             );
             self.0.watched().at = Some(now);
             sampler::watch(&self.0);
@@ -314,7 +335,7 @@ impl Run {
     }
 
     pub(in crate::loader) fn report(&self) -> Report {
-        let times = Times { threads: self.0.threads, ..self.0.watched().times };
+        let times = Times { threads: self.0.tuning.threads(), ..self.0.watched().times };
         let stores = self.0.stores.iter().map(|(store, before)| store.report().since(before));
         let store = stores.fold(StoreReport::default(), StoreReport::with);
         let memory = self.0.owners.report();
@@ -337,7 +358,7 @@ impl Run {
             queues: Queues {
                 items,
                 batches: consumed.made.len() as u64,
-                prefetch: if self.0.threads > 0 { self.0.prefetch as u64 } else { 0 },
+                prefetch: if self.0.tuning.threads() > 0 { self.0.tuning.prefetch() as u64 } else { 0 },
             },
             ledger: consumed.state.ledger(),
             store,
@@ -360,6 +381,7 @@ impl Run {
     /// Looks at the threads, and warns of a long wait.
     pub(super) fn look(&self) {
         self.tick();
+        self.0.tuning.look(|| self.seen());
         #[cfg(feature = "metrics")]
         self.0.gauges.lock().unwrap_or_else(PoisonError::into_inner).show(|| self.report());
         let waited = {
@@ -408,6 +430,25 @@ impl Run {
             if let Some(time) = times.of(activity) {
                 *time += passed;
             }
+        }
+    }
+
+    /// What the choice of the number of threads and of batches ahead depends on.
+    fn seen(&self) -> SeenWork {
+        let WorkDone { samples, cpu } = self.pool().map_or_else(WorkDone::default, |pool| pool.done());
+        let times = self.0.watched().times;
+        let consumed = self.0.consumed();
+        let now = Instant::now();
+        SeenWork {
+            elapsed: consumed.begun.map_or(Duration::ZERO, |begun| now.saturating_duration_since(begun)),
+            waited: consumed.waited + consumed.waited_until(now),
+            work: times.work(),
+            idle: times.await_bytes + times.await_stream + times.await_room,
+            full: times.await_trainer,
+            samples,
+            cpu,
+            batches: consumed.batches,
+            late: consumed.late,
         }
     }
 

@@ -28,7 +28,7 @@ use std::ops::{Deref, Range};
 use std::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How an object is split into requests, and how faults are met.
 #[derive(Debug, Clone, Copy)]
@@ -204,6 +204,8 @@ struct Ring {
     check: Option<Check>,
     /// Bytes that have been given out.
     given: u64,
+    /// How long they were waited for.
+    waited: Duration,
     /// Sends the first request, and those that are granted after it. Ends with the number of bytes there are,
     /// if known.
     lead: Task<Option<u64>>,
@@ -216,7 +218,7 @@ impl Ring {
         let grants = object.place.ask(object.wanted.clone(), object.limits.range_size, 1);
         let (sender, parts) = async_channel::unbounded();
         let lead = runtime::spawn(lead(Arc::clone(&object), grants, sender))?;
-        Ok(Ring { object, parts, current: None, check: None, given: 0, lead })
+        Ok(Ring { object, parts, current: None, check: None, given: 0, waited: Duration::ZERO, lead })
     }
 
     fn chunks(self) -> BoxStream<'static, Result<Bytes>> {
@@ -227,7 +229,7 @@ impl Ring {
         loop {
             if let Some(part) = &mut self.current {
                 let waiting = || self.object.place.wait();
-                if let Some(chunk) = received(&part.chunks, &self.object, waiting).await {
+                if let Some(chunk) = received(&part.chunks, &self.object, &mut self.waited, waiting).await {
                     if let Some(check) = &mut self.check {
                         check.add(&chunk);
                     }
@@ -238,7 +240,7 @@ impl Ring {
                 self.current = None;
             }
             let waiting = || self.object.place.wait_for_next();
-            match received(&self.parts, &self.object, waiting).await {
+            match received(&self.parts, &self.object, &mut self.waited, waiting).await {
                 Some(part) => {
                     self.check = part.checksum.map(Check::new).or(self.check.take());
                     self.current = Some(part);
@@ -253,6 +255,7 @@ impl Ring {
                         _ => {}
                     }
                     self.check.take().map_or(Ok(()), Check::end)?;
+                    self.object.meter.was_read(&self.object.url, received, self.waited);
                     return Ok(None);
                 }
             }
@@ -264,6 +267,7 @@ impl Ring {
 async fn received<T: Send>(
     receiver: &Receiver<T>,
     object: &Object,
+    waited: &mut Duration,
     waiting: impl Fn() -> Waiting + Send + Sync,
 ) -> Option<T> {
     match receiver.try_recv() {
@@ -272,7 +276,10 @@ async fn received<T: Send>(
         Err(TryRecvError::Empty) => {}
     }
     let waits = || (waiting(), (!object.kept).then(|| object.meter.wait()));
-    until_woken(receiver.recv(), waits).await.ok()
+    let begun = Instant::now();
+    let item = until_woken(receiver.recv(), waits).await.ok();
+    *waited += begun.elapsed();
+    item
 }
 
 /// Sends the first request, decides how to go on, and sends a request for each range that is granted.

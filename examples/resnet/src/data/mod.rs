@@ -137,7 +137,7 @@ pub struct Options {
     /// Logical streams of all ranks together; 0 for 8, or the next multiple of the ranks that 8 divides. The order depends on
     /// them, and not on the ranks.
     pub streams: usize,
-    /// Batches that are prepared ahead on the host.
+    /// Batches that are prepared ahead on the host; 0 for the library's choice.
     pub prefetch: usize,
     /// Which process of the job this is.
     pub topology: Topology,
@@ -199,10 +199,12 @@ impl Data {
         let mut builder = Loader::builder(dataset)
             .decode(Decoder::new().only(&[pipeline::CLASS]))
             .batch(options.batch)
-            .prefetch(options.prefetch)
             .collate(columns);
         if options.workers > 0 {
             builder = builder.threads(options.workers);
+        }
+        if options.prefetch > 0 {
+            builder = builder.prefetch(options.prefetch);
         }
         let builder = match split {
             Split::Train => {
