@@ -78,15 +78,21 @@ const KNOWN_OBJECTS: u32 = 8;
 /// An object is slow that is waited for this many times as long as usual, and at least this long.
 const SLOW: (f64, Duration) = (8.0, Duration::from_secs(2));
 
+/// What is waited for less than this, in seconds for each megabyte, is not waited for.
+const LEAST_PACE: f64 = 0.001;
+
 impl Objects {
     /// Whether an object was slow that was waited for so long.
     fn is_slow(&mut self, bytes: u64, waited: Duration) -> bool {
         let pace = waited.as_secs_f64() / (bytes.max(1) as f64 / 1e6);
         let is_slow = self.seen >= KNOWN_OBJECTS && waited >= SLOW.1 && pace > SLOW.0 * self.usual;
         self.seen = self.seen.saturating_add(1);
-        // One that is slow says little of the others.
-        let pace = if is_slow { pace.min(2.0 * self.usual) } else { pace };
-        self.usual += (pace - self.usual) / f64::from(self.seen.min(16));
+        self.usual = match self.usual {
+            _ if self.seen == 1 => pace,
+            usual if pace < usual => (usual + pace) / 2.0,
+            // One that is slow says little of the others.
+            usual => usual + (pace.min(2.0 * usual.max(LEAST_PACE)) - usual) / 16.0,
+        };
         is_slow
     }
 }
