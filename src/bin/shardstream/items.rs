@@ -1,21 +1,16 @@
 //! Samples that are made of files and of values in a list.
 
-use crate::context::Context;
 use crate::failure::Failure;
 use crate::making::{Samples, failed};
-use crate::progress::Unit;
 use crate::saved_plan::Hash;
 use shardstream::prelude::*;
 use shardstream::write::TarWriter;
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io::{self, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-
-/// How many bad files are listed.
-const SHOWN: usize = 10;
 
 /// A sample to be: its key, if it is not its number, and its fields.
 #[derive(Debug, Clone)]
@@ -41,7 +36,7 @@ impl Content {
         Content::File { path: path.into(), size: 0 }
     }
 
-    fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         match self {
             Content::File { size, .. } => *size,
             Content::Bytes(bytes) => bytes.len() as u64,
@@ -49,107 +44,10 @@ impl Content {
     }
 }
 
-/// A file that cannot be taken, and why.
-#[derive(Debug)]
-pub(crate) struct BadFile(String);
-
-impl fmt::Display for BadFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// Looks at the files of the items: their sizes, and whether images begin as their extension says. Items with
-/// a bad file are left out, where that is allowed.
-pub(crate) fn look_at(
-    items: Vec<Item>,
-    root: &Path,
-    threads: usize,
-    skip_bad: bool,
-    context: &Context,
-) -> Result<Vec<Item>, Failure> {
-    let progress = context.progress("looking at files", Unit::Samples, Some(items.len() as u64));
-    let (base, flag) = (root.to_owned(), context.interrupt.clone());
-    let source = items.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
-    let looked = source.par_map(threads.max(8), move |mut item: Item| {
-        let mut bad = None;
-        for (field, content) in &mut item.fields {
-            let Content::File { path, size } = content else { continue };
-            match look(&base.join(&**path), field) {
-                Ok(bytes) => *size = bytes,
-                Err(why) => bad = bad.or(Some(BadFile(format!("{}: {why}", base.join(&**path).display())))),
-            }
-        }
-        Ok(bad.map_or(Ok(item), Err))
-    });
-    let (mut good, mut bad) = (Vec::new(), Vec::new());
-    for item in looked.ahead(1024) {
-        context.interrupt.check()?;
-        match item? {
-            Ok(item) => good.push(item),
-            Err(file) => bad.push(file),
-        }
-        progress.add(1);
-    }
-    context.interrupt.check()?;
-    drop(progress);
-    if bad.is_empty() {
-        return Ok(good);
-    }
-    let mut lines: Vec<String> = bad.iter().take(SHOWN).map(BadFile::to_string).collect();
-    if bad.len() > SHOWN {
-        lines.push(format!("and {} more", bad.len() - SHOWN));
-    }
-    match skip_bad {
-        true => {
-            lines.iter().for_each(|line| note(format_args!("left out: {line}")));
-            Ok(good)
-        }
-        false => Err(Failure::Failed(format!("{}; --skip-bad leaves them out", lines.join("\n")))),
-    }
-}
-
 /// Says something on stderr that is no part of the output.
 pub(crate) fn note(what: impl fmt::Display) {
     // stderr may be closed, and there is nowhere left to say so.
     drop(writeln!(io::stderr(), "shardstream: {what}"));
-}
-
-/// The size of a file that begins as its field says, or why it cannot be taken.
-fn look(path: &Path, field: &str) -> Result<u64, String> {
-    let read = || -> io::Result<(u64, Vec<u8>)> {
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::other("this is no file"));
-        }
-        let mut head = Vec::with_capacity(12);
-        file.take(12).read_to_end(&mut head)?;
-        Ok((metadata.len(), head))
-    };
-    let (size, head) = read().map_err(|error| error.to_string())?;
-    let named = match field.rsplit('.').next() {
-        Some("jpg" | "jpeg") => "jpg",
-        Some("png") => "png",
-        Some("webp") => "webp",
-        _ => return Ok(size),
-    };
-    match image(&head) {
-        _ if size == 0 => Err("the file is empty".into()),
-        Some(is) if is == named => Ok(size),
-        Some(is) => Err(format!("this is a {is} and not a {named}: rename it")),
-        None => Err(format!("this is no {named}")),
-    }
-}
-
-/// Which image begins like this.
-fn image(head: &[u8]) -> Option<&'static str> {
-    match head {
-        [0xff, 0xd8, 0xff, ..] => Some("jpg"),
-        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("png"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P'] => Some("webp"),
-        _ => None,
-    }
 }
 
 /// Items in the order in which they are written.
@@ -247,5 +145,37 @@ impl Samples for Items {
 
     fn key(&self, sample: usize) -> Option<String> {
         Some(Items::key(self, sample))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// One sample of one file, which had five bytes when it was looked at.
+    fn items(root: &Path) -> Items {
+        let content = Content::File { path: "a.jpg".into(), size: 5 };
+        Items::new(root.to_owned(), vec![Item { key: None, fields: vec![("jpg".into(), content)] }]).unwrap()
+    }
+
+    #[test]
+    fn files_must_stay_as_they_were_planned() {
+        let dir = tempfile::tempdir().unwrap();
+        let items = items(dir.path());
+        let read = || {
+            let mut count = 0;
+            let done = items.read(0..1, &mut |_| {
+                count += 1;
+                Ok(())
+            });
+            done.map(|()| count).map_err(|error| format!("{error:#}"))
+        };
+        assert!(read().unwrap_err().contains("a.jpg: "));
+        fs::write(dir.path().join("a.jpg"), b"longer").unwrap();
+        let error = read().unwrap_err();
+        assert!(error.contains("a.jpg had 5 bytes when the shards were planned, and has 6 now"), "{error}");
+        fs::write(dir.path().join("a.jpg"), b"as it").unwrap();
+        assert_eq!(read(), Ok(1));
     }
 }

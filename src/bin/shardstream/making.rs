@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::machines::{Machines, Rank};
 use crate::options::{Json, Threads, size};
 use crate::outcome::{Done, Made, Outcome};
 use crate::progress::{Progress, Unit};
@@ -44,12 +45,8 @@ pub(crate) struct Making {
     /// Remove the shards of this series that are there.
     #[arg(long)]
     pub(crate) force: bool,
-    /// Which of several machines this is: it writes the shards RANK, RANK + WORLD_SIZE and so on.
-    #[arg(long, value_name = "RANK", default_value_t = 0, requires = "world_size")]
-    pub(crate) rank: usize,
-    /// How many machines write the shards, each with the same options. It implies --resume.
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    pub(crate) world_size: usize,
+    #[command(flatten)]
+    pub(crate) machines: Machines,
     #[command(flatten)]
     pub(crate) threads: Threads,
     #[command(flatten)]
@@ -59,27 +56,24 @@ pub(crate) struct Making {
 impl Making {
     /// Refuses what makes no sense before anything is read. `index` says whether an index is written too.
     pub(crate) fn check(&self, index: bool) -> std::result::Result<(), Failure> {
-        let usage = |what: String| Err(Failure::Usage(what));
-        match self {
-            Making { world_size: 2.., .. } if index => usage(
+        let usage = |what: &str| Err(Failure::Usage(what.into()));
+        match self.machines.rank()? {
+            Rank { world_size: 2.., .. } if index => usage(
                 "the index needs all shards: when all machines are done, write it by a run with --resume, and \
-                 without --rank and --world-size"
-                    .into(),
+                 without --rank and --world-size",
             ),
-            Making { rank, world_size, .. } if rank >= world_size => {
-                usage(format!("--rank {rank}: the ranks of {world_size} machines count from 0"))
-            }
-            Making { force: true, world_size: 2.., .. } => {
-                usage("--force is for one machine: it would remove the shards of the others".into())
+            Rank { world_size: 2.., .. } if self.force => {
+                usage("--force is for one machine: it would remove the shards of the others")
             }
             _ => Ok(()),
         }
     }
 
-    fn existing(&self) -> Existing {
+    fn existing(&self, rank: Rank) -> Existing {
         match self {
             Making { force: true, .. } => Existing::Remove,
-            Making { resume: true, .. } | Making { world_size: 2.., .. } => Existing::Resume,
+            Making { resume: true, .. } => Existing::Resume,
+            _ if rank.world_size > 1 => Existing::Resume,
             _ => Existing::Refuse,
         }
     }
@@ -153,14 +147,15 @@ impl<S: Samples> Job<S> {
     /// Writes the shards of this rank that are not there.
     pub(crate) fn run(self, making: &Making, context: &Context) -> std::result::Result<Outcome, Failure> {
         let Job { series, plan, shards, samples } = self;
-        let existing = making.existing();
+        let rank = making.machines.rank()?;
+        let existing = making.existing(rank);
         let plan = plan.option(NAMES, series.names());
         begin(&plan, &series, existing, &context.store)?;
-        if making.world_size == 1 {
+        if rank.world_size == 1 {
             series.remove_partial();
         }
         let mine: Vec<(u64, Range<usize>)> =
-            (0..).zip(shards).skip(making.rank).step_by(making.world_size).collect();
+            (0..).zip(shards).skip(rank.rank).step_by(rank.world_size).collect();
         let total = mine.iter().map(|(_, samples)| samples.len() as u64).sum();
         let progress = Arc::new(context.progress("writing", Unit::Samples, Some(total)));
         let maker = Maker {

@@ -7,6 +7,10 @@ use crate::text;
 use serde::Serialize;
 use shardstream::index::ShardIndex;
 use shardstream::{Index, SecretUrl};
+use std::time::Duration;
+
+/// The least time of which rates are told.
+const LONG: Duration = Duration::from_secs(10);
 
 /// How a shard came to be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -97,6 +101,24 @@ impl Outcome {
         line
     }
 
+    /// How fast shards were written, in one line; nothing if that took a moment.
+    pub(crate) fn rates(&self, elapsed: Duration) -> Option<String> {
+        if elapsed < LONG {
+            return None;
+        }
+        let written = || self.shards.iter().filter(|done| done.made != Made::Kept).map(|done| &done.index);
+        let (shards, samples) = (written().count() as u64, written().map(ShardIndex::samples).sum::<u64>());
+        let bytes: u64 = written().filter_map(ShardIndex::bytes).sum();
+        let seconds = elapsed.as_secs_f64();
+        Some(format!(
+            "{}, {}, written in {seconds:.0} s: {}, {} samples/s",
+            text::counted(shards, "shard"),
+            text::bytes(bytes),
+            text::bytes_per_second(bytes as f64 / seconds),
+            text::number((samples as f64 / seconds) as u64)
+        ))
+    }
+
     /// Says what is there now.
     pub(crate) fn report(
         outcomes: &[Outcome],
@@ -118,5 +140,28 @@ impl Outcome {
         let shards = outcomes.iter().flat_map(|outcome| &outcome.shards).map(reported).collect();
         let index = index.map(|place| SecretUrl::from(place).to_string());
         context.output.document(&Report { samples, bytes, index, shards })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shardstream::Sample;
+    use shardstream::write::ShardWriter;
+
+    #[test]
+    fn rates_are_of_what_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let pattern = format!("{}/%d.tar", dir.path().display());
+        let mut writer = ShardWriter::builder(pattern).max_count(20).build().unwrap();
+        for number in 0..60 {
+            writer.write(&Sample::new(number.to_string()).with("bin", vec![1_u8; 10_000])).unwrap();
+        }
+        let made = [Made::Written, Made::Kept, Made::Rewritten];
+        let shards = writer.finish().unwrap().into_iter().zip(made);
+        let outcome = Outcome::new(shards.map(|(shard, made)| Done { made, index: shard.index }).collect());
+        assert_eq!(outcome.rates(Duration::from_secs(9)), None);
+        let expected = "2 shards, 450.6 kB, written in 20 s: 22.5 kB/s, 2 samples/s";
+        assert_eq!(outcome.rates(Duration::from_secs(20)).as_deref(), Some(expected));
     }
 }

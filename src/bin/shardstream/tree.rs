@@ -3,8 +3,11 @@
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::items::{Content, Item};
+use crate::progress::Progress;
+use shardstream::prelude::*;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The names of the classes, sorted, and the images, class by class and sorted by path.
 #[derive(Debug)]
@@ -16,52 +19,73 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Lists `ROOT/CLASS/…/*.{jpg,jpeg,png,webp}`. A class's number is the place of its name. Folders whose
-    /// names begin with a dot are no classes. Links are followed.
-    pub(crate) fn read(root: &Path, with_names: bool, interrupt: &Interrupt) -> Result<Self, Failure> {
-        let is_class = |name: &String| !name.starts_with('.') && root.join(name).is_dir();
-        let classes: Vec<String> = names(root)?.into_iter().filter(is_class).collect();
-        let mut walk = Walk { root, interrupt, found: Vec::new(), ignored: 0 };
-        let mut items = Vec::new();
-        for (number, class) in classes.iter().enumerate() {
-            walk.below(class)?;
-            for (path, field) in walk.found.drain(..) {
+    /// Lists `ROOT/CLASS/…/*.{jpg,jpeg,png,webp}`, so many classes at a time. A class's number is the place of
+    /// its name. Folders whose names begin with a dot are no classes. Links are followed.
+    pub(crate) fn read(
+        root: &Path,
+        with_names: bool,
+        threads: usize,
+        progress: Progress,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        let is_class = |entry: &Entry| entry.is_directory && !entry.name.starts_with('.');
+        let found = entries(root)?.into_iter().filter(is_class);
+        let classes: Vec<String> = found.map(|entry| entry.name).collect();
+        let (base, flag) = (root.to_owned(), interrupt.clone());
+        let walks = classes.clone().into_iter().map(Ok).par_map(threads, move |class: String| {
+            let mut walk =
+                Walk { root: base.clone(), interrupt: flag.clone(), found: Vec::new(), ignored: 0 };
+            let walked = walk.below(&class).map(|()| walk);
+            if let Ok(walk) = &walked {
+                progress.add(walk.found.len() as u64);
+            }
+            Ok(walked)
+        });
+        let mut tree = Tree { classes, items: Vec::new(), ignored: 0 };
+        let (cls, json): (Arc<str>, Arc<str>) = ("cls".into(), "json".into());
+        for (number, walked) in walks.enumerate() {
+            let Walk { found, ignored, .. } = walked??;
+            tree.ignored += ignored;
+            for (path, field) in found {
                 let class = Content::Bytes(number.to_string().into_bytes().into());
-                let mut fields = vec![("cls".into(), class), (field.into(), Content::file(&path))];
+                let mut fields = vec![(Arc::clone(&cls), class), (field.into(), Content::file(&path))];
                 if with_names {
-                    let json = serde_json::json!({ "path": path }).to_string();
-                    fields.push(("json".into(), Content::Bytes(json.into_bytes().into())));
+                    let text = serde_json::json!({ "path": path }).to_string();
+                    fields.push((Arc::clone(&json), Content::Bytes(text.into_bytes().into())));
                 }
-                items.push(Item { key: None, fields });
+                tree.items.push(Item { key: None, fields });
             }
         }
-        match items.is_empty() {
+        match tree.items.is_empty() {
             true => Err(Failure::Failed(format!(
                 "{}: there is no folder with images (.jpg, .jpeg, .png, .webp) in it",
                 root.display()
             ))),
-            false => Ok(Tree { classes, items, ignored: walk.ignored }),
+            false => Ok(tree),
         }
     }
 }
 
-struct Walk<'a> {
-    root: &'a Path,
-    interrupt: &'a Interrupt,
+/// The images of a class.
+#[derive(Debug)]
+struct Walk {
+    root: PathBuf,
+    interrupt: Interrupt,
     /// Paths below the root, with slashes, and the names of their fields.
     found: Vec<(String, &'static str)>,
     ignored: u64,
 }
 
-impl Walk<'_> {
+impl Walk {
     fn below(&mut self, directory: &str) -> Result<(), Failure> {
         self.interrupt.check()?;
         let here = self.root.join(directory);
-        for name in names(&here)? {
+        for Entry { name, is_directory, is_link } in entries(&here)? {
             let path = format!("{directory}/{name}");
-            let full = self.root.join(&path);
-            if full.is_dir() {
-                self.check_link(&here, &full)?;
+            if is_directory {
+                if is_link {
+                    check_link(&here, &self.root.join(&path))?;
+                }
                 self.below(&path)?;
                 continue;
             }
@@ -72,34 +96,43 @@ impl Walk<'_> {
         }
         Ok(())
     }
+}
 
-    /// Refuses a link to a folder around itself, in which there would be no end.
-    fn check_link(&self, here: &Path, full: &Path) -> Result<(), Failure> {
-        let failed = |error: std::io::Error| Failure::io(full.display(), &error);
-        if !full.is_symlink() {
-            return Ok(());
-        }
-        let (here, target) =
-            (fs::canonicalize(here).map_err(failed)?, fs::canonicalize(full).map_err(failed)?);
-        match here.starts_with(target) {
-            true => Err(Failure::Failed(format!("{}: a link to a folder around itself", full.display()))),
-            false => Ok(()),
-        }
+/// Refuses a link to a folder around itself, in which there would be no end.
+fn check_link(here: &Path, link: &Path) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::io(link.display(), &error);
+    let (here, target) = (fs::canonicalize(here).map_err(failed)?, fs::canonicalize(link).map_err(failed)?);
+    match here.starts_with(target) {
+        true => Err(Failure::Failed(format!("{}: a link to a folder around itself", link.display()))),
+        false => Ok(()),
     }
 }
 
-/// The names of what is in a directory, sorted.
-fn names(directory: &Path) -> Result<Vec<String>, Failure> {
+/// Something in a directory.
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    /// Also where it is a link to one.
+    is_directory: bool,
+    is_link: bool,
+}
+
+/// What is in a directory, sorted by name.
+fn entries(directory: &Path) -> Result<Vec<Entry>, Failure> {
     let failed = |error: std::io::Error| Failure::io(directory.display(), &error);
-    let mut names = Vec::new();
+    let mut entries = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name().into_string();
-        names.push(name.map_err(|name| {
+        let entry = entry.map_err(failed)?;
+        // The listing knows the kind of an entry: a request for each file would take minutes on a network.
+        let kind = entry.file_type().map_err(failed)?;
+        let is_directory = if kind.is_symlink() { entry.path().is_dir() } else { kind.is_dir() };
+        let name = entry.file_name().into_string().map_err(|name| {
             Failure::Failed(format!("the name {} is not UTF-8: rename it", directory.join(name).display()))
-        })?);
+        })?;
+        entries.push(Entry { name, is_directory, is_link: kind.is_symlink() });
     }
-    names.sort_unstable();
-    Ok(names)
+    entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    Ok(entries)
 }
 
 /// The field of an image, by the extension of its file.
@@ -115,6 +148,14 @@ fn field(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::{Screen, Settings, Unit};
+    use std::time::Duration;
+
+    fn read(root: &Path, with_names: bool) -> Result<Tree, Failure> {
+        let settings = Settings { quiet: true, every: Duration::MAX };
+        let progress = Progress::start("listing files", Unit::Samples, None, &settings, &Screen::default());
+        Tree::read(root, with_names, 2, progress, &Interrupt::default())
+    }
 
     fn write(root: &Path, path: &str) {
         let path = root.join(path);
@@ -129,7 +170,7 @@ mod tests {
             ["b/1.JPEG", "b/deep/er/0.webp", "a/z.png", "a/notes.txt", "a/README", ".cache/x.jpg", "x.jpg"];
         files.iter().for_each(|path| write(dir.path(), path));
         fs::create_dir(dir.path().join("c")).unwrap();
-        let tree = Tree::read(dir.path(), true, &Interrupt::default()).unwrap();
+        let tree = read(dir.path(), true).unwrap();
         assert_eq!((tree.classes.join(" "), tree.ignored), ("a b c".into(), 2));
         let shown: Vec<String> = tree.items.iter().map(|item| format!("{:?}", item.fields)).collect();
         let paths = ["a/z.png", "b/1.JPEG", "b/deep/er/0.webp"];
@@ -137,8 +178,8 @@ mod tests {
             shown.len() == 3 && shown.iter().zip(paths).all(|(item, path)| item.contains(path)),
             "{shown:?}"
         );
-        assert!(Tree::read(&dir.path().join("c"), false, &Interrupt::default()).is_err());
-        assert!(Tree::read(&dir.path().join("none"), false, &Interrupt::default()).is_err());
+        assert!(read(&dir.path().join("c"), false).is_err());
+        assert!(read(&dir.path().join("none"), false).is_err());
     }
 
     #[test]
@@ -147,6 +188,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), "a/0.jpg");
         std::os::unix::fs::symlink(dir.path(), dir.path().join("a/loop")).unwrap();
-        assert!(Tree::read(dir.path(), false, &Interrupt::default()).is_err());
+        assert!(read(dir.path(), false).is_err());
     }
 }

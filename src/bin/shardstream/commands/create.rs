@@ -2,17 +2,21 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::items::{Item, Items, look_at, note};
+use crate::inspection::{Inspected, Inspection};
+use crate::items::{Item, Items, note};
 use crate::lists::{self, Columns};
 use crate::making::{Cutter, Job, Limits, Making};
 use crate::options::read_text;
 use crate::outcome::Outcome;
+use crate::progress::Unit;
 use crate::saved_plan::{SavedPlan, put};
 use crate::series::Series;
+use crate::text;
 use crate::tree::Tree;
 use shardstream::{Rng, SecretUrl};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Make shards of files: of folders of images, a CSV or JSON-lines list, or a list of files.
 ///
@@ -20,6 +24,9 @@ use std::sync::Arc;
 /// its name when it is whole; a run that was ended is resumed by --resume, and the shards are the same, byte
 /// by byte, on any number of threads and machines. A file that is changed between two runs, with the same
 /// size, is not noticed.
+///
+/// Files are stored as they are. An image that is another one than its extension says, such as a PNG that is
+/// called .JPEG, becomes the field of what it is (png), and is listed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -33,7 +40,12 @@ pub(crate) struct Options {
     /// With --from-dir: a field `json` with the path of the image.
     #[arg(long, requires = "from_dir")]
     with_names: bool,
-    /// Leave out files that are missing, or are not the image that their extension says, and list them.
+    /// Decode every image before anything is written, and list those that are damaged. A later --resume may
+    /// leave it out.
+    #[arg(long)]
+    verify: bool,
+    /// Leave out files that are missing, empty or no image where their extension says so, and those that
+    /// --verify finds, and list them.
     #[arg(long)]
     skip_bad: bool,
     /// The names of the shards, such as 'out/train-%06d.tar' or 's3://bucket/train-%06d.tar'.
@@ -41,12 +53,14 @@ pub(crate) struct Options {
     to: String,
     #[command(flatten)]
     limits: Limits,
-    /// Put the samples into a random order: a shuffle buffer mixes only what is near.
+    /// Put the samples into a random order, as a training needs it: --from-dir has them class by class, and a
+    /// shuffle buffer mixes only what is near.
     #[arg(long, value_name = "SEED")]
     shuffle: Option<u64>,
-    /// Write the index of the shards here.
-    #[arg(long, value_name = "INDEX")]
-    index: Option<String>,
+    /// Write the index of the shards, for which a training needs no look at them: beside them
+    /// (train.index.json for train-%06d.tar), or here.
+    #[arg(long, value_name = "INDEX", num_args = 0..=1)]
+    index: Option<Option<String>>,
     #[command(flatten)]
     making: Making,
 }
@@ -79,15 +93,19 @@ struct Found {
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let Options { limits, shuffle, making, index, .. } = &options;
-    making.check(index.is_some())?;
+    let Options { limits, shuffle, making, verify, skip_bad, .. } = &options;
+    making.check(options.index.is_some())?;
     let series = Series::new(&options.to)?;
     if !options.columns.is_default() && options.from.from_csv.is_none() && options.from.from_jsonl.is_none() {
         let what = "--file, --key and --as-json are for --from-csv and --from-jsonl";
         return Err(Failure::Usage(what.into()));
     }
+    let place = options.index.as_ref();
+    let index = place.map(|place| place.clone().unwrap_or_else(|| series.beside("index")));
     let Found { root, items, classes } = find(&options, context)?;
-    let mut items = look_at(items, &root, making.threads.count(), options.skip_bad, context)?;
+    let threads = making.threads.count();
+    let inspection = Inspection { root: root.clone(), threads, decode: *verify, skip_bad: *skip_bad };
+    let Inspected { mut items, left_out, renamed } = inspection.run(items, context)?;
     if items.is_empty() {
         return Err(Failure::Failed("there are no samples".into()));
     }
@@ -109,30 +127,54 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         .option("shuffle", shuffle.map_or_else(|| "none".into(), |seed| seed.to_string()));
     let place = series.beside("classes");
     let job = Job { series, plan, shards, samples: Arc::new(items) };
+    let start = Instant::now();
     let outcome = job.run(making, context)?;
+    let rates = outcome.rates(start.elapsed());
     if let Some(classes) = classes {
         put(&place, &classes, &context.store)?;
     }
     outcome.save_index(index.as_deref(), context)?;
-    Outcome::report(&[outcome], index.as_deref(), making.json, context)
+    Outcome::report(&[outcome], index.as_deref(), making.json, context)?;
+    if making.json.json {
+        return Ok(());
+    }
+    let files =
+        |count: u64, what: &str| (count > 0).then(|| format!("{} {what}", text::counted(count, "file")));
+    let machines = making.machines.rank()?;
+    let lines = [
+        rates,
+        files(renamed, "stored as the image that they are, which is not what their extension says"),
+        (left_out > 0).then(|| format!("{} left out", text::counted(left_out, "sample"))),
+        index.map(|index| format!("index: {}", SecretUrl::from(index))),
+        (machines.world_size > 1).then(|| {
+            "when all machines are done, --resume --index without --rank checks the shards of all, and writes \
+             the index"
+                .into()
+        }),
+    ];
+    lines.into_iter().flatten().try_for_each(|line| context.output.line(line))
 }
 
 fn find(options: &Options, context: &Context) -> Result<Found, Failure> {
     let From { from_dir, from_csv, from_jsonl, from_list } = &options.from;
     if let Some(root) = from_dir {
-        let Tree { classes, items, ignored } = Tree::read(root, options.with_names, &context.interrupt)?;
+        let progress = context.progress("listing files", Unit::Samples, None);
+        // To list a directory is to wait for a disk.
+        let threads = options.making.threads.count().max(8);
+        let tree = Tree::read(root, options.with_names, threads, progress, &context.interrupt)?;
+        let Tree { classes, items, ignored } = tree;
         if ignored > 0 {
-            note(format_args!("left out: {} with another extension", crate::text::counted(ignored, "file")));
+            note(format_args!("left out: {} with another extension", text::counted(ignored, "file")));
         }
         return Ok(Found { root: root.clone(), items, classes: Some(classes) });
     }
     let list = [from_csv, from_jsonl, from_list].into_iter().flatten().next().map_or("-", String::as_str);
-    let text = read_text(list, context)?;
+    let document = read_text(list, context)?;
     let shown = if list == "-" { "stdin".to_owned() } else { SecretUrl::from(list).to_string() };
     let items = match (from_csv, from_jsonl) {
-        (Some(_), _) => lists::csv(&text, &options.columns, &shown)?,
-        (_, Some(_)) => lists::jsonl(&text, &options.columns, &shown)?,
-        _ => lists::files(&text, &shown)?,
+        (Some(_), _) => lists::csv(&document, &options.columns, &shown)?,
+        (_, Some(_)) => lists::jsonl(&document, &options.columns, &shown)?,
+        _ => lists::files(&document, &shown)?,
     };
     let beside = || match list {
         // A list of files, as `find` and `ls` write it, has paths from the working directory.
