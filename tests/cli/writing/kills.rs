@@ -3,7 +3,8 @@
 
 use super::{files, partial};
 use crate::program::{output, program, run, sample};
-use crate::support::noise;
+use crate::support::server::Request;
+use crate::support::{bucket, noise};
 use shardstream::write::ShardWriter;
 use std::collections::BTreeMap;
 use std::fs;
@@ -94,6 +95,57 @@ fn create() {
     let create = "create --from-dir photos --max-count 20 --shuffle 5 -j 2 --to";
     disturbed(dir.path(), |to| words(&format!("{create} {to}/%03d.tar")), |_| true);
     assert_eq!(partial(&dir.path().join("out")), 0, "what a kill left behind is removed");
+}
+
+#[test]
+fn create_in_a_bucket() {
+    let dir = super::folders::tree();
+    let words_of = |to: &str| words(&format!("{} {to}", super::folders::CREATE));
+    let alone = words_of("alone/train-%04d.tar");
+    output(dir.path(), &alone.iter().map(String::as_str).collect::<Vec<_>>());
+    let expected = files(&dir.path().join("alone"));
+    let shards = || expected.iter().filter(|(name, _)| name.ends_with(".tar"));
+    let server = bucket::start();
+    let create = || {
+        let mut command = program(dir.path());
+        command
+            .env("STORAGE_EMULATOR_HOST", server.url(""))
+            .args(words_of("gs://bucket/deep/train-%04d.tar"));
+        command
+    };
+    // Keys are percent-encoded in a request.
+    let key = |request: &Request| {
+        percent_encoding::percent_decode_str(request.path()).decode_utf8().unwrap().into_owned()
+    };
+    let stored = || {
+        let requests = server.requests().into_iter().filter(|request| request.method == "PUT");
+        requests.map(|request| (key(&request), request.body)).filter(|(key, _)| key.ends_with(".tar"))
+    };
+    let mut first = create();
+    let child = first.args(["-j", "1"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let (_, is_struck) = strike(child, "KILL", || stored().count() >= 3);
+    let before = stored().count();
+    assert!(is_struck && before < shards().count(), "{before}");
+
+    let last = create().args(["--resume", "--index"]).output().unwrap();
+    let said = String::from_utf8(last.stdout).unwrap();
+    assert!(
+        last.status.success() && said.ends_with("\nindex: gs://bucket/deep/train.index.json\n"),
+        "{said}"
+    );
+    assert!(stored().count() - before < shards().count(), "what was there is kept");
+    let there: BTreeMap<String, Vec<u8>> = stored().collect();
+    assert!(
+        there.len() == shards().count()
+            && shards().all(|(name, bytes)| there.get(&format!("/bucket/deep/{name}")) == Some(bytes))
+    );
+
+    let refused = create().args(["--resume", "--with-names"]).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(1) && said.contains("with-names none then, true now"), "{said}");
+    assert!(create().args(["--with-names", "--force"]).output().unwrap().status.success());
+    let deleted = server.requests().into_iter().filter(|request| request.method == "DELETE").count();
+    assert_eq!(deleted, shards().count() + 1, "the shards and the plan");
 }
 
 #[test]

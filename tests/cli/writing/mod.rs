@@ -3,6 +3,7 @@
 mod bench;
 mod copy;
 mod create;
+mod folders;
 #[cfg(unix)]
 mod kills;
 mod plan;

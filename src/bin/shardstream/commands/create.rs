@@ -121,10 +121,13 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let mut hash = items.hash();
     classes.iter().flatten().for_each(|class| hash.text(class));
     shards.iter().for_each(|samples| hash.number(samples.end as u64));
-    let plan = SavedPlan::new("create", items.len() as u64, shards.len() as u64, hash)
+    let mut plan = SavedPlan::new("create", items.len() as u64, shards.len() as u64, hash)
         .option("max-count", limits.max_count)
         .option("max-size", limits.max_size)
         .option("shuffle", shuffle.map_or_else(|| "none".into(), |seed| seed.to_string()));
+    if options.with_names {
+        plan = plan.option("with-names", true);
+    }
     let place = series.beside("classes");
     let job = Job { series, plan, shards, samples: Arc::new(items) };
     let start = Instant::now();
@@ -143,7 +146,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let machines = making.machines.rank()?;
     let lines = [
         rates,
-        files(renamed, "stored as the image that they are, which is not what their extension says"),
+        files(renamed, "stored by content, not by extension"),
         (left_out > 0).then(|| format!("{} left out", text::counted(left_out, "sample"))),
         index.map(|index| format!("index: {}", SecretUrl::from(index))),
         (machines.world_size > 1).then(|| {
