@@ -64,6 +64,7 @@ class Not:
 
 PARSED = "examples/resnet/src/args.rs"
 WRITTEN = "examples/make_shards/tests/tools/commands.rs"
+CREATED = "tests/cli/writing/commands.rs"
 VENV = r'\$cache/jax/bin/pip" install .*'
 
 RULES = [
@@ -98,9 +99,10 @@ RULES = [
     Run(r"cargo build --release -p jax_feed$"),
     Ci(r"python3 -m venv venv && venv/bin/pip install jax$", VENV + "requirements-jax.txt"),
     Run(r"venv/bin/python examples/jax/train.py ", "accuracy", ["venv"]),
-    # The tools that make shards.
-    Not(r"cargo build --release -p make_shards --features gcs$", "minutes; CI builds it without --release"),
-    Test(r"(target/release/)?make_(cifar|imagenet)_shards ", WRITTEN),
+    # The programs that make shards.
+    Not(r"cargo build --release -p (make_shards --features gcs|shardstream --features cli)$", "minutes; CI builds it without --release"),
+    Test(r"(target/release/)?make_cifar_shards ", WRITTEN),
+    Test(r"(target/release/)?shardstream create ", CREATED),
     # The cloud.
     Run(r"(export )?(\w+=[^$(]+ ?)+$"),
     Run(r'(TRAIN|VAL|INDEX|VAL_INDEX)="gs://\$BUCKET/'),

@@ -2,7 +2,7 @@
 //!
 //! A copy of what the trainer in `examples/resnet` has, with rates: a crate for the two would be longer than this.
 
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,12 @@ const EVERY: Duration = Duration::from_secs(10);
 
 const SPINNER: &str = "{spinner} {msg}: {pos}, {elapsed}";
 const COUNT: &str = "{spinner} {msg} {bar:30} {pos}/{len}, {per_sec:0}, {eta} left";
-const BYTES: &str = "{spinner} {msg} {bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left";
 
 /// Something that takes a while, with several threads at work. Its bar goes away when it is dropped.
 #[derive(Debug)]
 pub struct Task {
     bar: ProgressBar,
     what: String,
-    bytes: bool,
     /// When the last plain line was written.
     line: Mutex<Instant>,
 }
@@ -26,20 +24,15 @@ pub struct Task {
 impl Task {
     /// Without a known end.
     pub fn spinner(what: &str) -> Self {
-        Self::start(ProgressBar::no_length(), SPINNER, what, false)
+        Self::start(ProgressBar::no_length(), SPINNER, what)
     }
 
     /// With a known number of things.
     pub fn count(what: &str, total: u64) -> Self {
-        Self::start(ProgressBar::new(total), COUNT, what, false)
+        Self::start(ProgressBar::new(total), COUNT, what)
     }
 
-    /// With a known number of bytes.
-    pub fn bytes(what: &str, total: u64) -> Self {
-        Self::start(ProgressBar::new(total), BYTES, what, true)
-    }
-
-    fn start(bar: ProgressBar, template: &str, what: &str, bytes: bool) -> Self {
+    fn start(bar: ProgressBar, template: &str, what: &str) -> Self {
         // A bad template would be a slip in this file; the default style is no reason to stop.
         bar.set_style(
             ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner()),
@@ -49,7 +42,7 @@ impl Task {
         if bar.is_hidden() {
             eprintln!("{what} ...");
         }
-        Self { bar, what: what.into(), bytes, line: Mutex::new(Instant::now()) }
+        Self { bar, what: what.into(), line: Mutex::new(Instant::now()) }
     }
 
     /// So many more are done.
@@ -61,18 +54,7 @@ impl Task {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         if line.elapsed() >= EVERY {
             *line = Instant::now();
-            eprintln!(
-                "{}",
-                plain(&self.what, self.bytes, self.bar.position(), self.bar.length(), self.bar.elapsed())
-            );
-        }
-    }
-
-    /// A line that stays, above the bar.
-    pub fn say(&self, line: &str) {
-        match self.bar.is_hidden() {
-            true => eprintln!("{line}"),
-            false => self.bar.println(line),
+            eprintln!("{}", plain(&self.what, self.bar.position(), self.bar.length(), self.bar.elapsed()));
         }
     }
 }
@@ -84,17 +66,16 @@ impl Drop for Task {
 }
 
 /// How far it is, in one line.
-fn plain(what: &str, bytes: bool, done: u64, total: Option<u64>, elapsed: Duration) -> String {
-    let shown = |number: u64| if bytes { HumanBytes(number).to_string() } else { number.to_string() };
+fn plain(what: &str, done: u64, total: Option<u64>, elapsed: Duration) -> String {
     let rate = done as f64 / elapsed.as_secs_f64().max(1e-3);
     let of = match total {
         Some(total) => {
             let left = total.saturating_sub(done) as f64 / rate.max(1e-3);
-            format!(" of {}, {left:.0} s left", shown(total))
+            format!(" of {total}, {left:.0} s left")
         }
         None => String::new(),
     };
-    format!("{what}: {}{of}, {}/s", shown(done), shown(rate as u64))
+    format!("{what}: {done}{of}, {rate:.0}/s")
 }
 
 #[cfg(test)]
@@ -103,7 +84,7 @@ mod tests {
 
     #[test]
     fn templates_are_valid() {
-        for template in [SPINNER, COUNT, BYTES] {
+        for template in [SPINNER, COUNT] {
             assert!(ProgressStyle::with_template(template).is_ok());
         }
     }
@@ -111,11 +92,8 @@ mod tests {
     #[test]
     fn plain_lines() {
         let second = Duration::from_secs(1);
-        assert_eq!(
-            plain("writing", true, 1 << 20, Some(3 << 20), second),
-            "writing: 1.00 MiB of 3.00 MiB, 2 s left, 1.00 MiB/s"
-        );
-        assert_eq!(plain("listing", false, 50, None, second), "listing: 50, 50/s");
-        assert_eq!(plain("listing", false, 0, Some(0), Duration::ZERO), "listing: 0 of 0, 0 s left, 0/s");
+        assert_eq!(plain("writing", 10, Some(30), second), "writing: 10 of 30, 2 s left, 10/s");
+        assert_eq!(plain("listing", 50, None, second), "listing: 50, 50/s");
+        assert_eq!(plain("listing", 0, Some(0), Duration::ZERO), "listing: 0 of 0, 0 s left, 0/s");
     }
 }

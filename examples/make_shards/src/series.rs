@@ -1,17 +1,16 @@
-//! Where a series of shards lies, and the documents beside it.
+//! Where the shards of a series are, and their index.
 
 use crate::{Error, Result};
 use shardstream::ErrorKind;
 use shardstream::store::Store;
 use shardstream::write::ShardPattern;
 
-/// The key of a sample: its number in the series, so that names of files need not be keys.
+/// The key of a sample: its number in the series.
 pub fn key(number: u64) -> String {
     format!("{number:09}")
 }
 
-/// A series of shards in one directory, and its documents: for `out/train-%06d.tar`, the index is
-/// `out/train.index.json`, the plan `out/train.plan.json` and the classes are in `out/train.classes.json`.
+/// A series of shards in one directory, and its index: for `out/train-%06d.tar` that is `out/train.index.json`.
 #[derive(Debug, Clone)]
 pub struct Series {
     text: String,
@@ -56,7 +55,7 @@ impl Series {
         &self.text
     }
 
-    /// What stands before the number in the names of the files.
+    /// The part of the names of the files before the number.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -68,21 +67,7 @@ impl Series {
 
     /// Where the index of all shards is.
     pub fn index(&self) -> String {
-        self.beside("index")
-    }
-
-    /// Where the plan is.
-    pub fn plan(&self) -> String {
-        self.beside("plan")
-    }
-
-    /// Where the names of the classes are.
-    pub fn classes(&self) -> String {
-        self.beside("classes")
-    }
-
-    fn beside(&self, what: &str) -> String {
-        format!("{}{}.{what}.json", self.directory, self.name)
+        format!("{}{}.index.json", self.directory, self.name)
     }
 
     /// The shards that are there, whoever wrote them.
@@ -100,12 +85,12 @@ impl Series {
         Ok(urls.filter(|url| self.pattern.number(url).is_some()).collect())
     }
 
-    /// Removes these shards and the documents, the plan last: what is broken off can be begun again.
+    /// Removes these shards and the index.
     ///
     /// # Errors
     /// Those of deleting.
     pub fn clear(&self, store: &Store, shards: &[String]) -> Result<()> {
-        shards.iter().chain(&[self.index(), self.plan()]).try_for_each(|url| Ok(store.delete(url)?))
+        shards.iter().chain(&[self.index()]).try_for_each(|url| Ok(store.delete(url)?))
     }
 }
 
@@ -139,7 +124,7 @@ mod tests {
         assert!(Series::new("nowhere/at/all-%d.tar").unwrap().existing(&store).unwrap().is_empty());
         fs::create_dir(dir.path().join("deep")).unwrap();
         let others = ["a-000.tar.gz", "a-0000.tar", "ba-000.tar", "deep/a-000.tar", "a-x.tar"];
-        for name in others.iter().chain(&["a-000.tar", "a-017.tar", "a.index.json", "a.plan.json"]) {
+        for name in others.iter().chain(&["a-000.tar", "a-017.tar", "a.index.json"]) {
             fs::write(dir.path().join(name), "").unwrap();
         }
         let shards = series.existing(&store).unwrap();
@@ -147,6 +132,6 @@ mod tests {
         series.clear(&store, &shards).unwrap();
         assert!(series.existing(&store).unwrap().is_empty());
         assert!(others.iter().all(|name| dir.path().join(name).exists()));
-        assert!(!dir.path().join("a.plan.json").exists());
+        assert!(!dir.path().join("a.index.json").exists());
     }
 }

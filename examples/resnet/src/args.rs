@@ -24,7 +24,7 @@ pub struct Args {
     /// Validation shards
     #[arg(long, value_name = "URL", requires = "shards", help_heading = "Data")]
     pub val_shards: Option<String>,
-    /// The index of the training shards, as make_imagenet_shards writes it; without it they are read for it once
+    /// The index of the training shards, as `shardstream create --index` writes it; without it they are read for it once
     #[arg(long, value_name = "URL", requires = "shards", help_heading = "Data")]
     pub index: Option<String>,
     /// The index of the validation shards

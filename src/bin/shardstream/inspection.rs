@@ -5,11 +5,13 @@ use crate::failure::Failure;
 use crate::field::Kind;
 use crate::items::{Content, Item, note};
 use crate::progress::Unit;
+use shardstream::adapters::IteratorExt;
 use shardstream::image::{Image, ImageMode};
-use shardstream::prelude::*;
 use std::collections::HashSet;
+use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -156,9 +158,15 @@ fn look(path: &Path, field: &str, decode: bool) -> Result<(u64, Option<&'static 
         return Err(format!("this is no {named}"));
     }
     if decode && let Err(error) = Image::decode(&bytes, ImageMode::Rgb8) {
-        return Err(format!("this image cannot be decoded: {error}"));
+        return Err(causes(&error));
     }
     Ok((size, found))
+}
+
+/// An error with its causes.
+fn causes(error: &(dyn Error + 'static)) -> String {
+    let causes = iter::successors(Some(error), |error| (**error).source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Which image begins like this.
@@ -178,7 +186,10 @@ mod tests {
     const PNG: &[u8] = b"\x89PNG\r\n\x1a\n....";
     const JPEG: &[u8] = b"\xff\xd8\xff\xe0....";
 
-    fn inspect(root: &Path, fields: &[(&str, &str)]) -> Result<(Vec<(String, u64)>, Vec<String>), String> {
+    /// Fields with their sizes.
+    type Sizes = Vec<(String, u64)>;
+
+    fn inspect(root: &Path, fields: &[(&str, &str)]) -> Result<(Sizes, Vec<String>), String> {
         let fields = fields.iter().map(|(field, path)| ((*field).into(), Content::file(path))).collect();
         let inspection = Inspection { root: root.to_owned(), threads: 1, decode: false, skip_bad: false };
         let (item, notes) = inspection.look_at(Item { key: None, fields })?;

@@ -1,6 +1,8 @@
 //! The commands that write: `create`, `reshard`, `split`, `cp`, `sync`; and `plan` and `bench`.
 
 mod bench;
+#[cfg(unix)]
+mod commands;
 mod copy;
 mod create;
 mod folders;

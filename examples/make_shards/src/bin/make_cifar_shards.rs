@@ -11,11 +11,12 @@ use shardstream::store::Store;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Make shards of CIFAR-10 as it is downloaded: DEST/train/cifar-train-%06d.tar and DEST/val/cifar-val-%06d.tar.
 ///
-/// A sample has an image (png or ppm) and the number of its class (cls). The index of each set stands beside its shards.
+/// A sample has an image (png or ppm) and the number of its class (cls). The index of each set is beside its shards.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
@@ -48,19 +49,20 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    make_shards::exit(make_shards::on_threads(args.threads, || run(&args)))
+    make_shards::exit(run(&args))
 }
 
 fn run(args: &Args) -> Result<()> {
     let store = Store::default();
     let reading = Task::spinner("reading the source");
     let sets = cifar::read(&args.source)?;
+    let (train, test) = (Arc::new(sets.train), Arc::new(sets.test));
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if args.threads == 0 { cores() } else { args.threads };
     drop(reading);
     let dest = args.dest.trim_end_matches('/').replace('%', "%%");
     let mut out = std::io::stdout();
-    for (set, images, repeat) in
-        [("train", &sets.train, args.repeat_train), ("val", &sets.test, args.repeat_val)]
-    {
+    for (set, images, repeat) in [("train", &train, args.repeat_train), ("val", &test, args.repeat_val)] {
         let start = Instant::now();
         let series = Series::new(&format!("{dest}/{set}/cifar-{set}-%06d.tar"))?;
         let options = Options {
@@ -69,12 +71,13 @@ fn run(args: &Args) -> Result<()> {
             format: args.format,
             shuffle_seed: args.shuffle_seed,
             overwrite: args.overwrite,
+            threads,
         };
         let shards = cifar::write(&store, &series, images, &options)?;
         let summary = Summary { shards: shards.iter().map(|shard| (shard.samples, shard.bytes)).collect() };
         writeln!(out, "{}", SecretUrl::from(series.pattern()))?;
         writeln!(out, "{summary}index              {}", SecretUrl::from(series.index()))?;
-        writeln!(out, "{}", summary.line(&summary, start.elapsed()))?;
+        writeln!(out, "{}", summary.line(start.elapsed()))?;
     }
     Ok(())
 }

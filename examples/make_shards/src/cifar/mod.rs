@@ -8,10 +8,11 @@ pub use source::{CHANNELS, CLASSES, Images, PIXELS, SIZE, Sets, read};
 use crate::progress::Task;
 use crate::series::{self, Series};
 use crate::{Error, Result};
-use rayon::prelude::*;
+use shardstream::image::ImageError;
 use shardstream::prelude::*;
 use shardstream::write::ShardInfo;
 use shardstream::{Index, Rng};
+use std::sync::Arc;
 
 /// How images are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -30,6 +31,14 @@ impl Format {
             Format::Ppm => "ppm",
         }
     }
+
+    fn encode(self, pixels: Vec<u8>) -> Result<Vec<u8>, ImageError> {
+        let image = Image::new(ImageMode::Rgb8, SIZE as u32, pixels)?;
+        match self {
+            Format::Png => image.to_png(),
+            Format::Ppm => image.to_ppm(),
+        }
+    }
 }
 
 /// What is made of one of the two sets.
@@ -45,13 +54,20 @@ pub struct Options {
     pub shuffle_seed: Option<u64>,
     /// Shards that are there already are removed.
     pub overwrite: bool,
+    /// How many threads encode images.
+    pub threads: usize,
 }
 
 /// Writes the shards of a set, and their index beside them.
 ///
 /// # Errors
 /// [`Error::Taken`] if shards of the series are there already, and those of writing.
-pub fn write(store: &Store, series: &Series, images: &Images, options: &Options) -> Result<Vec<ShardInfo>> {
+pub fn write(
+    store: &Store,
+    series: &Series,
+    images: &Arc<Images>,
+    options: &Options,
+) -> Result<Vec<ShardInfo>> {
     let there = series.existing(store)?;
     match there.first() {
         Some(first) if !options.overwrite => {
@@ -60,19 +76,16 @@ pub fn write(store: &Store, series: &Series, images: &Images, options: &Options)
         _ => series.clear(store, &there)?,
     }
     let encode = Task::count(&format!("encoding {}", series.name()), images.len() as u64);
-    let files: Vec<(Vec<u8>, u8)> = (0..images.len())
-        .into_par_iter()
-        .map(|number| {
-            let (pixels, label) = images.get(number);
-            let image = Image::new(ImageMode::Rgb8, SIZE as u32, pixels)?;
-            let file = match options.format {
-                Format::Png => image.to_png()?,
-                Format::Ppm => image.to_ppm()?,
-            };
-            encode.add(1);
-            Ok((file, label))
-        })
-        .collect::<Result<_>>()?;
+    let (source, format) = (Arc::clone(images), options.format);
+    let encoded = (0..images.len()).map(Ok).par_map(options.threads, move |number| {
+        let (pixels, label) = source.get(number);
+        Ok(format.encode(pixels).map(|file| (file, label)))
+    });
+    let mut files: Vec<(Vec<u8>, u8)> = Vec::with_capacity(images.len());
+    for file in encoded {
+        files.push(file??);
+        encode.add(1);
+    }
     drop(encode);
 
     let task = Task::count(&format!("writing {}", series.name()), images.len() as u64 * options.repeat);

@@ -13,6 +13,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 const NAMES: [&str; 6] =
     ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"];
@@ -166,13 +167,13 @@ fn samples(series: &Series, field: &str) -> Vec<(String, Vec<u8>, i64)> {
 #[test]
 fn shards_read_back_as_the_images() {
     let dir = tempfile::tempdir().unwrap();
-    let images = cifar::read(&binary_folder(dir.path())).unwrap().train;
+    let images = Arc::new(cifar::read(&binary_folder(dir.path())).unwrap().train);
     let store = Store::default();
     for (format, shuffle_seed) in [(Format::Png, None), (Format::Ppm, Some(5))] {
         let series =
             Series::new(&format!("{}/{}/cifar-train-%06d.tar", dir.path().display(), format.field()))
                 .unwrap();
-        let options = Options { repeat: 3, per_shard: 7, format, shuffle_seed, overwrite: false };
+        let options = Options { repeat: 3, per_shard: 7, format, shuffle_seed, overwrite: false, threads: 2 };
         let shards = cifar::write(&store, &series, &images, &options).unwrap();
         assert_eq!(shards.iter().map(|shard| shard.samples).collect::<Vec<_>>(), [7, 7, 7, 7, 7, 7, 3]);
         assert!(shards[6].url.ends_with("cifar-train-000006.tar"));

@@ -1,6 +1,6 @@
 //! The commands of the pages, as they are written there, with a bucket of the tests' own for `gs://`.
 
-use crate::{bucket, cifar, imagefolder};
+use crate::{bucket, cifar};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -15,10 +15,7 @@ fn commands(page: &str) -> Vec<String> {
         shell = if fence { *line == "```sh" } else { shell };
         shell && !fence
     });
-    let tool = |line: &&str| {
-        let program = line.trim_start_matches("target/release/");
-        program.starts_with("make_cifar_shards ") || program.starts_with("make_imagenet_shards ")
-    };
+    let tool = |line: &&str| line.trim_start_matches("target/release/").starts_with("make_cifar_shards ");
     lines.filter(tool).map(str::to_owned).collect()
 }
 
@@ -29,10 +26,6 @@ fn run(page: &str, count: usize) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let binary = cifar::binary_folder(dir.path());
     fs::rename(cifar::archive(&binary, true), dir.path().join("cifar-10-binary.tar.gz")).unwrap();
-    fs::create_dir_all(dir.path().join("imagenet")).unwrap();
-    for part in ["train", "val"] {
-        fs::rename(imagefolder::tree().path().join("root"), dir.path().join("imagenet").join(part)).unwrap();
-    }
     let programs = Path::new(env!("CARGO_BIN_EXE_make_cifar_shards")).parent().unwrap();
     fs::create_dir(dir.path().join("target")).unwrap();
     std::os::unix::fs::symlink(programs, dir.path().join("target/release")).unwrap();
@@ -64,23 +57,20 @@ fn the_commands_of_the_pages_make_the_shards_that_they_name() {
     for (page, count, names) in [
         (
             "examples/make_shards/README.md",
-            4,
+            1,
             &[
                 "/bucket/cifar/train/cifar-train-000000.tar",
                 "/bucket/cifar/val/cifar-val-000000.tar",
-                "/bucket/imagenet/train-000000.tar",
-                "/bucket/imagenet/val-000000.tar",
-                "/bucket/imagenet/train.index.json",
+                "/bucket/cifar/train/cifar-train.index.json",
             ][..],
         ),
         (
             "docs/tpu.md",
-            3,
+            1,
             &[
                 "/bucket/cifar/train/cifar-train-000000.tar",
                 "/bucket/cifar/train/cifar-train.index.json",
                 "/bucket/cifar/val/cifar-val.index.json",
-                "/bucket/imagenet/val-000000.tar",
             ][..],
         ),
     ] {

@@ -1,9 +1,8 @@
-//! The tests of the tools that make shards.
+//! The tests of the tool that makes shards of CIFAR-10.
 
 mod cifar;
 #[cfg(all(unix, feature = "gcs"))]
 mod commands;
-mod imagefolder;
 mod pickle;
 
 // The server that the library's own tests use.
