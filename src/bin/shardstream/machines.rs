@@ -10,7 +10,7 @@ pub(crate) struct Machines {
     /// takes both from the environment, as torchrun, Slurm, MPI and other launchers set it.
     #[arg(long, value_name = "RANK|auto", value_parser = given)]
     rank: Option<Given>,
-    /// How many machines write the shards, each with the same options. It implies --resume.
+    /// How many machines write the shards, each with the same options. It implies --resume, as `--rank auto` does.
     #[arg(long, value_name = "COUNT", requires = "rank")]
     world_size: Option<usize>,
 }
@@ -43,6 +43,11 @@ impl Machines {
     /// For ranks that are out of range or not told.
     pub(crate) fn rank(&self) -> Result<Rank, Failure> {
         self.rank_from(Topology::detect)
+    }
+
+    /// Whether others may write shards of the series too.
+    pub(crate) fn are_several(&self) -> bool {
+        self.rank == Some(Given::Auto) || self.world_size.is_some_and(|count| count > 1)
     }
 
     fn rank_from(&self, detect: impl Fn() -> shardstream::Result<Topology>) -> Result<Rank, Failure> {

@@ -69,11 +69,11 @@ impl Making {
         }
     }
 
-    fn existing(&self, rank: Rank) -> Existing {
+    fn existing(&self) -> Existing {
         match self {
             Making { force: true, .. } => Existing::Remove,
             Making { resume: true, .. } => Existing::Resume,
-            _ if rank.world_size > 1 => Existing::Resume,
+            _ if self.machines.are_several() => Existing::Resume,
             _ => Existing::Refuse,
         }
     }
@@ -148,7 +148,7 @@ impl<S: Samples> Job<S> {
     pub(crate) fn run(self, making: &Making, context: &Context) -> std::result::Result<Outcome, Failure> {
         let Job { series, plan, shards, samples } = self;
         let rank = making.machines.rank()?;
-        let existing = making.existing(rank);
+        let existing = making.existing();
         let plan = plan.option(NAMES, series.names());
         begin(&plan, &series, existing, &context.store)?;
         if rank.world_size == 1 {

@@ -230,6 +230,14 @@ fn verify_finds_images_that_do_not_decode() {
     assert_eq!((ran.code, ran.err.matches("left out: photos/").count()), (Some(0), 3), "{ran:?}");
     assert!(ran.out.ends_with("\n3 samples left out\n"), "{ran:?}");
     assert_eq!(samples(&dir.path().join("out"), "0").len(), 13);
+    let list = "file,cls\nphotos/cat/whole.jpg,0\nphotos/cat/cut.jpg,0\n";
+    fs::write(dir.path().join("list.csv"), list).unwrap();
+    let error =
+        failure(dir.path(), &["create", "--from-csv", "list.csv", "--to", "csv/%d.tar", "--verify"], 1);
+    assert!(
+        error.contains("photos/cat/cut.jpg: the image is truncated") && error.lines().count() == 1,
+        "{error}"
+    );
     // Without damage a run that is resumed may leave it out.
     for name in ["cat/cut.jpg", "dog/cut.webp", "owl/damaged.png"] {
         fs::remove_file(photo(name)).unwrap();
