@@ -41,8 +41,8 @@ pub(crate) struct Inspected {
 }
 
 impl Inspection {
-    /// Looks at the files of the items: their sizes, and which images they begin as. An image that is not what
-    /// its extension says becomes the field of what it is.
+    /// Looks at the files of the items: their sizes, and which images they begin as. An image that is not
+    /// what its extension says becomes the field of what it is.
     ///
     /// # Errors
     /// All bad files, unless they are left out.
@@ -76,8 +76,8 @@ impl Inspection {
         Ok(Inspected { items, left_out: bad.len() as u64, renamed: renamed.len() as u64 })
     }
 
-    /// The item with the sizes of its files, and what is said of files that are not what their extension says;
-    /// or what is wrong with one of its files.
+    /// The item with the sizes of its files, and a note on each file that is not what its extension says; or
+    /// what is wrong with one of its files.
     fn look_at(&self, mut item: Item) -> Result<(Item, Vec<String>), String> {
         let mut notes = Vec::new();
         for (field, content) in &mut item.fields {
@@ -86,8 +86,11 @@ impl Inspection {
             let bad = |why: String| format!("{}: {why}", place.display());
             let (bytes, found) = look(&place, field, self.decode).map_err(bad)?;
             *size = bytes;
-            let Some(is) = found.filter(|is| Some(*is) != named(field)) else { continue };
-            if named(path) != named(field) {
+            let (Some(is), Some(should_be)) = (found, named(field)) else { continue };
+            if is == should_be {
+                continue;
+            }
+            if named(path) != Some(should_be) {
                 // The field was not named by the extension.
                 return Err(bad(format!("this is a {is}, and the field is {field}: name another field")));
             }
@@ -114,7 +117,7 @@ fn shown(lines: &[String]) -> Vec<String> {
 /// The image that a field, or a file, of this name should be.
 fn named(name: &str) -> Option<&'static str> {
     match name.rsplit('.').next()?.to_ascii_lowercase().as_str() {
-        "jpg" | "jpeg" => Some("jpg"),
+        "jpg" | "jpeg" | "jpe" | "jfif" => Some("jpg"),
         "png" => Some("png"),
         "webp" => Some("webp"),
         _ => None,
@@ -200,11 +203,15 @@ mod tests {
     #[test]
     fn images_become_the_field_of_their_content() {
         let dir = tempfile::tempdir().unwrap();
-        for (name, bytes) in [("a.JPEG", PNG), ("b.jpg", JPEG), ("c.png", PNG), ("d.txt", b"")] {
+        let files = [("a.JPEG", PNG), ("b.jpg", JPEG), ("c.png", PNG), ("d.txt", b""), ("e.ppm", b"P6")];
+        for (name, bytes) in files {
             fs::write(dir.path().join(name), bytes).unwrap();
         }
-        let (fields, notes) = inspect(dir.path(), &[("jpeg", "b.jpg"), ("txt", "d.txt")]).unwrap();
-        assert_eq!((fields, notes), (vec![("jpeg".into(), 8), ("txt".into(), 0)], vec![]));
+        let same =
+            [("jpeg", "b.jpg"), ("jfif", "b.jpg"), ("txt", "d.txt"), ("ppm", "e.ppm"), ("pgm", "c.png")];
+        let (fields, notes) = inspect(dir.path(), &same).unwrap();
+        assert!(fields.iter().map(|(field, _)| &**field).eq(same.map(|(field, _)| field)), "{fields:?}");
+        assert!(fields[0].1 == 8 && fields[2].1 == 0 && notes.is_empty(), "{fields:?} {notes:?}");
         let (fields, notes) = inspect(dir.path(), &[("left.jpg", "a.JPEG"), ("png", "c.png")]).unwrap();
         assert_eq!(fields, [("left.png".into(), 12), ("png".into(), 12)]);
         assert!(

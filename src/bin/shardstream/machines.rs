@@ -6,11 +6,12 @@ use shardstream::topology::{Launcher, Topology};
 /// The machines that write the shards of a series together.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Machines {
-    /// Which of several machines this is, from 0: it writes the shards RANK, RANK + WORLD_SIZE and so on. `auto`
-    /// takes both from the environment, as torchrun, Slurm, MPI and other launchers set it.
+    /// Which of several machines this is, from 0: it writes the shards RANK, RANK + WORLD_SIZE and so on.
+    /// `auto` takes both from the environment, as torchrun, Slurm, MPI and other launchers set it.
     #[arg(long, value_name = "RANK|auto", value_parser = given)]
     rank: Option<Given>,
-    /// How many machines write the shards, each with the same options. It implies --resume, as `--rank auto` does.
+    /// How many machines write the shards, each with the same options. It implies --resume, as `--rank auto`
+    /// does.
     #[arg(long, value_name = "COUNT", requires = "rank")]
     world_size: Option<usize>,
 }
@@ -63,8 +64,8 @@ impl Machines {
                 let topology = detect().map_err(|error| Failure::Usage(format!("--rank auto: {error}")))?;
                 if topology.launcher() == Launcher::Single {
                     // Each of several machines would write all shards.
-                    let what = "--rank auto: the environment does not tell the rank: give --rank and --world-size, or set \
-                                SHARDSTREAM_RANK and SHARDSTREAM_WORLD_SIZE";
+                    let what = "--rank auto: the environment does not tell the rank: give --rank and \
+                                --world-size, or set SHARDSTREAM_RANK and SHARDSTREAM_WORLD_SIZE";
                     return usage(what.into());
                 }
                 (topology.rank(), topology.world_size())

@@ -19,8 +19,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Lists `ROOT/CLASS/…/*.{jpg,jpeg,png,webp}`, so many classes at a time. A class's number is the place of
-    /// its name. Folders whose names begin with a dot are no classes. Links are followed.
+    /// Lists `ROOT/CLASS/…/*.{jpg,jpeg,png,webp}`, `threads` classes at a time. A class's number is the place
+    /// of its name. Folders whose names begin with a dot are no classes. Links are followed.
     pub(crate) fn read(
         root: &Path,
         with_names: bool,

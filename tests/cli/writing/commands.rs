@@ -1,5 +1,5 @@
-//! The `shardstream create` commands of the pages' shell blocks, as they are written there, with a bucket of the
-//! tests' own for `gs://`.
+//! The `shardstream create` commands of the pages' shell blocks, as they are written there, with a bucket of
+//! the tests' own for `gs://`.
 
 use super::photos;
 use crate::program::{Ran, program};

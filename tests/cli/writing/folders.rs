@@ -1,5 +1,5 @@
-//! `shardstream create --from-dir` as it makes the shards of a training: images of several formats, damage in the
-//! folder and in the shards, several machines.
+//! `shardstream create --from-dir` as it makes the shards of a training: images of several formats, damage in
+//! the folder and in the shards, several machines.
 
 use super::{files, photos, picture, samples};
 use crate::program::{failure, output, program, run};
@@ -12,8 +12,8 @@ use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A folder `root` with 90 files of several sizes and formats in three classes, one of them with a folder in it.
-/// They begin as images do, and have noise behind that.
+/// A folder `root` with 90 files of several sizes and formats in three classes, one of them with a folder in
+/// it. They begin as images do, and have noise behind that.
 pub(super) fn tree() -> TempDir {
     let heads: [(&str, &[u8]); 4] = [
         ("JPEG", b"\xff\xd8\xff\xe0"),
