@@ -221,17 +221,23 @@ impl<T, B> LoaderBuilder<T, B> {
     /// ahead of [`next`](Iterator::next): for debugging, the batches are the same.
     ///
     /// By default the number is tuned while a run is under way. It begins with one for each of the
-    /// [`cores`](LoaderBuilder::cores). Where the trainer waits for batches, and the threads work all the time and yet
-    /// leave cores unused, because stages wait for a service or a slow disk, twice as many are tried, up to 32 for each
-    /// core and 256 in all; they stay if the rate grows. The next run of the loader begins with what was found. The
-    /// [report](super::Report) has the current number, and each change is an event of `tracing`.
+    /// [`cores`](LoaderBuilder::cores). Where the trainer waits for batches, and the threads work all the time although
+    /// cores are idle, because stages wait for a service or a slow disk, up to twice as many are tried, up to 32 for each
+    /// core and 256 in all; they stay if the rate grows. Where no core of the machine is idle, fewer are tried again, down
+    /// to the cores. The next run of the loader begins with what was found. The [report](super::Report) has the current
+    /// number, and each change is an event of `tracing`.
+    ///
+    /// Each thread holds a chunk of samples (up to 512 KiB, and one sample at least), calls the functions of the stages side
+    /// by side with the others, and has its own of what they keep for each thread. Fix the number where that is dear, or
+    /// where a service allows only so many calls.
     pub fn threads(mut self, threads: usize) -> Self {
         self.resources.threads = Some(threads);
         self
     }
 
-    /// Number of cores that the threads may compute on, where their [number](LoaderBuilder::threads) is not fixed: there
-    /// are more threads than that only while they wait for something else than a core. Default: those that the process may
+    /// Number of cores that the threads are to compute on, where their [number](LoaderBuilder::threads) is not fixed:
+    /// there are more threads than that only where they wait for something else. Set it where several ranks share a host,
+    /// each of which could use all cores. Default: those that the process may
     /// use, less one in eight, which are left to the trainer. In a [mix](Loader::mix) it is the largest number that was
     /// set for one of the datasets, or for the mix.
     pub fn cores(mut self, cores: usize) -> Self {

@@ -85,7 +85,8 @@ impl Objects {
     /// Whether an object was slow that was waited for so long.
     fn is_slow(&mut self, bytes: u64, waited: Duration) -> bool {
         let pace = waited.as_secs_f64() / (bytes.max(1) as f64 / 1e6);
-        let is_slow = self.seen >= KNOWN_OBJECTS && waited >= SLOW.1 && pace > SLOW.0 * self.usual;
+        let is_slow =
+            self.seen >= KNOWN_OBJECTS && waited >= SLOW.1 && pace > SLOW.0 * self.usual.max(LEAST_PACE);
         self.seen = self.seen.saturating_add(1);
         self.usual = match self.usual {
             _ if self.seen == 1 => pace,

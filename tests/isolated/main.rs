@@ -6,6 +6,7 @@ mod support;
 mod allocations;
 mod memory;
 mod threads;
+mod tuning;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -16,44 +16,6 @@ fn loader() -> LoaderBuilder<Sample> {
     Loader::builder(dataset(&[400; 8]).streams(8).shuffle_shards(true).seed(7).build().unwrap())
 }
 
-fn key(sample: &Sample) -> shardstream::Result<String> {
-    Ok(sample.key().to_owned())
-}
-
-/// Stages that wait for a service get more threads than there are cores, in the same order; the next run begins with
-/// them. None are added where the number is fixed.
-#[test]
-fn threads_that_wait_are_joined_by_others() {
-    let wait = |sample: Sample| {
-        thread::sleep(Duration::from_millis(10));
-        key(&sample)
-    };
-    let slow = loader().map(wait).cores(2).batch(8).build().unwrap();
-    let quick = loader().map(|sample| key(&sample)).threads(0).batch(8).build().unwrap();
-    let mut batches = slow.epochs(0);
-    let begun = Instant::now();
-    for expected in quick.epochs(0) {
-        assert_eq!(batches.next().unwrap().unwrap().into_items(), expected.unwrap().into_items());
-        if batches.report().times.threads > 2 {
-            break;
-        }
-        assert!(begun.elapsed() < LONG, "{}", batches.report());
-    }
-    let found = batches.report().times.threads;
-    drop(batches);
-    let mut batches = slow.epochs(0);
-    batches.next().unwrap().unwrap();
-    assert!(batches.report().times.threads >= found.min(3), "{}", batches.report());
-
-    let fixed = loader().map(wait).threads(2).batch(8).build().unwrap();
-    let mut batches = fixed.epochs(0);
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(3) {
-        batches.next().unwrap().unwrap();
-    }
-    assert_eq!(batches.report().times.threads, 2);
-}
-
 /// Where the rate is enough but not even, more batches are prepared ahead, within the bytes that they may take.
 #[test]
 fn uneven_batches_have_more_ahead() {

@@ -37,6 +37,10 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             mixed.resources.threads = mixed.resources.threads.max(threads);
             mixed.resources.cores = mixed.resources.cores.max(cores);
         }
+        // A number that was fixed for one of them is fixed for the mix.
+        if mixed.resources.threads.is_some() {
+            mixed.resources.cores = None;
+        }
         mixed
     }
 }

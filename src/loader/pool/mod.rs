@@ -112,7 +112,7 @@ impl<T: Send + 'static> Outputs for Pool<T> {
 
     fn next(&mut self, number: usize) -> Option<Event<T>> {
         if self.threads.is_none() {
-            match self.work.start(self.tuning.threads()) {
+            match self.work.start(&self.tuning) {
                 Ok(threads) => self.threads = Some(threads),
                 Err(error) => return Some(Event::Fatal(error)),
             }
@@ -128,7 +128,7 @@ impl<T: Send + 'static> Outputs for Pool<T> {
             let Some(fed) = source.items.next() else {
                 source.memory = None;
                 if let Some(threads) = &mut self.threads {
-                    self.work.set_threads(self.tuning.threads(), threads);
+                    self.work.follow(&self.tuning, threads);
                 }
                 match self.work.take(number) {
                     Ok(Some(Chunk { items, memory, .. })) => {

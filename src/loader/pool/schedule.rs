@@ -182,6 +182,11 @@ impl<S, T> Schedule<S, T> {
         Schedule { owner, ..self }
     }
 
+    /// Whether there was no memory for more when it was last asked for.
+    pub(super) fn is_full(&self) -> bool {
+        self.full
+    }
+
     /// How many sources there are.
     pub(super) fn sources(&self) -> usize {
         self.places.len()

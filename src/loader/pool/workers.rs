@@ -14,6 +14,7 @@ use crate::loader::event::{Input, Read};
 use crate::loader::sequence::{Dealing, Lane};
 use crate::loader::stages::{Mapped, Stages};
 use crate::loader::stream::Source;
+use crate::loader::tuning::Tuning;
 use crate::loader::watch::{PoolStatus, Role, Run, StreamProgress, WorkDone};
 use crate::telemetry::span;
 use crate::wait;
@@ -60,7 +61,8 @@ impl<T: Send + 'static> PoolStatus for Mutex<Shared<T>> {
     }
 
     fn done(&self) -> WorkDone {
-        self.lock().unwrap_or_else(PoisonError::into_inner).done
+        let shared = self.lock().unwrap_or_else(PoisonError::into_inner);
+        WorkDone { is_full: shared.schedule.is_full(), ..shared.done }
     }
 }
 
@@ -75,6 +77,13 @@ struct Shared<T> {
     /// The number of the next thread.
     next: usize,
     done: WorkDone,
+}
+
+impl<T> Shared<T> {
+    fn want(&mut self, threads: usize) {
+        self.wanted = threads;
+        self.schedule.set_threads(threads);
+    }
 }
 
 impl<T: Send + 'static> Work<T> {
@@ -114,14 +123,14 @@ impl<T: Send + 'static> Work<T> {
 
     /// Starts the threads. Sources that go on where a state says have one each until they are there: to read again
     /// what their buffers held takes many requests, one after the other.
-    pub(super) fn start(self: &Arc<Self>, threads: usize) -> Result<Threads> {
+    pub(super) fn start(self: &Arc<Self>, tuning: &Tuning) -> Result<Threads> {
         let mut started = Threads::default();
         // Those that were started end before they are joined.
-        self.start_all(threads, &mut started).inspect_err(|_| self.close())?;
+        self.start_all(tuning, &mut started).inspect_err(|_| self.close())?;
         Ok(started)
     }
 
-    fn start_all(self: &Arc<Self>, threads: usize, started: &mut Threads) -> Result<()> {
+    fn start_all(self: &Arc<Self>, tuning: &Tuning, started: &mut Threads) -> Result<()> {
         let resuming = self.lock().schedule.take_out(Source::resumes);
         for (number, mut source) in resuming {
             let work = Arc::clone(self);
@@ -137,23 +146,40 @@ impl<T: Send + 'static> Work<T> {
                 work.put_back(number, source, &Found::default(), Then::More);
             })?;
         }
-        self.add_threads(threads, started)
+        match self.add_threads(tuning.threads(), started) {
+            Err(_) if self.lock().threads >= tuning.least_threads() => {
+                self.make_do(tuning);
+                Ok(())
+            }
+            done => done,
+        }
     }
 
-    /// Changes the number of threads, which is at least 1. Where one cannot be started, those that there are do the work.
-    pub(super) fn set_threads(self: &Arc<Self>, threads: usize, started: &mut Threads) {
+    /// Has as many threads as were chosen, which is at least 1.
+    pub(super) fn follow(self: &Arc<Self>, tuning: &Tuning, started: &mut Threads) {
+        let threads = tuning.threads();
         let mut shared = self.lock();
         if shared.wanted == threads || threads == 0 {
             return;
         }
-        shared.wanted = threads;
-        shared.schedule.set_threads(threads);
+        shared.want(threads);
         let more = threads.saturating_sub(shared.threads);
         drop(shared);
         // Those that are too many may be waiting.
         self.readable.notify_all();
         started.join_ended();
-        let _ = self.add_threads(more, started);
+        if self.add_threads(more, started).is_err() {
+            self.make_do(tuning);
+        }
+    }
+
+    /// Those threads that could be started do the work.
+    fn make_do(&self, tuning: &Tuning) {
+        let mut shared = self.lock();
+        let threads = shared.threads;
+        shared.want(threads);
+        drop(shared);
+        tuning.bound_threads(threads);
     }
 
     fn add_threads(self: &Arc<Self>, threads: usize, started: &mut Threads) -> Result<()> {
@@ -190,10 +216,10 @@ impl<T: Send + 'static> Work<T> {
         if let Some(run) = &self.run {
             run.register(Role::Worker);
         }
+        let mut clock = ThreadTime::try_now().ok();
         while let Some(Turn { place, mut source, bounds, at_once, mut memory }) = self.turn() {
             let Some(waker) = wakers.get(place) else { return };
             let (begun_at, cx) = (Instant::now(), &mut Context::from_waker(waker));
-            let cpu = ThreadTime::try_now().ok();
             activity::on_stream(place);
             activity::set(Activity::Parse);
             let reading = span!("read", stream = place);
@@ -220,8 +246,7 @@ impl<T: Send + 'static> Work<T> {
                 (begun, items.unwrap_or_else(|panic| vec![Fed::Fatal(panic)]), found.samples)
             };
             let outputs = items.iter().map(Fed::len).sum();
-            let now = ThreadTime::try_now().ok();
-            let cpu = now.zip(cpu).map_or(Duration::ZERO, |(now, before)| now.duration_since(before));
+            let cpu = computed(&mut clock);
             self.done(begun, Chunk { items, outputs, memory }, samples, (begun_at.elapsed(), cpu));
         }
     }
@@ -322,8 +347,8 @@ impl<T: Send + 'static> Work<T> {
             drop(chunk);
             return;
         }
+        shared.done.items += chunk.outputs as u64;
         shared.schedule.done(begun, chunk, samples, took);
-        shared.done.samples += samples as u64;
         shared.done.cpu += cpu;
         let is_awaited = shared.schedule.is_awaited(begun.place);
         drop(shared);
@@ -366,6 +391,14 @@ impl<T: Send + 'static> Work<T> {
             seating.again(source);
         }
     }
+}
+
+/// The time that this thread has computed since the last call.
+fn computed(clock: &mut Option<ThreadTime>) -> Duration {
+    let now = ThreadTime::try_now().ok();
+    let before = std::mem::replace(clock, now);
+    let times = now.zip(before).map(|(now, before)| (now.as_duration(), before.as_duration()));
+    times.map_or(Duration::ZERO, |(now, before)| now.saturating_sub(before))
 }
 
 /// What was read of a source.

@@ -99,14 +99,15 @@ impl Limit {
                 "more streams read more files side by side; use a faster disk, or fewer bytes for each sample"
             }
             Limit::Parse => {
-                "more `threads` while there are cores; shards without compression, or with fewer and larger samples"
+                "more cores, or more `threads` where their number is fixed; shards without compression, or with fewer and \
+                 larger samples"
             }
             Limit::Select => {
-                "more `threads` while there are cores; keep the selection with an index (`AutoIndex::select`)"
+                "more cores, or more `threads` where their number is fixed; keep the selection with an index (`AutoIndex::select`)"
             }
             Limit::Shuffle => "a smaller shuffle buffer, or `shuffle_shards` with more streams instead of it",
             Limit::Map => {
-                "more `threads` while there are cores; a cheaper map: smaller pictures in the shards, the feature \
+                "more cores, or more `threads` where their number is fixed; a cheaper map: smaller pictures in the shards, the feature \
                  `turbojpeg`, or part of the work done once and stored"
             }
             Limit::Collect => {

@@ -215,10 +215,13 @@ impl fmt::Display for Report {
                     counted(self.queues.prefetch, "batch", "batches")
                 )?,
             }
-            let of_threads = self.times.iter().take(8).filter(|(_, time)| !time.is_zero());
-            for (number, (name, time)) in of_threads.enumerate() {
+            let of_threads = || self.times.iter().take(8).filter(|(_, time)| !time.is_zero());
+            // There may have been more of them before.
+            let seen: Duration = of_threads().map(|(_, time)| time).sum();
+            let all = seen.as_secs_f64().max(seconds * threads as f64);
+            for (number, (name, time)) in of_threads().enumerate() {
                 let between = if number > 0 { "," } else { "" };
-                write!(f, "{between} {name} {:.1} %", percent(time, seconds * threads as f64))?;
+                write!(f, "{between} {name} {:.1} %", percent(time, all))?;
             }
         }
         if let Some(fill) = self.fill {

@@ -3,10 +3,12 @@
 //! ```text
 //! resources  what a loader may use, and what of it the caller fixed
 //! tuner      when to change what: a state machine that sees times and counts
+//! machine    whether the machine has cores that do nothing
 //! ```
 //!
 //! No choice has an influence on the order of the items.
 
+mod machine;
 mod resources;
 mod tuner;
 
@@ -18,54 +20,47 @@ use crate::telemetry::log;
 use crate::wait;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
-use tuner::{Change, Limits, Tuner};
+use tuner::{Limits, Tuner};
 
 /// What the runs of one loader have found out: the next one begins with it.
 #[derive(Debug, Clone)]
-pub(super) struct Learned(Arc<Choices>, Limits);
+pub(super) struct Learned(Arc<Mutex<Found>>, Limits);
 
-/// The choices at the moment.
 #[derive(Debug)]
-struct Choices {
-    threads: AtomicUsize,
-    prefetch: AtomicUsize,
+struct Found {
+    threads: usize,
+    prefetch: usize,
+    /// Before another number of threads is tried, where the last trial failed.
+    patience: Option<u32>,
 }
 
-impl Choices {
-    fn new(threads: usize, prefetch: usize) -> Self {
-        Choices { threads: AtomicUsize::new(threads), prefetch: AtomicUsize::new(prefetch) }
-    }
-
-    fn get(&self) -> (usize, usize) {
-        (self.threads.load(Relaxed), self.prefetch.load(Relaxed))
-    }
-
-    fn set(&self, (threads, prefetch): (usize, usize)) {
-        self.threads.store(threads, Relaxed);
-        self.prefetch.store(prefetch, Relaxed);
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Learned {
     /// Nothing yet, of a loader whose batches have this many bytes, where that is known.
     pub(super) fn new(resources: &Resources, batch_bytes: Option<u64>) -> Self {
         let limits = resources.limits(batch_bytes);
-        Learned(Arc::new(Choices::new(limits.threads.0, limits.prefetch.0)), limits)
+        let found = Found { threads: limits.threads.0, prefetch: limits.prefetch.0, patience: None };
+        Learned(Arc::new(Mutex::new(found)), limits)
     }
 
     /// Begins a run.
     pub(super) fn begin(&self) -> Arc<Tuning> {
-        let (threads, prefetch) = self.0.get();
-        let Limits { threads: (_, most_threads), prefetch: (_, most), .. } = self.1;
-        let is_tuned = threads > 0 && (most_threads > threads || most > prefetch);
+        let Found { threads, prefetch, patience } = *lock(&self.0);
+        let Limits { threads: (_, most_threads), prefetch: (_, most), tunes_threads, .. } = self.1;
+        let is_tuned = threads > 0 && (tunes_threads || most > prefetch);
         let limits = Limits { threads: (threads, most_threads), prefetch: (prefetch, most), ..self.1 };
         Arc::new(Tuning {
-            choices: Choices::new(threads, prefetch),
+            threads: AtomicUsize::new(threads),
+            least_threads: if tunes_threads { threads.min(1) } else { threads },
+            prefetch: AtomicUsize::new(prefetch),
             most_prefetch: most,
             room: (most > prefetch).then(|| Semaphore::new(prefetch)),
-            tuner: is_tuned.then(|| Mutex::new(Tuner::new(limits))),
+            tuner: is_tuned.then(|| Mutex::new(Tuner::new(limits, patience))),
             learned: Arc::clone(&self.0),
         })
     }
@@ -73,34 +68,35 @@ impl Learned {
 
 /// The choices of a run.
 pub(super) struct Tuning {
-    choices: Choices,
+    threads: AtomicUsize,
+    least_threads: usize,
+    prefetch: AtomicUsize,
     most_prefetch: usize,
     /// Places for batches that are ready, where their number may change.
     room: Option<Semaphore>,
     tuner: Option<Mutex<Tuner>>,
-    learned: Arc<Choices>,
+    learned: Arc<Mutex<Found>>,
 }
 
 impl Tuning {
     /// Number of threads that read and map: 0 where the trainer's own does it.
     pub(super) fn threads(&self) -> usize {
-        self.choices.threads.load(Relaxed)
+        self.threads.load(Relaxed)
+    }
+
+    /// Without which a run cannot begin.
+    pub(super) fn least_threads(&self) -> usize {
+        self.least_threads
     }
 
     /// Number of batches that may be ready.
     pub(super) fn prefetch(&self) -> usize {
-        self.choices.prefetch.load(Relaxed)
+        self.prefetch.load(Relaxed)
     }
 
     /// The most batches that may ever be ready.
     pub(super) fn most_prefetch(&self) -> usize {
         self.most_prefetch
-    }
-
-    /// Chooses as a tuner might.
-    #[cfg(test)]
-    pub(super) fn choose(&self, threads: usize, prefetch: usize) {
-        self.change(Change::Blocked, (threads, prefetch.clamp(self.prefetch(), self.most_prefetch)));
     }
 
     /// Waits until another batch may be ready.
@@ -123,41 +119,70 @@ impl Tuning {
         }
     }
 
-    /// Looks at the run, and changes what should be changed. `seen` is only called if there is something to decide.
+    /// No more threads than these could be started.
+    pub(super) fn bound_threads(&self, threads: usize) {
+        if let Some(tuner) = &self.tuner {
+            lock(tuner).bound_threads(threads);
+        }
+        self.threads.store(threads, Relaxed);
+        let mut learned = lock(&self.learned);
+        learned.threads = learned.threads.min(threads);
+        log!(WARN, "the loader has fewer threads than it wanted: no more can be started", threads = threads);
+    }
+
+    /// Looks at the run, and changes what should be changed. `seen` is only called if it is time to.
     pub(super) fn look(&self, seen: impl FnOnce() -> Seen) {
         let Some(tuner) = &self.tuner else { return };
-        let mut tuner = tuner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tuner = lock(tuner);
         if !tuner.is_due() {
             return;
         }
-        if let Some(change) = tuner.see(seen()) {
-            let choices = tuner.choices();
-            drop(tuner);
-            self.change(change, choices);
+        let change = tuner.see(Seen { idle_cores: machine::idle_cores(), ..seen() });
+        let (proven, patience) = (tuner.proven(), tuner.patience());
+        let (threads, prefetch) = tuner.choices();
+        drop(tuner);
+        {
+            let mut learned = lock(&self.learned);
+            (learned.threads, learned.patience) = (proven, patience);
+            learned.prefetch = learned.prefetch.max(prefetch);
+        }
+        if let Some(change) = change {
+            let before = (self.threads(), self.prefetch());
+            self.set(threads, prefetch);
+            log!(
+                INFO,
+                "the loader was tuned",
+                threads = threads,
+                threads_before = before.0,
+                prefetch = prefetch,
+                prefetch_before = before.1,
+                because = change
+            );
         }
     }
 
-    fn change(&self, change: Change, choices: (usize, usize)) {
-        let before = self.choices.get();
-        self.choices.set(choices);
-        self.learned.set(choices);
+    /// Changes the choices. The number of batches ahead does not shrink.
+    fn set(&self, threads: usize, prefetch: usize) {
+        self.threads.store(threads, Relaxed);
+        let before = self.prefetch.swap(prefetch, Relaxed);
         if let Some(room) = &self.room {
-            room.add_permits(choices.1.saturating_sub(before.1));
+            room.add_permits(prefetch.saturating_sub(before));
         }
-        log!(
-            INFO,
-            "the loader was tuned",
-            threads = choices.0,
-            threads_before = before.0,
-            prefetch = choices.1,
-            prefetch_before = before.1,
-            because = change
-        );
+    }
+
+    /// Chooses as a tuner might.
+    #[cfg(test)]
+    pub(super) fn choose(&self, threads: usize, prefetch: usize) {
+        self.set(threads, prefetch.clamp(self.prefetch(), self.most_prefetch));
     }
 }
 
 impl fmt::Debug for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tuning").field("choices", &self.choices).finish_non_exhaustive()
+        let (threads, prefetch) = (self.threads(), self.prefetch());
+        f.debug_struct("Tuning")
+            .field("threads", &threads)
+            .field("prefetch", &prefetch)
+            .finish_non_exhaustive()
     }
 }

@@ -69,6 +69,7 @@ impl Resources {
         Limits {
             cores,
             threads: (threads, if self.threads.is_some() { threads } else { most }),
+            tunes_threads: self.threads.is_none(),
             prefetch: (prefetch, if self.prefetch.is_some() { prefetch } else { batches }),
         }
     }
@@ -82,7 +83,7 @@ mod tests {
     fn what_is_fixed_is_not_tuned() {
         let fixed = Resources { threads: Some(3), prefetch: Some(64), ..Resources::default() };
         let limits = fixed.limits(Some(1));
-        assert_eq!((limits.threads, limits.prefetch), ((3, 3), (64, 64)));
+        assert_eq!((limits.threads, limits.prefetch, limits.tunes_threads), ((3, 3), (64, 64), false));
     }
 
     #[test]

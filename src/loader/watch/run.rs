@@ -96,11 +96,13 @@ pub(in crate::loader) trait PoolStatus: Send + Sync {
     fn done(&self) -> WorkDone;
 }
 
-/// What threads have done: the samples that they have mapped, and the time of cores that they took.
+/// What threads have done: the items that came of the stages, and the time of cores that they took.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::loader) struct WorkDone {
-    pub(in crate::loader) samples: u64,
+    pub(in crate::loader) items: u64,
     pub(in crate::loader) cpu: Duration,
+    /// Whether there is no memory for more samples at the moment.
+    pub(in crate::loader) is_full: bool,
 }
 
 pub(super) struct Inner {
@@ -435,20 +437,22 @@ impl Run {
 
     /// What the choice of the number of threads and of batches ahead depends on.
     fn seen(&self) -> SeenWork {
-        let WorkDone { samples, cpu } = self.pool().map_or_else(WorkDone::default, |pool| pool.done());
+        let WorkDone { items, cpu, is_full } = self.pool().map_or_else(WorkDone::default, |pool| pool.done());
         let times = self.0.watched().times;
         let consumed = self.0.consumed();
         let now = Instant::now();
         SeenWork {
             elapsed: consumed.begun.map_or(Duration::ZERO, |begun| now.saturating_duration_since(begun)),
             waited: consumed.waited + consumed.waited_until(now),
+            rested: consumed.steps.rested(now),
             work: times.work(),
-            idle: times.await_bytes + times.await_stream + times.await_room,
             full: times.await_trainer,
-            samples,
+            items,
             cpu,
+            idle_cores: None,
             batches: consumed.batches,
             late: consumed.late,
+            is_full,
         }
     }
 

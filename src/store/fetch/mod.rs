@@ -27,6 +27,7 @@ use retry::{Asked, Retries};
 use std::ops::{Deref, Range};
 use std::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -204,8 +205,8 @@ struct Ring {
     check: Option<Check>,
     /// Bytes that have been given out.
     given: u64,
-    /// How long they were waited for.
-    waited: Duration,
+    /// How long they were waited for, in nanoseconds.
+    waited: Arc<AtomicU64>,
     /// Sends the first request, and those that are granted after it. Ends with the number of bytes there are,
     /// if known.
     lead: Task<Option<u64>>,
@@ -218,7 +219,7 @@ impl Ring {
         let grants = object.place.ask(object.wanted.clone(), object.limits.range_size, 1);
         let (sender, parts) = async_channel::unbounded();
         let lead = runtime::spawn(lead(Arc::clone(&object), grants, sender))?;
-        Ok(Ring { object, parts, current: None, check: None, given: 0, waited: Duration::ZERO, lead })
+        Ok(Ring { object, parts, current: None, check: None, given: 0, waited: Arc::default(), lead })
     }
 
     fn chunks(self) -> BoxStream<'static, Result<Bytes>> {
@@ -229,7 +230,7 @@ impl Ring {
         loop {
             if let Some(part) = &mut self.current {
                 let waiting = || self.object.place.wait();
-                if let Some(chunk) = received(&part.chunks, &self.object, &mut self.waited, waiting).await {
+                if let Some(chunk) = received(&part.chunks, &self.object, &self.waited, waiting).await {
                     if let Some(check) = &mut self.check {
                         check.add(&chunk);
                     }
@@ -240,7 +241,7 @@ impl Ring {
                 self.current = None;
             }
             let waiting = || self.object.place.wait_for_next();
-            match received(&self.parts, &self.object, &mut self.waited, waiting).await {
+            match received(&self.parts, &self.object, &self.waited, waiting).await {
                 Some(part) => {
                     self.check = part.checksum.map(Check::new).or(self.check.take());
                     self.current = Some(part);
@@ -255,7 +256,8 @@ impl Ring {
                         _ => {}
                     }
                     self.check.take().map_or(Ok(()), Check::end)?;
-                    self.object.meter.was_read(&self.object.url, received, self.waited);
+                    let waited = Duration::from_nanos(self.waited.load(Relaxed));
+                    self.object.meter.was_read(&self.object.url, received, waited);
                     return Ok(None);
                 }
             }
@@ -267,7 +269,7 @@ impl Ring {
 async fn received<T: Send>(
     receiver: &Receiver<T>,
     object: &Object,
-    waited: &mut Duration,
+    waited: &Arc<AtomicU64>,
     waiting: impl Fn() -> Waiting + Send + Sync,
 ) -> Option<T> {
     match receiver.try_recv() {
@@ -275,11 +277,19 @@ async fn received<T: Send>(
         Err(TryRecvError::Closed) => return None,
         Err(TryRecvError::Empty) => {}
     }
-    let waits = || (waiting(), (!object.kept).then(|| object.meter.wait()));
-    let begun = Instant::now();
-    let item = until_woken(receiver.recv(), waits).await.ok();
-    *waited += begun.elapsed();
-    item
+    let time = || Timed(Instant::now(), Arc::clone(waited));
+    let waits = || (waiting(), (!object.kept).then(|| (object.meter.wait(), time())));
+    until_woken(receiver.recv(), waits).await.ok()
+}
+
+/// Adds the time until it is dropped.
+struct Timed(Instant, Arc<AtomicU64>);
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        let passed = u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.1.fetch_add(passed, Relaxed);
+    }
 }
 
 /// Sends the first request, decides how to go on, and sends a request for each range that is granted.

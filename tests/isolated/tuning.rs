@@ -1,0 +1,67 @@
+//! The number of threads that a loader chooses by itself, which depends on what else the machine does.
+
+use crate::alone;
+use crate::support::shards::dataset;
+use shardstream::loader::LoaderBuilder;
+use shardstream::prelude::*;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A machine under load may take its time.
+const LONG: Duration = Duration::from_secs(120);
+
+fn loader() -> LoaderBuilder<Sample> {
+    Loader::builder(dataset(&[400; 8]).streams(8).shuffle_shards(true).seed(7).build().unwrap())
+}
+
+fn key(sample: &Sample) -> shardstream::Result<String> {
+    Ok(sample.key().to_owned())
+}
+
+/// How long the cores have been idle, in hundredths of a second.
+fn idle() -> Option<u64> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    let mut numbers = stat.strip_prefix("cpu ")?.split_ascii_whitespace().skip(3);
+    Some(numbers.next()?.parse::<u64>().ok()? + numbers.next()?.parse::<u64>().ok()?)
+}
+
+/// Stages that wait for a service get more threads than there are cores, in the same order; the next run begins with those
+/// that were of use. None are added where the number is fixed.
+#[test]
+fn threads_that_wait_are_joined_by_others() {
+    let _alone = alone();
+    let wait = |sample: Sample| {
+        thread::sleep(Duration::from_millis(10));
+        key(&sample)
+    };
+    let slow = loader().map(wait).cores(2).batch(8).build().unwrap();
+    let quick = loader().map(|sample| key(&sample)).threads(0).batch(8).build().unwrap();
+    let mut batches = slow.epochs(0);
+    let (begun, idle_before) = (Instant::now(), idle());
+    for expected in quick.epochs(0) {
+        assert_eq!(batches.next().unwrap().unwrap().into_items(), expected.unwrap().into_items());
+        // Four are of use, and eight are tried.
+        if batches.report().times.threads > 4 {
+            break;
+        }
+        if begun.elapsed() > LONG {
+            let idle = idle().zip(idle_before).map(|(now, before)| now - before);
+            let all = LONG.as_millis() as u64 / 10;
+            assert!(idle.is_some_and(|idle| idle < all / 2), "{} {idle:?}", batches.report());
+            eprintln!("SKIPPED: threads_that_wait_are_joined_by_others: the cores of this machine are busy");
+            return;
+        }
+    }
+    drop(batches);
+    let mut batches = slow.epochs(0);
+    batches.next().unwrap().unwrap();
+    assert!(batches.report().times.threads >= 4, "{}", batches.report());
+
+    let fixed = loader().map(wait).threads(2).batch(8).build().unwrap();
+    let mut batches = fixed.epochs(0);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(5) {
+        batches.next().unwrap().unwrap();
+    }
+    assert_eq!(batches.report().times.threads, 2);
+}
