@@ -38,6 +38,14 @@ impl ArchiveSize {
         self.members = self.members.saturating_add(head).saturating_add(body);
     }
 
+    /// Adds a member by the length of its headers, where its name is not known: 512 bytes, and more with a
+    /// long name. Of a member that an [`Index`](crate::Index) knows it is what is before its
+    /// [`offset`](crate::index::Member::offset).
+    pub fn add_member(&mut self, headers: u64, bytes: u64) {
+        let round = |bytes: u64| bytes.checked_next_multiple_of(BLOCK as u64).unwrap_or(u64::MAX);
+        self.members = self.members.saturating_add(round(headers)).saturating_add(round(bytes));
+    }
+
     /// The bytes of the whole archive, with all headers, padding and its end, before compression.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -69,7 +77,13 @@ mod tests {
             size.add(key, field, bytes);
             writer.write(&Sample::new(key).with(field, vec![0; bytes as usize])).unwrap();
         }
-        assert_eq!(writer.finish().unwrap().len() as u64, size.bytes());
+        let archive = writer.finish().unwrap();
+        assert_eq!(archive.len() as u64, size.bytes());
+        let mut by_headers = ArchiveSize::new();
+        for (headers, bytes) in [(512, 0), (512, 1), (1536, 512), (1536, 40_961)] {
+            by_headers.add_member(headers, bytes);
+        }
+        assert_eq!(by_headers.bytes(), size.bytes());
     }
 
     #[test]
@@ -77,6 +91,7 @@ mod tests {
         let mut size = ArchiveSize::new();
         size.add("a", "bin", u64::MAX);
         size.add("b", "bin", u64::MAX);
+        size.add_member(u64::MAX, u64::MAX);
         assert_eq!(size.bytes(), u64::MAX - u64::MAX % 10_240);
     }
 }
