@@ -1,7 +1,7 @@
 //! `shardstream extract`
 
-use crate::program::{demo, failure, output, sample};
-use crate::support::{archive, files, member};
+use crate::program::{Ran, demo, failure, output, program, sample};
+use crate::support::{archive, bucket, files, member};
 use shardstream::Sample;
 use std::fs;
 use std::path::Path;
@@ -83,8 +83,58 @@ fn shards_with_the_same_keys_do_not_overwrite_each_other() {
     assert_eq!(said, "300 files of 600 samples, 300 B, 300 files that were there\n");
     assert_eq!(tree(&dir.path().join("skipped")).len(), 300);
     let error = failure(dir.path(), &[&command[..], &["out"]].concat(), 1);
-    assert!(error.contains("is there already: see --existing"), "{error}");
+    assert!(error.contains("two samples have the name"), "{error}");
+    let error = failure(dir.path(), &[&command[..], &["replaced", "--existing", "replace"]].concat(), 1);
+    assert!(error.contains("two samples have the name"), "{error}");
     assert!(tree(&dir.path().join("out")).iter().all(|name| name.len() == "000.txt".len()));
+}
+
+#[test]
+fn two_samples_of_one_name_in_a_bucket() {
+    let dir = tempfile::tempdir().unwrap();
+    for shard in ["a", "b"] {
+        let samples: Vec<Sample> =
+            (0..40).map(|n| Sample::new(format!("{n:03}")).with("txt", shard)).collect();
+        fs::write(dir.path().join(format!("{shard}.tar")), archive(&samples)).unwrap();
+    }
+    let extract = |existing: &str| {
+        // A slow bucket: a sample is looked for before that of the other shard is there.
+        let server = bucket::start_with(|request| {
+            if request.method == "PUT" {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            None
+        });
+        let mut command = program(dir.path());
+        command.args(["extract", "{a,b}.tar", "-j", "2", "--to", "gs://bucket/x", "--existing", existing]);
+        Ran::from(command.env("STORAGE_EMULATOR_HOST", server.url("")).output().unwrap())
+    };
+    for existing in ["fail", "replace"] {
+        let ran = extract(existing);
+        assert!(ran.code == Some(1) && ran.err.contains("two samples have the name"), "{existing}: {ran:?}");
+    }
+    let ran = extract("skip");
+    assert_eq!(ran.out, "40 files of 80 samples, 40 B, 40 files that were there\n", "{ran:?}");
+}
+
+#[test]
+fn an_error_stops_the_other_shards() {
+    let dir = tempfile::tempdir().unwrap();
+    let samples: Vec<Sample> = (0..400).map(|n| Sample::new(format!("{n:03}")).with("txt", "a")).collect();
+    fs::write(dir.path().join("a.tar"), archive(&samples)).unwrap();
+    fs::write(dir.path().join("b.tar"), &archive(&[Sample::new("x").with("txt", "x")])[..700]).unwrap();
+    let slow = bucket::start_with(|request| {
+        if request.method == "PUT" {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        None
+    });
+    let mut command = program(dir.path());
+    command.args(["extract", "{a,b}.tar", "-j", "2", "--to", "gs://bucket/x"]);
+    let ran = Ran::from(command.env("STORAGE_EMULATOR_HOST", slow.url("")).output().unwrap());
+    assert!(ran.code == Some(1) && ran.err.contains("b.tar"), "{ran:?}");
+    let written = slow.requests().iter().filter(|request| request.method == "PUT").count();
+    assert!(written < 200, "{written} of 400");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! `--help`, completions and man pages. `SHARDSTREAM_BLESS=1 cargo test --features cli --test cli help` writes
-//! the texts anew: see in the change that what differs was meant.
+//! `--help`, completions and man pages. `SHARDSTREAM_BLESS=1 cargo test --features cli --test cli help`
+//! writes the texts anew: see in the change that what differs was meant.
 
 use crate::program::output;
 use std::fs;
@@ -65,5 +65,5 @@ fn man_pages() {
     assert!(output(dir.path(), &["man"]).contains(".TH shardstream 1"));
     output(dir.path(), &["man", "man1"]);
     let page = fs::read_to_string(dir.path().join("man1/shardstream-ls.1")).unwrap();
-    assert!(page.contains("List the shards that patterns stand for"), "{page}");
+    assert!(page.contains("List the shards that match patterns"), "{page}");
 }

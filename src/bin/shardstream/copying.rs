@@ -2,10 +2,10 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::files::normalised;
-use crate::interrupt::Interrupt;
-use crate::making::{failed, interrupted};
-use crate::options::Patterns;
+use crate::files::{local_path, normalised};
+use crate::interrupt::Stop;
+use crate::making::failed;
+use crate::options::{Json, Patterns, Threads};
 use crate::progress::{Progress, Unit};
 use crate::saved_plan::put;
 use crate::series::remove_partial;
@@ -26,7 +26,7 @@ const EVERY: Duration = Duration::from_secs(5);
 
 /// An object and where it is copied to.
 #[derive(Debug, Clone)]
-pub(crate) struct Copying {
+struct Copying {
     from: SecretUrl,
     to: SecretUrl,
     name: String,
@@ -38,7 +38,7 @@ pub(crate) struct Copying {
 
 /// What was copied: beside the copies, by their names.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Records {
+struct Records {
     copies: BTreeMap<String, Record>,
 }
 
@@ -57,7 +57,7 @@ struct Record {
 /// What was done for an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Action {
+enum Action {
     Copied,
     /// The same object was there.
     Kept,
@@ -65,14 +65,38 @@ pub(crate) enum Action {
 
 /// An object that is there now.
 #[derive(Debug, Serialize)]
-pub(crate) struct Copied {
+struct Copied {
     from: String,
     to: String,
-    pub(crate) bytes: u64,
+    bytes: u64,
     crc32c: String,
-    pub(crate) action: Action,
+    action: Action,
     #[serde(skip)]
     record: Option<(String, Record)>,
+}
+
+/// What is copied, and how, for `cp` and `sync`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CopyOptions {
+    /// Objects, patterns or directories, and last the directory that they are copied to. `cp` takes a name
+    /// for a single object too.
+    #[arg(value_name = "FROM|TO", required = true)]
+    pub(crate) places: Vec<String>,
+    /// Do not read copies again: compare their sizes only.
+    #[arg(long)]
+    no_reread: bool,
+    #[command(flatten)]
+    threads: Threads,
+    #[command(flatten)]
+    json: Json,
+}
+
+impl CopyOptions {
+    /// Copies the objects, and reports what is there now.
+    pub(crate) fn run(self, there: There, context: &Context) -> std::result::Result<(), Failure> {
+        let how = How { there, reread: !self.no_reread, threads: self.threads.count() };
+        report(&copy_all(self.places, how, context)?, self.json.json, context)
+    }
 }
 
 /// What is done with objects that are there.
@@ -86,19 +110,15 @@ pub(crate) enum There {
 
 /// How objects are copied.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct How {
-    pub(crate) there: There,
+struct How {
+    there: There,
     /// Whether copies are read again.
-    pub(crate) reread: bool,
-    pub(crate) threads: usize,
+    reread: bool,
+    threads: usize,
 }
 
-/// Copies what the places before the last stand for to the last, and returns what is there now, in order.
-pub(crate) fn copy_all(
-    places: Vec<String>,
-    how: How,
-    context: &Context,
-) -> std::result::Result<Vec<Copied>, Failure> {
+/// Copies what matches the places before the last to the last, and returns what is there now, in order.
+fn copy_all(places: Vec<String>, how: How, context: &Context) -> std::result::Result<Vec<Copied>, Failure> {
     let copies = plan(places, how, context)?;
     let Some(directory) = copies.first().map(|copy| directory(copy.to.expose_secret()).to_owned()) else {
         return Ok(Vec::new());
@@ -118,47 +138,43 @@ pub(crate) fn copy_all(
         }
     }
     if how.there == There::KeepSame {
-        remove_partial(&directory, |name| copies.iter().any(|copy| copy.name == name));
+        let names: BTreeSet<String> = copies.iter().map(|copy| stored_name(&copy.to)).collect();
+        remove_partial(&directory, |name| names.contains(name));
     }
     let total = copies.iter().map(|copy| copy.size).sum::<Option<u64>>();
     let progress = Arc::new(context.progress("copying", Unit::Bytes, total));
     let records = Arc::new(records);
+    let stop = Stop::new(&context.interrupt);
     let copier = Copier {
         store: context.store.clone(),
-        interrupt: context.interrupt.clone(),
+        stop: stop.clone(),
         progress,
         how,
         records: Arc::clone(&records),
     };
-    let flag = context.interrupt.clone();
+    let flag = stop.clone();
     let source = copies.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
-    // An error of one is an item: what others have done is recorded first.
-    let done = source.par_map(how.threads, move |copy: Copying| Ok(copier.copy(&copy)));
-    let (mut copied, mut first, mut saved) = (Vec::new(), None, Instant::now());
+    let flag = stop.clone();
+    let done = source.par_map(how.threads, move |copy: Copying| Ok(flag.guard(|| copier.copy(&copy))));
+    let (mut copied, mut saved) = (Vec::new(), Instant::now());
     let mut now = Records { copies: records.copies.clone() };
+    // After a failure too: what others have copied is recorded.
     for item in done.ahead(how.threads) {
-        match item? {
-            Ok(mut done) => {
-                if let Some((name, record)) = done.record.take() {
-                    now.copies.insert(name, record);
-                    if saved.elapsed() >= EVERY {
-                        put(&place, &now, &context.store)?;
-                        saved = Instant::now();
-                    }
-                }
-                copied.push(done);
-            }
-            Err(error) => {
-                first = Some(error);
-                break;
+        let Some(mut done) = item? else { continue };
+        if let Some((name, record)) = done.record.take() {
+            now.copies.insert(name, record);
+            if saved.elapsed() >= EVERY {
+                put(&place, &now, &context.store)?;
+                saved = Instant::now();
             }
         }
+        copied.push(done);
     }
     if now.copies != records.copies {
         put(&place, &now, &context.store)?;
     }
-    context.interrupt.check()?;
-    first.map_or(Ok(copied), |error| Err(error.into()))
+    stop.finish()?;
+    Ok(copied)
 }
 
 /// Which objects are copied to where.
@@ -214,7 +230,7 @@ fn read_records(place: &str, context: &Context) -> std::result::Result<Records, 
     })
 }
 
-/// What stands before the name, with its slash.
+/// What is before the name, with its slash.
 fn directory(url: &str) -> &str {
     &url[..url.rfind('/').map_or(0, |slash| slash + 1)]
 }
@@ -228,9 +244,16 @@ fn file_name(url: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
+/// The name of the file or object at a place: without percent-encoding for a `file:` URL.
+fn stored_name(url: &SecretUrl) -> String {
+    let path = local_path(url.expose_secret());
+    let name = path.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| file_name(url.expose_secret()).to_owned())
+}
+
 struct Copier {
     store: Store,
-    interrupt: Interrupt,
+    stop: Stop,
     progress: Arc<Progress>,
     how: How,
     records: Arc<Records>,
@@ -248,9 +271,7 @@ impl Copier {
         let mut object = self.store.create(copy.to.expose_secret())?;
         let (mut crc32c, mut size) = (0, 0);
         for chunk in body.by_ref() {
-            if self.interrupt.is_set() {
-                return Err(interrupted());
-            }
+            self.stop.check()?;
             let chunk = chunk?;
             crc32c = crc32c::crc32c_append(crc32c, &chunk);
             object.write_all(&chunk).map_err(|error| shardstream::Error::from(error).in_shard(&copy.to))?;
@@ -311,9 +332,7 @@ impl Copier {
     fn sum(&self, url: &str, counts: bool) -> Result<(u32, u64)> {
         let (mut crc32c, mut size) = (0, 0);
         for chunk in self.store.open_stored(url)? {
-            if self.interrupt.is_set() {
-                return Err(interrupted());
-            }
+            self.stop.check()?;
             let chunk = chunk?;
             crc32c = crc32c::crc32c_append(crc32c, &chunk);
             size += chunk.len() as u64;
@@ -337,7 +356,7 @@ impl Copier {
 }
 
 /// Says what is there now.
-pub(crate) fn report(copied: &[Copied], json: bool, context: &Context) -> std::result::Result<(), Failure> {
+fn report(copied: &[Copied], json: bool, context: &Context) -> std::result::Result<(), Failure> {
     if json {
         return copied.iter().try_for_each(|copy| context.output.record(copy));
     }

@@ -11,6 +11,9 @@ use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, SecretUrl};
 use std::sync::Arc;
 
+/// How many shards that have changed are named.
+const SHOWN: usize = 10;
+
 /// What is known of the input.
 #[derive(Debug)]
 pub(crate) struct Input {
@@ -46,10 +49,10 @@ impl Input {
         Ok(Input { shards, urls, versions, keys: None })
     }
 
-    /// Sees that the shards are still those of the index that they were looked up in.
+    /// Compares the shards with the index that they were looked up in.
     ///
     /// # Errors
-    /// [`ErrorKind::Stale`] for one that is not.
+    /// With the first shards that have changed or are missing.
     pub(crate) fn check_unchanged(mut self, threads: usize, context: &Context) -> Result<Self, Failure> {
         if self.keys.is_some() {
             // The headers were read just now.
@@ -58,10 +61,35 @@ impl Input {
         let (store, flag) = (context.store.clone(), context.interrupt.clone());
         let source = self.shards.clone().into_iter().zip(self.urls.clone());
         let source = source.take_while(move |_| !flag.is_set()).map(Ok);
-        let versions = source.par_map(threads, move |(shard, url)| unchanged(&shard, &url, &store));
-        let versions = versions.collect::<shardstream::Result<Vec<_>>>();
+        let looked = source.par_map(threads, move |(shard, url)| match unchanged(&shard, &url, &store) {
+            Err(error) if matches!(error.kind(), ErrorKind::Stale { .. } | ErrorKind::NotFound(_)) => {
+                Ok(Err(error))
+            }
+            version => version.map(Ok),
+        });
+        let looked = looked.collect::<shardstream::Result<Vec<_>>>();
         context.interrupt.check()?;
-        self.versions = versions?;
+        let (mut versions, mut changed) = (Vec::new(), Vec::new());
+        for one in looked? {
+            match one {
+                Ok(version) => versions.push(version),
+                Err(error) => changed.push(error),
+            }
+        }
+        if !changed.is_empty() {
+            let count = changed.len();
+            let mut shown: Vec<String> =
+                changed.iter().take(SHOWN).map(|error| format!("{error:#}")).collect();
+            if count > SHOWN {
+                shown.push(format!("and {} more", count - SHOWN));
+            }
+            return Err(Failure::Failed(format!(
+                "{count} of {} changed since the index was built: {}; build the index again",
+                crate::text::counted(self.urls.len() as u64, "shard"),
+                shown.join("; ")
+            )));
+        }
+        self.versions = versions;
         Ok(self)
     }
 

@@ -1,8 +1,9 @@
 //! Ctrl-C and SIGTERM.
 
 use crate::failure::Failure;
-use std::sync::Arc;
+use shardstream::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Whether the program was asked to end, by Ctrl-C or SIGTERM. Clones are of the same.
 ///
@@ -13,7 +14,7 @@ pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Listens for signals. Called once.
-    pub(crate) fn listen() -> Result<Self, Failure> {
+    pub(crate) fn listen() -> std::result::Result<Self, Failure> {
         let interrupt = Interrupt::default();
         let flag = interrupt.clone();
         ctrlc::set_handler(move || {
@@ -31,7 +32,95 @@ impl Interrupt {
     }
 
     /// [`Failure::Interrupted`] if the program was asked to end.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
+    pub(crate) fn check(&self) -> std::result::Result<(), Failure> {
         if self.is_set() { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// Stops threads that work together: after a signal, or when one of them has failed. Clones are of the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Stop {
+    interrupt: Interrupt,
+    has_failed: Arc<AtomicBool>,
+    /// The error that came first.
+    first: Arc<Mutex<Option<Error>>>,
+}
+
+impl Stop {
+    pub(crate) fn new(interrupt: &Interrupt) -> Self {
+        Stop { interrupt: interrupt.clone(), has_failed: Arc::default(), first: Arc::default() }
+    }
+
+    /// Whether the threads should stop.
+    pub(crate) fn is_set(&self) -> bool {
+        self.interrupt.is_set() || self.has_failed.load(Ordering::SeqCst)
+    }
+
+    /// An error, for a thread to end its work with, if the threads should stop.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_set() { Err(interrupted()) } else { Ok(()) }
+    }
+
+    /// Does some work of one thread. If that fails before the threads were stopped, it stops them; `None`
+    /// after a failure, and where they were stopped before.
+    pub(crate) fn guard<T>(&self, work: impl FnOnce() -> Result<T>) -> Option<T> {
+        match self.check().and_then(|()| work()) {
+            Ok(done) => Some(done),
+            Err(error) => {
+                let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+                if !self.is_set() {
+                    *first = Some(error);
+                    self.has_failed.store(true, Ordering::SeqCst);
+                }
+                None
+            }
+        }
+    }
+
+    /// Reports why the threads were stopped, if they were.
+    pub(crate) fn finish(&self) -> std::result::Result<(), Failure> {
+        self.interrupt.check()?;
+        match self.first.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The error of work that was stopped.
+pub(crate) fn interrupted() -> Error {
+    std::io::Error::from(std::io::ErrorKind::Interrupted).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::making::failed;
+
+    #[test]
+    fn the_first_error_stops_the_others() {
+        let stop = Stop::new(&Interrupt::default());
+        assert_eq!(stop.guard(|| Ok(1)), Some(1));
+        assert!(!stop.is_set() && stop.finish().is_ok());
+        // The second one is under way when the first one fails.
+        let outer = stop.guard(|| {
+            assert!(stop.guard(|| Err::<(), _>(failed("first"))).is_none());
+            Err::<(), _>(failed("second"))
+        });
+        assert!(outer.is_none() && stop.is_set());
+        assert!(stop.guard(|| -> Result<()> { unreachable!("it was stopped") }).is_none());
+        let Err(Failure::Crate(error)) = stop.finish() else { unreachable!("it has failed") };
+        assert!(format!("{error:#}").ends_with("first"), "{error:#}");
+    }
+
+    #[test]
+    fn an_interrupt_is_no_error() {
+        let interrupt = Interrupt::default();
+        let stop = Stop::new(&interrupt);
+        let done = stop.guard(|| {
+            interrupt.0.store(true, Ordering::SeqCst);
+            stop.check()
+        });
+        assert!(done.is_none() && matches!(stop.finish(), Err(Failure::Interrupted)));
     }
 }

@@ -7,6 +7,7 @@ mod commands;
 mod context;
 mod copying;
 mod distribution;
+mod documents;
 mod failure;
 mod field;
 mod files;
@@ -44,7 +45,7 @@ use std::process::ExitCode;
 ///
 /// Shards are local files, or objects: gs://bucket/key, s3://bucket/key, az://container/key, https://…
 /// Patterns may have braces (train-{000000..000146}.tar) and wildcards (train-*.tar, **/*.tar); a directory
-/// stands for the shards in it.
+/// means the shards in it.
 #[derive(Debug, Parser)]
 #[command(name = "shardstream", version, after_help = failure::EXIT_CODES, max_term_width = 100)]
 struct Program {

@@ -2,12 +2,12 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::interrupt::Interrupt;
+use crate::interrupt::Stop;
 use crate::machines::{Machines, Rank};
 use crate::options::{Json, Threads, size};
 use crate::outcome::{Done, Made, Outcome};
 use crate::progress::{Progress, Unit};
-use crate::saved_plan::{Existing, NAMES, SavedPlan, begin, confirm};
+use crate::saved_plan::{Existing, NAMES, SavedPlan, begin, check, confirm};
 use crate::series::Series;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
@@ -16,7 +16,6 @@ use shardstream::{Error, ErrorKind, Result};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How large shards are.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -42,7 +41,7 @@ pub(crate) struct Making {
     /// Resume a run of the same options that was ended: the shards that are there are kept.
     #[arg(long, conflicts_with = "force")]
     pub(crate) resume: bool,
-    /// Remove the shards of this series that are there.
+    /// Remove the shards of this series that are there, and replace an index and classes that are there.
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -69,7 +68,7 @@ impl Making {
         }
     }
 
-    fn existing(&self) -> Existing {
+    pub(crate) fn existing(&self) -> Existing {
         match self {
             Making { force: true, .. } => Existing::Remove,
             Making { resume: true, .. } => Existing::Resume,
@@ -107,10 +106,15 @@ impl Cutter {
         Cutter { limits, ends: Vec::new(), count: 0, size: ArchiveSize::new(), next: 0 }
     }
 
-    /// Takes the next sample, of so many bytes in each of its fields.
+    /// Takes the next sample, with the number of bytes of each of its fields.
     pub(crate) fn push<'a>(&mut self, key: &str, fields: impl Iterator<Item = (&'a str, u64)> + Clone) {
+        self.push_members(|size| fields.clone().for_each(|(field, bytes)| size.add(key, field, bytes)));
+    }
+
+    /// Takes the next sample, whose members `members` adds.
+    pub(crate) fn push_members(&mut self, members: impl Fn(&mut ArchiveSize)) {
         let add = |mut size: ArchiveSize| {
-            fields.clone().for_each(|(field, bytes)| size.add(key, field, bytes));
+            members(&mut size);
             size
         };
         let more = add(self.size);
@@ -144,6 +148,12 @@ pub(crate) struct Job<S> {
 }
 
 impl<S: Samples> Job<S> {
+    /// Refuses to write where what is there must stay. Nothing is written yet.
+    pub(crate) fn check(&self, making: &Making, context: &Context) -> std::result::Result<(), Failure> {
+        let plan = self.plan.clone().option(NAMES, self.series.names());
+        check(&plan, &self.series, making.existing(), &context.store).map(drop)
+    }
+
     /// Writes the shards of this rank that are not there.
     pub(crate) fn run(self, making: &Making, context: &Context) -> std::result::Result<Outcome, Failure> {
         let Job { series, plan, shards, samples } = self;
@@ -158,27 +168,28 @@ impl<S: Samples> Job<S> {
             (0..).zip(shards).skip(rank.rank).step_by(rank.world_size).collect();
         let total = mine.iter().map(|(_, samples)| samples.len() as u64).sum();
         let progress = Arc::new(context.progress("writing", Unit::Samples, Some(total)));
+        let stop = Stop::new(&context.interrupt);
         let maker = Maker {
             series: series.clone(),
             samples,
             existing,
             store: context.store.clone(),
-            interrupt: context.interrupt.clone(),
-            stop: Arc::default(),
+            stop: stop.clone(),
             progress,
         };
-        let stop = Arc::clone(&maker.stop);
-        let flag = context.interrupt.clone();
+        let flag = stop.clone();
         let source = mine.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
-        let threads = making.threads.count();
-        let made = source.par_map(threads, move |(number, samples)| maker.make(number, samples));
+        let (threads, flag) = (making.threads.count(), stop.clone());
+        let made =
+            source.par_map(threads, move |(number, samples)| Ok(flag.guard(|| maker.make(number, samples))));
         let mut shards = Vec::new();
         for done in made.ahead(threads) {
-            context.interrupt.check()?;
-            // The others must not finish their shards before the error is told.
-            shards.push(done.inspect_err(|_| stop.store(true, Ordering::Relaxed))?);
+            shards.extend(done?);
+            if stop.is_set() {
+                break;
+            }
         }
-        context.interrupt.check()?;
+        stop.finish()?;
         confirm(&plan, &series, &context.store)?;
         Ok(Outcome::new(shards))
     }
@@ -190,9 +201,7 @@ struct Maker<S> {
     samples: Arc<S>,
     existing: Existing,
     store: Store,
-    interrupt: Interrupt,
-    /// Another shard has failed.
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     progress: Arc<Progress>,
 }
 
@@ -256,9 +265,7 @@ impl<S: Samples> Maker<S> {
             .max_bytes(u64::MAX)
             .build()?;
         self.samples.read(samples, &mut |sample| {
-            if self.interrupt.is_set() || self.stop.load(Ordering::Relaxed) {
-                return Err(interrupted());
-            }
+            self.stop.check()?;
             writer.write(&sample)?;
             self.progress.add(1);
             Ok(())
@@ -266,11 +273,6 @@ impl<S: Samples> Maker<S> {
         let written = writer.finish()?.into_iter().next();
         written.map(|shard| shard.index).ok_or_else(|| failed("a shard without samples was planned"))
     }
-}
-
-/// An error that the interrupt explains.
-pub(crate) fn interrupted() -> Error {
-    io::Error::from(io::ErrorKind::Interrupted).into()
 }
 
 /// An error in words.

@@ -2,8 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::interrupt::Interrupt;
-use crate::making::interrupted;
+use crate::interrupt::{Interrupt, interrupted};
 use serde::Serialize;
 use shardstream::loader::Report;
 use shardstream::prelude::*;

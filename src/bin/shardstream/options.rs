@@ -30,10 +30,10 @@ pub(crate) struct Global {
     /// The most bytes that the cache may hold, such as 500G.
     #[arg(long, global = true, value_name = "SIZE", requires = "cache", value_parser = size)]
     cache_size: Option<u64>,
-    /// How often a request is tried again after a fault of the network.
+    /// Number of times that a request is tried again after a network fault.
     #[arg(long, global = true, value_name = "COUNT")]
     retries: Option<u32>,
-    /// Show what happens while shards are read, from this level on, on stderr.
+    /// Show events of reading of this level and above on stderr.
     #[arg(long, global = true, value_name = "LEVEL")]
     log: Option<Level>,
 }
@@ -98,7 +98,7 @@ impl Patterns {
     }
 }
 
-/// The shards that patterns stand for, in their order.
+/// The shards that match patterns, in the order of the patterns.
 pub(crate) fn shards_of(patterns: &[SecretUrl], store: &Store) -> Result<ShardList, Failure> {
     let mut shards: Vec<SecretUrl> = Vec::new();
     for pattern in patterns {
@@ -150,7 +150,7 @@ pub(crate) struct Json {
 /// On how many threads.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Threads {
-    /// How many shards are read at a time [default: one for each core].
+    /// Number of shards processed at a time [default: one for each core].
     #[arg(short = 'j', long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }
@@ -198,6 +198,32 @@ impl IndexedPatterns {
             _ => Patterns { patterns: self.patterns.clone(), list: self.list.clone() }.shards(context)?,
         };
         Ok((shards, index))
+    }
+}
+
+/// The shards and the loader of a training, for `bench` and `plan`.
+#[derive(Debug, Args)]
+pub(crate) struct Training {
+    #[command(flatten)]
+    pub(crate) patterns: Patterns,
+    #[command(flatten)]
+    pub(crate) index: IndexOption,
+    #[command(flatten)]
+    pub(crate) threads: Threads,
+    /// Number of logical streams, of all ranks together [default: that of the ranks in `plan`; in `bench`
+    /// that of the threads, or of the shards if there are fewer].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    streams: Option<u32>,
+    /// Samples in the shuffle buffer of each stream.
+    #[arg(long, value_name = "SAMPLES", default_value_t = 0)]
+    pub(crate) shuffle: u32,
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
+impl Training {
+    pub(crate) fn streams(&self, default: usize) -> usize {
+        self.streams.map_or(default, |streams| streams as usize)
     }
 }
 

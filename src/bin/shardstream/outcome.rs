@@ -65,6 +65,17 @@ impl Outcome {
         Ok(index.save(&context.store, place)?)
     }
 
+    /// How many shards of several samples have more bytes than this, and the bytes of the largest one.
+    /// Compressed shards are not counted.
+    pub(crate) fn larger_than(&self, limit: u64) -> Option<(u64, u64)> {
+        // The places in a compressed shard are not known.
+        let is_tar = |index: &&ShardIndex| index.samples() > 1 && index.range(0..1).is_some();
+        let tars = self.shards.iter().map(|done| &done.index).filter(is_tar);
+        let large = tars.filter_map(ShardIndex::bytes).filter(|bytes| *bytes > limit);
+        let (count, most) = large.fold((0, 0), |(count, most), bytes| (count + 1, bytes.max(most)));
+        (count > 0).then_some((count, most))
+    }
+
     fn sums(&self) -> (u64, u64) {
         let bytes = self.shards.iter().filter_map(|done| done.index.bytes()).sum();
         (self.shards.iter().map(|done| done.index.samples()).sum(), bytes)

@@ -5,8 +5,8 @@ use crate::interrupt::Interrupt;
 use shardstream::prelude::*;
 use shardstream::{Result, SecretUrl};
 
-/// Calls `work` for each shard with its number in the list, on so many threads, and `take` for what it
-/// returns, in order, on this one. Ends at the first error of either, or when the program is interrupted.
+/// Calls `work` for each shard with its number in the list, on `threads` threads, and `take` for each
+/// result, in order, on this one. Ends at the first error of either, or when the program is interrupted.
 ///
 /// `work` should ask the interrupt itself, between samples.
 pub(crate) fn each_shard<T: Send + 'static>(

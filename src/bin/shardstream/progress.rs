@@ -41,7 +41,8 @@ impl Screen {
     }
 }
 
-/// Something that takes a while. It may be counted from several threads. Its bar goes away when it is dropped.
+/// Something that takes a while. It may be counted from several threads. Its bar goes away when it is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -87,7 +88,7 @@ impl Progress {
         }
     }
 
-    /// Counts so many more units.
+    /// Counts more units.
     pub(crate) fn add(&self, more: u64) {
         self.bar.inc(more);
         if !self.bar.is_hidden() || self.settings.quiet {

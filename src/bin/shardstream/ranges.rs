@@ -3,17 +3,26 @@
 use crate::input::Input;
 use crate::making::{Samples, failed};
 use crate::saved_plan::Hash;
-use shardstream::index::ShardIndex;
+use shardstream::index::{Member, ShardIndex};
 use shardstream::prelude::*;
 use shardstream::tar::{SampleParser, read};
+use shardstream::write::{ArchiveSize, TarWriter};
 use shardstream::{ErrorKind, Result};
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// The most bytes that are read at once, unless a single sample has more.
 const LARGEST: u64 = 4 << 20;
-/// So many bytes between two samples are read and thrown away: a request of its own would take longer.
+/// The most bytes between two samples that are read and thrown away: another request would take longer.
 const GAP: u64 = 256 << 10;
+
+/// The unit in which a tar archive is laid out.
+const BLOCK: u64 = 512;
+/// The headers of a member with a name of up to 100 bytes, a longer one, and the longest one that is written.
+const SHORT_NAME: u64 = BLOCK;
+const LONG_NAME: u64 = 3 * BLOCK;
+const LONGEST_NAME: u64 = 11 * BLOCK;
 
 /// What is done to the fields of samples.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -106,17 +115,67 @@ impl Ranges {
         Ranges(Arc::new(Inner { store, input, order, edit, reads }))
     }
 
-    /// Where a sample that is written comes from.
-    pub(crate) fn place(&self, number: usize) -> Place {
-        self.0.order.get(number).copied().unwrap_or_default()
+    /// Adds the members of a sample that is written: with their names where keys are known, and otherwise
+    /// with headers as long as those of the input.
+    pub(crate) fn add_members(&self, number: usize, size: &mut ArchiveSize) {
+        let inner = &*self.0;
+        let Some((shard, sample)) = inner.order.get(number).copied() else { return };
+        if let Some(key) = inner.input.key(shard, sample) {
+            for (field, bytes) in inner.sizes(number).unwrap_or_default() {
+                size.add(key, &field, bytes);
+            }
+            return;
+        }
+        let headers = inner.headers(shard, sample).unwrap_or_default();
+        let fields = inner.shard(shard).and_then(|shard| shard.fields(u64::from(sample)));
+        for (at, (field, bytes)) in fields.into_iter().flatten().enumerate() {
+            let Some(name) = inner.edit.name(field) else { continue };
+            let header = headers.get(at).copied().unwrap_or(0).clamp(SHORT_NAME, LONGEST_NAME);
+            // A longer name may no longer be a short one.
+            let least = if name.len() > field.len() { LONG_NAME } else { SHORT_NAME };
+            size.add_member(header.max(least), bytes);
+        }
     }
 
-    /// The fields and sizes of a sample that is written.
-    pub(crate) fn sizes(&self, number: usize) -> Vec<(String, u64)> {
-        self.0.sizes(number).unwrap_or_default()
+    /// Refuses samples that one shard cannot have: without a field, with two fields of one name or names that
+    /// no reader takes, or with one key.
+    pub(crate) fn check(&self, samples: Range<usize>) -> Result<()> {
+        let inner = &*self.0;
+        let mut writer = TarWriter::new(io::sink());
+        for number in samples {
+            let Some((shard, sample)) = inner.order.get(number).copied() else { continue };
+            let known = inner.input.key(shard, sample);
+            // Without keys, fields are checked alone.
+            let mut edited = Sample::new(known.map_or_else(|| number.to_string(), str::to_owned));
+            let located = |error: shardstream::Error| {
+                let error = match known {
+                    Some(key) => error.with_key(key),
+                    None => error,
+                };
+                match inner.input.urls.get(shard as usize) {
+                    Some(url) => error.in_shard(url.expose_secret()),
+                    None => error,
+                }
+            };
+            for (field, _) in inner.sizes(number).unwrap_or_default() {
+                if edited.set(field.clone(), Value::from(b"")).is_some() {
+                    return Err(located(failed(format!(
+                        "two fields of sample {sample} would have the name {field:?}"
+                    ))));
+                }
+            }
+            if edited.is_empty() {
+                return Err(located(failed(format!("no field of sample {sample} is left"))));
+            }
+            writer.write(&edited).map_err(|error| match known {
+                Some(_) => located(error),
+                None => located(failed(format!("sample {sample} cannot be written: {}", error.kind()))),
+            })?;
+        }
+        Ok(())
     }
 
-    /// Stands for what is read, in its order.
+    /// A hash of what is read, in its order.
     pub(crate) fn hash(&self) -> Hash {
         let Inner { input, order, .. } = &*self.0;
         let mut hash = Hash::default();
@@ -143,6 +202,18 @@ impl Ranges {
 }
 
 impl Inner {
+    /// How long the headers of each member of a sample are in the input; `None` where places are not known.
+    fn headers(&self, shard: u32, sample: u32) -> Option<Vec<u64>> {
+        let (shard, sample) = (self.shard(shard)?, u64::from(sample));
+        let mut before = shard.range(sample..sample + 1)?.start;
+        let header = |member: Member<'_>| {
+            let headers = member.offset.saturating_sub(before);
+            before = member.offset.saturating_add(member.size).checked_next_multiple_of(BLOCK)?;
+            Some(headers)
+        };
+        shard.members(sample)?.map(header).collect()
+    }
+
     fn shard(&self, number: u32) -> Option<&ShardIndex> {
         self.input.shards.get(number as usize)
     }
@@ -199,7 +270,7 @@ impl Inner {
                 let body = self.store.open_range(url, range.clone())?;
                 (body, if is_cut { parser.cut() } else { parser })
             }
-            // What stands before is read too: there are no places in a compressed shard.
+            // What is before is read too: a compressed shard has no ranges.
             None => (self.store.open(url)?, parser),
         };
         let mut wanted = run.samples.iter().copied().peekable();

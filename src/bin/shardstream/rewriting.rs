@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::input::Input;
+use crate::items::note;
 use crate::making::{Cutter, Job, Limits, Making};
 use crate::outcome::Outcome;
 use crate::ranges::{Edit, Place, Ranges};
@@ -39,14 +40,18 @@ impl Rewriting<'_> {
         }
     }
 
-    /// Plans the shards of these samples, and writes those that are not there.
-    pub(crate) fn run(
+    /// Plans the shards of these samples. Nothing is written yet.
+    ///
+    /// # Errors
+    /// Besides those of the stores: no sample, samples that no shard can have, and shards that are there and
+    /// must stay.
+    pub(crate) fn plan(
         &self,
         series: Series,
         input: &Arc<Input>,
         mut order: Vec<Place>,
         context: &Context,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Job<Ranges>, Failure> {
         let Rewriting { limits, shuffle, making, .. } = self;
         if order.is_empty() {
             let names = SecretUrl::from(series.pattern());
@@ -61,13 +66,13 @@ impl Rewriting<'_> {
         let ranges = Ranges::new(context.store.clone(), Arc::clone(input), order, self.edit.clone(), reads);
         let mut cutter = Cutter::new(*limits);
         for number in 0..samples {
-            let (shard, sample) = ranges.place(number);
-            // Without a key, its member names are taken to be short.
-            let key = input.key(shard, sample).unwrap_or_default();
-            let sizes = ranges.sizes(number);
-            cutter.push(key, sizes.iter().map(|(field, size)| (&**field, *size)));
+            cutter.push_members(|size| ranges.add_members(number, size));
         }
         let shards = cutter.finish();
+        for samples in &shards {
+            context.interrupt.check()?;
+            ranges.check(samples.clone())?;
+        }
         let mut hash = ranges.hash();
         shards.iter().for_each(|samples| hash.number(samples.end as u64));
         let mut plan = SavedPlan::new(self.command, samples as u64, shards.len() as u64, hash)
@@ -78,6 +83,22 @@ impl Rewriting<'_> {
         for (name, value) in &self.options {
             plan = plan.option(name, value);
         }
-        Job { series, plan, shards, samples: Arc::new(ranges) }.run(making, context)
+        let job = Job { series, plan, shards, samples: Arc::new(ranges) };
+        job.check(making, context)?;
+        Ok(job)
+    }
+
+    /// Writes the shards of a plan that are not there.
+    pub(crate) fn run(&self, job: Job<Ranges>, context: &Context) -> Result<Outcome, Failure> {
+        let outcome = job.run(self.making, context)?;
+        if let Some((count, most)) = outcome.larger_than(self.limits.max_size) {
+            note(format_args!(
+                "{} larger than --max-size, up to {}: the index does not have the names of samples, and some \
+                 need longer headers than planned; without --index names are known",
+                crate::text::counted(count, "shard"),
+                crate::text::bytes(most)
+            ));
+        }
+        Ok(outcome)
     }
 }

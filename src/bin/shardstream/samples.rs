@@ -41,8 +41,8 @@ pub(crate) fn in_order(
     Ok(())
 }
 
-/// Shows progress over shards that several threads read, with how many samples they have read. Clones are of the
-/// same.
+/// Shows progress over shards that several threads read, with how many samples they have read. Clones are of
+/// the same.
 #[derive(Debug, Clone)]
 pub(crate) struct ShardProgress(Arc<Shards>);
 
@@ -52,7 +52,7 @@ struct Shards {
     samples: AtomicU64,
 }
 
-/// So many samples are read between two looks at the clock.
+/// Number of samples read between two looks at the clock.
 const EACH: u64 = 1024;
 
 impl ShardProgress {
@@ -69,7 +69,7 @@ impl ShardProgress {
         }
     }
 
-    /// So many more samples were read.
+    /// Counts `more` samples.
     pub(crate) fn samples(&self, more: u64) {
         self.0.samples.fetch_add(more, Ordering::Relaxed);
     }

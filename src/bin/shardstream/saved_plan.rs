@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 /// Changes when the same options and input would make other shards.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
-/// What the hash of a plan stands for.
+/// What the hash of a plan is of.
 const INPUT: &str = "keys, names, sizes or versions of the input, or the cuts,";
 
 /// The option with the pattern of the names of the shards.
@@ -89,21 +89,27 @@ pub(crate) enum Existing {
     Remove,
 }
 
-/// Sees that nothing is overwritten that should stay, and writes the plan where there is none.
-pub(crate) fn begin(
+/// What there is of a series that may be written.
+#[derive(Debug)]
+pub(crate) struct Found {
+    shards: Vec<String>,
+    /// Whether the same plan is there.
+    is_planned: bool,
+}
+
+/// Refuses to overwrite what should stay.
+pub(crate) fn check(
     plan: &SavedPlan,
     series: &Series,
     existing: Existing,
     store: &Store,
-) -> Result<(), Failure> {
+) -> Result<Found, Failure> {
     let place = series.beside("plan");
     // In this order: another rank writes its plan before its first shard.
     let shards = series.existing(store)?;
+    let mut is_planned = false;
     match (existing, shards.first()) {
-        (Existing::Remove, _) => {
-            // The plan last, so that a removal that is broken off can be begun again.
-            shards.iter().chain([&place]).try_for_each(|url| store.delete(url))?;
-        }
+        (Existing::Remove, _) => {}
         (Existing::Refuse, Some(first)) => {
             return Err(Failure::Failed(format!(
                 "{} of this series {} there already, such as {}: --resume resumes a run of the same \
@@ -128,14 +134,14 @@ pub(crate) fn begin(
         (Existing::Resume, first) => match (read(&place, store)?, first) {
             (Some(then), _) => {
                 let differences = then.differences(plan);
-                return match differences.is_empty() {
-                    true => Ok(()),
-                    false => Err(Failure::Failed(format!(
+                if !differences.is_empty() {
+                    return Err(Failure::Failed(format!(
                         "{} is the plan of other shards: {}; --force removes those shards and starts over",
                         SecretUrl::from(&place),
                         differences.join("; ")
-                    ))),
-                };
+                    )));
+                }
+                is_planned = true;
             }
             (None, Some(first)) => {
                 return Err(Failure::Failed(format!(
@@ -148,7 +154,24 @@ pub(crate) fn begin(
             (None, None) => {}
         },
     }
-    put(&place, plan, store)
+    Ok(Found { shards, is_planned })
+}
+
+/// Refuses to overwrite what should stay, removes what may be removed, and writes the plan where there is
+/// none.
+pub(crate) fn begin(
+    plan: &SavedPlan,
+    series: &Series,
+    existing: Existing,
+    store: &Store,
+) -> Result<(), Failure> {
+    let found = check(plan, series, existing, store)?;
+    let place = series.beside("plan");
+    if existing == Existing::Remove {
+        // The plan last, so that a removal that is broken off can be begun again.
+        found.shards.iter().chain([&place]).try_for_each(|url| store.delete(url))?;
+    }
+    if found.is_planned { Ok(()) } else { put(&place, plan, store) }
 }
 
 /// Sees that no other run has put its plan in place of this one, while both wrote shards.
@@ -192,7 +215,7 @@ pub(crate) fn put(place: &str, document: &impl Serialize, store: &Store) -> Resu
     Ok(())
 }
 
-/// MD5 of texts and numbers, each of which is told from the next. It tells inputs apart; it proves nothing.
+/// MD5 of texts and numbers, each with its length. It distinguishes inputs; it is no signature.
 #[derive(Clone, Default)]
 pub(crate) struct Hash(Md5);
 

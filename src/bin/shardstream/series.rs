@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::files::{local_path, normalised};
+use percent_encoding::percent_decode_str;
 use shardstream::store::Store;
 use shardstream::write::ShardPattern;
 use shardstream::{ErrorKind, SecretUrl};
@@ -17,7 +18,8 @@ const ENDINGS: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"];
 pub(crate) struct Series {
     text: String,
     pattern: ShardPattern,
-    /// The pattern of the names in the directory.
+    /// The pattern of the names in the directory; without percent-encoding for a `file:` URL.
+    names: String,
     file: ShardPattern,
     /// With a slash at its end; empty for the working directory.
     directory: String,
@@ -44,9 +46,13 @@ impl Series {
         let name = stem.get(..same).unwrap_or(stem).trim_end_matches('0').trim_end_matches(['-', '_', '.']);
         let name = if name.is_empty() { "shards" } else { name };
         let (directory, name) = (directory.to_owned(), name.to_owned());
-        let file = ShardPattern::new(text.rsplit('/').next().unwrap_or(&text));
-        let file = file.map_err(|error| usage(error.to_string()))?;
-        Ok(Series { text, pattern, file, directory, name })
+        let names = text.rsplit('/').next().unwrap_or(&text);
+        let names = match is_file_url(&text) {
+            true => decoded(names),
+            false => names.to_owned(),
+        };
+        let file = ShardPattern::new(&names).map_err(|error| usage(error.to_string()))?;
+        Ok(Series { text, pattern, names, file, directory, name })
     }
 
     pub(crate) fn pattern(&self) -> &str {
@@ -65,13 +71,13 @@ impl Series {
 
     /// Whether shards of both series would have the same name, or the same documents.
     pub(crate) fn collides(&self, other: &Series) -> bool {
-        let holds = |one: &Series, other: &Series| one.pattern.number(&other.shard(0)).is_some();
-        holds(self, other) || holds(other, self) || self.beside("plan") == other.beside("plan")
+        let plan = |series: &Series| normalised(&series.beside("plan"));
+        self.holds(&other.shard(0)) || other.holds(&self.shard(0)) || plan(self) == plan(other)
     }
 
     /// The pattern of the names of the shards in their directory.
     pub(crate) fn names(&self) -> &str {
-        self.text.rsplit('/').next().unwrap_or(&self.text)
+        &self.names
     }
 
     /// The shards of the series that are there, whoever wrote them.
@@ -129,10 +135,23 @@ impl Series {
     }
 }
 
-/// Removes the files that a run that was killed left behind in a directory: objects that were not whole,
-/// under names of their own. Nobody reads them, so that it is no failure if they stay.
+fn is_file_url(text: &str) -> bool {
+    text.get(.."file:".len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case("file:"))
+}
+
+/// The pattern of the names of files, from the pattern of a `file:` URL, where `%%20` is a space.
+fn decoded(pattern: &str) -> String {
+    // No name has a NUL: it keeps the place of the number's percent sign.
+    let encoded: Vec<String> = pattern.split("%%").map(|text| text.replace('%', "\0")).collect();
+    let names = percent_decode_str(&encoded.join("%")).decode_utf8_lossy().into_owned();
+    names.replace('%', "%%").replace('\0', "%")
+}
+
+/// Removes the files that a killed run left in a local directory: those that are not whole, which
+/// have names of their own. Nobody reads them, so it is no failure if one stays.
 pub(crate) fn remove_partial(directory: &str, is_ours: impl Fn(&str) -> bool) {
     let directory = if directory.is_empty() { "." } else { directory };
+    let Some(directory) = local_path(directory) else { return };
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let file = entry.file_name();
         // As `Store::create` names them: .NAME.RANDOM.partial
@@ -147,6 +166,32 @@ pub(crate) fn remove_partial(directory: &str, is_ours: impl Fn(&str) -> bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_in_file_urls() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("a b");
+        fs::create_dir(&place).unwrap();
+        let url = format!("file://{}/a%%20b", dir.path().display());
+        let series = Series::new(&format!("{url}/caf%%C3%%A9%%25-%03d.tar")).unwrap();
+        assert_eq!(series.names(), "café%%-%03d.tar");
+        let store = Store::default();
+        store.create(&series.shard(7)).unwrap().finish().unwrap();
+        assert!(place.join("café%-007.tar").exists(), "{:?}", fs::read_dir(&place).unwrap().next());
+        assert_eq!(series.existing(&store).unwrap(), [series.shard(7)]);
+        assert!(
+            series.holds(&series.shard(3)) && series.holds(place.join("café%-003.tar").to_str().unwrap())
+        );
+        let plain = Series::new(place.join("café%%-%03d.tar").to_str().unwrap()).unwrap();
+        assert!(plain.holds(&series.shard(3)) && plain.collides(&series) && series.collides(&plain));
+        assert!(!series.holds(place.join("caf%C3%A9%25-003.tar").to_str().unwrap()));
+        for (name, stays) in [("café%-001.tar", false), ("other-001.tar", true)] {
+            let partial = place.join(format!(".{name}.abc.partial"));
+            fs::write(&partial, "half").unwrap();
+            series.remove_partial();
+            assert_eq!(partial.exists(), stays, "{name}");
+        }
+    }
 
     #[test]
     fn names() {

@@ -4,7 +4,7 @@ use shardstream::image::{Filter, Frame, Image, ImageMode, Size, Transforms};
 use shardstream::{Result, Rng};
 use std::fmt::Write;
 
-/// A contact sheet: images of at most so many pixels a side, in rows on white.
+/// A contact sheet: images of a limited number of pixels a side, in rows on white.
 #[derive(Debug)]
 pub(crate) struct Sheet {
     side: u32,
@@ -59,7 +59,7 @@ impl Sheet {
     }
 }
 
-/// The image of a file, reduced to fit in so many pixels. A small one stays as it is.
+/// The image of a file, reduced to a limited number of pixels a side. A small one stays as it is.
 fn fitted(file: &[u8], height: u32, width: u32) -> Result<Image> {
     let fit = move |frame: &mut Frame<'_>, _: &mut Rng| {
         let Size { height: h, width: w } = frame.size();
@@ -73,7 +73,7 @@ fn fitted(file: &[u8], height: u32, width: u32) -> Result<Image> {
     Transforms::new().then(fit).image(file, ImageMode::Rgb8, &mut Rng::new(0, 0, 0))
 }
 
-/// The image of a file as coloured half blocks of at most so many columns, two pixels in each character.
+/// The image of a file as coloured half blocks in a limited number of columns, two pixels in each character.
 ///
 /// # Errors
 /// Those of decoding it.

@@ -68,7 +68,7 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// The beginning of a text, in one line of at most so many characters.
+/// The beginning of a text, in one line of a limited number of characters.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     let text = text.trim_end_matches(['\r', '\n']);
     let mut characters = text.chars();

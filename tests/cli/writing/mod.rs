@@ -1,5 +1,7 @@
 //! The commands that write: `create`, `reshard`, `split`, `cp`, `sync`; and `plan` and `bench`.
 
+mod backstop;
+mod before;
 mod bench;
 #[cfg(unix)]
 mod commands;

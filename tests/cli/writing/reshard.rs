@@ -88,7 +88,7 @@ fn samples_by_key_and_fields_by_name() {
     assert_eq!((keys(&found), found[0].1.len()), (vec!["000000", "000001", "000002"], 1));
     failure(dir.path(), &["reshard", "data", "--to", "out/c-%d.tar", "--filter", "none"], 1);
     let error = failure(dir.path(), &["reshard", "data", "--to", "out/d-%d.tar", "--rename", "txt=cls"], 1);
-    assert!(error.contains("two fields would have the name \"cls\""), "{error}");
+    assert!(error.contains("two fields of sample 0 would have the name \"cls\""), "{error}");
     failure(dir.path(), &["reshard", "data", "--to", "out/d-%d.tar", "--rename", "txt"], 2);
 }
 

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::measuring::{Bench, Measured, Settings, Work};
-use crate::options::{IndexOption, Json, Patterns};
+use crate::options::{Json, Training};
 use crate::table::Table;
 use crate::text;
 use serde::Serialize;
@@ -24,22 +24,11 @@ const SMALL: f64 = 16e3;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    patterns: Patterns,
-    #[command(flatten)]
-    index: IndexOption,
-    /// Threads that read, parse and decode. [default: one for each core]
-    #[arg(short = 'j', long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
-    /// Logical streams of the loader. [default: as many as threads, or shards if there are fewer]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    streams: Option<u32>,
+    training: Training,
     /// Samples in a batch.
     #[arg(long, value_name = "SAMPLES", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
-    /// Samples in the shuffle buffer of each stream.
-    #[arg(long, value_name = "SAMPLES", default_value_t = 0)]
-    shuffle: u32,
     /// Decode all fields, images too.
     #[arg(long)]
     decode: bool,
@@ -54,12 +43,10 @@ pub(crate) struct Options {
     /// shuffle, such as threads=1,2,4.
     #[arg(long, value_name = "SETTING=VALUES", value_parser = comparison)]
     compare: Option<Comparison>,
-    /// Write what each thread of the loader did, and when, into this file: a timeline for Perfetto or chrome://tracing.
-    /// It grows by some MB a second.
+    /// Write what each thread of the loader did, and when, into this file: a timeline for Perfetto or
+    /// chrome://tracing. It grows by some MB a second.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    #[command(flatten)]
-    json: Json,
 }
 
 impl Options {
@@ -111,22 +98,22 @@ struct Report {
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let shards = options.patterns.shards(context)?;
-    let index = options.index.load(context)?;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = options.threads.map_or(cores, usize::from);
+    let training = &options.training;
+    let shards = training.patterns.shards(context)?;
+    let index = training.index.load(context)?;
+    let threads = training.threads.count();
     let work = match options.resize {
         Some(pixels) => Work::Resize(pixels.into()),
         None if options.decode => Work::Decode,
         None => Work::Nothing,
     };
-    let streams = options.streams.map_or_else(|| threads.min(shards.len()), |streams| streams as usize);
-    let (batch, shuffle) = (options.batch as usize, options.shuffle as usize);
+    let streams = training.streams(threads.min(shards.len()));
+    let (batch, shuffle) = (options.batch as usize, training.shuffle as usize);
     let bench = Bench { shards, index, time: Duration::from_secs_f64(options.seconds), context };
     let settings = Settings { threads, streams, batch, shuffle, work };
     match &options.compare {
-        Some(comparison) => compare(&bench, settings, comparison, options.json),
-        None => stages(&bench, settings, options.json),
+        Some(comparison) => compare(&bench, settings, comparison, training.json),
+        None => stages(&bench, settings, training.json),
     }
 }
 

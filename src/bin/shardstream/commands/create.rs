@@ -1,6 +1,7 @@
 //! `shardstream create`
 
 use crate::context::Context;
+use crate::documents::{check_classes, check_index};
 use crate::failure::Failure;
 use crate::inspection::{Inspected, Inspection};
 use crate::items::{Item, Items, note};
@@ -96,6 +97,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let Options { limits, shuffle, making, verify, skip_bad, .. } = &options;
     making.check(options.index.is_some())?;
     let series = Series::new(&options.to)?;
+    check_index(index.as_deref(), &series, making, context)?;
     if !options.columns.is_default() && options.from.from_csv.is_none() && options.from.from_jsonl.is_none() {
         let what = "--file, --key and --as-json are for --from-csv and --from-jsonl";
         return Err(Failure::Usage(what.into()));
@@ -129,6 +131,9 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         plan = plan.option("with-names", true);
     }
     let place = series.beside("classes");
+    if let Some(classes) = &classes {
+        check_classes(&place, classes, making, context)?;
+    }
     let job = Job { series, plan, shards, samples: Arc::new(items) };
     let start = Instant::now();
     let outcome = job.run(making, context)?;

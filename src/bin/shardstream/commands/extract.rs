@@ -3,22 +3,26 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::files;
+use crate::interrupt::Stop;
 use crate::options::{Patterns, Threads};
 use crate::parallel::each_shard;
 use crate::samples::{self, ShardProgress};
 use crate::text;
 use clap::ValueEnum;
+use md5::{Digest, Md5};
 use shardstream::shards::glob::Glob;
 use shardstream::store::Store;
 use shardstream::{Result, Sample, SecretUrl, ShardList};
+use std::collections::HashSet;
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Write the fields of samples as files named KEY.FIELD.
 ///
 /// Keys with / make directories. A key that would lead out of the directory (with .. or a leading /) is
-/// refused. Each file appears under its name when it is whole.
+/// refused. Two samples of one name are an error, except with --existing skip, which writes one of them. Each
+/// file appears under its name when it is whole.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -32,7 +36,7 @@ pub(crate) struct Options {
     /// Only these fields.
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
     fields: Vec<String>,
-    /// At most so many samples.
+    /// The most samples that are written.
     #[arg(short = 'n', long = "samples", value_name = "COUNT")]
     samples: Option<u64>,
     /// What to do where a file is there already.
@@ -59,6 +63,8 @@ struct Extraction {
     keys: Vec<Glob>,
     fields: Vec<String>,
     existing: Existing,
+    /// MD5 of the names of all files of this run.
+    names: Mutex<HashSet<[u8; 16]>>,
 }
 
 /// What was written.
@@ -80,6 +86,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         keys,
         fields: options.fields.clone(),
         existing: options.existing,
+        names: Mutex::default(),
     };
     let total = match options.samples {
         Some(most) => first(&extraction, &shards, most, context)?,
@@ -132,23 +139,24 @@ fn all(
     context: &Context,
 ) -> Result<Written, Failure> {
     let progress = ShardProgress::start(context, "extract", shards.len());
-    let (extraction, interrupt) = (Arc::new(extraction), context.interrupt.clone());
+    let (extraction, stop) = (Arc::new(extraction), Stop::new(&context.interrupt));
     let mut total = Written::default();
-    let each = progress.clone();
-    let work = move |_: usize, url: &SecretUrl| {
+    let (each, stopped) = (progress.clone(), stop.clone());
+    let write = move |url: &SecretUrl| {
         let mut written = Written::default();
         for sample in samples::of_shard(&extraction.store, url)? {
-            if interrupt.is_set() {
-                break;
-            }
+            stopped.check()?;
             extraction.write(&sample?, &mut written)?;
             each.sample();
         }
         Ok(written)
     };
+    let guard = stop.clone();
+    let work = move |_: usize, url: &SecretUrl| Ok(guard.guard(|| write(url)));
     each_shard(shards, threads, &context.interrupt, work, |_, written| {
         progress.shard();
-        let Written { read, samples, files, skipped, bytes } = written;
+        stop.finish()?;
+        let Written { read, samples, files, skipped, bytes } = written.unwrap_or_default();
         total.read += read;
         total.samples += samples;
         total.files += files;
@@ -160,6 +168,12 @@ fn all(
 }
 
 impl Extraction {
+    /// Whether this sample is the first one of this run with the name. Two threads may ask at the same time.
+    fn claim(&self, name: &str) -> bool {
+        let hash = Md5::digest(name).into();
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(hash)
+    }
+
     /// Writes the fields of a sample that are wanted.
     fn write(&self, sample: &Sample, written: &mut Written) -> Result<()> {
         written.read += 1;
@@ -176,6 +190,15 @@ impl Extraction {
             if let Some(why) = files::leads_out(&name) {
                 let message = format!("the name {name:?} {why}, and is not written");
                 return Err(sample.locate(io::Error::new(io::ErrorKind::InvalidInput, message).into()));
+            }
+            if !self.claim(&name) {
+                if self.existing == Existing::Skip {
+                    written.skipped += 1;
+                    continue;
+                }
+                let message =
+                    format!("two samples have the name {name:?}: extract their shards to two places");
+                return Err(sample.locate(io::Error::new(io::ErrorKind::AlreadyExists, message).into()));
             }
             let place = files::below(&self.to, &name);
             let replace = self.existing == Existing::Replace;

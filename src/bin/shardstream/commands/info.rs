@@ -21,10 +21,10 @@ use std::ops::ControlFlow;
 pub(crate) struct Options {
     #[command(flatten)]
     patterns: IndexedPatterns,
-    /// Look at so many samples only, from the first one on.
+    /// Look at this number of samples only, from the first one on.
     #[arg(short = 'n', long = "samples", value_name = "COUNT", conflicts_with_all = ["fast", "index"])]
     samples: Option<u64>,
-    /// Read only the headers of the archives, not the fields: what they hold is told by their names.
+    /// Read only the headers of the archives, not the fields: types are taken from the names of the fields.
     #[arg(long, conflicts_with = "index")]
     fast: bool,
     #[command(flatten)]
@@ -53,7 +53,7 @@ struct Found {
     fields: BTreeMap<String, Field>,
 }
 
-/// So many types of a field are told apart; arrays may all be of different shapes.
+/// The most types of a field that are listed; arrays may all be of different shapes.
 const TYPES: usize = 8;
 const OTHER: &str = "other";
 

@@ -11,7 +11,7 @@ use shardstream::store::{ObjectVersion, Store};
 use shardstream::{SecretUrl, ShardList};
 use std::collections::{BTreeSet, HashMap};
 
-/// List the shards that patterns stand for.
+/// List the shards that match patterns.
 ///
 /// Braces are expanded without looking whether there are such shards; wildcards and directories are listed.
 /// With -l or --json each shard is looked at, and one that is missing is an error.

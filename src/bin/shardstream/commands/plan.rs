@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::input::Input;
-use crate::options::{IndexOption, Json, Patterns, Threads, size};
+use crate::options::{Training, size};
 use crate::table::Table;
 use crate::text;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use shardstream::index::ShardIndex;
 use shardstream::plan::Slice;
 use shardstream::prelude::*;
 
-/// What a store asks for in one request, unless told otherwise.
+/// The bytes of one request, by default.
 const RANGE: u64 = 8 << 20;
 /// How many ranks the table shows; --json has all.
 const SHOWN: usize = 16;
@@ -21,20 +21,15 @@ const STREAMS: [usize; 4] = [1, 2, 4, 8];
 /// Say what a training will read, before it runs: ranks, balance, steps, memory, bandwidth, requests, cost.
 ///
 /// It counts with the same plan as a `Dataset` and a `Loader` of these options. The index is loaded, or the
-/// headers of the shards are read.
+/// headers of the shards are read. Shards that have changed since the index was built are an error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    patterns: Patterns,
-    #[command(flatten)]
-    index: IndexOption,
+    training: Training,
     /// The number of ranks.
     #[arg(long, value_name = "RANKS", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     world_size: u16,
-    /// The number of logical streams, of all ranks together. [default: as many as ranks]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    streams: Option<u32>,
     /// Samples in a batch of one rank.
     #[arg(long, value_name = "SAMPLES", default_value_t = 32)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
@@ -42,9 +37,6 @@ pub(crate) struct Options {
     /// What is done with the last samples that fill no batch.
     #[arg(long, value_enum, default_value_t = Last::Keep)]
     last_batch: Last,
-    /// Samples in the shuffle buffer of each stream.
-    #[arg(long, value_name = "SAMPLES", default_value_t = 0)]
-    shuffle: u64,
     /// The seed of the order.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -63,10 +55,6 @@ pub(crate) struct Options {
     /// The price of 10,000 requests.
     #[arg(long, value_name = "PRICE")]
     price_per_10k_requests: Option<f64>,
-    #[command(flatten)]
-    threads: Threads,
-    #[command(flatten)]
-    json: Json,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -131,10 +119,13 @@ struct Report {
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let loaded = options.index.load(context)?;
-    let input = Input::load(&options.patterns, loaded.as_ref(), options.threads.count().max(16), context)?;
+    let training = &options.training;
+    let loaded = training.index.load(context)?;
+    let threads = training.threads.count().max(16);
+    let input = Input::load(&training.patterns, loaded.as_ref(), threads, context)?;
+    let input = input.check_unchanged(threads, context)?;
     let report = report(&options, &input.shards, context)?;
-    if options.json.json {
+    if training.json.json {
         return context.output.document(&report);
     }
     show(&options, &report, context)
@@ -142,7 +133,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
 
 fn report(options: &Options, shards: &[ShardIndex], context: &Context) -> Result<Report, Failure> {
     let world_size = usize::from(options.world_size);
-    let streams = options.streams.map_or(world_size, |streams| streams as usize);
+    let streams = options.training.streams(world_size);
     let index: Index = shards.iter().cloned().collect();
     let mut ranks = Vec::new();
     for rank in 0..world_size {
@@ -157,7 +148,7 @@ fn report(options: &Options, shards: &[ShardIndex], context: &Context) -> Result
     let most = ranks.iter().map(|rank| rank.samples).max().unwrap_or(0);
     let average = ranks.iter().map(|rank| rank.samples).sum::<u64>() as f64 / world_size as f64;
     let of_rank = ranks.iter().map(|rank| rank.streams).max().unwrap_or(0) as u64;
-    let buffered = options.shuffle.min(samples.div_ceil(streams as u64));
+    let buffered = u64::from(options.training.shuffle).min(samples.div_ceil(streams as u64));
     let per_second = options.samples_per_second.map(|samples| samples * bytes_per_sample);
     let price = match (options.price_per_gb, options.price_per_10k_requests) {
         (None, None) => None,
@@ -274,7 +265,7 @@ fn show(options: &Options, report: &Report, context: &Context) -> Result<(), Fai
         format!(
             "{} in shuffle buffers of {}, up to {} for requests",
             text::bytes(report.shuffle_bytes_per_rank),
-            text::counted(options.shuffle, "sample"),
+            text::counted(options.training.shuffle.into(), "sample"),
             text::bytes(report.budget_bytes_per_rank)
         ),
     )?;

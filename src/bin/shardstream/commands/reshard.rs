@@ -1,6 +1,7 @@
 //! `shardstream reshard`
 
 use crate::context::Context;
+use crate::documents::check_index;
 use crate::failure::Failure;
 use crate::input::Input;
 use crate::items::note;
@@ -22,6 +23,11 @@ use std::sync::Arc;
 /// the order is a random one of all samples, and each sample is a read, or a request, of its own: 1,000,000
 /// samples of a bucket are 1,000,000 requests, 32 of them at a time. Memory: some 100 bytes for each sample,
 /// its key in addition without --index, and up to 8 MB for each read at a time.
+///
+/// An index does not have the names of samples. With --index, a member is taken to need headers as long as in
+/// the input, so shards may be larger than --max-size where names are not ASCII or have over 500 bytes, and
+/// where the input is compressed: a note on stderr says so. A key that comes twice in a shard is then found
+/// when that shard is written, and not before.
 ///
 /// Compressed shards have no ranges: they are read from their beginning for each shard that is written of
 /// them, and cannot be shuffled.
@@ -63,6 +69,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let Options { patterns, limits, shuffle, index, edit, to_index, making, .. } = &options;
     making.check(to_index.is_some())?;
     let series = Series::new(&options.to)?;
+    check_index(to_index.as_deref(), &series, making, context)?;
     let glob = options.filter.as_ref().map(|filter| Glob::new(filter)).transpose()?;
     let listed = options.keys.as_ref().map(|file| read_text(file, context)).transpose()?;
     let listed: Option<HashSet<&str>> =
@@ -95,7 +102,8 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         options: Vec::new(),
     };
     rewriting.check(&input)?;
-    let outcome = rewriting.run(series, &input, order, context)?;
+    let job = rewriting.plan(series, &input, order, context)?;
+    let outcome = rewriting.run(job, context)?;
     outcome.save_index(to_index.as_deref(), context)?;
     Outcome::report(&[outcome], to_index.as_deref(), making.json, context)
 }

@@ -1,6 +1,7 @@
 //! `shardstream split`
 
 use crate::context::Context;
+use crate::documents::check_index;
 use crate::failure::Failure;
 use crate::input::Input;
 use crate::making::{Limits, Making};
@@ -18,8 +19,8 @@ use std::sync::Arc;
 /// what other samples there are. A sample that is added later moves no other. Shares that sum to less than 1
 /// leave samples out.
 ///
-/// The headers of all shards are read first. Shards are written, resumed and given out to machines as
-/// `reshard` does it, one series after the other.
+/// The headers of all shards are read first, and all series are planned before one is written. Shards are
+/// written, resumed and given out to machines as `reshard` does it, one series after the other.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -108,7 +109,8 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             order.push((shard, sample));
         }
     }
-    let mut outcomes = Vec::new();
+    // All series are planned before the first one is written.
+    let mut jobs = Vec::new();
     for (number, (series, order)) in series.into_iter().zip(orders).enumerate() {
         let start = number.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0.0);
         let end = ends.get(number).copied().unwrap_or(1.0);
@@ -122,7 +124,13 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         };
         rewriting.check(&input)?;
         let index = indexes.then(|| series.beside("index"));
-        let outcome = rewriting.run(series, &input, order, context)?;
+        check_index(index.as_deref(), &series, making, context)?;
+        let job = rewriting.plan(series, &input, order, context)?;
+        jobs.push((rewriting, job, index));
+    }
+    let mut outcomes = Vec::new();
+    for (rewriting, job, index) in jobs {
+        let outcome = rewriting.run(job, context)?;
         outcome.save_index(index.as_deref(), context)?;
         outcomes.push(outcome);
     }

@@ -129,7 +129,7 @@ fn add(into: &mut BTreeMap<String, Distribution>, name: &str, number: u64) {
 }
 
 impl Stats {
-    /// Takes in a sample. Of each field so many images of a shard are decoded.
+    /// Takes in a sample. Of each field, a limited number of images of a shard are decoded.
     fn take(&mut self, sample: &Sample, label: &Label, images: u64, decoder: &Decoder) -> Result<()> {
         self.samples += 1;
         self.labels.add(label.of(sample)?);

@@ -1,6 +1,7 @@
 //! `shardstream index build`
 
 use crate::context::Context;
+use crate::documents::check_new;
 use crate::failure::Failure;
 use crate::options::Patterns;
 use crate::parallel::each_shard;
@@ -25,12 +26,16 @@ pub(crate) struct Options {
     /// Take what is still right of the index that is there already.
     #[arg(long)]
     update: bool,
+    #[command(flatten)]
+    force: super::Force,
     /// How many shards are indexed at a time.
     #[arg(short = 'j', long, value_name = "COUNT", default_value_t = 16, value_parser = count)]
     threads: u16,
 }
 
 pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    let instead = "--update takes what is still right of an index, ";
+    check_new(&options.to, options.update || options.force.force, instead, context)?;
     let shards = options.patterns.shards(context)?;
     let old = match options.update {
         true => match Index::load(&context.store, &options.to) {

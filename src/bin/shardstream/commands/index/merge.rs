@@ -1,6 +1,7 @@
 //! `shardstream index merge`
 
 use crate::context::Context;
+use crate::documents::check_new;
 use crate::failure::Failure;
 use shardstream::Index;
 use shardstream::index::ShardIndex;
@@ -18,9 +19,12 @@ pub(super) struct Options {
     /// Where to write the index: a path or URL.
     #[arg(long, value_name = "INDEX")]
     to: String,
+    #[command(flatten)]
+    force: super::Force,
 }
 
 pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    check_new(&options.to, options.force.force, "", context)?;
     let mut shards: Vec<ShardIndex> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     for place in &options.indexes {

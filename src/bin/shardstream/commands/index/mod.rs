@@ -38,6 +38,14 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     }
 }
 
+/// Whether what is there is replaced.
+#[derive(Debug, Clone, Copy, clap::Args)]
+struct Force {
+    /// Replace what is there under this name.
+    #[arg(long)]
+    force: bool,
+}
+
 /// Saves an index and says what is in it.
 fn save(index: &Index, place: &str, context: &Context) -> Result<(), Failure> {
     index.save(&context.store, place)?;

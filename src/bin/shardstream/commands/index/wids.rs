@@ -2,6 +2,7 @@
 
 use super::build;
 use crate::context::Context;
+use crate::documents::check_new;
 use crate::failure::Failure;
 use crate::text;
 use shardstream::{Index, SecretUrl};
@@ -20,6 +21,8 @@ pub(super) struct Import {
     /// Note a checksum of each sample, for which the shards are read whole.
     #[arg(long)]
     checksums: bool,
+    #[command(flatten)]
+    force: super::Force,
 }
 
 /// Write an index as Python's wids does: URLs and numbers of samples alone.
@@ -33,9 +36,12 @@ pub(super) struct Export {
     /// Where to write the document: a path or URL.
     #[arg(long, value_name = "WIDS")]
     to: String,
+    #[command(flatten)]
+    force: super::Force,
 }
 
 pub(super) fn import(options: Import, context: &Context) -> Result<(), Failure> {
+    check_new(&options.to, options.force.force, "", context)?;
     let wids = Index::load(&context.store, &options.wids)?;
     let index = build::of_shards(&wids.shards(), None, options.checksums, 16, context)?;
     for (then, now) in wids.iter().zip(&index) {
@@ -52,6 +58,7 @@ pub(super) fn import(options: Import, context: &Context) -> Result<(), Failure> 
 }
 
 pub(super) fn export(options: Export, context: &Context) -> Result<(), Failure> {
+    check_new(&options.to, options.force.force, "", context)?;
     let index = Index::load(&context.store, &options.index)?;
     if options.to.ends_with(".shidx") {
         return Err(Failure::Usage("wids reads JSON alone: give a name that does not end in .shidx".into()));

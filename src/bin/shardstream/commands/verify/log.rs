@@ -79,12 +79,12 @@ impl Log {
     }
 }
 
-/// Stands for the whole URL of a shard, which may have secrets: shards may differ in their query alone.
+/// A hash of the whole URL of a shard, which may have secrets: shards may differ in their query alone.
 pub(super) fn place_of(url: &SecretUrl) -> String {
     hexadecimal(Md5::digest(url.expose_secret()).into())
 }
 
-/// Stands for what an index says of its shards: the same in every run and version of the program.
+/// A hash of what an index says of its shards: the same in every run and version of the program.
 pub(super) fn fingerprint(index: &Index) -> Result<String, Failure> {
     let mut hash = Md5::new();
     for shard in index {

@@ -22,11 +22,11 @@ use std::sync::Arc;
 
 /// Look for damage: in archives, samples and fields, against an index.
 ///
-/// Each shard is read to its end, past damaged samples and headers. Found are: shards that are missing, truncated or
-/// overwritten, damaged headers, samples with two members of one extension, samples whose members are not
-/// together, members that are no plain files, empty fields, samples without a field that nearly all others
-/// have. With --decode also what does not decode; with --index also shards that changed, other samples, and
-/// other bytes if the index has checksums. Exits with 3 if anything was found.
+/// Each shard is read to its end, past damaged samples and headers. Found are: shards that are missing,
+/// truncated or overwritten, damaged headers, samples with two members of one extension, samples whose
+/// members are not together, members that are no plain files, empty fields, samples without a field that
+/// nearly all others have. With --decode also what does not decode; with --index also shards that changed,
+/// other samples, and other bytes if the index has checksums. Exits with 3 if anything was found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub(crate) struct Options {
     /// Decode every field of a known type. Pickles are never loaded.
     #[arg(long)]
     decode: bool,
-    /// With --decode: images must have at least so many pixels on their shorter side.
+    /// With --decode: the least pixels of the shorter side of an image.
     #[arg(long, value_name = "PIXELS", requires = "decode")]
     min_side: Option<u32>,
     /// Fields that every sample must have, in place of those that nearly all have.

@@ -72,8 +72,8 @@ fn next_header(damage: u64, url: &SecretUrl, store: &Store, interrupt: &Interrup
     Ok(None)
 }
 
-/// Whether a block is a header with a right checksum: the sum of its bytes, where those of the checksum itself
-/// count as spaces.
+/// Whether a block is a header with a right checksum: the sum of its bytes, where those of the checksum
+/// itself count as spaces.
 fn is_header(block: &[u8]) -> bool {
     let Some((checksum, name)) = block.get(148..156).zip(block.first()) else { return false };
     let digits: Vec<u8> =
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_told_from_other_blocks() {
+    fn headers_are_recognised() {
         let mut header = tar::Header::new_ustar();
         header.set_path("a.txt").unwrap();
         header.set_size(7);

@@ -48,7 +48,7 @@ fn is_elsewhere(error: &Error) -> bool {
     )
 }
 
-/// So many times reading resumes in a shard: one of noise may look like headers here and there.
+/// The most times that reading resumes in a shard: noise may look like headers here and there.
 const MOST_RESUMED: usize = 100;
 
 /// What is known while a shard is read.

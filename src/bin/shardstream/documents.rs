@@ -1,0 +1,70 @@
+//! Documents that a command writes: what is there already is not replaced without `--force`.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::files::{exists, normalised};
+use crate::making::Making;
+use crate::saved_plan::Existing;
+use crate::series::Series;
+use shardstream::{ErrorKind, Index, SecretUrl};
+
+/// Refuses to replace what is at a place.
+///
+/// `instead` says what else the user can do.
+pub(crate) fn check_new(place: &str, force: bool, instead: &str, context: &Context) -> Result<(), Failure> {
+    if force || !exists(&context.store, place)? {
+        return Ok(());
+    }
+    let place = SecretUrl::from(place);
+    Err(Failure::Failed(format!("{place} is there already: {instead}--force replaces it")))
+}
+
+/// Refuses to replace what is where the index of a series is to be written, before anything is.
+///
+/// A run that is resumed replaces an index of shards of the same series.
+pub(crate) fn check_index(
+    place: Option<&str>,
+    series: &Series,
+    making: &Making,
+    context: &Context,
+) -> Result<(), Failure> {
+    let Some(place) = place else { return Ok(()) };
+    let own = ["plan", "classes"].map(|what| normalised(&series.beside(what)));
+    if series.holds(place) || own.contains(&normalised(place)) {
+        let place = SecretUrl::from(place);
+        return Err(Failure::Usage(format!(
+            "the index {place} would be in the place of a file of its series"
+        )));
+    }
+    match making.existing() {
+        Existing::Remove => Ok(()),
+        Existing::Refuse => check_new(place, false, "", context),
+        Existing::Resume => match Index::load(&context.store, place) {
+            Ok(index) if index.iter().all(|shard| series.holds(shard.url())) => Ok(()),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(()),
+            _ => {
+                let place = SecretUrl::from(place);
+                let what =
+                    format!("{place} is there already, and is no index of this series: give another name");
+                Err(Failure::Failed(what))
+            }
+        },
+    }
+}
+
+/// Refuses to replace a list of other classes, before anything is written.
+pub(crate) fn check_classes(
+    place: &str,
+    classes: &[String],
+    making: &Making,
+    context: &Context,
+) -> Result<(), Failure> {
+    if making.existing() == Existing::Remove || !exists(&context.store, place)? {
+        return Ok(());
+    }
+    let text = context.store.open(place)?.read_all()?;
+    match serde_json::from_slice::<Vec<String>>(&text) {
+        Ok(there) if there == classes => Ok(()),
+        _ => check_new(place, false, "it is not the list of these classes; ", context),
+    }
+}

@@ -1,0 +1,253 @@
+//! What the writing commands find before they write anything: samples that no shard can have, series and
+//! documents that must stay, shards that have changed.
+
+use super::{files, photos, samples};
+use crate::program::{demo, failure, output, run};
+use crate::support::archive;
+use shardstream::Sample;
+use std::fs;
+use std::path::Path;
+
+/// Whether there is nothing in a directory, or no directory.
+fn is_empty(directory: &Path) -> bool {
+    fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none())
+}
+
+/// Writes a shard `in/NAME.tar` of samples with a field `txt` each.
+fn shard(directory: &Path, name: &str, keys: &[&str]) {
+    let samples: Vec<Sample> = keys.iter().map(|key| Sample::new(*key).with("txt", name)).collect();
+    fs::create_dir_all(directory.join("in")).unwrap();
+    fs::write(directory.join(format!("in/{name}.tar")), archive(&samples)).unwrap();
+}
+
+#[test]
+fn keys_that_come_twice_in_a_shard() {
+    let dir = tempfile::tempdir().unwrap();
+    shard(dir.path(), "a", &["0", "1", "2"]);
+    shard(dir.path(), "b", &["3", "4", "2"]);
+    for command in [&["reshard", "in", "--to", "out/%d.tar"][..], &["split", "in", "--to", "out/%d.tar=1"]] {
+        let error = failure(dir.path(), command, 1);
+        assert!(error.contains("in/b.tar, sample 2") && error.contains("in the archive already"), "{error}");
+        assert!(is_empty(&dir.path().join("out")));
+    }
+    // In different shards, a key may come again.
+    output(dir.path(), &["reshard", "in", "--to", "out/%d.tar", "--count", "3"]);
+    // With an index, keys are not known before they are written.
+    output(dir.path(), &["index", "build", "in", "--to", "in.json"]);
+    let error = failure(dir.path(), &["reshard", "in", "--index", "in.json", "--to", "by/%d.tar"], 1);
+    assert!(error.contains("in the archive already"), "{error}");
+    assert!(!files(&dir.path().join("by")).keys().any(|name| name.ends_with(".tar")));
+}
+
+#[test]
+fn fields_that_leave_no_sample() {
+    let dir = demo();
+    output(dir.path(), &["index", "build", "data", "--to", "data.json"]);
+    // The last sample alone has not all fields.
+    let mut more: Vec<Sample> =
+        (20..23).map(|n| Sample::new(n.to_string()).with("cls", 1).with("txt", "a")).collect();
+    more.push(Sample::new("23").with("txt", "a"));
+    fs::create_dir(dir.path().join("more")).unwrap();
+    fs::write(dir.path().join("more/a.tar"), archive(&more)).unwrap();
+    output(dir.path(), &["index", "build", "more", "--to", "more.json"]);
+    for (data, edit, expected) in [
+        ("data", ["--rename", "txt=cls"], "two fields of sample 0 would have the name \"cls\""),
+        ("data", ["--keep-fields", "jpg"], "no field of sample 0 is left"),
+        ("data", ["--drop-fields", "txt,cls,json,png"], "no field of sample 0 is left"),
+        ("data", ["--rename", "txt=a/b"], "the name of a field has a slash"),
+        ("data", ["--rename", "txt=TXT"], "not in lower case"),
+        ("more", ["--keep-fields", "cls"], "no field of sample 3 is left"),
+    ] {
+        let index = format!("{data}.json");
+        for command in [
+            &["reshard", data, "--to", "out/%d.tar", "--count", "1"][..],
+            &["reshard", data, "--to", "out/%d.tar", "--count", "1", "--index", &index],
+            &["split", data, "--to", "out/%d.tar=1", "--count", "1"],
+        ] {
+            let error = failure(dir.path(), &[command, &edit[..]].concat(), 1);
+            assert!(error.contains(expected), "{command:?} {edit:?}: {error}");
+            assert!(is_empty(&dir.path().join("out")), "{command:?} {edit:?}");
+        }
+    }
+}
+
+#[test]
+fn series_that_cannot_be_written_together() {
+    let dir = demo();
+    let split = |val: &str, more: &[&str]| {
+        run(dir.path(), &[&["split", "data", "--to", "out/train-%d.tar=0.9", "--to", val], more].concat())
+    };
+    // No sample of twelve is in so small a share.
+    let ran = split("out/val-%d.tar=0.000001", &["--indexes"]);
+    assert!(ran.code == Some(1) && ran.err.contains("no sample is left for out/val-%d.tar"), "{ran:?}");
+    assert!(is_empty(&dir.path().join("out")));
+    // The second series is there.
+    output(dir.path(), &["reshard", "data", "--to", "val/v-%d.tar"]);
+    let ran = split("val/v-%d.tar=0.1", &[]);
+    assert!(ran.code == Some(1) && ran.err.contains("1 shard of this series is there already"), "{ran:?}");
+    assert!(is_empty(&dir.path().join("out")));
+    // The index of the second series is there, or is that of another one.
+    fs::create_dir(dir.path().join("new")).unwrap();
+    fs::write(dir.path().join("new/v.index.json"), "mine").unwrap();
+    for resume in [&[][..], &["--resume"]] {
+        let ran = split("new/v-%d.tar=0.1", &[&["--indexes"][..], resume].concat());
+        assert!(ran.code == Some(1) && ran.err.contains("new/v.index.json is there already"), "{ran:?}");
+        assert!(is_empty(&dir.path().join("out")));
+    }
+    for to in ["./out//train-%d.tar=0.1", "out/../out/train-%d.tar=0.1"] {
+        let ran = split(to, &[]);
+        assert!(ran.code == Some(2) && ran.err.contains("two series have the same names"), "{ran:?}");
+    }
+}
+
+#[test]
+fn an_index_that_is_there_is_not_replaced() {
+    let dir = photos();
+    let create = ["create", "--from-dir", "photos", "--to", "out/p-%d.tar", "--index", "p.json"];
+    fs::write(dir.path().join("p.json"), "mine").unwrap();
+    for resume in [&[][..], &["--resume"]] {
+        let error = failure(dir.path(), &[&create[..], resume].concat(), 1);
+        assert!(error.contains("p.json is there already"), "{error}");
+        assert!(is_empty(&dir.path().join("out")) && fs::read(dir.path().join("p.json")).unwrap() == b"mine");
+    }
+    output(dir.path(), &[&create[..], &["--force"]].concat());
+    let before = fs::read(dir.path().join("p.json")).unwrap();
+    output(dir.path(), &[&create[..], &["--resume"]].concat());
+    assert!(fs::read(dir.path().join("p.json")).unwrap() == before);
+    // Of another series.
+    let reshard = ["reshard", "out/p-0.tar", "--to", "re/x-%d.tar", "--to-index", "p.json"];
+    for resume in [&[][..], &["--resume"]] {
+        let error = failure(dir.path(), &[&reshard[..], resume].concat(), 1);
+        assert!(error.contains("p.json is there already"), "{error}");
+        assert!(is_empty(&dir.path().join("re")));
+    }
+    // In the place of another file of the series.
+    for place in ["re/x.plan.json", "./re/x-3.tar"] {
+        let error =
+            failure(dir.path(), &["reshard", "out/p-0.tar", "--to", "re/x-%d.tar", "--to-index", place], 2);
+        assert!(error.contains("in the place of a file of its series"), "{error}");
+    }
+}
+
+#[test]
+fn other_classes_are_not_replaced() {
+    let dir = photos();
+    let out = dir.path().join("out");
+    fs::create_dir(&out).unwrap();
+    let create = ["create", "--from-dir", "photos", "--to", "out/p-%d.tar"];
+    fs::write(out.join("p.classes.json"), "[\"bird\"]").unwrap();
+    for resume in [&[][..], &["--resume"]] {
+        let error = failure(dir.path(), &[&create[..], resume].concat(), 1);
+        assert!(error.contains("out/p.classes.json is there already"), "{error}");
+        assert_eq!(files(&out).len(), 1);
+    }
+    output(dir.path(), &[&create[..], &["--force"]].concat());
+    assert!(fs::read_to_string(out.join("p.classes.json")).unwrap().contains("owl"));
+    // The same classes are no reason to stop.
+    fs::remove_file(out.join("p-0.tar")).unwrap();
+    output(dir.path(), &create);
+}
+
+#[test]
+fn what_index_commands_write_is_not_replaced() {
+    let dir = demo();
+    output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
+    output(dir.path(), &["index", "export-wids", "i.json", "--to", "data/wids.json"]);
+    let before = files(&dir.path().join("data"));
+    let there = "data/train-000000.tar";
+    for command in [
+        &["index", "build", "data"][..],
+        &["index", "merge", "i.json"],
+        &["index", "export-wids", "i.json"],
+        &["index", "import-wids", "data/wids.json"],
+    ] {
+        let error = failure(dir.path(), &[command, &["--to", there]].concat(), 1);
+        assert!(error.contains("data/train-000000.tar is there already"), "{command:?}: {error}");
+        assert!(files(&dir.path().join("data")) == before, "{command:?}");
+        fs::write(dir.path().join("old.json"), "old").unwrap();
+        output(dir.path(), &[command, &["--to", "old.json", "--force"]].concat());
+        assert!(fs::read(dir.path().join("old.json")).unwrap().starts_with(b"{"), "{command:?}");
+    }
+}
+
+#[test]
+fn shards_that_have_changed_are_named() {
+    let dir = demo();
+    output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
+    output(dir.path(), &["plan", "data", "--index", "i.json"]);
+    let place = dir.path().join("data/train-000001.tar");
+    let mut bytes = fs::read(&place).unwrap();
+    bytes.extend([0; 10_240]);
+    fs::write(&place, bytes).unwrap();
+    fs::remove_file(dir.path().join("data/train-000002.tar")).unwrap();
+    let shards = "data/train-{000000..000002}.tar";
+    for command in [&["plan", shards][..], &["reshard", shards, "--to", "out/%d.tar"]] {
+        let error = failure(dir.path(), &[command, &["--index", "i.json"]].concat(), 1);
+        assert!(error.contains("2 of 3 shards changed since the index was built"), "{error}");
+        for shard in ["data/train-000001.tar", "data/train-000002.tar"] {
+            assert!(error.contains(shard), "{shard}: {error}");
+        }
+        assert!(!error.contains("data/train-000000.tar") && is_empty(&dir.path().join("out")), "{error}");
+    }
+}
+
+#[test]
+fn long_names_are_planned_for() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("in")).unwrap();
+    let long = "d".repeat(120);
+    let write = |name: &str, key: &dyn Fn(usize) -> String| {
+        let samples: Vec<Sample> =
+            (0..60).map(|n| Sample::new(key(n)).with("cls", 1).with("txt", "a")).collect();
+        fs::write(dir.path().join(name), archive(&samples)).unwrap();
+    };
+    write("in/a.tar", &|n| format!("{n:03}"));
+    write("in/b.tar", &|n| format!("{long}{n:03}"));
+    // So long a name fits into a header by itself.
+    write("in/c.tar", &|n| format!("{long}/{n:03}"));
+    output(dir.path(), &["index", "build", "in", "--to", "i.json"]);
+    let (limit, mut counts) = (30_720, Vec::new());
+    let longer = format!("txt={}", "x".repeat(90));
+    for (number, more) in
+        [&[][..], &["--index", "i.json"], &["--rename", &longer], &["--rename", &longer, "--index", "i.json"]]
+            .iter()
+            .enumerate()
+    {
+        let (out, to) = (dir.path().join(number.to_string()), format!("{number}/%03d.tar"));
+        output(dir.path(), &[&["reshard", "in", "--to", &to, "--max-size", "30720"], *more].concat());
+        assert_eq!(samples(&out, "0").len(), 180);
+        let sizes: Vec<usize> = files(&out)
+            .into_iter()
+            .filter(|(name, _)| name.ends_with(".tar"))
+            .map(|(_, file)| file.len())
+            .collect();
+        assert!(sizes.iter().all(|size| *size <= limit), "{more:?}: {sizes:?}");
+        counts.push(sizes.len());
+    }
+    // As many shards with the index as without it, unless names become longer: then it takes them to be long.
+    assert!(counts[0] == counts[1] && counts[2] <= counts[3], "{counts:?}");
+}
+
+#[test]
+fn names_that_the_index_does_not_tell_of() {
+    let dir = tempfile::tempdir().unwrap();
+    // As GNU tar writes a name that is not ASCII: in one header.
+    let mut bytes = Vec::new();
+    for number in 0..60 {
+        bytes.extend(crate::support::member(&format!("é{number:03}.txt"), tar::EntryType::Regular, b"a"));
+    }
+    bytes.resize(bytes.len() + 1024, 0);
+    fs::write(dir.path().join("a.tar"), bytes).unwrap();
+    output(dir.path(), &["index", "build", "a.tar", "--to", "i.json"]);
+    let reshard = |to: &str, more: &[&str]| {
+        run(dir.path(), &[&["reshard", "a.tar", "--to", to, "--max-size", "30720"], more].concat())
+    };
+    let ran = reshard("names/%d.tar", &[]);
+    assert_eq!((ran.code, &*ran.err), (Some(0), ""), "{ran:?}");
+    let ran = reshard("index/%d.tar", &["--index", "i.json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(
+        ran.err.contains("larger than --max-size, up to ") && ran.err.contains("without --index"),
+        "{ran:?}"
+    );
+}
