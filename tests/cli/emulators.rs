@@ -1,11 +1,15 @@
 //! The program over servers that emulate S3 and Azure. A server that is not installed skips its test, see
 //! `support/emulator.rs`.
 
-use crate::program::{Ran, demo, output, program};
+use crate::program::{Ran, demo, output, program, sample};
 use crate::support::emulator::Emulator;
+use crate::support::noise;
+use shardstream::write::ShardWriter;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::Stdio;
 
 #[test]
 fn commands_over_s3() {
@@ -109,4 +113,136 @@ fn damage(emulator: &Emulator, shards: &BTreeMap<String, Vec<u8>>, run: &dyn Fn(
     assert!(missing.out.contains(r#""kind":"not_found""#), "{missing:?}");
     let checked = run(&["index", "check", &index, &data]);
     assert_eq!((checked.code, checked.out.lines().count()), (Some(3), 2), "{checked:?}");
+}
+
+/// Runs the program with what leads it to the emulators, which must succeed, and returns its output.
+#[track_caller]
+fn done(directory: &Path, emulators: &[&Emulator], arguments: &[&str]) -> String {
+    let mut command = program(directory);
+    for emulator in emulators {
+        command.envs(emulator.environment());
+    }
+    let ran = Ran::from(command.args(arguments).output().unwrap());
+    assert_eq!((ran.code, &*ran.err), (Some(0), ""), "{arguments:?}: {ran:?}");
+    ran.out
+}
+
+/// The shards of a directory.
+fn tars(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    files(directory).into_iter().filter(|(name, _)| name.ends_with(".tar")).collect()
+}
+
+#[test]
+fn shards_are_written_to_azure() {
+    let Some(emulator) = Emulator::azure() else { return };
+    writes(&emulator);
+}
+
+#[test]
+fn shards_are_written_to_s3() {
+    let Some(emulator) = Emulator::s3() else { return };
+    writes(&emulator);
+}
+
+/// Writes shards into the bucket, resumes, and compares them with those that are written to the disk.
+fn writes(emulator: &Emulator) {
+    let dir = demo();
+    let to = |place: &str| format!("{place}/x-%03d.tar");
+    let (there, here) = (to(&format!("{}/re", emulator.bucket())), to("here"));
+    let index = format!("{}/re/x.index.json", emulator.bucket());
+    let reshard = ["reshard", "data", "--shuffle", "4", "--count", "5", "--to"];
+    done(dir.path(), &[emulator], &[&reshard[..], &[&there, "--to-index", &index]].concat());
+    output(dir.path(), &[&reshard[..], &[&here]].concat());
+    let resumed = [&reshard[..], &[&there, "--to-index", &index, "--resume"]].concat();
+    let said = done(dir.path(), &[emulator], &resumed);
+    assert!(said.ends_with("; 3 already there\n"), "{said}");
+    let mut refused = program(dir.path());
+    refused.envs(emulator.environment()).args(reshard).arg(&there);
+    let refused = Ran::from(refused.output().unwrap());
+    assert!(
+        refused.code == Some(1) && refused.err.contains("3 shards of this series are there"),
+        "{refused:?}"
+    );
+    let checked = done(dir.path(), &[emulator], &["index", "check", &index]);
+    assert_eq!(checked, "3 shards: as indexed\n");
+    let shards = format!("{}/re/*.tar", emulator.bucket());
+    done(dir.path(), &[emulator], &["cp", &shards, "back/"]);
+    assert!(tars(&dir.path().join("back")) == tars(&dir.path().join("here")));
+    // Nothing is left of them, and of their plan, when others are written in their place.
+    let forced = ["reshard", "data", "--to", &there, "--force"];
+    done(dir.path(), &[emulator], &forced);
+    assert_eq!(done(dir.path(), &[emulator], &["ls", &shards]).lines().count(), 1);
+}
+
+#[test]
+fn from_s3_to_azure() {
+    let (Some(s3), Some(azure)) = (Emulator::s3(), Emulator::azure()) else { return };
+    let dir = demo();
+    let shards = files(&dir.path().join("data"));
+    for (name, bytes) in &shards {
+        s3.put(&format!("data/{name}"), bytes);
+    }
+    let (from, to) = (format!("{}/data/", s3.bucket()), format!("{}/copy/", azure.bucket()));
+    let both = [&s3, &azure];
+    assert_eq!(done(dir.path(), &both, &["cp", &from, &to]), "3 objects copied, 61.4 kB\n");
+    let kept = "0 objects copied, 0 B; 3 objects the same already\n";
+    assert_eq!(done(dir.path(), &both, &["sync", &from, &to]), kept);
+    done(dir.path(), &[&azure], &["cp", &format!("{to}*.tar"), "back/"]);
+    assert!(tars(&dir.path().join("back")) == shards);
+    // A copy that was spoiled, with as many bytes, is found by its version, and made again.
+    let mut spoiled = shards["train-000001.tar"].clone();
+    spoiled[600] ^= 1;
+    azure.put("copy/train-000001.tar", &spoiled);
+    let said = done(dir.path(), &both, &["sync", &from, &to]);
+    assert_eq!(said, "1 object copied, 20.5 kB; 2 objects the same already\n");
+    done(dir.path(), &[&azure], &["cp", "--force", &format!("{to}*.tar"), "back/"]);
+    assert!(tars(&dir.path().join("back")) == shards);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_kill_in_the_middle_of_an_upload() {
+    for emulator in [Emulator::s3(), Emulator::azure()].into_iter().flatten() {
+        kill(&emulator);
+    }
+}
+
+/// Kills a run that uploads shards, and resumes it.
+#[cfg(unix)]
+fn kill(emulator: &Emulator) {
+    const SHARDS: usize = 24;
+    let dir = tempfile::tempdir().unwrap();
+    let pattern = dir.path().join("data/%03d.tar");
+    let mut writer = ShardWriter::builder(pattern.to_str().unwrap()).max_count(8).build().unwrap();
+    for number in 0..SHARDS * 4 {
+        writer.write(&sample(number).with("bin", noise(400_000 + number))).unwrap();
+    }
+    writer.finish().unwrap();
+    let there = format!("{}/k/%03d.tar", emulator.bucket());
+    let reshard = ["reshard", "data", "--count", "4", "--shuffle", "5", "-j", "2", "--to"];
+    output(dir.path(), &[&reshard[..], &["alone/%03d.tar"]].concat());
+    let alone = tars(&dir.path().join("alone"));
+    assert_eq!(alone.len(), SHARDS);
+    let arguments = [&reshard[..], &[&there, "--progress", "0.05"]].concat();
+    let mut command = program(dir.path());
+    command.envs(emulator.environment()).args(&arguments).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // A line of progress that tells of some shards and not of all.
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let far = lines.map(Result::unwrap).find(|line| {
+        let count = line.strip_prefix("writing: ").and_then(|rest| rest.split(' ').next());
+        count.is_some_and(|count| count.parse::<usize>().unwrap() >= 10)
+    });
+    child.kill().unwrap();
+    assert!(child.wait().unwrap().code().is_none() && far.is_some(), "it ended before it was killed");
+    let objects = format!("{}/k/*.tar", emulator.bucket());
+    // What is there is whole.
+    done(dir.path(), &[emulator], &["cp", &objects, "killed/"]);
+    let killed = tars(&dir.path().join("killed"));
+    assert!((1..SHARDS).contains(&killed.len()), "{} shards", killed.len());
+    assert!(killed.iter().all(|(name, bytes)| alone.get(name) == Some(bytes)));
+    let said = done(dir.path(), &[emulator], &[&reshard[..], &[&there, "--resume"]].concat());
+    assert!(said.contains(&format!("; {} already there", killed.len())), "{said}");
+    done(dir.path(), &[emulator], &["cp", &objects, "back/"]);
+    assert!(tars(&dir.path().join("back")) == alone);
 }
