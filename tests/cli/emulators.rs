@@ -242,7 +242,10 @@ fn kill(emulator: &Emulator) {
     assert!((1..SHARDS).contains(&killed.len()), "{} shards", killed.len());
     assert!(killed.iter().all(|(name, bytes)| alone.get(name) == Some(bytes)));
     let said = done(dir.path(), &[emulator], &[&reshard[..], &[&there, "--resume"]].concat());
-    assert!(said.contains(&format!("; {} already there", killed.len())), "{said}");
+    let kept =
+        said.split("; ").nth(1).and_then(|kept| kept.split(' ').next()).unwrap().parse::<usize>().unwrap();
+    // An upload that had reached the server by the kill, of each of two threads, may end after the copy of it.
+    assert!((killed.len()..=killed.len() + 2).contains(&kept) && !said.contains("written again"), "{said}");
     done(dir.path(), &[emulator], &["cp", &objects, "back/"]);
     assert!(tars(&dir.path().join("back")) == alone);
 }

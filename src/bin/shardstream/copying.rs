@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// The document beside the copies that says of what they are copies.
 const RECORDS: &str = ".shardstream-copies.json";
-/// How often the records are written while objects are copied.
+/// Time between two writes of the records while objects are copied.
 const EVERY: Duration = Duration::from_secs(5);
 
 /// An object and where it is copied to.

@@ -33,7 +33,7 @@ pub(crate) struct Global {
     /// Number of times that a request is tried again after a network fault.
     #[arg(long, global = true, value_name = "COUNT")]
     retries: Option<u32>,
-    /// Show events of reading of this level and above on stderr.
+    /// Show events of this level and above on stderr: long waits, retries, shards.
     #[arg(long, global = true, value_name = "LEVEL")]
     log: Option<Level>,
 }

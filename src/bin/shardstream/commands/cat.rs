@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 pub(crate) struct Options {
     #[command(flatten)]
     patterns: Patterns,
-    /// The field; alternatives stand apart by ;, as in "jpg;png".
+    /// The field; alternatives are separated by ;, as in "jpg;png".
     #[arg(long, value_name = "FIELD")]
     field: String,
     /// Only of the sample of this key.

@@ -22,7 +22,7 @@ use std::ops::ControlFlow;
 pub(crate) struct Options {
     #[command(flatten)]
     patterns: Patterns,
-    /// How many samples.
+    /// Number of samples.
     #[arg(short = 'n', long = "samples", value_name = "COUNT", default_value_t = 10)]
     samples: u64,
     /// Only these fields.
@@ -34,7 +34,7 @@ pub(crate) struct Options {
     /// The longer side of an image on the sheet, in pixels.
     #[arg(long, value_name = "PIXELS", default_value_t = 160, value_parser = clap::value_parser!(u32).range(8..=4096))]
     side: u32,
-    /// How many images a row of the sheet has.
+    /// Number of images in a row of the sheet.
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     columns: u32,
     /// Show images as coloured blocks in a terminal with 24-bit colour.

@@ -34,7 +34,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SAMPLES", default_value_t = 32)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
-    /// What is done with the last samples that fill no batch.
+    /// How the last samples that fill no batch are handled.
     #[arg(long, value_enum, default_value_t = Last::Keep)]
     last_batch: Last,
     /// The seed of the order.
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     /// Samples that all ranks together train on in a second: says which bandwidth that takes.
     #[arg(long, value_name = "COUNT")]
     samples_per_second: Option<f64>,
-    /// What the requests of one rank may hold of memory.
+    /// Memory for the requests of one rank.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size)]
     budget: u64,
     /// The price of a GB that leaves the store.

@@ -28,10 +28,10 @@ pub(crate) struct Options {
     /// The field whose values are counted; of JSON, FIELD:PATH, as in json:annotation.label [default: cls].
     #[arg(long, value_name = "FIELD")]
     label: Option<String>,
-    /// How many labels are shown, the most frequent first.
+    /// Number of labels shown, the most frequent first.
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     top: usize,
-    /// How many images are decoded for mean and deviation, as many of each shard.
+    /// Number of images decoded for mean and deviation, the same number of each shard.
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     images: u64,
     #[command(flatten)]

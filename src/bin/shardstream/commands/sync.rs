@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::copying::{CopyOptions, There};
 use crate::failure::Failure;
 
-/// Copy the shards, or any objects, that are missing or other ones in a directory.
+/// Copy the shards, or any objects, that are missing in a directory or differ there.
 ///
 /// As `cp --resume`: an object that is there is the same if sizes and versions are those of a recorded copy
 /// (.shardstream-copies.json); without a record, objects of the same size are read and compared. Others are

@@ -12,8 +12,8 @@ use std::collections::HashSet;
 
 /// Compare an index with the shards as they are now.
 ///
-/// Found are shards that are missing or have another size or version than when they were indexed; with
-/// patterns also shards that the index does not know. Nothing is read of the shards: `verify --index` does
+/// It finds shards that are missing, or have another size or version than when they were indexed; with
+/// patterns, also shards that the index does not know. It does not read the shards: `verify --index` does
 /// that. Exits with 3 if anything was found.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {

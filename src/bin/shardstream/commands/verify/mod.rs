@@ -22,11 +22,11 @@ use std::sync::Arc;
 
 /// Look for damage: in archives, samples and fields, against an index.
 ///
-/// Each shard is read to its end, past damaged samples and headers. Found are: shards that are missing,
+/// Each shard is read to its end, past damaged samples and headers. It finds shards that are missing,
 /// truncated or overwritten, damaged headers, samples with two members of one extension, samples whose
 /// members are not together, members that are no plain files, empty fields, samples without a field that
-/// nearly all others have. With --decode also what does not decode; with --index also shards that changed,
-/// other samples, and other bytes if the index has checksums. Exits with 3 if anything was found.
+/// nearly all others have. With --decode, it also finds what does not decode; with --index, shards that
+/// changed, other samples, and other bytes if the index has checksums. Exits with 3 if anything was found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     /// Fields that every sample must have, in place of those that nearly all have.
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
     require: Vec<String>,
-    /// The share of samples from which on a field counts as one that all should have; over 1 for none.
+    /// Every sample must have the fields that at least this share of samples has; over 1 for none.
     #[arg(long, value_name = "SHARE", default_value_t = 0.9, conflicts_with = "require")]
     common: f64,
     /// Fields that may be empty.
@@ -49,7 +49,7 @@ pub(crate) struct Options {
     /// Keys must differ over all shards too, and not only in each.
     #[arg(long, conflicts_with = "resume")]
     unique_keys: bool,
-    /// Note here which shards were verified, and pass over those that are noted and have not changed.
+    /// Record verified shards in this file, and skip those that it has and that have not changed.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     #[command(flatten)]
