@@ -97,13 +97,13 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let Options { limits, shuffle, making, verify, skip_bad, .. } = &options;
     making.check(options.index.is_some())?;
     let series = Series::new(&options.to)?;
-    check_index(index.as_deref(), &series, making, context)?;
     if !options.columns.is_default() && options.from.from_csv.is_none() && options.from.from_jsonl.is_none() {
         let what = "--file, --key and --as-json are for --from-csv and --from-jsonl";
         return Err(Failure::Usage(what.into()));
     }
     let place = options.index.as_ref();
     let index = place.map(|place| place.clone().unwrap_or_else(|| series.beside("index")));
+    check_index(index.as_deref(), &series, making, context)?;
     let Found { root, items, classes } = find(&options, context)?;
     let threads = making.threads.count();
     let inspection = Inspection { root: root.clone(), threads, decode: *verify, skip_bad: *skip_bad };
@@ -131,10 +131,12 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         plan = plan.option("with-names", true);
     }
     let place = series.beside("classes");
+    let job = Job { series, plan, shards, samples: Arc::new(items) };
     if let Some(classes) = &classes {
+        // Where the plan is another one, that says more.
+        job.check(making, context)?;
         check_classes(&place, classes, making, context)?;
     }
-    let job = Job { series, plan, shards, samples: Arc::new(items) };
     let start = Instant::now();
     let outcome = job.run(making, context)?;
     let rates = outcome.rates(start.elapsed());
