@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench tuning`. Each loader runs for 24 seconds; those of a table are run in turn, twice. The rates shown
 //! are those of the last 6 seconds and of all 24, which has the time that tuning takes; CPU time is that of the process.
-//! Bench time is about ten minutes. `cargo bench --bench tuning -- --quick` runs each once.
+//! All takes 22 minutes. `cargo bench --bench tuning -- --quick waits` runs once those with this word in their names.
 
 use cpu_time::{ProcessTime, ThreadTime};
 use shardstream::collate::{Columns, Scalar};
@@ -136,6 +136,12 @@ fn main() {
     }
     let shards = ShardList::from_urls(writer.finish().unwrap().into_iter().map(|shard| shard.url));
     let dataset = Dataset::builder(shards).streams(8).build().unwrap();
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let table = |case: &Case, choices: &[Choice]| {
+        if words.iter().all(|word| case.name.contains(word)) {
+            table(&dataset, case, choices, rounds);
+        }
+    };
     let cores = thread::available_parallelism().map_or(1, usize::from);
     println!("{cores} cores");
 
@@ -156,7 +162,7 @@ fn main() {
         }),
     ];
     for (name, stage) in cases {
-        table(&dataset, &Case { name, stage, step: Duration::ZERO }, &choices, rounds);
+        table(&Case { name, stage, step: Duration::ZERO }, &choices);
     }
 
     let prefetch = |prefetch| Choice { threads: None, prefetch: Some(prefetch) };
@@ -166,7 +172,7 @@ fn main() {
         _ => wait(500),
     };
     let name = "One sample in 1600 takes 400 ms, the others 0.5 ms; the trainer takes 20 ms for a step";
-    table(&dataset, &Case { name, stage: uneven, step: Duration::from_millis(20) }, &choices, rounds);
+    table(&Case { name, stage: uneven, step: Duration::from_millis(20) }, &choices);
     let name = "The same without slow samples";
-    table(&dataset, &Case { name, stage: || wait(500), step: Duration::from_millis(20) }, &choices, rounds);
+    table(&Case { name, stage: || wait(500), step: Duration::from_millis(20) }, &choices);
 }

@@ -18,11 +18,12 @@ fn key(sample: &Sample) -> shardstream::Result<String> {
     Ok(sample.key().to_owned())
 }
 
-/// How long the cores have been idle, in hundredths of a second.
+/// How long the cores have been idle, or at work of a lower priority, in hundredths of a second.
 fn idle() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    let mut numbers = stat.strip_prefix("cpu ")?.split_ascii_whitespace().skip(3);
-    Some(numbers.next()?.parse::<u64>().ok()? + numbers.next()?.parse::<u64>().ok()?)
+    let numbers = stat.strip_prefix("cpu ")?.split_ascii_whitespace().take(5);
+    let numbers: Vec<u64> = numbers.map(|number| number.parse().unwrap()).collect();
+    Some(numbers[1] + numbers[3] + numbers[4])
 }
 
 /// Stages that wait for a service get more threads than there are cores, in the same order; the next run begins with those

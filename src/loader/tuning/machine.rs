@@ -1,10 +1,10 @@
-//! Whether the machine has cores that do nothing.
+//! Whether the machine has cores to spare.
 
 use std::fs;
 use std::time::Duration;
 
-/// How long all cores of the machine together have been idle since it was started, if the system says so: Linux, in
-/// `/proc/stat` (`proc_stat(5)`), in hundredths of a second.
+/// How long all cores of the machine together have been idle since it was started, or did what others have priority over
+/// (`nice`), if the system says so: Linux, in `/proc/stat` (`proc_stat(5)`), in hundredths of a second.
 pub(super) fn idle_cores() -> Option<Duration> {
     idle(&fs::read_to_string("/proc/stat").ok()?)
 }
@@ -12,8 +12,9 @@ pub(super) fn idle_cores() -> Option<Duration> {
 /// `cpu  user nice system idle iowait …`
 fn idle(stat: &str) -> Option<Duration> {
     let mut numbers = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
-    let (idle, waiting) = (numbers.nth(3)?.parse::<u64>().ok()?, numbers.next()?.parse::<u64>().ok()?);
-    Some(Duration::from_millis(idle.saturating_add(waiting).saturating_mul(10)))
+    let mut number = || numbers.next()?.parse::<u64>().ok();
+    let (_user, nice, _system, idle, waiting) = (number()?, number()?, number()?, number()?, number()?);
+    Some(Duration::from_millis(nice.saturating_add(idle).saturating_add(waiting).saturating_mul(10)))
 }
 
 #[cfg(test)]
@@ -23,7 +24,7 @@ mod tests {
     #[test]
     fn a_core_that_waits_for_a_disk_is_idle() {
         let stat = "cpu  100 2 30 4000 50 6 7 0 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
-        assert_eq!(idle(stat), Some(Duration::from_millis(40_500)));
+        assert_eq!(idle(stat), Some(Duration::from_millis(40_520)));
         for stat in ["", "cpu0 1 2 3 4 5", "cpu  1 2 3", "cpu  a b c d e", "intr 1 2 3 4 5 6"] {
             assert_eq!(idle(stat), None, "{stat}");
         }

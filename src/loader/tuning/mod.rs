@@ -3,7 +3,7 @@
 //! ```text
 //! resources  what a loader may use, and what of it the caller fixed
 //! tuner      when to change what: a state machine that sees times and counts
-//! machine    whether the machine has cores that do nothing
+//! machine    whether the machine has cores to spare
 //! ```
 //!
 //! No choice has an influence on the order of the items.

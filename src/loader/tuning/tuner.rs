@@ -71,7 +71,7 @@ pub(in crate::loader) struct Seen {
     /// Items that came of the stages, and the time of cores that they took.
     pub(in crate::loader) items: u64,
     pub(in crate::loader) cpu: Duration,
-    /// Cores of the machine were idle, where that is known.
+    /// Cores of the machine were idle, or at work of a lower priority, where that is known.
     pub(in crate::loader) idle_cores: Option<Duration>,
     /// Batches that were given out, and those of them that were waited for.
     pub(in crate::loader) batches: u64,
