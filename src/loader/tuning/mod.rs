@@ -125,8 +125,10 @@ impl Tuning {
             lock(tuner).bound_threads(threads);
         }
         self.threads.store(threads, Relaxed);
-        let mut learned = lock(&self.learned);
-        learned.threads = learned.threads.min(threads);
+        {
+            let mut learned = lock(&self.learned);
+            learned.threads = learned.threads.min(threads);
+        }
         log!(WARN, "the loader has fewer threads than it wanted: no more can be started", threads = threads);
     }
 
