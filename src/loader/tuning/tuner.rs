@@ -35,8 +35,9 @@ const GAIN: f64 = 1.1;
 const KEPT: f64 = 0.97;
 /// A change to less than this many times as many threads is none.
 const STEP: f64 = 1.25;
-/// Number of windows that all must have the rate.
+/// Number of windows that all must have the rate, unless it is this many times as much as is needed.
 const CONFIRMED: u32 = 2;
+const CLEAR: f64 = 1.3;
 /// After a trial that failed, this many windows pass without one; then twice as many, up to the second number.
 const PATIENCE: (u32, u32) = (4, 64);
 
@@ -261,7 +262,8 @@ impl Tuner {
             }
             if window.rate() >= trial.needed {
                 trial.confirmed += 1;
-                if trial.confirmed == CONFIRMED {
+                let is_clear = trial.from < self.threads && window.rate() >= CLEAR * trial.needed;
+                if is_clear || trial.confirmed == CONFIRMED {
                     (self.trial, self.patience) = (None, PATIENCE.0);
                 }
                 return None;
