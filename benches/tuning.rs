@@ -1,8 +1,9 @@
 //! The number of threads and of batches ahead that a loader chooses, beside fixed ones.
 //!
-//! `cargo bench --bench tuning`. Each loader runs for 24 seconds; those of a table are run in turn, twice. The rates shown
-//! are those of the last 6 seconds and of all 24, which has the time that tuning takes; CPU time is that of the process.
-//! All takes 22 minutes. `cargo bench --bench tuning -- --quick waits` runs once those with this word in their names.
+//! `cargo bench --bench tuning`. Each loader runs for 24 seconds; those of a table are run in turn, twice.
+//! The rates shown are those of the last 6 seconds and of all 24, which has the time that tuning takes; CPU
+//! time is that of the process. All takes 22 minutes. `cargo bench --bench tuning -- --quick waits` runs once
+//! those with this word in their names.
 
 use cpu_time::{ProcessTime, ThreadTime};
 use shardstream::collate::{Columns, Scalar};
@@ -19,7 +20,7 @@ const BATCH: usize = 16;
 const LOADING: Duration = Duration::from_secs(24);
 const LAST: Duration = Duration::from_secs(6);
 
-/// Computes for so many microseconds.
+/// Computes for this time.
 fn compute(micros: u64) {
     let begun = ThreadTime::now();
     while begun.elapsed() < Duration::from_micros(micros) {

@@ -26,8 +26,8 @@ fn idle() -> Option<u64> {
     Some(numbers[1] + numbers[3] + numbers[4])
 }
 
-/// Stages that wait for a service get more threads than there are cores, in the same order; the next run begins with those
-/// that were of use. None are added where the number is fixed.
+/// Stages that wait for a service get more threads than there are cores, in the same order; the next run
+/// begins with those that were of use. None are added where the number is fixed.
 #[test]
 fn threads_that_wait_are_joined_by_others() {
     let _alone = alone();

@@ -16,7 +16,8 @@ fn loader() -> LoaderBuilder<Sample> {
     Loader::builder(dataset(&[400; 8]).streams(8).shuffle_shards(true).seed(7).build().unwrap())
 }
 
-/// Where the rate is enough but not even, more batches are prepared ahead, within the bytes that they may take.
+/// Where the rate is enough but not even, more batches are prepared ahead, within the bytes that they may
+/// take.
 #[test]
 fn uneven_batches_have_more_ahead() {
     let is_slow = Arc::new(AtomicBool::new(false));

@@ -3,8 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-/// How long all cores of the machine together have been idle since it was started, or did what others have priority over
-/// (`nice`), if the system says so: Linux, in `/proc/stat` (`proc_stat(5)`), in hundredths of a second.
+/// How long all cores of the machine together have been idle since it was started, or did what others have
+/// priority over (`nice`), if the system says so: Linux, in `/proc/stat` (`proc_stat(5)`), in hundredths of a
+/// second.
 pub(super) fn idle_cores() -> Option<Duration> {
     idle(&fs::read_to_string("/proc/stat").ok()?)
 }

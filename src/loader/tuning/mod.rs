@@ -1,4 +1,5 @@
-//! How many threads a run has and how many batches ahead: fixed by the caller, or tuned while it is under way.
+//! How many threads a run has and how many batches ahead: fixed by the caller, or tuned while it is under
+//! way.
 //!
 //! ```text
 //! resources  what a loader may use, and what of it the caller fixed

@@ -12,8 +12,8 @@ const PREFETCH: usize = 2;
 const MOST_PREFETCH: usize = 32;
 /// Nor of more bytes.
 const PREFETCH_BYTES: u64 = 512 << 20;
-/// No more threads than this are started for each core, nor than the next number in all, without being asked for: those
-/// beyond the cores are for stages that wait for something else than a core.
+/// No more threads than this are started for each core, nor than the next number in all, without being asked
+/// for: those beyond the cores are for stages that wait for something else than a core.
 const THREADS_PER_CORE: usize = 32;
 const MOST_THREADS: usize = 256;
 

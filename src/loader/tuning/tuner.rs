@@ -1,19 +1,21 @@
 //! When to change the number of threads, or of batches ahead: a state machine that sees times and counts.
 //!
-//! - *More threads* are tried where the trainer waits, the threads work all the time, and yet cores are idle: the stages
-//!   wait for something, such as a service or a slow disk. Up to twice as many are tried, as far as the cores will do. They
-//!   stay if that makes the run faster. If not, the next trial comes later and later.
-//! - *Fewer threads* are tried where there are more than cores to compute on, and none is idle: what they waited for may
-//!   come at once by now. They stay if that does not make the run slower.
-//! - *Batches ahead* are doubled where the trainer waits for some of them although others were ready before their time:
-//!   the rate is enough, but not even.
+//! - *More threads* are tried where the trainer waits, the threads work all the time, and yet cores are idle:
+//!   the stages wait for something, such as a service or a slow disk. Up to twice as many are tried, as far
+//!   as the cores will do. They stay if that makes the run faster. If not, the next trial comes later and
+//!   later.
+//! - *Fewer threads* are tried where there are more than cores to compute on, and none is idle: what they
+//!   waited for may come at once by now. They stay if that does not make the run slower.
+//! - *Batches ahead* are doubled where the trainer waits for some of them although others were ready before
+//!   their time: the rate is enough, but not even.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 /// It looks this often.
 const WINDOW: Duration = Duration::from_secs(1);
-/// And decides when there were as many items, for each thread and in all, and as many batches; or after so long.
+/// And decides when there were as many items, for each thread and in all, and as many batches; or after so
+/// long.
 const ITEMS_PER_THREAD: u64 = 4;
 const ITEMS: u64 = 32;
 const BATCHES: u64 = 4;
@@ -38,7 +40,8 @@ const STEP: f64 = 1.25;
 /// Number of windows that all must have the rate, unless it is this many times as much as is needed.
 const CONFIRMED: u32 = 2;
 const CLEAR: f64 = 1.3;
-/// After a trial that failed, this many windows pass without one; then twice as many, up to the second number.
+/// After a trial that failed, this many windows pass without one; then twice as many, up to the second
+/// number.
 const PATIENCE: (u32, u32) = (4, 64);
 
 /// The thread that collects batches must have rested for this share of the time for the rate to be enough.
@@ -112,7 +115,7 @@ impl Seen {
         self.share(self.waited)
     }
 
-    /// Whether rates of it say anything, of so many threads.
+    /// Whether its rates say anything, for this number of threads.
     fn is_enough(&self, threads: usize) -> bool {
         let batches = self.batches >= BATCHES || self.waits() >= STARVES;
         let items = self.items >= ITEMS.max(ITEMS_PER_THREAD * threads as u64);
@@ -347,14 +350,14 @@ mod tests {
             Model { cpu, wait, step: 0.0, most: f64::INFINITY, others: 0.0, seen: Seen::default() }
         }
 
-        /// The rate that so many threads can have.
+        /// The rate that this number of threads can have.
         fn possible(&self, threads: usize) -> f64 {
             let of_cores = (MACHINE - self.others) * 1000.0 / self.cpu;
             let of_threads = threads as f64 * 1000.0 / (self.cpu + self.wait);
             of_threads.min(of_cores).min(self.most)
         }
 
-        /// What a second with so many threads adds.
+        /// What a second with this number of threads adds.
         fn second(&mut self, threads: usize) -> Seen {
             let possible = self.possible(threads);
             let wanted = if self.step > 0.0 { 10.0 / self.step } else { f64::INFINITY };
@@ -373,7 +376,7 @@ mod tests {
             self.seen
         }
 
-        /// The number of threads in each of so many seconds.
+        /// The number of threads in each second.
         fn run(&mut self, seconds: usize) -> Vec<usize> {
             let mut tuner = Tuner::new(LIMITS, None);
             self.go_on(&mut tuner, seconds)
