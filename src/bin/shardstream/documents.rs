@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::files::{exists, normalised};
 use crate::making::Making;
-use crate::saved_plan::Existing;
+use crate::saved_plan::{Existing, is_document};
 use crate::series::Series;
 use shardstream::{ErrorKind, Index, SecretUrl};
 
@@ -12,11 +12,18 @@ use shardstream::{ErrorKind, Index, SecretUrl};
 ///
 /// `instead` says what else the user can do.
 pub(crate) fn check_new(place: &str, force: bool, instead: &str, context: &Context) -> Result<(), Failure> {
-    if force || !exists(&context.store, place)? {
+    if !exists(&context.store, place)? {
         return Ok(());
     }
-    let place = SecretUrl::from(place);
-    Err(Failure::Failed(format!("{place} is there already: {instead}--force replaces it")))
+    let shown = SecretUrl::from(place);
+    match force {
+        // A slip must not cost a shard, or a list.
+        true if is_document(place, &context.store)? => Ok(()),
+        true => Err(Failure::Failed(format!(
+            "{shown} is there already, and is no JSON document: --force does not replace it, give another name"
+        ))),
+        false => Err(Failure::Failed(format!("{shown} is there already: {instead}--force replaces it"))),
+    }
 }
 
 /// Refuses to replace what is where the index of a series is to be written, before anything is.
@@ -37,11 +44,12 @@ pub(crate) fn check_index(
         )));
     }
     match making.existing() {
-        Existing::Remove => Ok(()),
+        Existing::Remove => check_new(place, true, "", context),
         Existing::Refuse => check_new(place, false, "", context),
         Existing::Resume => match Index::load(&context.store, place) {
             Ok(index) if index.iter().all(|shard| series.holds(shard.url())) => Ok(()),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(()),
+            Err(error) if !matches!(error.kind(), ErrorKind::Index(_)) => Err(error.into()),
             _ => {
                 let place = SecretUrl::from(place);
                 let what =
@@ -59,7 +67,10 @@ pub(crate) fn check_classes(
     making: &Making,
     context: &Context,
 ) -> Result<(), Failure> {
-    if making.existing() == Existing::Remove || !exists(&context.store, place)? {
+    if making.existing() == Existing::Remove {
+        return check_new(place, true, "", context);
+    }
+    if !exists(&context.store, place)? {
         return Ok(());
     }
     let text = context.store.open(place)?.read_all()?;

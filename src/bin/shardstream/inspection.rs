@@ -136,8 +136,8 @@ fn renamed(field: &str, extension: &str) -> Arc<str> {
 fn look(path: &Path, field: &str, decode: bool) -> Result<(u64, Option<&'static str>), String> {
     let is_image = Kind::of(field) == Kind::Image && !field.to_ascii_lowercase().ends_with(".gz");
     let read = || -> io::Result<(u64, Vec<u8>)> {
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
+        // Before it is opened: a pipe would wait for somebody who writes.
+        let metadata = fs::metadata(path)?;
         if !metadata.is_file() {
             return Err(io::Error::other("this is no file"));
         }
@@ -146,7 +146,7 @@ fn look(path: &Path, field: &str, decode: bool) -> Result<(u64, Option<&'static 
             return Ok((bytes.len() as u64, bytes));
         }
         let mut head = Vec::with_capacity(12);
-        file.take(12).read_to_end(&mut head)?;
+        File::open(path)?.take(12).read_to_end(&mut head)?;
         Ok((metadata.len(), head))
     };
     let (size, bytes) = read().map_err(|error| error.to_string())?;

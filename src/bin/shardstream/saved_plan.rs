@@ -4,9 +4,10 @@
 use crate::failure::Failure;
 use crate::series::Series;
 use md5::{Digest, Md5};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use shardstream::store::Store;
-use shardstream::{ErrorKind, SecretUrl};
+use shardstream::{ErrorKind, Index, SecretUrl};
 use std::collections::BTreeMap;
 use std::io::Write;
 
@@ -168,6 +169,15 @@ pub(crate) fn begin(
     let found = check(plan, series, existing, store)?;
     let place = series.beside("plan");
     if existing == Existing::Remove {
+        // Documents of the old shards must not be taken for those of the new ones.
+        let index = series.beside("index");
+        if Index::load(store, &index).is_ok_and(|index| index.iter().all(|shard| series.holds(shard.url()))) {
+            store.delete(&index)?;
+        }
+        let classes = series.beside("classes");
+        if is_document(&classes, store)? {
+            store.delete(&classes)?;
+        }
         // The plan last, so that a removal that is broken off can be begun again.
         found.shards.iter().chain([&place]).try_for_each(|url| store.delete(url))?;
     }
@@ -200,6 +210,14 @@ fn read(place: &str, store: &Store) -> Result<Option<SavedPlan>, Failure> {
         let place = SecretUrl::from(place);
         Failure::Failed(format!("{place} is no plan of a series of shards ({error}): --force replaces it"))
     })
+}
+
+/// Whether there is a JSON document at a place, as this program writes them.
+pub(crate) fn is_document(place: &str, store: &Store) -> Result<bool, Failure> {
+    match store.open(place)?.read_all() {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(false),
+        text => Ok(serde_json::from_slice::<IgnoredAny>(&text?).is_ok()),
+    }
 }
 
 /// Writes a document, whole or not at all.

@@ -33,8 +33,13 @@ impl Tree {
         let classes: Vec<String> = found.map(|entry| entry.name).collect();
         let (base, flag) = (root.to_owned(), interrupt.clone());
         let walks = classes.clone().into_iter().map(Ok).par_map(threads, move |class: String| {
-            let mut walk =
-                Walk { root: base.clone(), interrupt: flag.clone(), found: Vec::new(), ignored: 0 };
+            let mut walk = Walk {
+                root: base.clone(),
+                interrupt: flag.clone(),
+                left: Vec::new(),
+                found: Vec::new(),
+                ignored: 0,
+            };
             let walked = walk.below(&class).map(|()| walk);
             if let Ok(walk) = &walked {
                 progress.add(walk.found.len() as u64);
@@ -71,6 +76,8 @@ impl Tree {
 struct Walk {
     root: PathBuf,
     interrupt: Interrupt,
+    /// The folders that were left by a link, without links in their paths.
+    left: Vec<PathBuf>,
     /// Paths below the root, with slashes, and the names of their fields.
     found: Vec<(String, &'static str)>,
     ignored: u64,
@@ -84,9 +91,12 @@ impl Walk {
             let path = format!("{directory}/{name}");
             if is_directory {
                 if is_link {
-                    check_link(&here, &self.root.join(&path))?;
+                    self.leave(&here, &self.root.join(&path))?;
                 }
                 self.below(&path)?;
+                if is_link {
+                    self.left.pop();
+                }
                 continue;
             }
             match field(&name) {
@@ -96,15 +106,17 @@ impl Walk {
         }
         Ok(())
     }
-}
 
-/// Refuses a link to a folder around itself, in which there would be no end.
-fn check_link(here: &Path, link: &Path) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::io(link.display(), &error);
-    let (here, target) = (fs::canonicalize(here).map_err(failed)?, fs::canonicalize(link).map_err(failed)?);
-    match here.starts_with(target) {
-        true => Err(Failure::Failed(format!("{}: a link to a folder around itself", link.display()))),
-        false => Ok(()),
+    /// Goes along a link to a folder. Refuses one to a folder around this one, or around those that were left
+    /// by a link before: there would be no end.
+    fn leave(&mut self, here: &Path, link: &Path) -> Result<(), Failure> {
+        let failed = |error: std::io::Error| Failure::io(link.display(), &error);
+        let target = fs::canonicalize(link).map_err(failed)?;
+        self.left.push(fs::canonicalize(here).map_err(failed)?);
+        match self.left.iter().any(|left| left.starts_with(&target)) {
+            true => Err(Failure::Failed(format!("{}: a link to a folder around itself", link.display()))),
+            false => Ok(()),
+        }
     }
 }
 
@@ -189,5 +201,19 @@ mod tests {
         write(dir.path(), "a/0.jpg");
         std::os::unix::fs::symlink(dir.path(), dir.path().join("a/loop")).unwrap();
         assert!(read(dir.path(), false).is_err());
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn folders_in_each_other_are_an_error_and_one_that_is_linked_twice_is_none() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        ["a/0.jpg", "b/1.jpg"].iter().for_each(|path| write(dir.path(), path));
+        symlink("../b", dir.path().join("a/x")).unwrap();
+        symlink("../b", dir.path().join("a/y")).unwrap();
+        assert_eq!(read(dir.path(), false).unwrap().items.len(), 4);
+        symlink("../a", dir.path().join("b/z")).unwrap();
+        let error = format!("{:?}", read(dir.path(), false).unwrap_err());
+        assert!(error.contains("a link to a folder around itself"), "{error}");
     }
 }

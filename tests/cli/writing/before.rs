@@ -104,11 +104,11 @@ fn series_that_cannot_be_written_together() {
 fn an_index_that_is_there_is_not_replaced() {
     let dir = photos();
     let create = ["create", "--from-dir", "photos", "--to", "out/p-%d.tar", "--index", "p.json"];
-    fs::write(dir.path().join("p.json"), "mine").unwrap();
+    fs::write(dir.path().join("p.json"), "{}").unwrap();
     for resume in [&[][..], &["--resume"]] {
         let error = failure(dir.path(), &[&create[..], resume].concat(), 1);
         assert!(error.contains("p.json is there already"), "{error}");
-        assert!(is_empty(&dir.path().join("out")) && fs::read(dir.path().join("p.json")).unwrap() == b"mine");
+        assert!(is_empty(&dir.path().join("out")) && fs::read(dir.path().join("p.json")).unwrap() == b"{}");
     }
     output(dir.path(), &[&create[..], &["--force"]].concat());
     let before = fs::read(dir.path().join("p.json")).unwrap();
@@ -121,6 +121,12 @@ fn an_index_that_is_there_is_not_replaced() {
         assert!(error.contains("p.json is there already"), "{error}");
         assert!(is_empty(&dir.path().join("re")));
     }
+    // In the place of the input, even by --force.
+    let there = fs::read(dir.path().join("out/p-0.tar")).unwrap();
+    let command = ["reshard", "out/p-0.tar", "--to", "re/x-%d.tar", "--to-index", "out/p-0.tar", "--force"];
+    let error = failure(dir.path(), &command, 1);
+    assert!(error.contains("is no JSON document"), "{error}");
+    assert!(fs::read(dir.path().join("out/p-0.tar")).unwrap() == there && is_empty(&dir.path().join("re")));
     // In the place of another file of the series.
     for place in ["re/x.plan.json", "./re/x-3.tar"] {
         let error =
@@ -148,6 +154,35 @@ fn other_classes_are_not_replaced() {
     output(dir.path(), &create);
 }
 
+/// An index or classes of the shards that --force removed would be taken for those of the new ones.
+#[test]
+fn documents_of_old_shards_go_with_them() {
+    let dir = photos();
+    let create = ["create", "--from-dir", "photos", "--to", "out/p-%d.tar", "--max-count", "5"];
+    output(dir.path(), &[&create[..], &["--index"]].concat());
+    let there = || -> Vec<String> { files(&dir.path().join("out")).into_keys().collect() };
+    let documents = || there().into_iter().filter(|name| name.ends_with(".json")).collect::<Vec<_>>();
+    assert_eq!(documents(), ["p.classes.json", "p.index.json", "p.plan.json"]);
+    output(dir.path(), &[&create[..], &["--force"]].concat());
+    assert_eq!(documents(), ["p.classes.json", "p.plan.json"]);
+    fs::write(dir.path().join("list.csv"), "name,file\na,photos/cat/0.png\n").unwrap();
+    output(
+        dir.path(),
+        &["create", "--from-csv", "list.csv", "--file", "file", "--to", "out/p-%d.tar", "--force"],
+    );
+    assert_eq!(documents(), ["p.plan.json"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_pipe_is_no_file() {
+    let dir = photos();
+    let made = std::process::Command::new("mkfifo").arg(dir.path().join("photos/cat/9.png")).status();
+    assert!(made.unwrap().success());
+    let error = failure(dir.path(), &["create", "--from-dir", "photos", "--to", "out/p-%d.tar"], 1);
+    assert!(error.contains("photos/cat/9.png: this is no file"), "{error}");
+}
+
 #[test]
 fn what_index_commands_write_is_not_replaced() {
     let dir = demo();
@@ -164,7 +199,11 @@ fn what_index_commands_write_is_not_replaced() {
         let error = failure(dir.path(), &[command, &["--to", there]].concat(), 1);
         assert!(error.contains("data/train-000000.tar is there already"), "{command:?}: {error}");
         assert!(files(&dir.path().join("data")) == before, "{command:?}");
-        fs::write(dir.path().join("old.json"), "old").unwrap();
+        // Neither by a slip.
+        let error = failure(dir.path(), &[command, &["--to", there, "--force"]].concat(), 1);
+        assert!(error.contains("is no JSON document"), "{command:?}: {error}");
+        assert!(files(&dir.path().join("data")) == before, "{command:?}");
+        fs::write(dir.path().join("old.json"), "{}").unwrap();
         output(dir.path(), &[command, &["--to", "old.json", "--force"]].concat());
         assert!(fs::read(dir.path().join("old.json")).unwrap().starts_with(b"{"), "{command:?}");
     }
