@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::artifact::{Artifact, DType, Wanted};
+use crate::checkpoint::Resume;
 use crate::data::{self, Sets};
 use crate::error::{Error, Result};
 use crate::pjrt::PluginOption;
@@ -15,6 +16,12 @@ use std::time::Duration;
 ///
 /// Without arguments it trains ResNet-8 on built-in synthetic images, on a TPU if there is one, else on the
 /// CPU, whose plugin is downloaded the first time (64 MB).
+///
+/// SIGTERM and SIGINT stop it after the current step: with --checkpoint it is saved there, and the same command with
+/// --resume resumes it. A second signal ends it at once.
+///
+/// Exit codes: 0 all epochs are done; 1 an error; 2 wrong options; 3 the accuracy is below --target-accuracy; 75 stopped by
+/// a signal; 128 + number of the signal after a second one.
 #[derive(Debug, Clone, Parser)]
 #[command(version)]
 pub struct Args {
@@ -58,6 +65,10 @@ pub struct Args {
     /// Batches that wait on the devices
     #[arg(long, value_name = "BATCHES", default_value_t = 2, value_parser = at_least_one, help_heading = "Data")]
     pub depth: usize,
+    /// Damaged training images that are skipped by each process in an epoch; one more is an error, as is the first one with 0.
+    /// Without it, one image in a thousand is skipped
+    #[arg(long, value_name = "IMAGES", conflicts_with = "folder", help_heading = "Data")]
+    pub skip_bad: Option<u64>,
     /// Where the synthetic shards are put and indexes are kept; the user's cache directory unless set
     #[arg(long, value_name = "PATH", help_heading = "Data")]
     pub work_dir: Option<PathBuf>,
@@ -102,7 +113,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1, help_heading = "Training")]
     pub seed: i32,
     /// Highest learning rate
-    #[arg(long, default_value_t = 0.2, help_heading = "Training")]
+    #[arg(long, default_value_t = 0.2, value_parser = positive, help_heading = "Training")]
     pub lr: f32,
     /// Steps until the learning rate is at its highest
     #[arg(long, value_name = "STEPS", default_value_t = 30, help_heading = "Training")]
@@ -112,11 +123,14 @@ pub struct Args {
     #[arg(long, default_value_t = Decay::Cosine, help_heading = "Training")]
     pub decay: Decay,
     /// Of the weights, not of biases and batch norm
-    #[arg(long, default_value_t = 5e-4, help_heading = "Training")]
+    #[arg(long, default_value_t = 5e-4, value_parser = not_negative, help_heading = "Training")]
     pub weight_decay: f32,
     /// The share of the target that is spread over all classes
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Training")]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = below_one, help_heading = "Training")]
     pub label_smoothing: f32,
+    /// The best validation accuracy that is wanted; a training that ends below it has exit code 3
+    #[arg(long, value_name = "PERCENT", value_parser = percentage, help_heading = "Training")]
+    pub target_accuracy: Option<f64>,
 
     /// Steps between lines of the log; 0: none
     #[arg(long, default_value_t = 10, help_heading = "Log and checkpoints")]
@@ -142,9 +156,16 @@ pub struct Args {
         help_heading = "Log and checkpoints"
     )]
     pub keep: usize,
-    /// Go on from the newest checkpoint, or start if there is none
-    #[arg(long, requires = "checkpoint", help_heading = "Log and checkpoints")]
-    pub resume: bool,
+    /// Resume from the newest checkpoint, or start if there is none; with `auto`, from the newest that is not damaged
+    #[arg(
+        long,
+        value_name = "WHICH",
+        num_args = 0..=1,
+        default_missing_value = "newest",
+        requires = "checkpoint",
+        help_heading = "Log and checkpoints"
+    )]
+    pub resume: Option<Resume>,
 
     /// Start so many processes on this host, each with its part of the devices
     #[arg(long, value_name = "PROCESSES", value_parser = at_least_one, help_heading = "Processes")]
@@ -163,7 +184,6 @@ pub struct Args {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "0",
-        conflicts_with = "checkpoint",
         help_heading = "Processes"
     )]
     pub dry_run: Option<f64>,
@@ -175,6 +195,33 @@ fn at_least_one(text: &str) -> std::result::Result<usize, String> {
         Ok(number) => Ok(number),
         Err(error) => Err(format!("{error}")),
     }
+}
+
+fn number(
+    text: &str,
+    range: impl std::ops::RangeBounds<f64>,
+    what: &str,
+) -> std::result::Result<f64, String> {
+    let number: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    // NaN is in no range.
+    if range.contains(&number) { Ok(number) } else { Err(format!("{what} is needed")) }
+}
+
+fn positive(text: &str) -> std::result::Result<f32, String> {
+    number(text, f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX), "a number above 0")
+        .map(|number| number as f32)
+}
+
+fn not_negative(text: &str) -> std::result::Result<f32, String> {
+    number(text, 0.0..=f64::from(f32::MAX), "a number of at least 0").map(|number| number as f32)
+}
+
+fn below_one(text: &str) -> std::result::Result<f32, String> {
+    number(text, 0.0..0.999_999, "a number from 0 to below 1").map(|number| number as f32)
+}
+
+fn percentage(text: &str) -> std::result::Result<f64, String> {
+    number(text, 0.0..=100.0, "a percentage from 0 to 100")
 }
 
 impl Args {
@@ -229,6 +276,7 @@ impl Args {
             streams: self.streams,
             prefetch: self.prefetch,
             topology,
+            skip_bad: self.skip_bad,
             indexes: Sets { train: self.index.clone(), validation: self.val_index.clone() },
             index_cache: self.work_dir().ok().map(|dir| dir.join("index")),
         }
@@ -272,8 +320,16 @@ mod tests {
             &["--rank", "1"],
             &["--artifact", "resnet8", "--model", "resnet8"],
             &["--spawn", "2", "--rank", "0", "--world-size", "2"],
-            &["--dry-run", "--checkpoint", "x"],
+            &["--resume", "oldest", "--checkpoint", "x"],
             &["--decay", "sudden"],
+            &["--lr", "NaN"],
+            &["--lr", "0"],
+            &["--lr=-0.1"],
+            &["--weight-decay", "inf"],
+            &["--label-smoothing", "1"],
+            &["--label-smoothing=-0.1"],
+            &["--target-accuracy", "101"],
+            &["--target-accuracy", "NaN"],
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }

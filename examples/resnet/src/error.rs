@@ -1,5 +1,6 @@
 //! What can end a training.
 
+use crate::stop::EXIT_STOPPED;
 use std::io;
 use std::path::PathBuf;
 
@@ -87,7 +88,7 @@ pub enum Error {
         there: u64,
     },
     /// One of several processes has failed; it has said itself why.
-    #[error("process {rank} of {processes} ended with {status}, and the others were ended with it")]
+    #[error("process {rank} of {processes} ended with {status}{}", others(*code))]
     Process {
         /// Which one.
         rank: usize,
@@ -95,6 +96,22 @@ pub enum Error {
         processes: usize,
         /// How it ended.
         status: String,
+        /// Its exit code, if it says more than that it failed.
+        code: Option<u8>,
+    },
+    /// It was asked to stop, and did.
+    #[error("stopped after step {step}, as it was asked to")]
+    Stopped {
+        /// Of the whole training.
+        step: u64,
+    },
+    /// All epochs are done.
+    #[error("the best validation accuracy, {:.2} %, is below the target of {target} %", 100.0 * best)]
+    Target {
+        /// As a share, 0 to 1.
+        best: f64,
+        /// In percent.
+        target: f64,
     },
     /// Options that do not go together.
     #[error("{0}")]
@@ -102,6 +119,25 @@ pub enum Error {
     /// The report could not be written.
     #[error("cannot write the report")]
     Output(#[from] io::Error),
+}
+
+fn others(code: Option<u8>) -> &'static str {
+    if code.is_some() { "" } else { ", and the others were ended with it" }
+}
+
+/// Exit code of a training whose best validation accuracy is below `--target-accuracy`.
+pub const EXIT_TARGET: u8 = 3;
+
+impl Error {
+    /// The exit code of the program.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Stopped { .. } => EXIT_STOPPED,
+            Self::Target { .. } => EXIT_TARGET,
+            Self::Process { code: Some(code), .. } => *code,
+            _ => 1,
+        }
+    }
 }
 
 fn devices_advice(platform: &str, wanted: usize, present: usize) -> String {

@@ -3,7 +3,7 @@
 use clap::Parser;
 use resnet::args::Args;
 use resnet::artifact::Artifact;
-use resnet::checkpoint::{Checkpoints, Saver};
+use resnet::checkpoint::{Checkpoints, Resume, Saver};
 use resnet::data::{Data, Folder, Sets, Source, Split};
 use resnet::error::with_causes;
 use resnet::logdir::LogDir;
@@ -11,7 +11,10 @@ use resnet::model::{Model, Uploader};
 use resnet::network::{DryRun, Network};
 use resnet::pjrt::Client;
 use resnet::progress::Task;
+use resnet::report::Summary;
 use resnet::shards::{self, Counts, Shards};
+use resnet::signals::Signals;
+use resnet::stop::{self, Stop};
 use resnet::train::{self, Keeping, Start};
 use resnet::{Error, Result, plugin, spawn, synthetic};
 use shardstream::{SecretUrl, Topology};
@@ -21,41 +24,73 @@ use std::time::Instant;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    spawn::follow_parent();
-    let done = match args.spawn {
-        _ if !args.compile_only.is_empty() => compile_only(&args),
-        Some(processes) if !spawn::is_spawned() => start_processes(&args, processes),
-        _ => train(&args),
-    };
-    match done {
+    match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(e @ Error::Stopped { .. }) => {
+            eprintln!("{e}");
+            ExitCode::from(e.exit_code())
+        }
         Err(e) => {
             eprintln!("error: {}", with_causes(&e));
-            ExitCode::FAILURE
+            ExitCode::from(e.exit_code())
         }
     }
 }
 
+fn run(args: &Args) -> Result<()> {
+    if !args.compile_only.is_empty() {
+        return compile_only(args);
+    }
+    // Before any other thread runs.
+    let signals = Signals::block()?;
+    match args.spawn {
+        Some(processes) if !spawn::is_spawned() => start_processes(args, processes, signals),
+        _ => {
+            let stop = Stop::default();
+            listen(signals, stop.clone())?;
+            spawn::follow_parent(stop.clone());
+            train(args, stop)
+        }
+    }
+}
+
+/// The first signal asks to stop, the second one ends the process at once.
+fn listen(signals: Signals, stop: Stop) -> Result<()> {
+    let mut received = 0;
+    signals.listen(move |signal| {
+        received += 1;
+        // A terminal sends the signal to spawned processes too, beside what their parent says.
+        if received > 1 && !spawn::is_spawned() {
+            stop::end("a second signal", 128 + signal);
+        }
+        stop.request();
+    })?;
+    Ok(())
+}
+
 /// What all processes need is fetched and written before they start.
-fn start_processes(args: &Args, processes: usize) -> Result<()> {
+fn start_processes(args: &Args, processes: usize, signals: Signals) -> Result<()> {
     let found = plugin::find(args.plugin.as_deref())?;
     if args.shards.is_none() && args.folder.is_none() {
         shards::synthetic(&args.work_dir()?, Counts::default())?;
     }
-    spawn::run(processes, found.is_tpu())
+    spawn::run(processes, found.is_tpu(), signals)
 }
 
 /// Trains, with a copy of what is said in the log directory.
-fn train(args: &Args) -> Result<()> {
+fn train(args: &Args, stop: Stop) -> Result<()> {
     let topology = args.topology()?;
+    stop.set_idle(topology.world_size() == 1);
     // Not println!, which panics when nobody reads any more.
     let mut out = std::io::stdout();
-    let Some(url) = &args.log_dir else { return train_to(args, topology, None, &mut out) };
+    let Some(url) = &args.log_dir else { return train_to(args, topology, None, stop, &mut out) };
     let dir = LogDir::new(url, topology.rank())?;
     let mut log = dir.log(out)?;
-    let done = train_to(args, topology, Some(&dir), &mut log);
-    if let Err(error) = &done {
-        writeln!(log, "error: {}", with_causes(error))?;
+    let done = train_to(args, topology, Some(&dir), stop, &mut log);
+    match &done {
+        Ok(()) => {}
+        Err(stopped @ Error::Stopped { .. }) => writeln!(log, "{stopped}")?,
+        Err(error) => writeln!(log, "error: {}", with_causes(error))?,
     }
     // What cannot be written is no reason to throw a training away.
     tell(log.finish());
@@ -68,8 +103,34 @@ fn tell(logged: resnet::logdir::Result<()>) {
     }
 }
 
-fn train_to(args: &Args, topology: Topology, dir: Option<&LogDir>, out: &mut dyn Write) -> Result<()> {
+fn train_to(
+    args: &Args,
+    topology: Topology,
+    dir: Option<&LogDir>,
+    stop: Stop,
+    out: &mut dyn Write,
+) -> Result<()> {
     let artifact = args.artifact()?;
+    let options = args.training(topology);
+    let place = args.checkpoint.as_ref();
+    let place = place.map(|url| Checkpoints::new(url, &artifact, args.seed, &options)).transpose()?;
+    let place = place.map(|place| place.keep(args.keep).topology(topology).dry(args.dry_run.is_some()));
+    let resume = args.resume.unwrap_or(Resume::No);
+    // It is said below the line of the devices, which all logs begin with.
+    let mut said = Vec::new();
+    let begun = place.as_ref().map(|place| place.begin(resume, &mut said)).transpose();
+    let checkpoint = match begun {
+        Ok(begun) => begun.flatten(),
+        Err(error) => {
+            out.write_all(&said)?;
+            return Err(error);
+        }
+    };
+    if let Some(done) = checkpoint.as_ref().filter(|done| done.progress.epochs.len() as u64 >= args.epochs) {
+        out.write_all(&said)?;
+        let progress = done.progress.clone();
+        return conclude(args, &Summary { epochs: progress.epochs, time: progress.time });
+    }
     let (client, how) = open_devices(args, &artifact, &topology)?;
     let m = &artifact.manifest;
     writeln!(
@@ -87,12 +148,8 @@ fn train_to(args: &Args, topology: Topology, dir: Option<&LogDir>, out: &mut dyn
         m.size,
         client.local_devices(),
     )?;
-    let options = args.training(topology);
     let source = open(args, &artifact, client.local_devices(), topology, out)?;
-    let place = args.checkpoint.as_ref();
-    let place = place.map(|url| Checkpoints::new(url, &artifact, args.seed, &options)).transpose()?;
-    let place = place.map(|place| place.keep(args.keep).topology(topology));
-    let checkpoint = place.as_ref().map(|place| place.begin(args.resume, out)).transpose()?.flatten();
+    out.write_all(&said)?;
     let mut network: Box<dyn Network> = match args.dry_step()? {
         Some(step) => {
             writeln!(out, "DRY RUN: nothing is computed; a step takes {:.1} ms", step.as_secs_f64() * 1e3)?;
@@ -113,17 +170,27 @@ fn train_to(args: &Args, topology: Topology, dir: Option<&LogDir>, out: &mut dyn
     let mut saver = place.map(|place| Saver::new(place, args.checkpoint_steps));
     // The numbers are those of all processes; one of them draws the curves.
     let events = dir.filter(|_| topology.rank() == 0).map(LogDir::events).transpose()?;
-    let keeping = Keeping { saver: saver.as_mut(), events: events.as_ref() };
+    let agree_in = args.checkpoint.as_ref().map(|url| format!("{}/stop", url.trim_end_matches('/')));
+    stop.join(topology, spawn::stop_dir().or(agree_in))?;
+    stop.set_idle(false);
+    let keeping = Keeping { saver: saver.as_mut(), events: events.as_ref(), stop };
     let summary = train::train(&mut *network, &options, &*source, start, keeping, out);
     if let Some(events) = events {
         tell(events.finish());
     }
-    let summary = summary?;
+    conclude(args, &summary?)
+}
+
+/// Writes the summary, and says whether the target was reached.
+fn conclude(args: &Args, summary: &Summary) -> Result<()> {
     if let Some(path) = &args.summary {
-        let json = serde_json::to_vec_pretty(&summary).map_err(std::io::Error::from)?;
+        let json = serde_json::to_vec_pretty(summary).map_err(std::io::Error::from)?;
         std::fs::write(path, json)?;
     }
-    Ok(())
+    match (args.target_accuracy, summary.best()) {
+        (Some(target), Some((best, _))) if 100.0 * best < target => Err(Error::Target { best, target }),
+        _ => Ok(()),
+    }
 }
 
 /// The devices, and how their plugin was found. The CPU plugin makes as many as are wanted; it knows nothing of other

@@ -3,10 +3,13 @@
 //! The processes are this program again, with a rank in the environment. What they write comes out line by line. When one
 //! fails the others are ended, as they would wait for it for ever.
 
-use crate::error::{Error, Result};
+use crate::error::{EXIT_TARGET, Error, Result};
+use crate::signals::Signals;
+use crate::stop::{self, EXIT_STOPPED, Stop};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 /// Tells a process that it is one of several, and to end with the one that has started it.
@@ -15,9 +18,48 @@ const SPAWNED: &str = "RESNET_SPAWNED";
 /// The first of the ports by which processes of a TPU host find each other.
 const TPU_PORT: usize = 8476;
 
-/// Runs this program `processes` times with the same arguments.
-pub fn run(processes: usize, tpu: bool) -> Result<()> {
+/// The directory in which spawned processes agree on the step after which they stop.
+const STOP_DIR: &str = "RESNET_STOP_DIR";
+
+/// What the parent writes to a process to ask it to stop.
+const STOP: u8 = b's';
+
+/// The requests to stop that were received, and the inputs of the processes that they are passed on to.
+#[derive(Default)]
+struct Requests {
+    received: usize,
+    inputs: Vec<ChildStdin>,
+}
+
+impl Requests {
+    /// Adds a process, which also gets the requests that came before it was started.
+    fn add(&mut self, input: Option<ChildStdin>) {
+        let Some(mut input) = input else { return };
+        (0..self.received).for_each(|_| ask(&mut input));
+        self.inputs.push(input);
+    }
+}
+
+/// Asks a process to stop.
+fn ask(input: &mut ChildStdin) {
+    // It may have ended by itself.
+    let _ = input.write_all(&[STOP]);
+}
+
+/// Runs this program `processes` times with the same arguments. The first signal is passed on; with the second one all end.
+pub fn run(processes: usize, tpu: bool, signals: Signals) -> Result<()> {
     let program = std::env::current_exe()?;
+    let stop_dir = tempfile::tempdir()?;
+    let requests = Arc::new(Mutex::new(Requests::default()));
+    let to = requests.clone();
+    signals.listen(move |signal| {
+        let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
+        to.received += 1;
+        to.inputs.iter_mut().for_each(ask);
+        if to.received > 1 {
+            stop::end("a second signal", 128 + signal);
+        }
+    })?;
     let mut children = Vec::with_capacity(processes);
     let (ended, ends) = channel();
     let mut failed = None;
@@ -25,6 +67,7 @@ pub fn run(processes: usize, tpu: bool) -> Result<()> {
         for rank in 0..processes {
             let mut command = Command::new(&program);
             command.args(std::env::args_os().skip(1)).envs(environment(rank, processes, tpu));
+            command.env(STOP_DIR, stop_dir.path());
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
             let started = command.spawn();
             let mut child = match started {
@@ -34,6 +77,7 @@ pub fn run(processes: usize, tpu: bool) -> Result<()> {
                     return Err(error.into());
                 }
             };
+            requests.lock().unwrap_or_else(PoisonError::into_inner).add(child.stdin.take());
             let (out, err) = (child.stdout.take(), child.stderr.take());
             let ended: Sender<usize> = ended.clone();
             scope.spawn(move || {
@@ -49,28 +93,46 @@ pub fn run(processes: usize, tpu: bool) -> Result<()> {
         drop(ended);
         for rank in ends {
             let status = children[rank].wait()?;
-            if !status.success() && failed.is_none() {
+            let ended_well = |status: ExitStatus| status.success() || deliberate(status).is_some();
+            if !ended_well(status) && failed.is_none_or(|(_, before)| ended_well(before)) {
                 failed = Some((rank, status));
                 end(&mut children);
+            } else if !status.success() && failed.is_none() {
+                failed = Some((rank, status));
             }
         }
         Ok(())
     })?;
     match failed {
         None => Ok(()),
-        Some((rank, status)) => Err(Error::Process { rank, processes, status: told(status) }),
+        Some((rank, status)) => {
+            Err(Error::Process { rank, processes, status: status.to_string(), code: deliberate(status) })
+        }
     }
 }
 
-/// Ends this process when the one that has spawned it is gone, however that came to pass.
-pub fn follow_parent() {
-    if std::env::var_os(SPAWNED).is_some() {
-        thread::spawn(|| {
-            // Nothing is ever written there: it ends with the writer.
-            let _ = std::io::stdin().read(&mut [0]);
-            std::process::exit(1);
-        });
+/// Ends this process when the one that has spawned it is gone, however that came to pass, and stops when it says so.
+pub fn follow_parent(stop: Stop) {
+    if !is_spawned() {
+        return;
     }
+    thread::spawn(move || {
+        let mut requests = 0;
+        while matches!(std::io::stdin().read(&mut [0]), Ok(1)) {
+            requests += 1;
+            if requests > 1 {
+                stop::end("a second signal", i32::from(EXIT_STOPPED));
+            }
+            stop.request();
+        }
+        // The end of the input is that of the writer.
+        std::process::exit(1);
+    });
+}
+
+/// Where spawned processes agree on the step after which they stop.
+pub fn stop_dir() -> Option<String> {
+    std::env::var(STOP_DIR).ok().filter(|_| is_spawned())
 }
 
 /// Whether this process is one of several that were spawned.
@@ -85,8 +147,10 @@ fn end(children: &mut [Child]) {
     }
 }
 
-fn told(status: ExitStatus) -> String {
-    status.to_string()
+/// The exit code of a process that ended in good order, as the others do.
+fn deliberate(status: ExitStatus) -> Option<u8> {
+    let code = u8::try_from(status.code()?).ok()?;
+    matches!(code, EXIT_STOPPED | EXIT_TARGET).then_some(code)
 }
 
 /// Passes lines on whole, so that those of several processes do not mix.

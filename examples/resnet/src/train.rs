@@ -9,6 +9,7 @@ use crate::model::{DeviceBatch, Hyper};
 use crate::network::{Later, Network};
 use crate::report::{Clock, Epoch, Progress, Running, Summary, Tally, percent, rate, share};
 use crate::schedule::Schedule;
+use crate::stop::Stop;
 use shardstream::feed::Feed;
 use shardstream::state::Ledger;
 use shardstream::{State, Topology};
@@ -61,6 +62,8 @@ pub struct Keeping<'a> {
     pub saver: Option<&'a mut Saver>,
     /// Curves.
     pub events: Option<&'a Events>,
+    /// Whether to stop early.
+    pub stop: Stop,
 }
 
 /// Trains `network` and writes the log to `out`. A training that starts from a checkpoint needs a model that was
@@ -77,16 +80,20 @@ pub fn train(
     let Progress { epochs, mut running, time } = progress;
     let log = Log::new(out, &options.topology);
     let clock = Clock::from(time);
-    let Keeping { saver, events } = keeping;
-    let mut training = Training { network, options, source, saver, events, log, epochs, time: clock };
+    let Keeping { saver, events, stop } = keeping;
+    let begun = epochs.iter().map(|epoch| epoch.steps).sum::<u64>() + running.steps();
+    let mut training =
+        Training { network, options, source, saver, events, stop, log, epochs, time: clock, saved: begun };
     for epoch in training.epochs.len() as u64..options.epochs {
         let batches = match data.take() {
             Some(state) => source.rest(&state)?,
             None => source.batches(Split::Train, epoch)?,
         };
-        let mut report = training.epoch(batches, std::mem::take(&mut running))?;
-        if training.network.learns() {
-            training.validate(&mut report, epoch)?;
+        let Trained { report, running, data } = training.epoch(batches, std::mem::take(&mut running))?;
+        let Some(mut report) = report else { return training.stopped(running, data) };
+        let skipped = data.as_ref().map_or(0, |state| state.ledger().skipped());
+        if training.network.learns() && !training.validate(&mut report, epoch)? {
+            return training.stopped(running, data);
         }
         let steps = training.epochs.iter().map(|e| e.steps).sum::<u64>() + report.steps;
         training.curves(
@@ -95,12 +102,24 @@ pub fn train(
                 ("epoch/train_accuracy", report.train_accuracy),
                 ("epoch/validation_accuracy", report.validation_accuracy),
                 ("epoch/global_rate", report.rate()),
+                // Of this rank, as in the log.
+                ("epoch/skipped", skipped as f64),
             ],
         );
         training.epochs.push(report);
         training.save(Running::default(), || source.start(epoch + 1))?;
     }
     training.finish()
+}
+
+/// The training part of an epoch.
+struct Trained {
+    /// `None`: it was stopped before its last step.
+    report: Option<Epoch>,
+    /// After the last step.
+    running: Running,
+    /// After the last step; `None` where there is nothing to save.
+    data: Option<State>,
 }
 
 /// How many steps the next epoch has: as many as the data has or the last one had, as far as one can know, and at most as
@@ -126,10 +145,13 @@ struct Training<'a> {
     source: &'a dyn Source,
     saver: Option<&'a mut Saver>,
     events: Option<&'a Events>,
+    stop: Stop,
     log: Log<'a>,
     /// Those that are done.
     epochs: Vec<Epoch>,
     time: Clock,
+    /// The step of the newest checkpoint that is written.
+    saved: u64,
 }
 
 /// Steps that were launched and not read, with their numbers.
@@ -143,7 +165,7 @@ impl Training<'_> {
     }
 
     /// Trains for one epoch, or for what it has left after `running`.
-    fn epoch(&mut self, batches: HostBatches, mut running: Running) -> Result<Epoch> {
+    fn epoch(&mut self, batches: HostBatches, mut running: Running) -> Result<Trained> {
         let Options { epochs, steps: limit, log_steps, schedule, topology, .. } = *self.options;
         let epoch = self.epochs.len() as u64;
         let done: u64 = self.epochs.iter().map(|e| e.steps).sum();
@@ -166,7 +188,13 @@ impl Training<'_> {
         let waited = running.data_wait;
         let mut last = None;
         let mut in_flight = InFlight::new();
+        let mut stopped = false;
         while let Some(batch) = feed.next() {
+            // A batch that is not trained on is left to the resumed training.
+            if !self.stop.start_step() {
+                stopped = true;
+                break;
+            }
             let mut batch = batch.map_err(Error::Data)??;
             if batch.valid != local {
                 // Padding would count as samples in the loss and in the batch statistics.
@@ -194,10 +222,12 @@ impl Training<'_> {
                 let loss = recent.loss / recent.steps as f64;
                 let (now, ready) = (rate(recent.samples, since_log.elapsed()), feed.report().readiness());
                 self.log.line(format_args!(
-                    "  step {steps:>6}  loss {loss:.4}  lr {:.4}  rate {now:.1}/s  global rate {:.1}/s  data ready {:.1} %",
+                    "  step {steps:>6}  loss {loss:.4}  lr {:.4}  rate {now:.1}/s  global rate {:.1}/s  data ready {:.1} %  \
+                     elapsed {}",
                     hyper.rate,
                     rate(running.logged.samples, time.elapsed()),
                     100.0 * ready,
+                    hours(self.time.elapsed()),
                 ))?;
                 self.curves(
                     done + steps,
@@ -221,7 +251,13 @@ impl Training<'_> {
         }
         read(&mut in_flight, 0, &mut running.since_log, samples)?;
         self.log.done();
-        let mut total = running.logged;
+        running.time = time.elapsed();
+        running.time_since_log = since_log.elapsed();
+        running.data_wait = waited + waited_for(&feed);
+        if stopped {
+            return Ok(Trained { report: None, running, data: last });
+        }
+        let mut total = running.logged.clone();
         total.merge(&running.since_log);
         if total.steps == 0 {
             return Err(Error::Empty("training"));
@@ -230,9 +266,9 @@ impl Training<'_> {
         let report = Epoch {
             steps,
             samples: total.samples,
-            time: time.elapsed(),
+            time: running.time,
             first_batch: fed.first,
-            data_wait: waited + waited_for(&feed),
+            data_wait: running.data_wait,
             readiness: fed.readiness(),
             loss: total.loss / total.steps as f64,
             train_accuracy: share(total.correct as f64, total.samples as f64),
@@ -253,11 +289,11 @@ impl Training<'_> {
             if topology.world_size() == 1 { "process" } else { "processes" },
             percent(report.data_wait.as_secs_f64(), report.time.as_secs_f64()),
         ))?;
-        if let Some(last) = last {
-            self.tell_digest(epoch, &last)?;
+        if let Some(last) = &last {
+            self.tell_digest(epoch, last)?;
             self.tell_skipped(epoch, &last.ledger())?;
         }
-        Ok(report)
+        Ok(Trained { report: Some(report), running, data: last })
     }
 
     /// One point of each of these curves.
@@ -280,14 +316,15 @@ impl Training<'_> {
         self.log.line(format_args!("epoch {}: {ledger}", epoch + 1))
     }
 
-    /// Measures the accuracy after an epoch, over each sample of the validation data once.
-    fn validate(&mut self, report: &mut Epoch, epoch: u64) -> Result<()> {
+    /// Measures the accuracy after an epoch, over each sample of the validation data once. `false`: it was stopped.
+    fn validate(&mut self, report: &mut Epoch, epoch: u64) -> Result<bool> {
         let before = Instant::now();
         let batches = self.source.batches(Split::Validation, epoch)?;
         let feed = self.feed(batches, usize::MAX);
         self.log.begin("validation", self.source.steps(Split::Validation));
-        let (samples, correct) = self.evaluate(feed)?;
+        let evaluated = self.evaluate(feed)?;
         self.log.done();
+        let Some((samples, correct)) = evaluated else { return Ok(false) };
         if let Some(there) = self.source.samples(Split::Validation)
             && samples != there
         {
@@ -301,11 +338,12 @@ impl Training<'_> {
             self.options.epochs,
             100.0 * report.validation_accuracy,
             before.elapsed().as_secs_f64(),
-        ))
+        ))?;
+        Ok(true)
     }
 
-    /// How many samples there are, and how many the network gets right.
-    fn evaluate(&self, feed: Feed<Result<DeviceBatch>>) -> Result<(u64, u64)> {
+    /// How many samples there are, and how many the network gets right; `None` if it was stopped.
+    fn evaluate(&self, feed: Feed<Result<DeviceBatch>>) -> Result<Option<(u64, u64)>> {
         let (mut samples, mut correct) = (0, 0);
         let mut in_flight: VecDeque<Later<(u64, u64)>> = VecDeque::new();
         let mut read = |in_flight: &mut VecDeque<Later<(u64, u64)>>, keep| -> Result<()> {
@@ -318,6 +356,10 @@ impl Training<'_> {
             Ok(())
         };
         for batch in feed {
+            if !self.stop.start_step() {
+                read(&mut in_flight, 0)?;
+                return Ok(None);
+            }
             in_flight.push_back(self.network.evaluate(&batch.map_err(Error::Data)??)?);
             read(&mut in_flight, IN_FLIGHT)?;
             self.log.step();
@@ -326,7 +368,25 @@ impl Training<'_> {
         if samples == 0 {
             return Err(Error::Empty("validation"));
         }
-        Ok((samples, correct))
+        Ok(Some((samples, correct)))
+    }
+
+    /// Saves the training where it was stopped, with `running` as its epoch in progress.
+    fn stopped(mut self, running: Running, data: Option<State>) -> Result<Summary> {
+        let step = self.epochs.iter().map(|epoch| epoch.steps).sum::<u64>() + running.steps();
+        self.stop.finish();
+        self.wait_for_saver()?;
+        // A training from single files has no state, and no checkpoints.
+        if self.saved != step && data.is_some() {
+            self.save(running, || data)?;
+            self.wait_for_saver()?;
+        }
+        Err(Error::Stopped { step })
+    }
+
+    fn wait_for_saver(&mut self) -> Result<()> {
+        let saved = self.saver.as_mut().map_or(Ok(None), |saver| saver.finish())?;
+        self.tell(saved)
     }
 
     /// Saves the training with `running` as its epoch in progress. Copies the weights, which waits for the last step;
@@ -341,15 +401,18 @@ impl Training<'_> {
 
     fn tell(&mut self, saved: Option<Saved>) -> Result<()> {
         match saved {
-            Some(saved) => self.log.line(format_args!("{saved}")),
+            Some(saved) => {
+                self.saved = saved.step().unwrap_or(self.saved);
+                self.log.line(format_args!("{saved}"))
+            }
             None => Ok(()),
         }
     }
 
     /// Waits for the last checkpoint, and sums up.
     fn finish(mut self) -> Result<Summary> {
-        let saved = self.saver.as_mut().map_or(Ok(None), |saver| saver.finish())?;
-        self.tell(saved)?;
+        self.stop.finish();
+        self.wait_for_saver()?;
         let summary = Summary { epochs: self.epochs, time: self.time.elapsed() };
         if let (Some((accuracy, epoch)), true) = (summary.best(), self.network.learns()) {
             self.log.line(format_args!(
@@ -361,6 +424,12 @@ impl Training<'_> {
         }
         Ok(summary)
     }
+}
+
+/// As hours, minutes and seconds.
+fn hours(time: Duration) -> String {
+    let seconds = time.as_secs();
+    format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
 /// How long the loop waited for batches, the first one included.

@@ -53,6 +53,11 @@ impl Identity {
         Self { model, program, devices, batch, size, classes, seed }
     }
 
+    /// That of a dry run of the same, which no training can resume from.
+    pub(super) fn dry(self) -> Self {
+        Self { model: format!("dry run of {}", self.model), ..self }
+    }
+
     /// Whether `other` may go on with it. Another number of devices means another program for the same network.
     fn allows(&self, other: &Self) -> bool {
         let Self { program, devices, .. } = other;

@@ -93,16 +93,19 @@ impl Listing {
         (0..ranks).find(|rank| !parts.contains_key(rank))
     }
 
-    /// The first object of the complete one with most steps, and the incomplete ones with as many steps or more.
-    pub(super) fn newest(&self) -> (Option<&str>, Vec<Incomplete>) {
-        let mut passed_over = Vec::new();
+    /// The first objects of the complete ones, that with most steps first, and the incomplete ones of later steps.
+    pub(super) fn newest(&self) -> (Vec<&str>, Vec<Incomplete>) {
+        let (mut complete, mut passed_over) = (Vec::new(), Vec::new());
         for (&(step, ranks), parts) in self.0.iter().rev() {
             match Self::missing(ranks, parts) {
-                None => return (parts.get(&0).map(String::as_str), passed_over),
-                Some(rank) => passed_over.push(Incomplete { step, missing: Name { step, ranks, rank } }),
+                None => complete.extend(parts.get(&0).map(String::as_str)),
+                Some(rank) if complete.is_empty() => {
+                    passed_over.push(Incomplete { step, missing: Name { step, ranks, rank } });
+                }
+                Some(_) => {}
             }
         }
-        (None, passed_over)
+        (complete, passed_over)
     }
 
     /// What may be deleted when `ranks` processes have written the checkpoint at `step`, in this order, where the last

@@ -110,6 +110,35 @@ pub enum Error {
     Thread(#[from] io::Error),
 }
 
+impl Error {
+    /// Whether the checkpoint itself is damaged, so that no further try can read it.
+    fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged { .. } | Self::Incomplete { .. } => true,
+            Self::Read { source, .. } => Failures::damage().contains(source.kind()),
+            _ => false,
+        }
+    }
+}
+
+/// Whether a training resumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Resume {
+    /// It starts anew, in a place without checkpoints.
+    #[value(skip)]
+    No,
+    /// From the newest checkpoint; one that is damaged is an error
+    Newest,
+    /// From the newest checkpoint that is not damaged
+    Auto,
+}
+
+impl From<bool> for Resume {
+    fn from(resume: bool) -> Self {
+        if resume { Self::Newest } else { Self::No }
+    }
+}
+
 /// The result of saving and loading.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -161,6 +190,11 @@ impl Checkpoints {
         Self { keep, ..self }
     }
 
+    /// Those of dry runs, which have learnt nothing.
+    pub fn dry(self, is_dry: bool) -> Self {
+        if is_dry { Self { identity: self.identity.dry(), ..self } } else { self }
+    }
+
     /// As one of several processes.
     pub fn topology(self, topology: Topology) -> Self {
         Self { topology, ..self }
@@ -173,25 +207,29 @@ impl Checkpoints {
 
     /// Where a training starts: from the newest checkpoint, if that is wanted and there is one, and else from nothing.
     ///
-    /// Incomplete ones are passed over, and the log says so. Any other checkpoint that cannot be used is an error, never
-    /// passed over: what the training would then repeat, and with which weights, is for people to decide.
-    pub fn begin(&self, resume: bool, out: &mut dyn Write) -> crate::Result<Option<Checkpoint>> {
+    /// Incomplete ones are passed over, and the log says so; with [`Resume::Auto`] damaged ones too. Any other checkpoint
+    /// that cannot be used is an error, never passed over: what the training would then repeat, and with which weights,
+    /// is for people to decide.
+    pub fn begin(&self, resume: impl Into<Resume>, out: &mut dyn Write) -> crate::Result<Option<Checkpoint>> {
+        let resume = resume.into();
         let listing = self.listing()?;
-        let (newest, incomplete) = listing.newest();
+        let (complete, incomplete) = listing.newest();
         for incomplete in incomplete {
             writeln!(out, "passed over in {}: {incomplete}", SecretUrl::from(&self.url))?;
         }
-        match newest {
-            None if resume => {
-                writeln!(
-                    out,
-                    "no checkpoint in {}: starting from the beginning",
-                    SecretUrl::from(&self.url)
-                )?;
+        for url in complete {
+            if resume == Resume::No {
+                return Err(Error::Exists { newest: url.into() }.into());
             }
-            None => {}
-            Some(newest) if !resume => return Err(Error::Exists { newest: newest.into() }.into()),
-            Some(newest) => return self.begin_at(newest, out).map(Some),
+            match (resume, self.begin_at(url, out)) {
+                (Resume::Auto, Err(crate::Error::Checkpoint(error))) if error.is_damage() => {
+                    writeln!(out, "passed over: {}", crate::error::with_causes(&error))?;
+                }
+                (_, begun) => return begun.map(Some),
+            }
+        }
+        if resume != Resume::No {
+            writeln!(out, "no checkpoint in {}: starting from the beginning", SecretUrl::from(&self.url))?;
         }
         Ok(None)
     }
@@ -208,7 +246,7 @@ impl Checkpoints {
 
     /// The URL of the complete one with most steps.
     pub fn newest(&self) -> Result<Option<String>> {
-        Ok(self.listing()?.newest().0.map(Into::into))
+        Ok(self.listing()?.newest().0.first().map(|url| (*url).to_owned()))
     }
 
     fn listing(&self) -> Result<Listing> {
@@ -280,7 +318,7 @@ impl Checkpoints {
         let bytes = bytes.map_err(|source| Error::Write { url: SecretUrl::from(&url), source })?;
         let time = start.elapsed();
         let failed = if rank == 0 { self.clean(step, best) } else { vec![] };
-        Ok(Saved { what, bytes, time, url, failed })
+        Ok(Saved { what, step, bytes, time, url, unwritten: None, failed })
     }
 
     fn write_first(&self, checkpoint: Checkpoint, url: &str) -> shardstream::Result<u64> {

@@ -141,6 +141,8 @@ pub struct Options {
     pub prefetch: usize,
     /// Which process of the job this is.
     pub topology: Topology,
+    /// Damaged images that this process skips in an epoch of training; without it, one in a thousand.
+    pub skip_bad: Option<u64>,
     /// Where the indexes of the shards are, as whoever made the shards has written them.
     pub indexes: Sets<Option<String>>,
     /// A directory where indexes that had to be made are kept, so that the next start need not read the shards for them.
@@ -207,9 +209,10 @@ impl Data {
             builder = builder.prefetch(options.prefetch);
         }
         let builder = match split {
-            Split::Train => {
-                builder.shuffle(options.shuffle).last_batch(LastBatch::Drop).on_error(skip_damaged())
-            }
+            Split::Train => builder
+                .shuffle(options.shuffle)
+                .last_batch(LastBatch::Drop)
+                .on_error(damage(options.skip_bad)),
             // An accuracy is of all samples, or it is none.
             Split::Validation => builder.last_batch(LastBatch::Pad),
         };
@@ -235,10 +238,15 @@ impl Data {
     }
 }
 
-/// Damaged images are skipped in training, as long as they are few: one in a thousand, once there were enough to tell. A
-/// sample of another size or class than the program's is no damage, and ends the training.
-fn skip_damaged() -> OnError {
-    OnError::skip(Failures::damage() | Failures::decode()).share(0.001, 10_000)
+/// Damaged images are skipped in training, as long as they are few: `most` of them, or one in a thousand, once there were
+/// enough to tell. A sample of another size or class than the program's is no damage, and ends the training.
+fn damage(most: Option<u64>) -> OnError {
+    let skip = OnError::skip(Failures::damage() | Failures::decode());
+    match most {
+        None => skip.share(0.001, 10_000),
+        Some(0) => OnError::stop(),
+        Some(most) => skip.total(most).in_a_row(most),
+    }
 }
 
 /// Reads the shards for their index, unless it is kept.

@@ -19,6 +19,7 @@ pub(super) fn options() -> Options {
         streams: 0,
         prefetch: 2,
         topology: Topology::single(),
+        skip_bad: None,
         indexes: Sets::default(),
         index_cache: None,
     }

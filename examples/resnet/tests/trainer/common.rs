@@ -139,6 +139,7 @@ pub fn synthetic() -> &'static (Shards, Sets<Data>) {
             streams: 0,
             prefetch: 2,
             topology: Topology::single(),
+            skip_bad: None,
             indexes: Sets::default(),
             index_cache: None,
         };

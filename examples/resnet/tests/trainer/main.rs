@@ -7,6 +7,7 @@ mod killed;
 mod logdir;
 mod processes;
 mod resume;
+mod signals;
 mod tpu;
 mod upload;
 

@@ -3,7 +3,7 @@
 use crate::common::{client, losses, model, options, synthetic};
 use resnet::Error;
 use resnet::artifact::Artifact;
-use resnet::checkpoint::{self, Checkpoints, Saver};
+use resnet::checkpoint::{Checkpoints, Saver};
 use resnet::data::{Data, HostBatches, Sets, Source, Split};
 use resnet::model::Model;
 use resnet::report::Summary;
@@ -78,7 +78,7 @@ fn place(dir: &Path, options: &Options) -> Checkpoints {
 }
 
 fn saving(saver: &mut Saver) -> Keeping<'_> {
-    Keeping { saver: Some(saver), events: None }
+    Keeping { saver: Some(saver), ..Keeping::default() }
 }
 
 /// Goes on from the newest checkpoint in `dir`.
@@ -167,14 +167,17 @@ fn a_limit_of_steps_holds_for_a_resumed_epoch_too() {
 }
 
 #[test]
-fn a_checkpoint_that_cannot_be_written_ends_the_training() {
+fn a_checkpoint_that_cannot_be_written_does_not_end_the_training() {
     let Some(client) = client(1) else { return };
     let options = options(1, 4, 0.1);
     let model = &mut *model(&client, "resnet8");
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut saver = Saver::new(place(file.path(), &options), 1);
-    let e = train(model, &options, sets(), Start::default(), saving(&mut saver), &mut std::io::sink());
-    assert!(matches!(e, Err(Error::Checkpoint(checkpoint::Error::Write { .. }))), "{e:?}");
+    let mut log = Vec::new();
+    let done = train(model, &options, sets(), Start::default(), saving(&mut saver), &mut log);
+    assert_eq!(done.unwrap().epochs.len(), 1);
+    let log = String::from_utf8(log).unwrap();
+    assert!(log.contains("warning: no checkpoint at step 1 "), "{log}");
 }
 
 #[test]

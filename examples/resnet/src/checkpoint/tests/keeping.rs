@@ -157,7 +157,7 @@ proptest! {
                 prop_assert!(left.iter().all(|step| *step >= newest || complete.contains(step)), "{left:?}");
             }
             let after = listing(&objects);
-            let newest = after.newest().0.map(Into::<String>::into);
+            let newest = after.newest().0.first().map(|url| (*url).to_owned());
             prop_assert_eq!(newest.is_some(), !complete.is_empty());
             if let (Some(newest), Some(step)) = (newest, complete.last()) {
                 prop_assert!(newest.contains(&format!("checkpoint-{step:08}.")), "{newest}");

@@ -1,0 +1,46 @@
+//! SIGTERM and SIGINT, which ask a training to stop.
+//!
+//! The signals are blocked in all threads, and one thread waits for them. So no handler ever runs, neither ours nor one
+//! that a plugin installs when it is loaded, as libtpu does.
+
+use std::io;
+
+/// SIGTERM and SIGINT, blocked.
+#[derive(Debug)]
+pub struct Signals(#[cfg(unix)] nix::sys::signal::SigSet);
+
+#[cfg(unix)]
+impl Signals {
+    /// Blocks the signals in this thread and in those that it starts from now on. Called before any other thread runs.
+    pub fn block() -> io::Result<Self> {
+        use nix::sys::signal::{SigSet, Signal};
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGTERM);
+        set.add(Signal::SIGINT);
+        set.thread_block()?;
+        Ok(Self(set))
+    }
+
+    /// Calls `on_signal` with the number of each signal, on a thread of its own.
+    pub fn listen(self, mut on_signal: impl FnMut(i32) + Send + 'static) -> io::Result<()> {
+        let listen = move || {
+            while let Ok(signal) = self.0.wait() {
+                on_signal(signal as i32);
+            }
+        };
+        std::thread::Builder::new().name("signals".into()).spawn(listen).map(drop)
+    }
+}
+
+#[cfg(not(unix))]
+impl Signals {
+    /// Nothing is blocked: the signals end the program at once.
+    pub fn block() -> io::Result<Self> {
+        Ok(Self())
+    }
+
+    /// Nothing is ever heard.
+    pub fn listen(self, _: impl FnMut(i32) + Send + 'static) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,322 @@
+//! Stopping a training early, after the same step on all ranks.
+//!
+//! A rank that stops alone would leave the others waiting in the collective of the next step. So the ranks agree: each
+//! starts no further step, writes down how many it has started, and reads the numbers of the others. All continue to the
+//! highest. A rank that waits in a collective for a slower one is released, since the slower one gets that far too.
+
+use crate::error::with_causes;
+use shardstream::store::Store;
+use shardstream::{ErrorKind, Topology};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// Exit code of a training that was asked to stop and did: the same command resumes it. EX_TEMPFAIL of sysexits.h.
+pub const EXIT_STOPPED: u8 = 75;
+
+/// Time between looks for the request of another rank.
+const LOOK: Duration = Duration::from_secs(2);
+/// Time between looks for the numbers of the others.
+const AGREE: Duration = Duration::from_millis(200);
+/// Time to end in good order for one of several processes that have no place to agree in.
+const ALONE: Duration = Duration::from_secs(10);
+/// From this number on, the result of a step was read, which a collective of all ranks gives. So all have cleared the
+/// place of an earlier run's numbers.
+const CLEARED: u64 = 4;
+
+/// A request to stop, and the step after which the training does. Clones are of the same.
+#[derive(Debug, Clone, Default)]
+pub struct Stop(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    gate: Mutex<Gate>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Gate {
+    requested: bool,
+    /// Nothing is lost by ending at once.
+    idle: bool,
+    /// No step may start until `last` is known.
+    frozen: bool,
+    /// Whether the ranks agree on a thread of this process.
+    agreeing: bool,
+    /// Training has ended by itself.
+    finished: bool,
+    /// Steps of training and validation that were started.
+    started: u64,
+    /// How many are started before the training stops.
+    last: Option<u64>,
+}
+
+impl Stop {
+    fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.0.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the training to stop after the current step. Returns whether it had been asked before.
+    pub fn request(&self) -> bool {
+        let mut gate = self.gate();
+        if gate.idle {
+            end("nothing to save yet", i32::from(EXIT_STOPPED));
+        }
+        let before = std::mem::replace(&mut gate.requested, true);
+        if !gate.agreeing {
+            let started = gate.started;
+            gate.last.get_or_insert(started);
+        }
+        drop(gate);
+        self.0.changed.notify_all();
+        before
+    }
+
+    /// Whether the training was asked to stop.
+    pub fn is_requested(&self) -> bool {
+        self.gate().requested
+    }
+
+    /// While nothing is computed that a checkpoint could save, a request ends the process at once.
+    pub fn set_idle(&self, idle: bool) {
+        self.gate().idle = idle;
+    }
+
+    /// Agrees with the other ranks through objects below `url`, if there are others. Without a URL each stops by itself.
+    pub fn join(&self, topology: Topology, url: Option<String>) -> std::io::Result<()> {
+        if topology.world_size() == 1 {
+            return Ok(());
+        }
+        let stop = self.clone();
+        let Some(url) = url else {
+            let alone = move || {
+                drop(stop.wait(|gate| gate.requested, None));
+                thread::sleep(ALONE);
+                // The other ranks may have stopped after another step.
+                end("a step has not ended within 10 s of the signal", i32::from(EXIT_STOPPED));
+            };
+            return thread::Builder::new().name("stop".into()).spawn(alone).map(drop);
+        };
+        let place = Place { store: Store::default(), url, topology };
+        place.clear();
+        let mut gate = self.gate();
+        gate.agreeing = true;
+        gate.last = None;
+        drop(gate);
+        thread::Builder::new().name("stop".into()).spawn(move || stop.agree(&place)).map(drop)
+    }
+
+    /// Counts the next step of training or validation. Waits while the ranks agree; `false`: the training stops here.
+    pub fn start_step(&self) -> bool {
+        let mut gate = self.wait(|gate| gate.last.is_some() || !gate.frozen, None);
+        if gate.last.is_some_and(|last| gate.started >= last) {
+            return false;
+        }
+        gate.started += 1;
+        if gate.started == CLEARED {
+            self.0.changed.notify_all();
+        }
+        true
+    }
+
+    /// No step follows. The other ranks are told, as a slower one may still be asked to stop.
+    pub fn finish(&self) {
+        let mut gate = self.gate();
+        gate.finished = true;
+        self.0.changed.notify_all();
+        while gate.agreeing {
+            gate = self.0.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn wait(&self, until: impl Fn(&Gate) -> bool, at_most: Option<Duration>) -> MutexGuard<'_, Gate> {
+        let gate = self.gate();
+        let wait = |gate: &mut Gate| !until(gate);
+        match at_most {
+            None => self.0.changed.wait_while(gate, wait).unwrap_or_else(PoisonError::into_inner),
+            Some(time) => {
+                self.0.changed.wait_timeout_while(gate, time, wait).unwrap_or_else(PoisonError::into_inner).0
+            }
+        }
+    }
+
+    /// Waits for a request of any rank, and finds the step after which all stop.
+    fn agree(&self, place: &Place) {
+        drop(self.wait(|gate| gate.started >= CLEARED || gate.finished, None));
+        loop {
+            let gate = self.wait(|gate| gate.requested || gate.finished, Some(LOOK));
+            if gate.requested || gate.finished {
+                break;
+            }
+            drop(gate);
+            if place.read().is_ok_and(|ranks| ranks.values().any(|number| number.is_request)) {
+                self.gate().requested = true;
+            }
+        }
+        let mut gate = self.gate();
+        gate.frozen = true;
+        let (started, finished) = (gate.started, gate.finished);
+        drop(gate);
+        place.write(Number { started, is_request: !finished });
+        let mut last = finished.then_some(started);
+        while last.is_none() {
+            last = place.agreed();
+            if last.is_none() {
+                thread::sleep(AGREE);
+            }
+        }
+        let mut gate = self.gate();
+        gate.last = last;
+        gate.agreeing = false;
+        drop(gate);
+        self.0.changed.notify_all();
+    }
+}
+
+/// Ends the process at once.
+pub fn end(why: &str, code: i32) -> ! {
+    let _ = writeln!(std::io::stderr(), "stopped at once: {why}");
+    std::process::exit(code)
+}
+
+/// How many steps a rank has started when it was asked to stop or had finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Number {
+    started: u64,
+    is_request: bool,
+}
+
+/// Where the ranks write their numbers, each in the name of an empty object.
+#[derive(Debug)]
+struct Place {
+    store: Store,
+    url: String,
+    topology: Topology,
+}
+
+impl Place {
+    fn name(&self, number: Number) -> String {
+        let word = if number.is_request { "stop" } else { "done" };
+        format!("{}/rank-{:05}.{word}.{}", self.url, self.topology.rank(), number.started)
+    }
+
+    fn parse(url: &str) -> Option<(usize, Number)> {
+        let name = url.rsplit(['/', std::path::MAIN_SEPARATOR]).next()?;
+        let (rank, rest) = name.strip_prefix("rank-")?.split_once('.')?;
+        let (word, started) = rest.split_once('.')?;
+        let is_request = match word {
+            "stop" => true,
+            "done" => false,
+            _ => return None,
+        };
+        Some((rank.parse().ok()?, Number { started: started.parse().ok()?, is_request }))
+    }
+
+    fn objects(&self) -> shardstream::Result<Vec<String>> {
+        match self.store.list(&self.url) {
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound(_)) => Ok(vec![]),
+            listed => Ok(listed?.into_iter().map(|object| object.url).collect()),
+        }
+    }
+
+    fn read(&self) -> shardstream::Result<BTreeMap<usize, Number>> {
+        Ok(self.objects()?.iter().filter_map(|url| Self::parse(url)).collect())
+    }
+
+    /// The highest number, when all ranks have written theirs.
+    fn agreed(&self) -> Option<u64> {
+        let ranks = self.read().ok()?;
+        let all = (0..self.topology.world_size()).all(|rank| ranks.contains_key(&rank));
+        ranks.values().map(|number| number.started).max().filter(|_| all)
+    }
+
+    /// Writes the number of this rank. Without it the others wait, so it is tried again; a second signal ends the process.
+    fn write(&self, number: Number) {
+        let url = self.name(number);
+        let create = || self.store.create(&url)?.finish();
+        for attempt in 1.. {
+            match create() {
+                Ok(_) => return,
+                // Nobody need wait for it when all have finished.
+                Err(_) if !number.is_request && attempt == 3 => return,
+                Err(e) if attempt == 1 => {
+                    let _ = writeln!(
+                        std::io::stderr(),
+                        "warning: cannot tell the other ranks: {}",
+                        with_causes(&e)
+                    );
+                }
+                Err(_) => {}
+            }
+            thread::sleep(AGREE * 5);
+        }
+    }
+
+    /// Deletes the numbers of an earlier run: those of this rank, and as rank 0 those of all.
+    fn clear(&self) {
+        for url in self.objects().unwrap_or_default() {
+            let of = Self::parse(&url).map(|(rank, _)| rank);
+            if of.is_some_and(|rank| rank == self.topology.rank() || self.topology.rank() == 0) {
+                let _ = self.store.delete(&url);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[test]
+    fn one_process_stops_after_the_step_that_has_started() {
+        let stop = Stop::default();
+        stop.join(Topology::single(), None).unwrap();
+        assert!(stop.start_step() && stop.start_step());
+        assert!(!stop.request() && stop.request());
+        assert!(!stop.start_step());
+        stop.finish();
+    }
+
+    /// Runs `steps` steps on each of three ranks, of which one is asked to stop at its step `at`; how far each came.
+    fn three(steps: u64, at: u64) -> Vec<u64> {
+        let dir = tempfile::tempdir().unwrap();
+        let url = dir.path().join("stop").to_str().unwrap().to_owned();
+        let done = [const { AtomicU64::new(0) }; 3];
+        thread::scope(|scope| {
+            for (rank, done) in done.iter().enumerate() {
+                let stop = Stop::default();
+                stop.join(Topology::new(rank, 3).unwrap(), Some(url.clone())).unwrap();
+                scope.spawn(move || {
+                    for step in 1..=steps {
+                        if !stop.start_step() {
+                            break;
+                        }
+                        if rank == 1 && step == at {
+                            stop.request();
+                        }
+                        done.store(step, Ordering::SeqCst);
+                        thread::sleep(Duration::from_millis(3 * rank as u64 + 2));
+                    }
+                    stop.finish();
+                });
+            }
+        });
+        done.map(AtomicU64::into_inner).to_vec()
+    }
+
+    #[test]
+    fn ranks_stop_after_the_same_step_though_one_alone_was_asked() {
+        let done = three(100_000, 50);
+        assert!(done[0] >= 50 && done[0] < 100_000, "{done:?}");
+        assert_eq!(done, [done[0]; 3]);
+    }
+
+    #[test]
+    fn a_rank_that_has_finished_lets_the_others_finish() {
+        assert_eq!(three(40, 39), [40; 3]);
+        assert_eq!(three(40, 41), [40; 3], "nobody was asked");
+    }
+}
