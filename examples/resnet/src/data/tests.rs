@@ -137,6 +137,13 @@ fn a_damaged_image_is_skipped_in_training_and_an_error_in_validation() {
     let errors = open(Split::Validation).batches(0).filter_map(std::result::Result::err);
     let keys: Vec<_> = errors.map(|error| error.location().key().map(str::to_owned)).collect();
     assert_eq!(keys, [Some("5".to_owned())]);
+    let skipping = |most| {
+        let options = Options { skip_bad: Some(most), ..options.clone() };
+        let data = Data::open(&pattern.replace("%d", "0"), Split::Train, &options).unwrap();
+        // The number is of each epoch.
+        [0, 1].map(|epoch| data.batches(epoch).find_map(std::result::Result::err).is_some())
+    };
+    assert_eq!([skipping(0), skipping(1)], [[true; 2], [false; 2]]);
 }
 
 #[test]
