@@ -229,7 +229,7 @@ impl<T, B> LoaderBuilder<T, B> {
     ///
     /// Each thread holds a chunk of samples (up to 512 KiB, and one sample at least), calls the functions of the stages side
     /// by side with the others, and has its own of what they keep for each thread. Fix the number where that is dear, or
-    /// where a service allows only so many calls.
+    /// where a service allows a limited number of calls.
     pub fn threads(mut self, threads: usize) -> Self {
         self.resources.threads = Some(threads);
         self

@@ -2,6 +2,7 @@
 //! the same plan began.
 
 use crate::failure::Failure;
+use crate::files::exists;
 use crate::series::Series;
 use md5::{Digest, Md5};
 use serde::de::IgnoredAny;
@@ -214,10 +215,15 @@ fn read(place: &str, store: &Store) -> Result<Option<SavedPlan>, Failure> {
 
 /// Whether there is a JSON document at a place, as this program writes them.
 pub(crate) fn is_document(place: &str, store: &Store) -> Result<bool, Failure> {
-    match store.open(place)?.read_all() {
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(false),
-        text => Ok(serde_json::from_slice::<IgnoredAny>(&text?).is_ok()),
+    if !exists(store, place)? {
+        return Ok(false);
     }
+    // A shard in its place may be of any size.
+    let first = store.open(place)?.next().transpose()?.unwrap_or_default();
+    if !matches!(first.trim_ascii_start().first(), Some(b'{' | b'[')) {
+        return Ok(false);
+    }
+    Ok(serde_json::from_slice::<IgnoredAny>(&store.open(place)?.read_all()?).is_ok())
 }
 
 /// Writes a document, whole or not at all.
