@@ -126,7 +126,7 @@ pub fn follow_parent(stop: Stop) {
             stop.request();
         }
         // The end of the input is that of the writer.
-        std::process::exit(1);
+        stop::end("the process that has started this one is gone", 1);
     });
 }
 

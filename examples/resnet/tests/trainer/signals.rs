@@ -106,6 +106,21 @@ fn spawned_processes_stop_after_the_same_step_and_resume() {
 }
 
 #[test]
+fn a_signal_while_threads_of_the_plugin_compile_ends_the_program_in_good_order() {
+    // The exit of the process must not destroy what they use.
+    for attempt in 0..12 {
+        let Some(mut program) = program(ONE) else { return };
+        let mut child = program.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("compiling")));
+        std::thread::sleep(Duration::from_millis(90 * attempt));
+        send(Signal::SIGTERM, &child);
+        let (status, rest) = (child.wait().unwrap(), lines.map_while(Result::ok).collect::<Vec<_>>());
+        assert_eq!(status.code(), Some(75), "attempt {attempt}: {status}: {rest:?}");
+    }
+}
+
+#[test]
 fn a_second_signal_ends_the_program_at_once() {
     // A step of an hour does not end.
     for arguments in
