@@ -11,7 +11,8 @@ bindgen=${BINDGEN:-bindgen}
 
 # The argument structs of the calls that we make; the others become opaque, which keeps the file short.
 used='PJRT_(Error|Event|Plugin_Initialize|Compile|Device_GetDescription|DeviceDescription_(Id|ProcessIndex)'
-used+='|Client_(Create|Destroy|PlatformName|ProcessIndex|Devices|AddressableDevices|Compile|BufferFromHostBuffer)'
+used+='|Client_(Create|Destroy|PlatformName|ProcessIndex|Devices|AddressableDevices|Compile|BufferFromHostBuffer'
+used+='|DmaMap|DmaUnmap)|KeyValue(Get|TryGet|Put)Callback'
 used+='|Buffer_(Destroy|ElementType|Dimensions|ToHostBuffer)'
 used+='|LoadedExecutable_(GetExecutable|AddressableDevices|Destroy|Execute)'
 used+='|Executable_(NumOutputs|Destroy|SizeOfGeneratedCodeInBytes)'

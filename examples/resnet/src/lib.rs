@@ -19,6 +19,7 @@ pub mod pjrt;
 pub mod plugin;
 pub mod progress;
 mod protobuf;
+pub mod rendezvous;
 pub mod report;
 pub mod schedule;
 pub mod shards;

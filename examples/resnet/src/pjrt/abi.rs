@@ -82,6 +82,8 @@ c_structs!(
     PJRT_Client_Compile_Args,
     PJRT_Client_Create_Args,
     PJRT_Client_Destroy_Args,
+    PJRT_Client_DmaMap_Args,
+    PJRT_Client_DmaUnmap_Args,
     PJRT_Client_PlatformName_Args,
     PJRT_Compile_Args,
     PJRT_DeviceDescription_Id_Args,

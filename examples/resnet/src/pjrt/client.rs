@@ -3,8 +3,10 @@
 use super::abi::{given, program, slice, text};
 use super::error::{Error, Result};
 use super::executable::{Executable, Signature};
+use super::keys::{KeyValues, Store};
 use super::{CompileOptions, Plugin, PluginOption, sys};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -15,7 +17,6 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     plugin: Plugin,
     client: NonNull<sys::PJRT_Client>,
@@ -23,6 +24,14 @@ struct Inner {
     devices: Vec<Device>,
     /// Those of this process.
     local: Vec<Device>,
+    /// By which the plugin reaches the other processes, for as long as the client lives.
+    _store: Option<Box<Store>>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("devices", &self.devices).field("local", &self.local).finish()
+    }
 }
 
 /// A device, owned by the client.
@@ -50,7 +59,11 @@ impl Drop for Inner {
 }
 
 impl Client {
-    pub(super) fn create(plugin: Plugin, options: &[PluginOption]) -> Result<Self> {
+    pub(super) fn create(
+        plugin: Plugin,
+        options: &[PluginOption],
+        values: Option<Arc<dyn KeyValues>>,
+    ) -> Result<Self> {
         // Of two with one name the last counts.
         let last = |(at, option): &(usize, &PluginOption)| {
             options[at + 1..].iter().all(|later| later.name != option.name)
@@ -58,11 +71,25 @@ impl Client {
         let options: Vec<_> = options.iter().enumerate().filter(last).map(|(_, o)| o.to_raw()).collect();
         let mut args =
             args!(PJRT_Client_Create_Args { create_options: options.as_ptr(), num_options: options.len() });
+        let store = values.map(Store::new);
+        if let Some(store) = &store {
+            // SAFETY: the store is kept beside the client, or is never freed.
+            unsafe { store.offer(&mut args) };
+        }
         // SAFETY: the options and their names live during the call, which copies them.
-        unsafe { call!(plugin, PJRT_Client_Create, args) }?;
+        let created = unsafe { call!(plugin, PJRT_Client_Create, args) };
         // Owned from here on, so that an error below closes it.
-        let client = given(args.client, "PJRT_Client_Create")?;
-        let mut inner = Inner { plugin, client, devices: vec![], local: vec![] };
+        let client = match created.and_then(|()| given(args.client, "PJRT_Client_Create")) {
+            Ok(client) => client,
+            Err(error) => {
+                // A thread of the plugin may still ask it.
+                return Err(match store {
+                    Some(store) => Box::leak(store).explain(error),
+                    None => error,
+                });
+            }
+        };
+        let mut inner = Inner { plugin, client, devices: vec![], local: vec![], _store: store };
         let mut local = args!(PJRT_Client_AddressableDevices_Args { client: client.as_ptr() });
         let mut all = args!(PJRT_Client_Devices_Args { client: client.as_ptr() });
         // SAFETY: the client is alive; the arrays belong to it and are read at once.

@@ -48,6 +48,14 @@ pub enum Error {
         /// The plugin's own words.
         message: String,
     },
+    /// The processes of the job did not find each other while a plugin opened its devices.
+    #[error("{call}: {source}")]
+    Join {
+        /// The function of the C API.
+        call: &'static str,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// Data or arguments do not fit what they are given to; nothing was called.
     #[error("{what}: expected {expected}, got {got}")]
     Mismatch {
@@ -73,6 +81,15 @@ impl Error {
 /// A status code, as of gRPC and Abseil.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Code(pub u32);
+
+impl Code {
+    /// What was looked for is not there.
+    pub const NOT_FOUND: Self = Self(5);
+    /// Out of memory, or another limit.
+    pub const RESOURCE_EXHAUSTED: Self = Self(8);
+    /// A defect.
+    pub const INTERNAL: Self = Self(13);
+}
 
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,11 +3,13 @@
 use super::abi::{CStruct, Padded, text};
 use super::client::Client;
 use super::error::{Code, Error, Result};
+use super::keys::KeyValues;
 use super::named::PluginOption;
 use super::sys;
 use std::mem::offset_of;
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// A loaded PJRT plugin.
 ///
@@ -69,7 +71,13 @@ impl Plugin {
 
     /// Opens the plugin's devices. Of two options with one name the last counts.
     pub fn client(&self, options: &[PluginOption]) -> Result<Client> {
-        Client::create(*self, options)
+        Client::create(*self, options, None)
+    }
+
+    /// As [`client`](Self::client), for one of several processes, which find each other through `values`. Takes until all
+    /// have opened theirs.
+    pub fn client_of_job(&self, options: &[PluginOption], values: Arc<dyn KeyValues>) -> Result<Client> {
+        Client::create(*self, options, Some(values))
     }
 
     /// How many bytes of the table exist; an older plugin has a shorter one than our bindings.

@@ -247,13 +247,52 @@ pub struct PJRT_AsyncHostToDeviceTransferManager {
 }
 pub type PJRT_KeyValueGetCallback_ValueDeleter =
     ::std::option::Option<unsafe extern "C" fn(value: *mut ::std::os::raw::c_char)>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PJRT_KeyValueGetCallback_Args {
+    pub struct_size: usize,
+    pub extension_start: *mut PJRT_Extension_Base,
+    pub key: *const ::std::os::raw::c_char,
+    pub key_size: usize,
+    pub timeout_in_ms: ::std::os::raw::c_int,
+    pub callback_error: *mut PJRT_CallbackError,
+    pub user_arg: *mut ::std::os::raw::c_void,
+    pub value: *mut ::std::os::raw::c_char,
+    pub value_size: usize,
+    pub value_deleter_callback: PJRT_KeyValueGetCallback_ValueDeleter,
+}
 pub type PJRT_KeyValueGetCallback =
     ::std::option::Option<unsafe extern "C" fn(args: *mut PJRT_KeyValueGetCallback_Args) -> *mut PJRT_Error>;
 pub type PJRT_KeyValueTryGetCallback_ValueDeleter =
     ::std::option::Option<unsafe extern "C" fn(value: *mut ::std::os::raw::c_char)>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PJRT_KeyValueTryGetCallback_Args {
+    pub struct_size: usize,
+    pub extension_start: *mut PJRT_Extension_Base,
+    pub key: *const ::std::os::raw::c_char,
+    pub key_size: usize,
+    pub callback_error: *mut PJRT_CallbackError,
+    pub user_arg: *mut ::std::os::raw::c_void,
+    pub value: *mut ::std::os::raw::c_char,
+    pub value_size: usize,
+    pub value_deleter_callback: PJRT_KeyValueTryGetCallback_ValueDeleter,
+}
 pub type PJRT_KeyValueTryGetCallback = ::std::option::Option<
     unsafe extern "C" fn(args: *mut PJRT_KeyValueTryGetCallback_Args) -> *mut PJRT_Error,
 >;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PJRT_KeyValuePutCallback_Args {
+    pub struct_size: usize,
+    pub extension_start: *mut PJRT_Extension_Base,
+    pub key: *const ::std::os::raw::c_char,
+    pub key_size: usize,
+    pub value: *const ::std::os::raw::c_char,
+    pub value_size: usize,
+    pub callback_error: *mut PJRT_CallbackError,
+    pub user_arg: *mut ::std::os::raw::c_void,
+}
 pub type PJRT_KeyValuePutCallback =
     ::std::option::Option<unsafe extern "C" fn(args: *mut PJRT_KeyValuePutCallback_Args) -> *mut PJRT_Error>;
 #[repr(C)]
@@ -390,8 +429,25 @@ pub type PJRT_Client_Compile =
 pub type PJRT_Client_DefaultDeviceAssignment = ::std::option::Option<
     unsafe extern "C" fn(args: *mut PJRT_Client_DefaultDeviceAssignment_Args) -> *mut PJRT_Error,
 >;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PJRT_Client_DmaMap_Args {
+    pub struct_size: usize,
+    pub extension_start: *mut PJRT_Extension_Base,
+    pub client: *mut PJRT_Client,
+    pub data: *mut ::std::os::raw::c_void,
+    pub size: usize,
+}
 pub type PJRT_Client_DmaMap =
     ::std::option::Option<unsafe extern "C" fn(args: *mut PJRT_Client_DmaMap_Args) -> *mut PJRT_Error>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PJRT_Client_DmaUnmap_Args {
+    pub struct_size: usize,
+    pub extension_start: *mut PJRT_Extension_Base,
+    pub client: *mut PJRT_Client,
+    pub data: *mut ::std::os::raw::c_void,
+}
 pub type PJRT_Client_DmaUnmap =
     ::std::option::Option<unsafe extern "C" fn(args: *mut PJRT_Client_DmaUnmap_Args) -> *mut PJRT_Error>;
 pub type PJRT_AsyncHostToDeviceTransferManager_Destroy = ::std::option::Option<
@@ -1159,8 +1215,6 @@ pub enum PJRT_Client_CreateBuffersForAsyncHostToDevice_Args {}
 pub enum PJRT_Client_CreateUninitializedBuffer_Args {}
 pub enum PJRT_Client_CreateViewOfDeviceBuffer_Args {}
 pub enum PJRT_Client_DefaultDeviceAssignment_Args {}
-pub enum PJRT_Client_DmaMap_Args {}
-pub enum PJRT_Client_DmaUnmap_Args {}
 pub enum PJRT_Client_FulfillAliasBuffer_Args {}
 pub enum PJRT_Client_LookupAddressableDevice_Args {}
 pub enum PJRT_Client_LookupDevice_Args {}
@@ -1195,9 +1249,6 @@ pub enum PJRT_Executable_OutputMemoryKinds_Args {}
 pub enum PJRT_Executable_Serialize_Args {}
 pub enum PJRT_ExecuteContext_Create_Args {}
 pub enum PJRT_ExecuteContext_Destroy_Args {}
-pub enum PJRT_KeyValueGetCallback_Args {}
-pub enum PJRT_KeyValuePutCallback_Args {}
-pub enum PJRT_KeyValueTryGetCallback_Args {}
 pub enum PJRT_LoadedExecutable_Delete_Args {}
 pub enum PJRT_LoadedExecutable_Fingerprint_Args {}
 pub enum PJRT_LoadedExecutable_GetDeviceAssignment_Args {}

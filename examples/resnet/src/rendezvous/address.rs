@@ -1,0 +1,164 @@
+//! Where rank 0 is, as the command line or the launcher's environment says.
+
+use super::{Error, Result};
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::str::FromStr;
+
+/// A host by name or number, and a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Without brackets.
+    pub host: String,
+    /// From 1.
+    pub port: u16,
+}
+
+/// The range of ports that jobs of Slurm share, where no port is given.
+const SLURM_PORTS: std::ops::Range<u64> = 61_440..65_536;
+
+impl Address {
+    /// Of the environment: `SHARDSTREAM_COORDINATOR`, else that of torchrun (`MASTER_ADDR` and `MASTER_PORT`), else the
+    /// first host of the Slurm step with a port made from the number of the job.
+    pub fn detect(lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
+        let set = |name: &str| lookup(name).filter(|value| !value.trim().is_empty());
+        if let Some(own) = set("SHARDSTREAM_COORDINATOR") {
+            return own.parse().map(Some);
+        }
+        if let (Some(host), Some(port)) = (set("MASTER_ADDR"), set("MASTER_PORT")) {
+            let address: Self = format!("{}:{port}", bracketed(&host)).parse()?;
+            // The port itself is that of a store of torchrun.
+            let taken = set("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|store| store == "True");
+            let port = address.port.checked_add(taken.into()).ok_or(Error::Address(address.to_string()))?;
+            return Ok(Some(Self { port, ..address }));
+        }
+        let job = set("SLURM_STEP_ID").and_then(|_| set("SLURM_JOB_ID")?.parse::<u64>().ok());
+        let hosts = set("SLURM_STEP_NODELIST").or_else(|| set("SLURM_JOB_NODELIST"));
+        let address = |(job, hosts): (u64, String)| {
+            let port = SLURM_PORTS.start + job % (SLURM_PORTS.end - SLURM_PORTS.start);
+            Some(Self { host: first_host(&hosts)?, port: u16::try_from(port).ok()? })
+        };
+        Ok(job.zip(hosts).and_then(address))
+    }
+}
+
+/// What the processes of a job have in common and other jobs do not, as far as the environment says it: a hash of
+/// `SHARDSTREAM_JOB_TOKEN`, else of the job's number at Slurm or at torchrun.
+pub fn token(lookup: impl Fn(&str) -> Option<String>) -> String {
+    let names = ["SHARDSTREAM_JOB_TOKEN", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"];
+    let told = names.iter().find_map(|name| lookup(name)).unwrap_or_default();
+    crate::hex(&Sha256::digest(told))
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = || Error::Address(text.into());
+        let (host, port) = text.trim().rsplit_once(':').ok_or_else(wrong)?;
+        let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?;
+        let host = match host.strip_prefix('[') {
+            Some(inner) => inner.strip_suffix(']').ok_or_else(wrong)?,
+            None if host.contains(':') => return Err(wrong()),
+            None => host,
+        };
+        if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c == '/') {
+            return Err(wrong());
+        }
+        Ok(Self { host: host.into(), port })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", bracketed(&self.host), self.port)
+    }
+}
+
+/// A number of IPv6 in brackets, as it has colons itself.
+fn bracketed(host: &str) -> String {
+    if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() }
+}
+
+/// The first host of a list such as `gpu[003-005,008],login1`.
+fn first_host(list: &str) -> Option<String> {
+    let end = list.find([',', '[']).unwrap_or(list.len());
+    let (name, rest) = list.split_at(end);
+    let number = match rest.strip_prefix('[') {
+        None => "",
+        Some(numbers) => &numbers[..numbers.find(['-', ',', ']'])?],
+    };
+    let host = format!("{name}{number}");
+    (!host.is_empty()).then_some(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn detect(environment: &str) -> Result<Option<String>> {
+        let get = |name: &str| {
+            let pairs = environment.split_whitespace().filter_map(|pair| pair.split_once('='));
+            pairs.filter(|(n, _)| *n == name).map(|(_, value)| value.to_owned()).next()
+        };
+        Ok(Address::detect(get)?.map(|address| address.to_string()))
+    }
+
+    #[test]
+    fn an_address_is_a_host_and_a_port() {
+        for (text, host, port) in
+            [("gpu1:1234", "gpu1", 1234), ("10.0.0.1:1", "10.0.0.1", 1), ("[fe80::1]:80", "fe80::1", 80)]
+        {
+            let address: Address = text.parse().unwrap();
+            assert_eq!((address.host.as_str(), address.port), (host, port));
+            assert_eq!(address.to_string(), text);
+        }
+        for wrong in
+            ["", "gpu1", "gpu1:", ":80", "gpu1:0", "gpu1:65536", "fe80::1:80", "[fe80::1:80", "a/b:1"]
+        {
+            assert!(wrong.parse::<Address>().unwrap_err().to_string().contains("HOST:PORT"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_launcher_tells_where_rank_0_is() {
+        let found = |environment: &str| detect(environment).unwrap();
+        assert_eq!(found(""), None);
+        let torchrun = "MASTER_ADDR=gpu1 MASTER_PORT=29500";
+        assert_eq!(found(torchrun).unwrap(), "gpu1:29500");
+        assert_eq!(found(&format!("{torchrun} TORCHELASTIC_USE_AGENT_STORE=True")).unwrap(), "gpu1:29501");
+        assert_eq!(found("MASTER_ADDR=::1 MASTER_PORT=5").unwrap(), "[::1]:5");
+        let slurm = "SLURM_JOB_ID=4097 SLURM_STEP_ID=0 SLURM_JOB_NODELIST=gpu[007-009],x";
+        assert_eq!(found(slurm).unwrap(), "gpu007:61441");
+        assert_eq!(found(&format!("{slurm} {torchrun}")).unwrap(), "gpu1:29500");
+        assert_eq!(found(&format!("{slurm} {torchrun} SHARDSTREAM_COORDINATOR=h:7")).unwrap(), "h:7");
+        // A batch script is no step.
+        assert_eq!(found("SLURM_JOB_ID=4097 SLURM_JOB_NODELIST=gpu1"), None);
+        assert!(detect("SHARDSTREAM_COORDINATOR=h").is_err());
+        assert!(detect("MASTER_ADDR=h MASTER_PORT=x").is_err());
+    }
+
+    #[test]
+    fn the_first_host_of_a_list() {
+        for (list, host) in [
+            ("a", "a"),
+            ("a1,a2", "a1"),
+            ("n[01-04]", "n01"),
+            ("n[5,7]", "n5"),
+            ("n[12]", "n12"),
+            ("n[1-2]-ib", "n1"),
+        ] {
+            assert_eq!(first_host(list).unwrap(), host, "{list}");
+        }
+        assert_eq!([first_host(""), first_host("n[")], [None, None]);
+    }
+
+    #[test]
+    fn jobs_have_tokens() {
+        let of =
+            |name: &'static str, value: &'static str| token(move |n| (n == name).then(|| value.to_owned()));
+        assert_eq!(of("SHARDSTREAM_JOB_TOKEN", "a"), of("SLURM_JOB_ID", "a"));
+        assert_ne!(of("SLURM_JOB_ID", "a"), of("SLURM_JOB_ID", "b"));
+        assert_eq!(of("OTHER", "a").len(), 64);
+    }
+}

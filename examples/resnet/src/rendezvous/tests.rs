@@ -1,0 +1,188 @@
+//! A server and its members in one process.
+
+use super::{Error, Job, Member, Refusal, Server};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const SOON: Duration = Duration::from_millis(200);
+const LATE: Duration = Duration::from_secs(30);
+
+fn job(world_size: usize) -> Job {
+    Job { token: "token".into(), program: "resnet8".into(), world_size }
+}
+
+fn server(world_size: usize) -> Server {
+    Server::start("127.0.0.1", 0, job(world_size)).unwrap()
+}
+
+fn join(server: &Server, rank: usize, timeout: Duration) -> super::Result<Member> {
+    Member::join(&server.address().to_string(), server.shared_job(), rank, timeout)
+}
+
+/// All ranks of a job.
+fn all(server: &Server, world_size: usize) -> Vec<Member> {
+    thread::scope(|scope| {
+        let ranks: Vec<_> =
+            (0..world_size).map(|rank| scope.spawn(move || join(server, rank, LATE).unwrap())).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn each_rank_gets_what_the_others_have_put() {
+    const RANKS: usize = 5;
+    let server = server(RANKS);
+    let members = all(&server, RANKS);
+    thread::scope(|scope| {
+        for (rank, member) in members.iter().enumerate() {
+            scope.spawn(move || {
+                // Those of lower ranks are waited for before they are put.
+                thread::sleep(Duration::from_millis(20 * (RANKS - rank) as u64));
+                member.put(format!("k{rank}").as_bytes(), &[0, rank as u8, 255]).unwrap();
+                thread::scope(|gets| {
+                    for other in 0..RANKS {
+                        let get = move || member.get(format!("k{other}").as_bytes(), LATE).unwrap();
+                        gets.spawn(move || assert_eq!(get(), [0, other as u8, 255]));
+                    }
+                });
+            });
+        }
+    });
+    let one = &members[1];
+    assert_eq!(one.try_get(b"k4").unwrap().unwrap(), [0, 4, 255]);
+    assert_eq!(one.try_get(b"no").unwrap(), None);
+    one.put(b"\xff\0", b"").unwrap();
+    assert!(members[0].get(b"\xff\0", LATE).unwrap().is_empty());
+}
+
+#[test]
+fn a_key_that_nobody_puts_is_waited_for_as_long_as_asked_and_the_silent_rank_is_named() {
+    let server = server(3);
+    let members = all(&server, 3);
+    members[0].put(b"topology/0", b"a").unwrap();
+    members[2].put(b"topology/2", b"a").unwrap();
+    let begun = Instant::now();
+    let error = members[2].get(b"topology/1", SOON).unwrap_err();
+    assert!(begun.elapsed() >= SOON && begun.elapsed() < LATE);
+    let text = error.to_string();
+    assert!(text.contains("rank 2 has waited 0.2 s for the key \"topology/1\""), "{text}");
+    assert!(text.contains("rank 1 has put no key yet"), "{text}");
+    assert_eq!(error.code().to_string(), "deadline exceeded");
+}
+
+#[test]
+fn those_who_have_not_joined_are_named() {
+    let server = server(4);
+    let error = thread::scope(|scope| {
+        let other = scope.spawn(|| join(&server, 2, SOON));
+        let error = join(&server, 0, SOON).unwrap_err();
+        assert!(other.join().unwrap().is_err());
+        error
+    });
+    assert!(error.to_string().contains("and ranks 1 and 3 have not joined"), "{error}");
+    assert_eq!(server.absent(), [1, 3]);
+}
+
+#[test]
+fn nobody_listens() {
+    let address = server(1).address().to_string();
+    let begun = Instant::now();
+    let error = Member::join(&address, job(1), 3, Duration::from_millis(500)).unwrap_err();
+    assert!(matches!(error, Error::Unreachable { rank: 3, .. }), "{error}");
+    assert!(error.to_string().contains(&address) && begun.elapsed() < LATE);
+}
+
+#[test]
+fn others_are_refused_at_once() {
+    let server = server(2);
+    let address = server.address().to_string();
+    let refused = |change: fn(&mut Job), rank| {
+        let mut other = job(2);
+        change(&mut other);
+        match Member::join(&address, other, rank, LATE).unwrap_err() {
+            Error::Refused { refusal, .. } => refusal,
+            error => panic!("{error}"),
+        }
+    };
+    assert_eq!(refused(|job| job.token.push('2'), 0), Refusal::Token);
+    assert!(matches!(refused(|job| job.program.push('0'), 0), Refusal::Program { .. }));
+    assert!(matches!(refused(|job| job.world_size = 3, 0), Refusal::WorldSize { theirs: 2, ours: 3 }));
+    assert_eq!(refused(|_| {}, 2), Refusal::Rank);
+    let members = all(&server, 2);
+    assert!(matches!(refused(|_| {}, 1), Refusal::Taken(_)));
+    drop(members);
+    assert_eq!(refused(|_| {}, 1), Refusal::Left);
+}
+
+#[test]
+fn what_is_no_member_is_dropped() {
+    let server = server(1);
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"shardkv\0\x01\0\0\0\xff\xff\xff\xff", &[0; 64]] {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(bytes).unwrap();
+        let mut rest = Vec::new();
+        // A reset is as good an end.
+        let _ = stream.read_to_end(&mut rest);
+        assert!(rest.is_empty(), "{rest:?}");
+    }
+    let mut other = TcpStream::connect(server.address()).unwrap();
+    other.write_all(b"shardkv\0\x02\0\0\0").unwrap();
+    let response: super::protocol::Response = super::protocol::read(&mut other).unwrap();
+    let text = format!("{response:?}");
+    assert!(text.contains("Version { theirs: 1, ours: 2 }"), "{text}");
+    assert_eq!(all(&server, 1).len(), 1);
+}
+
+#[test]
+fn a_value_is_not_changed_and_sizes_are_limited() {
+    let server = server(1);
+    let member = &all(&server, 1)[0];
+    member.put(b"k", b"v").unwrap();
+    member.put(b"k", b"v").unwrap();
+    let refusal = |result: super::Result<()>| match result.unwrap_err() {
+        Error::Refused { refusal, .. } => refusal,
+        error => panic!("{error}"),
+    };
+    assert_eq!(refusal(member.put(b"k", b"w")), Refusal::Exists);
+    assert!(matches!(refusal(member.put(&[b'k'; 5000], b"")), Refusal::Full(4096)));
+    assert!(matches!(refusal(member.put(b"l", &vec![0; (4 << 20) + 1])), Refusal::Full(_)));
+    member.put(b"l", &vec![7; 4 << 20]).unwrap();
+    assert_eq!(member.get(b"l", LATE).unwrap().len(), 4 << 20);
+    // 64 MiB in all.
+    let full =
+        (0..64).map(|n| member.put(format!("m{n}").as_bytes(), &vec![7; 4 << 20])).find(Result::is_err);
+    assert!(matches!(refusal(full.unwrap()), Refusal::Full(_)));
+}
+
+#[test]
+fn who_ends_without_leaving_ends_the_wait_of_the_others() {
+    let server = server(3);
+    let mut members = all(&server, 3);
+    let gone = members.pop().unwrap();
+    let left = members.pop().unwrap();
+    let member = &members[0];
+    // That one leaves in good order is no reason to give up.
+    drop(left);
+    assert!(matches!(member.get(b"k", SOON), Err(Error::TimedOut { .. })));
+    thread::scope(|scope| {
+        let begun = Instant::now();
+        let get = scope.spawn(|| member.get(b"k", LATE));
+        gone.vanish();
+        let error = get.join().unwrap().unwrap_err();
+        assert!(error.to_string().contains("rank 0 waited for the key \"k\", rank 2 has ended"), "{error}");
+        assert!(begun.elapsed() < LATE / 2);
+    });
+}
+
+#[test]
+fn without_a_server_nothing_hangs() {
+    let server = server(1);
+    let member = all(&server, 1).pop().unwrap();
+    drop(server);
+    let begun = Instant::now();
+    assert!(member.get(b"k", LATE).is_err());
+    drop(member);
+    assert!(begun.elapsed() < LATE / 2);
+}
