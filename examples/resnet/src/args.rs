@@ -3,8 +3,10 @@
 use crate::artifact::{Artifact, DType, Wanted};
 use crate::checkpoint::Resume;
 use crate::data::{self, Sets};
+use crate::devices::Join;
 use crate::error::{Error, Result};
 use crate::pjrt::PluginOption;
+use crate::rendezvous::Address;
 use crate::schedule::{Decay, Schedule};
 use crate::train::Options;
 use clap::Parser;
@@ -176,6 +178,19 @@ pub struct Args {
     /// How many processes there are
     #[arg(long, requires = "rank", conflicts_with = "spawn", help_heading = "Processes")]
     pub world_size: Option<usize>,
+    /// Where rank 0 is, the same for all processes: it listens there, and GPU processes find each other; without it, what
+    /// the launcher has put into the environment
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "spawn", help_heading = "Processes")]
+    pub coordinator: Option<Address>,
+    /// How long a GPU process waits for the other ones at the start
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 300.0,
+        value_parser = seconds,
+        help_heading = "Processes"
+    )]
+    pub join_timeout: f64,
     /// Feed the devices and compute nothing: every step takes so many milliseconds. Shows whether the data is fast
     /// enough for such a step
     #[arg(
@@ -218,6 +233,10 @@ fn not_negative(text: &str) -> std::result::Result<f32, String> {
 
 fn below_one(text: &str) -> std::result::Result<f32, String> {
     number(text, 0.0..0.999_999, "a number from 0 to below 1").map(|number| number as f32)
+}
+
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    number(text, 0.0..=86_400.0, "a number of seconds, at most a day,")
 }
 
 fn percentage(text: &str) -> std::result::Result<f64, String> {
@@ -287,6 +306,11 @@ impl Args {
         Ok(self.work_dir.clone().map_or_else(crate::plugin::cache_dir, Ok)?)
     }
 
+    /// How processes find each other.
+    pub fn join(&self) -> Join {
+        Join { coordinator: self.coordinator.clone(), timeout: Duration::from_secs_f64(self.join_timeout) }
+    }
+
     /// How long a step of a dry run takes; none when it is not one.
     pub fn dry_step(&self) -> Result<Option<Duration>> {
         let duration = |ms: f64| {
@@ -330,6 +354,9 @@ mod tests {
             &["--label-smoothing=-0.1"],
             &["--target-accuracy", "101"],
             &["--target-accuracy", "NaN"],
+            &["--coordinator", "gpu1"],
+            &["--coordinator", "gpu1:80", "--spawn", "2"],
+            &["--join-timeout=-1"],
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }

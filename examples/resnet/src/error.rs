@@ -17,6 +17,9 @@ pub enum Error {
     /// No plugin could be had.
     #[error(transparent)]
     Plugin(#[from] crate::plugin::Error),
+    /// The processes of the job did not find each other.
+    #[error(transparent)]
+    Rendezvous(#[from] crate::rendezvous::Error),
     /// The exported program.
     #[error(transparent)]
     Artifact(#[from] crate::artifact::Error),
@@ -146,6 +149,10 @@ fn devices_advice(platform: &str, wanted: usize, present: usize) -> String {
         "cpu" => format!(
             "the CPU plugin makes {wanted} of one machine with the option cpu_device_count={wanted}, and cannot join \
              machines; or {other}"
+        ),
+        "cuda" | "rocm" if present < wanted => format!(
+            "{other}; if more hosts have GPUs for it, start the same command on each of them, with --rank, --world-size and \
+             --coordinator"
         ),
         _ if present < wanted => {
             format!("{other}; if the slice has more hosts, start the same command on each of them")

@@ -10,6 +10,7 @@ pub mod args;
 pub mod artifact;
 pub mod checkpoint;
 pub mod data;
+pub mod devices;
 pub mod error;
 pub mod log;
 pub mod logdir;

@@ -16,7 +16,7 @@ use resnet::shards::{self, Counts, Shards};
 use resnet::signals::Signals;
 use resnet::stop::{self, Stop};
 use resnet::train::{self, Keeping, Start};
-use resnet::{Error, Result, plugin, spawn, synthetic};
+use resnet::{Error, Result, devices, plugin, spawn, synthetic};
 use shardstream::{SecretUrl, Topology};
 use std::io::Write;
 use std::process::ExitCode;
@@ -74,7 +74,11 @@ fn start_processes(args: &Args, processes: usize, signals: Signals) -> Result<()
     if args.shards.is_none() && args.folder.is_none() {
         shards::synthetic(&args.work_dir()?, Counts::default())?;
     }
-    spawn::run(processes, found.is_tpu(), signals)
+    let (_server, environment) = match found.is_gpu() {
+        true => devices::serve(&args.artifact()?, processes).map(|(server, set)| (Some(server), set))?,
+        false => (None, vec![]),
+    };
+    spawn::run(processes, found.is_tpu(), &environment, signals)
 }
 
 /// Trains, with a copy of what is said in the log directory.
@@ -203,9 +207,7 @@ fn open_devices(args: &Args, artifact: &Artifact, topology: &Topology) -> Result
             format!("{} is for {devices} devices, which {ranks} processes cannot share", artifact.name);
         return Err(Error::Usage(what));
     }
-    let mut options = found.client_options(devices / ranks);
-    options.extend(args.plugin_options.iter().cloned());
-    let client = found.load()?.client(&options)?;
+    let client = devices::open(&found, artifact, topology, &args.plugin_options, &args.join())?;
     let (all, local) = (client.devices(), client.local_devices());
     if all != local && local * ranks != all {
         // Each would read what is another's, and the losses would look well.

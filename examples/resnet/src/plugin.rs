@@ -75,6 +75,11 @@ impl Found {
         self.name().contains("tpu")
     }
 
+    /// Whether it drives GPUs, and so joins processes through keys that they put for each other.
+    pub fn is_gpu(&self) -> bool {
+        ["cuda", "gpu", "rocm"].iter().any(|kind| self.name().contains(kind))
+    }
+
     fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().to_lowercase()
     }

@@ -46,8 +46,8 @@ fn ask(input: &mut ChildStdin) {
     let _ = input.write_all(&[STOP]);
 }
 
-/// Runs this program `processes` times with the same arguments. The first signal is passed on; with the second one all end.
-pub fn run(processes: usize, tpu: bool, signals: Signals) -> Result<()> {
+/// Runs this program `processes` times with the same arguments, and `more` in the environment. The first signal is passed on; with the second one all end.
+pub fn run(processes: usize, tpu: bool, more: &[(&'static str, String)], signals: Signals) -> Result<()> {
     let program = std::env::current_exe()?;
     let stop_dir = tempfile::tempdir()?;
     let requests = Arc::new(Mutex::new(Requests::default()));
@@ -67,7 +67,7 @@ pub fn run(processes: usize, tpu: bool, signals: Signals) -> Result<()> {
         for rank in 0..processes {
             let mut command = Command::new(&program);
             command.args(std::env::args_os().skip(1)).envs(environment(rank, processes, tpu));
-            command.env(STOP_DIR, stop_dir.path());
+            command.env(STOP_DIR, stop_dir.path()).envs(more.iter().cloned());
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
             let started = command.spawn();
             let mut child = match started {

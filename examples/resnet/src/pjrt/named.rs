@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// A named value that a plugin knows, as text `name=value`: for example `cpu_device_count=8` of the CPU plugin.
 ///
 /// A value of digits is a whole number, one of digits and a point is a fraction, `true` and `false` are what they say,
-/// and any other is text; so is all that is in double quotes.
+/// whole numbers in brackets, `[0,1]`, are a list, and any other is text; so is all that is in double quotes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PluginOption {
     /// As the plugin knows it.
@@ -26,6 +26,8 @@ pub enum OptionValue {
     Float(f32),
     /// Yes or no.
     Bool(bool),
+    /// Whole numbers.
+    Ints(Vec<i64>),
     /// Anything else.
     Text(String),
 }
@@ -61,6 +63,10 @@ impl fmt::Display for PluginOption {
             OptionValue::Int(value) => write!(f, "{value}"),
             OptionValue::Float(value) => write!(f, "{value:?}"),
             OptionValue::Bool(value) => write!(f, "{value}"),
+            OptionValue::Ints(values) => {
+                let texts: Vec<_> = values.iter().map(ToString::to_string).collect();
+                write!(f, "[{}]", texts.join(","))
+            }
             OptionValue::Text(value) if OptionValue::parse(value) == self.value => f.write_str(value),
             OptionValue::Text(value) => write!(f, "\"{value}\""),
         }
@@ -71,8 +77,12 @@ impl OptionValue {
     fn parse(text: &str) -> Self {
         let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
         let number = text.bytes().all(|b| b.is_ascii_digit() || b"+-.e".contains(&b));
+        let list = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let list = list.and_then(|list| list.split(',').map(|n| n.trim().parse().ok()).collect());
         if let Some(inner) = quoted {
             Self::Text(inner.into())
+        } else if let Some(values) = list {
+            Self::Ints(values)
         } else if let Ok(value) = text.parse() {
             Self::Int(value)
         } else if let Ok(value) = text.parse() {
@@ -107,6 +117,11 @@ impl PluginOption {
                 raw.type_ = sys::PJRT_NamedValue_Type::PJRT_NamedValue_kBool;
                 value.bool_value = *bool;
             }
+            OptionValue::Ints(values) => {
+                raw.type_ = sys::PJRT_NamedValue_Type::PJRT_NamedValue_kInt64List;
+                value.int64_array_value = values.as_ptr();
+                raw.value_size = values.len();
+            }
             OptionValue::Text(text) => {
                 raw.type_ = sys::PJRT_NamedValue_Type::PJRT_NamedValue_kString;
                 value.string_value = text.as_ptr().cast();
@@ -125,7 +140,7 @@ mod tests {
 
     #[test]
     fn values_have_the_type_that_they_look_like() {
-        use OptionValue::{Bool, Float, Int, Text};
+        use OptionValue::{Bool, Float, Int, Ints, Text};
         for (text, value) in [
             ("n=8", Int(8)),
             ("n=-3", Int(-3)),
@@ -137,6 +152,8 @@ mod tests {
             ("n=\"8\"", Text("8".into())),
             ("n=a=b", Text("a=b".into())),
             ("n=inf", Text("inf".into())),
+            ("n=[0,-1,12]", Ints(vec![0, -1, 12])),
+            ("n=[a]", Text("[a]".into())),
         ] {
             let option: PluginOption = text.parse().unwrap();
             assert_eq!((option.name.as_str(), &option.value), ("n", &value), "{text}");

@@ -5,6 +5,7 @@ mod cpu;
 mod jax;
 mod killed;
 mod logdir;
+mod made_up;
 mod processes;
 mod resume;
 mod signals;

@@ -1,0 +1,140 @@
+//! Processes that a plugin joins: with a made-up one, as the CUDA plugin needs a GPU. It is built by the compiler that
+//! built the tests.
+
+use crate::common::synthetic;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The made-up plugin, whose name tells the trainer that it drives GPUs.
+fn plugin() -> &'static Path {
+    static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = BUILT.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("made_up_gpu.so");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trainer/made_up/plugin.rs");
+        let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let output = Command::new(compiler)
+            .args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "made_up_gpu", "-o"])
+            .args([path.as_os_str(), source.as_os_str()])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        (dir, path)
+    });
+    path
+}
+
+/// The trainer on eight made-up GPUs, without computing anything.
+fn program(arguments: &[&str]) -> Command {
+    program_of("resnet8-x8", arguments)
+}
+
+fn program_of(artifact: &str, arguments: &[&str]) -> Command {
+    let shards = &synthetic().0;
+    let mut program = Command::new(env!("CARGO_BIN_EXE_resnet"));
+    program.arg("--plugin").arg(plugin()).args(["--artifact", artifact, "--dry-run", "--work-dir"]);
+    program.arg(Path::new(&shards.train).parent().unwrap());
+    program.args(["--shards", &shards.train, "--val-shards", &shards.validation, "--epochs", "1"]);
+    program.args(["--log-steps", "0", "--workers", "1", "--shuffle", "50"]).args(arguments);
+    // The environment of whoever runs the tests must not be that of the job.
+    for name in ["CUDA_VISIBLE_DEVICES", "MASTER_ADDR", "SHARDSTREAM_COORDINATOR", "SLURM_STEP_ID"] {
+        program.env_remove(name);
+    }
+    program
+}
+
+fn texts(Output { status, stdout, stderr }: Output) -> (bool, String, String) {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.success(), text(stdout), text(stderr))
+}
+
+fn run(program: &mut Command) -> (bool, String, String) {
+    texts(program.output().unwrap())
+}
+
+/// A port that was free a moment ago.
+fn address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+#[test]
+fn one_process_has_the_gpus_that_the_program_is_for() {
+    let (well, out, errors) = run(&mut program(&[]));
+    assert!(well, "{errors}");
+    assert!(errors.contains("node 0 of 1 sees the devices [[0, 1, 2, 3, 4, 5, 6, 7]]"), "{errors}");
+    assert!(out.contains("on 8 of 8 made-up devices") && out.contains("has 8 of the devices"), "{out}");
+}
+
+#[test]
+fn spawned_processes_join_and_have_a_part_of_the_gpus_each() {
+    let (well, out, errors) = run(&mut program(&["--spawn", "4"]));
+    assert!(well, "{errors}");
+    for rank in 0..4 {
+        let seen = format!("node {rank} of 4 sees the devices [[0, 1], [2, 3], [4, 5], [6, 7]]");
+        assert!(errors.contains(&seen), "{errors}");
+    }
+    assert_eq!(out.matches("on 8 of 8 made-up devices").count(), 4, "{out}");
+    assert_eq!(out.matches("has 2 of the devices").count(), 4, "{out}");
+}
+
+/// As on two hosts of four GPUs each.
+fn rank(artifact: &str, rank: &str, address: &str, timeout: &str) -> Command {
+    let job = ["--rank", rank, "--world-size", "2", "--coordinator", address, "--join-timeout", timeout];
+    let mut program = program_of(artifact, &job);
+    program.args(["--plugin-option", "visible_devices=[0,1,2,3]"]);
+    program
+}
+
+#[test]
+fn processes_of_two_hosts_join_where_rank_0_is() {
+    let address = address();
+    let second = std::thread::spawn({
+        let address = address.clone();
+        // The other one is the first to be started.
+        move || run(&mut rank("resnet8-x8", "1", &address, "30"))
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    let first = run(&mut rank("resnet8-x8", "0", &address, "30"));
+    for (rank, (well, out, errors)) in [first, second.join().unwrap()].into_iter().enumerate() {
+        assert!(well, "{errors}");
+        let seen = format!("node {rank} of 2 sees the devices [[0, 1, 2, 3], [0, 1, 2, 3]]");
+        assert!(errors.contains(&seen), "{errors}");
+        assert!(out.contains("has 4 of the devices"), "{out}");
+    }
+}
+
+#[test]
+fn who_is_missing_is_named() {
+    let begun = Instant::now();
+    let (well, _, errors) = run(&mut rank("resnet8-x8", "0", &address(), "0.5"));
+    assert!(!well && errors.contains("and rank 1 has not joined"), "{errors}");
+    let (well, _, errors) = run(&mut rank("resnet8-x8", "1", &address(), "0.5"));
+    assert!(!well && errors.contains("rank 1 did not reach rank 0 at 127.0.0.1:"), "{errors}");
+    let (well, _, errors) = run(&mut program(&["--rank", "0", "--world-size", "2"]));
+    assert!(!well && errors.contains("--coordinator HOST:PORT"), "{errors}");
+    assert!(begun.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn who_puts_nothing_is_named_by_those_who_wait() {
+    let mut program = program(&["--spawn", "2"]);
+    let (well, _, errors) = run(program.env("MADE_UP_SILENT", "1").env("MADE_UP_TIMEOUT", "300"));
+    let wanted =
+        "PJRT_Client_Create: rank 0 has waited 0.3 s for the key \"made_up/1\"; rank 1 has put no key yet";
+    assert!(!well && errors.contains(wanted), "{errors}");
+}
+
+#[test]
+fn another_program_is_refused() {
+    let address = address();
+    let first = std::thread::spawn({
+        let address = address.clone();
+        move || run(&mut rank("resnet8-x8", "0", &address, "5"))
+    });
+    let (well, _, errors) = run(&mut rank("resnet8-bf16-x8", "1", &address, "30"));
+    assert!(!well && errors.contains("resnet8-x8 (") && errors.contains("is trained there"), "{errors}");
+    assert!(!first.join().unwrap().0);
+}
