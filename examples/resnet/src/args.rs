@@ -382,8 +382,13 @@ mod tests {
 
     /// The trainer's command lines in the pages, which need a TPU or a bucket to run: their arguments.
     fn documented() -> Vec<Vec<String>> {
-        let pages =
-            ["README.md", "docs/tpu.md", "examples/resnet/README.md", "examples/resnet/export/README.md"];
+        let pages = [
+            "README.md",
+            "docs/tpu.md",
+            "docs/gpu.md",
+            "examples/resnet/README.md",
+            "examples/resnet/export/README.md",
+        ];
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let programs = ["./resnet ", "cargo run --release -p resnet ", "start.sh $HOSTS "];
         let ends = ["#", "&&", ";", "|", ">", "`", "...", "\"$@\""];
