@@ -1,5 +1,7 @@
 //! What the launchers of training jobs say in the environment.
 
+mod tpu_vm;
+
 use super::{Launcher, Topology, bad};
 use crate::error::Result;
 
@@ -58,7 +60,8 @@ const DETECTORS: [Detector; 8] = [
     |environment| named(environment, &OPEN_MPI),
     |environment| named(environment, &PMI),
     slurm,
-    tpu,
+    // What the variables leave open, the metadata server tells.
+    |environment| if environment.on_tpu_vm && partly_tpu(environment) { Ok(None) } else { tpu(environment) },
     |environment| rank_only(environment, Launcher::Pmix, "PMIX_RANK", WORLD_SIZES),
     |environment| {
         let sizes = [WORLD_SIZES, &["COMPLETIONS"]].concat();
@@ -66,9 +69,15 @@ const DETECTORS: [Detector; 8] = [
     },
 ];
 
-pub(super) fn detect(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Topology> {
-    let environment = Environment(lookup);
-    let found = DETECTORS.iter().find_map(|detector| detector(&environment).transpose()).transpose()?;
+/// Reads the environment, and with `on_tpu_vm` asks the metadata server where that does not tell the rank.
+pub(super) fn detect(lookup: &dyn Fn(&str) -> Option<String>, on_tpu_vm: bool) -> Result<Topology> {
+    // Who says that this server must not be asked gets what the environment tells.
+    let on_tpu_vm = on_tpu_vm && lookup("TPU_SKIP_MDS_QUERY").is_none();
+    let environment = Environment { lookup, on_tpu_vm };
+    let mut found = DETECTORS.iter().find_map(|detector| detector(&environment).transpose()).transpose()?;
+    if found.is_none() && on_tpu_vm {
+        found = tpu_vm::detect(&environment)?;
+    }
     let topology = found.unwrap_or(Topology::single());
     check_lone_world_size(&environment, topology)?;
     match environment.pair("WORKER", "NUM_WORKERS")? {
@@ -77,7 +86,11 @@ pub(super) fn detect(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Topology
     }
 }
 
-struct Environment<'a>(&'a dyn Fn(&str) -> Option<String>);
+struct Environment<'a> {
+    lookup: &'a dyn Fn(&str) -> Option<String>,
+    /// Whether the metadata server may be asked.
+    on_tpu_vm: bool,
+}
 
 /// A number and the variable that holds it.
 #[derive(Clone, Copy)]
@@ -88,11 +101,11 @@ struct Number<'a> {
 
 impl Environment<'_> {
     fn has(&self, name: &str) -> bool {
-        (self.0)(name).is_some()
+        (self.lookup)(name).is_some()
     }
 
     fn number<'n>(&self, name: &'n str) -> Result<Option<Number<'n>>> {
-        let Some(text) = (self.0)(name) else { return Ok(None) };
+        let Some(text) = (self.lookup)(name) else { return Ok(None) };
         match text.trim().parse() {
             Ok(value) => Ok(Some(Number { name, value })),
             Err(_) => Err(bad(format!("{name}={text:?} is not a number: set it to one, or unset it"))),
@@ -120,7 +133,7 @@ impl Environment<'_> {
 
     /// The length of a list whose items stand apart by commas.
     fn list_length(&self, name: &str) -> Result<usize> {
-        let list = (self.0)(name).unwrap_or_default();
+        let list = (self.lookup)(name).unwrap_or_default();
         if list.split(',').any(|item| item.trim().is_empty()) {
             return Err(bad(format!("{name}={list:?} is not a list of hosts: set it to one, or unset it")));
         }
@@ -197,7 +210,7 @@ fn slurm(environment: &Environment) -> Result<Option<Topology>> {
     let topology = topology(Launcher::Slurm, rank.value, size.value)?;
     // SLURM_NTASKS_PER_NODE is what was asked for, and a host can have fewer.
     let local_size =
-        match (environment.0)("SLURM_STEP_TASKS_PER_NODE").zip(environment.number("SLURM_NODEID")?) {
+        match (environment.lookup)("SLURM_STEP_TASKS_PER_NODE").zip(environment.number("SLURM_NODEID")?) {
             Some((counts, node)) => slurm_count(&counts, node.value),
             None => None,
         };
@@ -219,6 +232,13 @@ fn slurm_count(counts: &str, node: usize) -> Option<usize> {
         }
     }
     None
+}
+
+/// Whether the variables of a TPU worker leave open what the metadata server tells.
+fn partly_tpu(environment: &Environment) -> bool {
+    let has_id = ["TPU_WORKER_ID", "CLOUD_TPU_TASK_ID"].iter().any(|name| environment.has(name));
+    // The processes of a host are told by nobody else.
+    !environment.has("TPU_PROCESS_ADDRESSES") && !(has_id && environment.has("TPU_WORKER_HOSTNAMES"))
 }
 
 /// The slices of a TPU job have their own numbers, and the workers of each slice theirs.
@@ -243,6 +263,13 @@ fn tpu(environment: &Environment) -> Result<Option<Topology>> {
         }
     };
     check_range(id, workers, &format!("the length of {list}"))?;
+    let address = "MEGASCALE_COORDINATOR_ADDRESS";
+    if slices.is_none() && environment.has(address) {
+        return Err(bad(format!(
+            "{address} is set, so there are several slices, but MEGASCALE_SLICE_ID and MEGASCALE_NUM_SLICES are not: \
+             set them, or {SET_BOTH}"
+        )));
+    }
     let (slice, slices) = slices.unwrap_or((0, 1));
     let Some(world_size) = workers.checked_mul(slices) else {
         return Err(bad(format!("MEGASCALE_NUM_SLICES={slices} is too large")));

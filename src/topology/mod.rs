@@ -6,6 +6,7 @@
 //! of 1 by mistake trains on the data of all the others.
 
 mod detect;
+mod metadata;
 
 use crate::error::{Error, ErrorKind, Result};
 use std::fmt;
@@ -56,6 +57,8 @@ pub enum Launcher {
     Slurm,
     /// The runtime of a Cloud TPU slice, or of several.
     Tpu,
+    /// The metadata server of a TPU VM, by [`Topology::detect_on_tpu_vm`].
+    TpuVm,
     /// An indexed Job of Kubernetes.
     Kubernetes,
 }
@@ -197,7 +200,40 @@ impl Topology {
     /// [`ErrorKind::Topology`] when a variable that counts is not a number, lacks its other half, is out of
     /// range or contradicts another. The message says which, and what to do.
     pub fn detect_from(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        detect::detect(&lookup)
+        detect::detect(&lookup, false)
+    }
+
+    /// As [`detect`](Topology::detect), for a process on a Cloud TPU VM: where the environment does not tell the rank,
+    /// the metadata server of the machine does.
+    ///
+    /// A TPU VM outside GKE has no variables that tell the rank. This takes `agent-worker-number`,
+    /// `worker-network-endpoints` and `tpu-env` from the server, as JAX does, and with several slices the same
+    /// `MEGASCALE_SLICE_ID` and `MEGASCALE_NUM_SLICES` as in the environment. `GCE_METADATA_HOST` names another
+    /// server; with `TPU_SKIP_MDS_QUERY` none is asked. It blocks, off a TPU VM for up to seven seconds.
+    ///
+    /// ```no_run
+    /// use shardstream::Topology;
+    ///
+    /// let topology = Topology::detect_on_tpu_vm()?;
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`detect_from`](Topology::detect_from), and when the server cannot be reached, is not Google's, does not
+    /// tell all of it, or contradicts the environment.
+    pub fn detect_on_tpu_vm() -> Result<Self> {
+        Self::detect_on_tpu_vm_from(|name| {
+            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+        })
+    }
+
+    /// [`detect_on_tpu_vm`](Topology::detect_on_tpu_vm), with the variables of `lookup` in place of the
+    /// environment.
+    ///
+    /// # Errors
+    /// As [`detect_on_tpu_vm`](Topology::detect_on_tpu_vm).
+    pub fn detect_on_tpu_vm_from(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        detect::detect(&lookup, true)
     }
 
     /// The number of this process among all, from 0.
@@ -319,6 +355,7 @@ impl fmt::Display for Launcher {
             Launcher::Pmix => "PMIx",
             Launcher::Slurm => "Slurm",
             Launcher::Tpu => "the TPU runtime",
+            Launcher::TpuVm => "the metadata server of the TPU VM",
             Launcher::Kubernetes => "Kubernetes",
         })
     }

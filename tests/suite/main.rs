@@ -32,6 +32,7 @@ mod secrets;
 mod sequence;
 mod store;
 mod tolerated;
+mod tpu_vm;
 #[cfg(feature = "image")]
 mod transforms;
 mod tuning;

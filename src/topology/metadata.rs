@@ -1,0 +1,171 @@
+//! Attributes of this machine from Google's metadata server: one GET each, over plain HTTP, with strict limits.
+
+use super::bad;
+use crate::error::Result;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// The address of the metadata server on each machine of Google. Its name would have to be looked up, for
+/// which there is no time limit.
+const ADDRESS: &str = "169.254.169.254";
+/// The most time that one request takes.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Requests for one attribute, as the server may be busy or just starting.
+const ATTEMPTS: usize = 3;
+const PAUSE: Duration = Duration::from_millis(300);
+/// The most bytes of a response: the addresses of some 10,000 hosts.
+const LIMIT: usize = 512 << 10;
+const HEADERS: usize = 64;
+
+/// The metadata server.
+pub(super) struct Server {
+    host: String,
+}
+
+/// Why there is no attribute.
+enum Fault {
+    /// Another attempt may succeed.
+    Passing(io::Error),
+    /// It is not the server that was expected.
+    Wrong(String),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Fault::Passing(error)
+    }
+}
+
+impl Server {
+    /// The one that `GCE_METADATA_HOST` names (`host` or `host:port`), or that of this machine.
+    pub(super) fn new(host: Option<String>) -> Result<Self> {
+        let host = host.unwrap_or_else(|| ADDRESS.to_owned());
+        if host.is_empty() || host.bytes().any(|byte| byte <= b' ' || byte == 0x7f || byte == b'/') {
+            return Err(bad(format!("GCE_METADATA_HOST={host:?} is not a host: set it to one, or unset it")));
+        }
+        Ok(Server { host })
+    }
+
+    /// An attribute of this machine; `None` if it has none of this name.
+    pub(super) fn attribute(&self, name: &str) -> Result<Option<String>> {
+        let path = format!("/computeMetadata/v1/instance/attributes/{name}");
+        let url = format!("http://{}{path}", self.host);
+        let advice = "set SHARDSTREAM_RANK and SHARDSTREAM_WORLD_SIZE";
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            match self.get(&path) {
+                Ok(value) => return Ok(value),
+                Err(Fault::Passing(_)) if attempt < ATTEMPTS => std::thread::sleep(PAUSE),
+                Err(Fault::Passing(error)) => {
+                    return Err(bad(format!(
+                        "the metadata server did not tell {name}: {url}, {ATTEMPTS} attempts: {error}; on a TPU VM \
+                         try again, elsewhere {advice}"
+                    )));
+                }
+                Err(Fault::Wrong(what)) => return Err(bad(format!("{url}: {what}: {advice}"))),
+            }
+        }
+    }
+
+    fn get(&self, path: &str) -> Result<Option<String>, Fault> {
+        let end = Instant::now() + TIMEOUT;
+        let mut stream = self.connect()?;
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nMetadata-Flavor: Google\r\nAccept: */*\r\nConnection: close\r\n\r\n",
+            self.host
+        );
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        stream.write_all(request.as_bytes())?;
+        let mut received = Vec::new();
+        loop {
+            if let Some(response) = parse(&received, false)? {
+                return response;
+            }
+            // The limit is for all of the response, and not for each read.
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "no response in time").into());
+            }
+            stream.set_read_timeout(Some(left))?;
+            let mut bytes = [0; 4096];
+            match stream.read(&mut bytes)? {
+                0 => {
+                    let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "the response ends early");
+                    return parse(&received, true)?.ok_or_else(cut)?;
+                }
+                count => received.extend_from_slice(&bytes[..count]),
+            }
+            if received.len() > LIMIT {
+                return Err(Fault::Wrong(format!("the response has more than {LIMIT} bytes")));
+            }
+        }
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        let has_port = self.host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let host = if has_port { self.host.clone() } else { format!("{}:80", self.host) };
+        let none = || io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+        let address = host.to_socket_addrs()?.next().ok_or_else(none)?;
+        TcpStream::connect_timeout(&address, TIMEOUT)
+    }
+}
+
+/// The value in a response, `None` while more bytes must come.
+fn parse(received: &[u8], ended: bool) -> Result<Option<Result<Option<String>, Fault>>, Fault> {
+    let wrong = |what: &str| Fault::Wrong(format!("this is no response of Google's metadata server: {what}"));
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+    let mut response = httparse::Response::new(&mut headers);
+    let start = match response.parse(received) {
+        Ok(httparse::Status::Complete(start)) => start,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(error) => return Err(wrong(&error.to_string())),
+    };
+    let header = |name: &str| {
+        let found = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+        found.map(|header| String::from_utf8_lossy(header.value).trim().to_owned())
+    };
+    let status = response.code.unwrap_or_default();
+    if status == 429 || status >= 500 {
+        return Err(io::Error::other(format!("status {status}")).into());
+    }
+    if header("metadata-flavor").as_deref() != Some("Google") {
+        return Err(wrong("no header Metadata-Flavor: Google"));
+    }
+    match status {
+        200 => {}
+        404 => return Ok(Some(Ok(None))),
+        _ => return Err(Fault::Wrong(format!("status {status}"))),
+    }
+    let body = &received[start..];
+    let body = if header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
+        dechunk(body).map_err(|()| wrong("its chunks are malformed"))?
+    } else if let Some(length) = header("content-length") {
+        let length: usize = length.parse().map_err(|_| wrong("its length is no number"))?;
+        body.get(..length).map(<[u8]>::to_vec)
+    } else {
+        ended.then(|| body.to_vec())
+    };
+    let text =
+        body.map(|body| String::from_utf8(body).map_err(|_| wrong("its body is not text"))).transpose()?;
+    Ok(text.map(|text| Ok(Some(text))))
+}
+
+/// The content of a chunked body, `None` while more bytes must come.
+fn dechunk(mut body: &[u8]) -> Result<Option<Vec<u8>>, ()> {
+    let mut content = Vec::new();
+    loop {
+        let (start, size) = match httparse::parse_chunk_size(body).map_err(drop)? {
+            httparse::Status::Complete(found) => found,
+            httparse::Status::Partial => return Ok(None),
+        };
+        let size = usize::try_from(size).ok().filter(|size| *size <= LIMIT).ok_or(())?;
+        if size == 0 {
+            return Ok(Some(content));
+        }
+        let Some(chunk) = body.get(start..start + size + 2) else { return Ok(None) };
+        content.extend_from_slice(chunk.strip_suffix(b"\r\n").ok_or(())?);
+        body = &body[start + size + 2..];
+    }
+}
