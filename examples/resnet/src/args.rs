@@ -6,6 +6,7 @@ use crate::data::{self, Sets};
 use crate::devices::Join;
 use crate::error::{Error, Result};
 use crate::pjrt::PluginOption;
+use crate::plugin;
 use crate::rendezvous::Address;
 use crate::schedule::{Decay, Schedule};
 use crate::train::Options;
@@ -248,6 +249,8 @@ impl Args {
     pub fn topology(&self) -> Result<Topology> {
         Ok(match (self.rank, self.world_size) {
             (Some(rank), Some(ranks)) => Topology::new(rank, ranks)?,
+            // Where no launcher tells the rank, the metadata server of a Cloud TPU VM does.
+            _ if plugin::is_on_tpu(self.plugin.as_deref())? => Topology::detect_on_tpu_vm()?,
             _ => Topology::detect()?,
         })
     }

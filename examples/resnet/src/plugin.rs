@@ -112,6 +112,15 @@ pub fn find_compiler(given: Option<&Path>) -> Result<Found, Error> {
     }
 }
 
+/// Whether the plugin to train with would drive a TPU of this machine.
+pub fn is_on_tpu(given: Option<&Path>) -> Result<bool, Error> {
+    if !tpu_present(Path::new("/dev")) {
+        return Ok(false);
+    }
+    let found = by_option(given)?.map_or_else(libtpu, |found| Ok(Some(found)))?;
+    Ok(found.is_some_and(|found| found.is_tpu()))
+}
+
 /// Whether this machine has a TPU, as far as `dev` shows: `accel0` … or `vfio/0` …
 pub fn tpu_present(dev: &Path) -> bool {
     let numbered = |dir: &Path, prefix: &str| {
