@@ -37,8 +37,8 @@ SECONDS = 300
 class Run:
     """Runs here as it is written; `expect` is in what it prints."""
 
-    def __init__(self, pattern, expect="", needs=(), then=None):
-        self.pattern, self.expect, self.needs, self.then = pattern, expect, needs, then
+    def __init__(self, pattern, expect="", needs=()):
+        self.pattern, self.expect, self.needs = pattern, expect, needs
 
 
 class Ci:
@@ -87,8 +87,8 @@ RULES = [
     Test(r"cargo run --release -p resnet --features gcs -- ", PARSED),
     Not(r"python3 -m venv cuda && cuda/bin/pip install ", "3 GB, for a machine with a GPU"),
     Test(r"(for try in .*)?\./resnet ", PARSED),
-    Test(r'on_all "nohup bash start.sh ', PARSED),
-    Run(r"cat > start.sh ", then="sh_start"),
+    Test(r'on_all "nohup ./resnet ', PARSED),
+    Not(r"cargo test -p resnet --test trainer tpu$", "libtpu, and minutes; the README's test command runs it without"),
     Not(r"cargo build --release -p resnet --features gcs && exit$", "on a TPU VM; CI builds it without --release"),
     Not(r"pip install libtpu$", "600 MB, for a machine that compiles for TPUs"),
     Not(r"cargo run --release -p resnet -- --artifact mine/r50 \.\.\.$", "leaves open what it trains on"),
@@ -257,16 +257,6 @@ def prepare(where, need):
     elif need == "venv":
         place.symlink_to(ROOT / ".ci/cache/jax", target_is_directory=True)
     return place
-
-
-def sh_start(where):
-    """start.sh hands its rank and its options on; the machine that it asks is played by two scripts."""
-    for name, text in {"curl": "echo 2", "resnet": 'echo "$SHARDSTREAM_RANK $SHARDSTREAM_WORLD_SIZE $*"'}.items():
-        (where / name).write_text(f"#!/bin/sh\n{text}\n")
-        (where / name).chmod(0o755)
-    path = {**os.environ, "PATH": f"{where}:{os.environ['PATH']}"}
-    said = subprocess.run(["bash", "start.sh", "4", "--epochs", "5"], cwd=where, env=path, capture_output=True, text=True)
-    return "" if said.stdout == "2 4 --epochs 5\n" else f"start.sh said {said.stdout!r} {said.stderr}"
 
 
 def run(page, command, rule):
