@@ -8,13 +8,17 @@
 No accelerator is needed. For OUT it writes three portable StableHLO artifacts and a manifest:
 
     OUT.init.mlirbc   (i32 seed) -> state...
-    OUT.step.mlirbc   (state..., u8[N,H,W,3], i32[N], f32[3] hyper) -> (state..., f32 loss, i32 correct)
-    OUT.eval.mlirbc   (state..., u8[N,H,W,3], i32[N]) -> (i32 correct, i32 valid)
+    OUT.step.mlirbc   (state..., u8[N,H,W,3], i32[N], f32[4] hyper) -> (state..., f32 loss, i32 correct)
+    OUT.eval.mlirbc   (state..., u8[N,H,W,3], i32[N]) -> (i32 correct, i32 top5, i32 valid)
     OUT.json          model, shapes, the state buffers by name, sha256 of the programs
 
 N is batch x devices: the images of all devices, whichever process drives them, and so are loss and counts.
-`hyper` is learning rate, weight decay, label smoothing. `step` donates the state, so it is updated in place.
-In `eval`, label -1 marks padding: it is not counted as valid, equals no class, and so is never correct.
+`hyper` is learning rate, weight decay, label smoothing, momentum. `step` donates the state, so it is updated in place.
+In `eval`, label -1 marks padding: it is in none of the three counts. `top5` counts the samples whose class is among
+the five with the highest logits (among all, where there are fewer).
+
+resnet18, 34, 50, 101 and 152 at 128 pixels and more are torchvision's networks of these names: with the same weights
+they give the same logits. Smaller images have a first convolution of 3x3 without stride, and no max pooling.
 """
 
 import argparse
@@ -46,9 +50,13 @@ jax.config.update("jax_traceback_in_locations_limit", 0)
 
 ARTIFACTS = Path(__file__).resolve().parent.parent / "artifacts"
 
-# Per-channel mean and standard deviation of ImageNet, on the 0..255 scale.
-MEAN = (123.7, 116.3, 103.5)
-STD = (58.4, 57.1, 57.4)
+# Per-channel mean and standard deviation of ImageNet, of pixels from 0 to 1: those of torchvision's weights.
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
+# Changes with the arguments and results of the programs and with the network that a model's name means; the trainer's
+# `src/artifact/manifest.rs` has the same number.
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,7 @@ class Config:
 
 
 BF16 = "bfloat16"
-# The trainer's `src/artifact.rs` lists the same names.
+# The trainer's `src/artifact/mod.rs` lists the same names.
 CHECKED_IN = [
     Config("resnet8", batch=64),
     Config("resnet8", batch=8, devices=8),
@@ -82,9 +90,11 @@ CHECKED_IN = [
     Config("resnet18", batch=128),
     Config("resnet18", batch=128, devices=8, dtype=BF16),
     Config("resnet50", batch=128, devices=8, dtype=BF16),
+    Config("resnet50", batch=128, devices=16, dtype=BF16),
     Config("resnet50", batch=128, devices=32, dtype=BF16),
     Config("resnet50", size=224, classes=1000, batch=32),
     Config("resnet50", size=224, classes=1000, batch=128, devices=8, dtype=BF16),
+    Config("resnet50", size=224, classes=1000, batch=128, devices=16, dtype=BF16),
     Config("resnet50", size=224, classes=1000, batch=128, devices=32, dtype=BF16),
 ]
 
@@ -92,8 +102,27 @@ MODELS = {
     "resnet8": dict(stages=(1, 1, 1), width=16),
     "resnet20": dict(stages=(3, 3, 3), width=16),
     "resnet18": dict(stages=(2, 2, 2, 2), width=64),
+    "resnet34": dict(stages=(3, 4, 6, 3), width=64),
     "resnet50": dict(stages=(3, 4, 6, 3), width=64, bottleneck=True),
+    "resnet101": dict(stages=(3, 4, 23, 3), width=64, bottleneck=True),
+    "resnet152": dict(stages=(3, 8, 36, 3), width=64, bottleneck=True),
 }
+
+# Parameters of torchvision's models of 1000 classes, as its documentation has them.
+TORCHVISION = {
+    "resnet18": 11_689_512,
+    "resnet34": 21_797_672,
+    "resnet50": 25_557_032,
+    "resnet101": 44_549_160,
+    "resnet152": 60_192_808,
+}
+
+
+def conv(width, kernel, stride=1, **options):
+    """A convolution as PyTorch's: padded by half a kernel on each side, where "SAME" with a stride pads one side less."""
+    half = kernel // 2
+    padding = ((half, half), (half, half))
+    return nn.Conv(width, (kernel, kernel), (stride, stride), padding, use_bias=False, **options)
 
 
 class Block(nn.Module):
@@ -106,17 +135,16 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x, train):
-        conv = partial(nn.Conv, use_bias=False, dtype=self.dtype)
+        convolve = partial(conv, dtype=self.dtype)
         norm = partial(nn.BatchNorm, use_running_average=not train, momentum=0.9, dtype=self.dtype)
         out = self.width * (4 if self.bottleneck else 1)
-        stride = (self.stride, self.stride)
         y = x
         if self.bottleneck:
-            y = nn.relu(norm()(conv(self.width, (1, 1))(y)))
-        y = nn.relu(norm()(conv(self.width, (3, 3), stride)(y)))
-        y = norm()(conv(out, (1, 1) if self.bottleneck else (3, 3))(y))
+            y = nn.relu(norm()(convolve(self.width, 1)(y)))
+        y = nn.relu(norm()(convolve(self.width, 3, self.stride)(y)))
+        y = norm()(convolve(out, 1 if self.bottleneck else 3)(y))
         if x.shape != y.shape:
-            x = norm()(conv(out, (1, 1), stride)(x))
+            x = norm()(convolve(out, 1, self.stride)(x))
         return nn.relu(x + y)
 
 
@@ -130,11 +158,11 @@ class ResNet(nn.Module):
     @nn.compact
     def __call__(self, x, train):
         large = x.shape[1] >= 128
-        kernel, stride = ((7, 7), 2) if large else ((3, 3), 1)
-        x = nn.Conv(self.width, kernel, stride, use_bias=False, dtype=self.dtype)(x)
+        kernel, stride = (7, 2) if large else (3, 1)
+        x = conv(self.width, kernel, stride, dtype=self.dtype)(x)
         x = nn.relu(nn.BatchNorm(use_running_average=not train, momentum=0.9, dtype=self.dtype)(x))
         if large:
-            x = nn.max_pool(x, (3, 3), (2, 2), "SAME")
+            x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
         for i, blocks in enumerate(self.stages):
             for j in range(blocks):
                 stride = 2 if i > 0 and j == 0 else 1
@@ -142,12 +170,22 @@ class ResNet(nn.Module):
         return nn.Dense(self.classes)(x.mean((1, 2)).astype(jnp.float32))
 
 
+def network(cfg):
+    """The network alone: it takes `normalise`d images."""
+    return ResNet(**MODELS[cfg.model], classes=cfg.classes, dtype=jnp.dtype(cfg.dtype))
+
+
+def normalise(x, dtype):
+    """What the network takes, of images from 0 to 255."""
+    mean, std = 255 * np.array(MEAN, np.float32), 255 * np.array(STD, np.float32)
+    return ((x.astype(jnp.float32) - mean) / std).astype(dtype)
+
+
 def programs(cfg):
     """The three functions, jitted, with the shapes of their arguments; and the shapes of the state."""
     dtype = jnp.dtype(cfg.dtype)
-    net = ResNet(**MODELS[cfg.model], classes=cfg.classes, dtype=dtype)
-    # Learning rate and weight decay are arguments of `step`, which applies them.
-    tx = optax.trace(0.9, nesterov=True)
+    net = network(cfg)
+    momentum = partial(optax.trace, nesterov=True)
 
     def init(seed):
         # He-normal kernels cut from one draw: a far smaller program than one generator per layer.
@@ -168,38 +206,42 @@ def programs(cfg):
 
         variables = jax.tree_util.tree_map_with_path(leaf, shapes)
         params = variables["params"]
-        return {"params": params, "opt": tx.init(params), "stats": variables["batch_stats"]}
+        return {"params": params, "opt": momentum(0.0).init(params), "stats": variables["batch_stats"]}
 
     def ends_bottleneck(path):
         # A zero scale makes a block start as the identity: good for a deep network, slow for a small one.
         last = any(p.key.startswith("Block_") for p in path) and path[-2].key == "BatchNorm_2"
         return last and MODELS[cfg.model].get("bottleneck", False)
 
-    def normalise(x):
-        return ((x.astype(jnp.float32) - jnp.array(MEAN)) / jnp.array(STD)).astype(dtype)
-
     def step(state, x, y, hyper):
-        lr, decay, smoothing = hyper
+        lr, decay, smoothing, trace = hyper
 
         def loss_fn(params):
             variables = {"params": params, "batch_stats": state["stats"]}
-            logits, new = net.apply(variables, normalise(x), train=True, mutable=["batch_stats"])
+            logits, new = net.apply(variables, normalise(x, dtype), train=True, mutable=["batch_stats"])
             target = optax.smooth_labels(jax.nn.one_hot(y, cfg.classes), smoothing)
             return optax.softmax_cross_entropy(logits, target).mean(), (logits, new["batch_stats"])
 
         (loss, (logits, stats)), grads = jax.value_and_grad(loss_fn, has_aux=True)(state["params"])
         # Biases and batch-norm parameters do not decay.
         grads = jax.tree.map(lambda g, p: g + decay * p if p.ndim > 1 else g, grads, state["params"])
-        updates, opt = tx.update(grads, state["opt"])
+        updates, opt = momentum(trace).update(grads, state["opt"])
         params = jax.tree.map(lambda p, u: p - lr * u, state["params"], updates)
-        return {"params": params, "opt": opt, "stats": stats}, loss, correct(logits, y)
+        return {"params": params, "opt": opt, "stats": stats}, loss, within(1, logits, y)
 
     def evaluate(state, x, y):
         variables = {"params": state["params"], "batch_stats": state["stats"]}
-        return correct(net.apply(variables, normalise(x), train=False), y), (y >= 0).sum(dtype=jnp.int32)
+        logits = net.apply(variables, normalise(x, dtype), train=False)
+        return within(1, logits, y), within(5, logits, y), (y >= 0).sum(dtype=jnp.int32)
 
-    def correct(logits, y):
-        return (logits.argmax(-1) == y).sum(dtype=jnp.int32)
+    def within(k, logits, y):
+        # How many samples have their class among the k of the highest logits; of equal ones the first is the higher one.
+        # Comparisons, because top_k has no operation in StableHLO.
+        own = jnp.take_along_axis(logits, jnp.maximum(y, 0)[:, None], axis=-1)
+        first = jnp.arange(cfg.classes) < y[:, None]
+        above = ((logits > own) | (logits == own) & first).sum(-1)
+        # A label of -1 is no class, and nothing is above NaN.
+        return ((above < k) & (y >= 0) & ~jnp.isnan(own[:, 0])).sum(dtype=jnp.int32)
 
     n = cfg.batch * cfg.devices
     scalar = partial(jax.ShapeDtypeStruct, ())
@@ -218,7 +260,7 @@ def programs(cfg):
         eval_jit = partial(eval_jit, in_shardings=(whole, split, split), out_shardings=whole)
     return state, {
         "init": (jit(init), (scalar(jnp.int32),)),
-        "step": (step_jit(step), (state, x, y, jax.ShapeDtypeStruct((3,), jnp.float32))),
+        "step": (step_jit(step), (state, x, y, jax.ShapeDtypeStruct((4,), jnp.float32))),
         "eval": (eval_jit(evaluate), (state, x, y)),
     }
 
@@ -241,12 +283,16 @@ def export(cfg, out):
         for path, leaf in leaves
     ]
     head = {
+        "format": FORMAT,
         "model": cfg.model,
+        "stages": MODELS[cfg.model]["stages"],
         "classes": cfg.classes,
         "size": cfg.size,
         "batch": cfg.batch,
         "devices": cfg.devices,
         "dtype": cfg.dtype,
+        "mean": MEAN,
+        "std": STD,
         "sha256": digests,
     }
     lines = [f"  {json.dumps(k)}: {json.dumps(v)}," for k, v in head.items()]
@@ -256,9 +302,30 @@ def export(cfg, out):
     return written
 
 
+def parameters(state):
+    """How many there are of the network, without its statistics."""
+    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(state["params"]))
+
+
+def as_torchvision():
+    """Export the models that are not checked in; true if all have as many parameters as torchvision's."""
+    same = True
+    with tempfile.TemporaryDirectory() as tmp:
+        for model, expected in TORCHVISION.items():
+            cfg = Config(model, size=224, classes=1000, batch=2)
+            got = parameters(programs(cfg)[0])
+            if got != expected:
+                print(f"{model}: {got} parameters, torchvision's has {expected}", file=sys.stderr)
+                same = False
+            if model not in {checked_in.model for checked_in in CHECKED_IN}:
+                paths = export(cfg, Path(tmp) / cfg.name)
+                print(f"{cfg.name}: {got} parameters, {sum(path.stat().st_size for path in paths)} bytes", flush=True)
+    return same
+
+
 def check():
     """Export all that is checked in a second time; true if every byte is the same."""
-    same = True
+    same = as_torchvision()
     with tempfile.TemporaryDirectory() as tmp:
         for path in export_all(Path(tmp)):
             old = ARTIFACTS / path.name

@@ -131,6 +131,9 @@ pub struct Args {
     /// The share of the target that is spread over all classes
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = below_one, help_heading = "Training")]
     pub label_smoothing: f32,
+    /// Nesterov momentum
+    #[arg(long, default_value_t = 0.9, value_parser = below_one, help_heading = "Training")]
+    pub momentum: f32,
     /// The best validation accuracy that is wanted; a training that ends below it has exit code 3
     #[arg(long, value_name = "PERCENT", value_parser = percentage, help_heading = "Training")]
     pub target_accuracy: Option<f64>,
@@ -280,6 +283,7 @@ impl Args {
             schedule: Schedule { peak: self.lr, warmup: self.warmup, decay: self.decay },
             weight_decay: self.weight_decay,
             label_smoothing: self.label_smoothing,
+            momentum: self.momentum,
             depth: self.depth,
             topology,
         }
@@ -355,6 +359,9 @@ mod tests {
             &["--weight-decay", "inf"],
             &["--label-smoothing", "1"],
             &["--label-smoothing=-0.1"],
+            &["--momentum", "1"],
+            &["--momentum=-0.1"],
+            &["--momentum", "NaN"],
             &["--target-accuracy", "101"],
             &["--target-accuracy", "NaN"],
             &["--coordinator", "gpu1"],

@@ -4,6 +4,7 @@ use crate::artifact::{Artifact, Manifest};
 use crate::data::HostBatch;
 use crate::error::{Error, Result};
 use crate::pjrt::{Buffer, Client, CompileOptions, Executable};
+use crate::report::Evaluated;
 use shardstream::State;
 
 /// What a step is taken with.
@@ -15,11 +16,13 @@ pub struct Hyper {
     pub weight_decay: f32,
     /// The share of the target that is spread evenly over the classes, 0 to 1.
     pub label_smoothing: f32,
+    /// The share of the last update that the next one begins with (Nesterov), 0 to below 1.
+    pub momentum: f32,
 }
 
 impl Default for Hyper {
     fn default() -> Self {
-        Self { rate: 0.1, weight_decay: 5e-4, label_smoothing: 0.0 }
+        Self { rate: 0.1, weight_decay: 5e-4, label_smoothing: 0.0, momentum: 0.9 }
     }
 }
 
@@ -67,14 +70,15 @@ impl StepResult {
 #[derive(Debug)]
 pub struct EvalResult {
     correct: Buffer,
+    top5: Buffer,
     valid: Buffer,
 }
 
 impl EvalResult {
-    /// Waits for the evaluation; how many samples are right, and how many there are without padding, both over all
-    /// devices of the job.
-    pub fn read(&self) -> Result<(u64, u64)> {
-        Ok((count(&self.correct)?, count(&self.valid)?))
+    /// Waits for the evaluation; the counts are without padding, over all devices of the job.
+    pub fn read(&self) -> Result<Evaluated> {
+        let (samples, correct, top5) = (count(&self.valid)?, count(&self.correct)?, count(&self.top5)?);
+        Ok(Evaluated { samples, correct, top5 })
     }
 }
 
@@ -177,23 +181,24 @@ impl Model {
     /// Starts one step of training. After an error the state is lost, and every further step fails.
     pub fn step(&mut self, batch: &DeviceBatch, hyper: Hyper) -> Result<StepResult> {
         // In the order of the program's argument.
-        let hyper = [hyper.rate, hyper.weight_decay, hyper.label_smoothing];
-        let hyper = on_each(&self.client, &hyper, &[3])?;
+        let hyper = [hyper.rate, hyper.weight_decay, hyper.label_smoothing, hyper.momentum];
+        let hyper = on_each(&self.client, &hyper, &[hyper.len() as i64])?;
         let images = batch.images.iter().zip(&batch.labels).zip(&hyper);
         let inputs: Vec<_> = images.map(|((i, l), h)| vec![i, l, h]).collect();
         let mut results = self.step.run(std::mem::take(&mut self.state), &inputs)?;
-        let last = last_two(&mut results);
+        let last = take_last(&mut results);
         self.state = results;
-        let (loss, correct) = last.ok_or_else(|| Error::Batch("the step gave no loss".into()))?;
+        let [loss, correct] = last.ok_or_else(|| Error::Batch("the step gave no loss".into()))?;
         Ok(StepResult { loss, correct })
     }
 
-    /// Starts to count the samples of a batch, and those that the network gets right.
+    /// Starts to count the samples of a batch, those that the network gets right, and those whose class is among its five best.
     pub fn evaluate(&self, batch: &DeviceBatch) -> Result<EvalResult> {
         let inputs: Vec<_> = batch.images.iter().zip(&batch.labels).map(|(i, l)| vec![i, l]).collect();
-        let last = last_two(&mut self.eval.read(&self.state, &inputs)?);
-        let (correct, valid) = last.ok_or_else(|| Error::Batch("the evaluation gave no count".into()))?;
-        Ok(EvalResult { correct, valid })
+        let last = take_last(&mut self.eval.read(&self.state, &inputs)?);
+        let [correct, top5, valid] =
+            last.ok_or_else(|| Error::Batch("the evaluation gave no counts".into()))?;
+        Ok(EvalResult { correct, top5, valid })
     }
 
     /// Copies the state of one device of this process to the host, in the order of the manifest. All have the same.
@@ -223,10 +228,10 @@ fn count(buffer: &Buffer) -> Result<u64> {
     Ok(u64::try_from(buffer.scalar::<i32>()?).unwrap_or(0))
 }
 
-/// Takes the last two results of each device; they are the same on all.
-fn last_two(results: &mut [Vec<Buffer>]) -> Option<(Buffer, Buffer)> {
-    let pairs = results.iter_mut().map(|list| list.pop().zip(list.pop()));
-    pairs.last().flatten().map(|(last, before)| (before, last))
+/// Takes the last `N` results of each device, in their order; they are the same on all.
+fn take_last<const N: usize>(results: &mut [Vec<Buffer>]) -> Option<[Buffer; N]> {
+    let taken = results.iter_mut().map(|list| list.split_off(list.len().saturating_sub(N)));
+    taken.last()?.try_into().ok()
 }
 
 /// The same array on all devices of this process.

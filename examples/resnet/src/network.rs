@@ -3,6 +3,7 @@
 use crate::artifact::{Manifest, StateBuffer};
 use crate::error::Result;
 use crate::model::{DeviceBatch, Hyper, Model, Uploader};
+use crate::report::Evaluated;
 use std::time::{Duration, Instant};
 
 /// A result that is computed while the host goes on: calling it waits.
@@ -23,9 +24,8 @@ pub trait Network {
     /// of the job.
     fn step(&mut self, batch: &DeviceBatch, hyper: Hyper) -> Result<Later<(f32, u64)>>;
 
-    /// Starts to evaluate a batch: later, how many samples are right, and how many there are without padding, both over
-    /// all devices of the job.
-    fn evaluate(&self, batch: &DeviceBatch) -> Result<Later<(u64, u64)>>;
+    /// Starts to evaluate a batch: later, the counts without padding, over all devices of the job.
+    fn evaluate(&self, batch: &DeviceBatch) -> Result<Later<Evaluated>>;
 
     /// What was learnt, in the order of the manifest.
     fn state(&self) -> Result<Vec<Vec<f32>>>;
@@ -54,7 +54,7 @@ impl Network for Model {
         Ok(Box::new(move || result.read()))
     }
 
-    fn evaluate(&self, batch: &DeviceBatch) -> Result<Later<(u64, u64)>> {
+    fn evaluate(&self, batch: &DeviceBatch) -> Result<Later<Evaluated>> {
         let result = self.evaluate(batch)?;
         Ok(Box::new(move || result.read()))
     }
@@ -106,9 +106,9 @@ impl Network for DryRun {
         }))
     }
 
-    fn evaluate(&self, batch: &DeviceBatch) -> Result<Later<(u64, u64)>> {
-        let valid = batch.valid as u64;
-        Ok(Box::new(move || Ok((0, valid))))
+    fn evaluate(&self, batch: &DeviceBatch) -> Result<Later<Evaluated>> {
+        let evaluated = Evaluated { samples: batch.valid as u64, ..Evaluated::default() };
+        Ok(Box::new(move || Ok(evaluated)))
     }
 
     /// Zeros, as large as what the network would learn: so checkpoints of a dry run take their time and space.

@@ -28,6 +28,29 @@ pub struct Epoch {
     pub validation_samples: u64,
     /// Share of the validation samples that are right.
     pub validation_accuracy: f64,
+    /// Share of the validation samples whose class is among the five that the network finds most likely (among all, where
+    /// there are fewer).
+    pub validation_top5_accuracy: f64,
+}
+
+/// Counts over validation samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Evaluated {
+    /// Samples.
+    pub samples: u64,
+    /// Samples that are right.
+    pub correct: u64,
+    /// Samples whose class is among the five that the network finds most likely.
+    pub top5: u64,
+}
+
+impl Evaluated {
+    /// Adds the counts over other samples.
+    pub fn merge(&mut self, other: Self) {
+        self.samples += other.samples;
+        self.correct += other.correct;
+        self.top5 += other.top5;
+    }
 }
 
 impl Epoch {
@@ -188,6 +211,7 @@ pub(crate) mod tests {
             train_accuracy: 0.0,
             validation_samples: 10,
             validation_accuracy: accuracy,
+            validation_top5_accuracy: accuracy,
         }
     }
 

@@ -7,7 +7,7 @@ use crate::log::Log;
 use crate::logdir::Events;
 use crate::model::{DeviceBatch, Hyper};
 use crate::network::{Later, Network};
-use crate::report::{Clock, Epoch, Progress, Running, Summary, Tally, percent, rate, share};
+use crate::report::{Clock, Epoch, Evaluated, Progress, Running, Summary, Tally, percent, rate, share};
 use crate::schedule::Schedule;
 use crate::stop::Stop;
 use shardstream::feed::Feed;
@@ -36,6 +36,8 @@ pub struct Options {
     pub weight_decay: f32,
     /// Of the targets.
     pub label_smoothing: f32,
+    /// Of the updates.
+    pub momentum: f32,
     /// Batches that wait on the devices.
     pub depth: usize,
     /// Which process of the job this is.
@@ -101,6 +103,7 @@ pub fn train(
             &[
                 ("epoch/train_accuracy", report.train_accuracy),
                 ("epoch/validation_accuracy", report.validation_accuracy),
+                ("epoch/validation_top5_accuracy", report.validation_top5_accuracy),
                 ("epoch/global_rate", report.rate()),
                 // Of this rank, as in the log.
                 ("epoch/skipped", skipped as f64),
@@ -208,6 +211,7 @@ impl Training<'_> {
                 rate: rate_at(steps),
                 weight_decay: self.options.weight_decay,
                 label_smoothing: self.options.label_smoothing,
+                momentum: self.options.momentum,
             };
             steps += 1;
             in_flight.push_back((steps, self.network.step(&batch, hyper)?));
@@ -274,6 +278,7 @@ impl Training<'_> {
             train_accuracy: share(total.correct as f64, total.samples as f64),
             validation_samples: 0,
             validation_accuracy: 0.0,
+            validation_top5_accuracy: 0.0,
         };
         let learnt =
             format!(", loss {:.4}, train accuracy {:.2} %", report.loss, 100.0 * report.train_accuracy);
@@ -324,7 +329,7 @@ impl Training<'_> {
         self.log.begin("validation", self.source.steps(Split::Validation));
         let evaluated = self.evaluate(feed)?;
         self.log.done();
-        let Some((samples, correct)) = evaluated else { return Ok(false) };
+        let Some(Evaluated { samples, correct, top5 }) = evaluated else { return Ok(false) };
         if let Some(there) = self.source.samples(Split::Validation)
             && samples != there
         {
@@ -332,26 +337,26 @@ impl Training<'_> {
         }
         report.validation_samples = samples;
         report.validation_accuracy = share(correct as f64, samples as f64);
+        report.validation_top5_accuracy = share(top5 as f64, samples as f64);
         self.log.line(format_args!(
-            "epoch {} of {}: validation accuracy {:.2} % ({correct} of {samples}) in {:.1} s",
+            "epoch {} of {}: validation accuracy {:.2} % ({correct} of {samples}), top-5 {:.2} % ({top5}) in {:.1} s",
             self.epochs.len() + 1,
             self.options.epochs,
             100.0 * report.validation_accuracy,
+            100.0 * report.validation_top5_accuracy,
             before.elapsed().as_secs_f64(),
         ))?;
         Ok(true)
     }
 
     /// How many samples there are, and how many the network gets right; `None` if it was stopped.
-    fn evaluate(&self, feed: Feed<Result<DeviceBatch>>) -> Result<Option<(u64, u64)>> {
-        let (mut samples, mut correct) = (0, 0);
-        let mut in_flight: VecDeque<Later<(u64, u64)>> = VecDeque::new();
-        let mut read = |in_flight: &mut VecDeque<Later<(u64, u64)>>, keep| -> Result<()> {
+    fn evaluate(&self, feed: Feed<Result<DeviceBatch>>) -> Result<Option<Evaluated>> {
+        let mut total = Evaluated::default();
+        let mut in_flight: VecDeque<Later<Evaluated>> = VecDeque::new();
+        let mut read = |in_flight: &mut VecDeque<Later<Evaluated>>, keep| -> Result<()> {
             while in_flight.len() > keep {
                 let Some(result) = in_flight.pop_front() else { break };
-                let (right, valid) = result()?;
-                samples += valid;
-                correct += right;
+                total.merge(result()?);
             }
             Ok(())
         };
@@ -365,10 +370,10 @@ impl Training<'_> {
             self.log.step();
         }
         read(&mut in_flight, 0)?;
-        if samples == 0 {
+        if total.samples == 0 {
             return Err(Error::Empty("validation"));
         }
-        Ok(Some((samples, correct)))
+        Ok(Some(total))
     }
 
     /// Saves the training where it was stopped, with `running` as its epoch in progress.

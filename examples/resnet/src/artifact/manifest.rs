@@ -6,11 +6,16 @@ use serde::Deserialize;
 use std::fmt;
 use std::str::FromStr;
 
+/// What this trainer runs; the exporter's `FORMAT` is the same number.
+pub(super) const FORMAT: u64 = 2;
+
 /// What an artifact was exported for.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Manifest {
     /// The network.
     pub model: String,
+    /// Blocks of each stage of the network.
+    pub stages: Vec<usize>,
     /// The number of classes.
     pub classes: usize,
     /// Height and width of the images.
@@ -21,10 +26,21 @@ pub struct Manifest {
     pub devices: usize,
     /// The type of the activations; the state is always float32.
     pub dtype: DType,
+    /// What the programs subtract from each channel of an image whose pixels are 0 to 1.
+    pub mean: [f64; 3],
+    /// What they divide each channel by after that.
+    pub std: [f64; 3],
     /// Digests of the programs.
     pub(super) sha256: Digests,
     /// The buffers that a step takes and gives back: parameters, optimizer, batch-norm statistics.
     pub state: Vec<StateBuffer>,
+}
+
+/// The first exporters wrote none.
+#[derive(Deserialize)]
+struct Format {
+    #[serde(default)]
+    format: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -84,6 +100,10 @@ impl Manifest {
     /// Reads what the exporter wrote for the artifact of this name.
     pub(super) fn parse(name: &str, json: &[u8]) -> Result<Self, Error> {
         let bad = |reason: String| Error::Manifest { name: name.into(), reason };
+        let Format { format } = serde_json::from_slice(json).map_err(|e| bad(e.to_string()))?;
+        if format != FORMAT {
+            return Err(Error::Format { name: name.into(), format });
+        }
         let manifest: Self = serde_json::from_slice(json).map_err(|e| bad(e.to_string()))?;
         // Bounds far above any real use, so that products of them cannot overflow.
         for (what, value, most) in [
@@ -95,6 +115,12 @@ impl Manifest {
             if value == 0 || value > most {
                 return Err(bad(format!("{what} is {value}, not 1 to {most}")));
             }
+        }
+        if manifest.stages.iter().any(|blocks| !(1..=1 << 10).contains(blocks)) {
+            return Err(bad(format!("stages of {:?} blocks", manifest.stages)));
+        }
+        if !manifest.mean.iter().chain(&manifest.std).all(|value| value.is_finite() && *value >= 0.0) {
+            return Err(bad("mean and std are not of pixels from 0 to 1".into()));
         }
         Ok(manifest)
     }
@@ -143,10 +169,10 @@ impl Manifest {
         Signature { state: vec![], inputs: vec![Spec::of::<i32>(&[])] }
     }
 
-    /// Parameters of `step`: the state, images, labels; learning rate, weight decay and label smoothing.
+    /// Parameters of `step`: the state, images, labels; learning rate, weight decay, label smoothing and momentum.
     pub fn step_signature(&self) -> Signature {
         let mut inputs = self.batch_inputs();
-        inputs.push(Spec::of::<f32>(&[3]));
+        inputs.push(Spec::of::<f32>(&[4]));
         self.signature(inputs)
     }
 
@@ -202,10 +228,22 @@ mod tests {
             good.replace("\"size\": 32", "\"size\": 1000000"),
             good.replace("\"state\"", "\"stale\""),
             good.replace("float32", "float8"),
+            good.replace("\"stages\": [1, 1, 1]", "\"stages\": [1, 0, 1]"),
+            good.replace("\"mean\": [0.485", "\"mean\": [-0.485"),
             String::new(),
         ];
         for json in broken {
-            assert!(matches!(Manifest::parse("x", json.as_bytes()), Err(Error::Manifest { .. })));
+            assert!(matches!(Manifest::parse("x", json.as_bytes()), Err(Error::Manifest { .. })), "{json}");
+        }
+    }
+
+    #[test]
+    fn a_program_of_another_version_is_told_to_be_exported_again() {
+        let good = String::from_utf8(BUILT_IN[0].manifest.into()).unwrap();
+        for json in [good.replace("  \"format\": 2,\n", ""), good.replace("\"format\": 2", "\"format\": 3")] {
+            let e = Manifest::parse("mine/r50", json.as_bytes()).unwrap_err();
+            assert!(matches!(e, Error::Format { format: 0 | 3, .. }), "{e}");
+            assert!(e.to_string().contains("mine/r50") && e.to_string().contains("export it again"), "{e}");
         }
     }
 }

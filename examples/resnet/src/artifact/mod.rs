@@ -38,6 +38,18 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// It was written by an older or newer exporter, for programs with other arguments.
+    #[error(
+        "artifact {name} is of format {format}, and this trainer runs those of format {}: export it again with \
+         examples/resnet/export/export_resnet.py of this version",
+        manifest::FORMAT
+    )]
+    Format {
+        /// The artifact.
+        name: String,
+        /// Of its manifest; 0 if that says none.
+        format: u64,
+    },
     /// A program is not the one that the manifest was written with.
     #[error("{program} of artifact {name} does not have the sha256 of its manifest: export it again")]
     Damaged {
@@ -75,7 +87,7 @@ pub struct Artifact {
     pub init: Vec<u8>,
     /// `(state..., images, labels, hyperparameters) -> (state..., loss, correct)`
     pub step: Vec<u8>,
-    /// `(state..., images, labels) -> (correct, valid)`
+    /// `(state..., images, labels) -> (correct, top5, valid)`
     pub eval: Vec<u8>,
 }
 
@@ -109,9 +121,11 @@ built_in!(
     "resnet18",
     "resnet18-bf16-x8",
     "resnet50-bf16-x8",
+    "resnet50-bf16-x16",
     "resnet50-bf16-x32",
     "resnet50-224",
     "resnet50-224-bf16-x8",
+    "resnet50-224-bf16-x16",
     "resnet50-224-bf16-x32"
 );
 

@@ -11,7 +11,7 @@ use shardstream::{Array, ErrorKind, Sample, State, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Changes with the meaning of what is written.
-pub(super) const VERSION: u64 = 2;
+pub(super) const VERSION: u64 = 3;
 const KEY: &str = "checkpoint";
 const META: &str = "meta.json";
 const DATA: &str = "data.json";
@@ -80,11 +80,11 @@ pub struct Inputs {
 impl Inputs {
     /// Of these options.
     pub fn new(options: &Options) -> Self {
-        let Options { epochs, steps, schedule, weight_decay, label_smoothing, .. } = options.clone();
+        let Options { epochs, steps, schedule, weight_decay, label_smoothing, momentum, .. } = options.clone();
         let inputs = Self { epochs, others: BTreeMap::new() };
         let inputs = inputs.with("steps", steps).with("lr", schedule.peak).with("warmup", schedule.warmup);
         let inputs = inputs.with("decay", schedule.decay).with("weight decay", weight_decay);
-        inputs.with("label smoothing", label_smoothing)
+        inputs.with("label smoothing", label_smoothing).with("momentum", momentum)
     }
 
     /// And of one more.

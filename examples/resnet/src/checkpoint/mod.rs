@@ -83,8 +83,12 @@ pub enum Error {
         /// That of another.
         missing: SecretUrl,
     },
-    /// It was written by another program.
-    #[error("the checkpoint {url} is of version {version}, and this program knows {}", document::VERSION)]
+    /// It was written by an older or newer trainer.
+    #[error(
+        "the checkpoint {url} is of version {version}, and this trainer reads version {}: finish that training with the \
+         trainer that began it, or start anew in another place",
+        document::VERSION
+    )]
     Version {
         /// The object.
         url: SecretUrl,

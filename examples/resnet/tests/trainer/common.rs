@@ -160,6 +160,7 @@ pub fn options(epochs: u64, steps: u64, peak: f32) -> train::Options {
         schedule,
         weight_decay: 5e-4,
         label_smoothing: 0.0,
+        momentum: 0.9,
         depth: 2,
         topology: Topology::single(),
     }

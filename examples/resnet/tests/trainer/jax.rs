@@ -35,10 +35,15 @@ fn batches() -> Vec<HostBatch> {
     epochs.map(Result::unwrap).collect()
 }
 
-/// All three change from step to step.
+/// All four change from step to step.
 fn hyper(step: usize) -> Hyper {
     let part = step as f32 / 20.0;
-    Hyper { rate: 0.02 + 0.05 * part, weight_decay: 1e-2 * (1.0 - part), label_smoothing: 0.2 * part }
+    Hyper {
+        rate: 0.02 + 0.05 * part,
+        weight_decay: 1e-2 * (1.0 - part),
+        label_smoothing: 0.2 * part,
+        momentum: 0.9 - 0.2 * part,
+    }
 }
 
 /// What the exported programs say of each step.
@@ -61,7 +66,7 @@ fn jax(python: PathBuf, artifact: &Artifact, batches: &[HostBatch]) -> Vec<(f32,
     };
     let images = batches.iter().flat_map(|b| b.images.to_vec()).collect();
     let labels = batches.iter().flat_map(|b| &b.labels).flat_map(|label| label.to_le_bytes()).collect();
-    let hyper = (0..batches.len()).map(hyper).map(|h| [h.rate, h.weight_decay, h.label_smoothing]);
+    let hyper = (0..batches.len()).map(hyper).map(|h| [h.rate, h.weight_decay, h.label_smoothing, h.momentum]);
     let request = serde_json::json!({
         "model": artifact.manifest.model,
         "batch": artifact.manifest.batch,

@@ -18,6 +18,7 @@ fn options() -> Options {
         schedule: Schedule { peak: 0.2, warmup: 30, decay: Decay::Cosine },
         weight_decay: 5e-4,
         label_smoothing: 0.0,
+        momentum: 0.9,
         depth: 2,
         topology: Topology::single(),
     }
