@@ -80,7 +80,8 @@ pub struct Inputs {
 impl Inputs {
     /// Of these options.
     pub fn new(options: &Options) -> Self {
-        let Options { epochs, steps, schedule, weight_decay, label_smoothing, momentum, .. } = options.clone();
+        let Options { epochs, steps, schedule, weight_decay, label_smoothing, momentum, .. } =
+            options.clone();
         let inputs = Self { epochs, others: BTreeMap::new() };
         let inputs = inputs.with("steps", steps).with("lr", schedule.peak).with("warmup", schedule.warmup);
         let inputs = inputs.with("decay", schedule.decay).with("weight decay", weight_decay);

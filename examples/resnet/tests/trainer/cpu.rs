@@ -7,7 +7,7 @@ use resnet::data::{HostBatch, HostBatches, Source, Split};
 use resnet::model::{Hyper, Model};
 use resnet::pjrt::{self, CompileOptions, Plugin, Signature, Spec};
 use resnet::plugin;
-use resnet::report::Summary;
+use resnet::report::{Evaluated, Summary};
 use resnet::train::{self, Keeping, Start};
 use shardstream::State;
 use std::cell::RefCell;
@@ -125,7 +125,7 @@ fn weights_decay_and_biases_do_not() {
     let model = &mut *model(&client, "resnet8");
     let fresh = model.state(0).unwrap();
     let step = |model: &mut Model, weight_decay| {
-        one_step(model, Hyper { rate: 0.1, weight_decay, label_smoothing: 0.0 })
+        one_step(model, Hyper { rate: 0.1, weight_decay, label_smoothing: 0.0, momentum: 0.9 })
     };
     let (loss, plain) = step(model, 0.0);
     let (same, decayed) = step(model, 0.5);
@@ -147,7 +147,8 @@ fn weights_decay_and_biases_do_not() {
         }
     }
     assert_eq!(kernels, 10);
-    let still = one_step(model, Hyper { rate: 0.0, weight_decay: 0.5, label_smoothing: 0.1 }).1;
+    let still =
+        one_step(model, Hyper { rate: 0.0, weight_decay: 0.5, label_smoothing: 0.1, momentum: 0.9 }).1;
     for (i, buffer) in buffers.iter().enumerate() {
         assert!(!buffer.name.starts_with("params.") || fresh[i] == still[i], "{}", buffer.name);
     }
@@ -157,8 +158,9 @@ fn weights_decay_and_biases_do_not() {
 fn smoothed_labels_mix_the_losses() {
     let Some(client) = client(1) else { return };
     let model = &mut *model(&client, "resnet8");
-    let mut loss =
-        |label_smoothing| one_step(model, Hyper { rate: 0.1, weight_decay: 0.0, label_smoothing }).0;
+    let mut loss = |label_smoothing| {
+        one_step(model, Hyper { rate: 0.1, weight_decay: 0.0, label_smoothing, momentum: 0.9 }).0
+    };
     let (hard, even, mixed) = (loss(0.0), loss(1.0), loss(0.2));
     assert!((hard - even).abs() > 1e-3, "{hard} {even}");
     assert!((mixed - (0.8 * hard + 0.2 * even)).abs() < 1e-4, "{mixed} of {hard} and {even}");
@@ -192,7 +194,9 @@ fn padding_is_never_counted() {
     let model = &*model(&client, "resnet8");
     let upload = model.uploader();
     let correct = |b: &HostBatch| {
-        let (correct, valid) = model.evaluate(&upload.upload(b).unwrap()).unwrap().read().unwrap();
+        let Evaluated { samples: valid, correct, top5 } =
+            model.evaluate(&upload.upload(b).unwrap()).unwrap().read().unwrap();
+        assert!(correct <= top5 && top5 <= valid);
         assert_eq!(valid, b.valid as u64);
         correct
     };
@@ -346,9 +350,10 @@ fn eight_devices_count_the_samples_of_all() {
     batch.valid = 19;
     let count =
         |model: &Model| model.evaluate(&model.uploader().upload(&batch).unwrap()).unwrap().read().unwrap();
-    let (correct, valid) = count(spread);
-    assert_eq!(valid, 19);
-    assert!(correct.abs_diff(count(alone).0) <= 1 && count(alone).1 == 19);
+    let (eight, one) = (count(spread), count(alone));
+    assert_eq!([eight.samples, one.samples], [19; 2]);
+    assert!(eight.correct.abs_diff(one.correct) <= 1 && eight.top5.abs_diff(one.top5) <= 1);
+    assert!(one.top5 > one.correct && one.top5 < 19, "an untrained network has about half of them: {one:?}");
 }
 
 /// Batches for whoever asks first; none for the others.

@@ -66,7 +66,8 @@ fn jax(python: PathBuf, artifact: &Artifact, batches: &[HostBatch]) -> Vec<(f32,
     };
     let images = batches.iter().flat_map(|b| b.images.to_vec()).collect();
     let labels = batches.iter().flat_map(|b| &b.labels).flat_map(|label| label.to_le_bytes()).collect();
-    let hyper = (0..batches.len()).map(hyper).map(|h| [h.rate, h.weight_decay, h.label_smoothing, h.momentum]);
+    let hyper =
+        (0..batches.len()).map(hyper).map(|h| [h.rate, h.weight_decay, h.label_smoothing, h.momentum]);
     let request = serde_json::json!({
         "model": artifact.manifest.model,
         "batch": artifact.manifest.batch,

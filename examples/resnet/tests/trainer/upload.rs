@@ -106,5 +106,5 @@ fn a_batch_gives_its_slab_back_once_all_devices_have_their_part() {
     assert!(slabs.try_recv().is_err(), "the batch still has it");
     drop(batch);
     assert_eq!(freed(&slabs, 1), [0]);
-    assert_eq!(model.evaluate(&uploaded).unwrap().read().unwrap().1, 64);
+    assert_eq!(model.evaluate(&uploaded).unwrap().read().unwrap().samples, 64);
 }
