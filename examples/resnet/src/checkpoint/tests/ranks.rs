@@ -108,8 +108,8 @@ fn damaged_parts_are_errors_that_name_them() {
             "{e}"
         );
     }
-    fs::write(&part, text.replacen("\"version\":2", "\"version\":3", 1)).unwrap();
-    assert!(matches!(refused(&place(&url, 0, 1), true), Error::Version { version: 3, .. }));
+    fs::write(&part, text.replacen("\"version\":3", "\"version\":4", 1)).unwrap();
+    assert!(matches!(refused(&place(&url, 0, 1), true), Error::Version { version: 4, .. }));
     fs::write(&part, &whole).unwrap();
     assert!(begin(&place(&url, 0, 1), true).0.is_ok());
 }
