@@ -13,7 +13,6 @@ that they use. These names must be free, and are removed afterwards.
 """
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -21,7 +20,6 @@ import struct
 import subprocess
 import sys
 import tarfile
-import tempfile
 import time
 import zlib
 from collections import Counter
@@ -264,29 +262,28 @@ def run(page, command, rule):
     inside = {"README.md": ROOT, "docs": ROOT, "examples": ROOT}
     where = page.parent if page.parent.name == "export" else inside[page.relative_to(ROOT).parts[0]]
     places = []
-    with tempfile.TemporaryDirectory() as scratch:
-        try:
-            places = [prepare(where, need) for need in rule.needs]
-            done = subprocess.run(
-                ["bash", "-c", command],
-                cwd=where,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=SECONDS,
-            )
-            if done.returncode != 0 or rule.expect not in done.stdout:
-                return f"status {done.returncode}, and this where {rule.expect!r} should be:\n{done.stdout[-4000:]}"
-            return ""
-        except subprocess.TimeoutExpired:
-            return f"not done after {SECONDS} s"
-        finally:
-            for place in places:
-                if place.is_symlink():
-                    place.unlink()
-                else:
-                    shutil.rmtree(place, ignore_errors=True)
+    try:
+        places = [prepare(where, need) for need in rule.needs]
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=where,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+        )
+        if done.returncode != 0 or rule.expect not in done.stdout:
+            return f"status {done.returncode}, and this where {rule.expect!r} should be:\n{done.stdout[-4000:]}"
+        return ""
+    except subprocess.TimeoutExpired:
+        return f"not done after {SECONDS} s"
+    finally:
+        for place in places:
+            if place.is_symlink():
+                place.unlink()
+            else:
+                shutil.rmtree(place, ignore_errors=True)
 
 
 def main():

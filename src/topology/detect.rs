@@ -238,7 +238,8 @@ fn slurm_count(counts: &str, node: usize) -> Option<usize> {
 fn partly_tpu(environment: &Environment) -> bool {
     let has_id = ["TPU_WORKER_ID", "CLOUD_TPU_TASK_ID"].iter().any(|name| environment.has(name));
     // The processes of a host are told by nobody else.
-    !environment.has("TPU_PROCESS_ADDRESSES") && !(has_id && environment.has("TPU_WORKER_HOSTNAMES"))
+    let has_all = has_id && environment.has("TPU_WORKER_HOSTNAMES");
+    !has_all && !environment.has("TPU_PROCESS_ADDRESSES")
 }
 
 /// The slices of a TPU job have their own numbers, and the workers of each slice theirs.
