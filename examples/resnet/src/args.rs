@@ -398,6 +398,8 @@ mod tests {
             "docs/gpu.md",
             "examples/resnet/README.md",
             "examples/resnet/export/README.md",
+            "examples/resnet/deploy/slurm.sbatch",
+            "examples/resnet/deploy/queued-resource.sh",
         ];
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let programs = ["./resnet ", "cargo run --release -p resnet "];
@@ -419,6 +421,15 @@ mod tests {
             }
         }
         found
+    }
+
+    #[test]
+    fn the_arguments_of_the_pods_are_options_that_exist() {
+        let manifest = include_str!("../deploy/jobset.yaml");
+        let arguments = manifest.lines().filter_map(|line| line.trim().strip_prefix("- "));
+        let arguments: Vec<&str> = arguments.filter(|argument| argument.starts_with("--")).collect();
+        assert!(arguments.len() >= 10, "{arguments:?}");
+        assert_eq!(parse(&arguments).unwrap().artifact().unwrap().name, "resnet50-224-bf16-x16");
     }
 
     #[test]
