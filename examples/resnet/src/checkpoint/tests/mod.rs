@@ -173,6 +173,35 @@ fn the_newest_is_the_one_with_most_steps_in_this_very_place() {
 }
 
 #[test]
+fn auto_passes_over_damaged_checkpoints_and_over_nothing_else() {
+    let (_dir, place) = written(&[2, 5, 9]);
+    let newest = place.newest().unwrap().unwrap();
+    let whole = fs::read(&newest).unwrap();
+    let auto = |place: &Checkpoints| {
+        let mut log = Vec::new();
+        (place.begin(Resume::Auto, &mut log), String::from_utf8(log).unwrap())
+    };
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 1;
+    for damaged in [b"".to_vec(), whole[..whole.len() / 2].to_vec(), flipped, b"no tar".repeat(1000)] {
+        fs::write(&newest, &damaged).unwrap();
+        assert!(refused(&place, true).is_damage(), "{} bytes", damaged.len());
+        let (begun, log) = auto(&place);
+        assert!(same(&begun.unwrap().unwrap(), &checkpoint(5)), "{log}");
+        assert!(log.starts_with("passed over: ") && log.contains("checkpoint-00000009.tar"), "{log}");
+        assert!(log.contains("resumed from ") && log.contains("checkpoint-00000005.tar"), "{log}");
+    }
+    let (begun, _) = auto(&checkpoints(&place.url, 2));
+    assert!(matches!(begun, Err(crate::Error::Checkpoint(Error::Other { .. }))), "another seed");
+    for step in [2, 5] {
+        fs::write(newest.replace("00000009", &format!("{step:08}")), "").unwrap();
+    }
+    let (begun, log) = auto(&place);
+    assert!(begun.unwrap().is_none() && log.matches("passed over: ").count() == 3, "{log}");
+    assert!(log.contains("starting from the beginning"), "{log}");
+}
+
+#[test]
 fn a_slash_at_the_end_makes_no_difference() {
     let (_dir, place) = written(&[3]);
     let slashed = checkpoints(&format!("{}/", place.url), 1);
