@@ -60,7 +60,7 @@ const DETECTORS: [Detector; 8] = [
     |environment| named(environment, &OPEN_MPI),
     |environment| named(environment, &PMI),
     slurm,
-    // What the variables leave open, the metadata server tells.
+    // Where the variables do not suffice, the metadata server is asked.
     |environment| if environment.on_tpu_vm && partly_tpu(environment) { Ok(None) } else { tpu(environment) },
     |environment| rank_only(environment, Launcher::Pmix, "PMIX_RANK", WORLD_SIZES),
     |environment| {
@@ -71,7 +71,7 @@ const DETECTORS: [Detector; 8] = [
 
 /// Reads the environment, and with `on_tpu_vm` asks the metadata server where that does not tell the rank.
 pub(super) fn detect(lookup: &dyn Fn(&str) -> Option<String>, on_tpu_vm: bool) -> Result<Topology> {
-    // Who says that this server must not be asked gets what the environment tells.
+    // Then the environment alone counts.
     let on_tpu_vm = on_tpu_vm && lookup("TPU_SKIP_MDS_QUERY").is_none();
     let environment = Environment { lookup, on_tpu_vm };
     let mut found = DETECTORS.iter().find_map(|detector| detector(&environment).transpose()).transpose()?;
@@ -234,10 +234,10 @@ fn slurm_count(counts: &str, node: usize) -> Option<usize> {
     None
 }
 
-/// Whether the variables of a TPU worker leave open what the metadata server tells.
+/// Whether the variables of a TPU worker do not suffice, and the metadata server has the rest.
 fn partly_tpu(environment: &Environment) -> bool {
     let has_id = ["TPU_WORKER_ID", "CLOUD_TPU_TASK_ID"].iter().any(|name| environment.has(name));
-    // The processes of a host are told by nobody else.
+    // The server knows nothing of several processes on a host.
     let has_all = has_id && environment.has("TPU_WORKER_HOSTNAMES");
     !has_all && !environment.has("TPU_PROCESS_ADDRESSES")
 }
@@ -254,7 +254,7 @@ fn tpu(environment: &Environment) -> Result<Option<Topology>> {
     };
     let id = environment.first(&ids)?;
     let (id, workers) = match (id, environment.has(list)) {
-        (None, false) if slices.is_none() => return Ok(None),
+        (None, false) if slices.is_none() && !environment.has(SLICES_ADDRESS) => return Ok(None),
         (Some(id), true) => (id, environment.list_length(list)?),
         (id, _) => {
             let unset = if id.is_none() { ids[0] } else { list };
@@ -264,18 +264,8 @@ fn tpu(environment: &Environment) -> Result<Option<Topology>> {
         }
     };
     check_range(id, workers, &format!("the length of {list}"))?;
-    let address = "MEGASCALE_COORDINATOR_ADDRESS";
-    if slices.is_none() && environment.has(address) {
-        return Err(bad(format!(
-            "{address} is set, so there are several slices, but MEGASCALE_SLICE_ID and MEGASCALE_NUM_SLICES are not: \
-             set them, or {SET_BOTH}"
-        )));
-    }
-    let (slice, slices) = slices.unwrap_or((0, 1));
-    let Some(world_size) = workers.checked_mul(slices) else {
-        return Err(bad(format!("MEGASCALE_NUM_SLICES={slices} is too large")));
-    };
-    if world_size == 1
+    let topology = in_slice(environment, Launcher::Tpu, (id.value, workers), slices)?;
+    if topology.world_size == 1
         && let Some(Number { name, value: index @ 1.. }) = environment.number("JOB_COMPLETION_INDEX")?
     {
         return Err(bad(format!(
@@ -283,7 +273,29 @@ fn tpu(environment: &Environment) -> Result<Option<Topology>> {
              if each trains alone, set them to 0 and 1"
         )));
     }
-    topology(Launcher::Tpu, slice * workers + id.value, world_size).map(Some)
+    Ok(Some(topology))
+}
+
+/// Set where the slices of a job find each other.
+const SLICES_ADDRESS: &str = "MEGASCALE_COORDINATOR_ADDRESS";
+
+/// A worker of a slice, which is one of `slices` if the job has several.
+fn in_slice(
+    environment: &Environment,
+    launcher: Launcher,
+    (worker, workers): (usize, usize),
+    slices: Option<(usize, usize)>,
+) -> Result<Topology> {
+    if slices.is_none() && environment.has(SLICES_ADDRESS) {
+        return Err(bad(format!(
+            "{SLICES_ADDRESS} is set, so the job has several slices, but MEGASCALE_SLICE_ID and \
+             MEGASCALE_NUM_SLICES are not: set them, or {SET_BOTH}"
+        )));
+    }
+    let (slice, slices) = slices.unwrap_or((0, 1));
+    let world_size = workers.checked_mul(slices);
+    let world_size = world_size.ok_or_else(|| bad(format!("MEGASCALE_NUM_SLICES={slices} is too large")))?;
+    topology(launcher, slice * workers + worker, world_size)
 }
 
 /// A launcher that tells the rank, but not the number of ranks.

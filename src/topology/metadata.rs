@@ -1,4 +1,5 @@
-//! Attributes of this machine from Google's metadata server: one GET each, over plain HTTP, with strict limits.
+//! Attributes of this machine from Google's metadata server: one GET each, over plain HTTP, with strict
+//! limits.
 
 use super::bad;
 use crate::error::Result;
@@ -60,8 +61,8 @@ impl Server {
                 Err(Fault::Passing(_)) if attempt < ATTEMPTS => std::thread::sleep(PAUSE),
                 Err(Fault::Passing(error)) => {
                     return Err(bad(format!(
-                        "the metadata server did not tell {name}: {url}, {ATTEMPTS} attempts: {error}; on a TPU VM \
-                         try again, elsewhere {advice}"
+                        "no answer of the metadata server for {name}: {url}, {ATTEMPTS} attempts: {error}; on \
+                         a TPU VM try again, elsewhere {advice}"
                     )));
                 }
                 Err(Fault::Wrong(what)) => return Err(bad(format!("{url}: {what}: {advice}"))),
@@ -73,15 +74,16 @@ impl Server {
         let end = Instant::now() + TIMEOUT;
         let mut stream = self.connect()?;
         let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: {}\r\nMetadata-Flavor: Google\r\nAccept: */*\r\nConnection: close\r\n\r\n",
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nMetadata-Flavor: Google\r\nAccept: */*\r\n\
+             Connection: close\r\n\r\n",
             self.host
         );
         stream.set_write_timeout(Some(TIMEOUT))?;
         stream.write_all(request.as_bytes())?;
         let mut received = Vec::new();
         loop {
-            if let Some(response) = parse(&received, false)? {
-                return response;
+            if let Some(value) = parse(&received, false)? {
+                return Ok(value);
             }
             // The limit is for all of the response, and not for each read.
             let left = end.saturating_duration_since(Instant::now());
@@ -93,7 +95,7 @@ impl Server {
             match stream.read(&mut bytes)? {
                 0 => {
                     let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "the response ends early");
-                    return parse(&received, true)?.ok_or_else(cut)?;
+                    return Ok(parse(&received, true)?.ok_or_else(cut)?);
                 }
                 count => received.extend_from_slice(&bytes[..count]),
             }
@@ -112,8 +114,8 @@ impl Server {
     }
 }
 
-/// The value in a response, `None` while more bytes must come.
-fn parse(received: &[u8], ended: bool) -> Result<Option<Result<Option<String>, Fault>>, Fault> {
+/// The value in a response, `Some(None)` if there is no such attribute; `None` while more bytes must come.
+fn parse(received: &[u8], ended: bool) -> Result<Option<Option<String>>, Fault> {
     let wrong = |what: &str| Fault::Wrong(format!("this is no response of Google's metadata server: {what}"));
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut response = httparse::Response::new(&mut headers);
@@ -135,7 +137,7 @@ fn parse(received: &[u8], ended: bool) -> Result<Option<Result<Option<String>, F
     }
     match status {
         200 => {}
-        404 => return Ok(Some(Ok(None))),
+        404 => return Ok(Some(None)),
         _ => return Err(Fault::Wrong(format!("status {status}"))),
     }
     let body = &received[start..];
@@ -149,7 +151,7 @@ fn parse(received: &[u8], ended: bool) -> Result<Option<Result<Option<String>, F
     };
     let text =
         body.map(|body| String::from_utf8(body).map_err(|_| wrong("its body is not text"))).transpose()?;
-    Ok(text.map(|text| Ok(Some(text))))
+    Ok(text.map(Some))
 }
 
 /// The content of a chunked body, `None` while more bytes must come.

@@ -203,13 +203,15 @@ impl Topology {
         detect::detect(&lookup, false)
     }
 
-    /// As [`detect`](Topology::detect), for a process on a Cloud TPU VM: where the environment does not tell the rank,
-    /// the metadata server of the machine does.
+    /// As [`detect`](Topology::detect), for a process on a Cloud TPU VM: where the environment does not tell
+    /// the rank, the metadata server of the machine does.
     ///
-    /// A TPU VM outside GKE has no variables that tell the rank. This takes `agent-worker-number`,
-    /// `worker-network-endpoints` and `tpu-env` from the server, as JAX does, and with several slices the same
-    /// `MEGASCALE_SLICE_ID` and `MEGASCALE_NUM_SLICES` as in the environment. `GCE_METADATA_HOST` names another
-    /// server; with `TPU_SKIP_MDS_QUERY` none is asked. It blocks, off a TPU VM for up to seven seconds.
+    /// A TPU VM outside GKE has no variables with the rank. This reads `agent-worker-number`,
+    /// `worker-network-endpoints` and `tpu-env` from the server, as JAX does. Of several slices,
+    /// `MEGASCALE_SLICE_ID` and `MEGASCALE_NUM_SLICES` are taken from the environment or `tpu-env`.
+    /// `GCE_METADATA_HOST` names another server; with `TPU_SKIP_MDS_QUERY` none is asked.
+    ///
+    /// It blocks: each attribute is asked for up to three times, with two seconds for each.
     ///
     /// ```no_run
     /// use shardstream::Topology;
@@ -219,8 +221,8 @@ impl Topology {
     /// ```
     ///
     /// # Errors
-    /// As [`detect_from`](Topology::detect_from), and when the server cannot be reached, is not Google's, does not
-    /// tell all of it, or contradicts the environment.
+    /// As [`detect_from`](Topology::detect_from), and when the server cannot be reached, is not Google's, lacks
+    /// an attribute, or contradicts the environment.
     pub fn detect_on_tpu_vm() -> Result<Self> {
         Self::detect_on_tpu_vm_from(|name| {
             std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())

@@ -1,4 +1,4 @@
-//! The rank of a TPU VM, as a server that behaves as Google's tells it.
+//! The rank of a TPU VM, by a server that behaves as Google's.
 
 use crate::support::server::{Framing, Reply, Request, Server};
 use shardstream::topology::{Launcher, Topology};
@@ -87,6 +87,8 @@ fn contradictions_are_errors() {
     ] {
         assert!(error(&server, variables).contains(named), "{variables}");
     }
+    let one = vm("2", FOUR, "TYPE: 'V3'");
+    assert!(error(&one, "MEGASCALE_COORDINATOR_ADDRESS=c").contains("several slices"));
     for (server, named) in [
         (vm("4", FOUR, ""), "agent-worker-number=4"),
         (vm("two", FOUR, ""), "\"two\""),

@@ -24,15 +24,17 @@ create() {
 
 delete() { tpus queued-resources delete "$name-request" --force --quiet; }
 
-# The rank and the number of hosts come from the metadata server of each host. A request that fails, and a run that ends by itself,
-# end the loop: only a slice that was taken away is asked for again.
+# The rank and the number of hosts come from the metadata server of each host. A request that fails, and a run that
+# ends by itself, end the loop: only a slice that was taken away is asked for again.
 while create; do
     status=0
     tpus tpu-vm ssh "$name" --worker=all --command="./resnet --model resnet50 --image-size 224 --devices 16 --streams 4 \
         --shards '$train' --val-shards '$val' --epochs 90 --log-dir $place/log \
         --checkpoint $place/saved --checkpoint-steps 500 --keep 3 --resume auto" || status=$?
-    if [ "$(state)" = ACTIVE ] && [ "$status" != 75 ]; then
-        break
+    if [ "$status" != 75 ]; then
+        # The connection breaks before the state of a slice that is taken away says so.
+        [ "$status" = 0 ] || sleep 120
+        if [ "$(state)" = ACTIVE ]; then break; fi
     fi
     delete
 done

@@ -3,8 +3,8 @@
     python train_jax.py REQUEST.json
 
 The request has `model`, `batch` (images per device), `devices`, `seed`, `hyper` (for each step: learning rate, weight
-decay, label smoothing, momentum), and the files `images` (u8, N x 32 x 32 x 3 for each step) and `labels` (i32, N for each). Printed
-is one JSON document: for each step `[loss, correct]`.
+decay, label smoothing, momentum), and the files `images` (u8, N x 32 x 32 x 3 for each step) and `labels` (i32, N for
+each). Printed is one JSON document: for each step `[loss, correct]`.
 """
 
 import json

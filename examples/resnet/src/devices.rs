@@ -83,8 +83,8 @@ fn job(artifact: &Artifact, world_size: usize) -> Job {
     Job { token: token(|name| std::env::var(name).ok()), program, world_size }
 }
 
-/// What the CUDA plugin is told: which process this is, and which of the host's GPUs are its own. `only` is
-/// `CUDA_VISIBLE_DEVICES`, within which the plugin counts.
+/// The options of the CUDA plugin for this process: its number, and which of the host's GPUs are its own. `only`
+/// is `CUDA_VISIBLE_DEVICES`, within which the plugin counts.
 fn gpu_options(topology: &Topology, devices: usize, only: Option<&str>) -> Vec<PluginOption> {
     let mut options: Vec<PluginOption> = Vec::new();
     if topology.world_size() > 1 {

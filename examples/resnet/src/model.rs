@@ -192,7 +192,8 @@ impl Model {
         Ok(StepResult { loss, correct })
     }
 
-    /// Starts to count the samples of a batch, those that the network gets right, and those whose class is among its five best.
+    /// Starts to count the samples of a batch, those that the network gets right, and those whose class is among
+    /// its five best.
     pub fn evaluate(&self, batch: &DeviceBatch) -> Result<EvalResult> {
         let inputs: Vec<_> = batch.images.iter().zip(&batch.labels).map(|(i, l)| vec![i, l]).collect();
         let last = take_last(&mut self.eval.read(&self.state, &inputs)?);

@@ -46,7 +46,8 @@ fn ask(input: &mut ChildStdin) {
     let _ = input.write_all(&[STOP]);
 }
 
-/// Runs this program `processes` times with the same arguments, and `more` in the environment. The first signal is passed on; with the second one all end.
+/// Runs this program `processes` times with the same arguments, and `more` in the environment. The first
+/// signal is passed on; with the second one all end.
 pub fn run(processes: usize, tpu: bool, more: &[(&'static str, String)], signals: Signals) -> Result<()> {
     let program = std::env::current_exe()?;
     let stop_dir = tempfile::tempdir()?;

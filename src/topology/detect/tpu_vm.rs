@@ -1,18 +1,19 @@
-//! What the metadata server tells a TPU VM, where no launcher has set variables.
+//! The rank of a TPU VM by the metadata server, where no launcher has set variables.
 
-use super::{Environment, Number, SET_BOTH, check_range, topology};
+use super::{Environment, Number, SET_BOTH, check_range, in_slice};
 use crate::error::Result;
 use crate::topology::metadata::Server;
 use crate::topology::{Launcher, Topology, bad};
 
-/// This worker among those of its slice, and its slice among those of the job, as far as that is told.
+/// The number of this worker, and how many its slice has.
 struct Place {
     worker: usize,
     workers: usize,
+    /// The number of the slice, and how many the job has; `None` where the server has neither.
     slices: Option<(usize, usize)>,
 }
 
-/// Asks the metadata server; what the environment tells besides must agree.
+/// Asks the metadata server. What the environment has besides must agree.
 pub(super) fn detect(environment: &Environment) -> Result<Option<Topology>> {
     let server = Server::new((environment.lookup)("GCE_METADATA_HOST"))?;
     let place = ask(&server)?;
@@ -31,11 +32,8 @@ pub(super) fn detect(environment: &Environment) -> Result<Option<Topology>> {
         agree("MEGASCALE_SLICE_ID", said.0, "that of tpu-env", told.0)?;
         agree("MEGASCALE_NUM_SLICES", said.1, "that of tpu-env", told.1)?;
     }
-    let (slice, slices) = said.or(place.slices).unwrap_or((0, 1));
-    let Some(world_size) = place.workers.checked_mul(slices) else {
-        return Err(bad(format!("MEGASCALE_NUM_SLICES={slices} is too large")));
-    };
-    topology(Launcher::TpuVm, slice * place.workers + place.worker, world_size).map(Some)
+    let Place { worker, workers, slices } = place;
+    in_slice(environment, Launcher::TpuVm, (worker, workers), said.or(slices)).map(Some)
 }
 
 fn agree(name: &str, said: usize, told_name: &str, told: usize) -> Result<()> {
@@ -87,7 +85,8 @@ fn ask(server: &Server) -> Result<Place> {
     };
     if let Some(id) = of_env("WORKER_ID")?.filter(|id| *id != worker) {
         return Err(bad(format!(
-            "by the metadata server agent-worker-number is {worker}, but WORKER_ID of tpu-env is {id}: {SET_BOTH}"
+            "by the metadata server agent-worker-number is {worker}, but WORKER_ID of tpu-env is {id}: \
+             {SET_BOTH}"
         )));
     }
     let slices = match (of_env("MEGASCALE_SLICE_ID")?, of_env("MEGASCALE_NUM_SLICES")?) {
@@ -98,8 +97,8 @@ fn ask(server: &Server) -> Result<Place> {
         (None, None) => None,
         _ => {
             return Err(bad(format!(
-                "tpu-env of the metadata server has one of MEGASCALE_SLICE_ID and MEGASCALE_NUM_SLICES, but not \
-                 the other: {SET_BOTH}"
+                "tpu-env of the metadata server has one of MEGASCALE_SLICE_ID and MEGASCALE_NUM_SLICES, but \
+                 not the other: {SET_BOTH}"
             )));
         }
     };

@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// What each connection begins with, so that a stray client is told from a member.
+/// What each connection of a member begins with; other clients are refused by it.
 const MAGIC: [u8; 8] = *b"shardkv\0";
 
 /// Of the messages. Processes of one job are of one build, so there is no second one to support.
