@@ -120,7 +120,7 @@ fn normalised(text: &str) -> String {
 }
 
 /// Parts of lines that are others on other machines.
-const VARYING: [&str; 4] = ["try: ", "limit: ", " ahead: ", " memory: "];
+const VARYING: [&str; 5] = ["slowest: ", "try: ", "limit: ", " ahead: ", " memory: "];
 
 /// The page without the numbers of the blocks that show times.
 fn compared(page: &str) -> Vec<String> {

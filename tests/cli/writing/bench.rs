@@ -7,11 +7,12 @@ use serde_json::Value;
 fn each_stage_and_the_slowest_of_them() {
     let dir = demo();
     let text = output(dir.path(), &["bench", "data", "--seconds", "0.1", "--decode", "-j", "1"]);
-    for what in
-        ["\nread ", "\nparse ", "\ndecode ", "\nloader ", "\nslowest: decode\n", "\ntry: ", "\nloader: "]
-    {
+    for what in ["\nread ", "\nparse ", "\ndecode ", "\nloader ", "\ntry: ", "\nloader: "] {
         assert!(text.contains(what), "{what}: {text}");
     }
+    // Which one is slowest depends on what else this machine does: the verdict over given times is tested beside it.
+    let slowest = text.lines().find_map(|line| line.strip_prefix("slowest: "));
+    assert!(matches!(slowest, Some("read" | "parse" | "decode" | "loader")), "{text}");
     let json = output(dir.path(), &["bench", "data", "--seconds", "0.1", "--resize", "16", "--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();
     let stages = json["stages"].as_array().unwrap();

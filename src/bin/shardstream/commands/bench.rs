@@ -167,25 +167,29 @@ fn table(title: &str, stages: &[Measured]) -> Table {
     table
 }
 
+/// The stage that takes the longest for a sample of `each` bytes. A stage does what those before it do: what it adds to
+/// their time is its own.
+fn slowest(stages: &[Measured], each: f64) -> Option<&Measured> {
+    let mut before = 0.0;
+    let mut slowest: Option<(&Measured, f64)> = None;
+    for stage in stages {
+        let time = each / stage.bytes_per_second.max(1e-9);
+        let own = (time - before).max(0.0);
+        before = time.max(before);
+        if slowest.is_none_or(|(_, most)| own > most) {
+            slowest = Some((stage, own));
+        }
+    }
+    slowest.map(|(stage, _)| stage)
+}
+
 /// Which stage is the slowest, and what to try.
-///
-/// A stage does what those before it do: what it adds to the time of a sample is its own.
 fn verdict(stages: &[Measured], settings: Settings, bench: &Bench<'_>) -> (String, String) {
     let parsed = stages.iter().find(|stage| stage.samples > 0);
     let each = parsed.map_or(1.0, |parse| parse.bytes as f64 / parse.samples as f64).max(1.0);
     // Of compressed shards, the stored bytes of a sample are not known: expanding them reads them too.
     let counted = if bench.is_compressed() { &stages[1..] } else { stages };
-    let time = |stage: &Measured| each / stage.bytes_per_second.max(1e-9);
-    let mut before = 0.0;
-    let mut slowest: Option<(&Measured, f64)> = None;
-    for stage in counted {
-        let own = (time(stage) - before).max(0.0);
-        before = time(stage).max(before);
-        if slowest.is_none_or(|(_, most)| own > most) {
-            slowest = Some((stage, own));
-        }
-    }
-    let Some((slowest, _)) = slowest else { return ("read".into(), String::new()) };
+    let Some(slowest) = slowest(counted, each) else { return ("read".into(), String::new()) };
     let remote = bench.shards.iter().any(|url| url.expose_secret().contains("://"));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let advice = match &*slowest.stage {
@@ -241,6 +245,29 @@ fn compare(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_slowest_stage_adds_most_to_the_time_of_a_sample() {
+        let slowest_of = |rates: &[(&str, f64)]| {
+            let stages: Vec<Measured> = rates
+                .iter()
+                .map(|(stage, rate)| Measured {
+                    bytes_per_second: *rate,
+                    ..Measured::new(*stage, 0, 0, Duration::ZERO)
+                })
+                .collect();
+            slowest(&stages, 1000.0).map(|stage| stage.stage.clone())
+        };
+        assert_eq!(
+            slowest_of(&[("read", 9e8), ("parse", 5e8), ("decode", 1e8), ("loader", 9.5e7)]).unwrap(),
+            "decode"
+        );
+        assert_eq!(slowest_of(&[("read", 1e8), ("parse", 9.9e7), ("loader", 9.5e7)]).unwrap(), "read");
+        assert_eq!(slowest_of(&[("read", 9e8), ("parse", 8e8), ("loader", 1e8)]).unwrap(), "loader");
+        // Faster than what it contains: noise.
+        assert_eq!(slowest_of(&[("read", 1e8), ("parse", 2e8), ("loader", 9.9e7)]).unwrap(), "read");
+        assert_eq!(slowest_of(&[]), None);
+    }
 
     #[test]
     fn comparisons() {
