@@ -175,7 +175,7 @@ fn train_to(
     // The numbers are those of all processes; one of them draws the curves.
     let events = dir.filter(|_| topology.rank() == 0).map(LogDir::events).transpose()?;
     let agree_in = args.checkpoint.as_ref().map(|url| format!("{}/stop", url.trim_end_matches('/')));
-    stop.join(topology, spawn::stop_dir().or(agree_in))?;
+    stop.join(topology, spawn::stop_dir().or(agree_in), start.steps())?;
     stop.set_idle(false);
     let keeping = Keeping { saver: saver.as_mut(), events: events.as_ref(), stop };
     let summary = train::train(&mut *network, &options, &*source, start, keeping, out);

@@ -85,7 +85,8 @@ impl Stop {
     }
 
     /// Agrees with the other ranks through objects below `url`, if there are others. Without a URL each stops by itself.
-    pub fn join(&self, topology: Topology, url: Option<String>) -> std::io::Result<()> {
+    /// `first_step` is the step at which the job begins or resumes, the same on all ranks.
+    pub fn join(&self, topology: Topology, url: Option<String>, first_step: u64) -> std::io::Result<()> {
         if topology.world_size() == 1 {
             return Ok(());
         }
@@ -99,7 +100,7 @@ impl Stop {
             };
             return thread::Builder::new().name("stop".into()).spawn(alone).map(drop);
         };
-        let place = Place { store: Store::default(), url, topology };
+        let place = Place { store: Store::default(), url, topology, first_step };
         place.clear();
         let mut gate = self.gate();
         gate.agreeing = true;
@@ -195,24 +196,30 @@ struct Place {
     store: Store,
     url: String,
     topology: Topology,
+    /// In the names: numbers of an earlier run of the job are not taken for those of this one.
+    first_step: u64,
 }
 
 impl Place {
     fn name(&self, number: Number) -> String {
         let word = if number.is_request { "stop" } else { "done" };
-        format!("{}/rank-{:05}.{word}.{}", self.url, self.topology.rank(), number.started)
+        let (rank, first) = (self.topology.rank(), self.first_step);
+        format!("{}/rank-{rank:05}.from-{first}.{word}.{}", self.url, number.started)
     }
 
-    fn parse(url: &str) -> Option<(usize, Number)> {
+    /// Rank, first step and number of an object.
+    fn parse(url: &str) -> Option<(usize, u64, Number)> {
         let name = url.rsplit(['/', std::path::MAIN_SEPARATOR]).next()?;
         let (rank, rest) = name.strip_prefix("rank-")?.split_once('.')?;
+        let (first, rest) = rest.strip_prefix("from-")?.split_once('.')?;
         let (word, started) = rest.split_once('.')?;
         let is_request = match word {
             "stop" => true,
             "done" => false,
             _ => return None,
         };
-        Some((rank.parse().ok()?, Number { started: started.parse().ok()?, is_request }))
+        let number = Number { started: started.parse().ok()?, is_request };
+        Some((rank.parse().ok()?, first.parse().ok()?, number))
     }
 
     fn objects(&self) -> shardstream::Result<Vec<String>> {
@@ -223,7 +230,11 @@ impl Place {
     }
 
     fn read(&self) -> shardstream::Result<BTreeMap<usize, Number>> {
-        Ok(self.objects()?.iter().filter_map(|url| Self::parse(url)).collect())
+        let numbers = self.objects()?.into_iter().filter_map(|url| Self::parse(&url));
+        Ok(numbers
+            .filter(|(_, first, _)| *first == self.first_step)
+            .map(|(rank, _, number)| (rank, number))
+            .collect())
     }
 
     /// The highest number, when all ranks have written theirs.
@@ -258,7 +269,7 @@ impl Place {
     /// Deletes the numbers of an earlier run: those of this rank, and as rank 0 those of all.
     fn clear(&self) {
         for url in self.objects().unwrap_or_default() {
-            let of = Self::parse(&url).map(|(rank, _)| rank);
+            let of = Self::parse(&url).map(|(rank, ..)| rank);
             if of.is_some_and(|rank| rank == self.topology.rank() || self.topology.rank() == 0) {
                 let _ = self.store.delete(&url);
             }
@@ -274,7 +285,7 @@ mod tests {
     #[test]
     fn one_process_stops_after_the_step_that_has_started() {
         let stop = Stop::default();
-        stop.join(Topology::single(), None).unwrap();
+        stop.join(Topology::single(), None, 0).unwrap();
         assert!(stop.start_step() && stop.start_step());
         assert!(!stop.request() && stop.request());
         assert!(!stop.start_step());
@@ -289,7 +300,7 @@ mod tests {
         thread::scope(|scope| {
             for (rank, done) in done.iter().enumerate() {
                 let stop = Stop::default();
-                stop.join(Topology::new(rank, 3).unwrap(), Some(url.clone())).unwrap();
+                stop.join(Topology::new(rank, 3).unwrap(), Some(url.clone()), 7).unwrap();
                 scope.spawn(move || {
                     for step in 1..=steps {
                         if !stop.start_step() {
@@ -306,6 +317,24 @@ mod tests {
             }
         });
         done.map(AtomicU64::into_inner).to_vec()
+    }
+
+    #[test]
+    fn what_an_earlier_run_left_asks_nobody_to_stop() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = dir.path().join("stop").to_str().unwrap().to_owned();
+        let place = |first_step| Place {
+            store: Store::default(),
+            url: url.clone(),
+            topology: Topology::new(1, 3).unwrap(),
+            first_step,
+        };
+        let number = Number { started: 17, is_request: true };
+        place(40).write(number);
+        assert_eq!(place(40).read().unwrap(), BTreeMap::from([(1, number)]));
+        assert_eq!(place(57).read().unwrap(), BTreeMap::new());
+        place(57).clear();
+        assert_eq!(place(40).read().unwrap(), BTreeMap::new());
     }
 
     #[test]

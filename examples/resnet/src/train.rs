@@ -51,6 +51,13 @@ pub struct Start {
     data: Option<State>,
 }
 
+impl Start {
+    /// How many steps were done before.
+    pub fn steps(&self) -> u64 {
+        self.progress.steps()
+    }
+}
+
 impl From<&Checkpoint> for Start {
     fn from(checkpoint: &Checkpoint) -> Self {
         Self { progress: checkpoint.progress.clone(), data: Some(checkpoint.data.clone()) }

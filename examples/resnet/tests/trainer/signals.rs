@@ -105,6 +105,53 @@ fn spawned_processes_stop_after_the_same_step_and_resume() {
     stops_and_resumes(TWO, Duration::from_secs(5));
 }
 
+/// Starts two ranks by hand; one of them is signalled, both stop after the same step, and resume there.
+fn one_of_two_ranks_is_signalled(place: &str, environment: &[(&str, &str)]) {
+    let start_rank = |rank: &str| {
+        let arguments = ["--artifact", "resnet8-x8", "--dry-run=100", "--streams", "8", "--rank", rank];
+        let mut program = program(&arguments)?;
+        program.args(["--world-size", "2", "--checkpoint", place, "--resume", "auto"]);
+        Some(start(program.envs(environment.iter().copied())))
+    };
+    let (Some(mut first), Some(second)) = (start_rank("0"), start_rank("1")) else { return };
+    let begun = read_until(&mut first, "  step      4 ");
+    send(Signal::SIGTERM, &first);
+    let [first, second] = [first, second].map(|child| child.wait_with_output().unwrap());
+    for Output { status, stderr, .. } in [&first, &second] {
+        assert_eq!(status.code(), Some(75), "{}", text(stderr));
+    }
+    let stopped_after = |stderr: &[u8]| {
+        let stderr = text(stderr);
+        stderr.lines().find_map(|line| line.split_once("stopped after step ")).expect(&stderr).1.to_owned()
+    };
+    assert_eq!(stopped_after(&first.stderr), stopped_after(&second.stderr));
+    // What the first run left behind stops nobody, whichever rank starts first.
+    let second_resumed = start_rank("1").unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    let resumed = [start_rank("0").unwrap(), second_resumed].map(|child| child.wait_with_output().unwrap());
+    let mut all = begun + &text(&first.stdout) + &text(&second.stdout);
+    for Output { status, stdout, stderr } in &resumed {
+        assert!(status.success(), "{}", text(stderr));
+        assert!(text(stdout).contains("resumed from"), "{}", text(stdout));
+        all += &text(stdout);
+    }
+    let undisturbed = text(&program(TWO).unwrap().output().unwrap().stdout);
+    assert_eq!(digests(&all), digests(&undisturbed));
+}
+
+#[test]
+fn ranks_that_were_started_by_hand_agree_through_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    one_of_two_ranks_is_signalled(dir.path().join("run").to_str().unwrap(), &[]);
+}
+
+#[cfg(feature = "gcs")]
+#[test]
+fn ranks_that_were_started_by_hand_agree_through_a_bucket() {
+    let server = crate::bucket::start();
+    one_of_two_ranks_is_signalled("gs://bucket/run", &[("STORAGE_EMULATOR_HOST", &server.url(""))]);
+}
+
 #[test]
 fn a_signal_while_threads_of_the_plugin_compile_ends_the_program_in_good_order() {
     // The exit of the process must not destroy what they use.
