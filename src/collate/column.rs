@@ -1,14 +1,10 @@
 //! What goes into which tensor.
 
-use super::batch::TensorBatch;
 use super::cell::{Cell, Output, Shape};
 use super::check::{bad, in_column};
-use super::function::FnColumn;
-use super::rows::Collator;
 use crate::error::Result;
-use crate::sample::{Element, Sample};
+use crate::sample::Sample;
 use crate::tensor::Tensor;
-use bytemuck::{CheckedBitPattern, NoUninit};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -131,58 +127,12 @@ impl Columns {
         self
     }
 
-    /// Adds a tensor of a fixed shape that a function fills: for what no column of this module reads.
-    ///
-    /// The function gets the sample and its numbers in the tensor, which are 0.
-    ///
-    /// ```
-    /// use shardstream::Sample;
-    /// use shardstream::collate::Columns;
-    ///
-    /// let columns = Columns::new().with_fn("histogram", [256], |sample: &Sample, counts: &mut [u32]| {
-    ///     for byte in sample.field("bin")?.as_bytes().into_iter().flatten() {
-    ///         counts[usize::from(*byte)] += 1;
-    ///     }
-    ///     Ok(())
-    /// });
-    /// let batch = columns.collate([Sample::new("0001").with("bin", b"aba")])?;
-    /// assert_eq!(batch["histogram"].as_slice::<u32>()?[97..99], [2, 1]);
-    /// # Ok::<(), shardstream::Error>(())
-    /// ```
-    #[must_use]
-    pub fn with_fn<T: Element + CheckedBitPattern + NoUninit + 'static>(
-        self,
-        name: &str,
-        shape: impl Into<Vec<usize>>,
-        fill: impl Fn(&Sample, &mut [T]) -> Result<()> + Send + Sync + 'static,
-    ) -> Self {
-        self.with(name, FnColumn::new(shape, fill))
-    }
-
     /// The seed of what is random in the columns. Default: that of the dataset, and 0 without a
     /// [loader](crate::Loader).
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
-    }
-
-    /// Makes a batch of samples: for pipelines without a [loader](crate::Loader), on this thread.
-    ///
-    /// Samples that were made by hand all have the same random numbers, and the memory of batches is not used
-    /// again.
-    ///
-    /// # Errors
-    /// The first of a sample, and [`ErrorKind::Config`](crate::ErrorKind::Config) for columns that make no
-    /// sense, such as two of one name.
-    pub fn collate(&self, samples: impl IntoIterator<Item = Sample>) -> Result<TensorBatch> {
-        self.check()?;
-        let samples: Vec<Sample> = samples.into_iter().collect();
-        let collator = Collator::new(self.clone(), samples.len());
-        let mut seats = collator.seats();
-        let row = |sample: &Sample| collator.row(sample, self.seed.unwrap_or(0), seats.next_seat());
-        let rows = samples.iter().map(row).collect::<Result<_>>()?;
-        collator.batch(rows, samples.len())
     }
 
     /// The names of a batch's tensors.

@@ -1,21 +1,21 @@
 //! Columns that a function fills.
 
 use super::cell::{Cell, Output};
-use super::column::Column;
+use super::column::{Column, Columns};
 use crate::error::Result;
 use crate::sample::{Element, Sample};
 use bytemuck::{CheckedBitPattern, NoUninit};
 use std::marker::PhantomData;
 
 /// The column of [`Columns::with_fn`].
-pub(super) struct FnColumn<T, F> {
+struct FnColumn<T, F> {
     shape: Vec<usize>,
     fill: F,
     number: PhantomData<fn() -> T>,
 }
 
 impl<T, F> FnColumn<T, F> {
-    pub(super) fn new(shape: impl Into<Vec<usize>>, fill: F) -> Self {
+    fn new(shape: impl Into<Vec<usize>>, fill: F) -> Self {
         FnColumn { shape: shape.into(), fill, number: PhantomData }
     }
 }
@@ -34,5 +34,35 @@ where
             cell.bytes().fill(0);
             (self.fill)(sample, cell.numbers()?)
         })
+    }
+}
+
+impl Columns {
+    /// Adds a tensor of a fixed shape that a function fills: for what no column of this module reads.
+    ///
+    /// The function gets the sample and its numbers in the tensor, which are 0.
+    ///
+    /// ```
+    /// use shardstream::Sample;
+    /// use shardstream::collate::Columns;
+    ///
+    /// let columns = Columns::new().with_fn("histogram", [256], |sample: &Sample, counts: &mut [u32]| {
+    ///     for byte in sample.field("bin")?.as_bytes().into_iter().flatten() {
+    ///         counts[usize::from(*byte)] += 1;
+    ///     }
+    ///     Ok(())
+    /// });
+    /// let batch = columns.collate([Sample::new("0001").with("bin", b"aba")])?;
+    /// assert_eq!(batch["histogram"].as_slice::<u32>()?[97..99], [2, 1]);
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_fn<T: Element + CheckedBitPattern + NoUninit + 'static>(
+        self,
+        name: &str,
+        shape: impl Into<Vec<usize>>,
+        fill: impl Fn(&Sample, &mut [T]) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(name, FnColumn::new(shape, fill))
     }
 }

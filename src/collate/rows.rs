@@ -48,6 +48,26 @@ struct Inner {
     pools: Vec<(Option<usize>, Arc<Pool>)>,
 }
 
+impl Columns {
+    /// Makes a batch of samples: for pipelines without a [loader](crate::Loader), on this thread.
+    ///
+    /// Samples that were made by hand all have the same random numbers, and the memory of batches is not used
+    /// again.
+    ///
+    /// # Errors
+    /// The first of a sample, and [`ErrorKind::Config`](crate::ErrorKind::Config) for columns that make no
+    /// sense, such as two of one name.
+    pub fn collate(&self, samples: impl IntoIterator<Item = Sample>) -> Result<TensorBatch> {
+        self.check()?;
+        let samples: Vec<Sample> = samples.into_iter().collect();
+        let collator = Collator::new(self.clone(), samples.len());
+        let mut seats = collator.seats();
+        let row = |sample: &Sample| collator.row(sample, self.seed.unwrap_or(0), seats.next_seat());
+        let rows = samples.iter().map(row).collect::<Result<_>>()?;
+        collator.batch(rows, samples.len())
+    }
+}
+
 impl Collator {
     /// For batches of `rows` samples, of columns that were [checked](Columns::check).
     pub(crate) fn new(columns: Columns, rows: usize) -> Self {

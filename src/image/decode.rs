@@ -1,15 +1,32 @@
 //! From files to pixels.
 
+use super::checks::{check, decode_error};
 use super::convert::{convert, narrow};
-use super::frame::{Opening, Rect, Turn};
+use super::orientation::Orientation;
+use super::rectangle::Rect;
 use super::{Image, ImageError, ImageMode, Pixels, Size, jpeg};
 use image::codecs::pnm::PnmDecoder;
 use image::codecs::webp::WebPDecoder;
-use image::metadata::Orientation;
+use image::metadata::Orientation as ExifOrientation;
 use image::{ColorType, ImageDecoder, ImageFormat, Limits};
 use png::{BitDepth, DecodeOptions, Transformations};
 use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What a frame is opened with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opening {
+    /// `L8` or `Rgb8`.
+    pub(crate) mode: ImageMode,
+    /// Whether the picture is turned as EXIF says.
+    pub(crate) upright: bool,
+    /// A JPEG may be decoded at a part of its size as long as that is so many times the size that is wanted.
+    pub(crate) reducing_gap: f64,
+    /// Whether all image data of a JPEG must be there and no more, also where it is not needed.
+    pub(crate) verify: bool,
+    /// The bytes that the decoded picture may take.
+    pub(crate) limit: usize,
+}
 
 /// The pixels of a file as it has them, in 8 bits.
 struct Raw {
@@ -18,7 +35,7 @@ struct Raw {
     channels: usize,
     pixels: Vec<u8>,
     /// How the file says that it has to be turned.
-    turn: Turn,
+    turn: Orientation,
 }
 
 /// What an image may take: the larger of what the file holds and of what the mode makes of it.
@@ -87,7 +104,7 @@ pub(super) struct Opened {
     pub(super) jpeg: Option<jpeg::Headers>,
     /// Width and height as they are stored.
     pub(super) size: (u32, u32),
-    pub(super) turn: Turn,
+    pub(super) turn: Orientation,
 }
 
 /// Reads the headers of a JPEG; of another format, the pixels, into `to`.
@@ -130,9 +147,10 @@ fn read_jpeg(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
     let (width, height) = (u32::from(headers.width), u32::from(headers.height));
     budget.check(width, height, 1)?;
     let channels = budget.mode.channels().min(3);
-    let ask = jpeg::Ask { window: Rect::all(width, height), reduction: 1.0, channels, verify: true };
+    let request =
+        jpeg::DecodeRequest { window: Rect::all(width, height), reduction: 1.0, channels, verify: true };
     let mut pixels = Vec::new();
-    jpeg::decode(file, &headers, ask, budget.limit, &mut jpeg::Scratch::default(), &mut pixels)?;
+    jpeg::decode(file, &headers, request, budget.limit, &mut jpeg::Scratch::default(), &mut pixels)?;
     pixels.truncate(width as usize * height as usize * channels);
     Ok(Raw { width, height, channels, pixels, turn: headers.turn(file) })
 }
@@ -152,7 +170,8 @@ fn read_png(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
     reader.next_frame(&mut pixels).map_err(decode_error)?;
     reader.finish().map_err(decode_error)?;
     let exif = reader.info().exif_metadata.as_deref();
-    let turn = exif.and_then(Orientation::from_exif_chunk).map_or_else(Turn::default, Turn::from);
+    let turn =
+        exif.and_then(ExifOrientation::from_exif_chunk).map_or_else(Orientation::default, Orientation::from);
     // PNG is big-endian.
     let pixels = if wide { narrow(&pixels, u16::from_be_bytes) } else { pixels };
     Ok(Raw { width, height, channels, pixels, turn })
@@ -174,7 +193,7 @@ pub(super) fn png_decoder(file: &[u8], transformations: Transformations) -> png:
 fn generic(mut decoder: impl ImageDecoder, budget: Budget) -> Result<Raw, ImageError> {
     let (width, height) = decoder.dimensions();
     let color = decoder.color_type();
-    let turn = decoder.orientation().map_or_else(|_| Turn::default(), Turn::from);
+    let turn = decoder.orientation().map_or_else(|_| Orientation::default(), Orientation::from);
     budget.check(width, height, color.bytes_per_pixel().into())?;
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(budget.limit as u64);
@@ -196,19 +215,4 @@ fn generic(mut decoder: impl ImageDecoder, budget: Budget) -> Result<Raw, ImageE
     };
     let pixels = if wide { narrow(&pixels, u16::from_ne_bytes) } else { pixels };
     Ok(Raw { width, height, channels, pixels, turn })
-}
-
-/// The bytes of so many pixels, of which there must be one at least.
-pub(super) fn check(width: u32, height: u32, pixel_size: usize, limit: usize) -> Result<usize, ImageError> {
-    let picture = Size { height, width };
-    if width == 0 || height == 0 {
-        return Err(ImageError::Decode(format!("a picture of {picture} has no pixels").into()));
-    }
-    let size = (u64::from(width) * u64::from(height)).checked_mul(pixel_size as u64);
-    let size = size.and_then(|size| usize::try_from(size).ok());
-    size.filter(|size| *size <= limit).ok_or(ImageError::TooLarge { size: picture, limit })
-}
-
-pub(super) fn decode_error(error: impl std::error::Error + Send + Sync + 'static) -> ImageError {
-    ImageError::Decode(error.into())
 }

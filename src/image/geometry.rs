@@ -1,8 +1,8 @@
 //! Where the pixels of a picture are after its transforms: for boxes and label images that follow it.
 
 use super::Size;
-use super::frame::Rect;
 use super::functional::{Matrix, nearest};
+use super::rectangle::Rect;
 use smallvec::SmallVec;
 
 /// What transforms did to the places of a picture's pixels, one step after the other.

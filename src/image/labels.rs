@@ -1,6 +1,7 @@
 //! Label images: pictures whose pixels are numbers of classes.
 
-use super::decode::{caught, check, decode_error, png_decoder};
+use super::checks::{check, decode_error};
+use super::decode::{caught, png_decoder};
 use super::{ImageError, Size};
 use crate::dtype::DType;
 use png::{BitDepth, ColorType, Transformations};

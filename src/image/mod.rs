@@ -17,19 +17,26 @@
 //!
 //! That feature also reads the odd layouts.
 
+mod checks;
 mod convert;
 mod decode;
 mod encode;
+mod filter;
 mod frame;
 pub mod functional;
 mod geometry;
 mod jpeg;
 mod labels;
+mod orientation;
+mod raster;
+mod rectangle;
 mod size;
 mod transform;
 
-pub use frame::{Filter, Frame, Layout};
-pub(crate) use frame::{Opening, Scratch, Writer};
+pub(crate) use decode::Opening;
+pub use filter::Filter;
+pub use frame::{Frame, Layout};
+pub(crate) use frame::{Scratch, Writer};
 pub(crate) use geometry::{Corners, Geometry};
 pub(crate) use labels::Labels;
 pub use size::Size;

@@ -2,7 +2,7 @@
 //! current.
 
 use super::build::{IndexBuilder, check_directory, check_options};
-use super::finding::Finding;
+use super::finding::{Finding, Listed};
 use super::keep::{SUFFIX, lasting};
 use super::place::{Document, first_writable};
 use super::select::Filter;
@@ -12,7 +12,7 @@ use crate::sample::Sample;
 use crate::secret_url::{SecretUrl, without_secrets};
 use crate::shards::{ShardList, glob};
 use crate::state::hash_texts;
-use crate::store::{ObjectVersion, Store, file_name, is_local};
+use crate::store::{Store, file_name, is_local};
 use crate::tar::Limits;
 use std::borrow::Cow;
 use std::fmt;
@@ -237,16 +237,6 @@ impl fmt::Debug for AutoIndex {
             .field("filter", filter)
             .finish_non_exhaustive()
     }
-}
-
-/// The shards of a dataset, and what a listing says of them.
-#[derive(Debug)]
-pub(crate) struct Listed {
-    pub(crate) shards: ShardList,
-    /// The size and version of each shard, as far as they are known.
-    pub(crate) objects: Vec<ObjectVersion>,
-    /// The patterns that were listed, and the URLs that needed no listing.
-    pub(crate) patterns: ShardList,
 }
 
 /// The index that is kept at `url`; none where there is none that can be read as one.

@@ -1,6 +1,5 @@
 //! What a kept index still says of the shards as they are now, and which ones are missing.
 
-use super::auto::Listed;
 use super::keep::lasting;
 use super::select::Filter;
 use super::{Index, ShardIndex};
@@ -9,6 +8,16 @@ use crate::shards::ShardList;
 use crate::store::{ObjectVersion, Store};
 use std::borrow::Cow;
 use std::collections::HashMap;
+
+/// The shards of a dataset, and what a listing says of them.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) shards: ShardList,
+    /// The size and version of each shard, as far as they are known.
+    pub(crate) objects: Vec<ObjectVersion>,
+    /// The patterns that were listed, and the URLs that needed no listing.
+    pub(crate) patterns: ShardList,
+}
 
 /// What is found of each shard, until all are.
 pub(super) struct Finding<'a> {

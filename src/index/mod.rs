@@ -73,9 +73,9 @@ mod selection;
 mod shard;
 
 pub use auto::AutoIndex;
-pub(crate) use auto::Listed;
 pub use build::IndexBuilder;
 pub(crate) use checksum::{checksum_of, sample_checksum};
+pub(crate) use finding::Listed;
 pub(crate) use keep::{beside, is_kept, keep};
 pub use keys::KeyIndex;
 pub(crate) use keys::hash_of;

@@ -2,17 +2,10 @@
 
 use super::last_batch::LastBatch;
 use super::sequence::Turns;
-use super::settings::{Part, Settings};
+use super::settings::{Part, Position, Settings};
 use crate::adapters::replay;
 use crate::error::{ErrorKind, Result};
-use crate::state::{Header, Opened, Reached, Run, StreamState, misfit};
-
-/// Where a rank is: its streams by dataset and lane, the places that were passed, and how many batches.
-pub(super) struct Position {
-    pub(super) streams: Vec<StreamState>,
-    pub(super) reached: Reached,
-    pub(super) batches: u64,
-}
+use crate::state::{Header, Opened, Run, StreamState, misfit};
 
 impl Settings {
     /// The position `steps` later.

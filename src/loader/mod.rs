@@ -47,7 +47,6 @@ pub use crate::activity::Activity;
 
 use crate::dataset::Dataset;
 use crate::error::Result;
-use crate::sample::Sample;
 use crate::state::{ChangeReport, Changes, Header, Run, State, misfit};
 use report::Owners;
 use settings::{Begun, Settings};
@@ -143,48 +142,6 @@ pub struct Loader<B> {
 
 /// Makes batches of the streams that were begun.
 type Start<B> = dyn Fn(&Settings, Begun) -> Batches<B> + Send + Sync;
-
-impl Loader<()> {
-    /// Begins a loader of `dataset`: [`LoaderBuilder::build`] makes it one.
-    pub fn builder(dataset: Dataset) -> LoaderBuilder<Sample> {
-        LoaderBuilder::new(dataset)
-    }
-
-    /// Begins a loader of several datasets, each with its own map, [weight](LoaderBuilder::weight) and number
-    /// of [epochs](LoaderBuilder::passes), mixed sample by sample.
-    ///
-    /// Their weights hold exactly: of as many samples of a stream as the sum of the weights, each dataset
-    /// gives as many as its weight, in an order that depends on the seed of the first dataset. Each goes
-    /// through its own epochs. When one has come to its end, its turns go to the next one.
-    ///
-    /// They must have the same number of streams, and be read by the same ranks.
-    ///
-    /// ```
-    /// use shardstream::prelude::*;
-    ///
-    /// # fn main() -> shardstream::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let write = |name: &str, count: u32| -> shardstream::Result<String> {
-    /// #     let pattern = format!("{}/{name}-%d.tar", dir.path().display());
-    /// #     let mut writer = ShardWriter::builder(&pattern).max_count(8).build()?;
-    /// #     for i in 0..count { writer.write(&Sample::new(format!("{name}{i}")).with("cls", i))?; }
-    /// #     Ok(pattern.replace("%d", &format!("{{0..{}}}", writer.finish()?.len() - 1)))
-    /// # };
-    /// # let (web, books) = (write("web", 24)?, write("books", 8)?);
-    /// let dataset = |shards| Dataset::builder(shards).streams(1).shuffle_shards(true).build();
-    /// let web = Loader::builder(dataset(&web)?).shuffle(100).weight(3);
-    /// let books = Loader::builder(dataset(&books)?).shuffle(100);
-    /// let loader = Loader::mix([web, books]).map(|sample| Ok(sample.key().to_owned())).batch(4).build()?;
-    /// for batch in loader.epochs(0).take(20) {
-    ///     assert_eq!(batch?.iter().filter(|key| key.starts_with("books")).count(), 1);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn mix<T: Send + 'static>(loaders: impl IntoIterator<Item = LoaderBuilder<T>>) -> LoaderBuilder<T> {
-        LoaderBuilder::mixed(loaders)
-    }
-}
 
 /// Reading.
 impl<B: Send + 'static> Loader<B> {

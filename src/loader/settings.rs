@@ -1,6 +1,5 @@
 //! The options of a loader, checked; what a state says of them; and the streams they begin.
 
-use super::ahead::Position;
 use super::batches::{Progress, Promised};
 use super::last_batch::LastBatch;
 use super::policy::OnError;
@@ -17,6 +16,13 @@ use crate::memory::Gauge;
 use crate::state::{Header, Reached, Run, State, StreamState, WeightChange, misfit};
 use std::fmt;
 use std::sync::Arc;
+
+/// Where a rank is: its streams by dataset and lane, the places that were passed, and how many batches.
+pub(super) struct Position {
+    pub(super) streams: Vec<StreamState>,
+    pub(super) reached: Reached,
+    pub(super) batches: u64,
+}
 
 /// What is read of one dataset, and how.
 #[derive(Clone)]

@@ -4,11 +4,8 @@
 //! that a loader need not fear to count beyond the last number, or to look for ever for a place that nobody
 //! has been at.
 
-use super::{Reached, State, StreamState};
+use super::{MOST, Reached, State, StreamState};
 use std::collections::BTreeMap;
-
-/// No loader has counted as far as this.
-pub(super) const MOST: u64 = 1 << 48;
 
 impl State {
     pub(super) fn check(&self) -> Result<(), String> {

@@ -7,6 +7,7 @@ mod header;
 mod ledger;
 mod merge;
 mod stream;
+mod zero;
 
 pub use changed::{ChangeReport, Changes, DatasetChange, Outcome};
 pub use digest::Digest;
@@ -20,6 +21,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use zero::is_zero;
+
+/// No loader has counted as far as this.
+const MOST: u64 = 1 << 48;
 
 /// How far a loader's batches have been consumed.
 ///
@@ -95,10 +100,6 @@ impl Reached {
     pub(crate) fn at(self, slots: u64) -> Self {
         Reached { slots, furthest: self.furthest.max(slots), ..self }
     }
-}
-
-fn is_zero<T: PartialEq + Default>(value: &T) -> bool {
-    *value == T::default()
 }
 
 /// The document.
@@ -180,7 +181,7 @@ impl State {
     /// ```
     #[must_use]
     pub fn skip(self, steps: u64) -> Self {
-        State { skip: self.skip.saturating_add(steps).min(check::MOST), ..self }
+        State { skip: self.skip.saturating_add(steps).min(MOST), ..self }
     }
 
     /// How many steps to skip on restore.

@@ -1,6 +1,7 @@
 //! Where one stream stands.
 
-use super::{Digest, Ledger, is_zero};
+use super::zero::is_zero;
+use super::{Digest, Ledger};
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -191,14 +191,6 @@ fn modified(metadata: &Metadata) -> Option<String> {
     Some(format!("{}.{:09}", time.as_secs(), time.subsec_nanos()))
 }
 
-/// The seconds and nanoseconds of a version that is the modification time of a file.
-pub(super) fn modification_time(version: &str) -> Option<(u64, u32)> {
-    let (seconds, nanoseconds) = version.split_once('.').filter(|(_, nanoseconds)| nanoseconds.len() == 9)?;
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    (digits(seconds) && digits(nanoseconds)).then_some(())?;
-    Some((seconds.parse().ok()?, nanoseconds.parse().ok()?))
-}
-
 fn directory(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,

@@ -1,7 +1,6 @@
 //! The seam between the readers of shards and the places they lie in.
 
 use super::checksum::Checksum;
-use super::local::modification_time;
 use crate::secret_url::shown;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -208,6 +207,14 @@ impl ObjectVersion {
         };
         sizes || versions
     }
+}
+
+/// The seconds and nanoseconds of a version that is the modification time of a file.
+fn modification_time(version: &str) -> Option<(u64, u32)> {
+    let (seconds, nanoseconds) = version.split_once('.').filter(|(_, nanoseconds)| nanoseconds.len() == 9)?;
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    (digits(seconds) && digits(nanoseconds)).then_some(())?;
+    Some((seconds.parse().ok()?, nanoseconds.parse().ok()?))
 }
 
 /// The part of an ETag that tells versions apart; any other version as it is.

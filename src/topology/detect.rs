@@ -1,9 +1,11 @@
 //! What the launchers of training jobs say in the environment.
 
+mod environment;
 mod tpu_vm;
 
 use super::{Launcher, Topology, bad};
 use crate::error::Result;
+use environment::{Environment, Number, SET_BOTH, SLICES_ADDRESS, check_range, in_slice, topology};
 
 /// A launcher that says everything in variables of its own. Of several names, the first that is set counts.
 struct Names {
@@ -49,8 +51,6 @@ const PMI: Names = Names {
 /// World sizes that people set for launchers which tell a rank alone.
 const WORLD_SIZES: &[&str] = &["SHARDSTREAM_WORLD_SIZE", "WORLD_SIZE"];
 
-const SET_BOTH: &str = "set SHARDSTREAM_RANK and SHARDSTREAM_WORLD_SIZE";
-
 type Detector = fn(&Environment) -> Result<Option<Topology>>;
 
 /// In the order in which they count: what the user says, then what starts processes within what.
@@ -69,8 +69,90 @@ const DETECTORS: [Detector; 8] = [
     },
 ];
 
+impl Topology {
+    /// Reads the environment of this process, as its launcher has set it: see
+    /// [`detect_from`](Topology::detect_from).
+    ///
+    /// # Errors
+    /// As [`detect_from`](Topology::detect_from).
+    pub fn detect() -> Result<Self> {
+        // A value that is not Unicode is no number either, and is reported as such.
+        Self::detect_from(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+    }
+
+    /// Finds out from environment variables who this process is. The first of these which is there counts:
+    ///
+    /// | launcher | variables |
+    /// |---|---|
+    /// | explicit | `SHARDSTREAM_RANK`, `SHARDSTREAM_WORLD_SIZE`, `SHARDSTREAM_LOCAL_RANK`, `SHARDSTREAM_LOCAL_WORLD_SIZE` |
+    /// | torchrun | `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE` |
+    /// | Open MPI | `OMPI_COMM_WORLD_RANK`, `_SIZE`, `_LOCAL_RANK`, `_LOCAL_SIZE` |
+    /// | PMI | `PMI_RANK`, `PMI_SIZE`; `PMI_LOCAL_RANK` or `MPI_LOCALRANKID`, `PMI_LOCAL_SIZE` or `MPI_LOCALNRANKS` |
+    /// | Slurm | within a job step: `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS` or `SLURM_NTASKS`, `SLURM_LOCALID` |
+    /// | Cloud TPU | `TPU_WORKER_ID`, `TPU_WORKER_HOSTNAMES`, and `MEGASCALE_SLICE_ID`, `MEGASCALE_NUM_SLICES` |
+    /// | PMIx | `PMIX_RANK`, and a world size that you set |
+    /// | Kubernetes | `JOB_COMPLETION_INDEX`, and a world size that you set |
+    ///
+    /// Workers are told by `WORKER` and `NUM_WORKERS` with any of them. Without any, the process is on its
+    /// own. The page `docs/topology.md` of the repository has the details.
+    ///
+    /// ```
+    /// use shardstream::topology::{Launcher, Topology};
+    ///
+    /// let environment = [("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "3"), ("SLURM_STEP_NUM_TASKS", "8")];
+    /// let topology = Topology::detect_from(|name| {
+    ///     environment.iter().find(|(variable, _)| *variable == name).map(|(_, value)| value.to_string())
+    /// })?;
+    /// assert_eq!((topology.rank(), topology.world_size()), (3, 8));
+    /// assert_eq!(topology.launcher(), Launcher::Slurm);
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Topology`] when a variable that counts is not a number, lacks its other half, is out of
+    /// range or contradicts another. The message says which, and what to do.
+    pub fn detect_from(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        detect(&lookup, false)
+    }
+
+    /// As [`detect`](Topology::detect), for a process on a Cloud TPU VM: where the environment does not tell
+    /// the rank, the metadata server of the machine does.
+    ///
+    /// A TPU VM outside GKE has no variables with the rank. This reads `agent-worker-number`,
+    /// `worker-network-endpoints` and `tpu-env` from the server, as JAX does. Of several slices,
+    /// `MEGASCALE_SLICE_ID` and `MEGASCALE_NUM_SLICES` are taken from the environment or `tpu-env`.
+    /// `GCE_METADATA_HOST` names another server; with `TPU_SKIP_MDS_QUERY` none is asked.
+    ///
+    /// It blocks: each attribute is asked for up to three times, with two seconds for each.
+    ///
+    /// ```no_run
+    /// use shardstream::Topology;
+    ///
+    /// let topology = Topology::detect_on_tpu_vm()?;
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`detect_from`](Topology::detect_from), and when the server cannot be reached, is not Google's, lacks
+    /// an attribute, or contradicts the environment.
+    pub fn detect_on_tpu_vm() -> Result<Self> {
+        Self::detect_on_tpu_vm_from(|name| {
+            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+        })
+    }
+
+    /// [`detect_on_tpu_vm`](Topology::detect_on_tpu_vm), with the variables of `lookup` in place of the
+    /// environment.
+    ///
+    /// # Errors
+    /// As [`detect_on_tpu_vm`](Topology::detect_on_tpu_vm).
+    pub fn detect_on_tpu_vm_from(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        detect(&lookup, true)
+    }
+}
+
 /// Reads the environment, and with `on_tpu_vm` asks the metadata server where that does not tell the rank.
-pub(super) fn detect(lookup: &dyn Fn(&str) -> Option<String>, on_tpu_vm: bool) -> Result<Topology> {
+fn detect(lookup: &dyn Fn(&str) -> Option<String>, on_tpu_vm: bool) -> Result<Topology> {
     // Then the environment alone counts.
     let on_tpu_vm = on_tpu_vm && lookup("TPU_SKIP_MDS_QUERY").is_none();
     let environment = Environment { lookup, on_tpu_vm };
@@ -84,73 +166,6 @@ pub(super) fn detect(lookup: &dyn Fn(&str) -> Option<String>, on_tpu_vm: bool) -
         Some((worker, workers)) => topology.with_worker(worker, workers),
         None => Ok(topology),
     }
-}
-
-struct Environment<'a> {
-    lookup: &'a dyn Fn(&str) -> Option<String>,
-    /// Whether the metadata server may be asked.
-    on_tpu_vm: bool,
-}
-
-/// A number and the variable that holds it.
-#[derive(Clone, Copy)]
-struct Number<'a> {
-    name: &'a str,
-    value: usize,
-}
-
-impl Environment<'_> {
-    fn has(&self, name: &str) -> bool {
-        (self.lookup)(name).is_some()
-    }
-
-    fn number<'n>(&self, name: &'n str) -> Result<Option<Number<'n>>> {
-        let Some(text) = (self.lookup)(name) else { return Ok(None) };
-        match text.trim().parse() {
-            Ok(value) => Ok(Some(Number { name, value })),
-            Err(_) => Err(bad(format!("{name}={text:?} is not a number: set it to one, or unset it"))),
-        }
-    }
-
-    fn first<'n>(&self, names: &[&'n str]) -> Result<Option<Number<'n>>> {
-        names.iter().find_map(|name| self.number(name).transpose()).transpose()
-    }
-
-    /// Two numbers of which both or none must be set.
-    fn pair(&self, part: &str, whole: &str) -> Result<Option<(usize, usize)>> {
-        match (self.number(part)?, self.number(whole)?) {
-            (Some(part), Some(whole)) => {
-                check_range(part, whole.value, whole.name)?;
-                Ok(Some((part.value, whole.value)))
-            }
-            (None, None) => Ok(None),
-            (given, _) => {
-                let (set, unset) = if given.is_some() { (part, whole) } else { (whole, part) };
-                Err(bad(format!("{set} is set, but {unset} is not: set both, or unset {set}")))
-            }
-        }
-    }
-
-    /// The length of a list whose items stand apart by commas.
-    fn list_length(&self, name: &str) -> Result<usize> {
-        let list = (self.lookup)(name).unwrap_or_default();
-        if list.split(',').any(|item| item.trim().is_empty()) {
-            return Err(bad(format!("{name}={list:?} is not a list of hosts: set it to one, or unset it")));
-        }
-        Ok(list.split(',').count())
-    }
-}
-
-fn check_range(part: Number<'_>, whole: usize, whole_name: &str) -> Result<()> {
-    let Number { name, value } = part;
-    if value < whole {
-        return Ok(());
-    }
-    Err(bad(format!("{name}={value} must be less than {whole_name}={whole}, since the first is 0")))
-}
-
-fn topology(launcher: Launcher, rank: usize, world_size: usize) -> Result<Topology> {
-    Ok(Topology { launcher, ..Topology::new(rank, world_size)? })
 }
 
 fn with_local(
@@ -274,28 +289,6 @@ fn tpu(environment: &Environment) -> Result<Option<Topology>> {
         )));
     }
     Ok(Some(topology))
-}
-
-/// Set where the slices of a job find each other.
-const SLICES_ADDRESS: &str = "MEGASCALE_COORDINATOR_ADDRESS";
-
-/// A worker of a slice, which is one of `slices` if the job has several.
-fn in_slice(
-    environment: &Environment,
-    launcher: Launcher,
-    (worker, workers): (usize, usize),
-    slices: Option<(usize, usize)>,
-) -> Result<Topology> {
-    if slices.is_none() && environment.has(SLICES_ADDRESS) {
-        return Err(bad(format!(
-            "{SLICES_ADDRESS} is set, so the job has several slices, but MEGASCALE_SLICE_ID and \
-             MEGASCALE_NUM_SLICES are not: set them, or {SET_BOTH}"
-        )));
-    }
-    let (slice, slices) = slices.unwrap_or((0, 1));
-    let world_size = workers.checked_mul(slices);
-    let world_size = world_size.ok_or_else(|| bad(format!("MEGASCALE_NUM_SLICES={slices} is too large")))?;
-    topology(launcher, slice * workers + worker, world_size)
 }
 
 /// A launcher that tells the rank, but not the number of ranks.

@@ -1,9 +1,9 @@
 //! What every command is given.
 
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::interrupt::Interrupt;
 use crate::logging;
-use crate::options::Global;
 use crate::output::Output;
 use crate::progress::{Progress, Screen, Unit};
 use shardstream::store::Store;

@@ -11,6 +11,7 @@ mod documents;
 mod failure;
 mod field;
 mod files;
+mod global;
 mod input;
 mod inspection;
 mod interrupt;
@@ -25,6 +26,7 @@ mod outcome;
 mod output;
 mod parallel;
 mod progress;
+mod quantity;
 mod ranges;
 mod rewriting;
 mod samples;
@@ -38,7 +40,7 @@ mod tree;
 use clap::{CommandFactory, Parser};
 use commands::Command;
 use context::Context;
-use options::Global;
+use global::Global;
 use std::process::ExitCode;
 
 /// Looks into WebDataset shards, checks, indexes, makes and copies them.

@@ -3,66 +3,13 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::files;
-use crate::logging::Level;
-use crate::progress::Settings;
 use clap::Args;
 use shardstream::dataset::Shards;
 use shardstream::index::Index;
-use shardstream::store::{Cache, Store};
+use shardstream::store::Store;
 use shardstream::{SecretUrl, ShardList};
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// Options of every command.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Options of every command")]
-pub(crate) struct Global {
-    /// Show no progress.
-    #[arg(short, long, global = true)]
-    quiet: bool,
-    /// Seconds between lines of progress where stderr is no terminal.
-    #[arg(long, global = true, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    progress: Duration,
-    /// Keep what is read of remote shards in this directory.
-    #[arg(long, global = true, value_name = "DIR")]
-    cache: Option<PathBuf>,
-    /// The most bytes that the cache may hold, such as 500G.
-    #[arg(long, global = true, value_name = "SIZE", requires = "cache", value_parser = size)]
-    cache_size: Option<u64>,
-    /// Number of times that a request is tried again after a network fault.
-    #[arg(long, global = true, value_name = "COUNT")]
-    retries: Option<u32>,
-    /// Show events of this level and above on stderr: long waits, retries, shards.
-    #[arg(long, global = true, value_name = "LEVEL")]
-    log: Option<Level>,
-}
-
-impl Global {
-    pub(crate) fn store(&self) -> Result<Store, Failure> {
-        let mut store = Store::builder();
-        if let Some(directory) = &self.cache {
-            let mut cache = Cache::builder(directory);
-            if let Some(bytes) = self.cache_size {
-                cache = cache.max_bytes(bytes);
-            }
-            store = store.cache(cache.build()?);
-        }
-        if let Some(retries) = self.retries {
-            store = store.retries(retries);
-        }
-        Ok(store.build()?)
-    }
-
-    /// From which level on events are shown.
-    pub(crate) fn log(&self) -> Option<Level> {
-        self.log
-    }
-
-    pub(crate) fn progress(&self) -> Settings {
-        Settings { quiet: self.quiet, every: self.progress }
-    }
-}
+use std::path::Path;
 
 /// Which shards a command reads.
 #[derive(Debug, Args)]
@@ -239,52 +186,4 @@ pub(crate) fn read_text(place: &str, context: &Context) -> Result<String, Failur
     let bytes = context.store.open(place)?.read_all()?;
     let utf8 = |_| Failure::Failed(format!("{} is not UTF-8", SecretUrl::from(place)));
     String::from_utf8(bytes.into()).map_err(utf8)
-}
-
-/// Reads a number of bytes, such as `500`, `64k`, `1.5G` or `64MiB`.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let bad = || format!("{text:?} is no size: give a number of bytes, such as 500M, 1.5G or 64MiB");
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let number: f64 = number.parse().map_err(|_| bad())?;
-    let unit = unit.trim().to_ascii_lowercase();
-    let (letter, base) = match unit.strip_suffix("ib") {
-        Some(letter) => (letter, 1024.0_f64),
-        None => (unit.strip_suffix('b').unwrap_or(&unit), 1000.0_f64),
-    };
-    let power = match letter {
-        "" => 0,
-        "k" => 1,
-        "m" => 2,
-        "g" => 3,
-        "t" => 4,
-        _ => return Err(bad()),
-    };
-    Ok((number * base.powi(power)) as u64)
-}
-
-/// Reads a number of seconds, such as `10` or `0.5`.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let bad = || format!("{text:?} is no number of seconds");
-    let number: f64 = text.parse().map_err(|_| bad())?;
-    Duration::try_from_secs_f64(number).map_err(|_| bad())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_of_seconds() {
-        assert_eq!(["0", "0.5", "10"].map(seconds), [0, 500, 10_000].map(|ms| Ok(Duration::from_millis(ms))));
-        assert!(["", "nan", "-1", "inf", "1e300", "ten"].iter().all(|text| seconds(text).is_err()));
-    }
-
-    #[test]
-    fn sizes() {
-        let sizes = ["500", "64k", "1.5G", "64MiB", "2 TB", "7b"].map(size);
-        let expected = [500, 64_000, 1_500_000_000, 64 << 20, 2_000_000_000_000, 7].map(Ok);
-        assert_eq!(sizes, expected);
-        assert!(["", "k", "1x", "1..5", "-1"].iter().all(|text| size(text).is_err()));
-    }
 }

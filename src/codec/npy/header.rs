@@ -1,6 +1,6 @@
 //! The dictionary in an npy file, and numpy's notation of types.
 
-use super::NpyError;
+use super::error::NpyError;
 use crate::sample::DType;
 use crate::sample::array::MAX_AXES;
 use smallvec::SmallVec;

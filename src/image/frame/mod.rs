@@ -2,36 +2,19 @@
 
 mod plan;
 mod resample;
-mod turn;
 mod write;
 
-pub(in crate::image) use plan::Rect;
-pub(in crate::image) use turn::Turn;
 pub use write::Layout;
 pub(crate) use write::Writer;
 
+use super::decode::Opening;
 use super::geometry::{Geometry, Step};
-use super::{ImageError, ImageMode, Size, decode, jpeg};
+use super::orientation::Orientation;
+use super::raster::{Raster, room};
+use super::rectangle::Rect;
+use super::{Filter, ImageError, ImageMode, Size, decode, jpeg};
 use plan::{Plan, Resize};
 use std::fmt;
-
-/// How pixels are made of others when the size changes.
-///
-/// All but [`Nearest`](Filter::Nearest) widen with the reduction, as those of Pillow do (and torchvision's
-/// with `antialias=True`), so that nothing is skipped.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Filter {
-    /// The nearest pixel.
-    Nearest,
-    /// A triangle: what trainers mostly use.
-    #[default]
-    Bilinear,
-    /// Cubic, with a = -0.5.
-    Bicubic,
-    /// A windowed sinc over three pixels to each side.
-    Lanczos,
-}
 
 /// The memory that frames work in, to be used again for the next one.
 #[derive(Default)]
@@ -57,21 +40,6 @@ impl Scratch {
     }
 }
 
-/// What a frame is opened with.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Opening {
-    /// `L8` or `Rgb8`.
-    pub(crate) mode: ImageMode,
-    /// Whether the picture is turned as EXIF says.
-    pub(crate) upright: bool,
-    /// A JPEG may be decoded at a part of its size as long as that is so many times the size that is wanted.
-    pub(crate) reducing_gap: f64,
-    /// Whether all image data of a JPEG must be there and no more, also where it is not needed.
-    pub(crate) verify: bool,
-    /// The bytes that the decoded picture may take.
-    pub(crate) limit: usize,
-}
-
 /// A picture that [transforms](super::Transform) work on: its size is known, and its pixels are decoded when
 /// somebody asks for them.
 ///
@@ -84,7 +52,7 @@ pub struct Frame<'a> {
     jpeg: Option<jpeg::Headers>,
     /// The size of the picture as it is stored.
     stored: (u32, u32),
-    turn: Turn,
+    turn: Orientation,
     plan: Plan,
     geometry: Geometry,
     scratch: &'a mut Scratch,
@@ -104,7 +72,7 @@ impl<'a> Frame<'a> {
             });
         }
         let decode::Opened { jpeg, size: stored, turn } = decode::open(file, opening, &mut scratch.pixels)?;
-        let turn = if opening.upright { turn } else { Turn::default() };
+        let turn = if opening.upright { turn } else { Orientation::default() };
         let (width, height) = turn.size(stored);
         let (plan, geometry) = (Plan::new(width, height), Geometry::new(Size { height, width }));
         Ok(Frame { file, opening, jpeg, stored, turn, plan, geometry, scratch })
@@ -258,7 +226,7 @@ impl<'a> Frame<'a> {
         self.turn(plan, turn)?;
         // Not before: what fails can be asked for again, and fails again.
         self.jpeg = None;
-        (self.stored, self.turn) = ((width, height), Turn::default());
+        (self.stored, self.turn) = ((width, height), Orientation::default());
         self.plan = Plan::new(width, height);
         Ok(())
     }
@@ -274,7 +242,7 @@ impl<'a> Frame<'a> {
             }
             self.resample(raster, plan)?;
         }
-        let mirror = Turn { flip_x: true, ..Turn::default() };
+        let mirror = Orientation { flip_x: true, ..Orientation::default() };
         if turn != mirror {
             self.turn(plan, turn)?;
         }
@@ -285,17 +253,21 @@ impl<'a> Frame<'a> {
 
     /// Sees to it that the pixels are in memory. Returns what of the picture they are, and what is to be done
     /// with them.
-    fn load(&mut self) -> Result<(Raster, Plan, Turn), ImageError> {
+    fn load(&mut self) -> Result<(Raster, Plan, Orientation), ImageError> {
         let (plan, turn) = self.plan.before(self.turn, self.stored);
         let raster = match &self.jpeg {
             None => Raster::whole(self.stored),
             Some(headers) => {
                 let most = (plan.reduction() / self.opening.reducing_gap.max(1.0)).max(1.0);
                 let Opening { verify, .. } = self.opening;
-                let ask =
-                    jpeg::Ask { window: plan.window, reduction: most, channels: self.channels(), verify };
+                let request = jpeg::DecodeRequest {
+                    window: plan.window,
+                    reduction: most,
+                    channels: self.channels(),
+                    verify,
+                };
                 let Scratch { pixels, decoder, .. } = &mut *self.scratch;
-                jpeg::decode(self.file, headers, ask, self.opening.limit, decoder, pixels)?
+                jpeg::decode(self.file, headers, request, self.opening.limit, decoder, pixels)?
             }
         };
         Ok((raster, plan, turn))
@@ -309,7 +281,7 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    fn turn(&mut self, plan: Plan, turn: Turn) -> Result<(), ImageError> {
+    fn turn(&mut self, plan: Plan, turn: Orientation) -> Result<(), ImageError> {
         if turn.is_none() {
             return Ok(());
         }
@@ -321,35 +293,6 @@ impl<'a> Frame<'a> {
         std::mem::swap(pixels, spare);
         Ok(())
     }
-}
-
-/// What of a picture the pixels in memory are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::image) struct Raster {
-    /// How many times smaller than the picture.
-    pub(in crate::image) shrink: u32,
-    /// The part of the picture that was made smaller so.
-    pub(in crate::image) part: Rect,
-}
-
-impl Raster {
-    pub(in crate::image) fn whole((width, height): (u32, u32)) -> Self {
-        Raster { shrink: 1, part: Rect::all(width, height) }
-    }
-
-    /// Width and height in memory.
-    fn size(self) -> (u32, u32) {
-        (self.part.width.div_ceil(self.shrink), self.part.height.div_ceil(self.shrink))
-    }
-}
-
-/// Memory for so many bytes, with anything in it. It does not become less, so that it need not be cleared
-/// again.
-pub(in crate::image) fn room(memory: &mut Vec<u8>, size: usize) -> &mut [u8] {
-    if memory.len() < size {
-        memory.resize(size, 0);
-    }
-    &mut memory[..size]
 }
 
 impl fmt::Debug for Frame<'_> {

@@ -1,40 +1,9 @@
 //! What is to become of a picture before any of it is decoded.
 
-use super::turn::Turn;
-use super::{Filter, Raster};
-
-/// A rectangle of whole pixels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::image) struct Rect {
-    pub(in crate::image) x: u32,
-    pub(in crate::image) y: u32,
-    pub(in crate::image) width: u32,
-    pub(in crate::image) height: u32,
-}
-
-impl Rect {
-    /// All of a picture.
-    pub(in crate::image) fn all(width: u32, height: u32) -> Self {
-        Rect { x: 0, y: 0, width, height }
-    }
-
-    /// The part of this rectangle that `part` names, counted from its corner; none where it does not lie
-    /// inside or has no pixel.
-    pub(in crate::image) fn part(self, part: Rect) -> Option<Self> {
-        let right = part.x.checked_add(part.width)?;
-        let bottom = part.y.checked_add(part.height)?;
-        let inside = right <= self.width && bottom <= self.height && part.width > 0 && part.height > 0;
-        inside.then_some(Rect { x: self.x + part.x, y: self.y + part.y, ..part })
-    }
-
-    pub(in crate::image) fn right(self) -> u32 {
-        self.x + self.width
-    }
-
-    pub(in crate::image) fn bottom(self) -> u32 {
-        self.y + self.height
-    }
-}
+use crate::image::Filter;
+use crate::image::orientation::Orientation;
+use crate::image::raster::Raster;
+use crate::image::rectangle::Rect;
 
 /// A part of the picture, resized, of which a part is kept, and mirrored: any sequence of crops and flips
 /// with at most one resize among them is one of these.
@@ -91,7 +60,7 @@ impl Plan {
 
     /// The same plan for a picture as it is stored, before `turn`; the plan does not mirror, what is returned
     /// beside it does. `stored` is the size of the picture before the turn.
-    pub(super) fn before(self, turn: Turn, stored: (u32, u32)) -> (Self, Turn) {
+    pub(super) fn before(self, turn: Orientation, stored: (u32, u32)) -> (Self, Orientation) {
         let resized = self.resize.map_or((self.window.width, self.window.height), |to| (to.width, to.height));
         let resize = self.resize.map(|to| {
             let (width, height) = turn.size((to.width, to.height));
@@ -99,7 +68,7 @@ impl Plan {
         });
         let window = turn.before(self.window, turn.size(stored));
         let kept = turn.before(self.kept, resized);
-        let turn = Turn { flip_x: turn.flip_x != self.flip, ..turn };
+        let turn = Orientation { flip_x: turn.flip_x != self.flip, ..turn };
         (Plan { window, resize, kept, flip: false }, turn)
     }
 

@@ -1,7 +1,8 @@
 //! From the pixels in memory to the part that is kept of them, in its size.
 
 use super::plan::Plan;
-use super::{Filter, Raster, room};
+use crate::image::Filter;
+use crate::image::raster::{Raster, room};
 use crate::image::{ImageError, ImageMode};
 use shardstream_resizer::{Image, Part, resize};
 use std::ops::Range;
@@ -121,8 +122,9 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> ImageError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{Rect, Resize};
+    use super::super::plan::Resize;
     use super::*;
+    use crate::image::rectangle::Rect;
 
     #[test]
     fn a_part_of_what_is_resized_is_that_part() {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::image::Image;
-use ::image::metadata::Orientation;
+use ::image::metadata::Orientation as ExifOrientation;
 
 const SIZE: (u32, u32) = (45, 29);
 
@@ -34,7 +34,7 @@ fn a_picture_is_turned_as_exif_says_when_that_is_wanted() {
     for exif in 1..=8 {
         let file = file(exif);
         assert_eq!(drawn(&file, false, None), (SIZE, lying.clone()), "{exif}");
-        let turn = Turn::from(Orientation::from_exif(exif).unwrap());
+        let turn = Orientation::from(ExifOrientation::from_exif(exif).unwrap());
         let size = turn.size(SIZE);
         let mut upright = vec![0; lying.len()];
         turn.draw(&lying, SIZE, 3, &mut upright);

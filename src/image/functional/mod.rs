@@ -32,8 +32,8 @@ mod color;
 pub(in crate::image) use affine::{Matrix, nearest, shear, translate};
 
 use super::convert::luma;
-use super::frame::Rect;
 use super::geometry::Step;
+use super::rectangle::Rect;
 use super::{Filter, Frame, ImageError, Size};
 
 /// Multiplies the numbers by `factor`: 0 gives black, 1 the same picture. As torchvision's

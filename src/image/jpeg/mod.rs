@@ -3,35 +3,24 @@
 mod layout;
 mod narrow;
 mod portable;
+mod request;
 mod scans;
 #[cfg(feature = "turbojpeg")]
 mod turbo;
 mod verify;
 
-use super::frame::{Raster, Rect, Turn};
+use super::orientation::Orientation;
+use super::raster::Raster;
 use super::{ImageError, decode};
-use image::metadata::Orientation;
+use image::metadata::Orientation as ExifOrientation;
 pub(super) use layout::Layout as Headers;
+pub(super) use request::DecodeRequest;
 use scans::Fault;
 
 const INCOMPLETE: &str = "the JPEG file is damaged: it ends before its last scan";
 
 const EMPTY: &str =
     "the JPEG file has no picture, or one of a kind that is not read: lossless, or of arithmetic coding";
-
-/// What is wanted of a file.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ask {
-    /// The part of the picture.
-    pub(super) window: Rect,
-    /// How many times smaller it may come.
-    #[cfg_attr(not(feature = "turbojpeg"), expect(dead_code, reason = "the decoder in Rust has no scales"))]
-    pub(super) reduction: f64,
-    /// 1 for grey, 3 for colour.
-    pub(super) channels: usize,
-    /// Whether all image data is decoded and must be as much as the picture takes, also below the window.
-    pub(super) verify: bool,
-}
 
 /// What decoders keep from file to file.
 #[derive(Default)]
@@ -80,9 +69,9 @@ impl Headers {
     }
 
     /// How EXIF says that the picture has to be turned.
-    pub(super) fn turn(&self, file: &[u8]) -> Turn {
+    pub(super) fn turn(&self, file: &[u8]) -> Orientation {
         let exif = self.exif.clone().and_then(|exif| file.get(exif));
-        exif.and_then(Orientation::from_exif_chunk).map_or_else(Turn::default, Turn::from)
+        exif.and_then(ExifOrientation::from_exif_chunk).map_or_else(Orientation::default, Orientation::from)
     }
 }
 
@@ -90,19 +79,19 @@ impl Headers {
 pub(super) fn decode(
     file: &[u8],
     headers: &Headers,
-    ask: Ask,
+    request: DecodeRequest,
     limit: usize,
     scratch: &mut Scratch,
     to: &mut Vec<u8>,
 ) -> Result<Raster, ImageError> {
-    if ask.verify && !headers.scans.complete {
+    if request.verify && !headers.scans.complete {
         return Err(ImageError::Decode(INCOMPLETE.into()));
     }
     #[cfg(feature = "turbojpeg")]
     if !headers.is_portable() {
-        return scratch.turbo.decode(file, headers, ask, limit, to);
+        return scratch.turbo.decode(file, headers, request, limit, to);
     }
-    decode::caught(|| portable::decode(file, headers, ask, limit, &mut scratch.portable, to))
+    decode::caught(|| portable::decode(file, headers, request, limit, &mut scratch.portable, to))
 }
 
 /// Whether a file has an end marker that belongs to no segment, such as that of an embedded preview.

@@ -4,13 +4,15 @@
 //! missing, and fills up with grey. It has neither scales nor parts; but a file whose header says that it is
 //! less high is decoded no further than that, where what lies below need not be verified.
 
+use super::Headers;
 use super::narrow;
+use super::request::DecodeRequest;
 use super::verify::{self, Reader};
-use super::{Ask, Headers};
 use crate::image::ImageError;
+use crate::image::checks::{check, decode_error};
 use crate::image::convert::rechannel;
-use crate::image::decode::{check, decode_error};
-use crate::image::frame::{Raster, Rect, room};
+use crate::image::raster::{Raster, room};
+use crate::image::rectangle::Rect;
 use std::cell::Cell;
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
@@ -22,14 +24,14 @@ pub(super) type Scratch = Vec<u8>;
 pub(super) fn decode(
     file: &[u8],
     headers: &Headers,
-    ask: Ask,
+    request: DecodeRequest,
     limit: usize,
     scratch: &mut Scratch,
     to: &mut Vec<u8>,
 ) -> Result<Raster, ImageError> {
-    let rows = headers.rows_above(ask.window.bottom()).filter(|_| !ask.verify);
+    let rows = headers.rows_above(request.window.bottom()).filter(|_| !request.verify);
     let file = match rows {
-        _ if ask.verify => {
+        _ if request.verify => {
             verify::copy(file, headers, scratch);
             &scratch[..]
         }
@@ -46,7 +48,7 @@ pub(super) fn decode(
         .set_max_width(usize::from(u16::MAX))
         .set_max_height(usize::from(u16::MAX));
     let fault = Cell::new(None);
-    let reader = Reader::new(file, ask.verify, &fault);
+    let reader = Reader::new(file, request.verify, &fault);
     let mut decoder = JpegDecoder::new_with_options(reader, options);
     decoder.decode_headers().map_err(decode_error)?;
     let (colors, channels) = match decoder.input_colorspace() {
@@ -61,7 +63,7 @@ pub(super) fn decode(
     if (width, height) != (headers.width.into(), rows.unwrap_or(headers.height).into()) {
         return Err(ImageError::Decode("the JPEG file contradicts itself on its size".into()));
     }
-    let size = check(width, height, channels.max(ask.channels), limit)?;
+    let size = check(width, height, channels.max(request.channels), limit)?;
     let pixels = width as usize * height as usize;
     let to = room(to, size);
     let size = pixels * channels;
@@ -76,7 +78,7 @@ pub(super) fn decode(
         narrow::repeat_colors(&mut to[..size], width as usize, both);
         narrow::to_rgb(&mut to[..size]);
     }
-    rechannel(to, pixels, channels, ask.channels);
+    rechannel(to, pixels, channels, request.channels);
     Ok(Raster { shrink: 1, part: Rect::all(width, height) })
 }
 
@@ -96,11 +98,12 @@ mod tests {
     fn decoded(file: &[u8], bottom: u32, verify: bool, before: u8) -> Option<Vec<u8>> {
         let headers = Headers::open(file).ok()?;
         let window = Rect { x: 0, y: 0, width: 8, height: bottom };
-        let ask = Ask { window, reduction: 1.0, channels: 3, verify };
+        let request = DecodeRequest { window, reduction: 1.0, channels: 3, verify };
         let mut to = vec![before; 1 << 20];
-        let raster =
-            crate::image::decode::caught(|| decode(file, &headers, ask, 1 << 20, &mut Vec::new(), &mut to))
-                .ok()?;
+        let raster = crate::image::decode::caught(|| {
+            decode(file, &headers, request, 1 << 20, &mut Vec::new(), &mut to)
+        })
+        .ok()?;
         to.truncate(raster.part.width as usize * raster.part.height as usize * 3);
         Some(to)
     }

@@ -8,11 +8,13 @@
 //! or any bytes where nothing is to be verified.
 #![allow(unsafe_code)]
 
-use super::{Ask, Headers};
+use super::Headers;
+use super::request::DecodeRequest;
 use crate::image::ImageError;
+use crate::image::checks::check;
 use crate::image::convert::{cmyk, rechannel};
-use crate::image::decode::check;
-use crate::image::frame::{Raster, Rect, room};
+use crate::image::raster::{Raster, room};
+use crate::image::rectangle::Rect;
 use std::ffi::{CStr, c_int, c_uint};
 use std::ptr::NonNull;
 use turbojpeg_sys as tj;
@@ -33,13 +35,13 @@ impl Decoder {
         &mut self,
         file: &[u8],
         headers: &Headers,
-        ask: Ask,
+        request: DecodeRequest,
         limit: usize,
         to: &mut Vec<u8>,
     ) -> Result<Raster, ImageError> {
         // One that fails is not put back: it may still be in the middle of its file.
         let mut handle = self.0.take().map_or_else(Handle::new, Ok)?;
-        let raster = handle.decode(file, headers, ask, limit, to)?;
+        let raster = handle.decode(file, headers, request, limit, to)?;
         self.0 = Some(handle);
         Ok(raster)
     }
@@ -75,7 +77,7 @@ impl Handle {
         &mut self,
         file: &[u8],
         headers: &Headers,
-        ask: Ask,
+        request: DecodeRequest,
         limit: usize,
         to: &mut Vec<u8>,
     ) -> Result<Raster, ImageError> {
@@ -91,7 +93,7 @@ impl Handle {
                 "the JPEG file is of a kind that is not read, or contradicts itself on its size",
             ));
         }
-        if ask.window.right() > width || ask.window.bottom() > height {
+        if request.window.right() > width || request.window.bottom() > height {
             return Err(failed("the part of the picture that is asked for is not in it"));
         }
         let (format, channels) = match of(self.get(tj::TJPARAM_TJPARAM_COLORSPACE)) {
@@ -101,19 +103,20 @@ impl Handle {
         };
         // Files of many passes are in memory as a whole.
         if !headers.is_one_pass() {
-            check(width, height, channels.max(ask.channels), limit)?;
+            check(width, height, channels.max(request.channels), limit)?;
         }
 
-        let shrink = [8, 4, 2].into_iter().find(|shrink| f64::from(*shrink) <= ask.reduction).unwrap_or(1);
+        let shrink =
+            [8, 4, 2].into_iter().find(|shrink| f64::from(*shrink) <= request.reduction).unwrap_or(1);
         let scale = tj::tjscalingfactor { num: 1, denom: shrink as c_int };
         // SAFETY: the instance is alive.
         let done = unsafe { tj::tj3SetScalingFactor(self.0.as_ptr(), scale) };
         self.checked(done)?;
         let all = Rect::all(width.div_ceil(shrink), height.div_ceil(shrink));
-        let mut region = region(ask.window, shrink, headers.unit_width(), all);
+        let mut region = region(request.window, shrink, headers.unit_width(), all);
         // libjpeg does not look at what is below the region; of files of several scans it has read all
         // before.
-        if ask.verify && headers.is_one_pass() {
+        if request.verify && headers.is_one_pass() {
             region.height = all.height - region.y;
         }
         let region = if region != all && self.crop(region) {
@@ -123,7 +126,7 @@ impl Handle {
             all
         };
 
-        let size = check(region.width, region.height, channels.max(ask.channels), limit)?;
+        let size = check(region.width, region.height, channels.max(request.channels), limit)?;
         let pixels = region.width as usize * region.height as usize;
         let to = room(to, size);
         let size = pixels * channels;
@@ -134,7 +137,8 @@ impl Handle {
             unsafe { tj::tj3Decompress8(self.0.as_ptr(), file.as_ptr(), length, to.as_mut_ptr(), 0, format) };
         if done != 0 {
             let surplus = self.surplus().filter(|_| headers.is_one_pass());
-            let harmless = surplus.is_some_and(|surplus| !ask.verify || headers.is_filled_up(file, surplus));
+            let harmless =
+                surplus.is_some_and(|surplus| !request.verify || headers.is_filled_up(file, surplus));
             if !harmless {
                 return Err(self.error());
             }
@@ -142,7 +146,7 @@ impl Handle {
         if channels == 4 {
             cmyk(&mut to[..size]);
         }
-        rechannel(to, pixels, channels.min(3), ask.channels);
+        rechannel(to, pixels, channels.min(3), request.channels);
         Ok(Raster { shrink, part: unscaled(region, shrink, width, height) })
     }
 

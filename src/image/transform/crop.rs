@@ -2,7 +2,7 @@
 
 use super::Transform;
 use super::options::{self, FACTORS, RATIOS, bad};
-use crate::image::frame::Rect;
+use crate::image::rectangle::Rect;
 use crate::image::{Filter, Frame, Size, functional};
 use crate::rng::Rng;
 use crate::{ErrorKind, Result};

@@ -4,7 +4,7 @@ use super::Transform;
 use super::crop::below;
 use super::options::{self, RATIOS};
 use crate::Result;
-use crate::image::frame::Rect;
+use crate::image::rectangle::Rect;
 use crate::image::{Frame, Size, functional};
 use crate::rng::Rng;
 use rand::Rng as _;

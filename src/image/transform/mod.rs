@@ -15,7 +15,8 @@ pub use crop::{CenterCrop, RandomCrop, RandomResizedCrop, Resize};
 pub use erase::RandomErasing;
 pub use flip::RandomHorizontalFlip;
 
-use super::frame::{Frame, Opening, Scratch};
+use super::decode::Opening;
+use super::frame::{Frame, Scratch};
 use super::{Image, ImageMode, Size};
 use crate::Result;
 use crate::rng::Rng;

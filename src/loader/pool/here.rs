@@ -1,6 +1,6 @@
 //! The stages on the caller's thread.
 
-use super::Sources;
+use super::sources::Sources;
 use crate::activity::{self, Activity};
 use crate::collate::{Collator, Seats};
 use crate::loader::event::{Event, Read};

@@ -5,6 +5,7 @@
 //! schedule  which source is read next, and how far ahead
 //! chunk     samples of a source in a row, and what became of them
 //! seating   where in the memory of its batch a row is written
+//! sources   what they read from
 //! workers   the threads
 //! here      the same without threads
 //! ```
@@ -16,61 +17,24 @@ mod chunk;
 mod here;
 mod schedule;
 mod seating;
+mod sources;
 mod workers;
 
 pub(super) use here::Here;
+pub(super) use sources::Sources;
 
-use super::event::{Begins, Event};
+use super::event::Event;
 use super::sequence::{Dealing, Lane, Outputs};
-use super::shapes::Shapes;
-use super::stages::{Mapped, Stages, Unfold};
-use super::stream::{Gate, Source};
+use super::stages::{Mapped, Unfold};
+use super::stream::Gate;
 use super::tuning::Tuning;
-use super::watch::Run;
 use crate::adapters::Threads;
-use crate::collate::Collator;
 use crate::dataset::Stop;
-use crate::memory::Gauge;
 use crate::store::Held;
 use chunk::{Chunk, Fed};
 use std::sync::Arc;
 use std::vec;
 use workers::Work;
-
-/// The sources of a rank, and what is done with their samples.
-pub(super) struct Sources<T> {
-    /// By dataset, and then by lane.
-    pub(super) sources: Vec<Source>,
-    /// How many lanes each dataset has.
-    pub(super) lanes: usize,
-    /// By dataset.
-    pub(super) stages: Arc<[Stages<T>]>,
-    /// Gives the memory for rows of tensors.
-    pub(super) collator: Option<Collator>,
-    /// Counts the samples that are read ahead.
-    pub(super) samples: Gauge,
-    /// Whether epochs go on without an end.
-    pub(super) endless: bool,
-    /// Which places have which shape, if they have any.
-    pub(super) shapes: Option<Shapes>,
-    /// Items that have no room in this shape are left out, where places have none.
-    pub(super) only: Option<usize>,
-    /// Is told what the threads do.
-    pub(super) run: Option<Run>,
-}
-
-impl<T> Sources<T> {
-    fn unfolds(&self) -> Vec<Unfold<T>> {
-        let numbered = self.sources.iter().enumerate();
-        numbered
-            .filter_map(|(number, source)| {
-                let dataset = number / self.lanes.max(1);
-                let begins = Begins { shapes: self.shapes.clone(), only: self.only, ..source.begins() };
-                Some(Unfold::new(dataset, self.stages.get(dataset)?, &begins, self.endless))
-            })
-            .collect()
-    }
-}
 
 /// The outputs of the threads, each source's in its order.
 pub(super) struct Pool<T: Send + 'static> {

@@ -1,10 +1,10 @@
 //! The threads: each reads a chunk of some source, does the stages, and leaves the outputs for whoever takes
 //! them in turn.
 
-use super::Sources;
 use super::chunk::{Chunk, Fed, Reads, Then, read};
 use super::schedule::{Begun, Next, Schedule, Turn};
 use super::seating::Seating;
+use super::sources::Sources;
 use crate::activity::{self, Activity};
 use crate::adapters::{Threads, catch};
 use crate::collate::{Collator, Seat};

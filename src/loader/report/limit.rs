@@ -137,6 +137,14 @@ impl Limit {
     }
 }
 
+impl Report {
+    /// What limits the run.
+    #[must_use]
+    pub fn limit(&self) -> Limit {
+        Limit::of(self)
+    }
+}
+
 /// Whether bytes that are waited for come from the network or from slow files.
 fn bytes(report: &Report) -> Limit {
     let network = report.store.total();

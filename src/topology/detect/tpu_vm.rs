@@ -1,6 +1,6 @@
 //! The rank of a TPU VM by the metadata server, where no launcher has set variables.
 
-use super::{Environment, Number, SET_BOTH, check_range, in_slice};
+use super::environment::{Environment, Number, SET_BOTH, check_range, in_slice};
 use crate::error::Result;
 use crate::topology::metadata::Server;
 use crate::topology::{Launcher, Topology, bad};

@@ -3,7 +3,8 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::input::Input;
-use crate::options::{Training, size};
+use crate::options::Training;
+use crate::quantity::size;
 use crate::table::Table;
 use crate::text;
 use serde::Serialize;

@@ -101,12 +101,16 @@ fn cut(pixels: &[u8], width: u32, channels: usize, part: Rect) -> Vec<u8> {
     (part.y..part.bottom()).flat_map(row).copied().collect()
 }
 
-fn decoded(decoder: &mut Decoder, file: &[u8], ask: Ask) -> Result<(Raster, Vec<u8>), ImageError> {
+fn decoded(
+    decoder: &mut Decoder,
+    file: &[u8],
+    request: DecodeRequest,
+) -> Result<(Raster, Vec<u8>), ImageError> {
     let mut pixels = vec![7; 5];
     let headers = Headers::open(file)?;
-    let raster = decoder.decode(file, &headers, ask, 1 << 24, &mut pixels)?;
+    let raster = decoder.decode(file, &headers, request, 1 << 24, &mut pixels)?;
     let of = |length: u32| length.div_ceil(raster.shrink) as usize;
-    pixels.truncate(of(raster.part.width) * of(raster.part.height) * ask.channels);
+    pixels.truncate(of(raster.part.width) * of(raster.part.height) * request.channels);
     Ok((raster, pixels))
 }
 
@@ -118,8 +122,8 @@ fn check_window(file: &[u8], all: Rect, window: Rect, shrink: u32, channels: usi
 /// The same, verified or not.
 fn check_windows(file: &[u8], all: Rect, window: Rect, shrink: u32, channels: usize, verified: &[bool]) {
     let decoder = &mut Decoder::default();
-    let ask = Ask { window: all, reduction: shrink.into(), channels, verify: verified[0] };
-    let (raster, whole) = decoded(decoder, file, ask).unwrap();
+    let request = DecodeRequest { window: all, reduction: shrink.into(), channels, verify: verified[0] };
+    let (raster, whole) = decoded(decoder, file, request).unwrap();
     assert_eq!(raster, Raster { shrink, part: all });
 
     let (left, top) = (window.x / shrink, window.y / shrink);
@@ -127,7 +131,7 @@ fn check_windows(file: &[u8], all: Rect, window: Rect, shrink: u32, channels: us
     let (width, height) = (right - left, bottom - top);
     let wanted = cut(&whole, all.width.div_ceil(shrink), channels, Rect { x: left, y: top, width, height });
     for &verify in verified {
-        let (raster, some) = decoded(decoder, file, Ask { window, verify, ..ask }).unwrap();
+        let (raster, some) = decoded(decoder, file, DecodeRequest { window, verify, ..request }).unwrap();
         let (x, y) = (left - raster.part.x / shrink, top - raster.part.y / shrink);
         let found = cut(&some, raster.part.width.div_ceil(shrink), channels, Rect { x, y, width, height });
         assert!(found == wanted, "{all:?} {window:?} {shrink} {verify}");
@@ -153,11 +157,11 @@ proptest! {
         let file = kind.file();
         let headers = Headers::open(&file).unwrap();
         prop_assume!(headers.fault().is_none());
-        let ask = whole(kind);
-        let (_, pixels) = decoded(&mut Decoder::default(), &file, ask).unwrap();
+        let request = whole(kind);
+        let (_, pixels) = decoded(&mut Decoder::default(), &file, request).unwrap();
         let mut other = Vec::new();
         let limit = 1 << 24;
-        portable::decode(&file, &headers, ask, limit, &mut Vec::new(), &mut other).unwrap();
+        portable::decode(&file, &headers, request, limit, &mut Vec::new(), &mut other).unwrap();
         prop_assert_eq!(pixels.len(), other.len());
         // In the last column and row of halved colours it takes what stands outside of the picture for a
         // neighbour.
@@ -174,13 +178,13 @@ proptest! {
         let mut file = kind.file();
         let at = at.index(file.len());
         file[at] ^= 1u8 << bit;
-        let ask = Ask { window: part(kind.all(), window), verify: bit % 2 == 0, ..whole(kind) };
+        let request = DecodeRequest { window: part(kind.all(), window), verify: bit % 2 == 0, ..whole(kind) };
         let mut decoder = Decoder::default();
-        if let Ok((raster, pixels)) = decoded(&mut decoder, &file, ask) {
+        if let Ok((raster, pixels)) = decoded(&mut decoder, &file, request) {
             prop_assert_eq!(pixels.len(), (raster.part.width * raster.part.height * 3) as usize);
         }
-        let ask = Ask { window: Kind::RGB.all(), ..ask };
-        prop_assert!(decoded(&mut decoder, &Kind::RGB.file(), ask).is_ok(), "the next file is read");
+        let request = DecodeRequest { window: Kind::RGB.all(), ..request };
+        prop_assert!(decoded(&mut decoder, &Kind::RGB.file(), request).is_ok(), "the next file is read");
     }
 }
 
@@ -188,13 +192,13 @@ proptest! {
 fn a_window_that_is_not_in_the_picture_is_an_error() {
     let Rect { width, height, .. } = Kind::RGB.all();
     for (x, y) in [(width, 0), (width + 90, 0), (0, height), (1, 0), (0, 1)] {
-        let ask = Ask { window: Rect { x, y, width, height }, ..whole(Kind::RGB) };
-        assert!(decoded(&mut Decoder::default(), &Kind::RGB.file(), ask).is_err(), "{x}, {y}");
+        let request = DecodeRequest { window: Rect { x, y, width, height }, ..whole(Kind::RGB) };
+        assert!(decoded(&mut Decoder::default(), &Kind::RGB.file(), request).is_err(), "{x}, {y}");
     }
 }
 
-fn whole(kind: Kind) -> Ask {
-    Ask { window: kind.all(), reduction: 1.0, channels: 3, verify: true }
+fn whole(kind: Kind) -> DecodeRequest {
+    DecodeRequest { window: kind.all(), reduction: 1.0, channels: 3, verify: true }
 }
 
 /// Where the image data of a file starts.
@@ -208,8 +212,8 @@ fn data_that_ends_early_is_an_error_unless_nobody_looks_there() {
     for restart in [0, 1] {
         let kind = Kind { restart, ..Kind::RGB };
         let file = kind.file();
-        let corner = Ask { window: Rect::all(5, 5), ..whole(kind) };
-        let unverified = Ask { verify: false, ..corner };
+        let corner = DecodeRequest { window: Rect::all(5, 5), ..whole(kind) };
+        let unverified = DecodeRequest { verify: false, ..corner };
         let decoder = &mut Decoder::default();
         for end in data(&file)..file.len() - 2 {
             let cut = [&file[..end], b"\xff\xd9"].concat();
@@ -240,11 +244,11 @@ fn both_decoders_see_data_that_ends_early() {
             for end in (data(&file)..last).step_by(97).chain(last - 20..last) {
                 let cut = [&file[..end], b"\xff\xd9"].concat();
                 let Ok(headers) = Headers::open(&cut) else { continue };
-                let (ask, limit) = (whole(kind), 1 << 20);
+                let (request, limit) = (whole(kind), 1 << 20);
                 let mut to = Vec::new();
                 let complete = headers.scans.complete;
-                let one = scratch.0.decode(&cut, &headers, ask, limit, &mut to);
-                let other = portable::decode(&cut, &headers, ask, limit, &mut scratch.1, &mut to);
+                let one = scratch.0.decode(&cut, &headers, request, limit, &mut to);
+                let other = portable::decode(&cut, &headers, request, limit, &mut scratch.1, &mut to);
                 // What the last symbol lacks may be ones.
                 let legal = !complete || progressive && end + 2 >= last;
                 assert!(legal || one.is_err(), "{kind:?} {end} of {last}");
@@ -262,7 +266,8 @@ fn bytes_behind_the_last_pixel_are_an_error_unless_they_are_zeros_or_nobody_look
         let decoder = &mut Decoder::default();
         let pixels = decoded(decoder, &file, whole(kind)).unwrap();
         let more = [start, bytes, end].concat();
-        decoded(decoder, &more, Ask { verify, ..whole(kind) }).map(|found| assert_eq!(found, pixels))
+        decoded(decoder, &more, DecodeRequest { verify, ..whole(kind) })
+            .map(|found| assert_eq!(found, pixels))
     };
     for (bytes, verify, good) in [
         (&[1; 40][..], false, true),
@@ -293,8 +298,8 @@ fn what_is_only_odd_is_left_to_the_other_decoder() {
     assert!(!read(&file).0);
     let mut other = Vec::new();
     let headers = Headers::open(&file).unwrap();
-    let ask = whole(Kind::RGB);
-    portable::decode(&file, &headers, ask, 1 << 20, &mut Vec::new(), &mut other).unwrap();
+    let request = whole(Kind::RGB);
+    portable::decode(&file, &headers, request, 1 << 20, &mut Vec::new(), &mut other).unwrap();
     for (at, byte) in [(version, 2), (end - 2, 0)] {
         let mut odd = file.clone();
         odd[at] = byte;
@@ -350,12 +355,12 @@ fn memory_is_not_taken_beyond_the_limit() {
         let file = kind.file();
         let headers = Headers::read(&file).unwrap();
         let (mut decoder, mut pixels) = (Decoder::default(), Vec::new());
-        let mut read = |ask, limit| decoder.decode(&file, &headers, ask, limit, &mut pixels);
+        let mut read = |request, limit| decoder.decode(&file, &headers, request, limit, &mut pixels);
         let size = 67 * 53 * 3;
         assert!(read(whole(kind), size).is_ok());
         assert!(matches!(read(whole(kind), size - 1), Err(ImageError::TooLarge { .. })));
         // Of files of many passes, all is in memory.
-        let corner = Ask { window: Rect::all(5, 5), ..whole(kind) };
+        let corner = DecodeRequest { window: Rect::all(5, 5), ..whole(kind) };
         assert_eq!(read(corner, size - 1).is_ok(), !progressive);
     }
 }

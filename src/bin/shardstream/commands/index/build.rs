@@ -27,7 +27,7 @@ pub(crate) struct Options {
     #[arg(long)]
     update: bool,
     #[command(flatten)]
-    force: super::Force,
+    force: super::saving::Force,
     /// How many shards are indexed at a time.
     #[arg(short = 'j', long, value_name = "COUNT", default_value_t = 16, value_parser = count)]
     threads: u16,
@@ -46,7 +46,7 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         false => None,
     };
     let index = of_shards(&shards, old, options.checksums, options.threads.into(), context)?;
-    super::save(&index, &options.to, context)
+    super::saving::save(&index, &options.to, context)
 }
 
 /// Indexes shards, with progress. What `old` says of a shard that has not changed is taken.

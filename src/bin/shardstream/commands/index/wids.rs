@@ -22,7 +22,7 @@ pub(super) struct Import {
     #[arg(long)]
     checksums: bool,
     #[command(flatten)]
-    force: super::Force,
+    force: super::saving::Force,
 }
 
 /// Write an index as Python's wids does: URLs and numbers of samples alone.
@@ -37,7 +37,7 @@ pub(super) struct Export {
     #[arg(long, value_name = "WIDS")]
     to: String,
     #[command(flatten)]
-    force: super::Force,
+    force: super::saving::Force,
 }
 
 pub(super) fn import(options: Import, context: &Context) -> Result<(), Failure> {
@@ -54,7 +54,7 @@ pub(super) fn import(options: Import, context: &Context) -> Result<(), Failure> 
             )));
         }
     }
-    super::save(&index, &options.to, context)
+    super::saving::save(&index, &options.to, context)
 }
 
 pub(super) fn export(options: Export, context: &Context) -> Result<(), Failure> {
@@ -68,5 +68,5 @@ pub(super) fn export(options: Export, context: &Context) -> Result<(), Failure> 
             "the index is of samples that {filter:?} selected, and wids would read all"
         )));
     }
-    super::save(&index.counts(), &options.to, context)
+    super::saving::save(&index.counts(), &options.to, context)
 }

@@ -1,30 +1,30 @@
 //! How a picture has to be turned, as EXIF counts the ways.
 
-use super::plan::Rect;
-use image::metadata::Orientation;
+use super::rectangle::Rect;
+use image::metadata::Orientation as ExifOrientation;
 
 /// The picture is transposed (its rows become columns), and then mirrored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::image) struct Turn {
-    pub(super) transpose: bool,
+pub(in crate::image) struct Orientation {
+    pub(in crate::image) transpose: bool,
     /// Left becomes right.
-    pub(super) flip_x: bool,
+    pub(in crate::image) flip_x: bool,
     /// Top becomes bottom.
-    pub(super) flip_y: bool,
+    pub(in crate::image) flip_y: bool,
 }
 
-impl Turn {
-    pub(super) fn is_none(self) -> bool {
-        self == Turn::default()
+impl Orientation {
+    pub(in crate::image) fn is_none(self) -> bool {
+        self == Orientation::default()
     }
 
     /// Width and height after the turn.
-    pub(super) fn size(self, (width, height): (u32, u32)) -> (u32, u32) {
+    pub(in crate::image) fn size(self, (width, height): (u32, u32)) -> (u32, u32) {
         if self.transpose { (height, width) } else { (width, height) }
     }
 
     /// Where a part of the turned picture, of this size, was before.
-    pub(super) fn before(self, part: Rect, (width, height): (u32, u32)) -> Rect {
+    pub(in crate::image) fn before(self, part: Rect, (width, height): (u32, u32)) -> Rect {
         let x = if self.flip_x { width - part.right() } else { part.x };
         let y = if self.flip_y { height - part.bottom() } else { part.y };
         if self.transpose {
@@ -35,7 +35,13 @@ impl Turn {
     }
 
     /// Turns pixels of `channels` numbers; `width` and `height` are those before.
-    pub(super) fn draw(self, from: &[u8], (width, height): (u32, u32), channels: usize, to: &mut [u8]) {
+    pub(in crate::image) fn draw(
+        self,
+        from: &[u8],
+        (width, height): (u32, u32),
+        channels: usize,
+        to: &mut [u8],
+    ) {
         let (width, height) = (width as usize, height as usize);
         let (across, down) = if self.transpose { (height, width) } else { (width, height) };
         for (y, row) in to.chunks_exact_mut((across * channels).max(1)).enumerate().take(down) {
@@ -49,18 +55,18 @@ impl Turn {
     }
 }
 
-impl From<Orientation> for Turn {
-    fn from(orientation: Orientation) -> Self {
-        let turn = |transpose, flip_x, flip_y| Turn { transpose, flip_x, flip_y };
+impl From<ExifOrientation> for Orientation {
+    fn from(orientation: ExifOrientation) -> Self {
+        let turn = |transpose, flip_x, flip_y| Orientation { transpose, flip_x, flip_y };
         match orientation {
-            Orientation::NoTransforms => turn(false, false, false),
-            Orientation::FlipHorizontal => turn(false, true, false),
-            Orientation::Rotate180 => turn(false, true, true),
-            Orientation::FlipVertical => turn(false, false, true),
-            Orientation::Rotate90FlipH => turn(true, false, false),
-            Orientation::Rotate90 => turn(true, true, false),
-            Orientation::Rotate270FlipH => turn(true, true, true),
-            Orientation::Rotate270 => turn(true, false, true),
+            ExifOrientation::NoTransforms => turn(false, false, false),
+            ExifOrientation::FlipHorizontal => turn(false, true, false),
+            ExifOrientation::Rotate180 => turn(false, true, true),
+            ExifOrientation::FlipVertical => turn(false, false, true),
+            ExifOrientation::Rotate90FlipH => turn(true, false, false),
+            ExifOrientation::Rotate90 => turn(true, true, false),
+            ExifOrientation::Rotate270FlipH => turn(true, true, true),
+            ExifOrientation::Rotate270 => turn(true, false, true),
         }
     }
 }
@@ -72,7 +78,7 @@ mod tests {
     const PIXELS: [u8; 6] = [1, 2, 3, 4, 5, 6];
 
     fn turned(exif: u8) -> ((u32, u32), Vec<u8>) {
-        let turn = Turn::from(Orientation::from_exif(exif).unwrap());
+        let turn = Orientation::from(ExifOrientation::from_exif(exif).unwrap());
         let mut to = vec![0; 6];
         turn.draw(&PIXELS, (3, 2), 1, &mut to);
         (turn.size((3, 2)), to)
@@ -98,7 +104,7 @@ mod tests {
     #[test]
     fn a_part_is_found_where_it_was() {
         for exif in 1..=8 {
-            let turn = Turn::from(Orientation::from_exif(exif).unwrap());
+            let turn = Orientation::from(ExifOrientation::from_exif(exif).unwrap());
             let (size, pixels) = turned(exif);
             for (x, y) in (0..size.0).flat_map(|x| (0..size.1).map(move |y| (x, y))) {
                 let before = turn.before(Rect { x, y, width: 1, height: 1 }, size);

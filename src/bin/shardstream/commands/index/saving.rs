@@ -1,0 +1,25 @@
+//! An index that a command has made, saved.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use shardstream::{Index, SecretUrl};
+
+/// Whether what is there is replaced.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct Force {
+    /// Replace what is there under this name.
+    #[arg(long)]
+    pub(super) force: bool,
+}
+
+/// Saves an index and says what is in it.
+pub(super) fn save(index: &Index, place: &str, context: &Context) -> Result<(), Failure> {
+    index.save(&context.store, place)?;
+    let (shards, samples) = (index.len() as u64, index.samples());
+    let place = SecretUrl::from(place);
+    context.output.line(format_args!(
+        "{place}: {} of {}",
+        crate::text::counted(shards, "shard"),
+        crate::text::counted(samples, "sample")
+    ))
+}

@@ -1,0 +1,60 @@
+//! Options of every command.
+
+use crate::failure::Failure;
+use crate::logging::Level;
+use crate::progress::Settings;
+use crate::quantity::{seconds, size};
+use clap::Args;
+use shardstream::store::{Cache, Store};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Options of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
+pub(crate) struct Global {
+    /// Show no progress.
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// Seconds between lines of progress where stderr is no terminal.
+    #[arg(long, global = true, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    progress: Duration,
+    /// Keep what is read of remote shards in this directory.
+    #[arg(long, global = true, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// The most bytes that the cache may hold, such as 500G.
+    #[arg(long, global = true, value_name = "SIZE", requires = "cache", value_parser = size)]
+    cache_size: Option<u64>,
+    /// Number of times that a request is tried again after a network fault.
+    #[arg(long, global = true, value_name = "COUNT")]
+    retries: Option<u32>,
+    /// Show events of this level and above on stderr: long waits, retries, shards.
+    #[arg(long, global = true, value_name = "LEVEL")]
+    log: Option<Level>,
+}
+
+impl Global {
+    pub(crate) fn store(&self) -> Result<Store, Failure> {
+        let mut store = Store::builder();
+        if let Some(directory) = &self.cache {
+            let mut cache = Cache::builder(directory);
+            if let Some(bytes) = self.cache_size {
+                cache = cache.max_bytes(bytes);
+            }
+            store = store.cache(cache.build()?);
+        }
+        if let Some(retries) = self.retries {
+            store = store.retries(retries);
+        }
+        Ok(store.build()?)
+    }
+
+    /// From which level on events are shown.
+    pub(crate) fn log(&self) -> Option<Level> {
+        self.log
+    }
+
+    pub(crate) fn progress(&self) -> Settings {
+        Settings { quiet: self.quiet, every: self.progress }
+    }
+}

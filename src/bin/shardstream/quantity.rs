@@ -1,0 +1,51 @@
+//! Sizes and times in options.
+
+use std::time::Duration;
+
+/// Reads a number of bytes, such as `500`, `64k`, `1.5G` or `64MiB`.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let bad = || format!("{text:?} is no size: give a number of bytes, such as 500M, 1.5G or 64MiB");
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let number: f64 = number.parse().map_err(|_| bad())?;
+    let unit = unit.trim().to_ascii_lowercase();
+    let (letter, base) = match unit.strip_suffix("ib") {
+        Some(letter) => (letter, 1024.0_f64),
+        None => (unit.strip_suffix('b').unwrap_or(&unit), 1000.0_f64),
+    };
+    let power = match letter {
+        "" => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        _ => return Err(bad()),
+    };
+    Ok((number * base.powi(power)) as u64)
+}
+
+/// Reads a number of seconds, such as `10` or `0.5`.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let bad = || format!("{text:?} is no number of seconds");
+    let number: f64 = text.parse().map_err(|_| bad())?;
+    Duration::try_from_secs_f64(number).map_err(|_| bad())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_seconds() {
+        assert_eq!(["0", "0.5", "10"].map(seconds), [0, 500, 10_000].map(|ms| Ok(Duration::from_millis(ms))));
+        assert!(["", "nan", "-1", "inf", "1e300", "ten"].iter().all(|text| seconds(text).is_err()));
+    }
+
+    #[test]
+    fn sizes() {
+        let sizes = ["500", "64k", "1.5G", "64MiB", "2 TB", "7b"].map(size);
+        let expected = [500, 64_000, 1_500_000_000, 64 << 20, 2_000_000_000_000, 7].map(Ok);
+        assert_eq!(sizes, expected);
+        assert!(["", "k", "1x", "1..5", "-1"].iter().all(|text| size(text).is_err()));
+    }
+}

@@ -1,0 +1,47 @@
+//! Why bytes are not an npy file.
+
+/// numpy refuses longer headers too.
+pub(super) const MAX_HEADER: usize = 10_000;
+
+/// Why bytes are not an npy file that can be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NpyError {
+    /// The bytes do not begin as an npy file does.
+    #[error("not an npy file")]
+    Magic,
+    /// A version of the format that is not known.
+    #[error("unknown version {0}.{1} of the npy format")]
+    Version(u8, u8),
+    /// The file ends in its header.
+    #[error("the npy header is truncated")]
+    Truncated,
+    /// The header is implausibly long.
+    #[error("the npy header of {0} bytes exceeds the limit of {MAX_HEADER} bytes")]
+    HeaderTooLarge(u64),
+    /// The header is malformed.
+    #[error("bad npy header at byte {position}: {message}")]
+    Header {
+        /// The byte position in the header's dictionary.
+        position: usize,
+        /// What is wrong.
+        message: &'static str,
+    },
+    /// The data is longer or shorter than the header says.
+    #[error("the npy header says {expected} bytes of data, but there are {found}")]
+    Length {
+        /// The bytes that the shape and the type need.
+        expected: usize,
+        /// The bytes that follow the header.
+        found: usize,
+    },
+    /// The shape has more elements than memory has addresses.
+    #[error("the shape {0:?} in the npy header is impossible")]
+    Shape(Vec<usize>),
+    /// A type of elements that is not read, in numpy's notation: text, dates, structures, complex numbers.
+    #[error("arrays of type {0} are not supported: use bool, int, uint or float of up to 64 bits")]
+    Unsupported(String),
+    /// The elements are Python objects, which stand in the file as a pickle.
+    #[error("the array holds Python objects, stored as a pickle")]
+    Pickle,
+}

@@ -1,0 +1,34 @@
+//! Rectangles of pixels.
+
+/// A rectangle of whole pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::image) struct Rect {
+    pub(in crate::image) x: u32,
+    pub(in crate::image) y: u32,
+    pub(in crate::image) width: u32,
+    pub(in crate::image) height: u32,
+}
+
+impl Rect {
+    /// All of a picture.
+    pub(in crate::image) fn all(width: u32, height: u32) -> Self {
+        Rect { x: 0, y: 0, width, height }
+    }
+
+    /// The part of this rectangle that `part` names, counted from its corner; none where it does not lie
+    /// inside or has no pixel.
+    pub(in crate::image) fn part(self, part: Rect) -> Option<Self> {
+        let right = part.x.checked_add(part.width)?;
+        let bottom = part.y.checked_add(part.height)?;
+        let inside = right <= self.width && bottom <= self.height && part.width > 0 && part.height > 0;
+        inside.then_some(Rect { x: self.x + part.x, y: self.y + part.y, ..part })
+    }
+
+    pub(in crate::image) fn right(self) -> u32 {
+        self.x + self.width
+    }
+
+    pub(in crate::image) fn bottom(self) -> u32 {
+        self.y + self.height
+    }
+}

@@ -1,0 +1,4 @@
+//! The structure of the code: what imports what.
+
+mod circles;
+mod imports;
