@@ -27,7 +27,7 @@ from io import BytesIO
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "docs/*.md", "examples/**/README.md"]
+PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "examples/**/README.md"]
 PROGRAMS = r"cargo|python3?|pip|npm|apt|gcloud|tensorboard|on_all|make_\w+_shards|(?:\./|target/|venv/)\S+"
 SECONDS = 300
 
@@ -70,6 +70,10 @@ RULES = [
     Ci(r"cargo test$", r'eval "\$test_command"'),
     Ci(r"cargo doc --open$", r"cargo doc --workspace"),
     Ci(r"apt install cmake nasm$", r"apt-get install .*cmake nasm"),
+    Ci(r"cargo fmt --all --check$", r"^cargo fmt --all --check$"),
+    Ci(r"cargo clippy --workspace --all-targets --all-features -- -D warnings$", r"cargo clippy --workspace --all-targets"),
+    Not(r"\.ci/run$", "it is what runs this"),
+    Not(r"cargo package -p ", "before a release"),
     Not(r"cargo install shardstream --features cli$", "the crate is not published; tests run the program"),
     Not(r"cargo add shardstream --features \w+$", "the crate is not published; that it has the feature is checked"),
     Run(r"cargo run --example index_shards$", "5 shards of 5000 samples"),
