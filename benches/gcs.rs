@@ -5,9 +5,9 @@
 //! SHARDSTREAM_BENCH_URL='gs://bucket/train-{000000..000015}.tar' cargo bench --bench gcs --features gcs
 //! ```
 //!
-//! The throughput shown is that of the objects' bytes, in wall time. The server and the line run in another process than
-//! the reader, and share the machine's cores with it. `benches/compare/network.py` measures beside other readers, over
-//! links of the kernel's.
+//! The throughput shown is that of the objects' bytes, in wall time. The server and the line run in another
+//! process than the reader, and share the machine's cores with it. `benches/compare/network.py` measures
+//! beside other readers, over links of the kernel's.
 
 mod support;
 

@@ -1,6 +1,8 @@
-//! What becomes of the time between a JPEG and a batch: decoding, the part that is wanted of it, its size, its numbers.
+//! What becomes of the time between a JPEG and a batch: decoding, the part that is wanted of it, its size,
+//! its numbers.
 //!
-//! Each line does what the one before it does, and one thing more; those that are "not verified" decode no further than they need.
+//! Each line does what the one before it does, and one thing more; those that are "not verified" decode no
+//! further than they need.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use shardstream::prelude::*;

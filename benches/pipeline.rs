@@ -1,8 +1,8 @@
-//! The whole way of a sample from local files (in the page cache) to the trainer, without decoding: the blocking face,
-//! the asynchronous one, and the loader with a shuffle and batches.
+//! The whole way of a sample from local files (in the page cache) to the trainer, without decoding: the
+//! blocking face, the asynchronous one, and the loader with a shuffle and batches.
 //!
-//! `cargo bench --bench pipeline`. The throughput shown is in samples. It is wall time: the loader's threads share the
-//! cores that there are. `benches/compare` measures CPU time, beside other readers.
+//! `cargo bench --bench pipeline`. The throughput shown is in samples. It is wall time: the loader's threads
+//! share the cores that there are. `benches/compare` measures CPU time, beside other readers.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use futures::StreamExt as _;
@@ -15,8 +15,8 @@ use std::time::Duration;
 
 const SHARDS: usize = 4;
 
-/// A kind of data set: the members of a sample, and whether each has the pax header that Python's `webdataset` writes
-/// before every member by default.
+/// A kind of data set: the members of a sample, and whether each has the pax header that Python's
+/// `webdataset` writes before every member by default.
 struct Kind {
     name: &'static str,
     samples: usize,

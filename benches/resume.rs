@@ -1,8 +1,9 @@
 //! What it costs to stop and go on, and how well samples are mixed, as tables in markdown.
 //!
-//! `cargo bench --bench resume [-- restore|state|shuffle]`. The shards are in memory, behind a source that counts bytes
-//! and requests; for the times to the first batch it answers like a bucket, with [`FIRST_BYTE`] of latency, and
-//! [`BYTES_PER_SECOND`] for all requests together. `benches/compare/resume.py` runs this and draws it.
+//! `cargo bench --bench resume [-- restore|state|shuffle]`. The shards are in memory, behind a source that
+//! counts bytes and requests; for the times to the first batch it answers like a bucket, with [`FIRST_BYTE`]
+//! of latency, and [`BYTES_PER_SECOND`] for all requests together. `benches/compare/resume.py` runs this and
+//! draws it.
 
 use bytes::Bytes;
 use futures::StreamExt as _;

@@ -1,9 +1,9 @@
 //! What a job of a million shards costs before its first byte, as a table in markdown.
 //!
 //! `cargo bench --bench scale [-- SHARDS...]`: for 10^4, 10^5 and 10^6 shards of 1,000 samples each, on 4,096
-//! ranks of 1 and of 8 streams. No shard is stored: a source answers with the same archive under every name. Each
-//! size runs in a process of its own, so that its peak of memory is its own. Memory is counted on the thread that
-//! measures.
+//! ranks of 1 and of 8 streams. No shard is stored: a source answers with the same archive under every name.
+//! Each size runs in a process of its own, so that its peak of memory is its own. Memory is counted on the
+//! thread that measures.
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _, ready};

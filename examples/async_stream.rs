@@ -20,7 +20,8 @@ use std::sync::Arc;
 /// Streams shards on tokio, first on one task, then on threads.
 #[derive(Parser)]
 struct Options {
-    /// Shards with fields `txt` and `cls`; without it, a small shard is written into memory first, and streamed.
+    /// Shards with fields `txt` and `cls`; without it, a small shard is written into memory first, and
+    /// streamed.
     pattern: Option<String>,
 }
 

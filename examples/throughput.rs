@@ -7,10 +7,11 @@
 //! cargo run --release --example throughput -- read 'data/train-{000000..000009}.tar'
 //! ```
 //!
-//! It counts the samples and the bytes of their fields, and prints them with the seconds that passed, how long the first
-//! sample took to come, or the first batch of 64, and what was transferred. `read` looks at no samples: it is what the
-//! system takes to copy the same files into one buffer, which no reader can do without. The scripts of `benches/compare`
-//! read the first line. To measure data of your own, use the program `shardstream bench` (feature `cli`).
+//! It counts the samples and the bytes of their fields, and prints them with the seconds that passed, how
+//! long the first sample took to come, or the first batch of 64, and what was transferred. `read` looks at no
+//! samples: it is what the system takes to copy the same files into one buffer, which no reader can do
+//! without. The scripts of `benches/compare` read the first line. To measure data of your own, use the
+//! program `shardstream bench` (feature `cli`).
 
 use clap::{Parser, ValueEnum};
 use futures::StreamExt as _;

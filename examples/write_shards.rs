@@ -5,8 +5,8 @@
 //! cargo run --features gcs --example write_shards -- 'gs://bucket/train-%06d.tar'
 //! ```
 //!
-//! Folders of images and lists of files become shards by `shardstream create` (docs/cli-writing.md), CIFAR-10 by
-//! `examples/make_shards`.
+//! Folders of images and lists of files become shards by `shardstream create` (docs/cli-writing.md), CIFAR-10
+//! by `examples/make_shards`.
 
 #[path = "support/progress.rs"]
 mod progress;

@@ -1,7 +1,7 @@
 //! What each thread of a pipeline does at the moment: a mark that other threads may read.
 //!
-//! The thread itself only stores numbers, which is cheap enough for every sample. Whoever wants times reads the marks at
-//! intervals, as a sampling profiler does.
+//! The thread itself only stores numbers, which is cheap enough for every sample. Whoever wants times reads
+//! the marks at intervals, as a sampling profiler does.
 
 use serde::Serialize;
 use std::cell::OnceCell;

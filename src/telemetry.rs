@@ -1,6 +1,8 @@
-//! Events and spans through `tracing`, and metrics through `metrics`, where their features are on; nothing without.
+//! Events and spans through `tracing`, and metrics through `metrics`, where their features are on; nothing
+//! without.
 
-/// `log!(WARN, "message", field = value, …)`: values need `Display`, and are only looked at if somebody listens.
+/// `log!(WARN, "message", field = value, …)`: values need `Display`, and are only looked at if somebody
+/// listens.
 macro_rules! log {
     ($level:ident, $message:literal $(, $name:ident = $value:expr)* $(,)?) => {{
         #[cfg(feature = "tracing")]
@@ -12,7 +14,8 @@ macro_rules! log {
     }};
 }
 
-/// `span!("what", field = number)`: as long as the guard lives, this thread is at it; for traces of single threads.
+/// `span!("what", field = number)`: as long as the guard lives, this thread is at it; for traces of single
+/// threads.
 macro_rules! span {
     ($name:literal $(, $field:ident = $value:expr)* $(,)?) => {{
         #[cfg(feature = "tracing")]

@@ -125,8 +125,8 @@ pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output> {
     }
 }
 
-/// Waits for `future`. What `hold` gives is held while nothing comes, and not until this is polled again: whoever
-/// polls may have other work by then.
+/// Waits for `future`. What `hold` gives is held while nothing comes, and not until this is polled again:
+/// whoever polls may have other work by then.
 pub(crate) async fn until_woken<F, H>(future: F, hold: impl Fn() -> H + Send + Sync) -> F::Output
 where
     F: Future + Send,

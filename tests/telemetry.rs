@@ -1,4 +1,5 @@
-//! What a program finds in its log and in its metrics: events of `tracing`, and what a Prometheus exporter answers to a scrape.
+//! What a program finds in its log and in its metrics: events of `tracing`, and what a Prometheus exporter
+//! answers to a scrape.
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,8 +1,8 @@
 //! A TCP proxy with the delay and the rates of a line.
 //!
-//! Bytes are handed on as they come, in pieces of up to 64 KiB, each when its time has come: it stands in line for its
-//! turn, and travels for the delay. Times are right to about a millisecond. A connection takes a round trip to be made;
-//! the slow start of TCP is not imitated.
+//! Bytes are handed on as they come, in pieces of up to 64 KiB, each when its time has come: it stands in
+//! line for its turn, and travels for the delay. Times are right to about a millisecond. A connection takes a
+//! round trip to be made; the slow start of TCP is not imitated.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -111,7 +111,8 @@ impl Travelling {
     }
 }
 
-/// Carries what comes `from` one end `to` the other, on threads. Nothing is sent before the connection is `made`.
+/// Carries what comes `from` one end `to` the other, on threads. Nothing is sent before the connection is
+/// `made`.
 fn carry(from: &TcpStream, to: &TcpStream, shape: Shape, line: Turns, made: Instant) -> std::io::Result<()> {
     to.set_nodelay(true)?;
     let (mut from, mut to) = (from.try_clone()?, to.try_clone()?);
@@ -128,7 +129,8 @@ fn carry(from: &TcpStream, to: &TcpStream, shape: Shape, line: Turns, made: Inst
             if !sent.push(turn + shape.delay, piece) || length == 0 {
                 return;
             }
-            // Who has to wait for his turn takes no more from the sender; a little more, so that no turn is missed.
+            // Who has to wait for his turn takes no more from the sender; a little more, so that no turn is
+            // missed.
             thread::sleep(turn.saturating_duration_since(Instant::now() + AHEAD));
         }
     });

@@ -1,4 +1,5 @@
-//! Any bytes are a compact index or an error, and what an index says of its shards does not contradict itself.
+//! Any bytes are a compact index or an error, and what an index says of its shards does not contradict
+//! itself.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

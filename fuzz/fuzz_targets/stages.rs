@@ -1,5 +1,5 @@
-//! Any chain of stages over any items and errors: the same from an iterator and from streams, with true size hints,
-//! nothing after the end, and no item lost or made up.
+//! Any chain of stages over any items and errors: the same from an iterator and from streams, with true size
+//! hints, nothing after the end, and no item lost or made up.
 #![no_main]
 
 use futures::Stream;
@@ -181,8 +181,8 @@ fn samples(items: &[Option<u32>], names: &[u8; 4], text: &[u8]) {
     }
 }
 
-// The first byte says how many items there are, those after it are the items (255 is an error), and the rest is the
-// chain, three bytes for each stage.
+// The first byte says how many items there are, those after it are the items (255 is an error), and the rest
+// is the chain, three bytes for each stage.
 fuzz_target!(|data: &[u8]| {
     let [count, data @ ..] = data else { return };
     let (items, rest) = data.split_at(usize::from(count % 64).min(data.len()));

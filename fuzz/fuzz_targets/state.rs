@@ -1,5 +1,5 @@
-//! Any text is a state or an error. A state is written as it was read; a loader that takes one comes to its end, and
-//! gives no sample that is not in the data.
+//! Any text is a state or an error. A state is written as it was read; a loader that takes one comes to its
+//! end, and gives no sample that is not in the data.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any bytes are samples and errors, and the same ones wherever the bytes are cut, and from the headers alone.
+//! Any bytes are samples and errors, and the same ones wherever the bytes are cut, and from the headers
+//! alone.
 #![no_main]
 
 use bytes::Bytes;
@@ -67,7 +68,8 @@ fn place(sample: u64) -> String {
     format!("Position {{ epoch: 0, shard: 0, sample: {sample} }}")
 }
 
-/// Makes the checksums of all blocks right that could be headers, so that what is behind the check is reached.
+/// Makes the checksums of all blocks right that could be headers, so that what is behind the check is
+/// reached.
 fn seal(archive: &mut [u8]) {
     for block in archive.chunks_exact_mut(512).filter(|block| block[0] != 0) {
         block[148..156].fill(b' ');

@@ -113,8 +113,8 @@ impl<const N: usize> Buckets<N> {
 
     /// How many items of a stream wait for batches of their shape at most. When there are as many, and none
     /// of the shape whose turn it is, a smaller one is padded, or its place stays empty. Default: 256. Items
-    /// wait in memory, in as many streams as the rank has, and no budget counts them: where they are large, say
-    /// less.
+    /// wait in memory, in as many streams as the rank has, and no budget counts them: where they are large,
+    /// say less.
     pub fn look_ahead(self, items: usize) -> Self {
         Buckets { look_ahead: items, ..self }
     }

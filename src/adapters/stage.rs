@@ -77,8 +77,8 @@ pub trait Stage<In> {
     /// be given again; nothing is given before the last of them is pushed.
     ///
     /// # Errors
-    /// [`ErrorKind::State`](crate::ErrorKind::State) for numbers that `save` does not give. An error of this kind ends
-    /// a loader's run, whenever the stage gives it.
+    /// [`ErrorKind::State`](crate::ErrorKind::State) for numbers that `save` does not give. An error of this
+    /// kind ends a loader's run, whenever the stage gives it.
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
         let _ = saved;
         Ok(())

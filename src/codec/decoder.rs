@@ -143,7 +143,8 @@ impl Decoder {
     /// Decodes every raw field whose extension is known, and leaves the others as they are.
     ///
     /// # Errors
-    /// Those of [`check`](Decoder::check) and [`decode_field`](Decoder::decode_field), with the sample's key and shard.
+    /// Those of [`check`](Decoder::check) and [`decode_field`](Decoder::decode_field), with the sample's key
+    /// and shard.
     pub fn decode(&self, mut sample: Sample) -> Result<Sample> {
         match self.decode_fields(&mut sample) {
             Ok(()) => Ok(sample),

@@ -21,8 +21,8 @@ use std::sync::Arc;
 /// Its tensors are `[rows, length]`, whatever the number of samples:
 ///
 /// - the numbers;
-/// - `.segments`, `int32`: 1 for those of the first sequence in a row, 2 for the second, and so on; 0 for padding. Attention
-///   is between numbers of the same one;
+/// - `.segments`, `int32`: 1 for those of the first sequence in a row, 2 for the second, and so on; 0 for
+///   padding. Attention is between numbers of the same one;
 /// - `.positions`, `int32`: from 0 in each sequence; 0 for padding.
 ///
 /// The longest sequence is placed first, each into the first row with room for it (first fit decreasing), and

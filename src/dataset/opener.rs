@@ -155,8 +155,8 @@ impl Opener {
         while self.ahead.len() < before.room_behind() && !self.is_next_read_by(before) && self.open_ahead() {}
     }
 
-    /// Whether `other` is not done with the shard that comes next. It is opened again when it is: until then it
-    /// may be replaced.
+    /// Whether `other` is not done with the shard that comes next. It is opened again when it is: until then
+    /// it may be replaced.
     fn is_next_read_by(&self, other: &Opener) -> bool {
         let Some(next) = self.slices.get(self.next) else { return false };
         let reads = |slice: usize| other.slices.get(slice).is_some_and(|slice| slice.shard == next.shard);

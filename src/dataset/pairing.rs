@@ -286,7 +286,8 @@ impl<C> Pairing<C> {
         let stopped = || self.main.slices.is_stopped().then(|| ErrorKind::Stopped.into());
         let doubt = self.shard.doubts[from as usize].take().or_else(stopped);
         if !first {
-            // What went wrong may be a sample before this one, which was read on the way: then this one is read alone.
+            // What went wrong may be a sample before this one, which was read on the way: then this one is
+            // read alone.
             let number = key.and_then(|key| self.number(key));
             if let (Some(number), Some(again)) = (number, again)
                 && (again.end - again.window, again.end) != (number, number + 1)

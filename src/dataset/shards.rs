@@ -19,8 +19,8 @@ pub enum Shards {
 
 impl Shards {
     /// The list of shards: a pattern is expanded, and where it has wildcards, the directory or bucket is
-    /// listed, once. Names that end in `.index.json` or `.shidx`, as those of kept indexes do, are left out then.
-    /// Blocks.
+    /// listed, once. Names that end in `.index.json` or `.shidx`, as those of kept indexes do, are left out
+    /// then. Blocks.
     ///
     /// [`DatasetBuilder::build`](super::DatasetBuilder::build) does this by itself, and
     /// [`auto_index`](super::DatasetBuilder::auto_index) indexes what was listed. It is needed where the list

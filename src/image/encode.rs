@@ -22,8 +22,8 @@ impl Image {
     /// Writes a JPEG of a quality from 1 to 100, its colours at full resolution.
     ///
     /// # Errors
-    /// As [`to_png`](Image::to_png), [`ImageError::Quality`] for another quality, and [`ImageError::Mode`] for
-    /// pixels with opacity, which JPEG has no place for.
+    /// As [`to_png`](Image::to_png), [`ImageError::Quality`] for another quality, and [`ImageError::Mode`]
+    /// for pixels with opacity, which JPEG has no place for.
     pub fn to_jpeg(&self, quality: u8) -> Result<Vec<u8>, ImageError> {
         self.require(&[1, 3], "JPEG")?;
         if !(1..=100).contains(&quality) {

@@ -36,9 +36,9 @@ type OnShard = Arc<dyn Fn(&ShardIndex) + Send + Sync>;
 /// Many ranks may start at once: each that finds no index builds it and writes the same one, as a whole, so
 /// that the last one stays. To read the shards once only, let one rank build its dataset before the others.
 ///
-/// Before anything is indexed, the place is tried: a file is made and removed in a directory, and in a bucket a
-/// small object such as `train-0123456789abcdef.probe.index.json` is written beside the document, and deleted
-/// where that is allowed. An index that is kept there is not touched until the new one is whole.
+/// Before anything is indexed, the place is tried: a file is made and removed in a directory, and in a bucket
+/// a small object such as `train-0123456789abcdef.probe.index.json` is written beside the document, and
+/// deleted where that is allowed. An index that is kept there is not touched until the new one is whole.
 ///
 /// The names of documents beside shards and in directories depend on the pattern or list of shards and on the
 /// name of the [filter](AutoIndex::select); a dataset that is moved as a whole finds its index again.

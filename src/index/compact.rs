@@ -6,21 +6,21 @@
 //! frames                    until as many shards have been read as the first one says
 //! ```
 //!
-//! A frame is the length and the CRC-32C of its content, as 4 bytes each (little-endian), and the content. The
-//! content of the first frame is the number of shards, that of the others is whole shards, one after the other.
-//! All numbers are LEB128. Of a shard there are
+//! A frame is the length and the CRC-32C of its content, as 4 bytes each (little-endian), and the content.
+//! The content of the first frame is the number of shards, that of the others is whole shards, one after the
+//! other. All numbers are LEB128. Of a shard there are
 //!
 //! - a byte of flags: 1 for a size, 2 for a version, 4 for a layout, 8 for a selection;
 //! - its URL, as the numbers of bytes that it shares with the beginning and the end of the one before in the
-//!   frame, and what is between them; then the number of samples, as the difference (zigzag) from the one before
-//!   in the frame;
-//! - what the flags say: the size as the difference from the last one in the frame, the version in the manner of
-//!   the URL, the parts of the [JSON document](super::Index) of the layout and of the selection, each list with
-//!   its length.
+//!   frame, and what is between them; then the number of samples, as the difference (zigzag) from the one
+//!   before in the frame;
+//! - what the flags say: the size as the difference from the last one in the frame, the version in the manner
+//!   of the URL, the parts of the [JSON document](super::Index) of the layout and of the selection, each list
+//!   with its length.
 //!
 //! Texts that share their ends could be made to claim any amount of memory, so they may be no more than
-//! [`MOST_EXPANDED`] times as long as the content of the frame up to there: a writer shares nothing where they
-//! would be.
+//! [`MOST_EXPANDED`] times as long as the content of the frame up to there: a writer shares nothing where
+//! they would be.
 
 use super::ShardIndex;
 use super::document::{Entry, MAX_SHARDS};

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 const KIND: &str = "wids-shard-index-v1";
 
-/// The kind of a document with selected samples. It has another name, and no `wids_version`, since whoever does
-/// not know selections would read other samples.
+/// The kind of a document with selected samples. It has another name, and no `wids_version`, since whoever
+/// does not know selections would read other samples.
 const SELECTED: &str = "shardstream-selected-index-v1";
 
 /// The longest document that is read, in bytes.
@@ -256,9 +256,9 @@ impl Index {
         }
     }
 
-    /// Writes the index as a JSON document, which [`load`](Index::load) reads, and Python's `wids` too, unless
-    /// samples were [selected](super::IndexBuilder::select); or in a compact form, which `load` alone reads,
-    /// where the name ends in `.shidx`.
+    /// Writes the index as a JSON document, which [`load`](Index::load) reads, and Python's `wids` too,
+    /// unless samples were [selected](super::IndexBuilder::select); or in a compact form, which `load` alone
+    /// reads, where the name ends in `.shidx`.
     ///
     /// Shards below the document's directory are named relative to it, so that they can be moved together.
     /// Passwords and the queries of signed URLs are left out. The document has all that is known of the

@@ -17,8 +17,8 @@ const AMBIGUOUS: u32 = 1 << 31;
 const MOST: usize = AMBIGUOUS as usize - 2;
 
 impl Lookup {
-    /// Takes in `count` shards. Where two have the same text, `same` tells whether they are the same shard: then
-    /// the later one counts, and otherwise neither does.
+    /// Takes in `count` shards. Where two have the same text, `same` tells whether they are the same shard:
+    /// then the later one counts, and otherwise neither does.
     pub(super) fn new<T: AsRef<str>>(
         count: usize,
         text: impl Fn(usize) -> T,

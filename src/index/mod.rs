@@ -46,8 +46,8 @@
 //! into at the beginning of each epoch, to see that it is the one that was indexed.
 //!
 //! An index of very many shards can be saved in a compact form, under a name that ends in `.shidx`: some 15
-//! bytes for each shard where JSON takes more than a hundred, and layouts in half. [`Index::load`] reads either,
-//! whatever its name is. It is for this crate alone; JSON is what others read.
+//! bytes for each shard where JSON takes more than a hundred, and layouts in half. [`Index::load`] reads
+//! either, whatever its name is. It is for this crate alone; JSON is what others read.
 //!
 //! An index is of one version of each shard. A [dataset](crate::dataset::DatasetBuilder::index) compares size
 //! and version (ETag, generation or, of a file, the modification time) when it opens a shard, and the fields

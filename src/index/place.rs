@@ -13,9 +13,9 @@ pub(super) struct Document {
 impl Document {
     /// Tries whether the document can be written, without touching it.
     ///
-    /// The document itself would be the wrong thing to try with: a shorter one could replace the whole one that
-    /// another rank has saved meanwhile, and where objects may be created but not replaced, the first one would
-    /// stay.
+    /// The document itself would be the wrong thing to try with: a shorter one could replace the whole one
+    /// that another rank has saved meanwhile, and where objects may be created but not replaced, the first
+    /// one would stay.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] and [`ErrorKind::Denied`] where it cannot, and faults on the way.
@@ -40,7 +40,8 @@ impl Document {
         match write() {
             // Many ranks that start at once write the same object more often than some stores allow.
             Err(error) if matches!(error.kind(), ErrorKind::Busy { .. }) => Ok(()),
-            // Where objects may be created, and neither replaced nor deleted, an earlier probe is still there.
+            // Where objects may be created, and neither replaced nor deleted, an earlier probe is still
+            // there.
             Err(error) if matches!(error.kind(), ErrorKind::Denied(_)) && store.stat(&url).is_ok() => Ok(()),
             Err(error) => Err(error),
             // Where nothing may be deleted, it stays.

@@ -159,8 +159,8 @@ impl ShardIndex {
     }
 
     /// Compares a sample that was read of this shard, and not decoded, with what is known of the one of its
-    /// [position](crate::Sample::position): the names and sizes of its fields, and its checksum, as far as the
-    /// index has them.
+    /// [position](crate::Sample::position): the names and sizes of its fields, and its checksum, as far as
+    /// the index has them.
     ///
     /// ```
     /// # use shardstream::{Index, prelude::*};
@@ -206,9 +206,9 @@ impl ShardIndex {
         }
     }
 
-    /// Compares what a store says now of the object at `url` with what is known of this shard: the size, and the
-    /// version if it is the place that was indexed, under any name of it and with any signature. A copy in
-    /// another place has a version of its own. What is not known is not compared.
+    /// Compares what a store says now of the object at `url` with what is known of this shard: the size, and
+    /// the version if it is the place that was indexed, under any name of it and with any signature. A copy
+    /// in another place has a version of its own. What is not known is not compared.
     ///
     /// ```
     /// # use shardstream::{Index, prelude::*};

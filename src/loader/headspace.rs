@@ -21,8 +21,8 @@ pub struct Headspace {
 }
 
 impl Headspace {
-    /// How many times as fast training would be if loading were free: 1 where the trainer is the limit. None without
-    /// steps.
+    /// How many times as fast training would be if loading were free: 1 where the trainer is the limit. None
+    /// without steps.
     #[must_use]
     pub fn gain(&self) -> Option<f64> {
         (self.steps > 0 && !self.free.is_zero()).then(|| self.loading.as_secs_f64() / self.free.as_secs_f64())
@@ -43,12 +43,12 @@ impl fmt::Display for Headspace {
 }
 
 impl<B: Send + 'static> Loader<B> {
-    /// Tells how much faster training would be if loading were free: times up to `steps` steps with the batches of an
-    /// epoch, and as many with the first of them again and again.
+    /// Tells how much faster training would be if loading were free: times up to `steps` steps with the
+    /// batches of an epoch, and as many with the first of them again and again.
     ///
-    /// `step` should not return before the device is done with the batch, or at least not earlier for one kind of step
-    /// than for the other. The first step comes before the clock starts. Where the last batch of an epoch is smaller than the
-    /// others, ask for fewer steps than the epoch has.
+    /// `step` should not return before the device is done with the batch, or at least not earlier for one
+    /// kind of step than for the other. The first step comes before the clock starts. Where the last batch of
+    /// an epoch is smaller than the others, ask for fewer steps than the epoch has.
     ///
     /// # Errors
     /// Those of the batches.

@@ -15,7 +15,8 @@
 /// stream becomes shorter than its index says, `Drop` and `Repeat` fill the missing places at the end of the
 /// epoch with items of its beginning, and `Pad` with clones, so that all ranks take their steps; the
 /// [ledger](crate::State::ledger) counts them. A stream without a single sound sample has nothing to fill its
-/// places with: with `Drop` and `Repeat` the run ends with [`ErrorKind::NoShards`](crate::ErrorKind::NoShards).
+/// places with: with `Drop` and `Repeat` the run ends with
+/// [`ErrorKind::NoShards`](crate::ErrorKind::NoShards).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LastBatch {

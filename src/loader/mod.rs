@@ -70,8 +70,8 @@ use tuning::Learned;
 /// chunks of samples for each stream and 2 for each thread are on their way, where a chunk is up to 512
 /// samples, and fewer when they are large (512 KiB) or take long (a millisecond). All loaders of a process
 /// together have a quarter of the [`Budget`](crate::store::Budget) for them: 64 MiB unless set. Beyond that
-/// there are 2 chunks for each stream and one for each thread, of a sample or up to 64 KiB. Local files that turn
-/// out to be slow are read ahead on threads of the process, which dropping the loader does not wait for.
+/// there are 2 chunks for each stream and one for each thread, of a sample or up to 64 KiB. Local files that
+/// turn out to be slow are read ahead on threads of the process, which dropping the loader does not wait for.
 ///
 /// The batches of an epoch depend on the dataset, the seed, the epoch and the options, never on the number of
 /// threads or on what arrives first.

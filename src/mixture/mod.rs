@@ -30,10 +30,9 @@
 //! weights = { books = 1 }  # those that are not named keep theirs
 //! ```
 //!
-//! [`Mixture::builder`] makes a [`LoaderBuilder`] of it, as
-//! [`Loader::mix`](crate::Loader::mix) does: the size of batches and all else about batches is set there. A dataset
-//! has its name, so that a state can be [restored](crate::Loader::restore_changed) onto another version of the
-//! document.
+//! [`Mixture::builder`] makes a [`LoaderBuilder`] of it, as [`Loader::mix`](crate::Loader::mix) does: the
+//! size of batches and all else about batches is set there. A dataset has its name, so that a state can be
+//! [restored](crate::Loader::restore_changed) onto another version of the document.
 //!
 //! ```
 //! use shardstream::mixture::{Mixture, NamedStages};

@@ -13,12 +13,12 @@ impl State {
     /// Ranks need not have come equally far in the sequence, as they do not where a rank leaves out batches
     /// in which it has nothing: what each of them has yet to take comes at its own place.
     ///
-    /// Ranks that [read the same](crate::Topology::with_data_parallel) have the same streams. Their states must agree
-    /// in them, and each stream counts once; one of these states is enough.
+    /// Ranks that [read the same](crate::Topology::with_data_parallel) have the same streams. Their states
+    /// must agree in them, and each stream counts once; one of these states is enough.
     ///
     /// # Errors
-    /// [`ErrorKind::State`](crate::ErrorKind::State) when they are not of one job or not of one step, when their
-    /// batches are not of one size, when two of them differ in a stream, or when a rank is missing.
+    /// [`ErrorKind::State`](crate::ErrorKind::State) when they are not of one job or not of one step, when
+    /// their batches are not of one size, when two of them differ in a stream, or when a rank is missing.
     pub fn merge(states: impl IntoIterator<Item = State>) -> Result<State> {
         let states: Vec<State> = states.into_iter().collect();
         let Some(batches) = states.iter().map(|state| state.batches).max() else {

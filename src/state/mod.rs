@@ -169,8 +169,8 @@ impl State {
     /// [`Digest::skipped`] counts their samples. Since they are not read, one that would have failed counts
     /// as one that was taken. Where samples of an earlier shard of the epoch could not be read, a restore
     /// refuses to skip; those that the open shard has lost so far it cannot know of, and it passes over as
-    /// many samples less. Of a dataset that is joined to others, a restore may end with the error of a key that
-    /// a side lacks: then skip a few steps more or less.
+    /// many samples less. Of a dataset that is joined to others, a restore may end with the error of a key
+    /// that a side lacks: then skip a few steps more or less.
     ///
     /// ```
     /// # use shardstream::State;

@@ -14,9 +14,9 @@ const SMALLEST: usize = 64 << 10;
 /// Where nothing is known of the machine.
 const USUAL: usize = 128 << 10;
 
-/// Bytes that one buffer holds: a quarter of a core's second-level cache, so that what was read is still there
-/// when it is parsed, with what it was copied from. A buffer that leaves the cache makes a copy take three times
-/// as long where memory is busy; one that is much smaller makes large samples straddle two.
+/// Bytes that one buffer holds: a quarter of a core's second-level cache, so that what was read is still
+/// there when it is parsed, with what it was copied from. A buffer that leaves the cache makes a copy take
+/// three times as long where memory is busy; one that is much smaller makes large samples straddle two.
 pub(super) fn size() -> usize {
     static SIZE: OnceLock<usize> = OnceLock::new();
     *SIZE.get_or_init(|| second_level_cache().map_or(USUAL, fitting))
@@ -92,8 +92,8 @@ impl Drop for InUse {
     }
 }
 
-/// An empty vector with room for [`size`] bytes or for a few, which is not to grow beyond: it would not be used
-/// again. The default has none.
+/// An empty vector with room for [`size`] bytes or for a few, which is not to grow beyond: it would not be
+/// used again. The default has none.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer(Vec<u8>, InUse);
 
@@ -121,7 +121,8 @@ impl Buffer {
         }
     }
 
-    /// One with room for that many bytes, whatever the size of other buffers: for what is gathered from several.
+    /// One with room for that many bytes, whatever the size of other buffers: for what is gathered from
+    /// several.
     pub(crate) fn gathering(bytes: usize) -> Self {
         let capacity = bytes.checked_next_power_of_two().unwrap_or(bytes);
         let kept = |capacity| pool(capacity).map(|mut pool| pool.pop());

@@ -325,8 +325,8 @@ impl Client {
             Some(before) => usual.and_then(|usual| self.contact.limit(before, usual)),
             None => usual,
         };
-        // Only the machine's own server of credentials is asked without TLS. Where it has never answered, there is
-        // none, or not for this cloud; where it has, its faults pass as those of any other place.
+        // Only the machine's own server of credentials is asked without TLS. Where it has never answered,
+        // there is none, or not for this cloud; where it has, its faults pass as those of any other place.
         let answered = self.contact.answered.load(Ordering::Acquire);
         let missing = !of_bucket && !answered && target.uri.scheme_str() == Some("http");
         Failed { error: if missing { self.no_credentials(fault) } else { fault }, limit }

@@ -52,8 +52,9 @@ fn delivered(
     receiver.map(Ok).chain(end).boxed()
 }
 
-/// Reads where it is asked for: from memory that takes less than to hand a chunk over. Where reads turn out to wait
-/// for a disk or a file system far away, a thread does it from then on, and whoever asks can do something else.
+/// Reads where it is asked for: from memory that takes less than to hand a chunk over. Where reads turn out
+/// to wait for a disk or a file system far away, a thread does it from then on, and whoever asks can do
+/// something else.
 pub(super) fn while_quick(
     chunks: Box<dyn Iterator<Item = Result<Bytes>> + Send>,
 ) -> impl Stream<Item = Result<Bytes>> + Send + Unpin {

@@ -238,7 +238,8 @@ impl Store {
         StoreReport { sources, files: self.0.files.report() }
     }
 
-    /// The requests that are under way, and those that pause before they are tried again: to see why nothing comes.
+    /// The requests that are under way, and those that pause before they are tried again: to see why nothing
+    /// comes.
     #[must_use]
     pub fn requests(&self) -> Vec<RequestReport> {
         let meters = self.0.meters.lock().unwrap_or_else(PoisonError::into_inner);

@@ -26,8 +26,8 @@ pub trait ObjectWriter: Write + Send {
     fn finish(self: Box<Self>) -> Result<ObjectInfo>;
 }
 
-/// Writes all of `bytes`. Why an upload was refused is told by the kind of the error, while [`Write`] can only
-/// wrap it in an [`io::Error`], which would become [`ErrorKind::Io`].
+/// Writes all of `bytes`. Why an upload was refused is told by the kind of the error, while [`Write`] can
+/// only wrap it in an [`io::Error`], which would become [`ErrorKind::Io`].
 pub(crate) fn write_to(object: &mut dyn ObjectWriter, bytes: &[u8]) -> Result<()> {
     object.write_all(bytes).map_err(|error| error.downcast::<Error>().unwrap_or_else(Error::from))
 }

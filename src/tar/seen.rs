@@ -7,7 +7,8 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 /// The keys of a shard so far, as hashes.
 ///
 /// Most writers sort their samples. As long as each key is greater than the one before it, none can have come
-/// before: its hash is appended to a list. A lookup in a set would miss the cache for most keys of a large shard.
+/// before: its hash is appended to a list. A lookup in a set would miss the cache for most keys of a large
+/// shard.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     hasher: RandomState,

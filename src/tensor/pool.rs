@@ -132,8 +132,8 @@ fn aligned(size: usize) -> BytesMut {
     buffer
 }
 
-/// Room for so many bytes, and for somewhat more: the next ones may be larger. They begin where any number may
-/// stand, and are not cleared, which would take as long as to write them.
+/// Room for so many bytes, and for somewhat more: the next ones may be larger. They begin where any number
+/// may stand, and are not cleared, which would take as long as to write them.
 fn aligned_room(room: usize) -> BytesMut {
     let mut buffer = BytesMut::with_capacity(room.saturating_add(room / 8) + ALIGNMENT);
     let offset = buffer.as_ptr().addr().wrapping_neg() % ALIGNMENT;

@@ -111,13 +111,14 @@ impl Topology {
         Ok(Topology { worker, workers, ..self })
     }
 
-    /// The same process, which reads as data-parallel rank `rank` of `size`: the same samples, in the same order, as
-    /// every other process with that data-parallel rank.
+    /// The same process, which reads as data-parallel rank `rank` of `size`: the same samples, in the same
+    /// order, as every other process with that data-parallel rank.
     ///
-    /// Ranks of tensor, pipeline or context parallelism hold parts of one model and must be fed alike. Give each
-    /// process the rank and the size of its *data-parallel* group, as the training framework knows them. Without
-    /// it, all ranks are data-parallel. A batch of all ranks is then one batch of each data-parallel rank, and the
-    /// number of streams must be a multiple of `size` (times the workers) instead of the world size.
+    /// Ranks of tensor, pipeline or context parallelism hold parts of one model and must be fed alike. Give
+    /// each process the rank and the size of its *data-parallel* group, as the training framework knows them.
+    /// Without it, all ranks are data-parallel. A batch of all ranks is then one batch of each data-parallel
+    /// rank, and the number of streams must be a multiple of `size` (times the workers) instead of the world
+    /// size.
     ///
     /// ```
     /// use shardstream::Topology;
@@ -194,8 +195,8 @@ impl Topology {
         self.workers
     }
 
-    /// The data-parallel rank of this process: processes with the same one read the same. It is the rank unless it
-    /// was [given](Topology::with_data_parallel).
+    /// The data-parallel rank of this process: processes with the same one read the same. It is the rank
+    /// unless it was [given](Topology::with_data_parallel).
     #[must_use]
     pub fn data_parallel_rank(&self) -> usize {
         self.group

@@ -8,11 +8,11 @@
 //! with [`ErrorKind::Unwritable`](crate::ErrorKind::Unwritable) before a byte of it is written. The rules,
 //! where `KEY.FIELD` is the name of a member:
 //!
-//! - a key has no dot in its last part (a reader ends the key at the first dot there), no empty part (`a//b`, `a/`,
-//!   `/a`), no part `..`, and none `.` but a leading `./`, as `tar -cf shard.tar .` makes them;
+//! - a key has no dot in its last part (a reader ends the key at the first dot there), no empty part (`a//b`,
+//!   `a/`, `/a`), no part `..`, and none `.` but a leading `./`, as `tar -cf shard.tar .` makes them;
 //! - a field is in lower case (a reader lower-cases it), has no `/`, and does not start with `__`;
-//! - no name has a line break or a NUL, or is longer than 4096 bytes, or is one that readers skip (`__NAME__`, at the
-//!   top);
+//! - no name has a line break or a NUL, or is longer than 4096 bytes, or is one that readers skip
+//!   (`__NAME__`, at the top);
 //! - a key comes once in an archive, and has at least one field;
 //! - a sample has no more bytes and fields than readers accept: see [`TarOptions::limits`].
 //!

@@ -244,7 +244,8 @@ fn kill(emulator: &Emulator) {
     let said = done(dir.path(), &[emulator], &[&reshard[..], &[&there, "--resume"]].concat());
     let kept =
         said.split("; ").nth(1).and_then(|kept| kept.split(' ').next()).unwrap().parse::<usize>().unwrap();
-    // An upload that had reached the server by the kill, of each of two threads, may end after the copy of it.
+    // An upload that had reached the server by the kill, of each of two threads, may end after the copy of
+    // it.
     assert!((killed.len()..=killed.len() + 2).contains(&kept) && !said.contains("written again"), "{said}");
     done(dir.path(), &[emulator], &["cp", &objects, "back/"]);
     assert!(tars(&dir.path().join("back")) == alone);

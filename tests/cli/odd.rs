@@ -112,8 +112,8 @@ fn options_that_make_no_sense() {
     assert_eq!(error, "shardstream: none of 12 samples has a field of --fields\n");
 }
 
-/// What cannot be written is named, and not only the shard that it comes from. A file where a directory should
-/// be stands for a directory that is not writable, since the superuser may write everywhere.
+/// What cannot be written is named, and not only the shard that it comes from. A file where a directory
+/// should be stands for a directory that is not writable, since the superuser may write everywhere.
 #[test]
 fn places_that_cannot_be_written() {
     let dir = demo();

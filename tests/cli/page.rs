@@ -1,6 +1,6 @@
-//! `docs/cli.md` and `docs/cli-writing.md` show what the program does: every ```` ```console ```` block is run, in order, in
-//! one directory, where the data set is that the page tells of. Blocks of ```` ```console times ```` are compared without their
-//! numbers. `SHARDSTREAM_BLESS=1` writes the outputs anew.
+//! `docs/cli.md` and `docs/cli-writing.md` show what the program does: every ````
+//! ```console ```` block is run, in order, in one directory, where the data set is that the page tells of. Blocks of ```` ```console
+//! times ```` are compared without their numbers. `SHARDSTREAM_BLESS=1` writes the outputs anew.
 #![cfg(target_os = "linux")]
 
 use crate::program::program;

@@ -9,7 +9,8 @@ use shardstream::prelude::*;
 use shardstream::tar::{Event, Limits, SampleParser, Walker, read};
 use shardstream::{Index, SecretUrl, Topology};
 
-/// `count` members of `size` bytes, two to a sample, each with the pax header that Python's `webdataset` writes.
+/// `count` members of `size` bytes, two to a sample, each with the pax header that Python's `webdataset`
+/// writes.
 fn archive(count: usize, size: usize, pax: bool) -> Bytes {
     let mut archive = tar::Builder::new(Vec::new());
     for at in 0..count {

@@ -51,8 +51,8 @@ fn assert_nothing_in_use(budget: &Budget) {
     panic!("{} bytes are left", budget.in_use());
 }
 
-/// What is in the queues of all loaders when nothing is taken out: a quarter of the budget, and a small chunk in each
-/// place where somebody may need it.
+/// What is in the queues of all loaders when nothing is taken out: a quarter of the budget, and a small chunk
+/// in each place where somebody may need it.
 fn queues(budget: u64, streams: usize, chunk: u64) -> u64 {
     // Of each stream one in turn and one ahead; of the threads one in turn, and one for each of them.
     budget / 4 + (LOADERS * (2 * streams + 1 + THREADS)) as u64 * chunk
@@ -90,12 +90,13 @@ fn loaders_of_one_process_share_the_budget() {
     let open = open(&dataset.streams(STREAMS).build().unwrap(), 1);
     let read = settled(|| given.load(Ordering::SeqCst) as u64);
     let sample = LARGE as u64 + 4096;
-    // Of each stream on its way: two chunks that wait to be read, one in the hand of each end, one that is parsed. Of
-    // each loader: the batch that was taken, one ahead and the one in hand.
+    // Of each stream on its way: two chunks that wait to be read, one in the hand of each end, one that is
+    // parsed. Of each loader: the batch that was taken, one ahead and the one in hand.
     let on_the_way = BUDGET + (LOADERS * (STREAMS * 5 + 3)) as u64 * sample;
     let most = on_the_way + queues(BUDGET, STREAMS, sample);
     assert!(read < most, "{} MB were read, at most {} MB may be", read >> 20, most >> 20);
-    // What is on its way of objects of unknown length is counted by the range that was granted, of 1 MiB at least.
+    // What is on its way of objects of unknown length is counted by the range that was granted, of 1 MiB at
+    // least.
     let counted = queues(BUDGET, STREAMS, sample) + BUDGET + ((LOADERS * STREAMS) << 20) as u64;
     assert!(budget.in_use() < counted, "{} MB are in use", budget.in_use() >> 20);
     drop(open);

@@ -165,13 +165,14 @@ fn dropping_ends_all_threads() {
 fn dropping_ends_reads_that_wait_for_ever() {
     watched(|| {
         drop_at_any_point(&custom(Behaviour::Silent).0, &[0]);
-        // Of a stream that stalls one sample is held back until its end is seen, and the shuffle and the chunk in hand
-        // hold some.
+        // Of a stream that stalls one sample is held back until its end is seen, and the shuffle and the
+        // chunk in hand hold some.
         drop_at_any_point(&custom(Behaviour::StallsAfter(3 * CHUNK)).0, &[0, 1, 2]);
     });
 }
 
-/// Drops what `make` makes of a dataset while its threads wait for a source that says nothing, or nothing more.
+/// Drops what `make` makes of a dataset while its threads wait for a source that says nothing, or nothing
+/// more.
 fn drop_while_silent<S: Stream + Unpin>(what: &str, make: impl Fn(Dataset, Arc<()>) -> S) {
     let home = tempfile::tempdir().unwrap();
     for behaviour in [Behaviour::Silent, Behaviour::StallsAfter(3)] {
@@ -415,8 +416,8 @@ fn a_consumer_that_rests_stops_the_readers() {
                 let batched = (asked + prefetch + 1) * batch;
                 // Chunks: the one that is being batched, those ahead, one in the hand of each thread.
                 let in_map = batched + (1 + 2 * THREADS + THREADS) * CHUNK;
-                // Of each stream: the chunk in turn, two ahead, the one in hand; the shuffle buffer; and chunks of
-                // bytes on their way from the source, of one sample each.
+                // Of each stream: the chunk in turn, two ahead, the one in hand; the shuffle buffer; and
+                // chunks of bytes on their way from the source, of one sample each.
                 let in_streams = in_map + STREAMS * (4 * CHUNK + shuffle + 32);
                 let (given, mapped) = (settled(&given), mapped.load(Ordering::SeqCst));
                 assert!((asked * batch..=in_map).contains(&mapped), "{mapped} mapped, at most {in_map}");

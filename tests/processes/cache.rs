@@ -22,8 +22,8 @@ const DAMAGED: &str = "SHARDSTREAM_TEST_DAMAGED";
 const RANGE: u64 = 100_000;
 const LENGTH: usize = 950_000;
 
-/// One object for all processes, in a file. Requests are written down in another, and while there is a third, nothing
-/// comes of the object from its middle on.
+/// One object for all processes, in a file. Requests are written down in another, and while there is a third,
+/// nothing comes of the object from its middle on.
 #[derive(Debug)]
 struct Desk(PathBuf);
 

@@ -1,6 +1,6 @@
-//! Jobs of pipelines over damaged data whose ranks are killed at any moment, all of them, again and again, each
-//! time to be resumed by another number of ranks. They take what one process takes that nobody disturbs, and
-//! skip what it skips.
+//! Jobs of pipelines over damaged data whose ranks are killed at any moment, all of them, again and again,
+//! each time to be resumed by another number of ranks. They take what one process takes that nobody disturbs,
+//! and skip what it skips.
 
 use super::pipelines::{GLOBAL_BATCH, Kind, Pipeline, write};
 use super::rank::{Rank, orders, read_state, save};
@@ -160,8 +160,9 @@ impl Job {
         self.alone.len() as u64
     }
 
-    /// When ranks are killed, each at another moment: some steps later, a few steps apart; and in one launch of
-    /// five when they have hardly begun. Returns the step behind which none of them goes: something is left.
+    /// When ranks are killed, each at another moment: some steps later, a few steps apart; and in one launch
+    /// of five when they have hardly begun. Returns the step behind which none of them goes: something is
+    /// left.
     fn kills(&mut self, ranks: usize) -> (u64, Vec<Kill>) {
         let first = self.after + 1 + self.rng.below(2 * self.steps() / (ROUNDS + 1));
         let most = (first + APART).min(self.steps() - 1);

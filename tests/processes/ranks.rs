@@ -1,5 +1,6 @@
-//! A job of several processes on one store: some are killed in the middle of an epoch, and others, more or fewer, go on
-//! from the last step that all of them had saved. What was trained on then is what one process alone would have seen.
+//! A job of several processes on one store: some are killed in the middle of an epoch, and others, more or
+//! fewer, go on from the last step that all of them had saved. What was trained on then is what one process
+//! alone would have seen.
 //!
 //! A rank is this program again, with nothing but the ignored test `rank` to run.
 
@@ -142,7 +143,8 @@ impl Job {
         self
     }
 
-    /// Launches a rank for each of `kills`, which says before which step it is killed. Returns the last step that counts.
+    /// Launches a rank for each of `kills`, which says before which step it is killed. Returns the last step
+    /// that counts.
     fn launch(&mut self, kills: &[Option<u64>]) -> u64 {
         let desk = self.dir.path().join(format!("launch-{}", self.launches));
         fs::create_dir(&desk).unwrap();

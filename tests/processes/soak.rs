@@ -1,4 +1,5 @@
-//! Epoch after epoch over a network that breaks all the time: every sample comes exactly once, and nothing grows.
+//! Epoch after epoch over a network that breaks all the time: every sample comes exactly once, and nothing
+//! grows.
 //!
 //! Two requests in a hundred meet a fault. The test takes three seconds, or as many as the environment says:
 //!
@@ -8,8 +9,8 @@
 //!
 //! `SHARDSTREAM_SOAK_SEED` repeats the faults of an earlier run, as far as requests come in the same order.
 //!
-//! The reader is a process of its own, so that the memory, sockets and threads which are counted are not those of the
-//! server, and because the client of `gs://` takes its address from the environment.
+//! The reader is a process of its own, so that the memory, sockets and threads which are counted are not
+//! those of the server, and because the client of `gs://` takes its address from the environment.
 
 use crate::support::child::child;
 use crate::support::server::{Ending, Reply, Request, Server};
@@ -192,7 +193,8 @@ fn reader() {
     let mut expected: Vec<_> = clean.map(|sample| known(&sample.unwrap())).collect();
     expected.sort_unstable();
     let (store, loaders) = loaders();
-    // The connections of the budget may all be idle at the end of a short run, and few of them at its beginning.
+    // The connections of the budget may all be idle at the end of a short run, and few of them at its
+    // beginning.
     let most_files = Usage::now().files + CONNECTIONS;
     let (begun, time) = (Instant::now(), Duration::from_secs(seconds()));
     let (mut epochs, mut told, mut warm, mut last) = (0, Duration::ZERO, Usage::default(), Usage::default());

@@ -46,7 +46,8 @@ fn described(imports: &Imports) -> String {
     text
 }
 
-/// Files that are still in circles, each line one circle. A file that leaves its circle leaves this list; none is added.
+/// Files that are still in circles, each line one circle. A file that leaves its circle leaves this list;
+/// none is added.
 const LEFT: [&[&str]; 9] = [
     &[
         "dataset/builder.rs",

@@ -1,4 +1,5 @@
-//! What batches of tensors promise: the same bytes whatever the threads, ranks and stops, in memory that is used again.
+//! What batches of tensors promise: the same bytes whatever the threads, ranks and stops, in memory that is
+//! used again.
 
 use crate::support::shards::{dataset, key, memory, write};
 use shardstream::codec::DType;

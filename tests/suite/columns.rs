@@ -1,4 +1,5 @@
-//! Columns behind a loader: what a batch holds does not depend on threads, and a job goes on where it stopped.
+//! Columns behind a loader: what a batch holds does not depend on threads, and a job goes on where it
+//! stopped.
 
 use proptest::prelude::*;
 use shardstream::codec::{Array, DType};

@@ -1,5 +1,5 @@
-//! What differs from Python's `webdataset`, as `docs/webdataset.md` lists it: odd shards, and what each side makes of
-//! them. What both make the same of is in `differential.rs`.
+//! What differs from Python's `webdataset`, as `docs/webdataset.md` lists it: odd shards, and what each side
+//! makes of them. What both make the same of is in `differential.rs`.
 
 use crate::support::python::Python;
 use crate::support::read_samples;
@@ -7,8 +7,8 @@ use shardstream::codec::Decoder;
 use shardstream::{Error, Result, Sample, Value};
 use std::path::Path;
 
-/// The shard, written by `differences.py`, and what `webdataset` and this crate make of it: samples with their fields
-/// or one decoded field, and errors.
+/// The shard, written by `differences.py`, and what `webdataset` and this crate make of it: samples with
+/// their fields or one decoded field, and errors.
 type Row = (&'static str, &'static str, &'static str);
 
 /// Some are alike, though they look as if they were not.

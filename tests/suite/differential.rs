@@ -1,5 +1,5 @@
-//! Against other tools: what we write, Python's `webdataset` and GNU tar read as it was; what they write, we read as
-//! `webdataset` does.
+//! Against other tools: what we write, Python's `webdataset` and GNU tar read as it was; what they write, we
+//! read as `webdataset` does.
 
 use crate::support::names::{ALIKE, HIDDEN};
 use crate::support::python::{Python, skip, stdout_of};

@@ -75,10 +75,12 @@ fn sound() -> Vec<u8> {
     archive(&[0, 1, 2].map(|i| Sample::new(format!("s{i}")).with("cls", i).with("txt", "text")))
 }
 
-/// Damage: what it is called, the damaged bytes, how many samples come, and the kind and offset of the error after.
+/// Damage: what it is called, the damaged bytes, how many samples come, and the kind and offset of the error
+/// after.
 type Damage = (&'static str, Vec<u8>, usize, Option<(&'static str, u64)>);
 
-/// Python's `webdataset` gives no error for those marked with a star, and for most of them an incomplete sample.
+/// Python's `webdataset` gives no error for those marked with a star, and for most of them an incomplete
+/// sample.
 fn damages() -> Vec<Damage> {
     let cut = |length: usize| sound()[..length].to_vec();
     let with = |at: usize, byte: u8| {

@@ -1,11 +1,11 @@
-//! What must never change, between releases and between platforms: jobs that go on after an update would read some
-//! samples twice and others never, or could not go on at all.
+//! What must never change, between releases and between platforms: jobs that go on after an update would read
+//! some samples twice and others never, or could not go on at all.
 //!
 //! Orders, random numbers and digests stand in `tests/golden/*.json`, states as they are saved in
-//! `tests/golden/states/`. `SHARDSTREAM_BLESS=1 cargo test --test suite golden` adds what is missing there, and changes nothing
-//! that is there. What has been in a release may not be changed by hand either: an order that differs is a mistake in the
-//! code. Where the text of states has changed on purpose, the new text is added beside the old ones, which must all still
-//! be restored.
+//! `tests/golden/states/`. `SHARDSTREAM_BLESS=1 cargo test --test suite golden` adds what is missing there,
+//! and changes nothing that is there. What has been in a release may not be changed by hand either: an order
+//! that differs is a mistake in the code. Where the text of states has changed on purpose, the new text is
+//! added beside the old ones, which must all still be restored.
 
 use crate::support::shelf::{Shelf, counts};
 use serde_json::{Map, Value as Json};

@@ -204,7 +204,8 @@ proptest! {
         let noted = transformed(file, ImageMode::Rgb8, steps.clone(), false).unwrap();
         let done = transformed(file, ImageMode::Rgb8, steps.clone(), true).unwrap();
         prop_assert_eq!((noted.width(), noted.height()), (done.width(), done.height()));
-        // Sums of fractions are in another order, or over fewer pixels; and what is noted may come at a part of its size.
+        // Sums of fractions are in another order, or over fewer pixels; and what is noted may come at a part
+        // of its size.
         let (worst, _) = distance(&noted, done.as_u8().unwrap());
         // Bicubic and Lanczos have negative weights, so that a second resize makes more of a difference of 1.
         let resizes = steps.iter().filter(|step| matches!(step, Step::Resize(..))).count();

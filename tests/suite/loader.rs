@@ -79,7 +79,8 @@ fn seeds_and_epochs_change_the_order_and_the_random_numbers() {
     }
 }
 
-/// This order must never change: a job that goes on after an update would read some samples twice and others never.
+/// This order must never change: a job that goes on after an update would read some samples twice and others
+/// never.
 #[test]
 fn golden() {
     let dataset = dataset(&[3, 4, 2, 3]).streams(2).shuffle_shards(true).seed(42).build().unwrap();
@@ -222,7 +223,8 @@ fn damage_is_reported_and_spares_the_others() {
     assert!(matches!(error(5), (ErrorKind::DuplicateMember { .. }, 1024)), "{:?}", error(5));
     assert!(matches!(error(7), (ErrorKind::NotFound(_), 0)), "{:?}", error(7));
 
-    // Errors stand at the same place for all faces, and with or without threads. In a loader they take no turn.
+    // Errors stand at the same place for all faces, and with or without threads. In a loader they take no
+    // turn.
     let shown =
         |sample: Result<Sample>| sample.map_or_else(|error| error.to_string(), |s| s.key().to_owned());
     let expected: Vec<String> = dataset.samples(0).map(shown).collect();

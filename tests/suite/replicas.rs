@@ -1,5 +1,5 @@
-//! Ranks of tensor and pipeline parallelism: those of one data-parallel rank are fed alike, and all of them together read
-//! everything once.
+//! Ranks of tensor and pipeline parallelism: those of one data-parallel rank are fed alike, and all of them
+//! together read everything once.
 
 use crate::support::shards::{all_keys, sorted};
 use crate::support::shelf::{Shelf, counts};
@@ -27,7 +27,8 @@ fn collect(batches: impl Iterator<Item = Result<Batch<Item>>>) -> Vec<Vec<Item>>
     batches.map(|batch| batch.unwrap().into_items()).collect()
 }
 
-/// Eight ranks of four data-parallel ranks: consecutive ones that read the same, and ones that are four apart.
+/// Eight ranks of four data-parallel ranks: consecutive ones that read the same, and ones that are four
+/// apart.
 fn layouts() -> [Vec<Topology>; 2] {
     let rank = |rank, group| Topology::new(rank, 8).unwrap().with_data_parallel(group, 4).unwrap();
     [(0..8).map(|r| rank(r, r / 2)).collect(), (0..8).map(|r| rank(r, r % 4)).collect()]

@@ -1,5 +1,5 @@
-//! States that a loader refuses to go on from, and what it says then; and that no document whatsoever makes it panic or
-//! run for ever.
+//! States that a loader refuses to go on from, and what it says then; and that no document whatsoever makes
+//! it panic or run for ever.
 
 use crate::support::shelf::{Shelf, counts, shard, url};
 use futures::StreamExt;

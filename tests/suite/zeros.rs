@@ -102,7 +102,8 @@ fn a_run_of_zeros_is_an_error_for_every_reader() {
     }
 }
 
-/// Padded to a whole record, zeros up to the end can only be told from padding by an index that knows where members are.
+/// Padded to a whole record, zeros up to the end can only be told from padding by an index that knows where
+/// members are.
 #[test]
 fn zeros_up_to_the_padding_are_an_error_with_an_index() {
     let mut padded = shard();
@@ -118,7 +119,8 @@ fn zeros_up_to_the_padding_are_an_error_with_an_index() {
         for streams in [1, 2, SAMPLES] {
             let dataset = || shelf.dataset(1).streams(streams).index(sound.clone());
             both_faces(&format!("{from}.., {streams} slices"), dataset());
-            // It is the shard that is damaged: an index that was made anew would leave the samples out for good.
+            // It is the shard that is damaged: an index that was made anew would leave the samples out for
+            // good.
             for error in dataset().build().unwrap().samples(0).filter_map(Result::err) {
                 assert!(
                     matches!(error.kind(), ErrorKind::ArchiveEnd(_)),

@@ -1,5 +1,5 @@
-//! A bucket in memory behind the part of the XML API of Google Cloud Storage (and S3) that the clients use: GET with
-//! ranges and If-Match, PUT, DELETE, multipart uploads and listing, without authentication.
+//! A bucket in memory behind the part of the XML API of Google Cloud Storage (and S3) that the clients use:
+//! GET with ranges and If-Match, PUT, DELETE, multipart uploads and listing, without authentication.
 
 use super::server::{Reply, Request, Server};
 use std::collections::BTreeMap;

@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-/// This test program again, with nothing to run but the ignored test `name` of `module`, which is `module_path!()`.
+/// This test program again, with nothing to run but the ignored test `name` of `module`, which is
+/// `module_path!()`.
 pub fn child(module: &str, name: &str) -> Command {
     let test = match module.split_once("::") {
         Some((_program, module)) => format!("{module}::{name}"),

@@ -119,8 +119,8 @@ impl Emulator {
     }
 }
 
-/// Starts `program`, or what the environment variable `variable` names, on a free port, and waits until it answers;
-/// `None` if it is not installed.
+/// Starts `program`, or what the environment variable `variable` names, on a free port, and waits until it
+/// answers; `None` if it is not installed.
 fn start(variable: &str, program: &str, arguments: &dyn Fn(&str) -> Vec<String>) -> Option<(Child, u16)> {
     let program = std::env::var(variable).unwrap_or_else(|_| program.to_owned());
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

@@ -40,7 +40,8 @@ pub const ALIKE: &[Row] = &[
     ("__a.txt", Some(("__a", "txt"))),
 ];
 
-/// Names of which `webdataset` makes fields of a sample named as the directory; this crate skips hidden files.
+/// Names of which `webdataset` makes fields of a sample named as the directory; this crate skips hidden
+/// files.
 pub const HIDDEN: &[Row] = &[
     ("dir/.hidden.txt", Some(("dir/", "hidden.txt"))),
     ("dir/._a.jpg", Some(("dir/", "_a.jpg"))),

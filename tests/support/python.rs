@@ -1,7 +1,7 @@
 //! The reference: Python with `webdataset`.
 //!
-//! The interpreter is `SHARDSTREAM_TEST_PYTHON`, or `python3`. Where it lacks the packages, tests say that they are
-//! skipped; with `SHARDSTREAM_REQUIRE_PYTHON=1` they fail. To set one up:
+//! The interpreter is `SHARDSTREAM_TEST_PYTHON`, or `python3`. Where it lacks the packages, tests say that
+//! they are skipped; with `SHARDSTREAM_REQUIRE_PYTHON=1` they fail. To set one up:
 //!
 //! ```text
 //! python3 -m venv venv && venv/bin/pip install webdataset==1.0.2 wids==0.1.11 numpy pillow msgpack
@@ -60,7 +60,8 @@ impl Python {
         found
     }
 
-    /// The samples of the dataset of an index, as `wids` reads them, and the index that it makes of the same shards.
+    /// The samples of the dataset of an index, as `wids` reads them, and the index that it makes of the same
+    /// shards.
     pub fn wids(&self, index: &Path, output: &Path, shards: &[&Path]) -> Content {
         shard(&self.run("index_wids.py", &[&[index, output], shards].concat()))
     }
@@ -83,7 +84,8 @@ impl Python {
         self.run("decode.py", &[shard])
     }
 
-    /// Has odd shards written into a folder, and what `webdataset` makes of each, as `differences.py` shows it.
+    /// Has odd shards written into a folder, and what `webdataset` makes of each, as `differences.py` shows
+    /// it.
     pub fn differences(&self, dir: &Path) -> Json {
         self.run("differences.py", &[dir])
     }
@@ -98,8 +100,8 @@ impl Python {
         self.run("write.py", &[dir]);
     }
 
-    /// Has Pillow write pictures of all sorts into a folder, and what it makes of them; the cases, as `pictures.py` shows
-    /// them.
+    /// Has Pillow write pictures of all sorts into a folder, and what it makes of them; the cases, as
+    /// `pictures.py` shows them.
     pub fn pictures(&self, dir: &Path) -> Json {
         self.run("pictures.py", &[dir])
     }

@@ -1,5 +1,6 @@
-//! A small HTTP/1.1 server, one thread per connection, whose every answer is scripted by a closure: it can cut a body
-//! at any byte, lie about ranges and lengths, change its mind between requests, and it remembers what it was asked.
+//! A small HTTP/1.1 server, one thread per connection, whose every answer is scripted by a closure: it can
+//! cut a body at any byte, lie about ranges and lengths, change its mind between requests, and it remembers
+//! what it was asked.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read, Write};

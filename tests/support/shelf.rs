@@ -1,4 +1,5 @@
-//! Objects in memory whose versions are told by whoever puts them there: the same on every machine, and changed at will.
+//! Objects in memory whose versions are told by whoever puts them there: the same on every machine, and
+//! changed at will.
 
 use super::archive;
 use super::shards::key;

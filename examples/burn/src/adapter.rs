@@ -1,7 +1,8 @@
 //! burn's `DataLoader` over a loader of shardstream.
 //!
-//! Whatever trains from a `DataLoader`, burn's own `Learner` for one, can train from shards with it. The order, the ranks and
-//! the threads are those of the loader; burn's own shuffling, batching and worker threads are not needed.
+//! Whatever trains from a `DataLoader`, burn's own `Learner` for one, can train from shards with it. The
+//! order, the ranks and the threads are those of the loader; burn's own shuffling, batching and worker
+//! threads are not needed.
 
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
@@ -13,7 +14,8 @@ use shardstream::{Loader, Result, State};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Makes what a step takes of a batch, on a device. It is called on the thread of a [`Feed`], ahead of the step.
+/// Makes what a step takes of a batch, on a device. It is called on the thread of a [`Feed`], ahead of the
+/// step.
 pub type Upload<O> = Arc<dyn Fn(TensorBatch, &Device) -> Result<O> + Send + Sync>;
 
 /// The batches of one epoch after the other: each call of `iter` is the next one.
@@ -30,7 +32,8 @@ pub struct ShardLoader<O> {
 impl<O: Send + 'static> ShardLoader<O> {
     /// Reads the epochs of `loader` from 0 on, in batches of `batch` rows.
     ///
-    /// burn wants to know how many items there are: give the dataset an index, or the progress is one without an end.
+    /// burn wants to know how many items there are: give the dataset an index, or the progress is one without
+    /// an end.
     pub fn new(
         loader: Loader<TensorBatch>,
         batch: usize,

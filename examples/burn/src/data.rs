@@ -17,8 +17,8 @@ pub struct Images {
     pub labels: Tensor<1, Int>,
 }
 
-/// Shuffled and augmented batches of shards with images and classes: full ones, and as many in each epoch. Damaged images
-/// are skipped, up to one in a thousand.
+/// Shuffled and augmented batches of shards with images and classes: full ones, and as many in each epoch.
+/// Damaged images are skipped, up to one in a thousand.
 ///
 /// # Errors
 /// When the shards cannot be read.
@@ -42,7 +42,8 @@ pub fn loader(shards: &str, batch: usize, seed: u64) -> Result<Loader<TensorBatc
         .build()
 }
 
-/// Makes burn's tensors of a batch. On the CPU they are the loader's memory, which is used again when they are dropped.
+/// Makes burn's tensors of a batch. On the CPU they are the loader's memory, which is used again when they
+/// are dropped.
 ///
 /// # Errors
 /// When the batch has other columns.

@@ -11,8 +11,8 @@ use shardstream::state::Ledger;
 /// Height and width of the images.
 const SIZE: u32 = 32;
 
-/// Shuffled and augmented batches of shards with images and classes: full ones, and as many in each epoch. Damaged images
-/// are skipped, up to one in a thousand.
+/// Shuffled and augmented batches of shards with images and classes: full ones, and as many in each epoch.
+/// Damaged images are skipped, up to one in a thousand.
 ///
 /// # Errors
 /// When the shards cannot be read.
@@ -36,8 +36,8 @@ pub fn loader(shards: &str, batch: usize, seed: u64) -> shardstream::Result<Load
         .build()
 }
 
-/// Makes candle's tensors of a batch: images N x RGB x height x width, and N classes. candle's memory is its own, so that
-/// this copies.
+/// Makes candle's tensors of a batch: images N x RGB x height x width, and N classes. candle's memory is its
+/// own, so that this copies.
 ///
 /// # Errors
 /// When the batch has other columns.
@@ -85,8 +85,8 @@ pub struct Step {
     pub accuracy: f32,
 }
 
-/// Trains for some epochs, and says after each step how it went, and after each epoch which samples were skipped; at the end,
-/// whether the batches were there in time.
+/// Trains for some epochs, and says after each step how it went, and after each epoch which samples were
+/// skipped; at the end, whether the batches were there in time.
 ///
 /// # Errors
 /// The first one of the data or of the network.

@@ -22,7 +22,8 @@ struct Args {
     /// Passes over the data
     #[arg(long, default_value_t = 3)]
     epochs: u64,
-    /// Of order and augmentation; candle's own random numbers, which the first weights are, take no seed on a CPU
+    /// Of order and augmentation; candle's own random numbers, which the first weights are, take no seed on a
+    /// CPU
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Where the synthetic shards are put

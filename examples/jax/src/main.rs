@@ -98,7 +98,8 @@ fn batches(args: &Args) -> Result<Batches, AnyError> {
         .streams(args.streams)
         .shuffle_shards(true)
         .seed(args.seed)
-        // With it all ranks get the same number of batches, and a state is restored without reading shards again.
+        // With it all ranks get the same number of batches, and a state is restored without reading shards
+        // again.
         .auto_index(AutoIndex::beside())
         .build()?;
     let image = ImageColumn::new("jpg;jpeg;png;webp", args.size)
@@ -148,7 +149,8 @@ fn feed(args: &Args) -> Result<(), AnyError> {
     let files = paths.iter().map(|path| path.to_path_buf()).collect();
     say(io::stdout(), &Answer::Slabs { files, size: ring.size() })?;
 
-    // What the trainer says is heard at any time: a slab that comes back is filled while the trainer computes.
+    // What the trainer says is heard at any time: a slab that comes back is filled while the trainer
+    // computes.
     let (send, requests) = async_channel::unbounded();
     let listener = ring.clone();
     thread::spawn(move || {

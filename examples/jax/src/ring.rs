@@ -1,7 +1,8 @@
 //! A ring of slabs: files in memory that the trainer maps, each for one batch at a time.
 //!
-//! A slab is written with `pwrite`, not through a mapping: that needs no `unsafe`, and is the one copy that a batch costs on
-//! its way. The trainer sees what is written, because the page cache is the file on a file system in memory.
+//! A slab is written with `pwrite`, not through a mapping: that needs no `unsafe`, and is the one copy that a
+//! batch costs on its way. The trainer sees what is written, because the page cache is the file on a file
+//! system in memory.
 
 use crate::wire::{Announced, Placed};
 use async_channel::{Receiver, Sender};
@@ -33,11 +34,11 @@ struct Slabs {
 }
 
 impl Ring {
-    /// Makes `slabs` files in `directory`, each for a batch as `first`, and says what they are called. The names go when
-    /// the paths are dropped; the memory goes with the last process that has it open or mapped.
+    /// Makes `slabs` files in `directory`, each for a batch as `first`, and says what they are called. The
+    /// names go when the paths are dropped; the memory goes with the last process that has it open or mapped.
     ///
-    /// With `poison` a slab is overwritten as soon as it comes back. Nothing changes for a trainer that hands slabs back
-    /// when it may.
+    /// With `poison` a slab is overwritten as soon as it comes back. Nothing changes for a trainer that hands
+    /// slabs back when it may.
     ///
     /// # Errors
     /// When the directory takes no files of the size.

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// The first line: where the slabs are. They are the trainer's to map, and have no name any more once it has said
-    /// [`Request::Mapped`].
+    /// The first line: where the slabs are. They are the trainer's to map, and have no name any more once it
+    /// has said [`Request::Mapped`].
     Slabs {
         /// The file of each slab.
         files: Vec<PathBuf>,

@@ -1,6 +1,7 @@
 //! Progress: a bar with rate and time left where there is a terminal, plain lines elsewhere.
 //!
-//! A copy of what the trainer in `examples/resnet` has, with rates: a crate for the two would be longer than this.
+//! A copy of what the trainer in `examples/resnet` has, with rates: a crate for the two would be longer than
+//! this.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::{Mutex, PoisonError};

@@ -10,7 +10,8 @@ pub fn key(number: u64) -> String {
     format!("{number:09}")
 }
 
-/// A series of shards in one directory, and its index: for `out/train-%06d.tar` that is `out/train.index.json`.
+/// A series of shards in one directory, and its index: for `out/train-%06d.tar` that is
+/// `out/train.index.json`.
 #[derive(Debug, Clone)]
 pub struct Series {
     text: String,
@@ -24,8 +25,8 @@ impl Series {
     /// A series of the names of a pattern such as `gs://bucket/train-%06d.tar`.
     ///
     /// # Errors
-    /// Those of [`ShardPattern`], and [`Error::Usage`] for compressed shards, whose size nobody can predict, and for a
-    /// number that is not in the last part of the name.
+    /// Those of [`ShardPattern`], and [`Error::Usage`] for compressed shards, whose size nobody can predict,
+    /// and for a number that is not in the last part of the name.
     pub fn new(pattern: &str) -> Result<Self> {
         let text = pattern.strip_prefix("./").unwrap_or(pattern).to_owned();
         let pattern = ShardPattern::new(&text)?;

@@ -20,21 +20,23 @@ use std::time::Duration;
 /// Without arguments it trains ResNet-8 on built-in synthetic images, on a TPU if there is one, else on the
 /// CPU, whose plugin is downloaded the first time (64 MB).
 ///
-/// SIGTERM and SIGINT stop it after the current step: with --checkpoint it is saved there, and the same command with
-/// --resume resumes it. A second signal ends it at once.
+/// SIGTERM and SIGINT stop it after the current step: with --checkpoint it is saved there, and the same
+/// command with --resume resumes it. A second signal ends it at once.
 ///
-/// Exit codes: 0 all epochs are done; 1 an error; 2 wrong options; 3 the accuracy is below --target-accuracy; 75 stopped by
-/// a signal; 128 + number of the signal after a second one.
+/// Exit codes: 0 all epochs are done; 1 an error; 2 wrong options; 3 the accuracy is below --target-accuracy;
+/// 75 stopped by a signal; 128 + number of the signal after a second one.
 #[derive(Debug, Clone, Parser)]
 #[command(version)]
 pub struct Args {
-    /// Training shards, as gs://bucket/train-{000000..000639}.tar or data/train-*.tar; without it, synthetic images
+    /// Training shards, as gs://bucket/train-{000000..000639}.tar or data/train-*.tar; without it, synthetic
+    /// images
     #[arg(long, value_name = "URL", requires = "val_shards", help_heading = "Data")]
     pub shards: Option<String>,
     /// Validation shards
     #[arg(long, value_name = "URL", requires = "shards", help_heading = "Data")]
     pub val_shards: Option<String>,
-    /// The index of the training shards, as `shardstream create --index` writes it; without it they are read for it once
+    /// The index of the training shards, as `shardstream create --index` writes it; without it they are read
+    /// for it once
     #[arg(long, value_name = "URL", requires = "shards", help_heading = "Data")]
     pub index: Option<String>,
     /// The index of the validation shards
@@ -58,8 +60,8 @@ pub struct Args {
     /// Samples in the shuffle buffer of each stream
     #[arg(long, default_value_t = 512, help_heading = "Data")]
     pub shuffle: usize,
-    /// Logical streams of all processes together, of which the order depends; 0: 8, or the next multiple of the
-    /// processes that 8 divides. Say it where the number of processes may change
+    /// Logical streams of all processes together, of which the order depends; 0: 8, or the next multiple of
+    /// the processes that 8 divides. Say it where the number of processes may change
     #[arg(long, default_value_t = 0, help_heading = "Data")]
     pub streams: usize,
     /// Batches that are prepared ahead on the host; 0: 2, or as many as help in 512 MiB
@@ -68,16 +70,16 @@ pub struct Args {
     /// Batches that wait on the devices
     #[arg(long, value_name = "BATCHES", default_value_t = 2, value_parser = at_least_one, help_heading = "Data")]
     pub depth: usize,
-    /// Damaged training images that are skipped by each process in an epoch; one more is an error, as is the first one with 0.
-    /// Without it, one image in a thousand is skipped
+    /// Damaged training images that are skipped by each process in an epoch; one more is an error, as is the
+    /// first one with 0. Without it, one image in a thousand is skipped
     #[arg(long, value_name = "IMAGES", conflicts_with = "folder", help_heading = "Data")]
     pub skip_bad: Option<u64>,
     /// Where the synthetic shards are put and indexes are kept; the user's cache directory unless set
     #[arg(long, value_name = "PATH", help_heading = "Data")]
     pub work_dir: Option<PathBuf>,
 
-    /// Exported program, by name (resnet8, resnet50-224-bf16-x8 …) or path without its endings; without it, the
-    /// built-in one that the other options of this group tell, and resnet8 if there are none
+    /// Exported program, by name (resnet8, resnet50-224-bf16-x8 …) or path without its endings; without it,
+    /// the built-in one that the other options of this group tell, and resnet8 if there are none
     #[arg(long, value_name = "NAME|PATH", help_heading = "Network")]
     pub artifact: Option<String>,
     /// Network: resnet8, resnet18, resnet20, resnet50
@@ -101,8 +103,8 @@ pub struct Args {
     /// An option that the plugin opens its devices with; may be given several times
     #[arg(long = "plugin-option", value_name = "NAME=VALUE", help_heading = "Network")]
     pub plugin_options: Vec<PluginOption>,
-    /// Compile for TPU topologies, for example v3:2x2,v5e:2x4, say how large the code is, and stop; needs libtpu but no
-    /// TPU
+    /// Compile for TPU topologies, for example v3:2x2,v5e:2x4, say how large the code is, and stop; needs
+    /// libtpu but no TPU
     #[arg(long, value_name = "TOPOLOGY,...", value_delimiter = ',', help_heading = "Network")]
     pub compile_only: Vec<String>,
 
@@ -121,8 +123,8 @@ pub struct Args {
     /// Steps until the learning rate is at its highest
     #[arg(long, value_name = "STEPS", default_value_t = 30, help_heading = "Training")]
     pub warmup: u64,
-    /// How the learning rate falls: cosine (to zero at the end of the last epoch), constant, step:EPOCHS:DIVISOR,
-    /// exponential:EPOCHS:DIVISOR
+    /// How the learning rate falls: cosine (to zero at the end of the last epoch), constant,
+    /// step:EPOCHS:DIVISOR, exponential:EPOCHS:DIVISOR
     #[arg(long, default_value_t = Decay::Cosine, help_heading = "Training")]
     pub decay: Decay,
     /// Of the weights, not of biases and batch norm
@@ -147,7 +149,8 @@ pub struct Args {
     /// The numbers of the summary as JSON
     #[arg(long, value_name = "FILE", help_heading = "Log and checkpoints")]
     pub summary: Option<PathBuf>,
-    /// Where the training is saved, network and state of the data together: a directory, or gs://bucket/prefix
+    /// Where the training is saved, network and state of the data together: a directory, or
+    /// gs://bucket/prefix
     #[arg(long, value_name = "URL", help_heading = "Log and checkpoints")]
     pub checkpoint: Option<String>,
     /// Steps between checkpoints; 0: only at the end of each epoch
@@ -162,7 +165,8 @@ pub struct Args {
         help_heading = "Log and checkpoints"
     )]
     pub keep: usize,
-    /// Resume from the newest checkpoint, or start if there is none; with `auto`, from the newest that is not damaged
+    /// Resume from the newest checkpoint, or start if there is none; with `auto`, from the newest that is not
+    /// damaged
     #[arg(
         long,
         value_name = "WHICH",
@@ -182,8 +186,8 @@ pub struct Args {
     /// How many processes there are
     #[arg(long, requires = "rank", conflicts_with = "spawn", help_heading = "Processes")]
     pub world_size: Option<usize>,
-    /// Where rank 0 is, the same for all processes: it listens there, and GPU processes find each other; without it, what
-    /// the launcher has put into the environment
+    /// Where rank 0 is, the same for all processes: it listens there, and GPU processes find each other;
+    /// without it, what the launcher has put into the environment
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "spawn", help_heading = "Processes")]
     pub coordinator: Option<Address>,
     /// How long a GPU process waits for the other ones at the start
@@ -195,8 +199,8 @@ pub struct Args {
         help_heading = "Processes"
     )]
     pub join_timeout: f64,
-    /// Feed the devices and compute nothing: every step takes so many milliseconds. Shows whether the data is fast
-    /// enough for such a step
+    /// Feed the devices and compute nothing: every step takes so many milliseconds. Shows whether the data is
+    /// fast enough for such a step
     #[arg(
         long,
         value_name = "MS",

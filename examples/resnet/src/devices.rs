@@ -20,8 +20,8 @@ pub struct Join {
     pub timeout: Duration,
 }
 
-/// Opens the devices. `options` of the user go before those that the plugin gets from here. Processes of a plugin that can
-/// join them wait for each other.
+/// Opens the devices. `options` of the user go before those that the plugin gets from here. Processes of a
+/// plugin that can join them wait for each other.
 pub fn open(
     found: &Found,
     artifact: &Artifact,
@@ -83,8 +83,8 @@ fn job(artifact: &Artifact, world_size: usize) -> Job {
     Job { token: token(|name| std::env::var(name).ok()), program, world_size }
 }
 
-/// The options of the CUDA plugin for this process: its number, and which of the host's GPUs are its own. `only`
-/// is `CUDA_VISIBLE_DEVICES`, within which the plugin counts.
+/// The options of the CUDA plugin for this process: its number, and which of the host's GPUs are its own.
+/// `only` is `CUDA_VISIBLE_DEVICES`, within which the plugin counts.
 fn gpu_options(topology: &Topology, devices: usize, only: Option<&str>) -> Vec<PluginOption> {
     let mut options: Vec<PluginOption> = Vec::new();
     if topology.world_size() > 1 {

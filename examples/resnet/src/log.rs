@@ -6,7 +6,8 @@ use shardstream::Topology;
 use std::fmt::Arguments;
 use std::io::Write;
 
-/// Writes lines, in a job of several processes each with its rank before it, above the progress bar if there is one.
+/// Writes lines, in a job of several processes each with its rank before it, above the progress bar if there
+/// is one.
 pub struct Log<'a> {
     out: &'a mut dyn Write,
     prefix: String,

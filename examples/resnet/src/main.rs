@@ -197,8 +197,8 @@ fn conclude(args: &Args, summary: &Summary) -> Result<()> {
     }
 }
 
-/// The devices, and how their plugin was found. The CPU plugin makes as many as are wanted; it knows nothing of other
-/// processes.
+/// The devices, and how their plugin was found. The CPU plugin makes as many as are wanted; it knows nothing
+/// of other processes.
 fn open_devices(args: &Args, artifact: &Artifact, topology: &Topology) -> Result<(Client, &'static str)> {
     let found = plugin::find(args.plugin.as_deref())?;
     let (devices, ranks) = (artifact.manifest.devices, topology.world_size());

@@ -12,7 +12,8 @@ use shardstream::State;
 pub struct Hyper {
     /// The learning rate.
     pub rate: f32,
-    /// What is added to the gradient of each weight, as a multiple of the weight; biases and batch norm have none.
+    /// What is added to the gradient of each weight, as a multiple of the weight; biases and batch norm have
+    /// none.
     pub weight_decay: f32,
     /// The share of the target that is spread evenly over the classes, 0 to 1.
     pub label_smoothing: f32,
@@ -28,8 +29,9 @@ impl Default for Hyper {
 
 /// The compiled programs and the state of a training.
 ///
-/// In a job of several processes each has the model on its own devices, takes its own part of each batch, and must step
-/// when the others do. Weights, loss and counts are the same in all: they are of the batch of the whole job.
+/// In a job of several processes each has the model on its own devices, takes its own part of each batch, and
+/// must step when the others do. Weights, loss and counts are the same in all: they are of the batch of the
+/// whole job.
 #[derive(Debug)]
 pub struct Model {
     client: Client,
@@ -60,7 +62,8 @@ pub struct StepResult {
 }
 
 impl StepResult {
-    /// Waits for the step; the loss, and how many samples were right before the update, both over all devices of the job.
+    /// Waits for the step; the loss, and how many samples were right before the update, both over all devices
+    /// of the job.
     pub fn read(&self) -> Result<(f32, u64)> {
         Ok((self.loss.scalar()?, count(&self.correct)?))
     }
@@ -96,8 +99,8 @@ impl Uploader {
         Self { client: client.clone(), manifest: manifest.clone(), devices: client.local_devices() }
     }
 
-    /// Checks a batch and starts its way to the devices. The images are not copied on the host: their memory is kept
-    /// until the last device has its part.
+    /// Checks a batch and starts its way to the devices. The images are not copied on the host: their memory
+    /// is kept until the last device has its part.
     pub fn upload(&self, batch: &HostBatch) -> Result<DeviceBatch> {
         let m = &self.manifest;
         check(batch, m, self.devices)?;
@@ -192,8 +195,8 @@ impl Model {
         Ok(StepResult { loss, correct })
     }
 
-    /// Starts to count the samples of a batch, those that the network gets right, and those whose class is among
-    /// its five best.
+    /// Starts to count the samples of a batch, those that the network gets right, and those whose class is
+    /// among its five best.
     pub fn evaluate(&self, batch: &DeviceBatch) -> Result<EvalResult> {
         let inputs: Vec<_> = batch.images.iter().zip(&batch.labels).map(|(i, l)| vec![i, l]).collect();
         let last = take_last(&mut self.eval.read(&self.state, &inputs)?);
@@ -202,14 +205,15 @@ impl Model {
         Ok(EvalResult { correct, top5, valid })
     }
 
-    /// Copies the state of one device of this process to the host, in the order of the manifest. All have the same.
+    /// Copies the state of one device of this process to the host, in the order of the manifest. All have the
+    /// same.
     pub fn state(&self, device: usize) -> Result<Vec<Vec<f32>>> {
         let buffers = self.state.get(device).map_or(&[][..], Vec::as_slice);
         Ok(buffers.iter().map(Buffer::to_host).collect::<crate::pjrt::Result<_>>()?)
     }
 
-    /// Puts a state on all devices of this process, one list of values for each buffer of the manifest: bit for bit the one that
-    /// [`state`](Self::state) gave. After an error the model is as it was.
+    /// Puts a state on all devices of this process, one list of values for each buffer of the manifest: bit
+    /// for bit the one that [`state`](Self::state) gave. After an error the model is as it was.
     pub fn restore(&mut self, state: &[Vec<f32>]) -> Result<()> {
         let buffers = &self.manifest.state;
         if state.len() != buffers.len() {

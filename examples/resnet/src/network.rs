@@ -20,8 +20,8 @@ pub trait Network {
     /// The devices of this process.
     fn local_devices(&self) -> usize;
 
-    /// Starts a step of training: later, the loss and how many samples were right before the update, both over all devices
-    /// of the job.
+    /// Starts a step of training: later, the loss and how many samples were right before the update, both
+    /// over all devices of the job.
     fn step(&mut self, batch: &DeviceBatch, hyper: Hyper) -> Result<Later<(f32, u64)>>;
 
     /// Starts to evaluate a batch: later, the counts without padding, over all devices of the job.
@@ -65,8 +65,9 @@ impl Network for Model {
     }
 }
 
-/// Feeds the devices and computes nothing: each step takes a time that is given, as on a device that works beside the host,
-/// one step after the other. It shows whether data comes fast enough for such a step, without the device.
+/// Feeds the devices and computes nothing: each step takes a time that is given, as on a device that works
+/// beside the host, one step after the other. It shows whether data comes fast enough for such a step,
+/// without the device.
 #[derive(Debug)]
 pub struct DryRun {
     manifest: Manifest,
@@ -111,7 +112,8 @@ impl Network for DryRun {
         Ok(Box::new(move || Ok(evaluated)))
     }
 
-    /// Zeros, as large as what the network would learn: so checkpoints of a dry run take their time and space.
+    /// Zeros, as large as what the network would learn: so checkpoints of a dry run take their time and
+    /// space.
     fn state(&self) -> Result<Vec<Vec<f32>>> {
         let values = |buffer: &StateBuffer| {
             buffer.shape.iter().map(|axis| usize::try_from(*axis).unwrap_or(0)).product()

@@ -1,5 +1,5 @@
-//! What a training has done so far: sums, times and the epochs behind it. A checkpoint holds it as it is, so that a
-//! resumed training goes on with the same sums.
+//! What a training has done so far: sums, times and the epochs behind it. A checkpoint holds it as it is, so
+//! that a resumed training goes on with the same sums.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -28,8 +28,8 @@ pub struct Epoch {
     pub validation_samples: u64,
     /// Share of the validation samples that are right.
     pub validation_accuracy: f64,
-    /// Share of the validation samples whose class is among the five that the network finds most likely (among all, where
-    /// there are fewer).
+    /// Share of the validation samples whose class is among the five that the network finds most likely
+    /// (among all, where there are fewer).
     pub validation_top5_accuracy: f64,
 }
 

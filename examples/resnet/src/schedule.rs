@@ -40,9 +40,9 @@ pub enum Decay {
 }
 
 impl Schedule {
-    /// The rate of step number `step` (from 0) of the whole training, when `epoch` of `epochs` epochs are done (1.5: the
-    /// second is half over). Epochs are asked for rather than computed from steps because a stream need not know its
-    /// length.
+    /// The rate of step number `step` (from 0) of the whole training, when `epoch` of `epochs` epochs are
+    /// done (1.5: the second is half over). Epochs are asked for rather than computed from steps because a
+    /// stream need not know its length.
     pub fn at(&self, step: u64, epoch: f64, epochs: f64) -> f32 {
         let warm = ((step + 1) as f64 / self.warmup.max(1) as f64).min(1.0);
         (f64::from(self.peak) * warm * self.decay.at(epoch, epochs)) as f32

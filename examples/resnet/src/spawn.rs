@@ -1,7 +1,7 @@
 //! One process for each device: the other form of a job on one host, as `xmp.spawn` has it.
 //!
-//! The processes are this program again, with a rank in the environment. What they write comes out line by line. When one
-//! fails the others are ended, as they would wait for it for ever.
+//! The processes are this program again, with a rank in the environment. What they write comes out line by
+//! line. When one fails the others are ended, as they would wait for it for ever.
 
 use crate::error::{EXIT_TARGET, Error, Result};
 use crate::signals::Signals;
@@ -112,7 +112,8 @@ pub fn run(processes: usize, tpu: bool, more: &[(&'static str, String)], signals
     }
 }
 
-/// Ends this process when the one that has spawned it is gone, however that came to pass, and stops when it says so.
+/// Ends this process when the one that has spawned it is gone, however that came to pass, and stops when it
+/// says so.
 pub fn follow_parent(stop: Stop) {
     if !is_spawned() {
         return;
@@ -167,8 +168,8 @@ fn relay(from: Option<impl Read>, to: &mut dyn Write, rank: Option<usize>) {
     }
 }
 
-/// What tells a process who it is: our own variables, and on a TPU host those of its runtime, which gives each process one
-/// chip.
+/// What tells a process who it is: our own variables, and on a TPU host those of its runtime, which gives
+/// each process one chip.
 fn environment(rank: usize, processes: usize, tpu: bool) -> Vec<(&'static str, String)> {
     let mut set = vec![
         (SPAWNED, "1".to_owned()),

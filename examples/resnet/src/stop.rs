@@ -1,8 +1,9 @@
 //! Stopping a training early, after the same step on all ranks.
 //!
-//! A rank that stops alone would leave the others waiting in the collective of the next step. So the ranks agree: each
-//! starts no further step, writes down how many it has started, and reads the numbers of the others. All continue to the
-//! highest. A rank that waits in a collective for a slower one is released, since the slower one gets that far too.
+//! A rank that stops alone would leave the others waiting in the collective of the next step. So the ranks
+//! agree: each starts no further step, writes down how many it has started, and reads the numbers of the
+//! others. All continue to the highest. A rank that waits in a collective for a slower one is released, since
+//! the slower one gets that far too.
 
 use crate::error::with_causes;
 use shardstream::store::Store;
@@ -13,7 +14,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Exit code of a training that was asked to stop and did: the same command resumes it. EX_TEMPFAIL of sysexits.h.
+/// Exit code of a training that was asked to stop and did: the same command resumes it. EX_TEMPFAIL of
+/// sysexits.h.
 pub const EXIT_STOPPED: u8 = 75;
 
 /// Time between looks for the request of another rank.
@@ -22,8 +24,8 @@ const LOOK: Duration = Duration::from_secs(2);
 const AGREE: Duration = Duration::from_millis(200);
 /// Time to end in good order for one of several processes that have no place to agree in.
 const ALONE: Duration = Duration::from_secs(10);
-/// From this number on, the result of a step was read, which a collective of all ranks gives. So all have cleared the
-/// place of an earlier run's numbers.
+/// From this number on, the result of a step was read, which a collective of all ranks gives. So all have
+/// cleared the place of an earlier run's numbers.
 const CLEARED: u64 = 4;
 
 /// A request to stop, and the step after which the training does. Clones are of the same.
@@ -84,8 +86,8 @@ impl Stop {
         self.gate().idle = idle;
     }
 
-    /// Agrees with the other ranks through objects below `url`, if there are others. Without a URL each stops by itself.
-    /// `first_step` is the step at which the job begins or resumes, the same on all ranks.
+    /// Agrees with the other ranks through objects below `url`, if there are others. Without a URL each stops
+    /// by itself. `first_step` is the step at which the job begins or resumes, the same on all ranks.
     pub fn join(&self, topology: Topology, url: Option<String>, first_step: u64) -> std::io::Result<()> {
         if topology.world_size() == 1 {
             return Ok(());
@@ -109,7 +111,8 @@ impl Stop {
         thread::Builder::new().name("stop".into()).spawn(move || stop.agree(&place)).map(drop)
     }
 
-    /// Counts the next step of training or validation. Waits while the ranks agree; `false`: the training stops here.
+    /// Counts the next step of training or validation. Waits while the ranks agree; `false`: the training
+    /// stops here.
     pub fn start_step(&self) -> bool {
         let mut gate = self.wait(|gate| gate.last.is_some() || !gate.frozen, None);
         if gate.last.is_some_and(|last| gate.started >= last) {
@@ -176,8 +179,8 @@ impl Stop {
     }
 }
 
-/// Ends the process at once, without what a process does at its exit: that destroys objects of the plugin that its
-/// threads still use, and the process would end by SIGSEGV now and then.
+/// Ends the process at once, without what a process does at its exit: that destroys objects of the plugin
+/// that its threads still use, and the process would end by SIGSEGV now and then.
 pub fn end(why: &str, code: i32) -> ! {
     let _ = writeln!(std::io::stderr(), "stopped at once: {why}");
     signal_hook::low_level::exit(code)
@@ -244,7 +247,8 @@ impl Place {
         ranks.values().map(|number| number.started).max().filter(|_| all)
     }
 
-    /// Writes the number of this rank. Without it the others wait, so it is tried again; a second signal ends the process.
+    /// Writes the number of this rank. Without it the others wait, so it is tried again; a second signal ends
+    /// the process.
     fn write(&self, number: Number) {
         let url = self.name(number);
         let create = || self.store.create(&url)?.finish();
@@ -292,7 +296,8 @@ mod tests {
         stop.finish();
     }
 
-    /// Runs `steps` steps on each of three ranks, of which one is asked to stop at its step `at`; how far each came.
+    /// Runs `steps` steps on each of three ranks, of which one is asked to stop at its step `at`; how far
+    /// each came.
     fn three(steps: u64, at: u64) -> Vec<u64> {
         let dir = tempfile::tempdir().unwrap();
         let url = dir.path().join("stop").to_str().unwrap().to_owned();

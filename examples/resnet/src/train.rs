@@ -75,8 +75,8 @@ pub struct Keeping<'a> {
     pub stop: Stop,
 }
 
-/// Trains `network` and writes the log to `out`. A training that starts from a checkpoint needs a model that was
-/// [restored](crate::model::Model::restore) from it.
+/// Trains `network` and writes the log to `out`. A training that starts from a checkpoint needs a model that
+/// was [restored](crate::model::Model::restore) from it.
 pub fn train(
     network: &mut dyn Network,
     options: &Options,
@@ -132,8 +132,8 @@ struct Trained {
     data: Option<State>,
 }
 
-/// How many steps the next epoch has: as many as the data has or the last one had, as far as one can know, and at most as
-/// many as allowed (0: all).
+/// How many steps the next epoch has: as many as the data has or the last one had, as far as one can know,
+/// and at most as many as allowed (0: all).
 fn expected_steps(limit: u64, known: Option<u64>, last: Option<&Epoch>) -> Option<u64> {
     let there = known.or(last.map(|epoch| epoch.steps));
     let allowed = (limit > 0).then_some(limit);
@@ -328,7 +328,8 @@ impl Training<'_> {
         self.log.line(format_args!("epoch {}: {ledger}", epoch + 1))
     }
 
-    /// Measures the accuracy after an epoch, over each sample of the validation data once. `false`: it was stopped.
+    /// Measures the accuracy after an epoch, over each sample of the validation data once. `false`: it was
+    /// stopped.
     fn validate(&mut self, report: &mut Epoch, epoch: u64) -> Result<bool> {
         let before = Instant::now();
         let batches = self.source.batches(Split::Validation, epoch)?;
@@ -401,8 +402,8 @@ impl Training<'_> {
         self.tell(saved)
     }
 
-    /// Saves the training with `running` as its epoch in progress. Copies the weights, which waits for the last step;
-    /// they are written while the training goes on.
+    /// Saves the training with `running` as its epoch in progress. Copies the weights, which waits for the
+    /// last step; they are written while the training goes on.
     fn save(&mut self, running: Running, data: impl FnOnce() -> Option<State>) -> Result<()> {
         let Some(saver) = self.saver.as_mut() else { return Ok(()) };
         let progress = Progress { epochs: self.epochs.clone(), running, time: self.time.elapsed() };

@@ -24,8 +24,8 @@ impl Output {
         Output { out: Mutex::new(BufWriter::new(out)), is_terminal, screen, outlasts: AtomicBool::new(false) }
     }
 
-    /// From now on what a closed stdout does not take is dropped: for a command whose exit status says what it
-    /// found.
+    /// From now on what a closed stdout does not take is dropped: for a command whose exit status says what
+    /// it found.
     pub(crate) fn outlast(&self) {
         self.outlasts.store(true, Ordering::Relaxed);
     }

@@ -4,11 +4,13 @@
 //! left over behind the last pixel it skips. So it is given a copy of the file in which one bits stand behind
 //! each run of entropy-coded bits, and a [`Reader`] that watches what is taken of them:
 //!
-//! - A code of one bits alone is reserved (T.81, annex C). A symbol that begins behind the end of its run is an error.
-//! - What is not a code, such as the bits that refine coefficients, or the last bits of a symbol, may take one bits. The decoder
-//!   takes 32 bits when it has fewer than 32. So it has taken bits from behind the end when it asks for more and has
-//!   had four bytes of them.
-//! - When a run is decoded, the decoder looks for the marker byte by byte, which it does nowhere else. What it skips is left over.
+//! - A code of one bits alone is reserved (T.81, annex C). A symbol that begins behind the end of its run is
+//!   an error.
+//! - What is not a code, such as the bits that refine coefficients, or the last bits of a symbol, may take
+//!   one bits. The decoder takes 32 bits when it has fewer than 32. So it has taken bits from behind the end
+//!   when it asks for more and has had four bytes of them.
+//! - When a run is decoded, the decoder looks for the marker byte by byte, which it does nowhere else. What
+//!   it skips is left over.
 //!
 //! A scan among several must end with a restart interval, or the decoder does not look for the marker behind
 //! it: see [`closing`].

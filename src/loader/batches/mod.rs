@@ -128,16 +128,16 @@ impl<B> Batches<B> {
         self.run.state()
     }
 
-    /// What the run has taken so far, where its time went and what limits it: batches, waiting times, requests and
-    /// bytes, and the memory that the run holds now. For those of one epoch of many, take the difference of two with
-    /// [`Report::since`].
+    /// What the run has taken so far, where its time went and what limits it: batches, waiting times,
+    /// requests and bytes, and the memory that the run holds now. For those of one epoch of many, take the
+    /// difference of two with [`Report::since`].
     #[must_use]
     pub fn report(&self) -> Report {
         self.run.report()
     }
 
-    /// Number of batches that are left of the epoch, where [`Loader::steps`](super::Loader::steps) is known: for a progress
-    /// bar. None where epochs have no end.
+    /// Number of batches that are left of the epoch, where [`Loader::steps`](super::Loader::steps) is known:
+    /// for a progress bar. None where epochs have no end.
     #[must_use]
     pub fn steps_left(&self) -> Option<u64> {
         self.run.steps_left()
@@ -149,8 +149,8 @@ impl<B> Batches<B> {
         self.run.diagnose()
     }
 
-    /// Reports on this run from anywhere: from another thread, after the batches were moved into a `for` loop or a
-    /// [`Feed`](crate::Feed), and while the trainer waits.
+    /// Reports on this run from anywhere: from another thread, after the batches were moved into a `for` loop
+    /// or a [`Feed`](crate::Feed), and while the trainer waits.
     #[must_use]
     pub fn reporter(&self) -> Reporter {
         self.run.reporter()
@@ -207,8 +207,8 @@ impl<B> Iterator for Batches<B> {
         got(&self.run, item)
     }
 
-    /// Up to the number of batches that are [left](Batches::steps_left), where it is known. Samples that fail give items
-    /// beside them, unless [`on_error`](crate::loader::LoaderBuilder::on_error) skips them.
+    /// Up to the number of batches that are [left](Batches::steps_left), where it is known. Samples that fail
+    /// give items beside them, unless [`on_error`](crate::loader::LoaderBuilder::on_error) skips them.
     fn size_hint(&self) -> (usize, Option<usize>) {
         (0, self.run.steps_left().and_then(|steps| usize::try_from(steps).ok()))
     }

@@ -56,8 +56,8 @@ pub(super) trait Reads {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Read>>;
 }
 
-/// Reads so much of a source, unless there is a wait, and calls `map` with each sample. Says what that gave, how
-/// many bytes of samples were read, and what is to be expected then. A panic is the last that comes.
+/// Reads so much of a source, unless there is a wait, and calls `map` with each sample. Says what that gave,
+/// how many bytes of samples were read, and what is to be expected then. A panic is the last that comes.
 pub(super) fn read<T>(
     source: &mut impl Reads,
     bounds: Bounds,
@@ -79,8 +79,8 @@ pub(super) fn read<T>(
                     }
                 }
                 Poll::Ready(Some(Read::Fault(pass, error))) => {
-                    // Errors in a row are not collected: a stream of which nothing can be read tries again only
-                    // when somebody has seen why.
+                    // Errors in a row are not collected: a stream of which nothing can be read tries again
+                    // only when somebody has seen why.
                     let in_a_row = matches!(items.last(), None | Some(Fed::Fault(..)));
                     items.push(Fed::Fault(pass, error));
                     if in_a_row {

@@ -31,8 +31,8 @@ const OUTPUTS: u64 = 1024;
 const LONG: Duration = Duration::from_millis(1);
 /// And chunks that take less than this have more.
 const SHORT: Duration = Duration::from_micros(400);
-/// Samples that take less than this are mapped at once: to keep them until others may read on would cost a part
-/// of it, in memory that leaves the cache.
+/// Samples that take less than this are mapped at once: to keep them until others may read on would cost a
+/// part of it, in memory that leaves the cache.
 const QUICK: Duration = Duration::from_micros(5);
 
 /// Chunks that are made ahead for each thread, beyond one for each source.
@@ -321,7 +321,8 @@ impl<S, T> Schedule<S, T> {
         if !is_chunk {
             return None;
         }
-        // What is read without room is cut short: it says no more than that the one before it was unusually large.
+        // What is read without room is cut short: it says no more than that the one before it was unusually
+        // large.
         place.bytes = match (place.roomy, bytes as u64) {
             (true, bytes) => bytes,
             (false, bytes) => place.bytes.min(bytes.max(BYTES as u64)),

@@ -1,8 +1,9 @@
 //! Where in the memory of its batch a sample writes its row, before it is known which place it gets.
 //!
 //! It is a guess: that each sample becomes one item. The sequence is dealt as if it were so, and each source
-//! has the memory of its turns. Where the guess is wrong, because a sample failed or was filtered out, its row
-//! and those near to it stand elsewhere and are copied when their batch is made; nothing else depends on it.
+//! has the memory of its turns. Where the guess is wrong, because a sample failed or was filtered out, its
+//! row and those near to it stand elsewhere and are copied when their batch is made; nothing else depends on
+//! it.
 
 use crate::collate::{Seat, Seats};
 use crate::loader::event::{Event, Tag};
@@ -171,7 +172,8 @@ mod tests {
     fn samples_that_became_nothing_leave_a_gap_and_those_after_it_sit_right() {
         let mut seating = seating(1, 100);
         let begin = places(&seating.take(0, 0, 10))[0];
-        // Two of ten became nothing: the next samples are the items 8 and 9, whose places have been given away.
+        // Two of ten became nothing: the next samples are the items 8 and 9, whose places have been given
+        // away.
         assert_eq!(places(&seating.take(0, 8, 4)), [0, 0, begin + 80, begin + 88]);
         // One became three items: the next one is number 14.
         assert_eq!(places(&seating.take(0, 14, 2)), [begin + 112, begin + 120]);

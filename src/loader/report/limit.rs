@@ -51,7 +51,8 @@ impl Limit {
         if report.elapsed < SHORT || begins && report.waited < SHORT {
             return Limit::Unknown;
         }
-        // Then the wait for the first one says nothing of those that follow, unless the run was little more than that.
+        // Then the wait for the first one says nothing of those that follow, unless the run was little more
+        // than that.
         let rest = report.elapsed.saturating_sub(report.first + report.rested);
         let first = if begins || rest < SHORT { Duration::ZERO } else { report.first };
         let waited = report.waited.saturating_sub(first).as_secs_f64();

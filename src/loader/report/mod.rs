@@ -74,8 +74,8 @@ pub struct Report {
     /// Since the first batch was asked for, until the run ended.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub elapsed: Duration,
-    /// How much of that the trainer did something else than steps, such as validation or a checkpoint: gaps between two
-    /// batches of over a second that are 16 times as long as usual, without a usual one.
+    /// How much of that the trainer did something else than steps, such as validation or a checkpoint: gaps
+    /// between two batches of over a second that are 16 times as long as usual, without a usual one.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub rested: Duration,
     /// What the threads did.
@@ -124,8 +124,8 @@ impl Fill {
 }
 
 impl Report {
-    /// *Data readiness*: the share of the steps, from 0 to 1, whose batch was there when the trainer asked for it. The
-    /// first batch is left out; with nothing else it is 1.
+    /// *Data readiness*: the share of the steps, from 0 to 1, whose batch was there when the trainer asked
+    /// for it. The first batch is left out; with nothing else it is 1.
     #[must_use]
     pub fn readiness(&self) -> f64 {
         match self.ready + self.late {
@@ -134,7 +134,8 @@ impl Report {
         }
     }
 
-    /// Items per second since the first batch was asked for, without the time that was [`rested`](Report::rested).
+    /// Items per second since the first batch was asked for, without the time that was
+    /// [`rested`](Report::rested).
     #[must_use]
     pub fn rate(&self) -> f64 {
         match self.elapsed.saturating_sub(self.rested).as_secs_f64() {
@@ -143,8 +144,8 @@ impl Report {
         }
     }
 
-    /// What happened since `earlier`, a report of the same run: those of one epoch of several, or of the last minute.
-    /// `queues`, `ledger` and `memory` stay those of this report.
+    /// What happened since `earlier`, a report of the same run: those of one epoch of several, or of the last
+    /// minute. `queues`, `ledger` and `memory` stay those of this report.
     #[must_use]
     pub fn since(mut self, earlier: &Report) -> Report {
         self.batches = self.batches.saturating_sub(earlier.batches);

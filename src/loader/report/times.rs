@@ -6,16 +6,16 @@ use std::time::Duration;
 
 /// What the threads of a run did so far, and for how long.
 ///
-/// Times are found out by looking at every thread a hundred times a second: they are estimates, good to a few percent
-/// once a run has taken some seconds. Times of threads that work side by side are added up.
+/// Times are found out by looking at every thread a hundred times a second: they are estimates, good to a few
+/// percent once a run has taken some seconds. Times of threads that work side by side are added up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Times {
-    /// Number of threads that read and map, [fixed or tuned](crate::loader::LoaderBuilder::threads), at the moment: 0
-    /// where the trainer's own thread does it, inside `next`.
+    /// Number of threads that read and map, [fixed or tuned](crate::loader::LoaderBuilder::threads), at the
+    /// moment: 0 where the trainer's own thread does it, inside `next`.
     pub threads: usize,
-    /// These threads read local files. Files that turned out to be slow are read ahead on other threads, and waited for
-    /// as `await_bytes`.
+    /// These threads read local files. Files that turned out to be slow are read ahead on other threads, and
+    /// waited for as `await_bytes`.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub read_files: Duration,
     /// They turned bytes into samples: decompression, tar, checks.
@@ -33,7 +33,8 @@ pub struct Times {
     /// They had nothing to do, because no bytes had come: from the network, or from slow files.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_bytes: Duration,
-    /// They had nothing to do, because each stream is read by one thread at a time, and other threads read all streams.
+    /// They had nothing to do, because each stream is read by one thread at a time, and other threads read
+    /// all streams.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_stream: Duration,
     /// They had nothing to do, because enough was ready.
@@ -51,7 +52,8 @@ pub struct Times {
 }
 
 impl Times {
-    /// All times by name: first those of the threads that read and map, then those of the thread that collects.
+    /// All times by name: first those of the threads that read and map, then those of the thread that
+    /// collects.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, Duration)> + use<> {
         [
             ("read files", self.read_files),

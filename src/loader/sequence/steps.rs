@@ -38,8 +38,8 @@ impl Lengths {
         }
     }
 
-    /// How many batches a rank gets from the place `from` on that keeps partial ones; none where that is not simply the
-    /// rest of all.
+    /// How many batches a rank gets from the place `from` on that keeps partial ones; none where that is not
+    /// simply the rest of all.
     pub(in crate::loader) fn kept_from(&self, reader: (usize, usize), batch: u64, from: u64) -> Option<u64> {
         let step = batch.saturating_mul(reader.1 as u64).max(1);
         let is_simple = from.is_multiple_of(step) && from <= self.full();

@@ -116,8 +116,8 @@ impl<T: Send + 'static> Join<T> for Queues<T> {
     }
 
     fn pull(&mut self) -> Option<Result<Pulled<T>, Failed>> {
-        // After a restore nothing is given before all that waited is there again: a state that is taken then says
-        // where each queue begins.
+        // After a restore nothing is given before all that waited is there again: a state that is taken then
+        // says where each queue begins.
         if self.pushed < self.again && self.held < self.plan.look_ahead && !self.draining {
             return None;
         }

@@ -48,16 +48,16 @@ impl Consumed {
         }
     }
 
-    /// How long the trainer has waited for the batch that it asks for: until now, or until that was ready, where it polls
-    /// and has not looked since.
+    /// How long the trainer has waited for the batch that it asks for: until now, or until that was ready,
+    /// where it polls and has not looked since.
     pub(super) fn waited_until(&self, now: Instant) -> Duration {
         let end = self.made.front().map_or(now, |made| now.min(*made));
         self.waiting.map_or(Duration::ZERO, |(since, _)| end.saturating_duration_since(since))
     }
 }
 
-/// The time between two batches, in which the trainer does a step, or something else for much longer: validation, a
-/// checkpoint.
+/// The time between two batches, in which the trainer does a step, or something else for much longer:
+/// validation, a checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     /// When the last batch was given out.

@@ -9,7 +9,8 @@ use std::fmt;
 use std::time::Duration;
 
 /// What everybody in a run is doing and waiting for, from
-/// [`Batches::diagnose`](crate::loader::Batches::diagnose) or a [`Reporter`](super::Reporter), also while the run hangs.
+/// [`Batches::diagnose`](crate::loader::Batches::diagnose) or a [`Reporter`](super::Reporter), also while the
+/// run hangs.
 ///
 /// Its `Display` begins with the cause of the wait, and has a line for each thread, stream and request.
 #[derive(Debug, Clone, Serialize)]

@@ -264,7 +264,8 @@ impl Run {
         }
     }
 
-    /// The trainer has got what it asked for: a batch (number of items, fill, state after it), or something else.
+    /// The trainer has got what it asked for: a batch (number of items, fill, state after it), or something
+    /// else.
     pub(in crate::loader) fn got(&self, batch: Option<(usize, Fill, State)>) {
         let mut consumed = self.0.consumed();
         consumed.is_warned = false;
@@ -400,8 +401,8 @@ impl Run {
         }
     }
 
-    /// Adds the time since the last look to what each thread does. Only the sampler may call it: whoever looks at a
-    /// moment of its own, such as between two batches, would always see the same.
+    /// Adds the time since the last look to what each thread does. Only the sampler may call it: whoever
+    /// looks at a moment of its own, such as between two batches, would always see the same.
     fn tick(&self) {
         let (is_waiting, has_ended) = {
             let consumed = self.0.consumed();
@@ -424,8 +425,8 @@ impl Run {
                 Activity::Idle => idle,
                 activity => activity,
             };
-            // Between two batches, the trainer's thread may work for another run; and threads that have enough ready are
-            // no limit unless somebody waits all the same.
+            // Between two batches, the trainer's thread may work for another run; and threads that have
+            // enough ready are no limit unless somebody waits all the same.
             if !is_waiting && (seen.role == Role::Trainer || activity == Activity::AwaitRoom) {
                 continue;
             }

@@ -32,9 +32,9 @@ use tuner::Tuner;
 /// Samples that the threads of loaders have read ahead, from files as from a network, take up to a quarter of
 /// the memory. Beyond that there are two small chunks of samples for each stream, and one for each thread.
 /// Local files that turn out to be slow are read ahead on threads of their own, up to 64 of them by 512 KiB
-/// each, which are not counted. Samples are slices of the buffers they were read into, of up to 512 KiB each, which a small
-/// chunk keeps too. Batches that are ready, shuffle buffers and what a map makes of samples are not counted:
-/// the loader's own options bound them.
+/// each, which are not counted. Samples are slices of the buffers they were read into, of up to 512 KiB each,
+/// which a small chunk keeps too. Batches that are ready, shuffle buffers and what a map makes of samples are
+/// not counted: the loader's own options bound them.
 ///
 /// ```
 /// use shardstream::store::{Budget, Store};
@@ -52,9 +52,9 @@ const CONNECTIONS: usize = 64;
 /// Bytes that are asked for ahead of readers at most, unless set.
 const BYTES: u64 = 256 << 20;
 
-/// Bytes of the very first request. It ends long before those that are sent while it is being answered, so that
-/// its connection has shown by then that it may be used again (`transport/pool.rs`): their connections need
-/// not be opened a second time, each of which would be slow at first.
+/// Bytes of the very first request. It ends long before those that are sent while it is being answered, so
+/// that its connection has shown by then that it may be used again (`transport/pool.rs`): their connections
+/// need not be opened a second time, each of which would be slow at first.
 const FIRST_RANGE: u64 = 256 << 10;
 
 /// Bytes per request: what the time until an answer begins is small beside, between these two.

@@ -67,11 +67,11 @@ struct Object {
 
 /// The least that is asked for at once when many share what memory there is.
 const LEAST: u64 = 1 << 20;
-/// The same of what a reader waits for, where there is no memory left and its share of all memory is less: it may be
-/// that much for each lane.
+/// The same of what a reader waits for, where there is no memory left and its share of all memory is less: it
+/// may be that much for each lane.
 const LEAST_WITHOUT_ROOM: u64 = 128 << 10;
-/// Ranges that a lane waits for without room before the next one may be twice as long: readers that rest after a
-/// few batches hold little, and those that read on lose no speed.
+/// Ranges that a lane waits for without room before the next one may be twice as long: readers that rest
+/// after a few batches hold little, and those that read on lose no speed.
 const SAME_LENGTH: u32 = 4;
 /// While others read so many ranges each, on average, a reader that reads none is at rest.
 const AT_REST: u64 = 4;
@@ -196,8 +196,8 @@ impl Schedule {
         self.take(place, sizes)
     }
 
-    /// What a reader waits for. Where there is no room in `bytes` it is the lane's share of them at first, and more for a
-    /// lane that is read on.
+    /// What a reader waits for. Where there is no room in `bytes` it is the lane's share of them at first,
+    /// and more for a lane that is read on.
     fn take_awaited(&mut self, place: Place, sizes: Sizes, bytes: u64) -> Option<(Place, Range<u64>)> {
         let lane = self.lanes.get_mut(&place.lane)?;
         let length = lane.objects.get(&place.number)?.next(sizes, lane.usual_size);
@@ -218,8 +218,8 @@ impl Schedule {
         }
     }
 
-    /// How much is yet to be asked for until all lanes end, if that can be told and is less than `bound`. Objects of
-    /// unknown size are taken to have the usual one.
+    /// How much is yet to be asked for until all lanes end, if that can be told and is less than `bound`.
+    /// Objects of unknown size are taken to have the usual one.
     fn left_below(&self, bound: u64) -> Option<u64> {
         let below = |sum: &u64| *sum < bound;
         self.lanes.values().try_fold(0, |sum: u64, lane| {

@@ -180,8 +180,8 @@ impl CacheBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] for 0 bytes, and if the directory cannot be made, or is none. One that is only for reading is
-    /// used as it is.
+    /// [`ErrorKind::Config`] for 0 bytes, and if the directory cannot be made, or is none. One that is only
+    /// for reading is used as it is.
     pub fn build(self) -> Result<Cache> {
         let CacheBuilder { directory, max_bytes, revalidate } = self;
         if max_bytes == 0 {

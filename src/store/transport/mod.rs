@@ -126,7 +126,8 @@ async fn exchange(origin: &Origin, request: &[u8]) -> Result<(Head, Connection)>
     let mut connection = match future::select(opening, pin!(pool::returned(origin))).await {
         Either::Left((opened, _)) => opened?,
         Either::Right((mut connection, opening)) => {
-            // It is for the next request: if it were dropped, many short requests would never have more connections.
+            // It is for the next request: if it were dropped, many short requests would never have more
+            // connections.
             tokio::spawn(async move { opening.await.map(pool::put) });
             match connection.ask(request).await {
                 Ok(head) => return Ok((head, connection)),

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 /// How many shards each run writes.
 const SHARDS: usize = 48;
 
-/// Runs a command into `alone` undisturbed, and into `out` with a kill and signals in the middle, again and again.
+/// Runs a command into `alone` undisturbed, and into `out` with a kill and signals in the middle, again and
+/// again.
 fn disturbed(directory: &Path, command: impl Fn(&str) -> Vec<String>, compared: fn(&str) -> bool) {
     let whole = |name: &str| -> BTreeMap<String, Vec<u8>> {
         files(&directory.join(name)).into_iter().filter(|(name, _)| compared(name)).collect()

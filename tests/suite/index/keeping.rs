@@ -22,7 +22,8 @@ fn indexes_are_kept_beside_and_in_a_directory() {
     );
     assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 6);
 
-    // What is kept is taken in place of the shard: of one whose content is gone behind its back, for instance.
+    // What is kept is taken in place of the shard: of one whose content is gone behind its back, for
+    // instance.
     let ruin = |number: usize| {
         let url = &infos[number].url;
         let time = fs::metadata(url).unwrap().modified().unwrap();
@@ -106,8 +107,8 @@ fn an_index_of_a_shard_with_a_slash_in_its_name_is_found_again() {
     assert_eq!(noted.noted().0, 1, "to see that it is the same");
 }
 
-/// What is kept in a directory of the user's own may name the samples of a private bucket; what is beside a shard is for
-/// those who may read the shard.
+/// What is kept in a directory of the user's own may name the samples of a private bucket; what is beside a
+/// shard is for those who may read the shard.
 #[cfg(unix)]
 #[test]
 fn the_cache_is_for_its_owner() {

@@ -192,8 +192,8 @@ fn what_is_far_from_selected_samples_is_not_read() {
     }
 }
 
-/// Nothing of a slice comes after an error in it, of no piece of it; the samples that it has given are its first
-/// ones, as a state counts them.
+/// Nothing of a slice comes after an error in it, of no piece of it; the samples that it has given are its
+/// first ones, as a state counts them.
 #[test]
 fn damage_in_one_piece_ends_its_slice() {
     let noted = Arc::new(Noted::default());
@@ -252,7 +252,8 @@ fn damage_to_what_is_not_selected_costs_nothing() {
     }
 }
 
-/// A sample that cannot be read may have no number, and then those after it are not where the selection has them.
+/// A sample that cannot be read may have no number, and then those after it are not where the selection has
+/// them.
 #[test]
 fn after_a_fault_nothing_is_taken_for_another_sample() {
     use crate::support::files;

@@ -1,5 +1,5 @@
-//! States of joined datasets: stopped after any batch, a job resumes with the same samples; and only with the same
-//! sides.
+//! States of joined datasets: stopped after any batch, a job resumes with the same samples; and only with the
+//! same sides.
 
 use super::*;
 use shardstream::dataset::Missing;

@@ -1,5 +1,5 @@
-//! Options that make no sense are errors of `check` and `build`, before the first sample: with the name of the column, that of
-//! the option, and what to do about it.
+//! Options that make no sense are errors of `check` and `build`, before the first sample: with the name of
+//! the column, that of the option, and what to do about it.
 
 #[cfg(feature = "image")]
 mod images;

@@ -1,5 +1,5 @@
-//! What a loader gives, in a few lines without threads, ranks and states: each stream's items one after the other, dealt
-//! in turn.
+//! What a loader gives, in a few lines without threads, ranks and states: each stream's items one after the
+//! other, dealt in turn.
 
 use super::{Shelf, number, url};
 use crate::support::shelf::counts;
@@ -45,8 +45,8 @@ pub(super) struct Job {
     /// Only those whose remainder by the first is not the second.
     pub(super) select: Option<(u64, u64)>,
     pub(super) ops: Vec<Op>,
-    /// Documents of as many tokens as the remainder by 5, in rows of this length, with a separator or none; and then
-    /// only rows whose sum is not divisible by the last.
+    /// Documents of as many tokens as the remainder by 5, in rows of this length, with a separator or none;
+    /// and then only rows whose sum is not divisible by the last.
     pub(super) rows: Option<(usize, Option<u64>, u64)>,
     pub(super) last: LastBatch,
     pub(super) endless: bool,
@@ -154,8 +154,8 @@ impl Job {
         rows
     }
 
-    /// What a rank of so many gives in batches of so many items: a batch or an error, and the place of the sequence
-    /// at which a batch ends. Of a job without an end some of it.
+    /// What a rank of so many gives in batches of so many items: a batch or an error, and the place of the
+    /// sequence at which a batch ends. Of a job without an end some of it.
     pub(super) fn expected(
         &self,
         shelf: &Arc<Shelf>,

@@ -371,7 +371,8 @@ fn tensors_have_the_shape_of_their_bucket() {
     assert!(one.unwrap_err().to_string().contains("collate_each"));
 }
 
-/// Behind a stage with a memory samples are written when their batch is complete; one that fails is skipped then.
+/// Behind a stage with a memory samples are written when their batch is complete; one that fails is skipped
+/// then.
 #[test]
 fn samples_that_fail_in_a_batch_are_skipped_or_end_it() {
     let shelf = Shelf::of(&[20]);
@@ -400,7 +401,8 @@ fn samples_that_fail_in_a_batch_are_skipped_or_end_it() {
     assert!(matches!(error.kind(), ErrorKind::MissingField { .. }), "{error}");
 }
 
-/// Where most items are too large for the shape of a step, its places stay empty, or are padded with what fits.
+/// Where most items are too large for the shape of a step, its places stay empty, or are padded with what
+/// fits.
 #[test]
 fn padded_batches_fit_their_shape() {
     let shelf = Shelf::of(&SIZES);

@@ -343,8 +343,8 @@ fn stages_behind_rows_fail_and_panic_row_by_row() {
     }
 }
 
-/// What `select_map` gives is what is shuffled and restored, at the place of the sample that was read; what it refuses is a
-/// failure of that sample.
+/// What `select_map` gives is what is shuffled and restored, at the place of the sample that was read; what
+/// it refuses is a failure of that sample.
 #[test]
 fn what_is_made_of_a_sample_before_the_buffer_is_shuffled() {
     let shelf: Arc<Shelf> = Shelf::of(&[20, 20]);

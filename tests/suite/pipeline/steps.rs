@@ -1,4 +1,5 @@
-//! How an epoch ends: samples that fail are replaced, batches are full, and all ranks take the same number of steps.
+//! How an epoch ends: samples that fail are replaced, batches are full, and all ranks take the same number of
+//! steps.
 
 use super::{Found, Shelf, all, errors, failing, good, next, number, numbers, rank, saved, url};
 use crate::support::shelf::counts;
@@ -369,8 +370,8 @@ fn damage_alone_is_replaced_too() {
     }
 }
 
-/// Rank 1 has one item, of the second dataset: what pads its batches is the first item of the epoch that can be made,
-/// and be it another rank's.
+/// Rank 1 has one item, of the second dataset: what pads its batches is the first item of the epoch that can
+/// be made, and be it another rank's.
 #[test]
 fn a_batch_of_nothing_is_padded_with_the_first_item_of_whichever_dataset_has_one() {
     let part = |fails: fn(u64) -> bool| {

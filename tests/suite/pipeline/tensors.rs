@@ -1,4 +1,5 @@
-//! Columns behind stages that change the number of items: the rows are those items, side by side in aligned memory.
+//! Columns behind stages that change the number of items: the rows are those items, side by side in aligned
+//! memory.
 
 use super::{Shelf, number, saved};
 use shardstream::codec::DType;
@@ -10,7 +11,8 @@ use std::collections::HashSet;
 
 const SIZES: [usize; 4] = [30, 30, 30, 30];
 
-/// What each item is: its number and which output of the sample it is; numbers drawn for it; a picture of 200 bytes.
+/// What each item is: its number and which output of the sample it is; numbers drawn for it; a picture of 200
+/// bytes.
 struct Told;
 
 impl Column for Told {

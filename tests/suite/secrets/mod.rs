@@ -1,5 +1,5 @@
-//! Secrets of URLs are in nothing that the crate prints, saves or names a file by: planted wherever a URL can be given, and
-//! searched for in everything that comes out.
+//! Secrets of URLs are in nothing that the crate prints, saves or names a file by: planted wherever a URL can
+//! be given, and searched for in everything that comes out.
 
 #[cfg(feature = "http")]
 mod reading;
@@ -291,7 +291,8 @@ impl Source for Panics {
     }
 }
 
-/// What a source of the caller's own says is shown without the secrets of URLs. Its own errors are as it made them.
+/// What a source of the caller's own says is shown without the secrets of URLs. Its own errors are as it made
+/// them.
 #[test]
 fn errors_of_other_sources_show_no_secret() {
     let mut seen = Seen::default();

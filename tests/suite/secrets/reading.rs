@@ -81,7 +81,8 @@ fn reading_shows_and_saves_no_secret() {
     ] {
         let every = ["sound", "damaged", "moved", "403", "404"].contains(&name);
         for (number, url) in urls(&host, &format!("{name}.tar")).into_iter().enumerate() {
-            // User information and query, a query that is encoded, and no path: what differs is how they are parsed.
+            // User information and query, a query that is encoded, and no path: what differs is how they are
+            // parsed.
             if !every && ![3, 5, 9].contains(&number) {
                 continue;
             }

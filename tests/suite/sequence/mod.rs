@@ -1,6 +1,6 @@
-//! One sequence for any number of ranks: whatever divides the work, the same samples come in the same batches, a job that
-//! is stopped goes on where it was, and no sample comes twice or not at all; with any stack of stages, and damage in some
-//! samples.
+//! One sequence for any number of ranks: whatever divides the work, the same samples come in the same
+//! batches, a job that is stopped goes on where it was, and no sample comes twice or not at all; with any
+//! stack of stages, and damage in some samples.
 
 mod pipes;
 
@@ -20,7 +20,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-/// The shards that all cases choose from are written once: numbers from 0 on, each with any number of samples.
+/// The shards that all cases choose from are written once: numbers from 0 on, each with any number of
+/// samples.
 const NUMBERS: usize = 18;
 const SIZES: usize = 8;
 
@@ -326,7 +327,8 @@ fn schedules() -> impl Strategy<Value = Vec<(u64, Vec<u32>)>> {
     prop_oneof![1 => Just(Vec::new()), 2 => changes.prop_map(|changes| changes.into_iter().collect())]
 }
 
-/// A job with two teams that have the same global batch, and how many batches the first one takes before it is stopped.
+/// A job with two teams that have the same global batch, and how many batches the first one takes before it
+/// is stopped.
 fn cases_of_jobs() -> impl Strategy<Value = (Job, [Team; 2], u64)> {
     let pick = any::<prop::sample::Index>;
     let threads = prop_oneof![15 => Just(0usize), 1 => 1usize..4];

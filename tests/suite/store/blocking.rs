@@ -1,4 +1,5 @@
-//! Blocking calls in a source, whose futures run on the threads that move bytes: they would wait for themselves.
+//! Blocking calls in a source, whose futures run on the threads that move bytes: they would wait for
+//! themselves.
 
 use crate::support::shards::{memory, put, url, write};
 use futures::future::{BoxFuture, FutureExt};

@@ -99,8 +99,8 @@ fn samples(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[u8]
     assert_eq!(keys, (0..NAMES.len()).map(|number| format!("{number:02}")).collect::<Vec<_>>());
 }
 
-/// Every range of small objects, and those of a larger one that begin and end around the borders of requests. `put` puts
-/// the object at `url`.
+/// Every range of small objects, and those of a larger one that begin and end around the borders of requests.
+/// `put` puts the object at `url`.
 fn ranged(store: &Store, url: &str, put: &dyn Fn(&[u8])) {
     let check = |content: &[u8], start: usize, end: usize| {
         let expected =

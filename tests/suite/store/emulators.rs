@@ -1,7 +1,7 @@
 //! The suite over clients of clouds that are configured from the environment, as users do it.
 //!
-//! The environment of a running process cannot be changed safely, so each test runs the suite in a process of its own.
-//! A server that is not installed skips its test, see `support/emulator.rs`.
+//! The environment of a running process cannot be changed safely, so each test runs the suite in a process of
+//! its own. A server that is not installed skips its test, see `support/emulator.rs`.
 
 use crate::store::conformance::{deleting, odd_keys, reading, small_ranges, write, writing};
 use crate::support::child::child;

@@ -221,7 +221,8 @@ fn what_came_of_an_object_that_nothing_tells_from_others_must_come_again() {
     }
 }
 
-/// One answer of a few takes much longer than the others: another request is sent for it, and nothing else changes.
+/// One answer of a few takes much longer than the others: another request is sent for it, and nothing else
+/// changes.
 #[test]
 fn what_is_late_is_asked_for_twice() {
     let bytes = content(60_000);

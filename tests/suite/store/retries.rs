@@ -1,7 +1,8 @@
-//! How often and how long a store tries what is not the reading of bytes: listings, uploads, deletions, credentials.
+//! How often and how long a store tries what is not the reading of bytes: listings, uploads, deletions,
+//! credentials.
 //!
-//! Clients of clouds take their settings from the environment, so each of these tests makes its requests in a process of
-//! its own.
+//! Clients of clouds take their settings from the environment, so each of these tests makes its requests in a
+//! process of its own.
 
 use crate::support::bucket;
 use crate::support::child::child;
@@ -137,8 +138,8 @@ fn a_short_response_that_breaks_off_is_asked_for_again() {
     assert!(says[1].contains("input/output error") && says[1].contains("after 2 tries"), "{says:?}");
 }
 
-/// The machine's server of credentials is away for longer than it is asked at one go: it has answered before, so that
-/// reading goes on as after any other fault.
+/// The machine's server of credentials is away for longer than it is asked at one go: it has answered before,
+/// so that reading goes on as after any other fault.
 #[test]
 fn a_server_of_credentials_that_is_away_for_a_while_ends_no_reading() {
     let (listed, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));

@@ -1,7 +1,8 @@
-//! The crate's own HTTP client on real connections: which it uses again, whom it trusts, where it lets itself be sent.
+//! The crate's own HTTP client on real connections: which it uses again, whom it trusts, where it lets itself
+//! be sent.
 //!
-//! What depends on the environment is tried in a process of its own, as the environment of a running one cannot be
-//! changed safely.
+//! What depends on the environment is tried in a process of its own, as the environment of a running one
+//! cannot be changed safely.
 
 use crate::store::conformance::small_ranges;
 use crate::support::child::child;
@@ -88,7 +89,8 @@ fn a_connection_that_was_closed_meanwhile_is_no_fault() {
     assert_eq!((requests.len(), connections(&requests)), (10, 6));
 }
 
-/// The beginning of an answer, or something else that nobody asked for, must not be taken for the next answer.
+/// The beginning of an answer, or something else that nobody asked for, must not be taken for the next
+/// answer.
 #[test]
 fn a_connection_on_which_more_came_is_not_used_again() {
     let followed = |request: &Request| {

@@ -84,7 +84,8 @@ fn begin(store: &Store, length: usize) -> Box<dyn ObjectWriter> {
     writer
 }
 
-/// All parts that were begun have come to their end before the upload was called off, which was the last that happened.
+/// All parts that were begun have come to their end before the upload was called off, which was the last that
+/// happened.
 fn assert_clean(events: &Events, parts: usize) {
     let events = events.now();
     let count = |event: &str| events.iter().filter(|seen| *seen == event).count();
@@ -178,7 +179,8 @@ fn an_upload_whose_part_hangs_is_called_off_without_it() {
     events.wait_for(2, "called off");
 }
 
-/// The other parts are waited for before the upload is called off, and the error is that of the part that failed.
+/// The other parts are waited for before the upload is called off, and the error is that of the part that
+/// failed.
 #[test]
 fn an_upload_that_fails_is_called_off() {
     let (server, events) = slow(|request| {

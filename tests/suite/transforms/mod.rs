@@ -1,4 +1,5 @@
-//! Transforms of pictures: their results beside those of torchvision and of Pillow, and that none of them ever fails.
+//! Transforms of pictures: their results beside those of torchvision and of Pillow, and that none of them
+//! ever fails.
 
 mod invariants;
 mod peers;

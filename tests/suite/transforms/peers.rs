@@ -196,7 +196,8 @@ fn results_are_those_of_pillow() {
             | "TranslateY" => Tolerance::exact(),
             // Pillow rounds places to 1/65536 of a pixel.
             "rotate" | "ShearX" | "ShearY" => Tolerance { by: 0, others: 0.02 },
-            // What is beyond 0 or 255 after one of the two directions is clipped, and we begin with another one.
+            // What is beyond 0 or 255 after one of the two directions is clipped, and we begin with another
+            // one.
             "Resize" if case[0] != 1 && (case[2][6] == "Bicubic" || case[2][6] == "Lanczos") => {
                 Tolerance { by: 48, others: 0.0 }
             }

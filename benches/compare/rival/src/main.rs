@@ -1,4 +1,5 @@
-//! Counts the samples of the shards that a pattern names, and the bytes of their fields, as `examples/throughput.rs`.
+//! Counts the samples of the shards that a pattern names, and the bytes of their fields, as
+//! `examples/throughput.rs`.
 
 use webdataset::{Value, WebDataset};
 

@@ -14,9 +14,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Make shards of CIFAR-10 as it is downloaded: DEST/train/cifar-train-%06d.tar and DEST/val/cifar-val-%06d.tar.
+/// Make shards of CIFAR-10 as it is downloaded: DEST/train/cifar-train-%06d.tar and
+/// DEST/val/cifar-val-%06d.tar.
 ///
-/// A sample has an image (png or ppm) and the number of its class (cls). The index of each set is beside its shards.
+/// A sample has an image (png or ppm) and the number of its class (cls). The index of each set is beside its
+/// shards.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {

@@ -1,9 +1,9 @@
 //! A reader of the pickles in which CIFAR-10 comes: values, and nothing that runs.
 //!
-//! A pickle is a program for a small machine with a stack. Python's machine calls whatever function a pickle names; this
-//! one knows what five of them would make, which is all that an array of numpy needs, and refuses every other name. What
-//! it makes are numbers, strings, lists, tuples, dictionaries and arrays of bytes, in memory that is no multiple of the
-//! file's.
+//! A pickle is a program for a small machine with a stack. Python's machine calls whatever function a pickle
+//! names; this one knows what five of them would make, which is all that an array of numpy needs, and refuses
+//! every other name. What it makes are numbers, strings, lists, tuples, dictionaries and arrays of bytes, in
+//! memory that is no multiple of the file's.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

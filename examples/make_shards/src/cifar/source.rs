@@ -1,8 +1,8 @@
 //! The downloaded files: <https://www.cs.toronto.edu/~kriz/cifar.html>.
 //!
-//! In the binary form a record is the label and 3072 bytes of pixels. In the Python form a batch is a pickled dictionary
-//! with an array `data` of so many rows of 3072 bytes, and a list `labels`. In both, a row is 1024 reds, 1024 greens and
-//! 1024 blues.
+//! In the binary form a record is the label and 3072 bytes of pixels. In the Python form a batch is a pickled
+//! dictionary with an array `data` of so many rows of 3072 bytes, and a list `labels`. In both, a row is 1024
+//! reds, 1024 greens and 1024 blues.
 
 use super::pickle::Pickle;
 use crate::{Error, Result};
@@ -77,8 +77,8 @@ pub struct Sets {
     pub test: Images,
 }
 
-/// Reads both sets from a folder or from the archive as it was downloaded, compressed or not. Of a place that has both
-/// forms, the binary one is read.
+/// Reads both sets from a folder or from the archive as it was downloaded, compressed or not. Of a place that
+/// has both forms, the binary one is read.
 ///
 /// # Errors
 /// [`Error::NoBatches`] and [`Error::Batch`], which name what is missing or wrong, and those of reading.

@@ -1,7 +1,8 @@
 //! Shards of CIFAR-10, from both forms in which it is downloaded.
 //!
-//! Pickles are written by Python with numpy, if `SHARDSTREAM_TEST_PYTHON` or `python3` has it; else the test with them
-//! says SKIPPED, and fails with `SHARDSTREAM_REQUIRE_PYTHON=1`. What Python 2 wrote is a file beside `tests/pickle.rs`.
+//! Pickles are written by Python with numpy, if `SHARDSTREAM_TEST_PYTHON` or `python3` has it; else the test
+//! with them says SKIPPED, and fails with `SHARDSTREAM_REQUIRE_PYTHON=1`. What Python 2 wrote is a file
+//! beside `tests/pickle.rs`.
 
 use flate2::write::GzEncoder;
 use make_shards::Error;

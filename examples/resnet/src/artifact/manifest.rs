@@ -169,7 +169,8 @@ impl Manifest {
         Signature { state: vec![], inputs: vec![Spec::of::<i32>(&[])] }
     }
 
-    /// Parameters of `step`: the state, images, labels; learning rate, weight decay, label smoothing and momentum.
+    /// Parameters of `step`: the state, images, labels; learning rate, weight decay, label smoothing and
+    /// momentum.
     pub fn step_signature(&self) -> Signature {
         let mut inputs = self.batch_inputs();
         inputs.push(Spec::of::<f32>(&[4]));

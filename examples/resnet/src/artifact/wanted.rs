@@ -71,8 +71,8 @@ impl fmt::Display for Wanted {
 }
 
 impl Artifact {
-    /// The built-in artifact that is as wanted. Of several it is the plain one: what is left open is then ResNet-8,
-    /// 32x32 pixels, float32, one device. An error if there is none, or several and no plain one.
+    /// The built-in artifact that is as wanted. Of several it is the plain one: what is left open is then
+    /// ResNet-8, 32x32 pixels, float32, one device. An error if there is none, or several and no plain one.
     pub fn choose(wanted: &Wanted) -> Result<Self, Error> {
         let all = all();
         let fitting = |wanted: &Wanted| -> Vec<&str> {

@@ -23,15 +23,15 @@ const DIGEST: &str = "sha256.txt";
 pub struct Checkpoint {
     /// Sums and times, of the whole job.
     pub progress: Progress,
-    /// Of the training data, after the last batch that was trained on: what is written is of the streams of one rank, what
-    /// is read is of all.
+    /// Of the training data, after the last batch that was trained on: what is written is of the streams of
+    /// one rank, what is read is of all.
     pub data: State,
     /// The values of the buffers of the manifest, in its order. Only the first rank writes them.
     pub tensors: Vec<Vec<f32>>,
 }
 
-/// What must be the same for one training to go on with the checkpoint of another. It is of the whole job, however many
-/// processes share it. What the data must have in common, its own state knows.
+/// What must be the same for one training to go on with the checkpoint of another. It is of the whole job,
+/// however many processes share it. What the data must have in common, its own state knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     model: String,
@@ -58,7 +58,8 @@ impl Identity {
         Self { model: format!("dry run of {}", self.model), ..self }
     }
 
-    /// Whether `other` may go on with it. Another number of devices means another program for the same network.
+    /// Whether `other` may go on with it. Another number of devices means another program for the same
+    /// network.
     fn allows(&self, other: &Self) -> bool {
         let Self { program, devices, .. } = other;
         *self == *other

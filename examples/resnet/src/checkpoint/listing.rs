@@ -1,11 +1,12 @@
-//! The objects of checkpoints by their names alone: which belong together, which is the newest, which are old.
+//! The objects of checkpoints by their names alone: which belong together, which is the newest, which are
+//! old.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// One object of a checkpoint. Of one process there is `checkpoint-00000120.tar`. Of several, the name says how many, so
-/// that a listing shows whether all are there: `checkpoint-00000120.rank-00000-of-00008.tar` and, for the other ranks,
-/// `checkpoint-00000120.rank-00003-of-00008.json`. Names sort by step.
+/// One object of a checkpoint. Of one process there is `checkpoint-00000120.tar`. Of several, the name says
+/// how many, so that a listing shows whether all are there: `checkpoint-00000120.rank-00000-of-00008.tar`
+/// and, for the other ranks, `checkpoint-00000120.rank-00003-of-00008.json`. Names sort by step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) step: u64,
@@ -44,7 +45,8 @@ impl Name {
     }
 }
 
-/// The URL of the part of `rank` of the checkpoint of `ranks` at `url`; `None` if its name is not that of such a one.
+/// The URL of the part of `rank` of the checkpoint of `ranks` at `url`; `None` if its name is not that of
+/// such a one.
 pub(super) fn part(url: &str, rank: usize, ranks: usize) -> Option<String> {
     let suffix = |rank| Name { step: 0, ranks, rank }.suffix();
     Some(format!("{}{}", url.strip_suffix(&suffix(0))?, suffix(rank)))
@@ -93,7 +95,8 @@ impl Listing {
         (0..ranks).find(|rank| !parts.contains_key(rank))
     }
 
-    /// The first objects of the complete ones, that with most steps first, and the incomplete ones of later steps.
+    /// The first objects of the complete ones, that with most steps first, and the incomplete ones of later
+    /// steps.
     pub(super) fn newest(&self) -> (Vec<&str>, Vec<Incomplete>) {
         let (mut complete, mut passed_over) = (Vec::new(), Vec::new());
         for (&(step, ranks), parts) in self.0.iter().rev() {
@@ -108,11 +111,11 @@ impl Listing {
         (complete, passed_over)
     }
 
-    /// What may be deleted when `ranks` processes have written the checkpoint at `step`, in this order, where the last
-    /// `keep` complete ones stay (0: all), and the one at the step `best`.
+    /// What may be deleted when `ranks` processes have written the checkpoint at `step`, in this order, where
+    /// the last `keep` complete ones stay (0: all), and the one at the step `best`.
     ///
-    /// Nothing of later steps is touched: it is of a training that went further. An incomplete one goes when there is a
-    /// complete one of a later step: ranks write in order, so nobody is still writing it.
+    /// Nothing of later steps is touched: it is of a training that went further. An incomplete one goes when
+    /// there is a complete one of a later step: ranks write in order, so nobody is still writing it.
     pub(super) fn obsolete(&self, step: u64, ranks: usize, keep: usize, best: Option<u64>) -> Vec<&str> {
         let complete = |ranks: usize, parts: &Parts| Self::missing(ranks, parts).is_none();
         let upto = || self.0.range(..=(step, usize::MAX)).map(|(&(step, ranks), parts)| (step, ranks, parts));

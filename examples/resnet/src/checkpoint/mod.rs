@@ -1,5 +1,5 @@
-//! Saving a training and going on from there: the network and the state of the data in one object, so that the two
-//! cannot come from different steps.
+//! Saving a training and going on from there: the network and the state of the data in one object, so that
+//! the two cannot come from different steps.
 
 mod document;
 mod listing;
@@ -148,11 +148,11 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// The checkpoints of one training, in a directory or bucket.
 ///
-/// Of a training of one process a checkpoint is one object, `checkpoint-00000120.tar`, by step. Several processes, of
-/// which each has the state of its own data alone, write one object each: the first one
+/// Of a training of one process a checkpoint is one object, `checkpoint-00000120.tar`, by step. Several
+/// processes, of which each has the state of its own data alone, write one object each: the first one
 /// `checkpoint-00000120.rank-00000-of-00008.tar`, with the network, the others
-/// `checkpoint-00000120.rank-00003-of-00008.json`. It is complete when all are there. Each process reads all of them, so
-/// that any number of processes can go on.
+/// `checkpoint-00000120.rank-00003-of-00008.json`. It is complete when all are there. Each process reads all
+/// of them, so that any number of processes can go on.
 #[derive(Debug, Clone)]
 pub struct Checkpoints {
     store: Store,
@@ -174,7 +174,8 @@ impl Checkpoints {
             return Err(bad("name a directory, or a bucket with a prefix"));
         }
         if url.starts_with("file:") {
-            // Listing gives such URLs in another spelling, by which an object could not be told from one below it.
+            // Listing gives such URLs in another spelling, by which an object could not be told from one
+            // below it.
             return Err(bad("write the path without file:"));
         }
         Ok(Self {
@@ -188,8 +189,8 @@ impl Checkpoints {
         })
     }
 
-    /// Keeps the last `keep` complete ones (0: all) and that of the best epoch; older ones are deleted when a new one has
-    /// been written. While other ranks still write the newest there may be one more.
+    /// Keeps the last `keep` complete ones (0: all) and that of the best epoch; older ones are deleted when a
+    /// new one has been written. While other ranks still write the newest there may be one more.
     pub fn keep(self, keep: usize) -> Self {
         Self { keep, ..self }
     }
@@ -209,11 +210,12 @@ impl Checkpoints {
         Self { inputs: self.inputs.with(name, value), ..self }
     }
 
-    /// Where a training starts: from the newest checkpoint, if that is wanted and there is one, and else from nothing.
+    /// Where a training starts: from the newest checkpoint, if that is wanted and there is one, and else from
+    /// nothing.
     ///
-    /// Incomplete ones are passed over, and the log says so; with [`Resume::Auto`] damaged ones too. Any other checkpoint
-    /// that cannot be used is an error, never passed over: what the training would then repeat, and with which weights,
-    /// is for people to decide.
+    /// Incomplete ones are passed over, and the log says so; with [`Resume::Auto`] damaged ones too. Any
+    /// other checkpoint that cannot be used is an error, never passed over: what the training would then
+    /// repeat, and with which weights, is for people to decide.
     pub fn begin(&self, resume: impl Into<Resume>, out: &mut dyn Write) -> crate::Result<Option<Checkpoint>> {
         let resume = resume.into();
         let listing = self.listing()?;
@@ -238,7 +240,8 @@ impl Checkpoints {
         Ok(None)
     }
 
-    /// Starts a training from the checkpoint at `url` (of the first rank, if there are several), wherever it lies.
+    /// Starts a training from the checkpoint at `url` (of the first rank, if there are several), wherever it
+    /// lies.
     pub fn begin_at(&self, url: &str, out: &mut dyn Write) -> crate::Result<Checkpoint> {
         let (checkpoint, changed) = self.load(url)?;
         for change in changed {
@@ -262,8 +265,8 @@ impl Checkpoints {
         Ok(Listing::new(&self.url, objects.into_iter().map(|object| object.url)))
     }
 
-    /// Reads a checkpoint, with the parts of all ranks; and what has changed since of the options that a training may
-    /// change.
+    /// Reads a checkpoint, with the parts of all ranks; and what has changed since of the options that a
+    /// training may change.
     pub fn load(&self, url: &str) -> Result<(Checkpoint, Vec<String>)> {
         let damaged = |reason| Error::Damaged { url: url.into(), reason };
         let samples = self.samples(url).map_err(|source| Error::Read { url: url.into(), source })?;
@@ -306,8 +309,8 @@ impl Checkpoints {
         Ok(data)
     }
 
-    /// Writes what this rank has to write of a checkpoint, an object that appears whole or not at all, and deletes old
-    /// checkpoints. Blocks.
+    /// Writes what this rank has to write of a checkpoint, an object that appears whole or not at all, and
+    /// deletes old checkpoints. Blocks.
     pub fn write(&self, checkpoint: Checkpoint) -> Result<Saved> {
         let start = Instant::now();
         let (rank, ranks) = (self.topology.rank(), self.topology.world_size());
@@ -340,8 +343,8 @@ impl Checkpoints {
         Ok(object.finish()?.size)
     }
 
-    /// Deletes what is no longer wanted when the checkpoint at `step` has been written. Returns what could not be done:
-    /// space that is lost is no reason to stop.
+    /// Deletes what is no longer wanted when the checkpoint at `step` has been written. Returns what could
+    /// not be done: space that is lost is no reason to stop.
     fn clean(&self, step: u64, best: Option<u64>) -> Vec<String> {
         let listing = match self.listing() {
             Ok(listing) => listing,

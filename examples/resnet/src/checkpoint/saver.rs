@@ -50,8 +50,8 @@ impl fmt::Display for Saved {
 /// Waits before a checkpoint that could not be written is tried again.
 const RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(10)];
 
-/// Writes checkpoints on a thread, one at a time. What has begun is finished, even if the training ends in an error. A
-/// checkpoint that cannot be written is tried again until the next one is due.
+/// Writes checkpoints on a thread, one at a time. What has begun is finished, even if the training ends in an
+/// error. A checkpoint that cannot be written is tried again until the next one is due.
 #[derive(Debug)]
 pub struct Saver {
     place: Checkpoints,
@@ -82,8 +82,8 @@ impl Saver {
         self.place.topology.rank() == 0
     }
 
-    /// Starts to write, when the one before is written, which is returned. What is not [wanted](Saver::wants_tensors)
-    /// need not be given.
+    /// Starts to write, when the one before is written, which is returned. What is not
+    /// [wanted](Saver::wants_tensors) need not be given.
     pub fn save(
         &mut self,
         progress: Progress,
@@ -134,8 +134,8 @@ impl Drop for Saver {
     }
 }
 
-/// Writes a checkpoint, and tries again after an error of the store. What cannot be written in the end is no error: the
-/// training is worth more than one of its checkpoints.
+/// Writes a checkpoint, and tries again after an error of the store. What cannot be written in the end is no
+/// error: the training is worth more than one of its checkpoints.
 fn write(place: &Checkpoints, checkpoint: Checkpoint, superseded: &AtomicBool) -> Result<Saved> {
     let (what, step, start) = (checkpoint.title(), checkpoint.progress.steps(), Instant::now());
     let mut retries = RETRIES.iter();

@@ -28,7 +28,8 @@ pub trait Source {
     /// How many samples all ranks together have, if that is known.
     fn samples(&self, split: Split) -> Option<u64>;
 
-    /// The state of the training data before the first batch of an epoch; `None` where there is nothing to save.
+    /// The state of the training data before the first batch of an epoch; `None` where there is nothing to
+    /// save.
     fn start(&self, epoch: u64) -> Option<State>;
 
     /// The training batches that an epoch still has after `state`.
@@ -134,8 +135,8 @@ pub struct Options {
     pub workers: usize,
     /// Samples in the shuffle buffer of each stream.
     pub shuffle: usize,
-    /// Logical streams of all ranks together; 0 for 8, or the next multiple of the ranks that 8 divides. The order depends on
-    /// them, and not on the ranks.
+    /// Logical streams of all ranks together; 0 for 8, or the next multiple of the ranks that 8 divides. The
+    /// order depends on them, and not on the ranks.
     pub streams: usize,
     /// Batches that are prepared ahead on the host; 0 for the library's choice.
     pub prefetch: usize,
@@ -145,7 +146,8 @@ pub struct Options {
     pub skip_bad: Option<u64>,
     /// Where the indexes of the shards are, as whoever made the shards has written them.
     pub indexes: Sets<Option<String>>,
-    /// A directory where indexes that had to be made are kept, so that the next start need not read the shards for them.
+    /// A directory where indexes that had to be made are kept, so that the next start need not read the
+    /// shards for them.
     pub index_cache: Option<PathBuf>,
 }
 
@@ -176,13 +178,14 @@ pub struct Data {
 }
 
 impl Data {
-    /// Opens the shards of `split`: a pattern such as `gs://bucket/train-{000000..000009}.tar` or `data/val-*.tar`, of
-    /// samples with an image (`jpg`, `png`, `webp` or `ppm`) and a class (`cls`). Wildcards are listed once, here.
+    /// Opens the shards of `split`: a pattern such as `gs://bucket/train-{000000..000009}.tar` or
+    /// `data/val-*.tar`, of samples with an image (`jpg`, `png`, `webp` or `ppm`) and a class (`cls`).
+    /// Wildcards are listed once, here.
     pub fn open(shards: &str, split: Split, options: &Options) -> Result<Self> {
         let train = split == Split::Train;
         let shards = Shards::from(shards).resolve(&Store::default())?;
-        // With it all streams are of one length, whatever the shards are: so all ranks take the same number of steps, and
-        // a restored one reads no shard from its beginning.
+        // With it all streams are of one length, whatever the shards are: so all ranks take the same number
+        // of steps, and a restored one reads no shard from its beginning.
         let index = match options.indexes.of(split) {
             Some(url) => Index::load(&Store::default(), url)?,
             None => made_index(&shards, options)?,
@@ -238,8 +241,9 @@ impl Data {
     }
 }
 
-/// Damaged images are skipped in training, as long as they are few: `most` of them, or one in a thousand, once there were
-/// enough to tell. A sample of another size or class than the program's is no damage, and ends the training.
+/// Damaged images are skipped in training, as long as they are few: `most` of them, or one in a thousand,
+/// once there were enough to tell. A sample of another size or class than the program's is no damage, and
+/// ends the training.
 fn damage(most: Option<u64>) -> OnError {
     let skip = OnError::skip(Failures::damage() | Failures::decode());
     match most {
@@ -263,7 +267,8 @@ fn made_index(shards: &ShardList, options: &Options) -> Result<Index> {
     Ok(index)
 }
 
-/// A batch of tensors as the trainer takes it; the first `valid` rows of it are samples, or as many as it says itself.
+/// A batch of tensors as the trainer takes it; the first `valid` rows of it are samples, or as many as it
+/// says itself.
 fn host(mut batch: TensorBatch, valid: Option<usize>) -> shardstream::Result<HostBatch> {
     let valid = valid.unwrap_or(batch.valid());
     let mut labels = batch.tensor("label")?.as_slice::<i32>()?.to_vec();

@@ -19,8 +19,8 @@ const SHIFT: u32 = 4;
 
 /// Bytes of `size` x `size` pixels and a class below `classes` for every sample.
 ///
-/// Large ones as everybody trains on ImageNet: a random part of the image and a flip in training, 7/8 of its middle in
-/// validation. Small ones as on CIFAR-10: a shift and a flip in training, nothing in validation.
+/// Large ones as everybody trains on ImageNet: a random part of the image and a flip in training, 7/8 of its
+/// middle in validation. Small ones as on CIFAR-10: a shift and a flip in training, nothing in validation.
 pub(super) fn columns(split: Split, size: usize, classes: usize) -> Result<Columns> {
     let train = split == Split::Train;
     let side = u32::try_from(size).map_err(|_| Error::step(format!("no image has {size} pixels a side")))?;

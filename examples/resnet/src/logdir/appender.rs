@@ -16,7 +16,8 @@ use std::time::Duration;
 pub struct Settings {
     /// Between two writes of an object, and before anything that failed is tried again.
     pub interval: Duration,
-    /// The size in bytes at which an object is followed by another one: each is written as a whole, again and again.
+    /// The size in bytes at which an object is followed by another one: each is written as a whole, again and
+    /// again.
     pub rotate: usize,
     /// The most bytes that wait to be written. What is oldest of them is dropped for what is new.
     pub most: usize,
@@ -41,9 +42,9 @@ impl Default for Settings {
 
 /// Writes records, in order, to a file or to objects, on a thread of its own.
 ///
-/// A file is appended to. Of objects there is a row: `URL`, `URL.00001` and so on, of which the last one is written anew
-/// while it grows; after those that an earlier process has left. Each begins with the same header, and no record is
-/// divided.
+/// A file is appended to. Of objects there is a row: `URL`, `URL.00001` and so on, of which the last one is
+/// written anew while it grows; after those that an earlier process has left. Each begins with the same
+/// header, and no record is divided.
 #[derive(Debug)]
 pub struct Appender {
     url: String,

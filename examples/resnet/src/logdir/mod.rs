@@ -1,6 +1,7 @@
 //! The log of a training beside the terminal: its text and its curves, in a directory or a bucket.
 //!
-//! Nothing here can stop or slow a training: what cannot be written is kept for a while, tried again, and told at the end.
+//! Nothing here can stop or slow a training: what cannot be written is kept for a while, tried again, and
+//! told at the end.
 
 mod appender;
 mod copy;
@@ -101,8 +102,8 @@ impl LogDir {
         Ok(Self { store, url: trimmed.into(), rank, settings })
     }
 
-    /// The text log of this process, `log-rank-00000.txt`, beside `out`. In a directory it goes on where an earlier
-    /// process has left it.
+    /// The text log of this process, `log-rank-00000.txt`, beside `out`. In a directory it goes on where an
+    /// earlier process has left it.
     pub fn log<W: Write>(&self, out: W) -> Result<LogCopy<W>> {
         let url = format!("{}/log-rank-{:05}.txt", self.url, self.rank);
         Ok(LogCopy::new(out, Appender::start(&self.store, &url, vec![], self.settings)?))

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 /// The devices that a plugin drives. Clones share them; the last one closes them.
 ///
-/// Where a job has several processes, as on a TPU slice of several hosts, each of them sees the devices of all, and puts
-/// data on its own: the *local* ones. Both are numbered from 0, in the order of their ids.
+/// Where a job has several processes, as on a TPU slice of several hosts, each of them sees the devices of
+/// all, and puts data on its own: the *local* ones. Both are numbered from 0, in the order of their ids.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
 
@@ -136,9 +136,10 @@ impl Client {
         Ok(usize::try_from(args.process_index).unwrap_or(0))
     }
 
-    /// Compiles StableHLO (text, bytecode or portable artifact) for the first [`devices()`](CompileOptions::devices)
-    /// devices of the job; each of its processes must do so, and run the result at the same time. The executable runs
-    /// here on those of them that are of this process: its device `i` is local device `i` of the client.
+    /// Compiles StableHLO (text, bytecode or portable artifact) for the first
+    /// [`devices()`](CompileOptions::devices) devices of the job; each of its processes must do so, and run
+    /// the result at the same time. The executable runs here on those of them that are of this process: its
+    /// device `i` is local device `i` of the client.
     ///
     /// The C API cannot be asked for a program's parameters, so `signature` says them.
     pub fn compile(&self, code: &[u8], signature: Signature, options: &CompileOptions) -> Result<Executable> {

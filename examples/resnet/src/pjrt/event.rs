@@ -35,8 +35,8 @@ impl Event {
         unsafe { call!(self.plugin, PJRT_Event_Await, args) }
     }
 
-    /// Keeps a value until the event has happened, also if what it stands for fails, and drops it then: on a thread of
-    /// the plugin, or at once if it has happened already.
+    /// Keeps a value until the event has happened, also if what it stands for fails, and drops it then: on a
+    /// thread of the plugin, or at once if it has happened already.
     pub(super) fn keep<T: Send + 'static>(self, value: T) -> Result<()> {
         let kept = Box::into_raw(Box::new(Kept { plugin: self.plugin, value }));
         let mut args = args!(PJRT_Event_OnReady_Args {
@@ -44,8 +44,8 @@ impl Event {
             callback: Some(let_go::<T>),
             user_arg: kept.cast(),
         });
-        // SAFETY: the event is alive during the call, after which it may be destroyed; the callback is made for this
-        // argument, which it owns, and is called once.
+        // SAFETY: the event is alive during the call, after which it may be destroyed; the callback is made
+        // for this argument, which it owns, and is called once.
         let Err(error) = (unsafe { call!(self.plugin, PJRT_Event_OnReady, args) }) else { return Ok(()) };
         // SAFETY: the plugin has refused, and calls nothing: the box is still ours.
         let kept = unsafe { Box::from_raw(kept) };

@@ -47,8 +47,8 @@ impl Executable {
     ///
     /// # Safety
     ///
-    /// `executable` is a live executable of `client` that nobody else destroys, compiled for devices of which the
-    /// first `devices` local ones of the client are those of this process.
+    /// `executable` is a live executable of `client` that nobody else destroys, compiled for devices of which
+    /// the first `devices` local ones of the client are those of this process.
     pub(super) unsafe fn from_raw(
         client: Client,
         executable: *mut sys::PJRT_LoadedExecutable,
@@ -77,7 +77,8 @@ impl Executable {
         Ok(loaded)
     }
 
-    /// Argument `i` of a run goes to the device that the plugin has at place `i`: that must be local device `i`.
+    /// Argument `i` of a run goes to the device that the plugin has at place `i`: that must be local device
+    /// `i`.
     fn check_devices(&self) -> Result<()> {
         let mut args =
             args!(PJRT_LoadedExecutable_AddressableDevices_Args { executable: self.executable.as_ptr() });

@@ -9,8 +9,8 @@ use std::ptr::{self, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Values that the processes of a job put for each other. Called from any thread of the plugin, and as long as its client
-/// lives: communicators are made when a program first runs.
+/// Values that the processes of a job put for each other. Called from any thread of the plugin, and as long
+/// as its client lives: communicators are made when a program first runs.
 pub trait KeyValues: Send + Sync {
     /// Puts a value.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), KeyValueError>;
@@ -113,7 +113,8 @@ fn layout(length: usize) -> Option<Layout> {
 fn hand_over(value: &[u8]) -> Result<*mut c_char, KeyValueError> {
     let out_of_memory = || KeyValueError { code: Code::RESOURCE_EXHAUSTED, source: "out of memory".into() };
     let layout = layout(value.len()).ok_or_else(out_of_memory)?;
-    // SAFETY: the layout has at least the size of the header, which is not 0; both parts are written within it.
+    // SAFETY: the layout has at least the size of the header, which is not 0; both parts are written within
+    // it.
     unsafe {
         let memory = alloc(layout);
         if memory.is_null() {
@@ -162,7 +163,8 @@ unsafe extern "C" fn put(args: *mut sys::PJRT_KeyValuePutCallback_Args) -> *mut 
 }
 
 unsafe extern "C" fn get(args: *mut sys::PJRT_KeyValueGetCallback_Args) -> *mut sys::PJRT_Error {
-    // SAFETY: the plugin's arguments, of which the key lives during the call, and of which this is the only user.
+    // SAFETY: the plugin's arguments, of which the key lives during the call, and of which this is the only
+    // user.
     unsafe {
         let args = &mut *args;
         let key = bytes(args.key, args.key_size);

@@ -4,16 +4,18 @@ use super::sys;
 use std::fmt;
 use std::str::FromStr;
 
-/// A named value that a plugin knows, as text `name=value`: for example `cpu_device_count=8` of the CPU plugin.
+/// A named value that a plugin knows, as text `name=value`: for example `cpu_device_count=8` of the CPU
+/// plugin.
 ///
-/// A value of digits is a whole number, one of digits and a point is a fraction, `true` and `false` are what they say,
-/// whole numbers in brackets, `[0,1]`, are a list, and any other is text; so is all that is in double quotes.
+/// A value of digits is a whole number, one of digits and a point is a fraction, `true` and `false` are what
+/// they say, whole numbers in brackets, `[0,1]`, are a list, and any other is text; so is all that is in
+/// double quotes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PluginOption {
     /// As the plugin knows it.
     pub name: String,
-    /// Of the type that the plugin expects: given another one, a plugin may refuse to open, or end the process, as the
-    /// CPU plugin does.
+    /// Of the type that the plugin expects: given another one, a plugin may refuse to open, or end the
+    /// process, as the CPU plugin does.
     pub value: OptionValue,
 }
 

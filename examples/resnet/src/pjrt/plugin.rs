@@ -74,8 +74,8 @@ impl Plugin {
         Client::create(*self, options, None)
     }
 
-    /// As [`client`](Self::client), for one of several processes, which find each other through `values`. Takes until all
-    /// have opened theirs.
+    /// As [`client`](Self::client), for one of several processes, which find each other through `values`.
+    /// Takes until all have opened theirs.
     pub fn client_of_job(&self, options: &[PluginOption], values: Arc<dyn KeyValues>) -> Result<Client> {
         Client::create(*self, options, Some(values))
     }

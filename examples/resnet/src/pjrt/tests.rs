@@ -1,5 +1,5 @@
-//! What a plugin on one machine does not show, with a made-up one: two processes of two devices each, and transfers that
-//! fail.
+//! What a plugin on one machine does not show, with a made-up one: two processes of two devices each, and
+//! transfers that fail.
 
 use super::event::Event;
 use super::plugin::tests::made_up;

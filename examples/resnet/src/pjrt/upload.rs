@@ -11,29 +11,31 @@ use std::ffi::c_void;
 const CALL: &str = "PJRT_Client_BufferFromHostBuffer";
 
 impl Client {
-    /// Copies a dense array, last dimension fastest, to device `device` of this process. `data` may be reused on return.
+    /// Copies a dense array, last dimension fastest, to device `device` of this process. `data` may be reused
+    /// on return.
     pub fn upload<T: Element>(&self, data: &[T], dims: &[i64], device: usize) -> Result<Buffer> {
         let spec = Spec::of::<T>(dims);
         check(&spec, data.len())?;
         let semantics = sys::PJRT_HostBufferSemantics::PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
-        // SAFETY: `data` has as many values of this type as the dimensions say, and the plugin keeps no reference to
-        // it after the call (ImmutableOnlyDuringCall).
+        // SAFETY: `data` has as many values of this type as the dimensions say, and the plugin keeps no
+        // reference to it after the call (ImmutableOnlyDuringCall).
         let (handle, done) = unsafe { self.start(data.as_ptr().cast(), &spec, device, semantics) }?;
         done.map_or(Ok(()), Event::wait)?;
         Ok(Buffer::new(handle?, spec.into(), device))
     }
 
-    /// Starts to copy a dense array of bytes, last dimension fastest, to device `device` of this process, and returns at
-    /// once. No other copy is made on the host: `bytes` is kept, and let go as soon as the array is on the device or the
-    /// transfer has failed, by a thread of the plugin. Who reads the array waits for it, and learns there if it failed.
+    /// Starts to copy a dense array of bytes, last dimension fastest, to device `device` of this process, and
+    /// returns at once. No other copy is made on the host: `bytes` is kept, and let go as soon as the array
+    /// is on the device or the transfer has failed, by a thread of the plugin. Who reads the array waits for
+    /// it, and learns there if it failed.
     pub fn upload_bytes(&self, bytes: Bytes, dims: &[i64], device: usize) -> Result<Buffer> {
         let spec = Spec::of::<u8>(dims);
         check(&spec, bytes.len())?;
         let semantics =
             sys::PJRT_HostBufferSemantics::PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
-        // SAFETY: `bytes` has as many bytes as the dimensions say. Nobody can change them, moving the handle does not
-        // move them, and it is kept until the event says that the plugin needs them no more. A call that fails keeps
-        // no reference.
+        // SAFETY: `bytes` has as many bytes as the dimensions say. Nobody can change them, moving the handle
+        // does not move them, and it is kept until the event says that the plugin needs them no more. A call
+        // that fails keeps no reference.
         let (handle, done) = unsafe { self.start(bytes.as_ptr().cast(), &spec, device, semantics) }?;
         match done {
             Some(done) => done.keep(bytes)?,
@@ -67,8 +69,8 @@ impl Client {
             host_buffer_semantics: semantics,
             device: self.local_device(device)?,
         });
-        // SAFETY: client and device are alive, the dimensions live during the call, and for `data` there is the caller's
-        // promise. Array and event are handed over.
+        // SAFETY: client and device are alive, the dimensions live during the call, and for `data` there is
+        // the caller's promise. Array and event are handed over.
         unsafe {
             call!(self.plugin(), PJRT_Client_BufferFromHostBuffer, args)?;
             let done = Event::from_raw(self.plugin(), args.done_with_host_buffer);

@@ -18,8 +18,8 @@ pub struct Address {
 const SLURM_PORTS: std::ops::Range<u64> = 61_440..65_536;
 
 impl Address {
-    /// Of the environment: `SHARDSTREAM_COORDINATOR`, else that of torchrun (`MASTER_ADDR` and `MASTER_PORT`), else the
-    /// first host of the Slurm step with a port made from the number of the job.
+    /// Of the environment: `SHARDSTREAM_COORDINATOR`, else that of torchrun (`MASTER_ADDR` and
+    /// `MASTER_PORT`), else the first host of the Slurm step with a port made from the number of the job.
     pub fn detect(lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
         let set = |name: &str| lookup(name).filter(|value| !value.trim().is_empty());
         if let Some(own) = set("SHARDSTREAM_COORDINATOR") {
@@ -42,8 +42,8 @@ impl Address {
     }
 }
 
-/// What the processes of a job have in common and other jobs do not, as far as the environment says it: a hash of
-/// `SHARDSTREAM_JOB_TOKEN`, else of the job's number at Slurm or at torchrun.
+/// What the processes of a job have in common and other jobs do not, as far as the environment says it: a
+/// hash of `SHARDSTREAM_JOB_TOKEN`, else of the job's number at Slurm or at torchrun.
 pub fn token(lookup: impl Fn(&str) -> Option<String>) -> String {
     let names = ["SHARDSTREAM_JOB_TOKEN", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"];
     let told = names.iter().find_map(|name| lookup(name)).unwrap_or_default();

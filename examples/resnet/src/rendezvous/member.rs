@@ -23,8 +23,8 @@ pub struct Member {
     job: Job,
     rank: usize,
     process: u64,
-    /// Connections that nobody uses. There is always one, by which the server knows that the process is alive, in
-    /// `first` or here.
+    /// Connections that nobody uses. There is always one, by which the server knows that the process is
+    /// alive, in `first` or here.
     idle: Mutex<Vec<TcpStream>>,
     first: TcpStream,
 }

@@ -1,11 +1,12 @@
 //! Where the processes of a job find each other: a small key-value store over TCP.
 //!
 //! Plugins that join several processes, such as the CUDA plugin, exchange their devices and the ids of their
-//! communicators through keys that one process puts and others wait for. Rank 0, or the process that has spawned all,
-//! runs the [`Server`]; every rank, 0 too, is a [`Member`]. Nobody gets a device before all have joined.
+//! communicators through keys that one process puts and others wait for. Rank 0, or the process that has
+//! spawned all, runs the [`Server`]; every rank, 0 too, is a [`Member`]. Nobody gets a device before all have
+//! joined.
 //!
-//! The messages are neither encrypted nor signed. The token keeps out processes of other jobs by mistake, not attackers:
-//! a job belongs into a network that others cannot reach.
+//! The messages are neither encrypted nor signed. The token keeps out processes of other jobs by mistake, not
+//! attackers: a job belongs into a network that others cannot reach.
 
 mod address;
 mod member;

@@ -28,7 +28,8 @@ const MOST_FRAME: usize = MOST_VALUE + MOST_KEY + 64;
 /// Largest first frame, which is read before anything is known of the other side.
 const MOST_HELLO: usize = 4 << 10;
 
-/// The longest time that a connection may take for its first frame, and for the rest of a frame that has begun.
+/// The longest time that a connection may take for its first frame, and for the rest of a frame that has
+/// begun.
 pub(super) const FRAME_TIME: Duration = Duration::from_secs(10);
 
 /// How a connection begins.

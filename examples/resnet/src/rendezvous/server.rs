@@ -61,8 +61,8 @@ enum Presence {
 }
 
 impl Server {
-    /// Listens at a port, of which 0 is any free one: on the loopback device alone if `host` is that, else on all, as the
-    /// name of a host need not be that of the device by which others reach it.
+    /// Listens at a port, of which 0 is any free one: on the loopback device alone if `host` is that, else on
+    /// all, as the name of a host need not be that of the device by which others reach it.
     pub fn start(host: &str, port: u16, job: Job) -> Result<Self> {
         let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
         let listen = || match loopback {

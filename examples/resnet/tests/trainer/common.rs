@@ -1,5 +1,5 @@
-//! What the tests with the CPU plugin share. It is downloaded on the first run. Where it cannot be had the tests say
-//! SKIPPED; with `SHARDSTREAM_REQUIRE_PLUGIN=1` they fail.
+//! What the tests with the CPU plugin share. It is downloaded on the first run. Where it cannot be had the
+//! tests say SKIPPED; with `SHARDSTREAM_REQUIRE_PLUGIN=1` they fail.
 #![allow(dead_code, missing_docs, reason = "each test program takes in all of it, and uses a part")]
 
 use resnet::artifact::Artifact;
@@ -59,8 +59,8 @@ pub fn another_client(devices: i64) -> Option<Client> {
     Some(library()?.client(&[("cpu_device_count", devices).into()]).expect("it has devices"))
 }
 
-/// Held while programs run on several devices. The plugin ends the process when two of them run at the same time, since it
-/// takes their collectives for those of one.
+/// Held while programs run on several devices. The plugin ends the process when two of them run at the same
+/// time, since it takes their collectives for those of one.
 pub type Turn = MutexGuard<'static, ()>;
 
 /// The turn that a model on these devices needs.
@@ -78,8 +78,8 @@ struct Compiled {
 
 static IDLE: Mutex<Vec<Compiled>> = Mutex::new(Vec::new());
 
-/// A model at its beginning, for one test. The next test gets it again, since compiling its programs takes most of the
-/// time of these tests.
+/// A model at its beginning, for one test. The next test gets it again, since compiling its programs takes
+/// most of the time of these tests.
 pub struct Lent {
     compiled: Option<Compiled>,
     _turn: Option<Turn>,

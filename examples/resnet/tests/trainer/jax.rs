@@ -1,7 +1,7 @@
 //! The trainer beside JAX: the same batches, seed and hyperparameters, and so the same losses.
 //!
-//! The interpreter is `SHARDSTREAM_TEST_JAX`, with the packages of `export/requirements.txt`. Without it the tests say
-//! that they are skipped; with `SHARDSTREAM_REQUIRE_JAX=1` they fail.
+//! The interpreter is `SHARDSTREAM_TEST_JAX`, with the packages of `export/requirements.txt`. Without it the
+//! tests say that they are skipped; with `SHARDSTREAM_REQUIRE_JAX=1` they fail.
 
 use crate::common::{client, synthetic, turn};
 use resnet::artifact::Artifact;
@@ -11,8 +11,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Both compute in float32, but in another order, as their versions of XLA differ; a network that learns makes the
-/// difference larger from step to step. Of losses of about 2; 0.0042 was the most that was seen.
+/// Both compute in float32, but in another order, as their versions of XLA differ; a network that learns
+/// makes the difference larger from step to step. Of losses of about 2; 0.0042 was the most that was seen.
 const TOLERANCE: f32 = 0.01;
 
 const SEED: i32 = 7;

@@ -1,4 +1,5 @@
-//! The log directory: what is written, in which order, and what a store that misbehaves does to it, and to the training.
+//! The log directory: what is written, in which order, and what a store that misbehaves does to it, and to
+//! the training.
 
 use resnet::logdir::{Appender, LogDir, Settings};
 use shardstream::store::Store;

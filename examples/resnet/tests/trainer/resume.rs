@@ -1,4 +1,5 @@
-//! A training that was stopped goes on as if it had not been: the same batches, the same losses, the same weights.
+//! A training that was stopped goes on as if it had not been: the same batches, the same losses, the same
+//! weights.
 
 use crate::common::{client, losses, model, options, synthetic};
 use resnet::Error;

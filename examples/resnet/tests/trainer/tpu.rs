@@ -1,7 +1,7 @@
 //! The programs compiled for TPUs, of which none is needed.
 //!
-//! Google's compiler is `SHARDSTREAM_TEST_LIBTPU`, the path of `libtpu.so` of the Python package `libtpu` (600 MB). Without
-//! it the tests say that they are skipped.
+//! Google's compiler is `SHARDSTREAM_TEST_LIBTPU`, the path of `libtpu.so` of the Python package `libtpu`
+//! (600 MB). Without it the tests say that they are skipped.
 
 use std::io::Write;
 use std::process::{Command, Output};

@@ -167,8 +167,8 @@ fn table(title: &str, stages: &[Measured]) -> Table {
     table
 }
 
-/// The stage that takes the longest for a sample of `each` bytes. A stage does what those before it do: what it adds to
-/// their time is its own.
+/// The stage that takes the longest for a sample of `each` bytes. A stage does what those before it do: what
+/// it adds to their time is its own.
 fn slowest(stages: &[Measured], each: f64) -> Option<&Measured> {
     let mut before = 0.0;
     let mut slowest: Option<(&Measured, f64)> = None;

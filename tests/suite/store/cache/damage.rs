@@ -77,7 +77,8 @@ fn ways() -> [fn(&Place); 4] {
     [whole, parts, backwards, stream]
 }
 
-/// Reads all of an object whose entry is `damaged`, in each way: with the right bytes, after which it is as before.
+/// Reads all of an object whose entry is `damaged`, in each way: with the right bytes, after which it is as
+/// before.
 fn heals(mut place: Place, sound: &[u8], what: &str, damage: impl Fn(&Path)) -> Place {
     let entry = place.entry();
     for (way, read) in ways().into_iter().enumerate() {
@@ -209,7 +210,8 @@ fn assert_names_the_file(error: &Error, entry: &Path) {
     assert!(shown.contains(entry.to_str().unwrap()) && shown.contains(URL), "{shown}");
 }
 
-/// A disk that damages an object again and again is not to be trusted, and fetching it again and again costs money.
+/// A disk that damages an object again and again is not to be trusted, and fetching it again and again costs
+/// money.
 #[test]
 fn damage_that_comes_back_is_an_error() {
     for range in [0..u64::MAX, 10..5000, LENGTH as u64 - 10..LENGTH as u64] {
@@ -290,7 +292,8 @@ fn damage_in_a_file_that_grows_is_not_handed_out() {
             assert!([&first[..], &rest.concat()].concat() == place.content, "damaged at {at}");
         }
         place.cache.flush();
-        // Whether it was seen in time or not: what is in the cache then is either sound, or found to be damaged.
+        // Whether it was seen in time or not: what is in the cache then is either sound, or found to be
+        // damaged.
         let place = anew(place);
         place.read();
         for part in parts() {

@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Objects with versions, which remembers what it was asked for, and holds back bytes until it is told to go on.
+/// Objects with versions, which remembers what it was asked for, and holds back bytes until it is told to go
+/// on.
 #[derive(Debug, Default)]
 struct Desk(Arc<Mutex<Inside>>);
 

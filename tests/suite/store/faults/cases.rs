@@ -96,8 +96,8 @@ fn cut_once(
     })
 }
 
-/// The bytes before which answers are cut: all where the environment asks for many cases, or else those around the
-/// borders of blocks and requests and one in seven.
+/// The bytes before which answers are cut: all where the environment asks for many cases, or else those
+/// around the borders of blocks and requests and one in seven.
 fn places(length: usize) -> impl Iterator<Item = usize> {
     let all = std::env::var_os("SHARDSTREAM_CASES").is_some();
     let border = |at: usize, of: usize| (at + 1) % of < 3;
@@ -294,7 +294,8 @@ fn compressed() -> Vec<Case> {
     cases
 }
 
-/// Checksums of whole objects, as Google Cloud Storage and the standards write them; right ones and wrong ones.
+/// Checksums of whole objects, as Google Cloud Storage and the standards write them; right ones and wrong
+/// ones.
 fn checksums() -> Vec<Case> {
     let damaged = Expected::Error(|kind| matches!(kind, ErrorKind::Damaged { .. }));
     let mut cases = Vec::new();

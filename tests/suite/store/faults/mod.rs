@@ -1,8 +1,10 @@
-//! A server that misbehaves in every way it can, under the reading of samples: what comes out is what a clean reading
-//! gives, or a part of it from the beginning and then a typed error; never fewer samples without one, and never a mix.
+//! A server that misbehaves in every way it can, under the reading of samples: what comes out is what a clean
+//! reading gives, or a part of it from the beginning and then a typed error; never fewer samples without one,
+//! and never a mix.
 //!
-//! The name of an object says what happens to its requests, so that `http://` and `gs://` URLs meet the same faults. The
-//! client of `gs://` takes its address from the environment, so that it reads in a process of its own.
+//! The name of an object says what happens to its requests, so that `http://` and `gs://` URLs meet the same
+//! faults. The client of `gs://` takes its address from the environment, so that it reads in a process of its
+//! own.
 
 mod cases;
 

@@ -112,19 +112,22 @@ fn listing(objects: &BTreeSet<Name>) -> Listing {
 }
 
 proptest! {
-    /// A training on changing numbers of ranks, which die at any point, with and without listing in between: what is left is
-    /// always the last `keep` complete ones and the best, and what is newest can be had at any time.
+    /// A training on changing numbers of ranks, which die at any point, with and without listing in between:
+    /// what is left is always the last `keep` complete ones and the best, and what is newest can be had at
+    /// any time.
     #[test]
     fn any_history_keeps_the_best_and_the_last(
         keep in 0usize..4,
         history in prop::collection::vec((1u64..4, 1usize..4, 0usize..8, prop::option::of(0u64..30)), 1..20),
     ) {
         let (mut objects, mut step) = (BTreeSet::new(), 0);
-        // The steps of the complete ones that were ever written, and those of them that were the best at the end.
+        // The steps of the complete ones that were ever written, and those of them that were the best at the
+        // end.
         let mut complete = BTreeSet::new();
         for (more, ranks, killed, best) in history {
             step += more;
-            // Ranks get ready in some order; the job may die before all are. Rank 0 deletes when its own is written.
+            // Ranks get ready in some order; the job may die before all are. Rank 0 deletes when its own is
+            // written.
             let order = (0..ranks).map(|at| (at + killed) % ranks);
             for rank in order.take(if killed < ranks { killed } else { ranks }) {
                 objects.insert(Name { step, ranks, rank });

@@ -191,7 +191,8 @@ fn a_checkpoint_elsewhere_is_taken_by_its_url() {
     assert!(String::from_utf8(log).unwrap().starts_with(&format!("resumed from {first}: epoch 1, step 3;")));
 }
 
-/// Whatever was written, deleted or not when the machines went down: the last one that was complete can be loaded.
+/// Whatever was written, deleted or not when the machines went down: the last one that was complete can be
+/// loaded.
 #[test]
 fn killed_at_any_point_the_newest_can_be_loaded() {
     let ranks = 4;

@@ -1,5 +1,5 @@
-//! Processes that a plugin joins: with a made-up one, as the CUDA plugin needs a GPU. It is built by the compiler that
-//! built the tests.
+//! Processes that a plugin joins: with a made-up one, as the CUDA plugin needs a GPU. It is built by the
+//! compiler that built the tests.
 
 use crate::common::synthetic;
 use std::net::TcpListener;

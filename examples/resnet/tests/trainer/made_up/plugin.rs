@@ -1,5 +1,5 @@
-//! A PJRT plugin without devices, built by the tests: it joins processes as the CUDA plugin does, and counts what it is
-//! given. Uploads are let go at once; nothing can be compiled.
+//! A PJRT plugin without devices, built by the tests: it joins processes as the CUDA plugin does, and counts
+//! what it is given. Uploads are let go at once; nothing can be compiled.
 #![allow(unsafe_code)]
 
 #[allow(non_camel_case_types, non_snake_case, non_upper_case_globals, dead_code, clippy::all)]
