@@ -1,4 +1,4 @@
-//! What becomes of the time between a JPEG and a batch: decoding, the part that is wanted of it, its size,
+//! What happens to the time between a JPEG and a batch: decoding, the part that is wanted of it, its size,
 //! its numbers.
 //!
 //! Each line does what the one before it does, and one thing more; those that are "not verified" decode no

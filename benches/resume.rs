@@ -1,4 +1,4 @@
-//! What it costs to stop and go on, and how well samples are mixed, as tables in markdown.
+//! What it costs to stop and resume, and how well samples are mixed, as tables in markdown.
 //!
 //! `cargo bench --bench resume [-- restore|state|shuffle]`. The shards are in memory, behind a source that
 //! counts bytes and requests; for the times to the first batch it answers like a bucket, with [`FIRST_BYTE`]

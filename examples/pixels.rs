@@ -4,7 +4,7 @@
 //! cargo run --release --example pixels -- imagenet 'data/imagenet-{00..15}.tar' --threads 2 --passes 3
 //! ```
 //!
-//! | task | what is in the shards | what becomes of it |
+//! | task | what is in the shards | what happens to it |
 //! |---|---|---|
 //! | `imagenet` | `jpg`, `cls` | RandomResizedCrop 224, flip, normalised `f32`, NCHW, batches of 64 |
 //! | `cifar` | `png` of 32 x 32, `cls` | 4 pixels of padding, random crop, flip, normalised `f32`, NCHW, batches of 128 |

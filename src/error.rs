@@ -568,7 +568,7 @@ fn lacks(damaged: bool) -> &'static str {
         true => {
             ": it is damaged, which an error before this one tells, and what else is in it cannot be read"
         }
-        false => ": write it there, or choose by `Side::missing` what becomes of this sample",
+        false => ": write it there, or choose by `Side::missing` what happens to this sample",
     }
 }
 

@@ -22,7 +22,7 @@
 //! | threads | [`loader`] | all of it, ahead of the trainer |
 //! | mixtures as documents | `mixture` (feature `mixture`) | datasets, weights and their schedule in TOML |
 //! | batches on devices | [`feed`] | uploads ahead of the step, and whether they were in time |
-//! | stop and go on | [`mod@state`] | where a job stands, on any number of ranks |
+//! | stop and resume | [`mod@state`] | where a job stands, on any number of ranks |
 //! | the other direction | [`mod@write`] | shards that read back as they are |
 //!
 //! # A first pipeline

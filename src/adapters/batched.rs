@@ -14,7 +14,7 @@ pub struct Batched<T> {
     items: Vec<T>,
 }
 
-/// What becomes of the last items when they don't fill a batch.
+/// What happens to the last items when they don't fill a batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Partial {
@@ -42,7 +42,7 @@ impl<T> Batched<T> {
 }
 
 impl<S, T> Staged<S, Batched<T>> {
-    /// What becomes of the last items when they don't fill a batch: by default they make a smaller one.
+    /// What happens to the last items when they don't fill a batch: by default they make a smaller one.
     pub fn partial(self, partial: Partial) -> Self {
         self.with(|stage| stage.last = Last::Partial(partial))
     }

@@ -42,7 +42,7 @@ impl<S, T> Staged<S, Chunked<T>> {
         self.with(|stage| stage.separator = Some(token))
     }
 
-    /// What becomes of the last tokens when they don't fill a row: by default they are dropped.
+    /// What happens to the last tokens when they don't fill a row: by default they are dropped.
     pub fn partial(self, partial: Partial) -> Self {
         self.with(|stage| stage.partial = partial)
     }

@@ -2,7 +2,7 @@
 
 use super::{Slice, Staged};
 
-/// A source cut into epochs of a fixed length, each of which goes on where the last one stopped.
+/// A source cut into epochs of a fixed length, each of which resumes where the last one stopped.
 ///
 /// Made by [`with_epoch`](super::IteratorExt::with_epoch).
 ///

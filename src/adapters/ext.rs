@@ -135,7 +135,7 @@ macro_rules! extension {
             ///
             /// The last batch is smaller where the items don't come out even: see [`Staged::partial`] to drop
             /// it and [`Staged::pad`] to fill it up. An error comes out as soon as it is met, ahead of the
-            /// batch, and the batch goes on with the next item. A size of 0 is an error, the first and only
+            /// batch, and the batch continues with the next item. A size of 0 is an error, the first and only
             /// item.
             fn batched<T>(self, size: usize) -> Staged<Self, Batched<T>>
             where
@@ -156,7 +156,7 @@ macro_rules! extension {
             ///
             /// [`Staged::separator`] puts a token behind each document. What is left at the end and does not
             /// fill a row is dropped, unless [`Staged::partial`] says otherwise. A row begins anywhere in a
-            /// document, so that this has no state to go on from: behind a [loader](crate::Loader), a stop
+            /// document, so that this has no state to resume from: behind a [loader](crate::Loader), a stop
             /// loses what is waiting for its row. [`PackedTokens`](crate::collate::PackedTokens) packs the
             /// documents of a batch and loses nothing.
             fn chunked<T>(self, length: usize) -> Staged<Self, Chunked<T>>
@@ -178,7 +178,7 @@ macro_rules! extension {
                 self.stage(Slice::new(range))
             }
 
-            /// Cuts a source, usually an endless one, into epochs of `length` items. Each goes on where the
+            /// Cuts a source, usually an endless one, into epochs of `length` items. Each resumes where the
             /// last one stopped: see [`Epochs`].
             fn with_epoch<T>(self, length: usize) -> Epochs<Self>
             where

@@ -270,7 +270,7 @@ mod tests {
     }
 
     proptest! {
-        /// Behind every group, a new stage goes on with the items that the old one asks for.
+        /// Behind every group, a new stage continues with the items that the old one asks for.
         #[test]
         fn it_resumes_anywhere(
             keys in prop::collection::vec(prop_oneof![0u64..5, Just(9)], 0..60), size in 1usize..5, most in 1usize..12,

@@ -106,7 +106,7 @@ impl<S> Mix<S> {
         Mix { sources, turns, current: None, longest: false }
     }
 
-    /// Goes on with the other sources when one has no item left.
+    /// Continues with the other sources when one has no item left.
     pub fn longest(mut self) -> Self {
         self.longest = true;
         self

@@ -18,7 +18,7 @@
 //! | [`stage`](IteratorExt::stage) with [`Pack`] | documents are packed into rows |
 //! | [`stage`](IteratorExt::stage) with [`GroupBy`] | groups of items of one class, speaker or video |
 //! | [`slice`](IteratorExt::slice) | a range of the items |
-//! | [`with_epoch`](IteratorExt::with_epoch) | epochs of a fixed length that go on where the last one stopped |
+//! | [`with_epoch`](IteratorExt::with_epoch) | epochs of a fixed length that resume where the last one stopped |
 //! | [`prefetch`](IteratorExt::prefetch) | everything before it runs ahead on a thread |
 //! | [`stage`](IteratorExt::stage) | a stage of your own |
 //! | [`round_robin`], [`random_mix`] | one source out of several |
@@ -32,7 +32,7 @@
 //! # Errors
 //!
 //! An error passes every adapter at once, ahead of what is waiting in a buffer or a batch. It ends nothing:
-//! the next call goes on with the next item, and it is for the caller to stop or to skip.
+//! the next call continues with the next item, and it is for the caller to stop or to skip.
 //!
 //! ```
 //! use shardstream::adapters::IteratorExt;

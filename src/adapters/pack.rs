@@ -342,7 +342,7 @@ mod tests {
             prop_assert!(whole.iter().map(PackedRow::tokens).eq(all.chunks(length)));
             let pieces = |row: &PackedRow<_>| row.lengths().iter().sum::<usize>() == row.len();
             prop_assert!(whole.iter().all(pieces));
-            // Behind every row, a new stage goes on with the inputs that the old one asks for.
+            // Behind every row, a new stage continues with the inputs that the old one asks for.
             let mut stage = Pack::new(length).fit(Fit::Contiguous);
             let mut given = 0;
             for (number, document) in documents(&lengths).enumerate() {

@@ -126,7 +126,7 @@ pin_project! {
     /// the source is one.
     ///
     /// It is lazy: nothing is asked of the source before something is asked of this. Errors of the source
-    /// come out in their place, and asking may go on after an error. After its end it stays at its end.
+    /// come out in their place, and asking may continue after an error. After its end it stays at its end.
     #[derive(Debug)]
     #[must_use = "adapters are lazy: they do nothing unless they are iterated over or polled"]
     pub struct Staged<S, C> {

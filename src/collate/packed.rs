@@ -27,7 +27,8 @@ use std::sync::Arc;
 ///
 /// The longest sequence is placed first, each into the first row with room for it (first fit decreasing), and
 /// of two that are equally long the one that comes first. It depends on nothing but the batch, so that a job
-/// goes on exactly after a stop. Samples that pad a batch are left out, and empty sequences take no segment.
+/// continues exactly after a stop. Samples that pad a batch are left out, and empty sequences take no
+/// segment.
 ///
 /// Where `rows` are too few the batch is an error that says how many are needed, unless
 /// [`drop_rest`](Self::drop_rest) is called; and a sequence that is longer than a row is one of its sample,

@@ -259,8 +259,9 @@ impl Dataset {
 
     /// The samples of an epoch: one from each of this process's streams in turn, until all have ended.
     ///
-    /// After an error the iteration goes on: with the next sample of the shard, or with the next shard where
-    /// the rest of one can't be read. Stop at the first error (`?`) unless you mean to do without samples.
+    /// After an error the iteration continues: with the next sample of the shard, or with the next shard
+    /// where the rest of one can't be read. Stop at the first error (`?`) unless you mean to do without
+    /// samples.
     ///
     /// A [`Loader`](crate::Loader) gives the same samples in the same order as long as there is no error,
     /// which takes a turn here and none there.

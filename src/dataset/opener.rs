@@ -104,7 +104,7 @@ impl Opener {
 
     /// Opens the next slice, or piece of one.
     pub(super) fn open_next(&mut self) -> Option<Result<Part<Body>>> {
-        // An error first: what has been read is not all. Then the end, for those who go on after errors.
+        // An error first: what has been read is not all. Then the end, for those who continue after errors.
         if wait::is_interrupted() {
             let known = std::mem::replace(&mut self.interrupted, true);
             return (!known).then(|| Err(ErrorKind::Stopped.into()));

@@ -54,7 +54,7 @@ pub struct Side {
     key_bytes: usize,
 }
 
-/// What becomes of a sample of the dataset whose key the [side](Side) lacks.
+/// What happens to a sample of the dataset whose key the [side](Side) lacks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {
@@ -101,7 +101,7 @@ impl Side {
         Side { shards: self.shards.store(store), has_store: true, ..self }
     }
 
-    /// What becomes of samples whose key the side lacks. Default: [`Missing::Error`].
+    /// What happens to samples whose key the side lacks. Default: [`Missing::Error`].
     pub fn missing(self, missing: Missing) -> Self {
         Side { missing, ..self }
     }

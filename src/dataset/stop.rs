@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Ends the reading of one or several [`ShardReader`](super::ShardReader)s from another thread.
 ///
-/// A reader that waits for the network wakes with an error; one that goes on finds nothing more to read.
+/// A reader that waits for the network wakes with an error; one that continues finds nothing more to read.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop(Arc<Shared>);
 

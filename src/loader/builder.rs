@@ -294,7 +294,7 @@ impl<T, B> LoaderBuilder<T, B> {
         self
     }
 
-    /// What becomes of the last batches of an epoch. Default: [`LastBatch::Keep`]. Call it after the stages.
+    /// What happens to the last batches of an epoch. Default: [`LastBatch::Keep`]. Call it after the stages.
     /// Items that cannot be cloned can be put into an [`Arc`].
     pub fn last_batch(mut self, last: LastBatch) -> Self
     where
@@ -323,7 +323,7 @@ impl<T, B> LoaderBuilder<T, B> {
         self
     }
 
-    /// What becomes of samples that fail. Default: [`OnError::stop`], with which each is an error item.
+    /// What happens to samples that fail. Default: [`OnError::stop`], with which each is an error item.
     pub fn on_error(mut self, policy: OnError) -> Self {
         self.policy = policy;
         self

@@ -1,6 +1,6 @@
 //! What the last batches of an epoch are like.
 
-/// What becomes of the last batches of an epoch, where there are not enough items to fill them on all ranks.
+/// What happens to the last batches of an epoch, where there are not enough items to fill them on all ranks.
 ///
 /// | | its last batches | with an index | without one |
 /// |---|---|---|---|

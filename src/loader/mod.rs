@@ -6,7 +6,7 @@
 //! ahead     where streams are so many steps later
 //! start     what a run puts together
 //! stream    one stream of one dataset: its epochs, read, selected from and shuffled
-//! stages    what becomes of a sample
+//! stages    what happens to a sample
 //! pool      the stages on threads
 //! shapes    which step has which shape, where batches have several
 //! sequence  the places of the sequence in turn, and where batches end
@@ -64,7 +64,7 @@ use tuning::Learned;
 /// ```
 ///
 /// Each of `threads` takes the stream that has least ahead, reads, parses, selects and shuffles some of its
-/// samples, and does the stages (decode, augment, filter, split) while others go on with the stream; none
+/// samples, and does the stages (decode, augment, filter, split) while others continue with the stream; none
 /// waits for the network while there is another stream to read. One thread more takes an item of each stream
 /// in turn and collects batches, ahead of the trainer. Beyond the shuffle buffers and the batches ahead, 2
 /// chunks of samples for each stream and 2 for each thread are on their way, where a chunk is up to 512
@@ -86,7 +86,7 @@ use tuning::Learned;
 /// streams`, and is that stream's next item. Batch `k` of `n` items on each of `W` ranks is the places from
 /// `k * n * W` on, so that a global batch holds the same items on any number of ranks. A stream that has
 /// come to its end leaves its places empty, and does not move the others up: at the end of an epoch batches
-/// may have fewer items. [`LastBatch`] says what becomes of these, and on which terms all ranks get the same
+/// may have fewer items. [`LastBatch`] says what happens to these, and on which terms all ranks get the same
 /// number of batches. Where the lengths of streams are not known, take the same number of batches on all
 /// ranks from [`epochs`](Loader::epochs), where streams do not end.
 ///
@@ -181,7 +181,7 @@ impl<B: Send + 'static> Loader<B> {
         let header = self.header_for(state).carrying(state.header());
         if let Some(difference) = state.header().difference(&header) {
             return Err(misfit(format!(
-                "{difference}; go on with what it was taken with, or begin an epoch anew, or allow the change by \
+                "{difference}; continue with what it was taken with, or begin an epoch anew, or allow the change by \
                  `Loader::restore_changed`"
             )));
         }
@@ -269,7 +269,7 @@ impl<B: Send + 'static> Loader<B> {
     /// The batches of an epoch from step `step` on, counted from 0, without reading those before it.
     ///
     /// It is the same as [`State::skip`] of the state at the beginning. Use that to skip steps where epochs
-    /// go on without an end, or in the middle of a run: after a spike of the loss, say. The
+    /// continue without an end, or in the middle of a run: after a spike of the loss, say. The
     /// [digest](State::digest) says how many samples were skipped. Samples that would have failed among them
     /// count as samples: what follows is then a little ahead of what a run would have had that read them.
     ///

@@ -165,7 +165,7 @@ pub(crate) struct Counts {
     pub(crate) samples: u64,
 }
 
-/// What becomes of a failure.
+/// What happens to a failure.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// It is recorded, and the next sample is taken.

@@ -88,7 +88,7 @@ pub(super) struct Begun {
     /// By source.
     pub(super) streams: Vec<StreamId>,
     pub(super) stop: Stop,
-    /// Whether epochs go on without an end.
+    /// Whether epochs continue without an end.
     pub(super) endless: bool,
     /// Whether nothing was left of the run when its state was taken.
     pub(super) ended: bool,
@@ -169,7 +169,7 @@ impl Settings {
         }
     }
 
-    /// Begins the streams of this rank, or goes on where a state says.
+    /// Begins the streams of this rank, or resumes where a state says.
     pub(super) fn begin(&self, header: Header, state: Option<&State>) -> Result<Begun> {
         let (stop, run) = (Stop::default(), header.run);
         let mine = self.streams().to_vec();

@@ -9,8 +9,8 @@
 //!
 //! Ranks and workers only take up streams, and the number of streams is not theirs. So what is in stream 5 of
 //! epoch 3, and therefore what a global batch that is made of all streams contains, is the same on 1, 2, 4 …
-//! nodes: a job can be stopped on 8 nodes and go on with 4, or be debugged on one, with the same data in the
-//! same order.
+//! nodes: a job can be stopped on 8 nodes and continue with 4, or be debugged on one, with the same data in
+//! the same order.
 
 mod order;
 mod split;
@@ -299,7 +299,7 @@ mod tests {
         slices.into_iter().map(|slice| slice.shard).collect()
     }
 
-    /// These orders must never change: a job that goes on after an update would read some shards twice.
+    /// These orders must never change: a job that resumes after an update would read some shards twice.
     #[test]
     fn golden() {
         let plan = Plan::new(10, 4, 42).unwrap();

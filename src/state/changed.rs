@@ -82,7 +82,7 @@ pub struct DatasetChange {
     pub outcome: Outcome,
 }
 
-/// How a dataset goes on in another mixture.
+/// How a dataset continues in another mixture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -226,7 +226,7 @@ impl State {
         Ok((state, ChangeReport { from, datasets, weights_before, weights, windows_anew }))
     }
 
-    /// What becomes of each dataset here, and of those that are there no more.
+    /// What happens to each dataset here, and to those that are there no more.
     fn outcomes(&self, here: &Header, matches: &[Option<usize>]) -> Vec<DatasetChange> {
         let (there, first) = (self.header(), self.header.run.epoch());
         let of = |dataset: usize| self.streams.iter().filter(move |at| at.dataset == dataset);

@@ -112,7 +112,7 @@ pub(crate) struct SideHeader {
     /// Whether keys are looked for in all of its shards.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) keys: bool,
-    /// What becomes of samples that it lacks.
+    /// What happens to samples that it lacks.
     pub(crate) missing: String,
     /// What comes before the names of its fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]

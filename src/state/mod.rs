@@ -1,4 +1,4 @@
-//! Where a job stands: a small document that a loader goes on from, on any number of ranks.
+//! Where a job stands: a small document that a loader resumes from, on any number of ranks.
 
 mod changed;
 mod check;
@@ -225,7 +225,7 @@ impl State {
         self.streams.get(at.ok()?)
     }
 
-    /// The epoch that was asked for: the one that the batches are of, or the first one where they go on
+    /// The epoch that was asked for: the one that the batches are of, or the first one where they continue
     /// without end.
     #[must_use]
     pub fn epoch(&self) -> u64 {

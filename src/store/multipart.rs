@@ -60,7 +60,7 @@ impl Upload {
         Ok(result)
     }
 
-    /// Calls the upload off. That goes on if this is dropped.
+    /// Calls the upload off. That continues if this is dropped.
     pub(super) async fn call_off(mut self) {
         if let Some(running) = self.0.take()
             && let Ok(cleanup) = spawn_cleanup(running.call_off())

@@ -71,8 +71,8 @@ impl Input {
         &self.gathered
     }
 
-    /// Shows the next `size` bytes, and goes on behind them; none until they have all come. Until then, call
-    /// it with the same `size`.
+    /// Shows the next `size` bytes, and continues behind them; none until they have all come. Until then,
+    /// call it with the same `size`.
     pub(super) fn look<T>(&mut self, size: usize, look: impl FnOnce(Piece<'_>) -> T) -> Option<T> {
         if self.gathered.is_empty() && self.head.len() >= size {
             let found = look(Piece { bytes: &self.head[..size], chunk: &self.head });

@@ -182,7 +182,8 @@ impl Walker {
         self.offset().saturating_add(left)
     }
 
-    /// The bytes up to `offset`, which must all be passed over, are left out of the input: it goes on there.
+    /// The bytes up to `offset`, which must all be passed over, are left out of the input: it continues
+    /// there.
     pub(super) fn skip_to(&mut self, offset: u64) {
         if let State::Skip { left, .. } = &mut self.state {
             let skipped = offset.saturating_sub(self.input.offset()).min(*left);

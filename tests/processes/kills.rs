@@ -32,7 +32,7 @@ struct Orders {
     home: PathBuf,
     /// Where it leaves its batches and states.
     desk: PathBuf,
-    /// The step that it goes on after, and the state of all ranks then.
+    /// The step that it resumes after, and the state of all ranks then.
     after: u64,
     state: Option<PathBuf>,
     /// Behind this step it waits to be killed.
@@ -210,7 +210,7 @@ impl Job {
         self.count(&desk, ranks);
     }
 
-    /// Goes on to the last step that all ranks have done.
+    /// Continues to the last step that all ranks have done.
     fn count(&mut self, desk: &Path, ranks: usize) {
         let is_done = |step: u64, rank: usize| state_of(desk, step, rank).exists();
         let done = |rank: usize| (self.after..).find(|step| !is_done(step + 1, rank)).unwrap();

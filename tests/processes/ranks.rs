@@ -1,5 +1,5 @@
 //! A job of several processes on one store: some are killed in the middle of an epoch, and others, more or
-//! fewer, go on from the last step that all of them had saved. What was trained on then is what one process
+//! fewer, resume from the last step that all of them had saved. What was trained on then is what one process
 //! alone would have seen.
 //!
 //! A rank is this program again, with nothing but the ignored test `rank` to run.
@@ -33,7 +33,7 @@ struct Orders {
     shards: PathBuf,
     /// Where it leaves its states and its log.
     desk: PathBuf,
-    /// The step that it goes on after, and the state that was saved then.
+    /// The step that it resumes after, and the state that was saved then.
     after: u64,
     state: Option<PathBuf>,
     /// The last step; without one, the end of the epoch.
@@ -42,7 +42,7 @@ struct Orders {
     wait_before: Option<u64>,
 }
 
-/// What becomes of a sample: which it is, and what was drawn for it.
+/// What happens to a sample: which it is, and what was drawn for it.
 fn loader(shards: &Path, topology: Topology) -> Loader<Batch<String>> {
     let pattern = format!("{}/{{00..{:02}}}.tar", shards.display(), SIZES.len() - 1);
     let dataset = Dataset::builder(pattern).streams(STREAMS).shuffle_shards(true).seed(42);
@@ -133,7 +133,7 @@ impl Job {
         Job { dir, last, launches: 0, after: 0, states: Vec::new(), taken: BTreeMap::new() }
     }
 
-    /// All ranks go on from one state, that of all ranks before.
+    /// All ranks resume from one state, that of all ranks before.
     fn merged(&mut self) -> &mut Self {
         if !self.states.is_empty() {
             let whole = State::merge(self.states.iter().map(|path| read_state(path))).unwrap();

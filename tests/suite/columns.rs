@@ -1,4 +1,4 @@
-//! Columns behind a loader: what a batch holds does not depend on threads, and a job goes on where it
+//! Columns behind a loader: what a batch holds does not depend on threads, and a job resumes where it
 //! stopped.
 
 use proptest::prelude::*;

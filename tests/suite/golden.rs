@@ -1,5 +1,5 @@
-//! What must never change, between releases and between platforms: jobs that go on after an update would read
-//! some samples twice and others never, or could not go on at all.
+//! What must never change, between releases and between platforms: jobs that resume after an update would
+//! read some samples twice and others never, or could not continue at all.
 //!
 //! Orders, random numbers and digests stand in `tests/golden/*.json`, states as they are saved in
 //! `tests/golden/states/`. `SHARDSTREAM_BLESS=1 cargo test --test suite golden` adds what is missing there,
@@ -242,7 +242,7 @@ fn states() {
             assert_eq!(
                 job.lines(&mut restored, taken),
                 rest,
-                "{path}: a state that was saved must go on as ever"
+                "{path}: a state that was saved must continue as ever"
             );
             assert_eq!(restored.state().digest(), batches.state().digest(), "{path}");
         }

@@ -79,7 +79,7 @@ fn seeds_and_epochs_change_the_order_and_the_random_numbers() {
     }
 }
 
-/// This order must never change: a job that goes on after an update would read some samples twice and others
+/// This order must never change: a job that resumes after an update would read some samples twice and others
 /// never.
 #[test]
 fn golden() {

@@ -1,4 +1,4 @@
-//! States that a loader refuses to go on from, and what it says then; and that no document whatsoever makes
+//! States that a loader refuses to resume from, and what it says then; and that no document whatsoever makes
 //! it panic or run for ever.
 
 use crate::support::shelf::{Shelf, counts, shard, url};
@@ -59,7 +59,7 @@ fn another_job_is_refused_and_the_difference_named() {
     for (other, why) in cases {
         refused(
             other.batch(4).build().unwrap().restore(&state),
-            &[why, "go on with what it was taken with, or begin an epoch anew"],
+            &[why, "continue with what it was taken with, or begin an epoch anew"],
         );
     }
     let mixed = |weight| {

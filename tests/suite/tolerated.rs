@@ -1,4 +1,4 @@
-//! Jobs that go on after errors, are stopped, and go on again: what is left is what would have come.
+//! Jobs that continue after errors, are stopped, and resume: what is left is what would have come.
 
 use crate::support::shards::key;
 use crate::support::shelf::{Shelf, counts, url};
@@ -71,7 +71,7 @@ fn items(dataset: DatasetBuilder) -> LoaderBuilder<String> {
 /// A batch, or an error.
 type Found = std::result::Result<Vec<String>, String>;
 
-/// Where epochs go on without an end, so many samples are looked at.
+/// Where epochs continue without an end, so many samples are looked at.
 const ENOUGH: u64 = 150;
 
 /// What comes, and the state after each of it.
@@ -223,7 +223,7 @@ fn a_shard_that_cannot_be_opened_in_one_epoch_is_read_in_the_next() {
         assert!(failed < 100, "{failed}");
         for batch in some(&mut batches, 12) {
             let shards: Vec<_> = batch.unwrap().iter().map(|key| key[..2].to_owned()).collect();
-            assert_eq!(shards, ["00", "01"], "both streams go on");
+            assert_eq!(shards, ["00", "01"], "both streams continue");
         }
     }
 }

@@ -56,7 +56,7 @@ pub(crate) enum Framing {
     Raw,
 }
 
-/// What becomes of a connection whose body is cut.
+/// What happens to a connection whose body is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     Closed,

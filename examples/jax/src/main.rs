@@ -52,7 +52,7 @@ struct Args {
     /// Where the slabs are
     #[arg(long, value_name = "DIRECTORY", default_value_os_t = ring::shared_memory())]
     slab_dir: PathBuf,
-    /// Go on after the batch that this state came with
+    /// Continue after the batch that this state came with
     #[arg(long, value_name = "FILE")]
     resume_state: Option<PathBuf>,
     /// Overwrite each slab as soon as it comes back, to find a trainer that reads on

@@ -3,7 +3,7 @@
 //! The network is a program exported from JAX ([`artifact`]); a PJRT plugin compiles and runs it ([`pjrt`]).
 //! What is left to Rust is the loop around it: [`data`] makes batches on the host, [`shardstream::feed`]
 //! brings them to the devices ahead of the step, [`train`] steps, evaluates and reports, [`checkpoint`] saves
-//! the network and the state of the data together, so that a training that was killed goes on as if it had
+//! the network and the state of the data together, so that a training that was killed continues as if it had
 //! not been, and [`logdir`] keeps what it has to say.
 
 pub mod args;

@@ -6,7 +6,7 @@ use crate::model::{DeviceBatch, Hyper, Model, Uploader};
 use crate::report::Evaluated;
 use std::time::{Duration, Instant};
 
-/// A result that is computed while the host goes on: calling it waits.
+/// A result that is computed while the host continues: calling it waits.
 pub type Later<T> = Box<dyn FnOnce() -> Result<T>>;
 
 /// Something that takes batches and learns.

@@ -1,5 +1,5 @@
 //! What a training has done so far: sums, times and the epochs behind it. A checkpoint holds it as it is, so
-//! that a resumed training goes on with the same sums.
+//! that a resumed training continues with the same sums.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -161,7 +161,7 @@ impl Tally {
     }
 }
 
-/// A stopwatch that can go on from where another one stood.
+/// A stopwatch that can resume from where another one stood.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     before: Duration,

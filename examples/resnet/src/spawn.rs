@@ -162,7 +162,7 @@ fn relay(from: Option<impl Read>, to: &mut dyn Write, rank: Option<usize>) {
     let mut line = Vec::new();
     while matches!(lines.read_until(b'\n', &mut line), Ok(1..)) {
         let prefix = rank.map(|rank| format!("[rank {rank}] ")).unwrap_or_default();
-        // Nobody reads any more: the processes go on.
+        // Nobody reads any more: the processes continue.
         let _ = to.write_all(&[prefix.as_bytes(), &line].concat());
         line.clear();
     }

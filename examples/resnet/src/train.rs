@@ -403,7 +403,7 @@ impl Training<'_> {
     }
 
     /// Saves the training with `running` as its epoch in progress. Copies the weights, which waits for the
-    /// last step; they are written while the training goes on.
+    /// last step; they are written while the training continues.
     fn save(&mut self, running: Running, data: impl FnOnce() -> Option<State>) -> Result<()> {
         let Some(saver) = self.saver.as_mut() else { return Ok(()) };
         let progress = Progress { epochs: self.epochs.clone(), running, time: self.time.elapsed() };

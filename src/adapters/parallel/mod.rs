@@ -110,7 +110,7 @@ impl<T> Background<T> {
         item
     }
 
-    /// Passes on why this thread cannot wait for an answer, once: whoever goes on after errors must come to
+    /// Passes on why this thread cannot wait for an answer, once: whoever continues after errors must come to
     /// an end.
     fn broken_off(&mut self, error: Error) -> Option<Result<T>> {
         self.state = State::Ended;

@@ -1,4 +1,4 @@
-//! What is to become of a picture before any of it is decoded.
+//! The plan for a picture, before any of it is decoded.
 
 use crate::image::Filter;
 use crate::image::orientation::Orientation;

@@ -24,7 +24,7 @@ pub(crate) struct Writer {
     numbers: Numbers,
 }
 
-/// What becomes of each of the 256 numbers that a channel can have. A table is as fast as arithmetic, and
+/// What happens to each of the 256 numbers that a channel can have. A table is as fast as arithmetic, and
 /// gives what arithmetic in the usual order gives to the last bit, in any type.
 #[derive(Debug, Clone)]
 enum Numbers {
@@ -87,7 +87,7 @@ impl Writer {
     }
 }
 
-/// For each channel what becomes of each number, in the order in which torchvision's `ToTensor` and
+/// For each channel what happens to each number, in the order in which torchvision's `ToTensor` and
 /// `Normalize` compute.
 fn tables<T: Copy + Default>(
     channels: usize,

@@ -1,8 +1,8 @@
 //! The decoder in pure Rust.
 //!
-//! `zune-jpeg` is used itself and not through `image`, which makes its decoder go on where data is damaged or
-//! missing, and fills up with grey. It has neither scales nor parts; but a file whose header says that it is
-//! less high is decoded no further than that, where what lies below need not be verified.
+//! `zune-jpeg` is used itself and not through `image`, which makes its decoder continue where data is damaged
+//! or missing, and fills up with grey. It has neither scales nor parts; but a file whose header says that it
+//! is less high is decoded no further than that, where what lies below need not be verified.
 
 use super::Headers;
 use super::narrow;

@@ -4,7 +4,7 @@
 //! below it is decoded to see whether the data is there, or not looked at. What comes is what a decode of the
 //! whole picture at that scale gives there, to the last bit.
 //!
-//! libjpeg warns of damage and goes on; here each warning is an error, but for zeros behind the last pixel,
+//! libjpeg warns of damage and continues; here each warning is an error, but for zeros behind the last pixel,
 //! or any bytes where nothing is to be verified.
 #![allow(unsafe_code)]
 

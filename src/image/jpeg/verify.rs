@@ -1,6 +1,6 @@
 //! How `zune-jpeg` is made to notice data that ends early, and data that is left over.
 //!
-//! Where its bits run out, the decoder goes on with zeros, which are codes as good as others; and what is
+//! Where its bits run out, the decoder continues with zeros, which are codes as good as others; and what is
 //! left over behind the last pixel it skips. So it is given a copy of the file in which one bits stand behind
 //! each run of entropy-coded bits, and a [`Reader`] that watches what is taken of them:
 //!

@@ -178,7 +178,7 @@ impl Resize {
         Resize { filter, ..self }
     }
 
-    /// What becomes of a picture of a size.
+    /// What happens to a picture of a size.
     fn size(&self, Size { height, width }: Size) -> Size {
         let (side, longest) = match self.to {
             Target::Exact(size) => return size,

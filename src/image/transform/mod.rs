@@ -74,7 +74,7 @@ impl Transforms {
         self
     }
 
-    /// What becomes of a file: to look at it, or where there are no batches. The mode is `L8` or `Rgb8`.
+    /// What happens to a file: to look at it, or where there are no batches. The mode is `L8` or `Rgb8`.
     ///
     /// # Errors
     /// Those of [`check`](Transform::check), of decoding and of the transforms.

@@ -38,7 +38,7 @@ pub(in crate::loader) struct Collect<I, T, B> {
     /// How many items the last batch had, to reserve room for as many.
     expected: usize,
     /// The first item of the epoch, where a batch had nothing else to be padded with: not the last item of
-    /// the batch before, which a job that goes on after a stop does not have.
+    /// the batch before, which a job that resumes after a stop does not have.
     spares: HashMap<Option<usize>, Option<T>>,
     first: First<T>,
     make: Make<T, B>,
@@ -91,7 +91,7 @@ impl<I, T, B> Collect<I, T, B> {
         Ok(Given::Batch(batch, (len, self.progress.fill), state))
     }
 
-    /// What becomes of a failure: an error to be given out, or none.
+    /// What happens to a failure: an error to be given out, or none.
     fn judge(&mut self, fault: Fault) -> Option<Error> {
         let counts = self.progress.fault(&fault)?;
         match self.policy.judge(fault.error, counts) {
@@ -153,7 +153,7 @@ impl<T, B, I: Iterator<Item = Event<T>>> Iterator for Collect<I, T, B> {
     }
 }
 
-/// What becomes of items that fail while their batch is made.
+/// What happens to items that fail while their batch is made.
 struct Late<'a> {
     progress: &'a mut Progress,
     policy: &'a OnError,

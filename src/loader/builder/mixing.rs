@@ -123,7 +123,7 @@ impl<T, B> LoaderBuilder<T, B> {
     }
 
     /// How many epochs of this dataset make one epoch, of a [mix](crate::Loader::mix) in which a small
-    /// dataset is to be seen more often, say. Default: 1. Where epochs go on [without an
+    /// dataset is to be seen more often, say. Default: 1. Where epochs continue [without an
     /// end](crate::Loader::epochs), it has no meaning.
     pub fn passes(self, epochs: u64) -> Self {
         self.each(|part, _| part.passes = epochs)

@@ -21,7 +21,7 @@ pub(in crate::loader) struct Sources<T> {
     pub(in crate::loader) collator: Option<Collator>,
     /// Counts the samples that are read ahead.
     pub(in crate::loader) samples: Gauge,
-    /// Whether epochs go on without an end.
+    /// Whether epochs continue without an end.
     pub(in crate::loader) endless: bool,
     /// Which places have which shape, if they have any.
     pub(in crate::loader) shapes: Option<Shapes>,

@@ -121,7 +121,7 @@ impl<T: Send + 'static> Work<T> {
         Arc::new(Work { stages, lanes, stop, shared, readable, taker, run, wakers: OnceLock::new() })
     }
 
-    /// Starts the threads. Sources that go on where a state says have one each until they are there: to read
+    /// Starts the threads. Sources that resume where a state says have one each until they are there: to read
     /// again what their buffers held takes many requests, one after the other.
     pub(super) fn start(self: &Arc<Self>, tuning: &Tuning) -> Result<Threads> {
         let mut started = Threads::default();

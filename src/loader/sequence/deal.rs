@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(found, ["0:0", "1:1", "|2", "2:2", "4:4", "|5", "6:6", "8:8", "|9"]);
         let rank = deal(&[&[1, 5, 9, 13], &[3]], (1, 2), 2, 0, Cuts::Full);
         assert_eq!(rank, ["1:1", "3:3", "|4", "5:5", "9:9", "|11", "13:13"], "the last one is left out");
-        // Where it stopped it goes on.
+        // Where it stopped it continues.
         assert_eq!(deal(&[&[13, 17, 21], &[]], (1, 2), 2, 11, Cuts::Full)[..3], ["13:13", "17:17", "|19"]);
     }
 

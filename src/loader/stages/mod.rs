@@ -153,7 +153,7 @@ impl<T: 'static> Stages<T> {
 /// Makes the stage behind the threads, one for each stream.
 type MakeJoin<T> = Arc<dyn Fn(&Begins) -> Box<dyn Join<T>> + Send + Sync>;
 
-/// What becomes of one output of the stage before.
+/// What happens to one output of the stage before.
 enum Outs<I> {
     Items(I),
     Part(Option<Part>),

@@ -39,7 +39,7 @@ pub(super) struct Stream {
     pub(super) stream: usize,
     /// Which samples come into the shuffle buffer: all where there is none.
     pub(super) select: Option<Select>,
-    /// What becomes of failures.
+    /// What happens to failures.
     pub(super) policy: Arc<OnError>,
     /// The size of the shuffle buffer, and its bound in bytes.
     pub(super) shuffle: usize,
@@ -191,7 +191,7 @@ enum Found {
 }
 
 impl Source {
-    /// Reads from the beginning, or goes on where a state says.
+    /// Reads from the beginning, or resumes where a state says.
     pub(super) fn new(stream: Stream, from: Option<&StreamState>) -> Self {
         let begins = from.map_or_else(Replay::default, |at| Replay {
             pass: at.pass,

@@ -35,7 +35,7 @@ pub(super) struct Reading {
     pub(super) inputs: u64,
     /// The slice that the last of them was from.
     pub(super) slice: Option<usize>,
-    /// The state that the pass goes on from, if it does.
+    /// The state that the pass resumes from, if it does.
     pub(super) resumed: Option<StreamState>,
     /// The input of which outputs were given before and more are to come.
     pub(super) rest: Option<Input>,

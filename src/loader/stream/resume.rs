@@ -1,4 +1,4 @@
-//! Going on in the middle of an epoch: what the shuffle buffer held is found out from the seed, and read
+//! Resuming in the middle of an epoch: what the shuffle buffer held is found out from the seed, and read
 //! again.
 
 use super::super::event::{Given, Input, Origin};

@@ -229,7 +229,7 @@ impl Directory {
         FileExt::unlock(&partial.file)
     }
 
-    /// Gives up a file that isn't whole. Whoever reads it can go on to.
+    /// Gives up a file that isn't whole. Whoever reads it can continue with it.
     pub(super) fn abandon(&self, partial: &Partial) -> io::Result<()> {
         let _locked = self.lock()?;
         remove(&self.partial(&partial.key))?;

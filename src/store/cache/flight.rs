@@ -1,7 +1,7 @@
 //! The filling in of one object, for all its readers in this process.
 //!
 //! A flight is a task that either fills in the file or watches the process that does, and tells how far it
-//! is. It goes on at the speed of the network, whatever its readers do, until the object is there or nobody
+//! is. It continues at the speed of the network, whatever its readers do, until the object is there or nobody
 //! reads it any more.
 
 mod follow;
@@ -50,7 +50,7 @@ pub(super) fn join(
     Ok(progress)
 }
 
-/// Lets a flight go on to its end though nobody may follow it any more.
+/// Lets a flight continue to its end though nobody may follow it any more.
 pub(super) fn keep(cache: &Arc<Inner>, mut progress: watch::Receiver<Progress>) -> Result<()> {
     let finishing = Finishing::new(cache);
     let kept = runtime::spawn(async move {

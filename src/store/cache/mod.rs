@@ -40,8 +40,8 @@ use tokio::sync::watch;
 ///
 /// Each block of 64 KiB has a checksum (CRC-32C), which is compared before any byte of the block is handed
 /// out, whether the object is read as a whole or in parts. An entry that is damaged is removed and fetched
-/// anew, and the reader goes on with the right bytes; [`warning`](Cache::warning) names the file. If that is
-/// not the first time in this process that the same object is damaged, reading ends with
+/// anew, and the reader continues with the right bytes; [`warning`](Cache::warning) names the file. If that
+/// is not the first time in this process that the same object is damaged, reading ends with
 /// [`ErrorKind::DamagedCache`]: the disk is not to be trusted.
 ///
 /// When the directory cannot be used (the disk is full, or it has been removed), objects are read from their
@@ -169,8 +169,8 @@ impl CacheBuilder {
     /// Whether the place of an object is asked for its present version each time that the object is opened;
     /// it is unless set to `false`.
     ///
-    /// Without it, what the cache holds is used without any request, whatever has become of the object since.
-    /// That is for shards that are never overwritten; remove the directory if they were.
+    /// Without it, what the cache holds is used without any request, whatever has happened to the object
+    /// since. That is for shards that are never overwritten; remove the directory if they were.
     pub fn revalidate(mut self, revalidate: bool) -> Self {
         self.revalidate = revalidate;
         self

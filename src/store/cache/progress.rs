@@ -19,7 +19,7 @@ pub(super) enum Progress {
     Whole(Part),
     /// There is an entry by now, which the flight knows nothing of.
     Entry,
-    /// So many bytes can be read; whoever wants more goes on alone.
+    /// So many bytes can be read; whoever wants more continues alone.
     Ended(Option<Part>, Written, Rest),
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Part {
     pub(super) ours: bool,
 }
 
-/// What readers go on with where a flight has ended.
+/// What readers continue with where a flight has ended.
 #[derive(Clone, Default)]
 pub(super) struct Rest(Arc<Mutex<Left>>);
 

@@ -173,7 +173,7 @@ enum Place {
     Entry(Arc<Content>),
     Following(watch::Receiver<Progress>),
     Source(BoxStream<'static, Result<Bytes>>, ObjectCell),
-    /// To go on from the source.
+    /// To resume from the source.
     Nowhere,
 }
 
@@ -324,7 +324,7 @@ impl Reader {
     }
 
     /// A file that is being filled cannot be read, or not as it was written: it becomes no entry, and this
-    /// reader goes on from the source.
+    /// reader resumes from the source.
     async fn recover_followed(&mut self, part: &Part, fault: Fault) -> Result<()> {
         self.place = Place::Nowhere;
         self.condemn(&part.content, fault, part.ours).await.map(drop)

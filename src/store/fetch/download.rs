@@ -222,7 +222,7 @@ fn part(chunk: &Bytes, at: u64, wanted: &Range<u64>) -> Bytes {
 /// Fewer bytes per second than this are as bad as none.
 const DRIP: u64 = 1 << 10;
 
-/// Watches that a body goes on coming. Only the time in which it is waited for counts, not what its reader
+/// Watches that a body keeps coming. Only the time in which it is waited for counts, not what its reader
 /// takes.
 #[derive(Debug)]
 struct Watch {

@@ -44,7 +44,7 @@ pub(super) struct Limits {
     pub(super) retry_timeout: Duration,
     /// The pause before the first retry; it doubles with each.
     pub(super) pause: Duration,
-    /// How long an answer may not begin, or not go on.
+    /// How long an answer may not begin, or not continue.
     pub(super) stall: Duration,
     /// The share of all bytes that may be asked for twice.
     pub(super) hedge: f64,
@@ -292,7 +292,7 @@ impl Drop for Timed {
     }
 }
 
-/// Sends the first request, decides how to go on, and sends a request for each range that is granted.
+/// Sends the first request, decides how to continue, and sends a request for each range that is granted.
 async fn lead(object: Arc<Reading>, grants: Receiver<Grant>, parts: Sender<Part>) -> Result<Option<u64>> {
     let Range { start, end } = object.wanted;
     let Ok(grant) = grants.recv().await else { return Ok(None) };

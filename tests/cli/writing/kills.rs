@@ -1,4 +1,4 @@
-//! `create`, `reshard` and `cp` that are killed or interrupted in the middle, and go on: what is there is
+//! `create`, `reshard` and `cp` that are killed or interrupted in the middle, and continue: what is there is
 //! whole, and in the end it is what an undisturbed run writes.
 
 use super::{files, partial};

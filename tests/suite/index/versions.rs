@@ -350,7 +350,7 @@ fn a_local_shard_that_is_rewritten_in_place_is_seen() {
     assert_eq!(dataset.samples(0).collect::<Outcome>().whole(), sound);
 }
 
-/// A shard that was rewritten after a stop, and was not open then, is no shard to go on with.
+/// A shard that was rewritten after a stop, and was not open then, is no shard to continue with.
 #[test]
 fn a_restored_job_is_held_to_its_index() {
     let dir = tempfile::tempdir().unwrap();

@@ -17,7 +17,7 @@ const SIZES: [usize; 6] = [17, 3, 29, 0, 11, 23];
 #[derive(Debug, Default)]
 struct Turned {
     window: usize,
-    /// Whether it says when it remembers nothing. It never does where numbers go on.
+    /// Whether it says when it remembers nothing. It never does where numbers continue.
     tells: bool,
     goes_on: bool,
     given: u64,
@@ -66,7 +66,7 @@ impl Stage<u64> for Turned {
     }
 }
 
-/// Window, whether it tells, whether it goes on.
+/// Window, whether it tells, whether it continues.
 const KINDS: [(usize, bool, bool); 4] =
     [(4, true, false), (4, false, false), (1, true, false), (6, false, true)];
 

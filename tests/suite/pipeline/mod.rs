@@ -1,4 +1,4 @@
-//! The stages of a loader, what becomes of failures, and how an epoch ends.
+//! The stages of a loader, what happens to failures, and how an epoch ends.
 //!
 //! ```text
 //! model      a loader of small numbers, and the same in a few lines without threads, ranks and states
@@ -6,7 +6,7 @@
 //! order      stages, ranks, threads and stops against the model
 //! steps      full batches, and equal steps on all ranks
 //! ahead      steps that are skipped
-//! outage     a network that fails ends a run, and its state goes on
+//! outage     a network that fails ends a run, and its state continues
 //! policy     failures that are skipped: limits, and the ledger
 //! rounds     streams that begin again and again
 //! memory     stages that remember, and are run again

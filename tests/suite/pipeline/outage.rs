@@ -1,4 +1,4 @@
-//! A network that fails ends a run: the error comes, and nothing after it. The state goes on where that was.
+//! A network that fails ends a run: the error comes, and nothing after it. The state resumes where that was.
 
 use super::{Found, all, cause, good, next, numbers, saved, url};
 use crate::support::shelf::{Shelf, counts};

@@ -1,5 +1,5 @@
 //! One sequence for any number of ranks: whatever divides the work, the same samples come in the same
-//! batches, a job that is stopped goes on where it was, and no sample comes twice or not at all; with any
+//! batches, a job that is stopped resumes where it was, and no sample comes twice or not at all; with any
 //! stack of stages, and damage in some samples.
 
 mod pipes;
@@ -484,7 +484,7 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// From a state on, steps are skipped: as many as are there, and the other team goes on behind them.
+/// From a state on, steps are skipped: as many as are there, and the other team continues behind them.
 fn skips(
     job: &Job,
     teams: [Team; 2],

@@ -139,7 +139,7 @@ fn a_short_response_that_breaks_off_is_asked_for_again() {
 }
 
 /// The machine's server of credentials is away for longer than it is asked at one go: it has answered before,
-/// so that reading goes on as after any other fault.
+/// so that reading continues as after any other fault.
 #[test]
 fn a_server_of_credentials_that_is_away_for_a_while_ends_no_reading() {
     let (listed, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));

@@ -6,7 +6,7 @@ mod peers;
 use shardstream::Rng;
 use shardstream::image::{Image, ImageMode, Transform, Transforms};
 
-/// What becomes of pixels.
+/// What happens to pixels.
 fn transformed(image: &Image, transform: impl Transform + 'static, rng: &mut Rng) -> Image {
     try_transformed(image, transform, rng).unwrap()
 }

@@ -30,7 +30,7 @@ pub struct Checkpoint {
     pub tensors: Vec<Vec<f32>>,
 }
 
-/// What must be the same for one training to go on with the checkpoint of another. It is of the whole job,
+/// What must be the same for one training to continue with the checkpoint of another. It is of the whole job,
 /// however many processes share it. What the data must have in common, its own state knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
@@ -58,7 +58,7 @@ impl Identity {
         Self { model: format!("dry run of {}", self.model), ..self }
     }
 
-    /// Whether `other` may go on with it. Another number of devices means another program for the same
+    /// Whether `other` may continue with it. Another number of devices means another program for the same
     /// network.
     fn allows(&self, other: &Self) -> bool {
         let Self { program, devices, .. } = other;

@@ -1,4 +1,4 @@
-//! Saving a training and going on from there: the network and the state of the data in one object, so that
+//! Saving a training and resuming from there: the network and the state of the data in one object, so that
 //! the two cannot come from different steps.
 
 mod document;
@@ -43,7 +43,7 @@ pub enum Error {
     },
     /// A new training would mix its checkpoints with those of an older one.
     #[error(
-        "{newest} is there already: --resume goes on from it; to start anew, remove it or choose another place"
+        "{newest} is there already: --resume resumes from it; to start anew, remove it or choose another place"
     )]
     Exists {
         /// The newest one.
@@ -152,7 +152,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// processes, of which each has the state of its own data alone, write one object each: the first one
 /// `checkpoint-00000120.rank-00000-of-00008.tar`, with the network, the others
 /// `checkpoint-00000120.rank-00003-of-00008.json`. It is complete when all are there. Each process reads all
-/// of them, so that any number of processes can go on.
+/// of them, so that any number of processes can continue.
 #[derive(Debug, Clone)]
 pub struct Checkpoints {
     store: Store,

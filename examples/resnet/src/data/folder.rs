@@ -2,7 +2,7 @@
 //!
 //! The samples of an epoch are the files of `FOLDER/CLASS/`, permuted as a whole; each is opened, read and
 //! closed when its turn comes. Over a network, or from a disk that seeks, that is the slow way, and there is
-//! no state to go on from.
+//! no state to resume from.
 
 use super::{HostBatches, Options, Split, host, pipeline};
 use crate::error::{Error, Result};

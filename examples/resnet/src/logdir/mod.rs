@@ -102,7 +102,7 @@ impl LogDir {
         Ok(Self { store, url: trimmed.into(), rank, settings })
     }
 
-    /// The text log of this process, `log-rank-00000.txt`, beside `out`. In a directory it goes on where an
+    /// The text log of this process, `log-rank-00000.txt`, beside `out`. In a directory it resumes where an
     /// earlier process has left it.
     pub fn log<W: Write>(&self, out: W) -> Result<LogCopy<W>> {
         let url = format!("{}/log-rank-{:05}.txt", self.url, self.rank);

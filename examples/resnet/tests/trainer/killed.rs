@@ -37,7 +37,7 @@ fn accuracies(log: &str) -> Vec<&str> {
     parts.map(|(_, rest)| rest.split(['i', ',']).next().unwrap()).collect()
 }
 
-/// Kills a training in its second epoch, and goes on with another process.
+/// Kills a training in its second epoch, and continues with another process.
 fn kill_and_resume(url: &str, environment: &[(&str, &str)]) {
     let Some(undisturbed) = undisturbed() else { return };
     let arguments = ["--checkpoint", url, "--checkpoint-steps", "3", "--resume"];

@@ -119,7 +119,7 @@ fn when_the_first_process_dies_those_that_it_has_started_end() {
         status.is_empty() || status.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z"))
     };
     while !processes.iter().all(ended) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "they go on without it");
+        assert!(begun.elapsed() < Duration::from_secs(60), "they continue without it");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -1,4 +1,4 @@
-//! A training that was stopped goes on as if it had not been: the same batches, the same losses, the same
+//! A training that was stopped continues as if it had not been: the same batches, the same losses, the same
 //! weights.
 
 use crate::common::{client, losses, model, options, synthetic};
@@ -82,7 +82,7 @@ fn saving(saver: &mut Saver) -> Keeping<'_> {
     Keeping { saver: Some(saver), ..Keeping::default() }
 }
 
-/// Goes on from the newest checkpoint in `dir`.
+/// Resumes from the newest checkpoint in `dir`.
 fn resume(model: &mut Model, dir: &Path, options: &Options, every: u64) -> (String, Outcome) {
     let mut log = Vec::new();
     let place = place(dir, options);

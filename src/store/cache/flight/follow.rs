@@ -12,11 +12,13 @@ use std::time::{Duration, Instant};
 
 /// How often another process is asked how far it is.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long another process may bring nothing, as one that was stopped does, before its readers go on alone.
+/// How long another process may bring nothing, as one that was stopped does, before its readers continue
+/// alone.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Flight {
-    /// Tells how far another process is. Says whether that is all: if it has died, somebody else is to go on.
+    /// Tells how far another process is. Says whether that is all: if it has died, somebody else is to
+    /// continue.
     pub(super) async fn watch(&self, file: File) -> Result<bool> {
         let (mut file, mut part) = (Some(file), None::<Part>);
         let (mut last, mut moved) = (None, Instant::now());
