@@ -11,7 +11,7 @@ use std::hint::black_box;
 
 const WIDTH: u32 = 500;
 const HEIGHT: u32 = 375;
-/// So many pictures make a batch.
+/// Pictures in a batch.
 const BATCH: usize = 64;
 
 /// About 90 KB, as photographs of this size have: shapes, and grain over them.

@@ -146,7 +146,7 @@ impl fmt::Debug for Bucket {
     }
 }
 
-/// Waits until so many bytes have gone over the line.
+/// Waits until this many bytes have gone over the line.
 async fn transfer(line: &Mutex<Instant>, bytes: usize) {
     let done = {
         let mut free = line.lock().unwrap();

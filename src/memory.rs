@@ -27,7 +27,7 @@ impl Share {
         share
     }
 
-    /// It is so many bytes now.
+    /// Sets the number of bytes.
     pub(crate) fn set(&mut self, bytes: u64) {
         let all = &self.gauge.0;
         match bytes.checked_sub(self.bytes) {
@@ -54,7 +54,7 @@ impl Level {
         Level(gauge.clone())
     }
 
-    /// It is so many bytes now.
+    /// Sets the number of bytes.
     pub(crate) fn set(&self, bytes: u64) {
         self.0.0.store(bytes, Relaxed);
     }

@@ -57,7 +57,7 @@ impl Turns {
         Turns { rate, free: Arc::new(Mutex::new(Instant::now())) }
     }
 
-    /// When so many bytes that are there at `now` will have been sent.
+    /// When this many bytes that are there at `now` will have been sent.
     fn take(&self, bytes: usize, now: Instant) -> Instant {
         let Some(rate) = self.rate else { return now };
         let mut free = self.free.lock().unwrap();

@@ -1,4 +1,4 @@
-//! `batched`: so many items at a time.
+//! `batched`: items in lists of a fixed length.
 
 use super::{Batch, Stage, Staged};
 use crate::{ErrorKind, Result};

@@ -13,7 +13,7 @@
 //! | [`decode`](IteratorExt::decode) | raw fields become values |
 //! | [`rename`](IteratorExt::rename) | other names for fields |
 //! | [`to_tuple`](IteratorExt::to_tuple) | samples become tuples of Rust types |
-//! | [`batched`](IteratorExt::batched), [`unbatched`](IteratorExt::unbatched) | so many items at a time, and back |
+//! | [`batched`](IteratorExt::batched), [`unbatched`](IteratorExt::unbatched) | items in lists of a fixed length, and back |
 //! | [`chunked`](IteratorExt::chunked) | documents of tokens become rows of one length |
 //! | [`stage`](IteratorExt::stage) with [`Pack`] | documents are packed into rows |
 //! | [`stage`](IteratorExt::stage) with [`GroupBy`] | groups of items of one class, speaker or video |

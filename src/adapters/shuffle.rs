@@ -92,7 +92,7 @@ pub(crate) struct Replayed {
 }
 
 /// Finds out, without any item, what a buffer of `size` holds after it gave `taken` items out. `length` is
-/// how many come in, where their end was seen by then. None when so many cannot have come out.
+/// how many come in, where their end was seen by then. None when that many cannot have come out.
 pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>) -> Option<Replayed> {
     let (mut held, mut inputs) = (Vec::new(), 0);
     for _ in 0..taken {

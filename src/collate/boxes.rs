@@ -131,7 +131,8 @@ impl Boxes {
         self
     }
 
-    /// Drops boxes whose width or height is less than so many pixels of the transformed picture. Default: 0.
+    /// Drops boxes whose width or height is less than this number of pixels of the transformed picture.
+    /// Default: 0.
     #[must_use]
     pub fn min_size(mut self, pixels: f64) -> Self {
         self.min_size = pixels;
@@ -296,7 +297,7 @@ fn fill<T: Copy + Default>(to: &mut [T], numbers: &[T]) {
     rest.fill(T::default());
 }
 
-/// The labels of so many boxes.
+/// The labels of these boxes.
 fn of_boxes(field: &Field, sample: &Sample, boxes: usize) -> Result<Vec<i64>> {
     field.with(sample, |numbers| {
         let found = numbers.len()?;

@@ -133,7 +133,7 @@ impl ImageColumn {
     }
 
     /// Where a JPEG is made smaller, it may be decoded at a half, a quarter or an eighth of its size as long
-    /// as that is at least so many times the size that is wanted, in both directions. At least 1, which is
+    /// as that is at least this many times the size that is wanted, in both directions. At least 1, which is
     /// fastest; from about 3 on nobody sees a difference. Default: 2, as in Pillow's `thumbnail`.
     #[must_use]
     pub fn reducing_gap(mut self, times: f64) -> Self {
@@ -154,7 +154,7 @@ impl ImageColumn {
         self
     }
 
-    /// Refuses pictures that take more than so many bytes when they are decoded. Default: 512 MiB.
+    /// Refuses pictures that take more than this number of bytes when they are decoded. Default: 512 MiB.
     #[must_use]
     pub fn max_size(mut self, bytes: usize) -> Self {
         self.opening.limit = bytes;

@@ -82,7 +82,7 @@ fn of_text<T: Number>(text: &[u8]) -> Result<T, String> {
             match text.parse::<f64>().ok() {
                 // More than any float has, unless it says that it is infinite.
                 Some(float) if float.is_infinite() && !text.contains(['n', 'N']) => {
-                    Err(misfit::<T>(if text.len() > 40 { "a number of so many digits" } else { text }))
+                    Err(misfit::<T>(if text.len() > 40 { "a number of more than 40 digits" } else { text }))
                 }
                 Some(float) => T::of_float(float).ok_or_else(|| misfit::<T>(float)),
                 None if T::of_float(0.5).is_some() => Err(format!("{} is not a number", excerpt(bytes))),
@@ -150,7 +150,7 @@ mod tests {
                 read::<bf16>(b"\xff\xd8\xff").map(f64::from),
                 "a field of 3 bytes that are no text is not a number",
             ),
-            (read::<f64>("9".repeat(999)), "a number of so many digits does not fit float64"),
+            (read::<f64>("9".repeat(999)), "a number of more than 40 digits does not fit float64"),
             (read::<i32>(Value::Json(serde_json::json!([1]))).map(f64::from), "[1] is no number"),
         ] {
             let error = found.unwrap_err();

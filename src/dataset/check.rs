@@ -67,7 +67,7 @@ enum Fault {
 /// The bytes that are read for a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// The shard from its first byte on, so that so many samples come before the slice.
+    /// The shard from its first byte on, so that this many samples come before the slice.
     Shard(u64),
     /// Exactly those of the slice.
     Slice,
@@ -115,7 +115,7 @@ impl SliceCheck {
         SliceCheck { object, resumed: expected.state.is_some(), expected: Some(expected), ..self }
     }
 
-    /// So many samples of the slice have been read before.
+    /// Number of samples of the slice that were read before.
     pub(super) fn after(self, again: u64) -> Self {
         SliceCheck { again, ..self }
     }

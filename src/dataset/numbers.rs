@@ -3,7 +3,7 @@
 /// The numbers of the shards that are read, in the order of the plan.
 #[derive(Debug)]
 pub(super) enum Numbers {
-    /// All of so many.
+    /// All numbers below this one.
     All(usize),
     Only(Vec<usize>),
 }

@@ -14,7 +14,7 @@ use crate::telemetry::log;
 use crate::wait;
 use std::collections::VecDeque;
 
-/// So many bytes of samples that are not selected are not read: to ask for what is behind them anew takes no
+/// Least gap of samples that are not selected that is skipped: a new request for what is behind it takes no
 /// longer.
 const GAP: u64 = 1 << 20;
 
@@ -146,7 +146,7 @@ impl Opener {
         self.next < self.slices.len() || !self.pieces.is_empty() || !self.empty.is_empty()
     }
 
-    /// Begins while `before` is still being read, with so many slices that `before` has room for.
+    /// Begins while `before` is still being read, with as many slices as `before` has room for.
     pub(super) fn begin_behind(&mut self, before: &Opener) {
         if self.ahead.is_empty() {
             // Whatever `before` reads is asked for first.

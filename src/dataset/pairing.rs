@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-/// A gap of so many bytes between two samples is not read: to ask for what is behind it anew takes no longer.
+/// Least gap between two samples that is skipped: a new request for what is behind it takes no longer.
 const GAP: u64 = 1 << 20;
 /// The most names of fields whose names with the prefix are remembered.
 const NAMES: usize = 1024;

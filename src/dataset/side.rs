@@ -182,7 +182,7 @@ impl Side {
         Side { key_bytes: bytes, ..self }
     }
 
-    /// Expands the pattern and checks the options. `store` is that of the dataset, which has so many shards.
+    /// Expands the pattern and checks the options. `store` is that of the dataset, which has `shards` shards.
     pub(super) fn build(self, store: &Store, count: usize) -> Result<Joined> {
         let config = |message: String| Err(ErrorKind::Config(message).into());
         if self.buffer_bytes == 0 || self.key_bytes == 0 {

@@ -23,7 +23,7 @@ pub(super) fn convert(channels: usize, pixels: Vec<u8>, mode: ImageMode) -> Pixe
     }
 }
 
-/// Makes grey of colour, or colour of grey, of so many pixels at the beginning of the memory.
+/// Makes grey of colour, or colour of grey, of the first `count` pixels of the memory.
 pub(super) fn rechannel(pixels: &mut [u8], count: usize, from: usize, to: usize) {
     match (from, to) {
         (3, 1) => {

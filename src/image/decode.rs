@@ -20,7 +20,8 @@ pub(crate) struct Opening {
     pub(crate) mode: ImageMode,
     /// Whether the picture is turned as EXIF says.
     pub(crate) upright: bool,
-    /// A JPEG may be decoded at a part of its size as long as that is so many times the size that is wanted.
+    /// A JPEG may be decoded at a part of its size as long as that is this many times the size that is
+    /// wanted.
     pub(crate) reducing_gap: f64,
     /// Whether all image data of a JPEG must be there and no more, also where it is not needed.
     pub(crate) verify: bool,

@@ -138,7 +138,7 @@ impl IndexBuilder {
     /// that is given it. So the number of samples, of steps, and what each rank reads are exact, where a
     /// filter after reading would make them differ. Default: all samples.
     ///
-    /// The shards are read whole, once, on [so many threads](IndexBuilder::threads). Fields are as they are
+    /// The shards are read whole, once, on [several threads](IndexBuilder::threads). Fields are as they are
     /// stored, not decoded. `name` names the filter in the index and should have a version in it, since the
     /// predicate itself cannot be compared: [`AutoIndex`](super::AutoIndex) selects anew when the name
     /// changes. What is kept [beside](IndexBuilder::beside) a shard or in a [cache](IndexBuilder::cache) has

@@ -36,7 +36,7 @@ const VERSION: u8 = 1;
 /// What is added to names of documents in this form.
 pub(super) const SUFFIX: &str = ".shidx";
 
-/// A frame is closed when it has so many bytes.
+/// Size at which a frame is closed, in bytes.
 const FRAME: usize = 64 << 10;
 
 /// The longest frame that is read: the layout of one shard of some hundred million samples.
@@ -44,7 +44,7 @@ const MAX_FRAME: usize = 1 << 30;
 
 const MOST_EXPANDED: usize = 64;
 
-/// So many shards are made room for at once, whatever the document claims.
+/// Most shards that room is made for at once, whatever the document claims.
 const MAX_RESERVED: usize = 1 << 20;
 
 const SIZE: u8 = 1;
@@ -335,7 +335,7 @@ impl<'a> Content<'a> {
         Err("a number of more than 64 bits")
     }
 
-    /// The length of a list whose items take so many bytes at least.
+    /// The length of a list whose items take at least this many bytes.
     fn length(&mut self, each: usize) -> Read<usize> {
         let length = usize::try_from(self.number()?).unwrap_or(usize::MAX);
         if length > self.left() / each { Err("a list that is longer than its frame") } else { Ok(length) }

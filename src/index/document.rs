@@ -21,7 +21,7 @@ const SELECTED: &str = "shardstream-selected-index-v1";
 /// The longest document that is read, in bytes.
 const MAX_DOCUMENT: u64 = 4 << 30;
 
-/// Text is written in pieces of so many bytes and more.
+/// Least size of the pieces in which text is written, in bytes.
 const PIECE: usize = 256 << 10;
 
 /// The most samples that a shard may claim: with as many shards as a list may have, their sum can still be

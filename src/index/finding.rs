@@ -112,7 +112,7 @@ impl<'a> Finding<'a> {
     }
 }
 
-/// What a call returns for each item, in their order, on so many threads; or the first error of the list.
+/// What a call returns for each item, in their order, on several threads; or the first error of the list.
 fn in_parallel<T: Sync, U: Send>(
     items: &[T],
     threads: usize,

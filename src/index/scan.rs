@@ -19,7 +19,7 @@ const SMALL: u64 = 64 << 10;
 /// The largest window: what a [`Store`] asks for in one request, unless told otherwise.
 const LARGE: u64 = 8 << 20;
 /// A body that reaches further than this beyond the window is worth a new request: it would take about as
-/// long to receive so many bytes.
+/// long to receive that many bytes.
 const JUMP: u64 = 1 << 20;
 
 /// What is noted of each sample, beside where it stands.

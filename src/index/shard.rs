@@ -109,7 +109,7 @@ impl ShardIndex {
     ///
     /// These bytes are what a [`SampleParser`](crate::tar::SampleParser) takes that is
     /// [`starting`](crate::tar::SampleParser::starting) there, and is [`cut`](crate::tar::SampleParser::cut)
-    /// unless they reach to the end. `None` where there are not so many samples, and where their places are
+    /// unless they reach to the end. `None` where there are fewer samples, and where their places are
     /// not known or are no use: in shards of which only the number of samples is known, in compressed shards,
     /// and in archives whose samples mean something else without a global header that stands before them.
     #[must_use]
@@ -249,7 +249,8 @@ impl ShardIndex {
         self.selection.as_deref().map_or_else(|| samples.clone(), |selection| selection.span(samples))
     }
 
-    /// These samples, cut where so many bytes of the archive that were not selected lie between two of them.
+    /// These samples, cut where at least `gap` bytes of the archive that were not selected lie between two of
+    /// them.
     pub(crate) fn pieces(&self, samples: Range<u64>, gap: u64) -> Vec<Range<u64>> {
         let far = |between| self.stored_range(between).is_some_and(|bytes| bytes.end - bytes.start >= gap);
         match &self.selection {

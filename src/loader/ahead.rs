@@ -1,4 +1,4 @@
-//! Where the streams are so many steps later, found out without reading.
+//! Where the streams are a number of steps later, found out without reading.
 
 use super::last_batch::LastBatch;
 use super::sequence::Turns;
@@ -108,7 +108,7 @@ impl Part {
         }
     }
 
-    /// The stream so many inputs later.
+    /// The stream a number of inputs later.
     fn ahead(&self, at: &StreamState, inputs: u64, header: &Header) -> Result<StreamState> {
         let epoch_of = |pass| self.epoch(pass, header.run, header.begins(at.dataset));
         let plan = self.dataset.plan();

@@ -47,8 +47,8 @@ pub(super) struct Origin {
     pub(super) note: Option<Box<Note>>,
 }
 
-/// How much of an input has been given: so many of its outputs, and of the next one so many parts, where a
-/// stage behind the threads takes outputs apart.
+/// How much of an input has been given: a number of its outputs, and a number of parts of the next one, where
+/// a stage behind the threads takes outputs apart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Given {
     pub(super) outputs: u64,
@@ -143,7 +143,7 @@ pub(super) struct Note {
     pub(super) opened: Vec<Opened>,
     /// The samples that came into the stream before this one have all been given out.
     pub(super) oldest: u64,
-    /// No more come: there were so many.
+    /// No more come: the number of items there were.
     pub(super) length: Option<u64>,
 }
 

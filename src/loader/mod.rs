@@ -3,7 +3,7 @@
 //! ```text
 //! builder   the options
 //! settings  the options, checked, and the streams that a run begins
-//! ahead     where streams are so many steps later
+//! ahead     where streams are some steps later
 //! start     what a run puts together
 //! stream    one stream of one dataset: its epochs, read, selected from and shuffled
 //! stages    what happens to a sample

@@ -120,7 +120,7 @@ impl OnError {
             && Class::of(error.kind()) == Some(Class::Damage)
     }
 
-    /// Whether a failure is skipped, where so many were `before` it.
+    /// Whether a failure is skipped, where `before` failures preceded it.
     pub(crate) fn judge(&self, error: Error, before: Counts) -> Verdict {
         if !Class::of(error.kind()).is_some_and(|class| self.skipped.has(class)) {
             return Verdict::Stop(error);

@@ -43,7 +43,8 @@ pub(super) struct Part {
     pub(super) buckets: Option<MakePlan>,
 }
 
-/// What is known of the shapes of batches, for so many items in each where they have no sizes of their own.
+/// What is known of the shapes of batches, for this number of items in each where they have no sizes of their
+/// own.
 pub(super) type MakePlan = Arc<dyn Fn(Option<usize>) -> Result<BucketPlan, String> + Send + Sync>;
 
 impl Part {

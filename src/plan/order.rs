@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Number of epochs whose order is kept: streams enter the next epoch one after the other.
 const KEPT: usize = 2;
 
-/// A sum of samples is kept for every so many shards.
+/// Shards for each of which a sum of samples is kept.
 const STRIDE: usize = 64;
 
 /// The shards of an epoch in order, in 4 bytes each, and how many samples come before them.

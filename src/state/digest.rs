@@ -59,7 +59,7 @@ impl Digest {
         self.samples.saturating_add(self.skipped)
     }
 
-    /// Passes over so many samples.
+    /// Skips a number of samples.
     pub(crate) fn pass_over(&mut self, samples: u64) {
         self.skipped = self.skipped.wrapping_add(samples);
     }

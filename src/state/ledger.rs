@@ -146,14 +146,14 @@ impl Ledger {
         });
     }
 
-    /// Records that so many places were filled with copies of another sample.
+    /// Records the number of places that were filled with copies of another sample.
     pub(crate) fn pad(&mut self, places: u64) {
         if places > 0 {
             self.change(|inner| add(&mut inner.padded, places));
         }
     }
 
-    /// Records that so many places were filled with samples of the beginning of the epoch.
+    /// Records the number of places that were filled with samples of the beginning of the epoch.
     pub(crate) fn repeat(&mut self, places: u64) {
         if places > 0 {
             self.change(|inner| add(&mut inner.repeated, places));
@@ -331,7 +331,7 @@ impl TryFrom<Document> for Ledger {
     }
 }
 
-/// So many entries are shown unless all are asked for.
+/// Entries that are shown unless all are asked for.
 const SHOWN: usize = 8;
 
 impl fmt::Display for Ledger {

@@ -255,7 +255,7 @@ fn checksum(headers: &HeaderMap, whole: bool) -> Option<Checksum> {
     crc.or_else(|| md5.and_then(decoded).map(Checksum::Md5))
 }
 
-/// A sum of exactly so many bytes.
+/// A checksum of exactly `N` bytes.
 fn decoded<const N: usize>(text: &str) -> Option<[u8; N]> {
     BASE64.decode(text).ok()?.try_into().ok()
 }

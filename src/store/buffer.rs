@@ -22,7 +22,7 @@ pub(super) fn size() -> usize {
     *SIZE.get_or_init(|| second_level_cache().map_or(USUAL, fitting))
 }
 
-/// The size of a buffer for a cache of so many bytes.
+/// The size of a buffer for a cache of this many bytes.
 fn fitting(cache: usize) -> usize {
     let quarter = (cache / 4).clamp(SMALLEST, LARGEST);
     1 << quarter.ilog2()
@@ -43,7 +43,7 @@ fn kibibytes(text: &str) -> Option<usize> {
     text.strip_suffix('K')?.parse::<usize>().ok()?.checked_mul(1 << 10)
 }
 
-/// Bytes of which idle buffers keep at most so many.
+/// Most bytes that idle buffers keep.
 const IDLE: usize = 64 << 20;
 
 /// Idle buffers by size: a power of two from the least to the most that is kept.

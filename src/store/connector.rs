@@ -293,7 +293,7 @@ impl Client {
         }
     }
 
-    /// How long a request with a body of so many bytes may be unanswered: the time in which it is sent
+    /// How long a request with a body of this many bytes may be unanswered: the time in which it is sent
     /// counts.
     fn time_for(&self, bytes: usize) -> Duration {
         self.read_timeout + Duration::from_secs(bytes as u64 / SLOWEST)

@@ -13,8 +13,8 @@ pub(super) enum Compression {
     Zstd,
 }
 
-/// How much may come out of so many compressed bytes: no archive of samples gives more, but a few bytes can
-/// be made that keep a reader busy for days.
+/// How much may come out of a number of compressed bytes: no archive of samples gives more, but a few bytes
+/// can be made that keep a reader busy for days.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expansion {
     /// Bytes for each compressed byte that has come.

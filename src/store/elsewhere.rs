@@ -16,7 +16,7 @@ const AHEAD: usize = 512 << 10;
 
 /// A chunk that took longer was not in memory: from there it takes 20 to 50 microseconds.
 const LONG: Duration = Duration::from_millis(1);
-/// After so many more of them than of four others, a thread reads ahead.
+/// Slow chunks, less a quarter of the fast ones, after which a thread reads ahead.
 const MOST_LONG: u32 = 3;
 
 /// A stream that may block, or be busy, polled on a thread of its own, a few chunks ahead.
@@ -61,7 +61,7 @@ pub(super) fn while_quick(
     WhileQuick { chunks: Chunks::Here(chunks), score: 0 }
 }
 
-/// So many files at most are read ahead in a process: what they hold is in no budget.
+/// Most files that are read ahead in a process: what they hold is in no budget.
 const MOST_FILES: usize = 64;
 
 /// The permission for one of them.

@@ -62,7 +62,7 @@ pub(super) enum Found<V> {
     End,
 }
 
-/// From so many fields on, looking through all of them for each new one would take long.
+/// Fields from which on looking through all of them for each new one would take long.
 const MANY: usize = 32;
 
 /// A sample whose members are being collected.

@@ -40,7 +40,7 @@ impl Interner {
 }
 
 /// A copy of a name that is kept for good, so that nobody counts who holds it: threads that count the holders
-/// of one name at the same time wait for each other. None for names beyond the first so many, which may be an
+/// of one name at the same time wait for each other. None for names beyond the first ones, which may be an
 /// attack.
 fn kept(name: &str) -> Option<&'static str> {
     static KEPT: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();

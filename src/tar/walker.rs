@@ -113,7 +113,7 @@ enum State {
     Extension(Meaning, u64),
     /// The content of a file comes next.
     Body(u64),
-    /// So many bytes are passed over: content that nobody wants, and then padding.
+    /// Bytes that are skipped: content that nobody wants, and then padding.
     Skip { left: u64, padding: u64 },
     /// Nothing comes any more: the input has ended, or is damaged.
     Done,

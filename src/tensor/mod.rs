@@ -120,7 +120,7 @@ impl Tensor {
     /// to its pool when the last clone and slice of all of them is dropped.
     ///
     /// # Errors
-    /// [`ArrayError::Parts`] unless the first axis can be cut into so many parts of equal length.
+    /// [`ArrayError::Parts`] unless the first axis can be cut into this many parts of equal length.
     pub fn into_rows(self, parts: usize) -> Result<Vec<Bytes>, ArrayError> {
         let rows = self.shape.first().copied().unwrap_or(0);
         if parts == 0 || !rows.is_multiple_of(parts) {

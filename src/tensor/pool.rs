@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What DLPack asks of its producers, and more than any device's copy engine does.
 pub(crate) const ALIGNMENT: usize = 256;
 
-/// So many buffers are kept that nobody uses, or so many bytes of them: there are many batches of small
+/// Number of idle buffers kept, or bytes of them: there are many batches of small
 /// samples on their way.
 const MOST_FREE: usize = 8;
 const MOST_FREE_BYTES: usize = 64 << 20;
-/// Memory of any size is used again for what takes no less than one part in so many of it.
+/// Memory of any size is used again for what takes at least a quarter of it.
 const MOST_SPARE: usize = 4;
-/// Or is no larger than so many times this.
+/// Or is no larger than this many times that.
 const SMALL: usize = 64 << 10;
 /// What a buffer takes beside its bytes.
 const OVERHEAD: usize = 512;
@@ -132,7 +132,7 @@ fn aligned(size: usize) -> BytesMut {
     buffer
 }
 
-/// Room for so many bytes, and for somewhat more: the next ones may be larger. They begin where any number
+/// Room for `bytes` bytes, and for somewhat more: the next ones may be larger. They begin where any number
 /// may stand, and are not cleared, which would take as long as to write them.
 fn aligned_room(room: usize) -> BytesMut {
     let mut buffer = BytesMut::with_capacity(room.saturating_add(room / 8) + ALIGNMENT);

@@ -291,7 +291,7 @@ mod tests {
         writer.write(&Sample::new("b").with("txt", "1")).unwrap();
     }
 
-    /// Takes so many bytes, then fails.
+    /// Takes this many bytes, then fails.
     struct Full(usize);
 
     impl Write for Full {

@@ -17,7 +17,7 @@ use std::sync::{Arc, RwLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// Small samples go from thread to thread so many at a time.
+/// Small samples go from thread to thread this many at a time.
 const CHUNK: usize = 512;
 
 /// Fails when `test` hangs, rather than hanging too.
@@ -65,7 +65,7 @@ fn assert_no_threads() {
 enum Behaviour {
     /// No answer comes, ever.
     Silent,
-    /// So many samples come, and then nothing more, but not the end.
+    /// This many samples come, and then nothing more, but not the end.
     StallsAfter(usize),
     /// There is always one more sample.
     Endless,

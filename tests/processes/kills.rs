@@ -177,8 +177,8 @@ impl Job {
         (most, (0..ranks).map(kill).collect())
     }
 
-    /// Launches so many ranks from the state of all ranks before, and kills them, or lets them come to their
-    /// ends. What counts afterwards is what all of them had done.
+    /// Launches this many ranks from the state of all ranks before, and kills them, or lets them come to
+    /// their ends. What counts afterwards is what all of them had done.
     fn launch(&mut self, ranks: usize, killed: bool) {
         let desk = self.home.path().join(format!("launch-{}", self.launches));
         fs::create_dir(&desk).unwrap();

@@ -26,7 +26,7 @@ use std::{env, fs, thread};
 
 const SHARDS: u64 = 16;
 const SAMPLES: u64 = 100;
-/// One request in so many meets a fault.
+/// One request in this many meets a fault.
 const FAULTS: u64 = 50;
 /// How long an answer may be silent.
 const STALL: Duration = Duration::from_millis(400);

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// A shelf whose objects break off after so many bytes.
+/// A shelf whose objects break off after this many bytes.
 #[derive(Debug)]
 struct Shaky {
     shelf: Arc<Shelf>,
@@ -71,7 +71,7 @@ fn items(dataset: DatasetBuilder) -> LoaderBuilder<String> {
 /// A batch, or an error.
 type Found = std::result::Result<Vec<String>, String>;
 
-/// Where epochs continue without an end, so many samples are looked at.
+/// Where epochs continue without an end, this many samples are looked at.
 const ENOUGH: u64 = 150;
 
 /// What comes, and the state after each of it.
@@ -202,7 +202,7 @@ proptest! {
     }
 }
 
-/// So many that come, or all there are.
+/// This many that come, or all there are.
 fn some(batches: &mut Batches<Batch<String>>, count: usize) -> Vec<Found> {
     batches.take(count).map(|item| item.map(Batch::into_items).map_err(|error| error.to_string())).collect()
 }

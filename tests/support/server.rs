@@ -75,7 +75,7 @@ pub(crate) struct Reply {
     /// The connection ends after this many bytes of the body, whatever was promised.
     pub(crate) cut: Option<usize>,
     pub(crate) ending: Ending,
-    /// The body comes so many bytes at a time, with a pause after each.
+    /// The body comes this many bytes at a time, with a pause after each.
     pub(crate) drip: Option<(usize, Duration)>,
     /// Bytes that come after the reply, with a pause before them.
     pub(crate) surplus: Option<(Duration, Vec<u8>)>,

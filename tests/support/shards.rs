@@ -19,7 +19,7 @@ pub fn key(shard: usize, sample: usize) -> String {
     format!("{shard:02}-{sample:03}")
 }
 
-/// Writes shards of so many samples each.
+/// Writes shards of this many samples each.
 pub fn write(store: &Store, sizes: &[usize]) -> ShardList {
     for (shard, &size) in sizes.iter().enumerate() {
         // The writer makes no empty shards.
@@ -46,7 +46,7 @@ pub fn put(store: &Store, url: &str, bytes: &[u8]) {
     object.finish().unwrap();
 }
 
-/// Begins a dataset of new shards of so many samples each, read by this process alone.
+/// Begins a dataset of new shards of this many samples each, read by this process alone.
 pub fn dataset(sizes: &[usize]) -> DatasetBuilder {
     let store = memory();
     let shards = write(&store, sizes);
@@ -58,7 +58,7 @@ pub fn keys(samples: impl Iterator<Item = Result<Sample>>) -> Vec<String> {
     samples.map(|sample| sample.unwrap().key().to_owned()).collect()
 }
 
-/// The keys of all samples of shards of so many samples each.
+/// The keys of all samples of shards of this many samples each.
 pub fn all_keys(sizes: &[usize]) -> Vec<String> {
     sizes
         .iter()

@@ -20,14 +20,14 @@ pub fn url(shard: usize) -> String {
     format!("shelf://train/{shard:02}.tar")
 }
 
-/// A shard of so many samples; `shard` is in their keys.
+/// A shard of this many samples; `shard` is in their keys.
 pub fn shard(shard: usize, size: usize) -> Vec<u8> {
     let sample = |n| Sample::new(key(shard, n)).with("cls", n as i64).with("bin", vec![7; n % 5 * 100]);
     archive(&(0..size).map(sample).collect::<Vec<_>>())
 }
 
 impl Shelf {
-    /// Shards of so many samples each, all of version "v1".
+    /// Shards of this many samples each, all of version "v1".
     pub fn of(sizes: &[usize]) -> Arc<Self> {
         let shelf = Arc::new(Shelf::default());
         for (number, &size) in sizes.iter().enumerate() {
@@ -48,7 +48,7 @@ impl Shelf {
         Store::builder().with_source("shelf", Arc::clone(self) as _).build().unwrap()
     }
 
-    /// A dataset of the first so many shards, read by this process alone.
+    /// A dataset of the first this many shards, read by this process alone.
     pub fn dataset(self: &Arc<Self>, shards: usize) -> DatasetBuilder {
         let list = ShardList::from_urls((0..shards).map(url));
         Dataset::builder(list).store(self.store()).topology(Topology::single())
@@ -74,7 +74,7 @@ impl Source for Shelf {
     }
 }
 
-/// What is known of shards of so many samples: the counts alone.
+/// What is known of shards of this many samples: the counts alone.
 pub fn counts(sizes: &[usize]) -> Index {
     let entries =
         sizes.iter().enumerate().map(|(n, size)| serde_json::json!({"url": url(n), "nsamples": size}));

@@ -46,7 +46,7 @@ impl Task {
         Self { bar, what: what.into(), line: Mutex::new(Instant::now()) }
     }
 
-    /// So many more are done.
+    /// Counts more that are done.
     pub fn add(&self, more: u64) {
         self.bar.inc(more);
         if !self.bar.is_hidden() {

@@ -177,7 +177,7 @@ pub struct Args {
     )]
     pub resume: Option<Resume>,
 
-    /// Start so many processes on this host, each with its part of the devices
+    /// Number of processes to start on this host, each with its part of the devices
     #[arg(long, value_name = "PROCESSES", value_parser = at_least_one, help_heading = "Processes")]
     pub spawn: Option<usize>,
     /// Which process this is, from 0; without it, what the launcher has put into the environment
@@ -199,7 +199,7 @@ pub struct Args {
         help_heading = "Processes"
     )]
     pub join_timeout: f64,
-    /// Feed the devices and compute nothing: every step takes so many milliseconds. Shows whether the data is
+    /// Feed the devices and compute nothing: every step takes MS milliseconds. Shows whether the data is
     /// fast enough for such a step
     #[arg(
         long,
@@ -293,7 +293,7 @@ impl Args {
         }
     }
 
-    /// How to read, for a process with so many devices.
+    /// How to read, for a process with `devices` devices.
     pub fn data(&self, artifact: &Artifact, devices: usize, topology: Topology) -> data::Options {
         let m = &artifact.manifest;
         data::Options {

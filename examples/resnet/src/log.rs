@@ -39,7 +39,7 @@ impl<'a> Log<'a> {
         Ok(())
     }
 
-    /// Shows a bar of so many steps until [`done`](Self::done); nothing where there is no terminal.
+    /// Shows a bar of this many steps until [`done`](Self::done); nothing where there is no terminal.
     pub fn begin(&mut self, what: &str, steps: Option<u64>) {
         self.bar = Some(Task::steps(what, steps));
     }

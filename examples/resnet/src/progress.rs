@@ -18,7 +18,7 @@ pub struct Task {
 pub struct Counter(ProgressBar);
 
 impl Counter {
-    /// So many more are done.
+    /// Counts more that are done.
     pub fn add(&self, more: u64) {
         self.0.inc(more);
     }
@@ -68,7 +68,7 @@ impl Task {
         Self { bar, what: what.into() }
     }
 
-    /// So many more are done.
+    /// Counts more that are done.
     pub fn add(&self, more: u64) {
         self.bar.inc(more);
     }

@@ -143,7 +143,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Adds a step of so many samples.
+    /// Adds a step of this many samples.
     pub fn add(&mut self, loss: f32, correct: u64, step: u64, samples: u64) -> Result<()> {
         if !loss.is_finite() {
             return Err(Error::Diverged { step, loss });

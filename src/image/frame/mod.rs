@@ -208,7 +208,7 @@ impl<'a> Frame<'a> {
         &self.geometry
     }
 
-    /// The bytes of so many pixels.
+    /// The bytes of a picture of this size.
     fn check(&self, width: u32, height: u32) -> Result<usize, ImageError> {
         let limit = self.opening.limit;
         let pixels = u64::from(width) * u64::from(height);

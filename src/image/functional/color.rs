@@ -46,7 +46,7 @@ pub(super) fn grey(pixels: &mut [u8]) {
     pixels.as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| *pixel = [luma(*pixel); 3]);
 }
 
-/// Turns the hue by so many turns: the largest and the smallest number of a pixel stay, the one between
+/// Shifts the hue by a number of turns: the largest and the smallest number of a pixel stay, the one between
 /// moves.
 pub(super) fn hue(pixels: &mut [u8], turns: f32) {
     // Six sectors, and enough turns forward that nothing is negative.

@@ -174,7 +174,7 @@ impl Layout {
         }
     }
 
-    /// Whether so many bytes in front of the end of a file of one pass are zeros.
+    /// Whether this many bytes in front of the end of a file of one pass are zeros.
     #[cfg(feature = "turbojpeg")]
     pub(super) fn is_filled_up(&self, file: &[u8], count: usize) -> bool {
         match self.scans.marks[..] {
@@ -222,7 +222,7 @@ mod tests {
         [b"\xff\xee\0\x0eAdobe\0d\0\0\0\0", &[transform][..]].concat()
     }
 
-    /// The headers of a file whose first scan has so many of the components.
+    /// The headers of a file whose first scan has this many of the components.
     fn headers(extra: &[u8], kind: u8, components: &[(u8, u8)], scan: u8) -> Vec<u8> {
         let count = components.len() as u8;
         let mut file = [b"\xff\xd8", extra, &[0xff, kind, 0, 8 + 3 * count, 8, 0, 16, 0, 16, count]].concat();

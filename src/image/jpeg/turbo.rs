@@ -19,7 +19,7 @@ use std::ffi::{CStr, c_int, c_uint};
 use std::ptr::NonNull;
 use turbojpeg_sys as tj;
 
-/// The passes that a progressive file may take: so many as the other decoder allows.
+/// The passes that a progressive file may take: as many as the other decoder allows.
 const SCANS: c_int = 100;
 
 // The bindings are made for platforms where this holds (all but 64-bit Windows): elsewhere the calls would be

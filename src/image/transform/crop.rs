@@ -110,7 +110,7 @@ impl Transform for RandomResizedCrop {
     }
 }
 
-/// A place for something that leaves so many pixels.
+/// A place for something that leaves this many pixels.
 pub(super) fn below(room: u32, rng: &mut Rng) -> u32 {
     rng.below(u64::from(room) + 1) as u32
 }
@@ -278,8 +278,9 @@ impl RandomCrop {
         Ok(RandomCrop { size, padding: Size::from(0), pad_if_needed: false, fill: [0; 3] })
     }
 
-    /// Adds a border of so many pixels: one number for all four, or one for above and below and one for left
-    /// and right. It must be narrower than the part, which could otherwise have nothing of the picture.
+    /// Adds a border of this number of pixels: one number for all four, or one for above and below and one
+    /// for left and right. It must be narrower than the part, which could otherwise have nothing of the
+    /// picture.
     #[must_use]
     pub fn padding(self, padding: impl Into<Size>) -> Self {
         RandomCrop { padding: padding.into(), ..self }

@@ -32,7 +32,7 @@ fn are_alike(mut one: Vec<f64>, mut other: Vec<f64>) {
     assert!(most * (n * m / (n + m)).sqrt() < 1.95, "{most} of {n} and {m}");
 }
 
-/// Pearson: whether all of so many outcomes are equally likely, as strict.
+/// Pearson: whether all of this many outcomes are equally likely, as strict.
 #[track_caller]
 fn are_equally_likely<T: Ord>(outcomes: impl IntoIterator<Item = T>, kinds: usize) {
     let mut counts = BTreeMap::new();

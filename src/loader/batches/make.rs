@@ -80,7 +80,7 @@ impl Make<Row, TensorBatch> {
 }
 
 impl Make<Sample, TensorBatch> {
-    /// Tensors of samples that come from a stage with a memory, written by so many threads when their batch
+    /// Tensors of samples that come from a stage with a memory, written by several threads when their batch
     /// is complete. There is a collator for each shape, and a seed for each dataset. `pads` where batches are
     /// filled up.
     pub(in crate::loader) fn behind(
@@ -128,7 +128,7 @@ impl Make<Sample, TensorBatch> {
     }
 }
 
-/// Writes samples into their places in a batch, on so many threads.
+/// Writes samples into their places in a batch, on several threads.
 fn written(
     collator: &Collator,
     samples: &[Sample],

@@ -13,18 +13,19 @@ use crate::store::{Budget, Held};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A chunk has at most so many samples: with 16, two fifths of the time for small ones went into the
+/// Most samples of a chunk: with 16, two fifths of the time for small ones went into the
 /// hand-over.
 const SAMPLES: usize = 512;
 /// The first ones have fewer: what they take is not known yet, and somebody waits for them.
 const FIRST_SAMPLES: usize = 8;
-/// Or so many bytes: for large samples a hand-over costs nothing, and chunks of them would fill the memory.
+/// Most bytes of a chunk: for large samples a hand-over costs nothing, and chunks of them would fill the
+/// memory.
 const BYTES: usize = 512 << 10;
 /// The same where the budget has no room for it.
 const BYTES_NEEDED: usize = 64 << 10;
-/// Or as many as become rows of so many bytes.
+/// Most bytes of the rows that a chunk becomes.
 const BYTES_OUT: usize = 4 << 20;
-/// Or as many as become so many items.
+/// Most items that a chunk becomes.
 const OUTPUTS: u64 = 1024;
 
 /// Chunks that take longer have fewer samples the next time, so that all threads come to their ends together.
@@ -37,9 +38,9 @@ const QUICK: Duration = Duration::from_micros(5);
 
 /// Chunks that are made ahead for each thread, beyond one for each source.
 const AHEAD_PER_THREAD: usize = 2;
-/// None is made ahead while rows of so many bytes wait.
+/// Bytes of waiting rows from which no chunk is made ahead.
 const BYTES_WAITING: usize = 64 << 20;
-/// Nor of a source of which so many items wait.
+/// Waiting items of a source from which none is made ahead.
 const OUTPUTS_WAITING: usize = 1024;
 
 /// What the threads share, about sources `S` whose samples become `T`.
@@ -130,7 +131,7 @@ pub(super) enum Next<T> {
 }
 
 impl<S, T> Schedule<S, T> {
-    /// Of sources, each with the budget of its memory, for so many threads. Items take `row` bytes in their
+    /// Of sources, each with the budget of its memory, for `threads` threads. Items take `row` bytes in their
     /// batch.
     pub(super) fn new(sources: impl IntoIterator<Item = (S, Budget)>, threads: usize, row: usize) -> Self {
         let place = |(source, budget)| Place {
@@ -299,7 +300,7 @@ impl<S, T> Schedule<S, T> {
         self.places.iter_mut().enumerate().filter_map(take).collect()
     }
 
-    /// A source was read, and is there for others again. `samples` of so many bytes came of it; where it was
+    /// A source was read, and is there for others again. `samples` of `bytes` bytes came of it; where it was
     /// anything at all, that is a chunk.
     pub(super) fn read(
         &mut self,
@@ -334,7 +335,7 @@ impl<S, T> Schedule<S, T> {
         Some(Begun { place: number, number: place.first + place.chunks.len() as u64 - 1, item })
     }
 
-    /// The samples of a chunk, so many, have become items, which took so long.
+    /// The samples of a chunk have become items, which took so long.
     pub(super) fn done(&mut self, begun: Begun, chunk: Chunk<T>, samples: usize, took: Duration) {
         let Some(place) = self.places.get_mut(begun.place) else { return };
         let outputs = chunk.outputs;
@@ -435,7 +436,7 @@ mod tests {
         Budget::new(1, u64::MAX)
     }
 
-    /// Reads a chunk of so many samples, each of which becomes the number of the chunk.
+    /// Reads a chunk of this many samples, each of which becomes the number of the chunk.
     fn make(schedule: &mut Schedule<char, u64>, samples: usize) -> Option<(usize, u64)> {
         let begun = begin(schedule, samples)?;
         end(schedule, begun, samples);

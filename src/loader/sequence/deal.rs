@@ -21,7 +21,7 @@ pub(in crate::loader) struct Deal<O> {
     /// The number of this rank, and of how many.
     reader: (usize, usize),
     batch: usize,
-    /// Which steps have which shape, and so many places, where there are several shapes.
+    /// Which steps have which shape, and how many places, where there are several shapes.
     shapes: Option<Shapes>,
     /// How many places the rank that has come furthest had passed before a stop.
     furthest: u64,
@@ -42,7 +42,7 @@ pub(in crate::loader) struct Dealing {
     pub(in crate::loader) reader: (usize, usize),
     /// How many places of this rank a batch takes.
     pub(in crate::loader) batch: usize,
-    /// Which steps have which shape, and so many places, where there are several shapes.
+    /// Which steps have which shape, and how many places, where there are several shapes.
     pub(in crate::loader) shapes: Option<Shapes>,
     /// The place of the job's sequence to begin with.
     pub(in crate::loader) from: u64,
@@ -58,7 +58,7 @@ pub(in crate::loader) struct Dealing {
 pub(in crate::loader) enum Cuts {
     /// After as many places as a batch has items, on all ranks alike, until no stream has any more.
     Places,
-    /// The same, for so many batches, whether they have items or not.
+    /// The same, for a number of batches, whether they have items or not.
     Steps(u64),
     /// When a batch is full: it reaches over empty places, and ranks then cut the sequence in different
     /// places. One that does not fill up is no batch.
@@ -272,7 +272,7 @@ mod tests {
     use crate::loader::sequence::testing::{Listed, fatal, fault, item};
     use crate::loader::sequence::{Lane, Turns};
 
-    /// Streams of these events, of which so many items have been given before.
+    /// Streams of these events, of which this many items have been given before.
     fn dealt(lanes: Vec<(u64, Vec<Event<u32>>)>, dealing: Dealing) -> Vec<String> {
         let turns = || Turns::new(vec![1], 0, 0).unwrap();
         let taken = lanes.iter().enumerate();
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(deal(&[&[7], &[4]], (1, 3), 1, 3, places), ["4:4", "|6", "7:7", "|9"]);
     }
 
-    /// Streams of which so many items were given before.
+    /// Streams of which this many items were given before.
     fn deal_after(lanes: &[(u64, &[u32])], batch: usize, cuts: Cuts) -> Vec<String> {
         let lanes = lanes.iter().map(|(taken, items)| (*taken, items.iter().copied().map(item).collect()));
         dealt(

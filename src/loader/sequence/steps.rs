@@ -2,7 +2,7 @@
 
 use crate::loader::last_batch::LastBatch;
 
-/// So many places with gaps among them are looked at one by one; it takes streams of very different lengths
+/// Places with gaps among them that are looked at one by one; it takes streams of very different lengths
 /// to have more.
 const MOST_COUNTED: u64 = 1 << 22;
 

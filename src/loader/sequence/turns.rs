@@ -41,8 +41,8 @@ impl Turns {
         Ok(Self::scheduled((&weights, &[]), None, (stream, 1), seed))
     }
 
-    /// The turns of stream `stream` of so many: `weights` at first, and others from certain items of the job
-    /// on.
+    /// The turns of stream `stream` of `streams`: `weights` at first, and others from certain items of the
+    /// job on.
     ///
     /// Item `n` of the job is at turn `n / streams` of its stream, so that each stream has its changes at
     /// turns of its own, and every item from `n` on is given by the weights that begin there. With an

@@ -48,7 +48,7 @@ pub(super) struct Since {
 /// A stage that takes more items than this, and gives nothing, is not going to.
 pub(super) const MOST_UNANSWERED: u64 = 1 << 20;
 
-/// So many marks are kept, one for each sample; then one for several.
+/// Marks that are kept, one for each sample; beyond that, one for several.
 const MOST_MARKS: usize = 4096;
 
 /// A sample that went into the stage, and those after it up to the next mark.

@@ -70,7 +70,7 @@ pub(in crate::loader) struct Unfold<T> {
     ended: bool,
 }
 
-/// After so many passes in a row without a single item, a stream is not going to have any.
+/// Passes in a row without a single item after which a stream is taken to have none.
 const FUTILE: u64 = 100;
 
 struct Current<T> {

@@ -21,7 +21,7 @@ struct Shared {
 }
 
 impl Gate {
-    /// So many passes, and as many more as were allowed before a restore.
+    /// A number of passes, and as many more as were allowed before a restore.
     pub(in crate::loader) fn new(passes: u64, again: u64) -> Self {
         let allowed = AtomicU64::new(passes.saturating_add(again));
         Gate { passes, shared: Arc::new(Shared { allowed, reader: AtomicWaker::new() }) }

@@ -26,7 +26,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-/// After so many epochs in a row without a single sample, a stream is not going to have any.
+/// Epochs in a row without a single sample after which a stream is taken to have none.
 const FUTILE: u64 = 100;
 
 /// Which samples of a stream are read on, and what of them.
@@ -59,9 +59,9 @@ pub(super) struct Stream {
 /// Which epochs a stream goes through.
 #[derive(Debug, Clone)]
 pub(super) enum Epochs {
-    /// So many, from the first one on; none for no end.
+    /// This number, from the first one on; none for no end.
     From(u64, Option<u64>),
-    /// So many, from the first one on, and again as often as the gate allows.
+    /// This number, from the first one on, and again as often as the gate allows.
     Again(u64, u64, Gate),
 }
 

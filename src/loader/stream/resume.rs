@@ -19,7 +19,7 @@ use std::ops::Range;
 /// is no use: it would take too long to find out what the shuffle buffer held.
 const MOST_IN_A_SHARD: u64 = 1 << 26;
 
-/// A gap of so many bytes between two samples is not read: to ask for what is behind it anew takes no longer.
+/// Least gap between two samples that is skipped: a new request for what is behind it takes no longer.
 const GAP: u64 = 1 << 20;
 
 /// A pass of the stream, as it was when the state was taken.

@@ -34,7 +34,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// It is so many bytes in fact.
+    /// Sets the true number of bytes.
     pub(crate) fn set(&mut self, bytes: u64) {
         let held = &self.budget.0.held;
         match bytes.checked_sub(self.bytes) {

@@ -17,7 +17,7 @@ pub(super) struct Bounds {
     pub(super) connections: usize,
     /// An eighth more than that, but not more than this, for what is read first in its lane.
     pub(super) most_connections: usize,
-    /// Bytes that have been asked for and not read: so many are worth it now, and so many may be.
+    /// Bytes that have been asked for and not read: the number that is worth it now, and the most.
     pub(super) useful: u64,
     pub(super) bytes: u64,
     /// Bytes per request, where an object does not say.
@@ -73,12 +73,12 @@ const LEAST_WITHOUT_ROOM: u64 = 128 << 10;
 /// Ranges that a lane waits for without room before the next one may be twice as long: readers that rest
 /// after a few batches hold little, and those that read on lose no speed.
 const SAME_LENGTH: u32 = 4;
-/// While others read so many ranges each, on average, a reader that reads none is at rest.
+/// Ranges that others read on average, while a reader reads none, after which that reader is at rest.
 const AT_REST: u64 = 4;
 
 /// The least that is asked for at once when little is left.
 const LEAST_LAST: u64 = 2 << 20;
-/// Objects of up to so many bytes are asked for whole even then: another round trip would take longer.
+/// Most bytes of an object that is asked for whole even then: another round trip would take longer.
 const SMALL: u64 = 4 << 20;
 
 /// How long the next range is, where an object does not say.

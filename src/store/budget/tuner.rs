@@ -186,7 +186,7 @@ fn fewer(limit: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Plays `seconds` on a line that gives `rate` bytes per second for so many requests; gives what was
+    /// Plays `seconds` on a line that gives `rate` bytes per second for this many requests; gives what was
     /// received.
     fn play(tuner: &mut Tuner, seconds: f64, starved: bool, rate: impl Fn(usize) -> f64) -> f64 {
         play_at(Duration::from_millis(20), tuner, seconds, starved, rate)

@@ -23,7 +23,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
-/// Bytes that are written at once, if so many have come.
+/// Bytes that are written at once, if as many have come.
 const BATCH: usize = 4 << 20;
 
 /// The flights of a cache by the keys of their objects.

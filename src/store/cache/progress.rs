@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) enum Progress {
     /// Nothing is known of the object yet.
     Asking,
-    /// So many bytes can be read.
+    /// Number of bytes that can be read.
     Growing(Part, Written),
     /// All bytes can be read.
     Whole(Part),
     /// There is an entry by now, which the flight knows nothing of.
     Entry,
-    /// So many bytes can be read; whoever wants more continues alone.
+    /// Number of bytes that can be read; whoever wants more continues alone.
     Ended(Option<Part>, Written, Rest),
 }
 

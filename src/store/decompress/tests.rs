@@ -180,7 +180,7 @@ fn noise(length: usize) -> Vec<u8> {
     (0..length).map(step).collect()
 }
 
-/// It says that the data is damaged, and where in the object, which has so many bytes.
+/// It says that the data is damaged, and where in the object, which has this many bytes.
 #[cfg(any(feature = "gzip", feature = "zstd"))]
 fn assert_damaged(error: &Error, format: &str, length: u64) {
     let ErrorKind::Decompress { compression, offset, .. } = *error.kind() else { panic!("{error:?}") };

@@ -69,7 +69,7 @@ impl Default for Limits {
 
 /// Number of chunks at most that wait to be read of a response that is not of a range.
 const WAITING: usize = 16;
-/// And such a response is thought to come in chunks of so many bytes: what others call a large one.
+/// And such a response is thought to come in chunks of this many bytes: what others call a large one.
 const LIKELY_CHUNK: usize = 512 << 10;
 
 /// What is to be read.

@@ -18,11 +18,11 @@ pub(in crate::store) const REFUSED: Duration = Duration::from_secs(2);
 /// How long a place that has never answered is tried while nothing comes from it.
 const SILENT: Duration = Duration::from_secs(60);
 
-/// An answer that brought so many bytes before it broke was worth its request: tries and time are counted
+/// Bytes after which a response that broke was worth its request: tries and time are counted
 /// anew.
 const PROGRESS: u64 = 256 << 10;
 
-/// An answer may be shorter than was asked for if it brings so many bytes, or this part of what was asked
+/// A response may be shorter than was asked for if it brings this many bytes, or this part of what was asked
 /// for.
 const SHORTEST: u64 = 16 << 10;
 const SHORTEST_PART: u64 = 16;
@@ -56,7 +56,7 @@ impl Retries {
         self.since += time;
     }
 
-    /// So many bytes have come before the last fault.
+    /// Bytes that came before the last fault.
     pub(super) fn progress(&mut self, bytes: u64) {
         if bytes >= PROGRESS {
             *self = Retries::new(&self.limits);

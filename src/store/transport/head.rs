@@ -50,7 +50,7 @@ pub(super) struct Head {
 /// How the end of a body is told (RFC 9112, 6.3).
 #[derive(Debug)]
 pub(super) enum Framing {
-    /// So many bytes are yet to come.
+    /// Bytes that are yet to come.
     Length(u64),
     Chunked(Chunked),
     /// The server closes the connection.

@@ -355,7 +355,7 @@ mod tests {
         let taken = server.take(&pool).is_some();
         assert!(!taken || began.elapsed() >= Duration::from_millis(400));
         sockets.extend((0..ENOUGH).map(|_| server.put(&pool)));
-        // With so many, the end of the probation is waited for, and then there is none.
+        // With this many, the end of the probation is waited for, and then there is none.
         assert!((0..3).all(|_| server.take(&pool).is_some()));
         assert_eq!(pool.state().servers.get(&server.1), Some(&Standing::Trusted));
     }

@@ -4,7 +4,7 @@ use super::properties::{built, chunks, members};
 use super::*;
 use proptest::prelude::*;
 
-/// What the headers say, read in steps of so many bytes, jumping over what is not wanted where `jumps` says
+/// What the headers say, read in steps of this many bytes, jumping over what is not wanted where `jumps` says
 /// so.
 fn outlined(bytes: &[u8], steps: &[usize], jumps: &[bool]) -> (Vec<Result<SampleOutline>>, bool) {
     let mut outline = Outline::new("s.tar").with_limits(several());

@@ -31,7 +31,7 @@ impl Logged {
         Arc::new(Logged { versions, writable, ..Logged::default() })
     }
 
-    /// One with shards of so many samples each, `logged://b/t/s-0.tar` and so on.
+    /// One with shards of this many samples each, `logged://b/t/s-0.tar` and so on.
     pub(super) fn of(sizes: &[usize], versions: bool, writable: bool) -> Arc<Self> {
         let logged = Self::new(versions, writable);
         for (shard, size) in sizes.iter().enumerate() {

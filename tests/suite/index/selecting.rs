@@ -9,7 +9,7 @@ use shardstream::prelude::*;
 use shardstream::{Digest, Position, State};
 use std::fs;
 
-/// So many bytes between selected samples are not read.
+/// This many bytes between selected samples are not read.
 const FAR: usize = 1_100_000;
 
 /// Shards of samples with bodies of these sizes; keys tell shard and number.
@@ -42,7 +42,7 @@ fn placed(archives: Vec<Vec<u8>>, web: bool) -> (Store, ShardList, Option<Server
     (noted.store(), urls, None)
 }
 
-/// A predicate that anybody can repeat: by a hash of the key, true of about so many of 8 samples.
+/// A predicate that anybody can repeat: by a hash of the key, true of about this many of 8 samples.
 fn chosen(key: &str, salt: u64, of_8: u64) -> bool {
     let hash = key.bytes().fold(salt ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

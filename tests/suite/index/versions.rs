@@ -183,7 +183,7 @@ fn a_slice_is_read_to_its_end_and_sample_by_sample() {
     }
 }
 
-/// Objects that are replaced after so many requests.
+/// Objects that are replaced after this many requests.
 #[derive(Debug)]
 struct Replaced {
     old: Noted,

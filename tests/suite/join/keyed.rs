@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Keys of a side, cut into shards of so many.
+/// Keys of a side, cut into shards of this many.
 fn cut(pair: &Pair, keys: &[String], size: usize) -> ShardList {
     let ending = if pair.compressed { ".gz" } else { "" };
     let url = |shard: usize| format!("mem://cut/{shard:03}.tar{ending}");

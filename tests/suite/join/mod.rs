@@ -18,7 +18,7 @@ use shardstream::dataset::{DatasetBuilder, Side};
 use shardstream::prelude::*;
 use std::collections::BTreeMap;
 
-/// A primary dataset of so many samples a shard, and a side of any keys, in two stores.
+/// A primary dataset of this many samples a shard, and a side of any keys, in two stores.
 struct Pair {
     store: Store,
     others: Store,
@@ -30,7 +30,7 @@ struct Pair {
 type Shown = (String, BTreeMap<String, String>, String, u64);
 
 impl Pair {
-    /// Writes shards of so many samples, and beside each a shard with these keys.
+    /// Writes shards of this many samples, and beside each a shard with these keys.
     fn new(sizes: &[usize], compressed: bool, keys: impl Fn(usize) -> Vec<String>) -> Self {
         let compressed = compressed && cfg!(feature = "gzip");
         let pair = Pair { store: memory(), others: memory(), sizes: sizes.to_vec(), compressed };

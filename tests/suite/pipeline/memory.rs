@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const SIZES: [usize; 6] = [17, 3, 29, 0, 11, 23];
 
-/// Collects so many items, and gives them the other way round, with how many it gave before in place of each
-/// fifth.
+/// Collects this many items, and gives them the other way round, with how many it gave before in place of
+/// each fifth.
 #[derive(Debug, Default)]
 struct Turned {
     window: usize,

@@ -154,7 +154,7 @@ impl Job {
         rows
     }
 
-    /// What a rank of so many gives in batches of so many items: a batch or an error, and the place of the
+    /// What a rank gives in batches of a number of items: a batch or an error, and the place of the
     /// sequence at which a batch ends. Of a job without an end some of it.
     pub(super) fn expected(
         &self,
@@ -216,7 +216,7 @@ impl Job {
     }
 }
 
-/// So many epochs of a job without an end are looked at.
+/// This many epochs of a job without an end are looked at.
 const EPOCHS: u64 = 3;
 
 /// A batch and where it ends, or the number that failed and the place that it did not take.

@@ -65,7 +65,7 @@ fn streams(shelf: &Arc<Shelf>) -> Vec<Vec<Result<u64, String>>> {
     (0..STREAMS).map(stream).collect()
 }
 
-/// What a rank of so many gives in an epoch.
+/// What a rank of this many gives in an epoch.
 fn expected(shelf: &Arc<Shelf>, (rank, ranks): (usize, usize), batch: usize, last: LastBatch) -> Vec<Found> {
     let streams: Vec<_> = streams(shelf).into_iter().skip(rank).step_by(ranks).collect();
     let first = streams.iter().flatten().find_map(|one| one.clone().ok()).unwrap();

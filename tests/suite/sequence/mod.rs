@@ -191,7 +191,7 @@ fn place(state: &State) -> u64 {
     serde_json::to_value(state).unwrap()["slots"].as_u64().unwrap()
 }
 
-/// Takes so many batches in all, or all there are.
+/// Takes this many batches in all, or all there are.
 fn take(batches: &mut Batches<Batch<Item>>, steps: u64) -> Result<Taken> {
     let mut taken = Taken::new();
     while batches.state().batches() < steps {
@@ -543,7 +543,7 @@ fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestC
 
 /// How many cases are tried, unless `SHARDSTREAM_CASES` says how many.
 const CASES: u32 = 1000;
-/// So many runs share them.
+/// This many runs share them.
 const RUNS: u32 = 2;
 
 /// Each time other cases are tried; a failure prints the seed, and the smallest job that fails.

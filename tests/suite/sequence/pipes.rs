@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// An item: key, content, a random number of its own.
 pub(super) type Item = (String, String, u64);
 
-/// The stages of one dataset. One in so many samples is dropped, fails, or is damaged.
+/// The stages of one dataset. One in this many samples is dropped, fails, or is damaged.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pipe {
     /// In the shard, where no index is used: a sample that is no good, or the end of the shard.
@@ -30,8 +30,8 @@ pub(super) struct Pipe {
     /// Whether the filter comes before what splits.
     filter_first: bool,
     rows: Option<usize>,
-    /// Items in windows of so many, the other way round, one of each left out; whether the stage says when it
-    /// remembers nothing.
+    /// Items in windows of this many, the other way round, one of each left out; whether the stage says when
+    /// it remembers nothing.
     windows: Option<(usize, bool)>,
     /// In place of these, a stage that saves what it needs.
     saves: Option<Saves>,
@@ -40,9 +40,9 @@ pub(super) struct Pipe {
 /// A stage that saves what it needs.
 #[derive(Debug, Clone, Copy)]
 enum Saves {
-    /// Groups of so many of which so many items wait.
+    /// Sizes of groups, and how many items wait.
     Groups(usize, usize),
-    /// Rows of so many bytes.
+    /// Rows of this many bytes.
     Packed(usize),
 }
 
@@ -179,7 +179,7 @@ impl Pipe {
     }
 }
 
-/// Gives each so many items the other way round, without the first that came, if there are several.
+/// Gives each this many items the other way round, without the first that came, if there are several.
 struct Windows {
     size: usize,
     tells: bool,

@@ -319,7 +319,7 @@ fn a_compressed_object_has_no_ranges() {
 #[derive(Debug, Clone, Copy)]
 enum Manner {
     Exact,
-    /// Never more than so many bytes.
+    /// Never more than this many bytes.
     Capped(u64),
     /// The whole object, whatever was asked for.
     Whole,

@@ -22,7 +22,7 @@ use std::time::Duration;
 const SIZE: &str = "SHARDSTREAM_TEST_SIZE";
 const RETRIES: &str = "SHARDSTREAM_TEST_RETRIES";
 
-/// Runs in a child process: writes an object of so many bytes, lists its bucket, reads it and deletes it.
+/// Runs in a child process: writes an object of this many bytes, lists its bucket, reads it and deletes it.
 #[test]
 #[ignore = "run by the other tests, in an environment of their making"]
 fn write_list_read_delete() {
@@ -160,7 +160,7 @@ fn a_server_of_credentials_that_is_away_for_a_while_ends_no_reading() {
     assert_eq!(says, ["writing gave 3", "listing gave 0", "reading gave 3", "deleting gave 0"]);
 }
 
-/// A connection whose other end reads nothing for a while, after so many bytes.
+/// A connection whose other end reads nothing for a while, after this many bytes.
 struct Resting {
     stream: TcpStream,
     before: usize,

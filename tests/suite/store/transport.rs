@@ -269,7 +269,7 @@ fn a_redirect_behind_a_proxy_gives_nothing_away() {
 #[test]
 #[cfg(feature = "gcs")]
 fn expired_credentials_are_fetched_anew_once() {
-    // The first so many tokens that are given out are good for nothing.
+    // The first this many tokens that are given out are good for nothing.
     for (expired, expected) in [(1, "read it right"), (9, "access denied")] {
         let tokens = AtomicUsize::new(0);
         let server = Server::start(move |request| {

@@ -276,7 +276,7 @@ impl<'a> Machine<'a> {
         Ok(self.take(1)?[0])
     }
 
-    /// A number of so many bytes, the lowest first.
+    /// A number of this many bytes, the lowest first.
     fn number<const BYTES: usize>(&mut self) -> Result<u64, Error> {
         let bytes = self.take(BYTES)?;
         Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))

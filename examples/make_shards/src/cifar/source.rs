@@ -1,8 +1,8 @@
 //! The downloaded files: <https://www.cs.toronto.edu/~kriz/cifar.html>.
 //!
 //! In the binary form a record is the label and 3072 bytes of pixels. In the Python form a batch is a pickled
-//! dictionary with an array `data` of so many rows of 3072 bytes, and a list `labels`. In both, a row is 1024
-//! reds, 1024 greens and 1024 blues.
+//! dictionary with an array `data` of this many rows of 3072 bytes, and a list `labels`. In both, a row is
+//! 1024 reds, 1024 greens and 1024 blues.
 
 use super::pickle::Pickle;
 use crate::{Error, Result};
@@ -52,7 +52,7 @@ impl Images {
     /// The pixels of an image, row by row, each red, green, blue; and its label.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer.
     pub fn get(&self, number: usize) -> (Vec<u8>, u8) {
         let planes = &self.planes[number * BYTES..][..BYTES];
         let pixel = |at: usize| (0..CHANNELS).map(move |channel| planes[channel * PIXELS + at]);

@@ -126,7 +126,7 @@ impl Checkpoint {
         format!("step {} ({within})", self.progress.steps())
     }
 
-    /// What is done, and what comes next, of so many epochs.
+    /// What is done, and what comes next, of all epochs.
     pub(super) fn place(&self, epochs: u64) -> String {
         let Progress { epochs: done, running, .. } = &self.progress;
         let (done, step) = (done.len() as u64, running.steps());

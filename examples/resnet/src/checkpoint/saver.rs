@@ -67,7 +67,7 @@ struct Writing {
 }
 
 impl Saver {
-    /// Saves every so many steps (0: at the ends of epochs alone).
+    /// Saves every `steps` steps (0: at the ends of epochs alone).
     pub fn new(place: Checkpoints, every: u64) -> Self {
         Self { place, every, writing: None }
     }

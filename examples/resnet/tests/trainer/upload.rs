@@ -38,7 +38,7 @@ fn slab(number: usize, freed: &Sender<usize>) -> Bytes {
     Bytes::from_owner(Slab { memory: contents(number), number, freed: freed.clone() })
 }
 
-/// Waits until so many slabs are free; their numbers.
+/// Waits until this many slabs are free; their numbers.
 fn freed(slabs: &Receiver<usize>, count: usize) -> Vec<usize> {
     let next = |_| slabs.recv_timeout(Duration::from_secs(60)).expect("the memory comes back");
     let mut numbers: Vec<_> = (0..count).map(next).collect();

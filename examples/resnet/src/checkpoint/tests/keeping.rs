@@ -5,7 +5,7 @@ use crate::report::tests::epoch;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// After these epochs of 2 steps each, with their validation accuracies, and so many steps of the next.
+/// After these epochs of 2 steps each, with their validation accuracies, and this many steps of the next.
 fn after(accuracies: &[f64], steps: u64) -> Checkpoint {
     let mut checkpoint = checkpoint(1);
     let epochs =

@@ -47,12 +47,12 @@ fn checkpoint(step: u64) -> Checkpoint {
     Checkpoint { progress, data: state(0, step), tensors }
 }
 
-/// The state after so many batches of 64 samples.
+/// The state after this many batches of 64 samples.
 fn state(epoch: u64, batches: u64) -> State {
     state_of(0, 1, epoch, batches)
 }
 
-/// That of one rank, after so many batches of 64 samples over all ranks.
+/// That of one rank, after this many batches of 64 samples over all ranks.
 fn state_of(rank: usize, ranks: usize, epoch: u64, batches: u64) -> State {
     static STATES: Mutex<BTreeMap<(usize, usize, u64, u64), State>> = Mutex::new(BTreeMap::new());
     let of = (rank, ranks, epoch, batches);

@@ -16,7 +16,7 @@ fn write(url: &str, rank: usize, ranks: usize, step: u64) -> Saved {
     place(url, rank, ranks).write(checkpoint).unwrap()
 }
 
-/// A place with the checkpoints of so many ranks at these steps.
+/// A place with the checkpoints of this many ranks at these steps.
 fn written_by(ranks: usize, steps: &[u64]) -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir().unwrap();
     let url = dir.path().join("run").to_str().unwrap().to_owned();
