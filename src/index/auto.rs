@@ -3,9 +3,9 @@
 
 use super::build::{IndexBuilder, check_directory, check_options};
 use super::finding::{Finding, Listed};
-use super::keep::{SUFFIX, lasting};
 use super::place::{Document, first_writable};
 use super::select::Filter;
+use super::sidecar::{SUFFIX, lasting};
 use super::{Index, ShardIndex};
 use crate::error::{ErrorKind, Result};
 use crate::sample::Sample;

@@ -359,9 +359,9 @@ impl<K> Worker<'_, K> {
     fn kept_or_scanned(&self, url: &str) -> Result<ShardIndex> {
         let mut places = Vec::new();
         if let Some(directory) = self.cache {
-            places.extend(keep::cached(directory, url));
+            places.extend(sidecar::cached(directory, url));
         }
-        places.extend(keep::beside(url).filter(|_| self.beside));
+        places.extend(sidecar::beside(url).filter(|_| self.beside));
         if places.is_empty() {
             return self.scan(url);
         }
@@ -380,7 +380,7 @@ impl<K> Worker<'_, K> {
         };
         for (number, place) in places[..missing].iter().enumerate() {
             let in_cache = self.cache.is_some() && number == 0;
-            let keep = if in_cache { keep::keep_cached } else { keep::keep };
+            let keep = if in_cache { sidecar::keep_cached } else { sidecar::keep };
             match keep(self.store, place, &shard) {
                 // Where nobody may write there is nothing to be done, and the index is as good.
                 Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_) | ErrorKind::Denied(_)) => {}
@@ -395,7 +395,7 @@ impl<K> Worker<'_, K> {
     }
 
     fn find(&self, place: &str, url: &str, now: &ObjectVersion) -> Option<ShardIndex> {
-        keep::find(self.store, place, url, now, self.wanted.checksums)
+        sidecar::find(self.store, place, url, now, self.wanted.checksums)
     }
 }
 

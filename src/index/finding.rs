@@ -1,7 +1,7 @@
 //! What a kept index still says of the shards as they are now, and which ones are missing.
 
-use super::keep::lasting;
 use super::select::Filter;
+use super::sidecar::lasting;
 use super::{Index, ShardIndex};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shards::ShardList;

@@ -62,7 +62,6 @@ mod checksum;
 mod compact;
 mod document;
 mod finding;
-mod keep;
 mod keys;
 mod layout;
 mod lookup;
@@ -71,17 +70,18 @@ mod scan;
 mod select;
 mod selection;
 mod shard;
+mod sidecar;
 
 pub use auto::AutoIndex;
 pub use build::IndexBuilder;
 pub(crate) use checksum::{checksum_of, sample_checksum};
 pub(crate) use finding::Listed;
-pub(crate) use keep::{beside, is_kept, keep};
 pub use keys::KeyIndex;
 pub(crate) use keys::hash_of;
 pub(crate) use layout::LayoutBuilder;
 pub use layout::Member;
 pub use shard::ShardIndex;
+pub(crate) use sidecar::{beside, is_kept, keep};
 
 use crate::secret_url::{SecretUrl, without_secrets};
 use crate::shards::ShardList;

@@ -3,8 +3,8 @@
 use super::cache::Cached;
 use super::decompress::{Compression, Expansion};
 use super::elsewhere::{elsewhere, while_quick};
+use super::object_cell::ObjectCell;
 use super::source::ObjectVersion;
-use super::told::ObjectCell;
 use crate::secret_url::SecretUrl;
 use crate::{Error, ErrorKind, Result, wait};
 use bytes::Bytes;

@@ -74,7 +74,7 @@ impl StoreBuilder {
         self
     }
 
-    /// How many bytes one request asks for. Unless set, from 8 to 32 MiB, so that the time until an answer
+    /// How many bytes one request asks for. Unless set, from 8 to 32 MiB, so that the time until a response
     /// begins is small beside the rest of it; less where many objects share little memory.
     pub fn range_size(mut self, bytes: u64) -> Self {
         self.limits.range_size = Some(bytes);
@@ -126,7 +126,7 @@ impl StoreBuilder {
     }
 
     /// Sends a second request for a range of up to 8 MiB when the first is answered later than nearly all
-    /// others were, and takes the answer that comes first. `share` is the most, of all bytes, that may be
+    /// others were, and takes the response that comes first. `share` is the most, of all bytes, that may be
     /// asked for twice: 0.05 for a twentieth. 0, which is never, unless set.
     pub fn hedge(mut self, share: f64) -> Self {
         self.limits.hedge = share;

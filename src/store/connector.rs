@@ -50,7 +50,7 @@ pub(super) async fn reading<T>(request: impl Future<Output = T>) -> T {
     READING.scope((), request).await
 }
 
-/// Travels with a request for bytes, and comes back with the answer.
+/// Travels with a request for bytes, and comes back with the response.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Slot(Arc<Mutex<Option<Result<Answer>>>>);
 
@@ -226,7 +226,7 @@ impl Client {
         self.of_bucket.load(Ordering::Acquire)
     }
 
-    /// Leaves the answer in the slot. What this gives ends the matter for `object_store`.
+    /// Leaves the response in the slot. What this gives ends the matter for `object_store`.
     async fn get(&self, request: HttpRequest, slot: &Slot) -> Result<HttpResponse, HttpError> {
         let answer = match request.uri().scheme_str() {
             Some("https") => None,
@@ -273,7 +273,7 @@ impl Client {
         }
     }
 
-    /// Sends a request once, to wherever answers lead, and receives the answer whole.
+    /// Sends a request once, to wherever answers lead, and receives the response whole.
     async fn attempt(&self, request: &HttpRequest) -> Result<http::Response<Bytes>, Failed> {
         let time = self.time_for(request.body().content_length());
         let mut target = Target::new(request.uri().clone(), request.headers().clone());
@@ -300,7 +300,7 @@ impl Client {
     }
 
     /// How long requests are tried: on the way to bytes so shortly that two places that may give credentials
-    /// have their turn before the answer is given up.
+    /// have their turn before the response is given up.
     fn patience(&self) -> Duration {
         let Limits { retry_timeout, stall, .. } = self.limits;
         let is_reading = READING.try_with(|()| ()).is_ok();
@@ -360,7 +360,7 @@ impl Client {
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
         let Target { note, uri, .. } = target;
         let answer = Answer { status, headers: parts.headers, body, note, uri };
-        let error = Error::from(answer::refused(answer, "").await);
+        let error = Error::from(response::refused(answer, "").await);
         let limit = (passing && passes(&error)).then(|| self.patience());
         Err(Failed { error: if of_bucket || passing { error } else { self.no_credentials(error) }, limit })
     }
@@ -486,7 +486,7 @@ mod tests {
         assert!(answered.unwrap());
     }
 
-    /// Whoever asks for bytes gives up an answer that does not come, and would not hear of the fault.
+    /// Whoever asks for bytes gives up a response that does not come, and would not hear of the fault.
     #[test]
     fn credentials_are_tried_for_less_time_on_the_way_to_bytes() {
         let client = client(Limits::default());

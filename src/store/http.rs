@@ -46,7 +46,7 @@ async fn get(route: &Route, url: &url::Url, asked: &GetOptions) -> Result<GetRes
         let headers = headers(url, asked)?;
         transport::get(route, transport::parsed(url.clone())?, headers).await
     };
-    answer::read(answer.await.map_err(Refusal::Other)?, url.as_str(), asked, version).await
+    response::read(answer.await.map_err(Refusal::Other)?, url.as_str(), asked, version).await
 }
 
 fn headers(url: &url::Url, asked: &GetOptions) -> Result<HeaderMap> {
@@ -76,11 +76,11 @@ fn headers(url: &url::Url, asked: &GetOptions) -> Result<HeaderMap> {
 /// The ETag, or else the modification time.
 fn version(headers: &HeaderMap) -> Option<String> {
     let changed = || headers.get(header::LAST_MODIFIED)?.to_str().ok().map(str::to_owned);
-    answer::etag(headers).or_else(changed)
+    response::etag(headers).or_else(changed)
 }
 
 /// The header that asks for a version and no other (RFC 9110, 13.1). A weak ETag would never match; the
-/// reader compares the version of each answer in any case.
+/// reader compares the version of each response in any case.
 fn condition(version: &str) -> Option<(HeaderName, &str)> {
     if version.starts_with("W/") {
         None

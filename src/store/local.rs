@@ -9,8 +9,8 @@ pub(super) use meter::FileMeter;
 pub(super) use write::{LocalWriter, create_private_dir, private_file};
 
 use super::buffer::Buffer;
+use super::object_cell::ObjectCell;
 use super::source::{ObjectInfo, ObjectVersion};
-use super::told::ObjectCell;
 use crate::activity::{self, Activity};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;

@@ -100,7 +100,7 @@ impl Objects {
 
 /// Answers after which it is known how long they take.
 const KNOWN: u32 = 16;
-/// An answer is not late before this, however fast others were.
+/// A response is not late before this, however fast others were.
 const NEVER_LATE: Duration = Duration::from_millis(20);
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -158,7 +158,7 @@ impl Meter {
         count!("shardstream_throttled_total", 1);
     }
 
-    /// How long after a request its answer is late: later than nearly all others. `None` before that is
+    /// How long after a request its response is late: later than nearly all others. `None` before that is
     /// known.
     pub(super) fn late(&self) -> Option<Duration> {
         let pace = self.pace();
@@ -257,7 +257,7 @@ pub(super) struct Answering {
 }
 
 impl Answering {
-    /// The first byte of the answer is there; gives how long it took.
+    /// The first byte of the response is there; gives how long it took.
     pub(super) fn answered(&self) -> Duration {
         let time = self.sent.elapsed();
         self.entry.answered();

@@ -22,8 +22,6 @@
 //! An object is read as bounded ranges of one pinned version, each checked for its length: what comes out is
 //! the object as it was at one moment, or an error. No message shows passwords or the query of a signed URL.
 
-#[cfg(feature = "transport")]
-mod answer;
 mod body;
 mod budget;
 mod buffer;
@@ -46,11 +44,13 @@ mod location;
 mod meter;
 mod multipart;
 mod object;
+mod object_cell;
 mod report;
 mod requests;
+#[cfg(feature = "transport")]
+mod response;
 mod runtime;
 mod source;
-mod told;
 #[cfg(feature = "transport")]
 mod transport;
 mod upload;
@@ -64,11 +64,11 @@ pub use builder::StoreBuilder;
 pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
 pub(crate) use location::{file_name, is_local, is_same_place};
+pub(crate) use object_cell::ObjectCell;
 pub use object_store;
 pub use report::{FileReport, SourceReport, StoreReport};
 pub use requests::{RequestPhase, RequestReport};
 pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
-pub(crate) use told::ObjectCell;
 pub use upload::ObjectWriter;
 pub(crate) use upload::write_to;
 

@@ -100,7 +100,7 @@ impl Bucket {
         #[allow(unused_mut, reason = "what comes back is told by clients that the crate makes itself")]
         let mut options = object_store::GetOptions {
             range: range.clone().map(Into::into),
-            // A weak ETag never matches by the rules of HTTP; the version of the answer is compared in any
+            // A weak ETag never matches by the rules of HTTP; the version of the response is compared in any
             // case.
             if_match: if_version.clone().filter(|version| !version.starts_with("W/")),
             ..Default::default()
@@ -113,7 +113,7 @@ impl Bucket {
         let result = client.get_opts(path, options).await;
         #[cfg(feature = "cloud")]
         if let Some(answer) = slot.take() {
-            return answer::read(answer.map_err(Refusal::Other)?, url, asked, answer::etag).await;
+            return response::read(answer.map_err(Refusal::Other)?, url, asked, response::etag).await;
         }
         #[cfg(feature = "cloud")]
         if let Err(error) = &result

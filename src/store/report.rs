@@ -37,7 +37,7 @@ pub struct SourceReport {
     pub source: String,
     /// Requests that were sent for bytes of objects, those that failed included.
     pub requests: u64,
-    /// Requests that have been answered, whatever the answer.
+    /// Requests that have been answered, whatever the response.
     pub answers: u64,
     /// Bytes of objects that were received, those that were of no use included: what a provider bills as
     /// egress.
@@ -58,7 +58,7 @@ pub struct SourceReport {
     /// How long at least one request was being answered.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub active: Duration,
-    /// From a request to the first byte of its answer, on average.
+    /// From a request to the first byte of its response, on average.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub first_byte: Duration,
 }

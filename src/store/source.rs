@@ -21,7 +21,7 @@ use std::ops::Range;
 ///
 /// What an error's [`kind`](crate::Error::kind) says decides what happens next: after [`ErrorKind::Io`], a
 /// fault that may pass by itself, and after [`ErrorKind::Busy`] a [`get`](Source::get) is tried again; every
-/// other kind is final. So `get` need not try again itself, and need not watch the time: an answer that does
+/// other kind is final. So `get` need not try again itself, and need not watch the time: a response that does
 /// not come, or stops coming, for [`stall_timeout`](super::StoreBuilder::stall_timeout) is given up. The
 /// other requests are made once, and try again themselves where that makes sense: [`list`](Source::list) is
 /// given up when no object comes, and [`delete`](Source::delete) when it has not ended, for
@@ -33,8 +33,8 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     ///
     /// [`ErrorKind::NotFound`] says that there is no such object; the shard's URL is added to any error.
     ///
-    /// A range that begins at or after the end of the object is no fault: the answer says the size, and holds
-    /// the whole object or an empty range. So an empty object is readable whatever the range.
+    /// A range that begins at or after the end of the object is no fault: the response says the size, and
+    /// holds the whole object or an empty range. So an empty object is readable whatever the range.
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>>;
 
     /// Lists all objects under the directory `prefix`, at any depth and in any order.
@@ -103,7 +103,7 @@ pub struct GetResponse {
 }
 
 impl GetResponse {
-    /// An answer that holds the whole object, of unknown size and version.
+    /// A response that holds the whole object, of unknown size and version.
     #[must_use]
     pub fn new(body: BoxStream<'static, Result<Bytes>>) -> Self {
         Self { size: None, range: None, version: None, checksum: None, body }
@@ -149,10 +149,10 @@ impl fmt::Debug for GetResponse {
     }
 }
 
-/// Why an answer is not the object that was asked for.
+/// Why a response is not the object that was asked for.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// The range begins at the end or after it, as every range of an empty object does: the answer for the
+    /// The range begins at the end or after it, as every range of an empty object does: the response for the
     /// whole object tells its size.
     Beyond,
     /// The credentials are not good, or no longer.

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod after_errors;
 mod codec;
 mod collate;
 mod columns;
@@ -31,7 +32,6 @@ mod rooms;
 mod secrets;
 mod sequence;
 mod store;
-mod tolerated;
 mod tpu_vm;
 #[cfg(feature = "image")]
 mod transforms;

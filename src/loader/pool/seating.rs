@@ -140,7 +140,7 @@ mod tests {
     use crate::collate::{Collator, Columns, Scalar};
     use crate::loader::sequence::{Cuts, Turns as Weights};
 
-    /// Of `streams` streams, with batches of `rows` rows of 8 bytes.
+    /// Of `streams` streams, with batches of `batch` rows of 8 bytes.
     fn seating(streams: usize, batch: usize) -> Seating {
         let columns = Columns::new().with("x", Scalar::<i64>::new("cls"));
         let turns = || Weights::new(vec![1], 0, 0).unwrap();

@@ -57,7 +57,7 @@ const BYTES: u64 = 256 << 20;
 /// need not be opened a second time, each of which would be slow at first.
 const FIRST_RANGE: u64 = 256 << 10;
 
-/// Bytes per request: what the time until an answer begins is small beside, between these two.
+/// Bytes per request: what the time until a response begins is small beside, between these two.
 const RANGE_SIZES: Range<u64> = 8 << 20..32 << 20;
 
 struct Shared {
@@ -146,7 +146,7 @@ impl Budget {
         self.0.received.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// An answer began after this time, and brought its bytes at a rate that is seen at its end.
+    /// A response began after this time, and brought its bytes at a rate that is seen at its end.
     pub(super) fn answered(&self, first_byte: Duration) {
         let mut state = self.state();
         state.first_byte = match state.first_byte {
@@ -157,23 +157,23 @@ impl Budget {
         state.tuner.answered(usual);
     }
 
-    /// How long to wait for the first answer of all before it is [`late`](Budget::late); none after it.
+    /// How long to wait for the first response of all before it is [`late`](Budget::late); none after it.
     pub(super) fn patience(&self) -> Option<Duration> {
         self.state().first_byte.is_zero().then_some(tuner::NEAR)
     }
 
-    /// The first answer does not come from nearby: many are asked for at once, without waiting for it.
+    /// The first response does not come from nearby: many are asked for at once, without waiting for it.
     pub(super) fn late(&self) {
         self.change(|state| state.tuner.answered(tuner::NEAR));
     }
 
-    /// An answer of `bytes` took `time` after its first byte.
+    /// A response of `bytes` took `time` after its first byte.
     pub(super) fn completed(&self, bytes: u64, time: Duration) {
         if bytes < RANGE_SIZES.start / 2 {
             return;
         }
         let mut state = self.state();
-        // Of a request's time, waiting for the answer should be an eighth at most.
+        // Of a request's time, waiting for the response should be an eighth at most.
         let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
         let wanted = rate * 7.0 * state.first_byte.as_secs_f64();
         let wanted = (wanted as u64).clamp(RANGE_SIZES.start, RANGE_SIZES.end);

@@ -101,7 +101,7 @@ impl Tuner {
         first_byte: Duration,
     ) -> Option<(usize, usize)> {
         if first_byte.is_zero() {
-            // There is nothing to compare before the first answer.
+            // There is nothing to compare before the first response.
             return None;
         }
         let round = self.round.get_or_insert(Round { since: now, received, starved });

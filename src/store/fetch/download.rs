@@ -48,7 +48,7 @@ pub(super) struct Download {
     at: u64,
     /// The checksum of what has been handed on, where no version tells the object from others.
     sum: u32,
-    /// How long the last answer waited for the reader.
+    /// How long the last response waited for the reader.
     rested: Duration,
 }
 
@@ -59,7 +59,7 @@ impl Download {
         Download { object, pin, range, unranged, at, sum: 0, rested: Duration::ZERO }
     }
 
-    /// Hands on the bytes of the range, from the first to the last. `first` is an answer to begin with, if
+    /// Hands on the bytes of the range, from the first to the last. `first` is a response to begin with, if
     /// there is one.
     pub(super) async fn run(mut self, mut first: Option<GetResponse>, chunks: Sender<Bytes>) -> Result<()> {
         let mut retries = Retries::new(&self.object.limits);
@@ -120,7 +120,7 @@ impl Download {
         if self.unranged && response.size.is_some_and(|size| (1..=self.range.start).contains(&size)) {
             return Ok(true);
         }
-        // An answer for a range is read to its end, to see that it is its end.
+        // A response for a range is read to its end, to see that it is its end.
         while !self.unranged || position < self.range.end {
             let Some(chunk) = watch.next(&mut response).await? else { break };
             let budget = &self.object.place.budget;
@@ -132,7 +132,7 @@ impl Download {
                 let message = format!("{received} bytes came where the answer to a request had {expected}");
                 return Err(ErrorKind::Store(message.into()).into());
             }
-            // What was handed on before an answer broke must come again, where no version says that it does.
+            // What was handed on before a response broke must come again, where no version says that it does.
             let known = part(&chunk, position, &(self.range.start..again));
             self.object.meter.wasted(again.min(end).saturating_sub(position));
             again_sum = crc32c::crc32c_append(again_sum, &known);
@@ -183,12 +183,12 @@ impl Download {
         }
     }
 
-    /// Whether a version says which object it is, so that an answer can begin anywhere.
+    /// Whether a version says which object it is, so that a response can begin anywhere.
     fn exact(&self) -> bool {
         !self.unranged && self.pin.version.is_some()
     }
 
-    /// The bytes that the answer brings, which must be what was asked for or the beginning of it.
+    /// The bytes that the response brings, which must be what was asked for or the beginning of it.
     fn held(&self, response: &GetResponse) -> Result<Range<u64>> {
         let asked = self.next().range;
         let end = self.range.end;

@@ -14,8 +14,8 @@ use std::time::Duration;
 /// Only ranges up to this size are asked for twice.
 pub(super) const SMALL: u64 = 8 << 20;
 
-/// Sends a request, which may take as long as an answer may stall. If it is late and may be hedged, another
-/// is sent, and the one that is answered first counts: whatever is checked of an answer is checked of this
+/// Sends a request, which may take as long as a response may stall. If it is late and may be hedged, another
+/// is sent, and the one that is answered first counts: whatever is checked of a response is checked of this
 /// one.
 pub(super) async fn get(object: &Reading, options: GetOptions) -> Result<GetResponse> {
     let first = request(object, options.clone());

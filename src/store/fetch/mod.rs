@@ -12,9 +12,9 @@ use super::body::Ahead;
 use super::budget::{Grant, Lane, Memory, ObjectPlace, Waiting};
 use super::checksum::{Check, Checksum};
 use super::meter::{Answering, Meter};
+use super::object_cell::ObjectCell;
 use super::runtime::{self, Task};
 use super::source::{GetOptions, GetResponse, ObjectVersion, Source};
-use super::told::ObjectCell;
 use crate::secret_url::SecretUrl;
 use crate::wait::until_woken;
 use crate::{Error, ErrorKind, Result};
@@ -44,7 +44,7 @@ pub(super) struct Limits {
     pub(super) retry_timeout: Duration,
     /// The pause before the first retry; it doubles with each.
     pub(super) pause: Duration,
-    /// How long an answer may not begin, or not continue.
+    /// How long a response may not begin, or not continue.
     pub(super) stall: Duration,
     /// The share of all bytes that may be asked for twice.
     pub(super) hedge: f64,
@@ -82,7 +82,7 @@ pub(super) struct Object {
     /// What the object must be, if not whatever it is now.
     pub(super) expected: Option<ObjectVersion>,
     pub(super) limits: Limits,
-    /// Is told what the first answer says of the object.
+    /// Is told what the first response says of the object.
     pub(super) told: ObjectCell,
     pub(super) meter: Arc<Meter>,
     /// After what it is read.

@@ -51,7 +51,7 @@ impl Retries {
         Retries { tries: 0, since: Instant::now(), pause: limits.pause, limits: *limits }
     }
 
-    /// So long has been waited, since the last fault or progress, not for an answer but for its reader.
+    /// So long has been waited, since the last fault or progress, not for a response but for its reader.
     pub(super) fn rested(&mut self, time: Duration) {
         self.since += time;
     }
@@ -63,7 +63,7 @@ impl Retries {
         }
     }
 
-    /// An answer came whole that was shorter than asked for. That is no fault, but it must lead somewhere.
+    /// A response came whole that was shorter than asked for. That is no fault, but it must lead somewhere.
     pub(super) fn short_answer(&mut self, bytes: u64, asked: u64) -> Result<()> {
         if bytes >= SHORTEST.min(asked.div_ceil(SHORTEST_PART)) {
             *self = Retries::new(&self.limits);

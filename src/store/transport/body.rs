@@ -1,4 +1,4 @@
-//! The body of an answer, in chunks as large as buffers are.
+//! The body of a response, in chunks as large as buffers are.
 
 use super::connection::Connection;
 use super::head::Framing;
@@ -80,7 +80,7 @@ impl Body {
         if let Framing::Length(left) = body.framing
             && first.len() as u64 > left
         {
-            // More than was announced is not part of any answer.
+            // More than was announced is not part of any response.
             first = &first[..usize::try_from(left).unwrap_or(first.len())];
             body.surplus();
         }
@@ -127,7 +127,7 @@ impl Body {
         }
     }
 
-    /// The server has sent more than this answer.
+    /// The server has sent more than this response.
     fn surplus(&mut self) {
         self.keep = false;
         if let Some(connection) = &self.connection {

@@ -46,7 +46,7 @@ impl Wire for TlsStream<TcpStream> {
     }
 }
 
-/// What has arrived on a connection on which no answer is expected.
+/// What has arrived on a connection on which no response is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unread {
     Nothing,
@@ -69,7 +69,7 @@ impl Unread {
 pub(super) struct Connection {
     origin: Origin,
     wire: Box<dyn Wire>,
-    /// What came behind the head of the last answer.
+    /// What came behind the head of the last response.
     received: Vec<u8>,
 }
 
@@ -106,7 +106,7 @@ impl Connection {
         &self.origin
     }
 
-    /// Sends a request and reads the head of its answer.
+    /// Sends a request and reads the head of its response.
     pub(super) async fn ask(&mut self, request: &[u8]) -> Result<Head, Fault> {
         self.received.clear();
         let sent = async {
@@ -132,7 +132,8 @@ impl Connection {
         pin!(self.wire.read_buf(&mut bytes::BufMut::limit(buffer, room))).poll(cx)
     }
 
-    /// What has arrived behind the last answer; what has is gone then. Later arrivals wake the task of `cx`.
+    /// What has arrived behind the last response; what has is gone then. Later arrivals wake the task of
+    /// `cx`.
     pub(super) fn unread(&mut self, cx: &mut Context<'_>) -> Unread {
         let mut bytes = [0; 16];
         // TLS may have decrypted more than was read.

@@ -1,4 +1,4 @@
-//! Heads: the request as it is sent, and what stands before the body of the answer.
+//! Heads: the request as it is sent, and what stands before the body of the response.
 
 use super::chunked::Chunked;
 use super::connection::tls_fault;
@@ -149,7 +149,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<Head>> {
     Ok(Some(Head { status, headers: map, framing, keep }))
 }
 
-/// Where two readers could see the end of the body in two places, there is no answer at all.
+/// Where two readers could see the end of the body in two places, there is no response at all.
 fn framing(status: StatusCode, headers: &HeaderMap, modern: bool) -> Result<Framing> {
     let length = content_length(headers)?;
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();

@@ -7,7 +7,7 @@
 //! share. That is all this module is for: GETs, HTTP/1.1 (many connections carry more than many streams of
 //! one), no proxy, no cookies, no compression.
 //!
-//! It watches the time only until a connection is made. Who waits for an answer or a chunk gives it up by
+//! It watches the time only until a connection is made. Who waits for a response or a chunk gives it up by
 //! dropping it.
 
 mod body;
@@ -35,7 +35,7 @@ pub(super) use redirect::{Target, region};
 use std::fmt;
 use std::pin::pin;
 
-/// An answer, whatever its status.
+/// A response, whatever its status.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
@@ -108,7 +108,7 @@ async fn through_proxy(client: &reqwest::Client, target: &Target) -> Result<reqw
     client.execute(request).await.map_err(client::fault)
 }
 
-/// One request and the head of its answer, on a connection that waits for one or on a new one.
+/// One request and the head of its response, on a connection that waits for one or on a new one.
 async fn exchange(origin: &Origin, request: &[u8]) -> Result<(Head, Connection)> {
     if let Some(mut connection) = pool::take(origin).await {
         match connection.ask(request).await {
@@ -192,7 +192,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What came is no answer that this client reads: trying again would not help.
+/// What came is no response that this client reads: trying again would not help.
 fn malformed(why: &str) -> Error {
     ErrorKind::Store(format!("the server's answer cannot be read: {why}").into()).into()
 }

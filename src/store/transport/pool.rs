@@ -2,9 +2,9 @@
 //!
 //! Bytes that arrive on a waiting connection belong to no request: taken for the next answer, they would be
 //! wrong bytes of an object. Such a connection is closed at once, and its server is never asked twice on one
-//! connection again. What arrives after the next request was sent cannot be told from its answer. So a server
-//! of which nothing is known is on probation: its connections are used again when one of them has stayed
-//! quiet for a while.
+//! connection again. What arrives after the next request was sent cannot be told from its response. So a
+//! server of which nothing is known is on probation: its connections are used again when one of them has
+//! stayed quiet for a while.
 
 use super::Origin;
 use super::connection::{Connection, Unread};
@@ -41,12 +41,12 @@ pub(super) async fn returned(origin: &Origin) -> Connection {
     POOL.returned(origin).await
 }
 
-/// Keeps a connection on which an answer was read to its exact end.
+/// Keeps a connection on which a response was read to its exact end.
 pub(super) fn put(connection: Connection) {
     POOL.put(connection);
 }
 
-/// The server has sent more than an answer: no connection to it is used again.
+/// The server has sent more than a response: no connection to it is used again.
 pub(super) fn distrust(origin: &Origin) {
     POOL.state().distrust(origin);
 }

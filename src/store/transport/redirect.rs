@@ -28,7 +28,7 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// If the answer leads to where the request must not go.
+    /// If the response leads to where the request must not go.
     pub(in crate::store) fn follow(
         &mut self,
         method: &Method,
@@ -63,7 +63,7 @@ impl Target {
     }
 }
 
-/// Where the answer says that the object is, if it says so.
+/// Where the response says that the object is, if it says so.
 fn redirect(status: StatusCode, headers: &HeaderMap, uri: &Uri) -> Result<Option<Uri>> {
     let (301..=303 | 307 | 308) = status.as_u16() else { return Ok(None) };
     let Some(location) = headers.get(header::LOCATION) else { return Ok(None) };

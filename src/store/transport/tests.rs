@@ -60,7 +60,7 @@ impl Wire for Script {
     }
 }
 
-/// The status and the chunks of an answer that comes in these pieces, and how it ends.
+/// The status and the chunks of a response that comes in these pieces, and how it ends.
 fn received(pieces: impl IntoIterator<Item = Vec<u8>>) -> Result<(u16, Vec<Bytes>, Result<()>)> {
     let script =
         Script { pieces: pieces.into_iter().filter(|piece| !piece.is_empty()).collect(), paused: false };

@@ -287,7 +287,7 @@ fn capped(content: &Bytes, most: u64) -> (Arc<Scripted>, Store) {
     })
 }
 
-/// Each such answer is as good as a failed try.
+/// Each such response is as good as a failed try.
 #[test]
 fn a_few_bytes_at_a_time_are_an_error() {
     for most in [1, 50] {

@@ -188,7 +188,8 @@ impl Write for Resting {
     }
 }
 
-/// More than sockets hold, so that it is still being sent when the time is over in which an answer must come.
+/// More than sockets hold, so that it is still being sent when the time is over in which a response must
+/// come.
 #[test]
 fn an_upload_over_a_slow_line_is_no_silence() {
     let rest = |stream| Resting { stream, before: 1 << 20, time: Duration::from_millis(900) };

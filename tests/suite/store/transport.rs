@@ -77,7 +77,7 @@ fn connections_are_used_again() {
 
 #[test]
 fn a_connection_that_was_closed_meanwhile_is_no_fault() {
-    // Without a word, after an answer that said nothing of it.
+    // Without a word, after a response that said nothing of it.
     let requests = later_requests_of(|request| honest(request).then_closed());
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
     // When the next request was sent already.
@@ -89,7 +89,7 @@ fn a_connection_that_was_closed_meanwhile_is_no_fault() {
     assert_eq!((requests.len(), connections(&requests)), (10, 6));
 }
 
-/// The beginning of an answer, or something else that nobody asked for, must not be taken for the next
+/// The beginning of a response, or something else that nobody asked for, must not be taken for the next
 /// answer.
 #[test]
 fn a_connection_on_which_more_came_is_not_used_again() {
@@ -113,7 +113,7 @@ fn a_connection_on_which_more_came_is_not_used_again() {
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
 }
 
-/// An answer that would do for any of the requests below, but for its bytes.
+/// A response that would do for any of the requests below, but for its bytes.
 fn wrong_answer() -> Vec<u8> {
     let head = format!(
         "HTTP/1.1 206 Part\r\nETag: {TAG}\r\nContent-Range: bytes 0-4499/4500\r\nContent-Length: 4500\r\n\r\n"

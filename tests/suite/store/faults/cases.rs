@@ -71,13 +71,13 @@ fn unversioned(request: &Request, content: &[u8]) -> Reply {
     honest(request, content).without("ETag").without("Last-Modified")
 }
 
-/// Cuts an answer before byte `at` of the object, if it holds that.
+/// Cuts a response before byte `at` of the object, if it holds that.
 fn cut(reply: Reply, request: &Request, at: usize) -> Option<Reply> {
     let start = if reply.status == 206 { request.range()?.0 } else { 0 };
     (start..start + reply.body.len()).contains(&at).then(|| reply.cut(at - start))
 }
 
-/// The first answer that holds byte `at` ends before it; a third of them as when a machine goes down.
+/// The first response that holds byte `at` ends before it; a third of them as when a machine goes down.
 fn cut_once(
     name: String,
     expected: Expected,

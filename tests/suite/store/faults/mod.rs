@@ -26,7 +26,7 @@ const RANGE: usize = 2000;
 /// Most cases wait for a retry, and not for a processor.
 const READERS: usize = 64;
 
-/// How long an answer may be silent: so short that a busy machine may meet it too, and tries again.
+/// How long a response may be silent: so short that a busy machine may meet it too, and tries again.
 const STALL: Duration = Duration::from_millis(500);
 
 fn store() -> Store {

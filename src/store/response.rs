@@ -1,4 +1,4 @@
-//! What the answer of a web server or bucket means: an object or a part of it, or why there is none.
+//! What the response of a web server or bucket means: an object or a part of it, or why there is none.
 
 use super::checksum::Checksum;
 use super::location::file_name;
@@ -100,8 +100,8 @@ fn content_range(headers: &HeaderMap) -> Option<(Range<u64>, Option<u64>)> {
     Some((first..last.checked_add(1)?, size))
 }
 
-/// Why there is no object at `url`, from an answer that is none. Its words may repeat what was asked, and are
-/// shown without its secrets.
+/// Why there is no object at `url`, from a response that is none. Its words may repeat what was asked, and
+/// are shown without its secrets.
 pub(super) async fn refused(answer: Answer, url: &str) -> Refusal {
     let Answer { status, headers, mut body, note, uri } = answer;
     let mut text = Vec::new();
@@ -222,8 +222,8 @@ fn date(text: &str) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
-/// The checksum of the whole object, if the answer says it. `whole` says whether the answer holds the whole
-/// object: some headers are of what is sent, and some of what is stored.
+/// The checksum of the whole object, if the response says it. `whole` says whether the response holds the
+/// whole object: some headers are of what is sent, and some of what is stored.
 fn checksum(headers: &HeaderMap, whole: bool) -> Option<Checksum> {
     let values = |name: &str| -> Vec<&str> {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());

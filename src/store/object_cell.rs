@@ -4,12 +4,12 @@ use super::source::ObjectVersion;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// What the first answer tells of an object, for all who read it.
+/// What the first response tells of an object, for all who read it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ObjectCell(Arc<Told>);
+pub(crate) struct ObjectCell(Arc<Known>);
 
 #[derive(Debug, Default)]
-struct Told {
+struct Known {
     object: OnceLock<ObjectVersion>,
     unranged: AtomicBool,
 }
