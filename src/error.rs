@@ -322,7 +322,7 @@ pub enum ErrorKind {
     /// A sample lacks a field.
     #[error("the sample has no field {wanted:?}; it has: {present}")]
     MissingField {
-        /// The field asked for; alternatives stand apart by `;`.
+        /// The field asked for; alternatives are separated by `;`.
         wanted: String,
         /// The fields that are present.
         present: String,

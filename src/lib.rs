@@ -22,7 +22,7 @@
 //! | threads | [`loader`] | all of it, ahead of the trainer |
 //! | mixtures as documents | `mixture` (feature `mixture`) | datasets, weights and their schedule in TOML |
 //! | batches on devices | [`feed`] | uploads ahead of the step, and whether they were in time |
-//! | stop and resume | [`mod@state`] | where a job stands, on any number of ranks |
+//! | stop and resume | [`mod@state`] | where a job is, on any number of ranks |
 //! | the other direction | [`mod@write`] | shards that read back as they are |
 //!
 //! # A first pipeline
@@ -145,7 +145,7 @@ pub use topology::Topology;
 /// It has what reads, decodes, batches, writes and resumes, all columns, and all transforms of pictures. Not
 /// in it are [`Result`] and [`Error`], which would hide others of these names, traits to implement
 /// ([`Column`](crate::collate::Column), [`Stage`](crate::adapters::Stage)), and what few programs name.
-/// [`StreamExt`](crate::adapters::StreamExt) comes without its name, so that it can stand beside that of
+/// [`StreamExt`](crate::adapters::StreamExt) comes without its name, so that it can be beside that of
 /// `futures`.
 pub mod prelude {
     pub use crate::adapters::{Batch, IteratorExt, Partial, StreamExt as _, random_mix, round_robin};

@@ -1,6 +1,6 @@
 //! A TCP proxy with the delay and the rates of a line.
 //!
-//! Bytes are handed on as they come, in pieces of up to 64 KiB, each when its time has come: it stands in
+//! Bytes are handed on as they come, in pieces of up to 64 KiB, each when its time has come: it waits in
 //! line for its turn, and travels for the delay. Times are right to about a millisecond. A connection takes a
 //! round trip to be made; the slow start of TCP is not imitated.
 
@@ -23,7 +23,7 @@ pub(crate) struct Shape {
 }
 
 const PIECE: usize = 64 << 10;
-/// How long a piece may stand in line before the next one is taken.
+/// How long a piece may wait in line before the next one is taken.
 const AHEAD: Duration = Duration::from_millis(10);
 /// Bytes under way in one direction of a connection: the window of TCP.
 const WINDOW: usize = 16 << 20;

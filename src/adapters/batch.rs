@@ -41,7 +41,7 @@ impl<T> Batch<T> {
         Batch { items, valid, bucket: None, state: None }
     }
 
-    /// Says where a job stands after this batch.
+    /// Says where a job is after this batch.
     pub(crate) fn at(self, state: State) -> Self {
         Batch { state: Some(state), ..self }
     }
@@ -57,7 +57,7 @@ impl<T> Batch<T> {
         self.bucket
     }
 
-    /// Where the job stands when this batch has been consumed, and none after it; none for batches that are
+    /// Where the job is when this batch has been consumed, and none after it; none for batches that are
     /// not a [loader](crate::Loader)'s.
     #[must_use]
     pub fn state(&self) -> Option<&State> {

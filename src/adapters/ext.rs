@@ -120,7 +120,7 @@ macro_rules! extension {
             /// Makes of each sample a tuple of its fields, as the types that are asked for:
             /// `to_tuple::<(Image, i64)>(["jpg;png", "cls"])`.
             ///
-            /// There must be as many names as types. Alternatives stand apart by a semicolon: the first one
+            /// There must be as many names as types. Alternatives are separated by a semicolon: the first one
             /// present is taken. Two names may choose the same field. A sample without the field becomes an
             /// error, [`ErrorKind::MissingField`](crate::ErrorKind::MissingField), and so does one whose
             /// field is of another type, [`ErrorKind::WrongType`](crate::ErrorKind::WrongType).
@@ -225,7 +225,7 @@ extension! {
         ///
         /// It is worth it where the closure takes tens of microseconds per item or more, as decoding an image
         /// does: to hand an item from thread to thread takes a few. Up to four items per thread are prepared
-        /// ahead; [`Background::ahead`] changes that. What stands before this runs on those threads too, one
+        /// ahead; [`Background::ahead`] changes that. What is before this runs on those threads too, one
         /// item at a time.
         ///
         /// ```

@@ -76,7 +76,7 @@ impl Decoder {
         Decoder { codecs: Registry::new(), only: None, max_size: Decoder::DEFAULT_MAX_SIZE }
     }
 
-    /// Sets a decoder of your own for these extensions, which stand apart by spaces or semicolons.
+    /// Sets a decoder of your own for these extensions, which are separated by spaces or semicolons.
     ///
     /// A field with `.gz` after the extension is decompressed first, unless a decoder for the name with `.gz`
     /// is set.

@@ -74,7 +74,7 @@ impl Encoder {
         Encoder { codecs: Registry::new() }
     }
 
-    /// Sets an encoder of your own for these extensions, which stand apart by spaces or semicolons.
+    /// Sets an encoder of your own for these extensions, which are separated by spaces or semicolons.
     #[must_use]
     pub fn with(
         mut self,

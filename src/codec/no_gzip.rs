@@ -1,4 +1,4 @@
-//! What stands in for gzip in a build without it.
+//! The replacement of gzip in a build without it.
 
 use super::BoxError;
 use crate::{Error, ErrorKind};

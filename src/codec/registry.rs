@@ -17,7 +17,7 @@ impl<F: ?Sized> Registry<F> {
         Registry { functions: BTreeMap::new(), bad: None }
     }
 
-    /// Sets the function of each of these extensions, which stand apart by spaces, commas or semicolons.
+    /// Sets the function of each of these extensions, which are separated by spaces, commas or semicolons.
     pub(super) fn set(&mut self, extensions: &str, function: &Arc<F>) {
         for extension in self.named("with", extensions) {
             self.functions.insert(extension, Arc::clone(function));

@@ -41,7 +41,7 @@ pub struct ArrayColumn {
 }
 
 impl ArrayColumn {
-    /// Of a field; alternatives stand apart by semicolons. The shape is that of one sample.
+    /// Of a field; alternatives are separated by semicolons. The shape is that of one sample.
     #[must_use]
     pub fn new(field: &str, dtype: DType, shape: impl Into<Vec<usize>>) -> Self {
         ArrayColumn { field: Field::new(field), dtype, shape: shape.into() }

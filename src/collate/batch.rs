@@ -31,7 +31,7 @@ impl TensorBatch {
         TensorBatch { names, tensors, rows, valid, bucket: None, state: None }
     }
 
-    /// Says where a job stands after this batch.
+    /// Says where a job is after this batch.
     pub(crate) fn at(self, state: State) -> Self {
         TensorBatch { state: Some(state), ..self }
     }
@@ -72,7 +72,7 @@ impl TensorBatch {
         (0..self.rows).map(move |at| at < valid)
     }
 
-    /// Where the job stands when this batch has been consumed; none for batches that are not a
+    /// Where the job is when this batch has been consumed; none for batches that are not a
     /// [loader](crate::Loader)'s.
     #[must_use]
     pub fn state(&self) -> Option<&State> {
@@ -80,7 +80,7 @@ impl TensorBatch {
     }
 
     /// The random numbers of this batch under `seed`, for what is done to a batch as a whole. For a
-    /// [loader](crate::Loader)'s batch they depend on the seed and on where the batch stands in the job: they
+    /// [loader](crate::Loader)'s batch they depend on the seed and on where the batch is in the job: they
     /// are the same on every run and after a restore, and others in each epoch and on each rank. Other
     /// batches all have the same ones: give each another seed.
     #[must_use]

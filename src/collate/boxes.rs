@@ -73,7 +73,7 @@ impl BoxFormat {
 }
 
 impl Boxes {
-    /// Of a field; alternatives stand apart by semicolons.
+    /// Of a field; alternatives are separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Boxes {

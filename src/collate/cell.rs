@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Output {
-    /// What stands behind the column's name: nothing for its main output, else `.lengths`, say.
+    /// What is behind the column's name: nothing for its main output, else `.lengths`, say.
     pub suffix: &'static str,
     /// The type of the numbers.
     pub dtype: DType,

@@ -15,7 +15,7 @@ pub(super) fn in_column(name: &str, error: &Error) -> Error {
     }
 }
 
-/// A field, or alternatives that stand apart by semicolons.
+/// A field, or alternatives that are separated by semicolons.
 pub(super) fn field(spec: &str) -> Result<()> {
     match spec.split(';').find(|name| name.is_empty() || name.trim() != *name) {
         None => Ok(()),

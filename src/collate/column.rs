@@ -68,7 +68,7 @@ pub trait Column: Send + Sync {
     }
 
     /// The tensors of a batch, where [`finish`](Column::finish) makes others of those that samples were
-    /// written to: what stands behind the column's name for each. It is asked once.
+    /// written to: what is behind the column's name for each. It is asked once.
     fn finished(&self) -> Option<Vec<&'static str>> {
         None
     }

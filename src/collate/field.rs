@@ -1,4 +1,4 @@
-//! Where the numbers of a field stand.
+//! Where the numbers of a field are.
 
 use super::check::{self, bad};
 use super::number::{Number, of_json};
@@ -38,7 +38,7 @@ pub(super) enum Numbers<'a> {
     List(Cow<'a, [serde_json::Value]>),
 }
 
-/// An array where it stands.
+/// An array in the memory of its file.
 #[derive(Debug)]
 pub(super) struct Found<'a> {
     pub(super) dtype: DType,
@@ -79,12 +79,12 @@ impl Deref for Data<'_> {
 }
 
 impl Field {
-    /// Alternatives stand apart by semicolons.
+    /// Alternatives are separated by semicolons.
     pub(super) fn new(spec: &str) -> Self {
         Field { spec: spec.into(), form: Form::Any }
     }
 
-    /// The field's name, or alternatives that stand apart by semicolons.
+    /// The field's name, or alternatives that are separated by semicolons.
     #[cfg(feature = "image")]
     pub(super) fn spec(&self) -> &str {
         &self.spec
@@ -276,7 +276,7 @@ fn named<'a>(_: &'a Bytes, name: &str) -> Result<Found<'a>, BoxError> {
     Err(format!("for the tensor {name:?} of a safetensors file the feature `safetensors` is needed; npz fields are to be decoded").into())
 }
 
-/// The options of where the numbers of a sequence stand, for all columns of them.
+/// The options of where the numbers of a sequence are, for all columns of them.
 macro_rules! sequence_options {
     () => {
         /// The field is raw bytes: little-endian numbers of that type and nothing else.

@@ -62,8 +62,8 @@ thread_local! {
 }
 
 impl ImageColumn {
-    /// Of a field (alternatives stand apart by semicolons), for pictures of this size when the transforms are
-    /// done with them: `(height, width)`, or a number for a square. One of another size is an error.
+    /// Of a field (alternatives are separated by semicolons), for pictures of this size when the transforms
+    /// are done with them: `(height, width)`, or a number for a square. One of another size is an error.
     #[must_use]
     pub fn new(field: &str, size: impl Into<Size>) -> Self {
         let opening = Opening {
@@ -277,7 +277,7 @@ impl ImageColumn {
         self.boxes.is_some() || self.mask.is_some()
     }
 
-    /// The field, or alternatives that stand apart by semicolons.
+    /// The field, or alternatives that are separated by semicolons.
     pub(super) fn field(&self) -> &str {
         &self.field
     }

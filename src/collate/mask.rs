@@ -53,7 +53,7 @@ macro_rules! for_dtype {
 }
 
 impl Mask {
-    /// Of a field; alternatives stand apart by semicolons.
+    /// Of a field; alternatives are separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Mask { field: Field::new(field), dtype: DType::U8, fill: 0 }

@@ -2,7 +2,7 @@
 //!
 //! [`Columns`] say what of a sample goes into which tensor of a batch. Each [`Column`] writes its part of a
 //! sample straight into the sample's slot of the batch, on the thread that decodes it; no picture and no
-//! array stands in between, and the memory of batches is used again.
+//! array is in between, and the memory of batches is used again.
 //!
 //! | column | what it makes |
 //! |---|---|

@@ -9,7 +9,7 @@ use crate::sample::{DType, Sample, Value};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
-/// What stands behind the name of a column whose field a sample may lack.
+/// What is behind the name of a column whose field a sample may lack.
 pub(super) const PRESENT: &str = ".present";
 
 /// A column of a field that samples may lack, and a tensor `.present`, `bool[samples]`, of those that have

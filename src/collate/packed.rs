@@ -59,7 +59,7 @@ pub struct PackedTokens<T> {
 }
 
 impl<T: Integer> PackedTokens<T> {
-    /// Of a field (alternatives stand apart by semicolons), for batches of `rows` rows.
+    /// Of a field (alternatives are separated by semicolons), for batches of `rows` rows.
     #[must_use]
     pub fn new(field: &str, rows: usize, length: usize) -> Self {
         let pool = |dtype: DType| Pool::new(dtype.size().saturating_mul(rows).saturating_mul(length));
@@ -76,7 +76,7 @@ impl<T: Integer> PackedTokens<T> {
 
     sequence_options!();
 
-    /// What stands behind the last sequence of a row. Default: 0.
+    /// What is behind the last sequence of a row. Default: 0.
     #[must_use]
     pub fn pad(mut self, value: T) -> Self {
         self.pad = value;
@@ -228,7 +228,7 @@ mod tests {
         PackedTokens::new("x", rows, length).raw(DType::U16).pad(-1)
     }
 
-    /// The sequences that stand in the rows, with what the tensors say of them checked.
+    /// The sequences that are in the rows, with what the tensors say of them checked.
     fn unpacked(batch: &crate::collate::TensorBatch, length: usize) -> Vec<Vec<u16>> {
         let read =
             |name: &str| batch[name].as_slice::<i32>().unwrap().chunks(length.max(1)).map(<[i32]>::to_vec);

@@ -40,7 +40,7 @@ pub struct Ragged<T> {
 }
 
 impl<T: Number> Ragged<T> {
-    /// Of a field; alternatives stand apart by semicolons.
+    /// Of a field; alternatives are separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Ragged { field: Field::new(field), number: PhantomData }
@@ -126,7 +126,7 @@ pub struct Text {
 }
 
 impl Text {
-    /// Of a field; alternatives stand apart by semicolons.
+    /// Of a field; alternatives are separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Text { spec: field.into(), pointer: None }
@@ -195,7 +195,7 @@ pub struct Blob {
 }
 
 impl Blob {
-    /// Of a field; alternatives stand apart by semicolons.
+    /// Of a field; alternatives are separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Blob { spec: field.into() }

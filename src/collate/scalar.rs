@@ -36,7 +36,7 @@ pub struct Scalar<T> {
 }
 
 impl<T: Number> Scalar<T> {
-    /// Of a field; alternatives stand apart by semicolons.
+    /// Of a field; alternatives are separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Scalar { field: field.into(), pointer: None, number: PhantomData }

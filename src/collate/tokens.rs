@@ -44,7 +44,7 @@ pub struct Tokens<T> {
 }
 
 impl<T: Integer> Tokens<T> {
-    /// Of a field; alternatives stand apart by semicolons.
+    /// Of a field; alternatives are separated by semicolons.
     #[must_use]
     pub fn new(field: &str, length: usize) -> Self {
         Tokens { field: Field::new(field), length, pad: T::default(), mask: false, truncate: false }
@@ -52,7 +52,7 @@ impl<T: Integer> Tokens<T> {
 
     sequence_options!();
 
-    /// What stands behind the end of a shorter sequence. Default: 0.
+    /// What is behind the end of a shorter sequence. Default: 0.
     #[must_use]
     pub fn pad(mut self, value: T) -> Self {
         self.pad = value;

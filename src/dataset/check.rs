@@ -22,7 +22,7 @@ pub(super) struct SliceCheck {
     ends: bool,
     /// What is known of the shard.
     index: Option<ShardIndex>,
-    /// Whether the index says where each sample stands. Where one is not there, the numbers of those after it
+    /// Whether the index says where each sample is. Where one is not there, the numbers of those after it
     /// would be others than their places, by which they are found when a job resumes after a stop.
     placed: bool,
     /// Whether samples are compared with the checksums of the index.

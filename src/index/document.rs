@@ -157,7 +157,7 @@ fn malformed(error: &dyn std::fmt::Display) -> Error {
 
 impl Index {
     /// Reads an index from its document: one that was [saved](Index::save), or a `wids-shard-index-v1`
-    /// document of Python's `wids`, which knows the number of samples of each shard and not where they stand.
+    /// document of Python's `wids`, which knows the number of samples of each shard and not where they are.
     /// Its beginning tells whether it is JSON or compact. One that is compact is read as it comes, and is
     /// never in memory as a whole.
     ///

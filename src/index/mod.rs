@@ -1,4 +1,4 @@
-//! What is known of shards without reading them: how many samples they have, and where those stand.
+//! What is known of shards without reading them: how many samples they have, and where those are.
 //!
 //! An [`Index`] is [built](Index::builder) from the headers of the shards, taken from [those who wrote
 //! them](crate::write::ShardInfo::index), or [loaded](Index::load); by an [`AutoIndex`] a dataset does what
@@ -206,7 +206,7 @@ impl Index {
         self.iter().map(ShardIndex::without_version).collect()
     }
 
-    /// The same index with the numbers of samples alone, and not where they stand: see
+    /// The same index with the numbers of samples alone, and not where they are: see
     /// [`ShardIndex::counts`].
     #[must_use]
     pub fn counts(&self) -> Self {

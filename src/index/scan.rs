@@ -1,7 +1,7 @@
-//! Finds out where the samples of one shard stand, and fetches as little of it as is worth while.
+//! Finds out where the samples of one shard are, and fetches as little of it as is worth while.
 //!
 //! A shard is read in windows, each of which is one request. Where bodies are small, windows follow one
-//! another and double, as far as one request may go: their headers stand so close together that passing over
+//! another and double, as far as one request may go: their headers are so close together that passing over
 //! what lies between would take longer than receiving it. Where a body reaches far beyond its window, the
 //! next window begins behind it, and is small.
 
@@ -22,7 +22,7 @@ const LARGE: u64 = 8 << 20;
 /// long to receive that many bytes.
 const JUMP: u64 = 1 << 20;
 
-/// What is noted of each sample, beside where it stands.
+/// What is noted of each sample, beside where it is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'a> {
     /// Its checksum.

@@ -13,7 +13,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What is known of one shard without reading it: how many samples it has, and where they stand. Cheap to
+/// What is known of one shard without reading it: how many samples it has, and where they are. Cheap to
 /// clone.
 ///
 /// In JSON it is one object, which is an entry of the `shardlist` of a `wids` index, with keys of its own in
@@ -105,13 +105,13 @@ impl ShardIndex {
 
     /// Where in the archive the samples of these numbers stand: from the first header of the first of them to
     /// the first header of the sample after the last of them, or to the end of the object where there is
-    /// none. Samples between them that were not [selected](ShardIndex::selection) stand there too.
+    /// none. Samples between them that were not [selected](ShardIndex::selection) are there too.
     ///
     /// These bytes are what a [`SampleParser`](crate::tar::SampleParser) takes that is
     /// [`starting`](crate::tar::SampleParser::starting) there, and is [`cut`](crate::tar::SampleParser::cut)
     /// unless they reach to the end. `None` where there are fewer samples, and where their places are
     /// not known or are no use: in shards of which only the number of samples is known, in compressed shards,
-    /// and in archives whose samples mean something else without a global header that stands before them.
+    /// and in archives whose samples mean something else without a global header that is before them.
     #[must_use]
     pub fn range(&self, samples: Range<u64>) -> Option<Range<u64>> {
         self.stored_range(self.span(&samples))
@@ -144,7 +144,7 @@ impl ShardIndex {
         self.layout.as_ref()?.fields_of(self.position_of(sample)?)
     }
 
-    /// The fields of a sample in the order of the shard, and where in the archive they stand. `None` where
+    /// The fields of a sample in the order of the shard, and where in the archive they are. `None` where
     /// [`range`](ShardIndex::range) is.
     #[must_use]
     pub fn members(&self, sample: u64) -> Option<impl Iterator<Item = Member<'_>>> {

@@ -11,7 +11,7 @@ use std::path::Path;
 /// What is added to the name of a shard.
 pub(super) const SUFFIX: &str = ".index.json";
 
-/// Where the index of the shard at `url` stands beside it; none for URLs with a query.
+/// The URL of the index beside the shard at `url`; none for URLs with a query.
 pub(crate) fn beside(url: &str) -> Option<String> {
     matches!(without_secrets(url), Cow::Borrowed(_)).then(|| format!("{url}{SUFFIX}"))
 }

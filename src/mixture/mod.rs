@@ -1,6 +1,6 @@
 //! A mixture of datasets as a TOML document: shards, weights, their schedule, and stages by name.
 //!
-//! What is mixed and how changes more often than the program that trains. So it stands in a document beside
+//! What is mixed and how changes more often than the program that trains. So it is in a document beside
 //! the configuration of the model, which needs no secrets and has no code in it:
 //!
 //! ```toml

@@ -171,7 +171,7 @@ impl Plan {
     }
 
     /// All shards of an epoch in the order in which they are dealt: the first to stream 0, the next to stream
-    /// 1, and so on, round after round; or in which their samples stand in the row that is cut into pieces.
+    /// 1, and so on, round after round; or in which their samples are in the row that is cut into pieces.
     #[must_use]
     pub fn order(&self, epoch: u64) -> Vec<usize> {
         let order = self.ordered(epoch);

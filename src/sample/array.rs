@@ -78,7 +78,7 @@ impl From<ArrayError> for Error {
 }
 
 impl Array {
-    /// Makes an array of little-endian elements that stand in row-major order.
+    /// Makes an array of little-endian elements that are in row-major order.
     ///
     /// # Errors
     /// [`ArrayError::Shape`] when the data is longer or shorter than the shape says, or there are over 64
@@ -92,7 +92,7 @@ impl Array {
         }
     }
 
-    /// Makes an array of elements that stand in row-major order.
+    /// Makes an array of elements that are in row-major order.
     ///
     /// # Errors
     /// [`ArrayError::Shape`] when there are more or fewer elements than the shape says, or over 64 axes.

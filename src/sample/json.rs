@@ -10,8 +10,8 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, serde_
 }
 
 impl Sample {
-    /// Reads a JSON field as any type that implements [`Deserialize`]. In `spec`, alternatives stand apart by
-    /// a semicolon: the first one present is taken.
+    /// Reads a JSON field as any type that implements [`Deserialize`]. In `spec`, alternatives are separated
+    /// by a semicolon: the first one present is taken.
     ///
     /// The field is raw bytes, text, or a document that is decoded already. Raw bytes and text are read in
     /// one go, without a [`serde_json::Value`] in between: leave the field undecoded

@@ -29,7 +29,7 @@ use std::sync::Arc;
 ///
 /// let sample = Sample::new("0001").with("cls", 7).with("jpg", vec![0xff, 0xd8]);
 /// assert_eq!(sample.key(), "0001");
-/// assert!(sample.get("png;jpg").is_some(), "alternatives stand apart by a semicolon");
+/// assert!(sample.get("png;jpg").is_some(), "alternatives are separated by a semicolon");
 /// ```
 #[derive(Clone)]
 pub struct Sample(Box<Content>);
@@ -46,7 +46,7 @@ struct Content {
 /// The fields in their order: a few take no memory of their own.
 pub(crate) type Fields = SmallVec<[(ByteString, Value); 2]>;
 
-/// Where in the dataset a sample stands: the same on every run, rank and thread.
+/// Where in the dataset a sample is: the same on every run, rank and thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct Position {
@@ -129,7 +129,7 @@ impl Sample {
         &self.0.shard
     }
 
-    /// Where in the dataset the sample stands.
+    /// Where in the dataset the sample is.
     #[must_use]
     pub fn position(&self) -> Position {
         self.0.position
@@ -149,7 +149,7 @@ impl Sample {
         Rng::keyed(Purpose::Sample, seed, epoch, shard << 40 | sample)
     }
 
-    /// The fields in the order in which they stand in the shard.
+    /// The fields in the order in which they are in the shard.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
         self.0.fields.iter().map(|(name, value)| (&**name, value))
     }
@@ -170,7 +170,7 @@ impl Sample {
         self.0.fields.is_empty()
     }
 
-    /// The value of a field. In `spec`, alternatives stand apart by a semicolon: the first one present is
+    /// The value of a field. In `spec`, alternatives are separated by a semicolon: the first one present is
     /// taken.
     #[must_use]
     pub fn get(&self, spec: &str) -> Option<&Value> {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The value of a field: raw bytes as they stand in the shard, or what a decoder made of them.
+/// The value of a field: raw bytes as they are in the shard, or what a decoder made of them.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Value {

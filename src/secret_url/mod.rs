@@ -47,7 +47,7 @@ impl SecretUrl {
         }
     }
 
-    /// How many characters of what is shown stand before byte `position` of the whole text.
+    /// How many characters of what is shown are before byte `position` of the whole text.
     pub(crate) fn shown_before(&self, position: usize) -> usize {
         let mut hidden = 0;
         let mut marks = 0;

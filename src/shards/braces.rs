@@ -56,7 +56,7 @@ impl Fault {
         Fault { position, message: message.into() }
     }
 
-    /// The same fault, in the text whose bytes stand at `origin`.
+    /// The same fault, in the text whose bytes are at `origin`.
     pub(super) fn traced(self, origin: &[usize]) -> Self {
         Fault { position: origin[self.position], ..self }
     }

@@ -141,7 +141,7 @@ mod tests {
         digest
     }
 
-    /// It stands in checkpoints: it must never change.
+    /// It is in checkpoints: it must never change.
     #[test]
     fn golden() {
         assert_eq!(digest(&[(0, 0), (1, 5), (2, 3)]).to_string(), "3-cc2350531e8f8688-7856f2b047010a65");

@@ -1,4 +1,4 @@
-//! Where a job stands: a small document that a loader resumes from, on any number of ranks.
+//! Where a job is: a small document that a loader resumes from, on any number of ranks.
 
 mod changed;
 mod check;

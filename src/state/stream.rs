@@ -1,4 +1,4 @@
-//! Where one stream stands.
+//! Where one stream is.
 
 use super::zero::is_zero;
 use super::{Digest, Ledger};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// Where one stream of one dataset stands.
+/// Where one stream of one dataset is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StreamState {

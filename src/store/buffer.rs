@@ -135,7 +135,7 @@ impl Buffer {
         Buffer::new(buffer)
     }
 
-    /// One that is full of whatever stands in it, for readers that write over bytes.
+    /// One that is full of whatever is in it, for readers that write over bytes.
     pub(super) fn full() -> Self {
         let mut bytes = used().unwrap_or_else(|| vec![0; size()]);
         // Nothing is left to do where it was full when it was used before.

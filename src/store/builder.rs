@@ -216,7 +216,7 @@ impl fmt::Debug for StoreBuilder {
     }
 }
 
-/// What stands before `/key` in the URLs of a prefix: `mem:/` for `mem` and `mem://`, `gs://bucket` for
+/// What is before `/key` in the URLs of a prefix: `mem:/` for `mem` and `mem://`, `gs://bucket` for
 /// itself.
 fn base_of(prefix: &str) -> SecretUrl {
     let prefix = prefix.trim_end_matches('/');

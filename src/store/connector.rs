@@ -10,7 +10,7 @@
 use super::client::{self, is_set, network_fault};
 use super::fetch::retry::{REFUSED, Retries, passes, unreachable};
 use super::fetch::{Limits, timed};
-use super::transport::{self, Answer, Route, Target};
+use super::transport::{self, Response, Route, Target};
 use super::{answer, key};
 use crate::{Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
@@ -52,7 +52,7 @@ pub(super) async fn reading<T>(request: impl Future<Output = T>) -> T {
 
 /// Travels with a request for bytes, and comes back with the response.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Slot(Arc<Mutex<Option<Result<Answer>>>>);
+pub(super) struct Slot(Arc<Mutex<Option<Result<Response>>>>);
 
 impl Slot {
     /// The one that travels with a request.
@@ -62,12 +62,12 @@ impl Slot {
         slot
     }
 
-    fn put(&self, answer: Result<Answer>) {
+    fn put(&self, answer: Result<Response>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
     }
 
     /// What came of the request; `None` if it was never sent, or not by a [`Connector`]'s client.
-    pub(super) fn take(&self) -> Option<Result<Answer>> {
+    pub(super) fn take(&self) -> Option<Result<Response>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -359,7 +359,7 @@ impl Client {
         let passing = status.is_server_error()
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
         let Target { note, uri, .. } = target;
-        let answer = Answer { status, headers: parts.headers, body, note, uri };
+        let answer = Response { status, headers: parts.headers, body, note, uri };
         let error = Error::from(response::refused(answer, "").await);
         let limit = (passing && passes(&error)).then(|| self.patience());
         Err(Failed { error: if of_bucket || passing { error } else { self.no_credentials(error) }, limit })

@@ -9,7 +9,7 @@
 //! | `az://container/key`, `abfss://container@account.dfs.core.windows.net/key` | Azure Blob Storage | `azure` |
 //! | `http://`, `https://` | web servers, signed URLs | `http` |
 //!
-//! Keys stand in URLs of buckets as they are, without percent-encoding, and may have `//` in them. Those that
+//! Keys are in URLs of buckets as they are, without percent-encoding, and may have `//` in them. Those that
 //! begin with `/`, or have a part `.` or `..`, are listed, but cannot be read. Names that end in `.gz` or
 //! `.zst` (`.tgz`, `.tzst`) are decompressed while they are read.
 //!
@@ -115,14 +115,14 @@ struct Inner {
     limits: Limits,
     expansion: Expansion,
     budget: Budget,
-    /// Counters, by what is shown of what stands before the key in the URL.
+    /// Counters, by what is shown of what is before the key in the URL.
     meters: Mutex<BTreeMap<String, Arc<Meter>>>,
     /// Counts what is read of local files.
     files: Arc<FileMeter>,
     cache: Option<Cache>,
     /// The caller's sources, with the beginnings of the URLs they serve, longest first.
     registered: Vec<(SecretUrl, Arc<dyn Source>)>,
-    /// Clients made from the environment, by what stands before the key in the URL.
+    /// Clients made from the environment, by what is before the key in the URL.
     clients: Mutex<HashMap<SecretUrl, Arc<dyn Source>>>,
 }
 
@@ -165,7 +165,7 @@ impl Store {
     ///
     /// A range of no more than [`range_size`](StoreBuilder::range_size) bytes is one request, and an empty
     /// one is none. The offsets of errors count from the beginning of the object. A server that knows no
-    /// ranges sends the whole object: what stands before `range` is received and passed over.
+    /// ranges sends the whole object: what is before `range` is received and passed over.
     ///
     /// # Errors
     ///

@@ -75,7 +75,7 @@ impl Bucket {
         Some(Arc::clone(&renewed.client))
     }
 
-    /// Keys stand in URLs as they are, without percent-encoding, as all tools for `gs://` and `s3://` have
+    /// Keys are in URLs as they are, without percent-encoding, as all tools for `gs://` and `s3://` have
     /// it.
     fn path(&self, url: &str) -> Result<Path> {
         key::path(self.key(url))

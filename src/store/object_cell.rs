@@ -20,7 +20,7 @@ impl ObjectCell {
     }
 
     /// Whether the source answers with the whole object whatever range it is asked for, so that every further
-    /// range costs all that stands before it.
+    /// range costs all that is before it.
     pub(crate) fn is_unranged(&self) -> bool {
         self.0.unranged.load(Ordering::Acquire)
     }

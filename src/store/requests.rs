@@ -18,7 +18,7 @@ pub struct RequestReport {
     pub url: SecretUrl,
     /// The bytes that were asked for; none for the whole object.
     pub range: Option<Range<u64>>,
-    /// Where the request stands.
+    /// Where the request is.
     #[serde(flatten)]
     pub phase: RequestPhase,
     /// Since the request was sent, or the pause began.
@@ -35,7 +35,7 @@ fn shown_url<S: Serializer>(url: &SecretUrl, serializer: S) -> Result<S::Ok, S::
     serializer.collect_str(url)
 }
 
-/// Where a request stands.
+/// Where a request is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 #[serde(rename_all = "snake_case", tag = "phase")]

@@ -3,7 +3,7 @@
 use super::checksum::Checksum;
 use super::location::file_name;
 use super::source::{GetOptions, GetResponse, Refusal};
-use super::transport::{Answer, region};
+use super::transport::{Response, region};
 use crate::secret_url::redact_answer;
 use crate::{ErrorKind, Result};
 use base64::Engine as _;
@@ -21,12 +21,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What `answer` holds of the object at `url`; `version` is what tells versions apart in this place.
 pub(super) async fn read(
-    answer: Answer,
+    answer: Response,
     url: &str,
     asked: &GetOptions,
     version: fn(&HeaderMap) -> Option<String>,
 ) -> Result<GetResponse, Refusal> {
-    let Answer { status, headers, body, note, uri } = answer;
+    let Response { status, headers, body, note, uri } = answer;
     if status.is_success() {
         refuse_coding(&headers, url).map_err(Refusal::Other)?;
     }
@@ -50,7 +50,7 @@ pub(super) async fn read(
             let after = version(&headers).unwrap_or_else(|| "another one".into());
             return Err(Refusal::Other(ErrorKind::Changed { before, after }.into()));
         }
-        _ => return Err(refused(Answer { status, headers, body, note, uri }, url).await),
+        _ => return Err(refused(Response { status, headers, body, note, uri }, url).await),
     };
     let (version, checksum) = (version(&headers), checksum(&headers, range.is_none()));
     Ok(GetResponse { size, range, version, checksum, body })
@@ -102,8 +102,8 @@ fn content_range(headers: &HeaderMap) -> Option<(Range<u64>, Option<u64>)> {
 
 /// Why there is no object at `url`, from a response that is none. Its words may repeat what was asked, and
 /// are shown without its secrets.
-pub(super) async fn refused(answer: Answer, url: &str) -> Refusal {
-    let Answer { status, headers, mut body, note, uri } = answer;
+pub(super) async fn refused(answer: Response, url: &str) -> Refusal {
+    let Response { status, headers, mut body, note, uri } = answer;
     let mut text = Vec::new();
     let reading = async {
         while let Ok(Some(chunk)) = body.try_next().await {
@@ -184,7 +184,7 @@ fn explanation(text: &str) -> [String; 2] {
     ]
 }
 
-/// What stands in an element of the documents with which all clouds explain themselves. There is one of each
+/// What is in an element of the documents with which all clouds explain themselves. There is one of each
 /// name.
 fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = document.split_once(&format!("<{name}>"))?;

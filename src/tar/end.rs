@@ -1,7 +1,7 @@
 //! The end of an archive: two blocks of zeros, and no more zeros after them than padding explains.
 //!
 //! Preallocated downloads, power failures and bad network file systems leave regions of zeros in files. One
-//! that begins where a header should stand looks like the end of the archive, and must not be taken for it.
+//! that begins where a header should be looks like the end of the archive, and must not be taken for it.
 
 use super::header::BLOCK;
 use crate::error::{Error, ErrorKind};
@@ -76,14 +76,14 @@ impl End {
     }
 }
 
-/// One block of zeros stands where a header should.
+/// One block of zeros in place of a header.
 pub(super) fn lone_block() -> Error {
     let message = "a single block of zeros stands in place of a header, where an end-of-archive marker has two: members were \
                    probably overwritten with zeros";
     ErrorKind::ArchiveEnd(message.into()).into()
 }
 
-/// A block of zeros stands in place of a header, in a part of the archive that does not reach to its end.
+/// A block of zeros is in place of a header, in a part of the archive that does not reach to its end.
 pub(super) fn in_a_part() -> Error {
     let message = "zeros stand in place of a header, in a part of the shard that ends before the archive does: members were \
                    probably overwritten with zeros, or the index is that of another shard";

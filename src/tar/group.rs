@@ -41,7 +41,7 @@ impl Keep for Value {
 pub(super) struct Group<V> {
     pub(super) walker: Walker,
     pub(super) shard: Arc<str>,
-    /// Where the next sample stands.
+    /// Where the next sample is.
     pub(super) position: Position,
     /// The field whose content comes next.
     member: Option<ByteString>,

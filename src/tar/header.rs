@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tar::{EntryType, Header};
 
 pub(super) const BLOCK: usize = 512;
-/// Where the checksum field stands in a header; it counts as spaces in the sum.
+/// Where the checksum field is in a header; it counts as spaces in the sum.
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
 /// What a tar member is.

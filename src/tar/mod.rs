@@ -1,7 +1,7 @@
 //! From bytes to samples: the sans-I/O tar walker and the grouping of members by key.
 //!
 //! [`Walker`] turns bytes into tar members, [`SampleParser`] turns them into samples, and [`Outline`] only
-//! finds where those stand; all are state machines that own no file, socket or thread. [`read`] drives the
+//! finds where those are; all are state machines that own no file, socket or thread. [`read`] drives the
 //! parser from an iterator or a stream of chunks.
 
 mod end;

@@ -1,4 +1,4 @@
-//! Where samples and their fields stand, from the headers alone.
+//! Where samples and their fields are, from the headers alone.
 
 use super::group::{Found, Group, Keep};
 use super::limits::Limits;
@@ -20,7 +20,7 @@ pub enum Outlined {
     End,
 }
 
-/// Where a sample stands in its archive.
+/// Where a sample is in its archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SampleOutline {
@@ -34,7 +34,7 @@ pub struct SampleOutline {
     pub fields: Vec<(ByteString, FieldOutline)>,
 }
 
-/// Where the content of a field stands in the archive.
+/// Where the content of a field is in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FieldOutline {
@@ -54,7 +54,7 @@ impl Keep for FieldOutline {
     }
 }
 
-/// Finds where the samples of a shard stand, from the headers of its archive.
+/// Finds where the samples of a shard are, from the headers of its archive.
 ///
 /// It sees the same samples and the same faults as a [`SampleParser`](super::SampleParser), and does not look
 /// at the content of members: whoever drives it may leave that out. When it needs input, it has no use for

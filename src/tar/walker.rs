@@ -11,7 +11,7 @@ use bytes::Bytes;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// The name as it stands in the archive: pax and GNU long names are resolved. Usually UTF-8.
+    /// The name as it is in the archive: pax and GNU long names are resolved. Usually UTF-8.
     pub name: Bytes,
     /// What the member is.
     pub kind: EntryKind,
@@ -195,7 +195,7 @@ impl Walker {
         }
     }
 
-    /// Whether a global pax header has said something of a member, which then means less without what stands
+    /// Whether a global pax header has said something of a member, which then means less without what is
     /// before it.
     pub(super) fn global_used(&self) -> bool {
         self.global_used
@@ -216,7 +216,7 @@ impl Walker {
     /// # Errors
     /// [`ErrorKind::Truncated`], [`ErrorKind::ArchiveEnd`], [`ErrorKind::Checksum`], [`ErrorKind::Header`] or
     /// [`ErrorKind::TooLarge`], with the byte offset and, where it is known, the member;
-    /// [`ErrorKind::UnsupportedCompression`] where compressed data stands in place of the archive. The
+    /// [`ErrorKind::UnsupportedCompression`] where compressed data is in place of the archive. The
     /// archive can't be read further: the next event is [`Event::End`].
     #[allow(clippy::should_implement_trait)] // It asks for input in between, which no iterator can.
     pub fn next(&mut self) -> Result<Event> {

@@ -37,7 +37,7 @@ impl Tensor {
         made.set_data(data.cast()).set_device(DLDevice::CPU).set_dtype(data_type(dtype));
         // SAFETY: `data` points to the buffer's bytes, which stay where they are until `owner` is dropped,
         // and the deleter that `initialize_as` installed is what drops it. A tensor's buffer is as long as
-        // its type and shape say and begins where any number may stand; the strides are those of row-major
+        // its type and shape say and begins where any number may be; the strides are those of row-major
         // order; nobody else can read or write it, so that the flags are right when there is none.
         #[allow(unsafe_code, reason = "it is for the producer to promise that its tensor is one")]
         Ok(unsafe { made.finish() })

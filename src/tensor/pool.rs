@@ -81,7 +81,7 @@ impl Pool {
         aligned(size)
     }
 
-    /// Whether a buffer begins where any number may stand.
+    /// Whether a buffer begins where any number may be.
     pub(crate) fn is_aligned(buffer: &BytesMut) -> bool {
         buffer.as_ptr().addr().is_multiple_of(ALIGNMENT)
     }
@@ -123,7 +123,7 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// Zeros, where any number may stand.
+/// Zeros, where any number may be.
 fn aligned(size: usize) -> BytesMut {
     let mut buffer = BytesMut::zeroed(size + ALIGNMENT - 1);
     let offset = buffer.as_ptr().addr().wrapping_neg() % ALIGNMENT;

@@ -26,7 +26,7 @@ pub struct ShardInfo {
     pub bytes: u64,
     /// The size of its tar archive before compression, in bytes.
     pub archive_bytes: u64,
-    /// Where its samples stand. An [`Index`] of the series is collected from these:
+    /// Where its samples are. An [`Index`] of the series is collected from these:
     /// `infos.iter().collect::<Index>()`.
     pub index: ShardIndex,
 }

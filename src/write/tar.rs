@@ -55,7 +55,7 @@ impl TarOptions {
     }
 }
 
-/// A sample as it will stand in the archive.
+/// A sample as it will be in the archive.
 pub(super) struct Layout<'a> {
     key: &'a str,
     members: Vec<Member<'a>>,

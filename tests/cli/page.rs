@@ -82,7 +82,7 @@ fn with_outputs(page: &str, directory: &Path, show: fn(&str) -> String) -> Strin
     written
 }
 
-/// Runs a line of shell in the directory. What it writes to stderr stands after its output.
+/// Runs a line of shell in the directory. What it writes to stderr is after its output.
 fn run(line: &str, directory: &Path) -> (i32, String) {
     let program = program(directory);
     let bin = Path::new(program.get_program()).parent().unwrap();

@@ -1,7 +1,7 @@
 //! What must never change, between releases and between platforms: jobs that resume after an update would
 //! read some samples twice and others never, or could not continue at all.
 //!
-//! Orders, random numbers and digests stand in `tests/golden/*.json`, states as they are saved in
+//! Orders, random numbers and digests are in `tests/golden/*.json`, states as they are saved in
 //! `tests/golden/states/`. `SHARDSTREAM_BLESS=1 cargo test --test suite golden` adds what is missing there,
 //! and changes nothing that is there. What has been in a release may not be changed by hand either: an order
 //! that differs is a mistake in the code. Where the text of states has changed on purpose, the new text is

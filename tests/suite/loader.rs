@@ -223,7 +223,7 @@ fn damage_is_reported_and_spares_the_others() {
     assert!(matches!(error(5), (ErrorKind::DuplicateMember { .. }, 1024)), "{:?}", error(5));
     assert!(matches!(error(7), (ErrorKind::NotFound(_), 0)), "{:?}", error(7));
 
-    // Errors stand at the same place for all faces, and with or without threads. In a loader they take no
+    // Errors are at the same place for all faces, and with or without threads. In a loader they take no
     // turn.
     let shown =
         |sample: Result<Sample>| sample.map_or_else(|error| error.to_string(), |s| s.key().to_owned());

@@ -303,7 +303,7 @@ fn a_shard_that_was_open_and_has_changed_is_all_that_comes() {
     }
 }
 
-/// Numbers and other values that stand where they should not.
+/// Numbers and other values that are where they should not be.
 fn values() -> impl Strategy<Value = Json> {
     let near =
         prop::sample::select(vec![0u64, 1, 2, 3, 5, 8, 13, 21, 1 << 20, 1 << 47, 1 << 48, 1 << 63, u64::MAX]);

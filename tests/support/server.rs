@@ -176,7 +176,7 @@ struct Shared {
     stopping: AtomicBool,
 }
 
-/// What stands between a socket and HTTP.
+/// What is between a socket and HTTP.
 type Wrap<S> = dyn Fn(TcpStream) -> S + Send + Sync;
 
 impl Server {

@@ -35,7 +35,7 @@ pub struct Announced {
     pub slab: usize,
     /// The rows that are samples; others are padding.
     pub valid: usize,
-    /// Where the data stand when this batch was trained on.
+    /// Where the data were when this batch was trained on.
     pub state: Option<State>,
     /// What is in the slab.
     pub tensors: Vec<Placed>,

@@ -179,7 +179,7 @@ fn environment(rank: usize, processes: usize, tpu: bool) -> Vec<(&'static str, S
         ("SHARDSTREAM_LOCAL_WORLD_SIZE", processes.to_string()),
     ];
     if tpu {
-        // Chips of a host stand in a grid of two columns.
+        // Chips of a host are in a grid of two columns.
         let bounds = if processes == 1 { "1,1,1".into() } else { format!("2,{},1", processes / 2) };
         let address = |rank| format!("localhost:{}", TPU_PORT + rank);
         set.extend([

@@ -41,7 +41,7 @@ pub enum NpyError {
     /// A type of elements that is not read, in numpy's notation: text, dates, structures, complex numbers.
     #[error("arrays of type {0} are not supported: use bool, int, uint or float of up to 64 bits")]
     Unsupported(String),
-    /// The elements are Python objects, which stand in the file as a pickle.
+    /// The elements are Python objects, which are in the file as a pickle.
     #[error("the array holds Python objects, stored as a pickle")]
     Pickle,
 }

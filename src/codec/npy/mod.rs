@@ -19,7 +19,7 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// numpy aligns the data to this.
 const ALIGN: usize = 64;
 
-/// What an npy file holds, where it stands.
+/// What an npy file holds, in place.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     pub(crate) dtype: DType,

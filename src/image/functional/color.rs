@@ -1,4 +1,4 @@
-//! Colours of pixels, changed where they stand.
+//! Colours of pixels, changed where they are.
 //!
 //! Most are tables of 256 numbers, which give what arithmetic would give for each pixel.
 

@@ -10,16 +10,16 @@ use std::ops::Range;
 pub(in crate::image) struct Layout {
     pub(in crate::image) width: u16,
     pub(in crate::image) height: u16,
-    /// Where the height stands in the file.
+    /// Where the height is in the file.
     pub(super) height_at: usize,
-    /// Where the content of EXIF's segment stands, behind its name.
+    /// Where the content of EXIF's segment is, behind its name.
     pub(super) exif: Option<Range<usize>>,
     /// Whether the pixels come in one pass (and not progressively).
     sequential: bool,
     pub(super) components: Vec<Component>,
     /// The components in the first scan.
     first_scan: usize,
-    /// Where the marker of the first scan stands.
+    /// Where the marker of the first scan is.
     pub(super) scan_at: usize,
     /// None before [`Headers::open`](super::Headers::open) has read them.
     pub(super) scans: Scans,

@@ -38,7 +38,7 @@ impl Scratch {
 }
 
 impl Headers {
-    /// Reads what stands before the pixels, of a file whose markers add up and that the decoders read right.
+    /// Reads what is before the pixels, of a file whose markers add up and that the decoders read right.
     pub(super) fn open(file: &[u8]) -> Result<Self, ImageError> {
         let headers = Headers::read(file).filter(|headers| headers.width > 0 && headers.height > 0);
         let mut headers = match headers {

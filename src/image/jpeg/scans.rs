@@ -56,7 +56,7 @@ pub(super) fn read(file: &[u8], layout: &Layout) -> Result<Scans, Fault> {
         note(header, layout, &mut lacking);
         marks.push(Mark::Scan { at, units, interval });
         let behind = run_ends(file, at + 4 + header.len(), units, interval, &mut marks)?;
-        // Segments may stand between scans, where a scan has only a part of the picture.
+        // Segments may be between scans, where a scan has only a part of the picture.
         at = behind;
         loop {
             match file.get(at + 1).ok_or(Fault::Truncated)? {
@@ -95,7 +95,7 @@ fn note(header: &[u8], layout: &Layout, lacking: &mut [Lacking]) {
     }
 }
 
-/// Notes where the runs of a scan end. Returns where the marker behind it stands.
+/// Notes where the runs of a scan end. Returns where the marker behind it is.
 fn run_ends(
     file: &[u8],
     data: usize,
@@ -134,7 +134,7 @@ fn segment(file: &[u8], at: usize) -> Result<&[u8], Fault> {
     file.get(at + 4..at + 2 + length).ok_or(Fault::Truncated)
 }
 
-/// The next marker from a place on: where the bytes begin that fill up in front of it, and where it stands
+/// The next marker from a place on: where the bytes begin that fill up in front of it, and where it is
 /// itself.
 fn marker(file: &[u8], mut from: usize) -> Option<(usize, usize)> {
     loop {

@@ -1,7 +1,7 @@
 //! How `zune-jpeg` is made to notice data that ends early, and data that is left over.
 //!
 //! Where its bits run out, the decoder continues with zeros, which are codes as good as others; and what is
-//! left over behind the last pixel it skips. So it is given a copy of the file in which one bits stand behind
+//! left over behind the last pixel it skips. So it is given a copy of the file in which one bits are behind
 //! each run of entropy-coded bits, and a [`Reader`] that watches what is taken of them:
 //!
 //! - A code of one bits alone is reserved (T.81, annex C). A symbol that begins behind the end of its run is
@@ -23,10 +23,10 @@ use super::scans::Mark;
 use std::cell::Cell;
 use zune_jpeg::zune_core::bytestream::{ZByteIoError, ZByteReaderTrait, ZSeekFrom};
 
-/// 64 one bits, as they stand in image data: a symbol takes up to 32 of them before the next one is no code,
+/// 64 one bits, as they are in image data: a symbol takes up to 32 of them before the next one is no code,
 /// and the marker behind them is not met before the decoder asks for more than there may be.
 const ONES: [u8; 16] = [0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0];
-/// A byte that fills up in front of the marker tells that no one bits stand there.
+/// A byte that fills up in front of the marker tells that no one bits are there.
 const OPEN: &[u8] = b"\xff";
 /// The bytes of `ONES` that are left when four of the eight have been taken.
 const HALF: usize = ONES.len() / 2;

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 /// Changes brightness, contrast, saturation and hue, in a random order. As torchvision's `ColorJitter`.
 ///
 /// Drawn are the order of the four, then the factors of those that are asked for, in the order in which they
-/// stand here, each uniform in its range.
+/// are here, each uniform in its range.
 ///
 /// ```
 /// use shardstream::image::ColorJitter;

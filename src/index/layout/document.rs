@@ -54,7 +54,7 @@ impl From<&Layout> for LayoutDocument {
 impl TryFrom<LayoutDocument> for Layout {
     type Error = &'static str;
 
-    /// Checks that samples could stand so, and finds out where. No more memory is taken than the document is
+    /// Checks that samples could be so, and finds out where. No more memory is taken than the document is
     /// long, some times over: every sample has a field, and every field a size.
     fn try_from(document: LayoutDocument) -> Result<Self, Self::Error> {
         let LayoutDocument { seekable, fields, shapes, runs: pairs, sizes, crc32c } = document;

@@ -180,7 +180,7 @@ impl Default for LayoutBuilder {
 }
 
 impl LayoutBuilder {
-    /// Takes in the next sample, whose first header stands at `offset`, and the names, offsets and sizes of
+    /// Takes in the next sample, whose first header is at `offset`, and the names, offsets and sizes of
     /// its fields.
     pub(crate) fn push<'a>(&mut self, offset: u64, members: impl IntoIterator<Item = (&'a str, u64, u64)>) {
         let layout = &mut self.layout;
@@ -249,7 +249,7 @@ mod tests {
         prop::collection::vec((0u64..3, members), 0..20)
     }
 
-    /// Where the members of a sample stand: field, offset, size.
+    /// Where the members of a sample are: field, offset, size.
     type Placed = Vec<(&'static str, u64, u64)>;
 
     /// With the checksum 7 i for sample i.

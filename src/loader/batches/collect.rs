@@ -21,9 +21,9 @@ pub(in crate::loader) type First<T> = Box<dyn FnMut(Option<usize>) -> Option<Res
 
 /// What a run gives: its batches, and its end, which is not said where it breaks off.
 pub(in crate::loader) enum Given<B> {
-    /// With how many items it has, how much of all batches so far is used, and where the job stands after it.
+    /// With how many items it has, how much of all batches so far is used, and where the job is after it.
     Batch(B, (usize, Fill), State),
-    /// With where the job stands then, where that is not as of the last batch: samples may have failed behind
+    /// With where the job is then, where that is not as of the last batch: samples may have failed behind
     /// it.
     End(Option<State>),
 }

@@ -22,7 +22,7 @@ pub(in crate::loader) struct Items<T> {
     pub(in crate::loader) from: Vec<From>,
 }
 
-/// Where the job stands, and what happens to items that fail while their batch is made.
+/// Where the job is, and what happens to items that fail while their batch is made.
 pub(in crate::loader) trait Judge {
     /// # Errors
     /// The same error, where it is not to be skipped.
@@ -31,7 +31,7 @@ pub(in crate::loader) trait Judge {
     /// An item did not fail.
     fn passed(&mut self);
 
-    /// Where the job stands after the batch.
+    /// Where the job is after the batch.
     fn state(&self) -> State;
 }
 

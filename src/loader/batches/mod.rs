@@ -119,7 +119,7 @@ impl<B: Send + 'static> Batches<B> {
     }
 }
 
-/// Where the loader stands: what was consumed, whatever is prepared ahead of that.
+/// Where the loader is: what was consumed, whatever is prepared ahead of that.
 impl<B> Batches<B> {
     /// The state after the last batch that was given out, as [`Batch::state`](crate::adapters::Batch::state)
     /// of that batch; at first, that of the beginning. It takes no longer than a few allocations.

@@ -7,7 +7,7 @@ use crate::store::Held;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// What comes of a source: samples, or later what they became, and what stands between them.
+/// What comes of a source: samples, or later what they became, and what is between them.
 #[derive(Debug)]
 pub(super) enum Fed<T> {
     Input(T),
@@ -52,7 +52,7 @@ pub(super) enum Then {
 
 /// Where samples are read from.
 pub(super) trait Reads {
-    /// The next sample, or what stands in its place, without waiting for it.
+    /// The next sample, or what is in its place, without waiting for it.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Read>>;
 }
 

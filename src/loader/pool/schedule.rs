@@ -586,7 +586,7 @@ mod tests {
             (2, 0, QUICK, true),
             (2, 0, 8 * QUICK, false),
             (1, 0, QUICK, false),
-            // Where their rows stand is known when all of them have been read.
+            // Where their rows are is known when all of them have been read.
             (2, 8, QUICK, false),
         ] {
             let sources = ('a'..='z').take(count).map(|name| (name, roomy()));

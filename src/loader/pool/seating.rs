@@ -150,7 +150,7 @@ mod tests {
         Seating::new(streams, (lanes, &dealing), Collator::new(columns, batch).seats(), 8)
     }
 
-    /// Where the seats stand; 0 for none.
+    /// Where the seats are; 0 for none.
     fn places(seats: &VecDeque<Seat>) -> Vec<usize> {
         seats.iter().map(|seat| seat.first().map_or(0, |slot| slot.as_ptr().addr())).collect()
     }

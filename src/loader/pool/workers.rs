@@ -293,7 +293,7 @@ impl<T: Send + 'static> Work<T> {
         }
     }
 
-    /// Lets others read a source, and says which chunk it is that was read, and where its rows stand.
+    /// Lets others read a source, and says which chunk it is that was read, and where its rows are.
     fn put_back(
         &self,
         place: usize,

@@ -121,7 +121,7 @@ struct Refill<'a> {
 }
 
 impl Refill<'_> {
-    /// The slice that was opened, and whether it is known where its samples stand.
+    /// The slice that was opened, and whether it is known where its samples are.
     fn slice(&self, opened: &Opened) -> Result<(&Slice, Option<&ShardIndex>)> {
         let slice = self.slices.get(opened.slice);
         let slice = slice
@@ -169,7 +169,7 @@ impl Refill<'_> {
         let from = match (self.slice(opened)?.1, numbers.first()) {
             _ if self.stream.drops_samples() => opened.start,
             (None, Some(first)) => *first,
-            // Where the next one stands is known, or nothing is wanted before it.
+            // Where the next one is is known, or nothing is wanted before it.
             _ => next,
         };
         if from == next {

@@ -164,7 +164,7 @@ fn bytes_that_come_from_the_cache_are_counted() {
     assert_eq!((read(), read()), (0, content.len() as u64));
 }
 
-/// A key is a name of a file: whatever stands in the URL, it is one that is known again.
+/// A key is a name of a file: whatever is in the URL, it is one that is known again.
 #[test]
 fn keys_are_names() {
     for url in ["", "a/../../b", "https://host/a b?c=d&e", "gs://b/ü"] {

@@ -3,7 +3,7 @@
 /// Bytes that extensions and trailers of one body may take: nobody needs them.
 const SPARE: usize = 64 << 10;
 
-/// Where in the coding the next byte stands.
+/// Where in the coding the next byte is.
 #[derive(Debug, Default)]
 pub(super) struct Chunked {
     state: State,
@@ -49,7 +49,7 @@ impl Default for State {
 /// What a run of bytes came to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Decoded {
-    /// Bytes of the body, which now stand at the front.
+    /// Bytes of the body, which now are at the front.
     pub(super) kept: usize,
     /// Bytes that belong to the coding; fewer than there were only if it has ended.
     pub(super) used: usize,

@@ -1,4 +1,4 @@
-//! Heads: the request as it is sent, and what stands before the body of the response.
+//! Heads: the request as it is sent, and what is before the body of the response.
 
 use super::chunked::Chunked;
 use super::connection::tls_fault;
@@ -37,7 +37,7 @@ pub(super) fn request(origin: &Origin, uri: &Uri, headers: &HeaderMap) -> Vec<u8
     request
 }
 
-/// What stands before a body, and where the body ends.
+/// What is before a body, and where the body ends.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) status: StatusCode,

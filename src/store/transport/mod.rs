@@ -36,7 +36,7 @@ use std::fmt;
 use std::pin::pin;
 
 /// A response, whatever its status.
-pub(super) struct Answer {
+pub(super) struct Response {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: BoxStream<'static, Result<Bytes>>,
@@ -46,9 +46,9 @@ pub(super) struct Answer {
     pub(super) uri: Uri,
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer").field("status", &self.status).finish_non_exhaustive()
+        f.debug_struct("Response").field("status", &self.status).finish_non_exhaustive()
     }
 }
 
@@ -69,7 +69,7 @@ pub(super) fn is_proxied() -> bool {
 }
 
 /// Asks for what is at `uri`, and wherever it says that it is. Must be polled on the crate's runtime.
-pub(super) async fn get(route: &Route, uri: Uri, mut headers: HeaderMap) -> Result<Answer> {
+pub(super) async fn get(route: &Route, uri: Uri, mut headers: HeaderMap) -> Result<Response> {
     // Bytes as they are stored: a range of a body compressed on the way would be a range of something else.
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let mut target = Target::new(uri, headers);
@@ -83,7 +83,7 @@ pub(super) async fn get(route: &Route, uri: Uri, mut headers: HeaderMap) -> Resu
                 let body = Body::new(connection, framing, keep);
                 if !target.follow(&Method::GET, status, &headers)? {
                     let (body, Target { note, uri, .. }) = (body.boxed(), target);
-                    return Ok(Answer { status, headers, body, note, uri });
+                    return Ok(Response { status, headers, body, note, uri });
                 }
                 body.discard().await;
             }
@@ -93,7 +93,7 @@ pub(super) async fn get(route: &Route, uri: Uri, mut headers: HeaderMap) -> Resu
                     let (status, headers) = (response.status(), response.headers().clone());
                     let body = response.bytes_stream().map_err(client::fault).boxed();
                     let Target { note, uri, .. } = target;
-                    return Ok(Answer { status, headers, body, note, uri });
+                    return Ok(Response { status, headers, body, note, uri });
                 }
             }
         }

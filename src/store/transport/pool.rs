@@ -64,7 +64,7 @@ struct Pool {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Those that have waited longest stand in front.
+    /// Those that have waited longest are in front.
     idle: HashMap<Origin, Vec<Idle>>,
     /// Those that are not on probation.
     servers: HashMap<Origin, Standing>,

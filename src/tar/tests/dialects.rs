@@ -143,7 +143,7 @@ fn solaris_pax_headers_count() {
     assert_eq!(keys(&parse_whole(&bytes)), ["long"]);
 }
 
-/// Only GNU's own header has other things where the prefix stands in a ustar header.
+/// Only GNU's own header has other things where the prefix is in a ustar header.
 #[test]
 fn a_prefix_counts_in_any_version_of_ustar() {
     for (magic, expected) in [

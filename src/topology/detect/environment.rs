@@ -50,7 +50,7 @@ impl Environment<'_> {
         }
     }
 
-    /// The length of a list whose items stand apart by commas.
+    /// The length of a list whose items are separated by commas.
     pub(super) fn list_length(&self, name: &str) -> Result<usize> {
         let list = (self.lookup)(name).unwrap_or_default();
         if list.split(',').any(|item| item.trim().is_empty()) {

@@ -38,7 +38,7 @@ pub(super) struct Job {
     pub(super) sizes: Vec<usize>,
     pub(super) streams: usize,
     pub(super) seed: u64,
-    /// What an index says: nothing, how many samples there are, or also where they stand.
+    /// What an index says: nothing, how many samples there are, or also where they are.
     pub(super) known: Known,
     pub(super) shuffle: usize,
     pub(super) shuffle_bytes: Option<usize>,

@@ -153,7 +153,7 @@ fn a_cut_within_a_range_is_continued_at_the_byte() {
     }
 }
 
-/// What stands before the range is received and passed over, what stands behind it is left.
+/// What is before the range is received and passed over, what is behind it is left.
 #[test]
 fn a_source_without_ranges_is_read_up_to_the_end_of_the_range() {
     let bytes = content(4500);

@@ -64,7 +64,7 @@ fn child_says(size: usize, retries: u32, environment: &[(&str, &str)]) -> Vec<St
     let of_call = |line: &&str| {
         ["writing ", "listing ", "reading ", "deleting "].iter().any(|what| line.starts_with(what))
     };
-    // The name of the test stands before the first line.
+    // The name of the test is before the first line.
     let lines = text.lines().map(|line| line.rsplit(" ... ").next().unwrap_or(line));
     lines.filter(of_call).map(str::to_owned).collect()
 }

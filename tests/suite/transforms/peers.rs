@@ -1,4 +1,4 @@
-//! Results beside those of torchvision, which stand in `tests/data/transforms`, and of Pillow.
+//! Results beside those of torchvision, which are in `tests/data/transforms`, and of Pillow.
 
 use super::transformed;
 use crate::support::noise;

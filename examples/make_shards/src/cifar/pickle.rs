@@ -25,7 +25,7 @@ pub enum Error {
     Opcode {
         /// The operation.
         opcode: u8,
-        /// Where it stands.
+        /// Where it is.
         at: usize,
     },
     /// A name that is not one of numpy's for making an array. Nothing was called.
@@ -175,13 +175,13 @@ impl<'p> Value<'p> {
 struct Machine<'a> {
     input: &'a [u8],
     at: usize,
-    /// Where the current operation stands.
+    /// Where the current operation is.
     operation: usize,
     nodes: Vec<Node<'a>>,
     stack: Vec<Id>,
     marks: Vec<usize>,
     memo: HashMap<u64, Id>,
-    /// Bytes that were made and do not stand in the input.
+    /// Bytes that were made and are not in the input.
     encoded: usize,
 }
 
@@ -438,7 +438,7 @@ impl<'a> Machine<'a> {
             (Function::Encode, [Node::Text(text), Node::Text("latin1" | "latin-1")]) => {
                 let bytes = text.chars().map(u8::try_from).collect::<Result<Vec<u8>, _>>();
                 let bytes = bytes.map_err(|_| self.malformed("a string that is not Latin-1"))?;
-                // Once for each string that stands in the input is enough.
+                // Once for each string that is in the input is enough.
                 self.encoded += bytes.len();
                 if self.encoded > self.input.len() {
                     return Err(Error::TooLarge { at: self.operation });

@@ -1,4 +1,4 @@
-//! Pickles of CIFAR-10: those that Python writes, and hostile ones. Nothing that stands in a pickle may end
+//! Pickles of CIFAR-10: those that Python writes, and hostile ones. Nothing that is in a pickle may end
 //! the program.
 
 use make_shards::cifar::pickle::{Error, Pickle};

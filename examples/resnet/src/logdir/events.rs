@@ -81,7 +81,7 @@ fn masked(data: &[u8]) -> [u8; 4] {
     crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
-/// The name of this machine, as far as it can stand in the name of a file.
+/// The name of this machine, as far as it can be in the name of a file.
 pub(super) fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name: String =

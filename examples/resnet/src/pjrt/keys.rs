@@ -136,7 +136,7 @@ unsafe extern "C" fn delete(value: *mut c_char) {
     if value.is_null() {
         return;
     }
-    // SAFETY: the caller's promise: the length stands before the value, and the memory has this layout.
+    // SAFETY: the caller's promise: the length is before the value, and the memory has this layout.
     unsafe {
         let memory = value.cast::<u8>().sub(HEADER);
         if let Some(layout) = layout(memory.cast::<usize>().read()) {

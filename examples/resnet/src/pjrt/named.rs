@@ -130,7 +130,7 @@ impl PluginOption {
                 raw.value_size = text.len();
             }
         }
-        // These stand in an array, whose stride is the size without padding.
+        // These are in an array, whose stride is the size without padding.
         raw.struct_size = size_of::<sys::PJRT_NamedValue>();
         raw
     }

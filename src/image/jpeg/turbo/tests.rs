@@ -114,7 +114,7 @@ fn decoded(
     Ok((raster, pixels))
 }
 
-/// A window, where it is asked for, is what stands there when everything is decoded.
+/// A window, where it is asked for, is what is there when everything is decoded.
 fn check_window(file: &[u8], all: Rect, window: Rect, shrink: u32, channels: usize) {
     check_windows(file, all, window, shrink, channels, &[true, false]);
 }
@@ -163,7 +163,7 @@ proptest! {
         let limit = 1 << 24;
         portable::decode(&file, &headers, request, limit, &mut Vec::new(), &mut other).unwrap();
         prop_assert_eq!(pixels.len(), other.len());
-        // In the last column and row of halved colours it takes what stands outside of the picture for a
+        // In the last column and row of halved colours it takes what is outside of the picture for a
         // neighbour.
         let inner = Rect::all(kind.width - 1, kind.height - 1);
         let [pixels, other] = [pixels, other].map(|pixels| cut(&pixels, kind.width, 3, inner));
@@ -279,7 +279,7 @@ fn bytes_behind_the_last_pixel_are_an_error_unless_they_are_zeros_or_nobody_look
     ] {
         assert_eq!(surplus(Kind::RGB, bytes, verify).is_ok(), good, "{bytes:?} {verify}");
     }
-    // Where there are markers between the pixels, it cannot be told where the bytes stand.
+    // Where there are markers between the pixels, it cannot be told where the bytes are.
     for kind in [Kind { restart: 1, ..Kind::RGB }, Kind { progressive: true, ..Kind::RGB }] {
         assert!(surplus(kind, &[1; 40], true).is_err());
     }

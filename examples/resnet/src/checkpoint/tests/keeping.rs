@@ -106,7 +106,7 @@ fn training_on_from_an_older_one_leaves_those_of_later_steps() {
     assert_eq!(steps(&place), [2, 3, 5, 6]);
 }
 
-/// What stands in a place, as the names of objects.
+/// What is in a place, as the names of objects.
 fn listing(objects: &BTreeSet<Name>) -> Listing {
     Listing::new("run", objects.iter().map(|name| format!("run/{name}")))
 }
