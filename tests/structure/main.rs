@@ -1,4 +1,5 @@
-//! The structure of the code: what imports what.
+//! The structure of the code, what imports what, and its words.
 
 mod circles;
 mod imports;
+mod words;

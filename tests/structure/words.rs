@@ -1,0 +1,96 @@
+//! Comments and pages use the terms of `docs/glossary.md`, and fit into 110 columns.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Phrases that a reader has to decode, and what is written instead.
+const PHRASES: [(&str, &str); 10] = [
+    ("so many", "number of, at most, this many"),
+    ("becomes of", "happens to"),
+    ("become of", "happen to"),
+    ("goes on", "resumes, continues"),
+    ("go on", "resume, continue"),
+    ("going on", "resuming, continuing"),
+    ("to the bit", "exactly"),
+    ("stands in the", "is in the"),
+    ("stands at", "is at"),
+    ("stands before", "is before"),
+];
+/// The number of characters in a line of prose.
+const WIDTH: usize = 110;
+
+/// The files with these endings, of all folders that people read, in order.
+fn files(endings: &[&str]) -> Vec<PathBuf> {
+    fn find(directory: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            // Reports are records of their time; the others are made by tools.
+            if matches!(name, "benchmarks" | "target" | "words.rs") || name.starts_with('.') {
+                continue;
+            }
+            if path.is_dir() {
+                find(&path, endings, found);
+            } else if endings.iter().any(|ending| name.ends_with(ending)) {
+                found.push(path);
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    for folder in ["src", "tests", "docs", "benches", "examples/resnet/src", "examples/make_shards/src", "fuzz/fuzz_targets"] {
+        find(&root.join(folder), endings, &mut found);
+    }
+    found.extend(["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(|page| root.join(page)));
+    found.retain(|path| endings.iter().any(|ending| path.to_str().unwrap().ends_with(ending)));
+    found.sort();
+    found
+}
+
+/// The lines of prose with their numbers: comments of code, and paragraphs of pages.
+fn prose(path: &Path) -> Vec<(usize, String)> {
+    let text = fs::read_to_string(path).unwrap();
+    let is_page = path.extension().is_some_and(|extension| extension == "md");
+    let mut in_example = false;
+    let line = |(at, line): (usize, &str)| {
+        let content = if is_page { line } else { line.trim_start().strip_prefix("//")? };
+        let content = content.trim_start_matches(['/', '!']).trim_start();
+        if content.starts_with("```") {
+            in_example = !in_example;
+        }
+        // Tables and links cannot be wrapped.
+        let is_prose = !in_example && !content.starts_with(['|', '<', '#']) && !content.contains("](");
+        is_prose.then(|| (at + 1, line.to_owned()))
+    };
+    text.lines().enumerate().filter_map(line).collect()
+}
+
+#[test]
+fn prose_uses_plain_words() {
+    let mut found = Vec::new();
+    for path in files(&[".rs", ".md"]) {
+        for (at, line) in prose(&path) {
+            for (phrase, instead) in PHRASES {
+                if line.to_lowercase().contains(phrase) {
+                    found.push(format!("{}:{at}: {phrase:?}; write: {instead}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn prose_fits_into_its_columns() {
+    let mut found = Vec::new();
+    for path in files(&[".rs", ".md"]) {
+        for (at, line) in prose(&path) {
+            // A word that is longer than a line, such as code in backticks, has a line of its own.
+            let is_one_word = line.matches('`').count() >= 2;
+            if line.chars().count() > WIDTH && !is_one_word {
+                found.push(format!("{}:{at}: {} columns", path.display(), line.chars().count()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
