@@ -2,7 +2,7 @@
 
 use super::scan::{self, Wanted};
 use super::select::Filter;
-use super::{Index, KeyIndex, ShardIndex, hash_of, keep};
+use super::{Index, KeyIndex, ShardIndex, hash_of, sidecar};
 use crate::error::{ErrorKind, Result};
 use crate::sample::Sample;
 use crate::secret_url::SecretUrl;

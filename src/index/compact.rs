@@ -23,7 +23,7 @@
 //! they would be.
 
 use super::ShardIndex;
-use super::document::{Entry, MAX_SHARDS};
+use super::entry::{Entry, MAX_SHARDS};
 use super::layout::LayoutDocument;
 use super::selection::SelectionDocument;
 use crate::error::{ErrorKind, Result};

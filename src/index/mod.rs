@@ -61,6 +61,7 @@ mod build;
 mod checksum;
 mod compact;
 mod document;
+mod entry;
 mod finding;
 mod keys;
 mod layout;

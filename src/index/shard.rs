@@ -1,14 +1,12 @@
 //! What is known of one shard.
 
 use super::checksum::checksum_of;
-use super::document::Entry;
 use super::layout::{Layout, Member};
 use super::selection::Selection;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sample::Sample;
 use crate::secret_url::SecretUrl;
 use crate::store::{ObjectVersion, is_same_place};
-use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,8 +17,7 @@ use std::sync::Arc;
 /// In JSON it is one object, which is an entry of the `shardlist` of a `wids` index, with keys of its own in
 /// addition: see [`Index`](super::Index). What serde makes of it has the URL without user information and
 /// signature, as what [`Index::save`](super::Index::save) writes has.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Entry", into = "Entry")]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ShardIndex {
     pub(super) url: SecretUrl,
     pub(super) samples: u64,

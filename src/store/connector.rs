@@ -11,7 +11,7 @@ use super::client::{self, is_set, network_fault};
 use super::fetch::retry::{REFUSED, Retries, passes, unreachable};
 use super::fetch::{Limits, timed};
 use super::transport::{self, Response, Route, Target};
-use super::{answer, key};
+use super::{key, response};
 use crate::{Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
 use futures::future::{BoxFuture, FutureExt};

@@ -5,7 +5,7 @@
 
 use super::source::{GetOptions, GetResponse, Refusal, Source};
 use super::transport::{self, Route};
-use super::{answer, client};
+use super::{client, response};
 use crate::{Error, ErrorKind, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

@@ -8,7 +8,7 @@ use super::location::Failure;
 use super::multipart::Upload;
 use super::source::{GetOptions, GetResponse, ObjectInfo, Refusal, Source};
 #[cfg(feature = "cloud")]
-use super::{answer, cloud};
+use super::{cloud, response};
 use crate::secret_url::SecretUrl;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;

@@ -48,7 +48,7 @@ fn described(imports: &Imports) -> String {
 
 /// Files that are still in circles, each line one circle. A file that leaves its circle leaves this list;
 /// none is added.
-const LEFT: [&[&str]; 9] = [
+const LEFT: [&[&str]; 7] = [
     &[
         "dataset/builder.rs",
         "dataset/join.rs",
@@ -60,7 +60,6 @@ const LEFT: [&[&str]; 9] = [
         "dataset/side_shard.rs",
     ],
     &["image/jpeg/layout.rs", "image/jpeg/scans.rs"],
-    &["index/compact.rs", "index/document.rs", "index/mod.rs", "index/shard.rs"],
     &[
         "loader/stages/buckets.rs",
         "loader/stages/join.rs",
@@ -71,7 +70,6 @@ const LEFT: [&[&str]; 9] = [
         "loader/stages/since.rs",
         "loader/stages/unfold.rs",
     ],
-    &["loader/stream/mod.rs", "loader/stream/reading.rs", "loader/stream/resume.rs"],
     &["loader/watch/diagnosis.rs", "loader/watch/run.rs", "loader/watch/sampler.rs", "loader/watch/stall.rs"],
     &[
         "store/body.rs",

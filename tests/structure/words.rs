@@ -38,7 +38,15 @@ fn files(endings: &[&str]) -> Vec<PathBuf> {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
-    for folder in ["src", "tests", "docs", "benches", "examples/resnet/src", "examples/make_shards/src", "fuzz/fuzz_targets"] {
+    for folder in [
+        "src",
+        "tests",
+        "docs",
+        "benches",
+        "examples/resnet/src",
+        "examples/make_shards/src",
+        "fuzz/fuzz_targets",
+    ] {
         find(&root.join(folder), endings, &mut found);
     }
     found.extend(["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(|page| root.join(page)));

@@ -3,149 +3,27 @@
 mod gate;
 mod reading;
 mod resume;
+#[allow(clippy::module_inception, reason = "the stream itself, beside what reads it")]
+mod stream;
 
 pub(super) use gate::Gate;
 use reading::{Missed, Numbered, Reading};
+pub(super) use stream::{Epochs, Select, Stream};
 
 use super::event::{Begins, Given, Input, Note, Origin, Read, Replay};
-use super::policy::{OnError, is_outage};
-use crate::activity::{self, Activity};
-use crate::adapters::{Shuffle, catch};
-use crate::dataset::{CurrentShard, Dataset, ShardReader, Stop, Versions};
+use super::policy::is_outage;
+use crate::adapters::catch;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::Gauge;
-use crate::plan::Slice;
-use crate::rng::Rng;
-use crate::sample::Sample;
 use crate::state::{StreamState, misfit};
 use crate::store::Budget;
 use crate::telemetry::log;
 use crate::wait;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 /// Epochs in a row without a single sample after which a stream is taken to have none.
 const FUTILE: u64 = 100;
-
-/// Which samples of a stream are read on, and what of them.
-pub(super) type Select = Arc<dyn Fn(Sample) -> Result<Option<Sample>> + Send + Sync>;
-
-/// Which stream of what, and how it is selected from and shuffled.
-#[derive(Clone)]
-pub(super) struct Stream {
-    pub(super) dataset: Dataset,
-    pub(super) stream: usize,
-    /// Which samples come into the shuffle buffer: all where there is none.
-    pub(super) select: Option<Select>,
-    /// What happens to failures.
-    pub(super) policy: Arc<OnError>,
-    /// The size of the shuffle buffer, and its bound in bytes.
-    pub(super) shuffle: usize,
-    pub(super) shuffle_bytes: usize,
-    /// What the shuffle buffer holds.
-    pub(super) shuffled: Gauge,
-    pub(super) epochs: Epochs,
-    pub(super) stop: Stop,
-    /// The versions of shards that the streams of the dataset have found.
-    pub(super) versions: Versions,
-    /// Tells the stream from the others of the same stop.
-    pub(super) number: usize,
-    /// Which shard is being read.
-    pub(super) shard: CurrentShard,
-}
-
-/// Which epochs a stream goes through.
-#[derive(Debug, Clone)]
-pub(super) enum Epochs {
-    /// This number, from the first one on; none for no end.
-    From(u64, Option<u64>),
-    /// This number, from the first one on, and again as often as the gate allows.
-    Again(u64, u64, Gate),
-}
-
-impl Epochs {
-    /// The epoch of a pass, counted from 0; none after the last one.
-    fn of(&self, pass: u64) -> Option<u64> {
-        match self {
-            Epochs::From(_, Some(count)) if pass >= *count => None,
-            Epochs::From(first, _) => first.checked_add(pass),
-            Epochs::Again(first, count, _) => first.checked_add(pass % (*count).max(1)),
-        }
-    }
-}
-
-impl Stream {
-    /// What the stream reads in an epoch.
-    pub(super) fn slices(&self, epoch: u64) -> Vec<Slice> {
-        self.dataset.plan().stream(epoch, self.stream)
-    }
-
-    pub(super) fn reader(&self, epoch: u64, slices: Vec<Slice>) -> ShardReader {
-        let reader = self.dataset.read_slices(epoch, slices, &self.versions);
-        reader.stopped_by(self.stop.clone(), self.number).showing(self.shard.clone())
-    }
-
-    /// Reads an epoch from its beginning.
-    fn whole(&self, epoch: u64) -> ShardReader {
-        let reader = self.dataset.read_together(epoch, self.stream, &self.versions);
-        reader.stopped_by(self.stop.clone(), self.number).showing(self.shard.clone())
-    }
-
-    /// The random numbers of the shuffle buffer.
-    pub(super) fn rng(&self, epoch: u64) -> Rng {
-        Rng::new(self.dataset.seed(), epoch, self.stream as u64)
-    }
-
-    /// A pass from its beginning.
-    fn fresh(&self, epoch: u64) -> Reading {
-        Reading {
-            reader: self.whole(epoch),
-            buffer: self.buffer(self.rng(epoch)),
-            inputs: 0,
-            slice: None,
-            resumed: None,
-            rest: None,
-            ended: false,
-            note: None,
-        }
-    }
-
-    /// An empty shuffle buffer. None where it would only copy every sample out of its chunk.
-    fn buffer(&self, rng: Rng) -> Option<Shuffle<Numbered>> {
-        let admit = |numbered: &mut Numbered| {
-            numbered.sample.compact();
-            numbered.sample.size()
-        };
-        let new =
-            || Shuffle::new(self.shuffle, rng, admit).bounded(self.shuffle_bytes).counted(&self.shuffled);
-        (self.shuffle > 1).then(new)
-    }
-
-    /// The sample as it is read on, if it is. A panic is an error of the sample.
-    fn select(&self, sample: Sample) -> Result<Option<Sample>> {
-        let Some(select) = &self.select else { return Ok(Some(sample)) };
-        let _selecting = activity::during(Activity::Select);
-        let (place, position) = (sample.place(), sample.position());
-        let selected = catch(|| select(sample)).and_then(|selected| selected);
-        match selected {
-            Ok(selected) => Ok(selected.map(|sample| sample.placed(&place, position))),
-            Err(error) => Err(place.locate(error)),
-        }
-    }
-
-    /// Whether samples that can be read may be missing among those of the stream, because they were not
-    /// selected or could not be joined: then the number of one does not say where it is.
-    fn drops_samples(&self) -> bool {
-        self.select.is_some() || self.dataset.is_joined()
-    }
-
-    /// Whether what a shuffle buffer holds depends on the sizes of the samples.
-    fn is_bounded(&self) -> bool {
-        self.shuffle > 1 && self.shuffle_bytes != usize::MAX
-    }
-}
 
 /// Reads a stream.
 #[derive(Debug)]

@@ -1,11 +1,12 @@
 //! One pass over a stream: samples read, selected and shuffled.
 
-use super::Stream;
+use super::stream::Stream;
 use crate::activity::{self, Activity};
 use crate::adapters::{Shuffle, Stage};
 use crate::dataset::ShardReader;
 use crate::error::{Error, ErrorKind, Result};
 use crate::loader::event::{Input, Note};
+use crate::rng::Rng;
 use crate::sample::Sample;
 use crate::state::{Opened, StreamState};
 use std::task::{Context, Poll, ready};
@@ -41,6 +42,33 @@ pub(super) struct Reading {
     pub(super) rest: Option<Input>,
     pub(super) ended: bool,
     pub(super) note: Option<Box<Note>>,
+}
+
+impl Stream {
+    /// A pass from its beginning.
+    pub(super) fn fresh(&self, epoch: u64) -> Reading {
+        Reading {
+            reader: self.whole(epoch),
+            buffer: self.buffer(self.rng(epoch)),
+            inputs: 0,
+            slice: None,
+            resumed: None,
+            rest: None,
+            ended: false,
+            note: None,
+        }
+    }
+
+    /// An empty shuffle buffer. None where it would only copy every sample out of its chunk.
+    pub(super) fn buffer(&self, rng: Rng) -> Option<Shuffle<Numbered>> {
+        let admit = |numbered: &mut Numbered| {
+            numbered.sample.compact();
+            numbered.sample.size()
+        };
+        let new =
+            || Shuffle::new(self.shuffle, rng, admit).bounded(self.shuffle_bytes).counted(&self.shuffled);
+        (self.shuffle > 1).then(new)
+    }
 }
 
 impl Reading {

@@ -3,7 +3,8 @@
 
 use super::super::event::{Given, Input, Origin};
 use super::super::policy::is_outage;
-use super::{Numbered, Reading, Stream};
+use super::reading::{Numbered, Reading};
+use super::stream::Stream;
 use crate::adapters::{Replayed, replay};
 use crate::dataset::ShardReader;
 use crate::error::{Error, Result};
