@@ -82,7 +82,7 @@ impl Crate {
             return None;
         }
         let (mut at, mut rest) = (here.to_vec(), path);
-        match &*path.first()?.as_str() {
+        match path.first()?.as_str() {
             "crate" => (at, rest) = (vec![], &path[1..]),
             "self" => rest = &path[1..],
             "super" => {
@@ -95,10 +95,10 @@ impl Crate {
         }
         while let Some((name, after)) = rest.split_first() {
             let module = self.0.get(&at)?;
-            let inner = [&at[..], &[name.clone()]].concat();
+            let inner = [&at[..], std::slice::from_ref(name)].concat();
             let is_module = self.0.contains_key(&inner);
             // A module and a function may share a name.
-            if module.items.contains(name) && !(is_module && !after.is_empty()) {
+            if (after.is_empty() || !is_module) && module.items.contains(name) {
                 return Some((&module.file, name.clone()));
             }
             if is_module {
