@@ -109,8 +109,8 @@ impl Topology {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Topology`] when a variable that counts is not a number, lacks its other half, is out of
-    /// range or contradicts another. The message says which, and what to do.
+    /// [`ErrorKind::Topology`](crate::ErrorKind::Topology) when a variable that counts is not a number, lacks
+    /// its other half, is out of range or contradicts another. The message says which, and what to do.
     pub fn detect_from(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         detect(&lookup, false)
     }
