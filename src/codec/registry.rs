@@ -1,4 +1,4 @@
-//! Which function stands for which extension.
+//! Functions by extension.
 
 use crate::{ErrorKind, Result};
 use std::borrow::Cow;

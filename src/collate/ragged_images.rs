@@ -19,7 +19,7 @@ use std::cmp::Ordering;
 /// mask of those that are there.
 ///
 /// The fields are those of the image column, with two differences: all that `;` separates are taken, in that
-/// order, and one `*` in a name stands for any text. The fields that a name with a `*` matches are ordered by
+/// order, and one `*` in a name matches any text. The fields that a name with a `*` matches are ordered by
 /// that text: whole numbers by their value, before other text. A field is taken once.
 ///
 /// The pictures of a sample draw the same random numbers, so that those of the same size are cropped alike.

@@ -372,7 +372,7 @@ fn fingerprint(index: &Index) -> String {
     format!("{:016x}", hash_texts(index.iter().map(shown)))
 }
 
-/// What stands for the names of the shards that are read, and for their numbers, which the samples' random
+/// A hash of the names of the shards that are read, and for their numbers, which the samples' random
 /// numbers depend on: where they lie is no part of it, so that a dataset can be moved as a whole.
 fn names(shards: &ShardList, numbers: &Numbers) -> u64 {
     let urls =

@@ -14,8 +14,8 @@ use crate::telemetry::log;
 use crate::wait;
 use std::collections::VecDeque;
 
-/// Least gap of samples that are not selected that is skipped: a new request for what is behind it takes no
-/// longer.
+/// Bytes of samples that are not selected from which on they are skipped: a new request for what is behind
+/// them takes no longer.
 const GAP: u64 = 1 << 20;
 
 /// Opens the slices of a stream one after the other, the next ones ahead.

@@ -21,7 +21,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-/// Least gap between two samples that is skipped: a new request for what is behind it takes no longer.
+/// Bytes between two samples from which on they are skipped: a new request for what is behind them takes no
+/// longer.
 const GAP: u64 = 1 << 20;
 /// The most names of fields whose names with the prefix are remembered.
 const NAMES: usize = 1024;

@@ -77,7 +77,7 @@ impl KeyIndex {
     }
 }
 
-/// What stands for a key.
+/// The hash of a key.
 pub(crate) fn hash_of(key: &str) -> u64 {
     hash_texts([key])
 }

@@ -143,7 +143,7 @@ pub(super) struct Note {
     pub(super) opened: Vec<Opened>,
     /// The samples that came into the stream before this one have all been given out.
     pub(super) oldest: u64,
-    /// No more come: the number of items there were.
+    /// The end, with the number of items there were.
     pub(super) length: Option<u64>,
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Number of epochs whose order is kept: streams enter the next epoch one after the other.
 const KEPT: usize = 2;
 
-/// Shards for each of which a sum of samples is kept.
+/// Number of shards from one sum of samples that is kept to the next.
 const STRIDE: usize = 64;
 
 /// The shards of an epoch in order, in 4 bytes each, and how many samples come before them.

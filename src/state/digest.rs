@@ -7,8 +7,8 @@ use std::iter::Sum;
 
 /// A hash of the samples that were consumed, in which order.
 ///
-/// Every sample adds two numbers: one that stands for the sample (its dataset, epoch, shard and number), one
-/// that stands for the sample at its place in the sequence of the whole job. Sums don't care for the order in
+/// Every sample adds two numbers: a hash of the sample (its dataset, epoch, shard and number), and
+/// one of the sample at its place in the sequence of the whole job. Sums don't care for the order in
 /// which they are made, so the digests of all ranks [add up](Digest::merge) to that of the job, whatever
 /// their number. Two jobs that agree in [`order`](Digest::order) have seen the same samples in the same
 /// order; an epoch whose [`content`](Digest::content) is that of [`Dataset::digest`](crate::Dataset::digest)
@@ -35,13 +35,13 @@ impl Digest {
         self.samples
     }
 
-    /// What stands for the samples and their places.
+    /// A hash of the samples and their places.
     #[must_use]
     pub fn order(&self) -> u64 {
         self.order
     }
 
-    /// What stands for the samples, in whatever order.
+    /// A hash of the samples, in whatever order.
     #[must_use]
     pub fn content(&self) -> u64 {
         self.content
@@ -115,7 +115,7 @@ fn hash<const N: usize>(numbers: [u64; N]) -> u64 {
     })
 }
 
-/// What stands for a list of texts.
+/// A hash of a list of texts.
 pub(crate) fn hash_texts<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> u64 {
     texts.into_iter().fold(0, |state, text| {
         let text = text.as_ref();

@@ -84,7 +84,7 @@ fn twins_merge_into_one() {
         assert_eq!(State::merge(ranks.map(state)).unwrap(), whole, "{ranks:?}");
     }
     assert_eq!(State::merge([whole.clone(), whole.clone(), state(1)]).unwrap(), whole);
-    // They are not in for a rank that is missing.
+    // They do not replace a rank that is missing.
     assert!(error(State::merge([state(0), state(0)])).contains("stream 1: a rank is missing"));
     assert!(error(State::merge([state(1), state(1), state(1)])).contains("stream 0: a rank is missing"));
 }

@@ -137,7 +137,7 @@ struct InTurn;
 impl Resolve for InTurn {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
-            // Port 0 stands for that of the URL.
+            // Port 0 means that of the URL.
             let found: Addrs = Box::new(addresses(name.as_str(), 0).await?.into_iter());
             Ok(found)
         })

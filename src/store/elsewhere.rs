@@ -16,7 +16,7 @@ const AHEAD: usize = 512 << 10;
 
 /// A chunk that took longer was not in memory: from there it takes 20 to 50 microseconds.
 const LONG: Duration = Duration::from_millis(1);
-/// Slow chunks, less a quarter of the fast ones, after which a thread reads ahead.
+/// Number of slow chunks, less a quarter of the fast ones, from which on a thread reads ahead.
 const MOST_LONG: u32 = 3;
 
 /// A stream that may block, or be busy, polled on a thread of its own, a few chunks ahead.

@@ -62,7 +62,7 @@ pub(super) enum Found<V> {
     End,
 }
 
-/// Fields from which on looking through all of them for each new one would take long.
+/// Number of fields from which on a set finds a repeated one sooner than a search through the list.
 const MANY: usize = 32;
 
 /// A sample whose members are being collected.

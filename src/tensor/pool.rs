@@ -12,9 +12,9 @@ pub(crate) const ALIGNMENT: usize = 256;
 /// samples on their way.
 const MOST_FREE: usize = 8;
 const MOST_FREE_BYTES: usize = 64 << 20;
-/// Memory of any size is used again for what takes at least a quarter of it.
+/// Memory is used again for what takes at least one part in this number of it.
 const MOST_SPARE: usize = 4;
-/// Or is no larger than this many times that.
+/// Or, where less is taken, if the memory is no larger than `MOST_SPARE` times this.
 const SMALL: usize = 64 << 10;
 /// What a buffer takes beside its bytes.
 const OVERHEAD: usize = 512;

@@ -65,7 +65,7 @@ fn assert_no_threads() {
 enum Behaviour {
     /// No answer comes, ever.
     Silent,
-    /// This many samples come, and then nothing more, but not the end.
+    /// A number of samples come, and then nothing more, but not the end.
     StallsAfter(usize),
     /// There is always one more sample.
     Endless,

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// Of all numbers of ranks.
 const STREAMS: usize = 12;
-/// This many samples are a step of all ranks together.
+/// Samples of a step, of all ranks together.
 const GLOBAL_BATCH: usize = 24;
 const SAVE_EVERY: u64 = 2;
 const EPOCH: u64 = 3;

@@ -2,4 +2,5 @@
 
 mod circles;
 mod imports;
+mod rooms;
 mod words;

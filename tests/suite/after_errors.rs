@@ -202,7 +202,7 @@ proptest! {
     }
 }
 
-/// This many that come, or all there are.
+/// The first ones that come, or all there are.
 fn some(batches: &mut Batches<Batch<String>>, count: usize) -> Vec<Found> {
     batches.take(count).map(|item| item.map(Batch::into_items).map_err(|error| error.to_string())).collect()
 }

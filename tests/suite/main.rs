@@ -28,7 +28,6 @@ mod pipeline;
 mod promises;
 mod replicas;
 mod restore;
-mod rooms;
 mod secrets;
 mod sequence;
 mod store;

@@ -1,8 +1,9 @@
 //! The decoder in pure Rust.
 //!
 //! `zune-jpeg` is used itself and not through `image`, which makes its decoder continue where data is damaged
-//! or missing, and fills up with grey. It has neither scales nor parts; but a file whose header says that it
-//! is less high is decoded no further than that, where what lies below need not be verified.
+//! or missing, and fills up with grey. It can decode neither a region nor at a smaller
+//! scale. So where the rows below the window need not be verified, the height in the header is changed to
+//! stop it early.
 
 use super::Headers;
 use super::narrow;

@@ -16,8 +16,8 @@ use std::ops::RangeInclusive;
 /// Drawn is one number, uniform in 0 to 1, 1 excluded: if it is less than the probability, up to ten times
 /// are drawn: the rectangle's area, as a share of that of the picture, uniform in `scale`; its height divided
 /// by its width, in `ratio`, with a uniform logarithm; and if such a rectangle (sides rounded to whole
-/// pixels) is less high and less wide than the picture, its top, then its left, uniform over all places. If
-/// none of the ten is, nothing is erased.
+/// pixels) is smaller than the picture in both directions, its top, then its left, uniform over all places.
+/// If none of the ten is, nothing is erased.
 ///
 /// torchvision's is mostly used after `Normalize`, where its 0 is the mean of all pictures. Here numbers are
 /// normalised last, so that the same is to erase to the mean, as in the example: its numbers become 0, but

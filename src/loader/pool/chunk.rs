@@ -7,7 +7,7 @@ use crate::store::Held;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// What comes of a source: samples, or later what they became, and what is between them.
+/// What a source gives: samples, or later their items, and the events between them.
 #[derive(Debug)]
 pub(super) enum Fed<T> {
     Input(T),

@@ -2,8 +2,8 @@
 
 use crate::loader::last_batch::LastBatch;
 
-/// Places with gaps among them that are looked at one by one; it takes streams of very different lengths
-/// to have more.
+/// Most places with gaps among them that are looked at one by one; only streams of very different lengths
+/// have more.
 const MOST_COUNTED: u64 = 1 << 22;
 
 /// The lengths of all streams of the job, in samples of an epoch.

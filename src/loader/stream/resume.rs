@@ -20,7 +20,8 @@ use std::ops::Range;
 /// is no use: it would take too long to find out what the shuffle buffer held.
 const MOST_IN_A_SHARD: u64 = 1 << 26;
 
-/// Least gap between two samples that is skipped: a new request for what is behind it takes no longer.
+/// Bytes between two samples from which on they are skipped: a new request for what is behind them takes no
+/// longer.
 const GAP: u64 = 1 << 20;
 
 /// A pass of the stream, as it was when the state was taken.

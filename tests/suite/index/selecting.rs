@@ -9,7 +9,7 @@ use shardstream::prelude::*;
 use shardstream::{Digest, Position, State};
 use std::fs;
 
-/// This many bytes between selected samples are not read.
+/// Bytes between selected samples from which on they are not read.
 const FAR: usize = 1_100_000;
 
 /// Shards of samples with bodies of these sizes; keys tell shard and number.

@@ -216,7 +216,7 @@ impl Job {
     }
 }
 
-/// This many epochs of a job without an end are looked at.
+/// Number of epochs of a job without an end that are looked at.
 const EPOCHS: u64 = 3;
 
 /// A batch and where it ends, or the number that failed and the place that it did not take.

@@ -543,7 +543,7 @@ fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestC
 
 /// How many cases are tried, unless `SHARDSTREAM_CASES` says how many.
 const CASES: u32 = 1000;
-/// This many runs share them.
+/// Number of runs that share them.
 const RUNS: u32 = 2;
 
 /// Each time other cases are tried; a failure prints the seed, and the smallest job that fails.

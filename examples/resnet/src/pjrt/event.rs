@@ -19,7 +19,7 @@ struct Kept<T> {
 }
 
 impl Event {
-    /// Takes over an event; `None` for null, which stands for "already happened".
+    /// Takes over an event; `None` for null, which means "already happened".
     ///
     /// # Safety
     ///
@@ -28,14 +28,14 @@ impl Event {
         NonNull::new(event).map(|event| Self { plugin, event })
     }
 
-    /// Waits for the event; an error if what it stands for failed.
+    /// Waits for the event; an error if its operation failed.
     pub(super) fn wait(self) -> Result<()> {
         let mut args = args!(PJRT_Event_Await_Args { event: self.event.as_ptr() });
         // SAFETY: the event is alive until `self` is dropped.
         unsafe { call!(self.plugin, PJRT_Event_Await, args) }
     }
 
-    /// Keeps a value until the event has happened, also if what it stands for fails, and drops it then: on a
+    /// Keeps a value until the event has happened, also if its operation fails, and drops it then: on a
     /// thread of the plugin, or at once if it has happened already.
     pub(super) fn keep<T: Send + 'static>(self, value: T) -> Result<()> {
         let kept = Box::into_raw(Box::new(Kept { plugin: self.plugin, value }));
