@@ -2,7 +2,7 @@
 
 use crate::artifact::{Artifact, DType, Wanted};
 use crate::checkpoint::Resume;
-use crate::data::{self, Sets};
+use crate::data::{self, Sets, Waiting};
 use crate::devices::Join;
 use crate::error::{Error, Result};
 use crate::pjrt::PluginOption;
@@ -12,6 +12,7 @@ use crate::schedule::{Decay, Schedule};
 use crate::train::Options;
 use clap::Parser;
 use shardstream::Topology;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use std::time::Duration;
 /// command with --resume resumes it. A second signal ends it at once.
 ///
 /// Exit codes: 0 all epochs are done; 1 an error; 2 wrong options; 3 the accuracy is below --target-accuracy;
-/// 75 stopped by a signal; 128 + number of the signal after a second one.
+/// 4 a step took longer than --step-timeout; 75 stopped by a signal; 128 + number of the signal after a second one.
 #[derive(Debug, Clone, Parser)]
 #[command(version)]
 pub struct Args {
@@ -146,6 +147,29 @@ pub struct Args {
     /// TensorBoard events and a copy of the log: a directory, or gs://bucket/prefix
     #[arg(long, value_name = "URL", help_heading = "Log and checkpoints")]
     pub log_dir: Option<String>,
+    /// Serve metrics of the trainer and the loader to Prometheus at http://ADDRESS/metrics; each process of
+    /// --spawn at a port of its own, from this one on. Needs the feature metrics
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Log and checkpoints")]
+    pub metrics: Option<SocketAddr>,
+    /// The wait after which a warning says what it is for, and on which rank; 0: none
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 60.0,
+        value_parser = seconds,
+        help_heading = "Log and checkpoints"
+    )]
+    pub stall_warning: f64,
+    /// The wait after which the process ends with exit code 4, so that its launcher starts the job again; 0:
+    /// never
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 0.0,
+        value_parser = seconds,
+        help_heading = "Log and checkpoints"
+    )]
+    pub step_timeout: f64,
     /// The numbers of the summary as JSON
     #[arg(long, value_name = "FILE", help_heading = "Log and checkpoints")]
     pub summary: Option<PathBuf>,
@@ -294,7 +318,13 @@ impl Args {
     }
 
     /// How to read, for a process with `devices` devices.
-    pub fn data(&self, artifact: &Artifact, devices: usize, topology: Topology) -> data::Options {
+    pub fn data(
+        &self,
+        artifact: &Artifact,
+        devices: usize,
+        topology: Topology,
+        waiting: Waiting,
+    ) -> data::Options {
         let m = &artifact.manifest;
         data::Options {
             seed: self.seed as u64,
@@ -309,12 +339,30 @@ impl Args {
             skip_bad: self.skip_bad,
             indexes: Sets { train: self.index.clone(), validation: self.val_index.clone() },
             index_cache: self.work_dir().ok().map(|dir| dir.join("index")),
+            waiting,
         }
     }
 
     /// Where things are kept from one run to the next.
     pub fn work_dir(&self) -> Result<PathBuf> {
         Ok(self.work_dir.clone().map_or_else(crate::plugin::cache_dir, Ok)?)
+    }
+
+    /// The wait after which a warning is due, and that after which the process ends.
+    pub fn wait_limits(&self) -> (Option<Duration>, Option<Duration>) {
+        let limit = |seconds: f64| (seconds > 0.0).then(|| Duration::from_secs_f64(seconds));
+        (limit(self.stall_warning), limit(self.step_timeout))
+    }
+
+    /// Where this process serves its metrics.
+    pub fn metrics(&self, topology: &Topology) -> Result<Option<SocketAddr>> {
+        let Some(mut address) = self.metrics else { return Ok(None) };
+        if self.spawn.is_some() {
+            let port = address.port().checked_add(topology.rank() as u16);
+            let no_port = || Error::Usage(format!("--metrics {address}: no port for rank {}", topology.rank()));
+            address.set_port(port.ok_or_else(no_port)?);
+        }
+        Ok(Some(address))
     }
 
     /// How processes find each other.

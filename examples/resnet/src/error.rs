@@ -1,6 +1,7 @@
 //! What can end a training.
 
 use crate::stop::EXIT_STOPPED;
+use crate::watchdog::EXIT_HUNG;
 use std::io;
 use std::path::PathBuf;
 
@@ -35,7 +36,7 @@ pub enum Error {
         source: io::Error,
     },
     /// Single files in random order have no state.
-    #[error("images from a folder cannot be gone on with: there is no state of them; make shards of them")]
+    #[error("a training from a folder cannot be resumed, as its order has no state: make shards of the folder")]
     NoState,
     /// A checkpoint.
     #[error(transparent)]
@@ -125,7 +126,7 @@ pub enum Error {
 }
 
 fn others(code: Option<u8>) -> &'static str {
-    if code.is_some() { "" } else { ", and the others were ended with it" }
+    if code.is_some_and(|code| code != EXIT_HUNG) { "" } else { ", and the others were ended with it" }
 }
 
 /// Exit code of a training whose best validation accuracy is below `--target-accuracy`.

@@ -9,6 +9,7 @@
 pub mod args;
 pub mod artifact;
 pub mod checkpoint;
+pub mod curves;
 pub mod data;
 pub mod devices;
 pub mod error;
@@ -20,6 +21,7 @@ pub mod pjrt;
 pub mod plugin;
 pub mod progress;
 mod protobuf;
+mod rank_notes;
 pub mod rendezvous;
 pub mod report;
 pub mod schedule;
@@ -29,6 +31,7 @@ pub mod spawn;
 pub mod stop;
 pub mod synthetic;
 pub mod train;
+pub mod watchdog;
 pub mod wheel;
 
 pub use error::{Error, Result};

@@ -4,9 +4,10 @@ use clap::Parser;
 use resnet::args::Args;
 use resnet::artifact::Artifact;
 use resnet::checkpoint::{Checkpoints, Resume, Saver};
-use resnet::data::{Data, Folder, Sets, Source, Split};
+use resnet::curves::{Curves, serve_metrics};
+use resnet::data::{self, Data, Folder, Sets, Source, Split, Waiting};
 use resnet::error::with_causes;
-use resnet::logdir::LogDir;
+use resnet::logdir::{LogDir, Records};
 use resnet::model::{Model, Uploader};
 use resnet::network::{DryRun, Network};
 use resnet::pjrt::Client;
@@ -16,6 +17,7 @@ use resnet::shards::{self, Counts, Shards};
 use resnet::signals::Signals;
 use resnet::stop::{self, Stop};
 use resnet::train::{self, Keeping, Start};
+use resnet::watchdog::{self, Watchdog};
 use resnet::{Error, Result, devices, plugin, spawn, synthetic};
 use shardstream::{SecretUrl, Topology};
 use std::io::Write;
@@ -85,12 +87,16 @@ fn start_processes(args: &Args, processes: usize, signals: Signals) -> Result<()
 fn train(args: &Args, stop: Stop) -> Result<()> {
     let topology = args.topology()?;
     stop.set_idle(topology.world_size() == 1);
+    if let Some(address) = args.metrics(&topology)? {
+        serve_metrics(address)?;
+    }
     // Not println!, which panics when nobody reads any more.
     let mut out = std::io::stdout();
     let Some(url) = &args.log_dir else { return train_to(args, topology, None, stop, &mut out) };
     let dir = LogDir::new(url, topology.rank())?;
     let mut log = dir.log(out)?;
-    let done = train_to(args, topology, Some(&dir), stop, &mut log);
+    let records = log.records();
+    let done = train_to(args, topology, Some((&dir, records)), stop, &mut log);
     match &done {
         Ok(()) => {}
         Err(stopped @ Error::Stopped { .. }) => writeln!(log, "{stopped}")?,
@@ -110,7 +116,7 @@ fn tell(logged: resnet::logdir::Result<()>) {
 fn train_to(
     args: &Args,
     topology: Topology,
-    dir: Option<&LogDir>,
+    dir: Option<(&LogDir, Records)>,
     stop: Stop,
     out: &mut dyn Write,
 ) -> Result<()> {
@@ -152,7 +158,9 @@ fn train_to(
         m.size,
         client.local_devices(),
     )?;
-    let source = open(args, &artifact, client.local_devices(), topology, out)?;
+    let waiting = Waiting::default();
+    let data = args.data(&artifact, client.local_devices(), topology, waiting.clone());
+    let source = open(args, &artifact, &data, out)?;
     out.write_all(&said)?;
     let mut network: Box<dyn Network> = match args.dry_step()? {
         Some(step) => {
@@ -173,16 +181,41 @@ fn train_to(
     let start = checkpoint.as_ref().map(Start::from).unwrap_or_default();
     let mut saver = place.map(|place| Saver::new(place, args.checkpoint_steps));
     // The numbers are those of all processes; one of them draws the curves.
+    let (dir, records) = dir.unzip();
     let events = dir.filter(|_| topology.rank() == 0).map(LogDir::events).transpose()?;
-    let agree_in = args.checkpoint.as_ref().map(|url| format!("{}/stop", url.trim_end_matches('/')));
-    stop.join(topology, spawn::stop_dir().or(agree_in), start.steps())?;
+    let shared = spawn::shared_dir().or(args.checkpoint.clone());
+    let notes = |folder: &str| shared.as_ref().map(|url| format!("{}/{folder}", url.trim_end_matches('/')));
+    stop.join(topology, notes("stop"), start.steps())?;
     stop.set_idle(false);
-    let keeping = Keeping { saver: saver.as_mut(), events: events.as_ref(), stop };
+    let settings = watch(args, waiting, topology, records);
+    let watchdog = Watchdog::start(settings, topology, notes("watch"), start.steps())?;
+    let curves = Curves { events: events.as_ref() };
+    let keeping = Keeping { saver: saver.as_mut(), curves, stop, watchdog: watchdog.clone() };
     let summary = train::train(&mut *network, &options, &*source, start, keeping, out);
+    watchdog.finish();
     if let Some(events) = events {
         tell(events.finish());
     }
     conclude(args, &summary?)
+}
+
+/// Warnings go to the standard error, as the log waits with the training, and to the log directory.
+fn watch(args: &Args, waiting: Waiting, topology: Topology, records: Option<Records>) -> watchdog::Settings {
+    let (warn_after, end_after) = args.wait_limits();
+    let tell = move |line: &str| {
+        let prefix = match topology.world_size() {
+            1 => String::new(),
+            ranks => format!("[{}/{ranks}] ", topology.rank()),
+        };
+        let line = format!("{prefix}{line}\n");
+        // Not eprintln!, which panics when nobody reads any more.
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        if let Some(records) = &records {
+            records.write(line.into_bytes());
+        }
+    };
+    let batch_wait = Box::new(move || waiting.cause());
+    watchdog::Settings { warn_after, end_after, batch_wait, tell: Box::new(tell) }
 }
 
 /// Writes the summary, and says whether the target was reached.
@@ -223,11 +256,9 @@ fn open_devices(args: &Args, artifact: &Artifact, topology: &Topology) -> Result
 fn open(
     args: &Args,
     artifact: &Artifact,
-    devices: usize,
-    topology: Topology,
+    options: &data::Options,
     out: &mut dyn Write,
 ) -> Result<Box<dyn Source>> {
-    let options = args.data(artifact, devices, topology);
     let source: Box<dyn Source> = match (&args.folder, &args.val_folder) {
         (Some(train), Some(validation)) => {
             writeln!(
@@ -237,8 +268,8 @@ fn open(
                 validation.display()
             )?;
             Box::new(Sets {
-                train: Folder::open(train, Split::Train, &options)?,
-                validation: Folder::open(validation, Split::Validation, &options)?,
+                train: Folder::open(train, Split::Train, options)?,
+                validation: Folder::open(validation, Split::Validation, options)?,
             })
         }
         _ => {
@@ -246,8 +277,8 @@ fn open(
             let (train, validation) = (SecretUrl::from(&shards.train), SecretUrl::from(&shards.validation));
             writeln!(out, "training shards   {train}\nvalidation shards {validation}")?;
             Box::new(Sets {
-                train: Data::open(&shards.train, Split::Train, &options)?,
-                validation: Data::open(&shards.validation, Split::Validation, &options)?,
+                train: Data::open(&shards.train, Split::Train, options)?,
+                validation: Data::open(&shards.validation, Split::Validation, options)?,
             })
         }
     };

@@ -6,6 +6,7 @@
 use crate::error::{EXIT_TARGET, Error, Result};
 use crate::signals::Signals;
 use crate::stop::{self, EXIT_STOPPED, Stop};
+use crate::watchdog::EXIT_HUNG;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -18,8 +19,8 @@ const SPAWNED: &str = "RESNET_SPAWNED";
 /// The first of the ports by which processes of a TPU host find each other.
 const TPU_PORT: usize = 8476;
 
-/// The directory in which spawned processes agree on the step after which they stop.
-const STOP_DIR: &str = "RESNET_STOP_DIR";
+/// The directory in which spawned processes leave notes for each other.
+const SHARED_DIR: &str = "RESNET_SHARED_DIR";
 
 /// What the parent writes to a process to ask it to stop.
 const STOP: u8 = b's';
@@ -50,7 +51,7 @@ fn ask(input: &mut ChildStdin) {
 /// signal is passed on; with the second one all end.
 pub fn run(processes: usize, tpu: bool, more: &[(&'static str, String)], signals: Signals) -> Result<()> {
     let program = std::env::current_exe()?;
-    let stop_dir = tempfile::tempdir()?;
+    let shared_dir = tempfile::tempdir()?;
     let requests = Arc::new(Mutex::new(Requests::default()));
     let to = requests.clone();
     signals.listen(move |signal| {
@@ -68,7 +69,7 @@ pub fn run(processes: usize, tpu: bool, more: &[(&'static str, String)], signals
         for rank in 0..processes {
             let mut command = Command::new(&program);
             command.args(std::env::args_os().skip(1)).envs(environment(rank, processes, tpu));
-            command.env(STOP_DIR, stop_dir.path()).envs(more.iter().cloned());
+            command.env(SHARED_DIR, shared_dir.path()).envs(more.iter().cloned());
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
             let started = command.spawn();
             let mut child = match started {
@@ -107,7 +108,9 @@ pub fn run(processes: usize, tpu: bool, more: &[(&'static str, String)], signals
     match failed {
         None => Ok(()),
         Some((rank, status)) => {
-            Err(Error::Process { rank, processes, status: status.to_string(), code: deliberate(status) })
+            let hung = Some(EXIT_HUNG).filter(|code| status.code() == Some((*code).into()));
+            let code = deliberate(status).or(hung);
+            Err(Error::Process { rank, processes, status: status.to_string(), code })
         }
     }
 }
@@ -132,9 +135,9 @@ pub fn follow_parent(stop: Stop) {
     });
 }
 
-/// Where spawned processes agree on the step after which they stop.
-pub fn stop_dir() -> Option<String> {
-    std::env::var(STOP_DIR).ok().filter(|_| is_spawned())
+/// Where spawned processes leave notes for each other.
+pub fn shared_dir() -> Option<String> {
+    std::env::var(SHARED_DIR).ok().filter(|_| is_spawned())
 }
 
 /// Whether this process is one of several that were spawned.

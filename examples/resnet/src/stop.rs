@@ -6,8 +6,8 @@
 //! the slower one gets that far too.
 
 use crate::error::with_causes;
-use shardstream::store::Store;
-use shardstream::{ErrorKind, Topology};
+use crate::rank_notes::{Note, RankNotes};
+use shardstream::Topology;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,10 +22,10 @@ pub const EXIT_STOPPED: u8 = 75;
 const LOOK: Duration = Duration::from_secs(2);
 /// Time between looks for the numbers of the others.
 const AGREE: Duration = Duration::from_millis(200);
-/// Time to end in good order for one of several processes that have no place to agree in.
+/// Time to end in good order for one of several processes that have nowhere to agree.
 const ALONE: Duration = Duration::from_secs(10);
 /// From this number on, the result of a step was read, which a collective of all ranks gives. So all have
-/// cleared the place of an earlier run's numbers.
+/// cleared the notes of an earlier run.
 const CLEARED: u64 = 4;
 
 /// A request to stop, and the step after which the training does. Clones are of the same.
@@ -102,13 +102,13 @@ impl Stop {
             };
             return thread::Builder::new().name("stop".into()).spawn(alone).map(drop);
         };
-        let place = Place { store: Store::default(), url, topology, first_step };
-        place.clear();
+        let notes = RankNotes::new(url, topology, first_step);
+        notes.clear();
         let mut gate = self.gate();
         gate.agreeing = true;
         gate.last = None;
         drop(gate);
-        thread::Builder::new().name("stop".into()).spawn(move || stop.agree(&place)).map(drop)
+        thread::Builder::new().name("stop".into()).spawn(move || stop.agree(&notes)).map(drop)
     }
 
     /// Counts the next step of training or validation. Waits while the ranks agree; `false`: the training
@@ -147,7 +147,7 @@ impl Stop {
     }
 
     /// Waits for a request of any rank, and finds the step after which all stop.
-    fn agree(&self, place: &Place) {
+    fn agree(&self, notes: &RankNotes) {
         drop(self.wait(|gate| gate.started >= CLEARED || gate.finished, None));
         loop {
             let gate = self.wait(|gate| gate.requested || gate.finished, Some(LOOK));
@@ -155,7 +155,7 @@ impl Stop {
                 break;
             }
             drop(gate);
-            if place.read().is_ok_and(|ranks| ranks.values().any(|number| number.is_request)) {
+            if numbers(notes).is_ok_and(|ranks| ranks.values().any(|number| number.is_request)) {
                 self.gate().requested = true;
             }
         }
@@ -163,10 +163,10 @@ impl Stop {
         gate.frozen = true;
         let (started, finished) = (gate.started, gate.finished);
         drop(gate);
-        place.write(Number { started, is_request: !finished });
+        write(notes, Number { started, is_request: !finished });
         let mut last = finished.then_some(started);
         while last.is_none() {
-            last = place.agreed();
+            last = agreed(notes);
             if last.is_none() {
                 thread::sleep(AGREE);
             }
@@ -193,91 +193,52 @@ struct Number {
     is_request: bool,
 }
 
-/// Where the ranks write their numbers, each in the name of an empty object.
-#[derive(Debug)]
-struct Place {
-    store: Store,
-    url: String,
-    topology: Topology,
-    /// In the names: numbers of an earlier run of the job are not taken for those of this one.
-    first_step: u64,
-}
-
-impl Place {
-    fn name(&self, number: Number) -> String {
-        let word = if number.is_request { "stop" } else { "done" };
-        let (rank, first) = (self.topology.rank(), self.first_step);
-        format!("{}/rank-{rank:05}.from-{first}.{word}.{}", self.url, number.started)
+impl Number {
+    /// The word of its note.
+    fn word(self) -> &'static str {
+        if self.is_request { "stop" } else { "done" }
     }
 
-    /// Rank, first step and number of an object.
-    fn parse(url: &str) -> Option<(usize, u64, Number)> {
-        let name = url.rsplit(['/', std::path::MAIN_SEPARATOR]).next()?;
-        let (rank, rest) = name.strip_prefix("rank-")?.split_once('.')?;
-        let (first, rest) = rest.strip_prefix("from-")?.split_once('.')?;
-        let (word, started) = rest.split_once('.')?;
-        let is_request = match word {
+    fn of(note: &Note) -> Option<Self> {
+        let is_request = match note.word.as_str() {
             "stop" => true,
             "done" => false,
             _ => return None,
         };
-        let number = Number { started: started.parse().ok()?, is_request };
-        Some((rank.parse().ok()?, first.parse().ok()?, number))
+        Some(Self { started: note.steps, is_request })
     }
+}
 
-    fn objects(&self) -> shardstream::Result<Vec<String>> {
-        match self.store.list(&self.url) {
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound(_)) => Ok(vec![]),
-            listed => Ok(listed?.into_iter().map(|object| object.url).collect()),
-        }
-    }
+/// The number of each rank that has written one.
+fn numbers(notes: &RankNotes) -> shardstream::Result<BTreeMap<usize, Number>> {
+    Ok(notes.read()?.iter().filter_map(|note| Some((note.rank, Number::of(note)?))).collect())
+}
 
-    fn read(&self) -> shardstream::Result<BTreeMap<usize, Number>> {
-        let numbers = self.objects()?.into_iter().filter_map(|url| Self::parse(&url));
-        Ok(numbers
-            .filter(|(_, first, _)| *first == self.first_step)
-            .map(|(rank, _, number)| (rank, number))
-            .collect())
-    }
+/// The highest number, when all ranks have written theirs.
+fn agreed(notes: &RankNotes) -> Option<u64> {
+    let ranks = numbers(notes).ok()?;
+    let all = (0..notes.topology().world_size()).all(|rank| ranks.contains_key(&rank));
+    ranks.values().map(|number| number.started).max().filter(|_| all)
+}
 
-    /// The highest number, when all ranks have written theirs.
-    fn agreed(&self) -> Option<u64> {
-        let ranks = self.read().ok()?;
-        let all = (0..self.topology.world_size()).all(|rank| ranks.contains_key(&rank));
-        ranks.values().map(|number| number.started).max().filter(|_| all)
-    }
-
-    /// Writes the number of this rank. Without it the others wait, so it is tried again; a second signal ends
-    /// the process.
-    fn write(&self, number: Number) {
-        let url = self.name(number);
-        let create = || self.store.create(&url)?.finish();
-        for attempt in 1.. {
-            match create() {
-                Ok(_) => return,
-                // Nobody need wait for it when all have finished.
-                Err(_) if !number.is_request && attempt == 3 => return,
-                Err(e) if attempt == 1 => {
-                    let _ = writeln!(
-                        std::io::stderr(),
-                        "warning: cannot tell the other ranks: {}",
-                        with_causes(&e)
-                    );
-                }
-                Err(_) => {}
+/// Writes the number of this rank. Without it the others wait, so it is tried again; a second signal ends the
+/// process.
+fn write(notes: &RankNotes, number: Number) {
+    for attempt in 1.. {
+        match notes.write(number.word(), number.started) {
+            Ok(()) => return,
+            // Nobody need wait for it when all have finished.
+            Err(_) if !number.is_request && attempt == 3 => return,
+            Err(e) if attempt == 1 => {
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "warning: cannot tell the other ranks: {}",
+                    with_causes(&e)
+                );
             }
-            thread::sleep(AGREE * 5);
+            Err(_) => {}
         }
-    }
-
-    /// Deletes the numbers of an earlier run: those of this rank, and as rank 0 those of all.
-    fn clear(&self) {
-        for url in self.objects().unwrap_or_default() {
-            let of = Self::parse(&url).map(|(rank, ..)| rank);
-            if of.is_some_and(|rank| rank == self.topology.rank() || self.topology.rank() == 0) {
-                let _ = self.store.delete(&url);
-            }
-        }
+        thread::sleep(AGREE * 5);
     }
 }
 
@@ -328,18 +289,12 @@ mod tests {
     fn what_an_earlier_run_left_asks_nobody_to_stop() {
         let dir = tempfile::tempdir().unwrap();
         let url = dir.path().join("stop").to_str().unwrap().to_owned();
-        let place = |first_step| Place {
-            store: Store::default(),
-            url: url.clone(),
-            topology: Topology::new(1, 3).unwrap(),
-            first_step,
-        };
+        let notes =
+            |first_step| RankNotes::new(url.clone(), Topology::new(1, 3).unwrap(), first_step);
         let number = Number { started: 17, is_request: true };
-        place(40).write(number);
-        assert_eq!(place(40).read().unwrap(), BTreeMap::from([(1, number)]));
-        assert_eq!(place(57).read().unwrap(), BTreeMap::new());
-        place(57).clear();
-        assert_eq!(place(40).read().unwrap(), BTreeMap::new());
+        write(&notes(40), number);
+        assert_eq!(numbers(&notes(40)).unwrap(), BTreeMap::from([(1, number)]));
+        assert_eq!(numbers(&notes(57)).unwrap(), BTreeMap::new());
     }
 
     #[test]

@@ -11,8 +11,10 @@ use crate::error::{Error, Result};
 use crate::progress::Task;
 use bytes::Bytes;
 use shardstream::dataset::Shards;
+use shardstream::loader::{Batches, Reporter};
 use shardstream::prelude::*;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The batches of one part of an epoch.
 pub type HostBatches = Box<dyn Iterator<Item = shardstream::Result<HostBatch>> + Send>;
@@ -149,6 +151,8 @@ pub struct Options {
     /// A directory where indexes that had to be made are kept, so that the next start need not read the
     /// shards for them.
     pub index_cache: Option<PathBuf>,
+    /// Can be asked later what batches wait for.
+    pub waiting: Waiting,
 }
 
 impl Options {
@@ -170,11 +174,30 @@ impl Options {
     }
 }
 
+/// What the batches wait for that were asked for last. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct Waiting(Arc<Mutex<Option<Reporter>>>);
+
+impl Waiting {
+    /// From now on, of these batches.
+    fn watch(&self, batches: &Batches<TensorBatch>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(batches.reporter());
+    }
+
+    /// The cause of the wait; `None` where no batch is waited for.
+    pub fn cause(&self) -> Option<String> {
+        let reporter = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let diagnosis = reporter?.diagnose();
+        diagnosis.waited.map(|_| diagnosis.cause)
+    }
+}
+
 /// One part of a data set in shards, to be read epoch by epoch.
 #[derive(Debug, Clone)]
 pub struct Data {
     loader: Loader<TensorBatch>,
     samples: u64,
+    waiting: Waiting,
 }
 
 impl Data {
@@ -219,12 +242,14 @@ impl Data {
             // An accuracy is of all samples, or it is none.
             Split::Validation => builder.last_batch(LastBatch::Pad),
         };
-        Ok(Data { loader: builder.build()?, samples })
+        Ok(Data { loader: builder.build()?, samples, waiting: options.waiting.clone() })
     }
 
     /// The batches of one epoch, counted from 0. With the seed the epoch decides order and augmentation.
     pub fn batches(&self, epoch: u64) -> impl Iterator<Item = shardstream::Result<HostBatch>> + Send + use<> {
-        self.loader.epoch(epoch).map(|batch| host(batch?, None))
+        let batches = self.loader.epoch(epoch);
+        self.waiting.watch(&batches);
+        batches.map(|batch| host(batch?, None))
     }
 
     /// The state before the first batch of an epoch.
@@ -237,7 +262,9 @@ impl Data {
         &self,
         state: &State,
     ) -> Result<impl Iterator<Item = shardstream::Result<HostBatch>> + Send + use<>> {
-        Ok(self.loader.restore(state)?.map(|batch| host(batch?, None)))
+        let batches = self.loader.restore(state)?;
+        self.waiting.watch(&batches);
+        Ok(batches.map(|batch| host(batch?, None)))
     }
 }
 

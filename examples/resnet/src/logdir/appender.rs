@@ -47,11 +47,17 @@ impl Default for Settings {
 /// header, and no record is divided.
 #[derive(Debug)]
 pub struct Appender {
+    records: Records,
+    /// Told when the thread ends; `None` once that was heard.
+    end: Option<Receiver<Option<shardstream::Error>>>,
+}
+
+/// Adds records to an [`Appender`], from any thread. Clones add to the same one.
+#[derive(Debug, Clone)]
+pub struct Records {
     url: String,
     settings: Settings,
     shared: Arc<Shared>,
-    /// Told when the thread ends; `None` once that was heard.
-    end: Option<Receiver<Option<shardstream::Error>>>,
 }
 
 #[derive(Debug, Default)]
@@ -107,9 +113,48 @@ impl Appender {
         let told = url.clone();
         let run = move || drop(ended.send(run(&theirs, sink, &told, settings).err()));
         std::thread::Builder::new().name("log".into()).spawn(run)?;
-        Ok(Self { url, settings, shared, end: Some(end) })
+        Ok(Self { records: Records { url, settings, shared }, end: Some(end) })
     }
 
+    /// Adds a record. Returns at once, whatever the store does.
+    pub fn write(&self, record: Vec<u8>) {
+        self.records.write(record);
+    }
+
+    /// What other threads add records with. Those that come after the end of the appender are lost.
+    pub fn records(&self) -> Records {
+        self.records.clone()
+    }
+
+    /// Waits until all is written, but no longer than the settings allow.
+    ///
+    /// # Errors
+    /// If that fails, or if something had to be dropped before.
+    pub fn finish(mut self) -> Result<()> {
+        self.close()
+    }
+
+    fn close(&mut self) -> Result<()> {
+        let Some(end) = self.end.take() else { return Ok(()) };
+        let Records { url, settings, shared } = &self.records;
+        shared.queue().closing = true;
+        shared.changed.notify_all();
+        let (url, patience) = (SecretUrl::from(url), settings.patience);
+        match end.recv_timeout(patience) {
+            Ok(Some(source)) => return Err(Error::Write { url, source }),
+            Ok(None) => {}
+            // The thread is left to itself, and ends with the process.
+            Err(RecvTimeoutError::Timeout) => return Err(Error::Late { url, patience }),
+            Err(RecvTimeoutError::Disconnected) => return Err(Error::Panicked { url }),
+        }
+        match shared.queue().dropped {
+            (0, _) => Ok(()),
+            (records, bytes) => Err(Error::Dropped { url, records, bytes }),
+        }
+    }
+}
+
+impl Records {
     /// Adds a record. Returns at once, whatever the store does.
     pub fn write(&self, record: Vec<u8>) {
         if record.is_empty() {
@@ -124,39 +169,13 @@ impl Appender {
             ));
         }
     }
-
-    /// Waits until all is written, but no longer than the settings allow.
-    ///
-    /// # Errors
-    /// If that fails, or if something had to be dropped before.
-    pub fn finish(mut self) -> Result<()> {
-        self.close()
-    }
-
-    fn close(&mut self) -> Result<()> {
-        let Some(end) = self.end.take() else { return Ok(()) };
-        self.shared.queue().closing = true;
-        self.shared.changed.notify_all();
-        let (url, patience) = (SecretUrl::from(&self.url), self.settings.patience);
-        match end.recv_timeout(patience) {
-            Ok(Some(source)) => return Err(Error::Write { url, source }),
-            Ok(None) => {}
-            // The thread is left to itself, and ends with the process.
-            Err(RecvTimeoutError::Timeout) => return Err(Error::Late { url, patience }),
-            Err(RecvTimeoutError::Disconnected) => return Err(Error::Panicked { url }),
-        }
-        match self.shared.queue().dropped {
-            (0, _) => Ok(()),
-            (records, bytes) => Err(Error::Dropped { url, records, bytes }),
-        }
-    }
 }
 
 impl Drop for Appender {
     fn drop(&mut self) {
         // The training has failed already: what it said last is wanted all the more.
         if let Err(e) = self.close() {
-            (self.settings.tell)(&with_causes(&e));
+            (self.records.settings.tell)(&with_causes(&e));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What is printed, and a copy of it.
 
+use super::appender::Records;
 use super::{Appender, Result};
 use std::io::{self, Write};
 
@@ -16,6 +17,11 @@ impl<W: Write> LogCopy<W> {
     /// A copy of what is written to `out`.
     pub fn new(out: W, copy: Appender) -> Self {
         Self { out, copy, line: Vec::new() }
+    }
+
+    /// What other threads add lines to the copy with.
+    pub fn records(&self) -> Records {
+        self.copy.records()
     }
 
     /// Waits for the copy to be written.

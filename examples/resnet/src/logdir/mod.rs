@@ -8,7 +8,7 @@ mod copy;
 mod events;
 mod sink;
 
-pub use appender::{Appender, Settings};
+pub use appender::{Appender, Records, Settings};
 pub use copy::LogCopy;
 pub use events::Events;
 

@@ -3,7 +3,7 @@
 #![allow(dead_code, missing_docs, reason = "each test program takes in all of it, and uses a part")]
 
 use resnet::artifact::Artifact;
-use resnet::data::{Data, Options, Sets, Split};
+use resnet::data::{Data, Options, Sets, Split, Waiting};
 use resnet::model::Model;
 use resnet::pjrt::{Client, Plugin};
 use resnet::schedule::{Decay, Schedule};
@@ -142,6 +142,7 @@ pub fn synthetic() -> &'static (Shards, Sets<Data>) {
             skip_bad: None,
             indexes: Sets::default(),
             index_cache: None,
+            waiting: Waiting::default(),
         };
         let open = |shards: &str, split| Data::open(shards, split, &options).unwrap();
         let train = open(&shards.train, Split::Train);

@@ -1,0 +1,63 @@
+//! The numbers of a training for others to draw: TensorBoard's events, and metrics for Prometheus.
+
+use crate::logdir::Events;
+use std::time::Duration;
+
+/// Where the numbers go; by default, nowhere.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Curves<'a> {
+    /// TensorBoard's events.
+    pub events: Option<&'a Events>,
+}
+
+impl Curves<'_> {
+    /// One point of each of these curves. The metric of `train/loss` is the gauge `resnet_train_loss`.
+    pub fn scalars(&self, step: u64, points: &[(&str, f64)]) {
+        for (tag, value) in points {
+            if let Some(events) = self.events {
+                events.scalar(tag, step, *value);
+            }
+            #[cfg(feature = "metrics")]
+            metrics::gauge!(format!("resnet_{}", tag.replace('/', "_"))).set(*value);
+        }
+    }
+
+    /// A training step over `samples` samples of this process, of which the batch was waited for.
+    pub fn step(&self, samples: u64, waited: Duration) {
+        #[cfg(feature = "metrics")]
+        {
+            metrics::counter!("resnet_steps_total").increment(1);
+            metrics::counter!("resnet_samples_total").increment(samples);
+            metrics::histogram!("resnet_batch_wait_seconds").record(waited.as_secs_f64());
+        }
+        #[cfg(not(feature = "metrics"))]
+        let _ = (samples, waited);
+    }
+}
+
+/// Serves the metrics of this process, those of the loader among them, to Prometheus at
+/// `http://ADDRESS/metrics`.
+///
+/// # Errors
+/// If nothing can listen there, or the program was built without the feature `metrics`.
+pub fn serve_metrics(address: std::net::SocketAddr) -> crate::Result<()> {
+    #[cfg(feature = "metrics")]
+    {
+        let failed = |error: &dyn std::fmt::Display| {
+            crate::Error::Usage(format!("cannot serve metrics at {address}: {error}"))
+        };
+        // The exporter would bind it on a thread of its own, and only log that it cannot.
+        std::net::TcpListener::bind(address).map_err(|error| failed(&error))?;
+        let exporter = metrics_exporter_prometheus::PrometheusBuilder::new().with_http_listener(address);
+        exporter.install().map_err(|error| failed(&error))?;
+        metrics::describe_counter!("resnet_steps_total", "Training steps started since the start");
+        metrics::describe_counter!("resnet_samples_total", "Samples of this process that were trained on");
+        metrics::describe_histogram!("resnet_batch_wait_seconds", "Wait of a training step for its batch");
+        Ok(())
+    }
+    #[cfg(not(feature = "metrics"))]
+    Err(crate::Error::Usage(format!(
+        "--metrics {address} needs a program that is built with the feature metrics: \
+         cargo build --release -p resnet --features metrics"
+    )))
+}

@@ -1,0 +1,277 @@
+//! The training part of an epoch.
+
+use super::{IN_FLIGHT, Options, Training};
+use crate::data::{HostBatches, Split};
+use crate::error::{Error, Result};
+use crate::model::{DeviceBatch, Hyper};
+use crate::network::Later;
+use crate::report::{Clock, Epoch, Running, Tally, percent, rate, share};
+use crate::watchdog::Activity;
+use shardstream::State;
+use shardstream::feed::{Feed, FeedReport};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The training part of an epoch.
+pub(super) struct Trained {
+    /// `None`: it was stopped before its last step.
+    pub(super) report: Option<Epoch>,
+    /// After the last step.
+    pub(super) running: Running,
+    /// After the last step; `None` where there is nothing to save.
+    pub(super) data: Option<State>,
+}
+
+/// Steps that were launched and not read, with their numbers.
+type InFlight = VecDeque<(u64, Later<(f32, u64)>)>;
+
+/// An epoch under way.
+struct Pass {
+    /// The number of the epoch, from 0.
+    epoch: u64,
+    /// Steps of the epochs before.
+    before: u64,
+    /// Number of steps of this epoch, as far as it is known.
+    expected: Option<u64>,
+    /// Samples of a step, of all ranks together and of this one.
+    samples: (u64, usize),
+    /// Steps of this epoch that were launched.
+    steps: u64,
+    in_flight: InFlight,
+    running: Running,
+    time: Clock,
+    since_log: Clock,
+    /// The wait for batches before the epoch was resumed.
+    waited: Duration,
+    /// After the last step.
+    data: Option<State>,
+}
+
+impl Pass {
+    /// Waits for all but the last `keep` results, and adds them up.
+    fn read(&mut self, keep: usize) -> Result<()> {
+        while self.in_flight.len() > keep {
+            let Some((step, result)) = self.in_flight.pop_front() else { break };
+            let (loss, correct) = result()?;
+            self.running.since_log.add(loss, correct, step, self.samples.0)?;
+        }
+        Ok(())
+    }
+
+    /// The sums of the epoch, with the times until now.
+    fn running(&mut self, fed: FeedReport) -> Running {
+        self.running.time = self.time.elapsed();
+        self.running.time_since_log = self.since_log.elapsed();
+        self.running.data_wait = self.waited + fed.first + fed.waited;
+        self.running.clone()
+    }
+}
+
+impl Training<'_> {
+    /// Trains for one epoch, or for what it has left after `running`.
+    pub(super) fn epoch(&mut self, batches: HostBatches, running: Running) -> Result<Trained> {
+        let epoch = self.epochs.len() as u64;
+        let known = self.source.steps(Split::Train);
+        let manifest = self.network.manifest();
+        let mut pass = Pass {
+            epoch,
+            before: self.epochs.iter().map(|e| e.steps).sum(),
+            expected: expected_steps(self.options.steps, known, self.epochs.last()),
+            samples: (manifest.global_batch() as u64, manifest.local_batch(self.network.local_devices())),
+            steps: running.steps(),
+            in_flight: InFlight::new(),
+            time: Clock::from(running.time),
+            since_log: Clock::from(running.time_since_log),
+            waited: running.data_wait,
+            running,
+            data: None,
+        };
+        let mut feed = self.feed(batches, remaining(self.options.steps, pass.steps));
+        self.log.line(format_args!("epoch {} of {}: training", epoch + 1, self.options.epochs))?;
+        let left = pass.expected.map(|all| all.saturating_sub(pass.steps));
+        self.log.begin(&format!("epoch {}", epoch + 1), left);
+        self.watchdog.begin(epoch, Split::Train);
+        let stopped = !self.steps(&mut pass, &mut feed)?;
+        self.watchdog.at(Activity::Devices);
+        pass.read(0)?;
+        self.log.done();
+        let running = pass.running(feed.report());
+        let report = if stopped { None } else { Some(self.trained(&pass, feed.report())?) };
+        Ok(Trained { report, running, data: pass.data })
+    }
+
+    /// Takes the steps of an epoch. `false`: it was stopped.
+    fn steps(&mut self, pass: &mut Pass, feed: &mut Feed<Result<DeviceBatch>>) -> Result<bool> {
+        let log_steps = self.options.log_steps;
+        let mut waited = Duration::ZERO;
+        loop {
+            self.watchdog.at(Activity::Batch);
+            let Some(batch) = feed.next() else { return Ok(true) };
+            self.watchdog.at(Activity::Stop);
+            // A batch that is not trained on is left to the resumed training.
+            if !self.stop.start_step() {
+                return Ok(false);
+            }
+            let mut batch = batch.map_err(Error::Data)??;
+            if batch.valid != pass.samples.1 {
+                // Padding would count as samples in the loss and in the batch statistics.
+                return Err(Error::Batch(format!(
+                    "{} samples of {}: training takes only full batches",
+                    batch.valid, pass.samples.1
+                )));
+            }
+            pass.data = batch.state.clone().or(pass.data.take());
+            let hyper = self.hyper(pass);
+            pass.steps += 1;
+            self.watchdog.at(Activity::Launch);
+            pass.in_flight.push_back((pass.steps, self.network.step(&batch, hyper)?));
+            let fed = feed.report();
+            let all_waited = fed.first + fed.waited;
+            self.curves.step(batch.valid as u64, all_waited - std::mem::replace(&mut waited, all_waited));
+            let log = log_steps > 0 && pass.steps.is_multiple_of(log_steps);
+            let save = self.saver.as_ref().is_some_and(|saver| saver.is_due(pass.before + pass.steps));
+            self.watchdog.at(Activity::Devices);
+            pass.read(if log || save { 0 } else { IN_FLIGHT })?;
+            self.log.step();
+            if log {
+                self.log_step(pass, hyper, feed.report().readiness())?;
+            }
+            self.watchdog.at(Activity::Checkpoint);
+            if save {
+                let running = pass.running(feed.report());
+                self.save(running, || batch.state.take())?;
+            }
+            let saved = self.saver.as_mut().map_or(Ok(None), |saver| saver.poll())?;
+            self.tell(saved)?;
+        }
+    }
+
+    /// What the next step is taken with.
+    fn hyper(&self, pass: &Pass) -> Hyper {
+        let Options { epochs, schedule, weight_decay, label_smoothing, momentum, .. } = *self.options;
+        // A stream need not know its length: within the first epoch the rate then stays level.
+        let part = pass.expected.map_or(0.0, |n| (pass.steps as f64 / n as f64).min(1.0));
+        let rate = schedule.at(pass.before + pass.steps, pass.epoch as f64 + part, epochs as f64);
+        Hyper { rate, weight_decay, label_smoothing, momentum }
+    }
+
+    /// The line of the log and the curves after a step whose result was read.
+    fn log_step(&mut self, pass: &mut Pass, hyper: Hyper, readiness: f64) -> Result<()> {
+        let recent = std::mem::take(&mut pass.running.since_log);
+        pass.running.logged.merge(&recent);
+        let loss = recent.loss / recent.steps as f64;
+        let now = rate(recent.samples, pass.since_log.elapsed());
+        self.log.line(format_args!(
+            "  step {:>6}  loss {loss:.4}  lr {:.4}  rate {now:.1}/s  global rate {:.1}/s  data ready {:.1} %  elapsed {}",
+            pass.steps,
+            hyper.rate,
+            rate(pass.running.logged.samples, pass.time.elapsed()),
+            100.0 * readiness,
+            hours(self.time.elapsed()),
+        ))?;
+        self.curves.scalars(
+            pass.before + pass.steps,
+            &[
+                ("train/loss", loss),
+                ("train/learning_rate", hyper.rate.into()),
+                ("rate/samples_per_second", now),
+                ("rate/data_readiness", readiness),
+            ],
+        );
+        pass.since_log = Clock::from(Duration::ZERO);
+        Ok(())
+    }
+
+    /// The report of an epoch whose steps are done, and its lines of the log.
+    fn trained(&mut self, pass: &Pass, fed: FeedReport) -> Result<Epoch> {
+        let running = &pass.running;
+        let mut total: Tally = running.logged.clone();
+        total.merge(&running.since_log);
+        if total.steps == 0 {
+            return Err(Error::Empty("training"));
+        }
+        let report = Epoch {
+            steps: pass.steps,
+            samples: total.samples,
+            time: running.time,
+            first_batch: fed.first,
+            data_wait: running.data_wait,
+            readiness: fed.readiness(),
+            loss: total.loss / total.steps as f64,
+            train_accuracy: share(total.correct as f64, total.samples as f64),
+            validation_samples: 0,
+            validation_accuracy: 0.0,
+            validation_top5_accuracy: 0.0,
+        };
+        let learnt =
+            format!(", loss {:.4}, train accuracy {:.2} %", report.loss, 100.0 * report.train_accuracy);
+        let learnt = if self.network.learns() { &learnt } else { "" };
+        let (epoch, ranks) = (pass.epoch + 1, self.options.topology.world_size());
+        self.log.line(format_args!(
+            "epoch {epoch} of {}: {} samples in {:.1} s, {:.1} samples/s (reduced global rate over {ranks} {}), \
+             data wait {:.1} %, {fed}{learnt}",
+            self.options.epochs,
+            report.samples,
+            report.time.as_secs_f64(),
+            report.rate(),
+            if ranks == 1 { "process" } else { "processes" },
+            percent(report.data_wait.as_secs_f64(), report.time.as_secs_f64()),
+        ))?;
+        if let Some(last) = &pass.data {
+            // It proves that two trainings took the same samples in the same order; those of all ranks add up.
+            self.log.line(format_args!("epoch {epoch}: digest of the order {}", last.digest()))?;
+            let ledger = last.ledger();
+            if !ledger.is_empty() {
+                // The samples of this rank that were left out.
+                self.log.line(format_args!("epoch {epoch}: {ledger}"))?;
+            }
+        }
+        Ok(report)
+    }
+}
+
+/// How many steps the next epoch has: as many as the data has or the last one had, as far as one can know,
+/// and at most as many as allowed (0: all).
+fn expected_steps(limit: u64, known: Option<u64>, last: Option<&Epoch>) -> Option<u64> {
+    let there = known.or(last.map(|epoch| epoch.steps));
+    let allowed = (limit > 0).then_some(limit);
+    match (there, allowed) {
+        (Some(there), Some(allowed)) => Some(there.min(allowed)),
+        (there, allowed) => there.or(allowed),
+    }
+}
+
+/// How many batches are still to be trained on in an epoch, where `limit` is the most (0: all).
+fn remaining(limit: u64, done: u64) -> usize {
+    if limit == 0 { usize::MAX } else { usize::try_from(limit.saturating_sub(done)).unwrap_or(usize::MAX) }
+}
+
+/// As hours, minutes and seconds.
+fn hours(time: Duration) -> String {
+    let seconds = time.as_secs();
+    format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::epoch;
+
+    #[test]
+    fn an_epoch_is_expected_to_be_as_long_as_the_last_one() {
+        let last = Epoch { steps: 16, ..epoch(0.5, 100, 1) };
+        assert_eq!(expected_steps(0, None, None), None);
+        assert_eq!(expected_steps(8, None, None), Some(8));
+        assert_eq!(expected_steps(0, None, Some(&last)), Some(16));
+        assert_eq!(expected_steps(8, Some(20), Some(&last)), Some(8));
+        // More steps were allowed than there is data: the rate must still fall to zero.
+        assert_eq!(expected_steps(1000, None, Some(&last)), Some(16));
+        assert_eq!(expected_steps(1000, Some(20), None), Some(20));
+    }
+
+    #[test]
+    fn a_resumed_epoch_takes_no_more_than_is_left_of_its_limit() {
+        assert_eq!(remaining(0, 7), usize::MAX);
+        assert_eq!([remaining(10, 0), remaining(10, 7), remaining(10, 10), remaining(10, 12)], [10, 3, 0, 0]);
+    }
+}
