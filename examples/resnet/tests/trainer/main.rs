@@ -11,6 +11,7 @@ mod resume;
 mod signals;
 mod tpu;
 mod upload;
+mod watchdog;
 
 // The server that the library's own tests use.
 #[cfg(feature = "gcs")]

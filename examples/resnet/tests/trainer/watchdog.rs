@@ -1,0 +1,137 @@
+//! The program when it does not move.
+#![cfg(unix)]
+
+use crate::common::{plugin, synthetic};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A dry run that warns after a second.
+fn program(arguments: &[&str]) -> Option<Command> {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_resnet"));
+    program.arg("--plugin").arg(plugin()?);
+    let work_dir = Path::new(&synthetic().0.train).parent().unwrap();
+    program.arg("--work-dir").arg(work_dir).args(["--log-steps", "1", "--threads", "2", "--stall-warning", "1"]);
+    program.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Some(program)
+}
+
+fn shards() -> [&'static str; 4] {
+    let shards = &synthetic().0;
+    ["--shards", &shards.train, "--val-shards", &shards.validation]
+}
+
+#[test]
+fn a_step_that_does_not_end_is_named_and_ends_the_program() {
+    let logs = tempfile::tempdir().unwrap();
+    let arguments = ["--dry-run=3600000", "--step-timeout", "4", "--log-dir", logs.path().to_str().unwrap()];
+    let Some(mut program) = program(&arguments) else { return };
+    let output = program.args(shards()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    let log = std::fs::read_to_string(logs.path().join("log-rank-00000.txt")).unwrap();
+    for text in [&said, &log] {
+        for line in ["warning: no step for ", "error: no step in 4 s: rank 0 waits for the devices after "] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+}
+
+/// A process that is stopped is one whose host hangs.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_rank_that_hangs_is_named_by_the_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("run");
+    let start = |rank: &str| {
+        let mut program = program(&["--artifact", "resnet8-x8", "--world-size", "2", "--rank", rank])?;
+        program.args(["--dry-run=3600000", "--checkpoint", place.to_str().unwrap()]).args(shards());
+        Some(program.spawn().unwrap())
+    };
+    let (Some(mut first), Some(mut second)) = (start("0"), start("1")) else { return };
+    let mut lines = BufReader::new(second.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().ends_with(": training")));
+    kill(Pid::from_raw(second.id() as i32), Signal::SIGSTOP).unwrap();
+    let lines = BufReader::new(first.stderr.take().unwrap()).lines().map_while(Result::ok);
+    // It may have left a note before it was stopped, and then not after a longer wait.
+    let named = lines.filter(|line| line.contains("the job waits for: rank 1 left no note")).take(1).count();
+    for child in [&mut first, &mut second] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert_eq!(named, 1);
+}
+
+#[cfg(all(feature = "gcs", feature = "http"))]
+#[test]
+fn a_server_that_no_longer_answers_is_named_with_its_shard() {
+    use crate::server::{Reply, Server};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    let shards = &synthetic().0;
+    let hangs = Arc::new(AtomicBool::new(false));
+    let (dir, fault) = (Path::new(&shards.train).parent().unwrap().to_owned(), hangs.clone());
+    let server = Server::start(move |request| {
+        let name = request.path().rsplit('/').next().unwrap_or_default().to_owned();
+        if fault.load(Ordering::SeqCst) && name.starts_with("train") {
+            std::thread::sleep(Duration::from_secs(12));
+        }
+        match std::fs::read(dir.join(&name)) {
+            Ok(content) => Reply::object(request, &content, &format!("\"{name}\"")),
+            Err(_) => Reply::new(404, ""),
+        }
+    });
+    let url = |path: &str| server.url(&format!("/{}", Path::new(path).file_name().unwrap().to_str().unwrap()));
+    let (train, validation) = (url(&shards.train), url(&shards.validation));
+    let arguments = ["--dry-run=20", "--step-timeout", "6", "--shards", &train, "--val-shards", &validation];
+    let Some(mut program) = program(&arguments) else { return };
+    let mut child = program.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("  step      2 ")));
+    hangs.store(true, Ordering::SeqCst);
+    lines.for_each(drop);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    let warning = said.lines().find(|line| line.starts_with("warning: no step for ")).expect(&said);
+    assert!(warning.contains("rank 0 waits for a batch (") && warning.contains("/train-"), "{warning}");
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn prometheus_reads_the_numbers_of_a_training() {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let Some(mut program) = program(&["--dry-run=50", "--metrics", &address.to_string()]) else { return };
+    let mut child = program.args(shards()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("  step      3 ")));
+    let mut connection = TcpStream::connect(address).unwrap();
+    connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for name in [
+        "\nresnet_steps_total ",
+        "\nresnet_samples_total ",
+        "\nresnet_train_learning_rate ",
+        "\nresnet_rate_data_readiness ",
+        "\nshardstream_batches_total ",
+    ] {
+        assert!(answer.contains(name), "no {name:?} in {answer}");
+    }
+    // Nobody else may have the port.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = self::program(&["--dry-run=50", "--metrics", &address]).unwrap().output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("cannot serve metrics at 127.0.0.1:"), "{said}");
+}
