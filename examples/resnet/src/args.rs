@@ -359,7 +359,8 @@ impl Args {
         let Some(mut address) = self.metrics else { return Ok(None) };
         if self.spawn.is_some() {
             let port = address.port().checked_add(topology.rank() as u16);
-            let no_port = || Error::Usage(format!("--metrics {address}: no port for rank {}", topology.rank()));
+            let no_port =
+                || Error::Usage(format!("--metrics {address}: no port for rank {}", topology.rank()));
             address.set_port(port.ok_or_else(no_port)?);
         }
         Ok(Some(address))

@@ -36,7 +36,9 @@ pub enum Error {
         source: io::Error,
     },
     /// Single files in random order have no state.
-    #[error("a training from a folder cannot be resumed, as its order has no state: make shards of the folder")]
+    #[error(
+        "a training from a folder cannot be resumed, as its order has no state: make shards of the folder"
+    )]
     NoState,
     /// A checkpoint.
     #[error(transparent)]

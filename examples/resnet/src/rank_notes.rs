@@ -109,7 +109,9 @@ mod tests {
 
     #[test]
     fn other_objects_are_no_notes() {
-        for name in ["x", "rank-1.stop.3", "rank-a.from-0.stop.3", "rank-1.from-0.stop", "rank-1.from-0.stop.x"] {
+        for name in
+            ["x", "rank-1.stop.3", "rank-a.from-0.stop.3", "rank-1.from-0.stop", "rank-1.from-0.stop.x"]
+        {
             assert_eq!(parse(&format!("gs://bucket/stop/{name}")), None, "{name}");
         }
     }

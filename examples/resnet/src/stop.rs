@@ -230,11 +230,8 @@ fn write(notes: &RankNotes, number: Number) {
             // Nobody need wait for it when all have finished.
             Err(_) if !number.is_request && attempt == 3 => return,
             Err(e) if attempt == 1 => {
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "warning: cannot tell the other ranks: {}",
-                    with_causes(&e)
-                );
+                let _ =
+                    writeln!(std::io::stderr(), "warning: cannot tell the other ranks: {}", with_causes(&e));
             }
             Err(_) => {}
         }
@@ -289,8 +286,7 @@ mod tests {
     fn what_an_earlier_run_left_asks_nobody_to_stop() {
         let dir = tempfile::tempdir().unwrap();
         let url = dir.path().join("stop").to_str().unwrap().to_owned();
-        let notes =
-            |first_step| RankNotes::new(url.clone(), Topology::new(1, 3).unwrap(), first_step);
+        let notes = |first_step| RankNotes::new(url.clone(), Topology::new(1, 3).unwrap(), first_step);
         let number = Number { started: 17, is_request: true };
         write(&notes(40), number);
         assert_eq!(numbers(&notes(40)).unwrap(), BTreeMap::from([(1, number)]));

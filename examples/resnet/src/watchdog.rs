@@ -190,8 +190,10 @@ impl Shared {
         let mut warned: Option<(Instant, Duration)> = None;
         loop {
             let now = self.now();
-            let (now, _) =
-                self.ended.wait_timeout_while(now, look, |now| !now.ended).unwrap_or_else(PoisonError::into_inner);
+            let (now, _) = self
+                .ended
+                .wait_timeout_while(now, look, |now| !now.ended)
+                .unwrap_or_else(PoisonError::into_inner);
             let now = *now;
             if let Some((since, _)) = warned
                 && (now.ended || now.since != since)
@@ -232,7 +234,8 @@ impl Shared {
         let warn = move || {
             let waited = now.since.elapsed();
             let own = shared.own(&now, activity);
-            let ranks = shared.gather(&now, activity).map(|notes| ranks(&notes, shared.topology.world_size()));
+            let ranks =
+                shared.gather(&now, activity).map(|notes| ranks(&notes, shared.topology.world_size()));
             let ranks = ranks.map(|ranks| format!("; {ranks}")).unwrap_or_default();
             shared.say(&format!("warning: no step for {:.0} s: {own}{ranks}", waited.as_secs_f64()));
             shared.gathering.store(false, Ordering::SeqCst);
@@ -312,7 +315,10 @@ fn ranks(notes: &[Note], world_size: usize) -> String {
         .collect();
     if !silent.is_empty() {
         let what = if silent.len() == 1 { "rank" } else { "ranks" };
-        held_up.push(format!("{what} {} left no note: its process is stopped or dead, or it still computes", silent.join(", ")));
+        held_up.push(format!(
+            "{what} {} left no note: its process is stopped or dead, or it still computes",
+            silent.join(", ")
+        ));
     }
     if held_up.is_empty() {
         // All wait for each other: those behind have launched fewer steps.
@@ -398,7 +404,10 @@ mod tests {
             ),
             "{said}"
         );
-        wait_for(&lines, "warning: no step for 0 s: rank 0 waits for a batch (a request of shard 7) after 1 steps, in the training of epoch 3\nwarning");
+        wait_for(
+            &lines,
+            "warning: no step for 0 s: rank 0 waits for a batch (a request of shard 7) after 1 steps, in the training of epoch 3\nwarning",
+        );
         dog.at(Activity::Launch);
         wait_for(&lines, "continues after a wait of");
         dog.finish();

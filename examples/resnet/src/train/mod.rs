@@ -95,19 +95,8 @@ pub fn train(
     let Keeping { saver, curves, stop, watchdog } = keeping;
     let begun = epochs.iter().map(|epoch| epoch.steps).sum::<u64>() + running.steps();
     let time = Clock::from(time);
-    let mut training = Training {
-        network,
-        options,
-        source,
-        saver,
-        curves,
-        stop,
-        watchdog,
-        log,
-        epochs,
-        time,
-        saved: begun,
-    };
+    let mut training =
+        Training { network, options, source, saver, curves, stop, watchdog, log, epochs, time, saved: begun };
     for epoch in training.epochs.len() as u64..options.epochs {
         let batches = match data.take() {
             Some(state) => source.rest(&state)?,

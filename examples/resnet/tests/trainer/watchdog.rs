@@ -13,7 +13,14 @@ fn program(arguments: &[&str]) -> Option<Command> {
     let mut program = Command::new(env!("CARGO_BIN_EXE_resnet"));
     program.arg("--plugin").arg(plugin()?);
     let work_dir = Path::new(&synthetic().0.train).parent().unwrap();
-    program.arg("--work-dir").arg(work_dir).args(["--log-steps", "1", "--threads", "2", "--stall-warning", "1"]);
+    program.arg("--work-dir").arg(work_dir).args([
+        "--log-steps",
+        "1",
+        "--threads",
+        "2",
+        "--stall-warning",
+        "1",
+    ]);
     program.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     Some(program)
 }
@@ -85,7 +92,8 @@ fn a_server_that_no_longer_answers_is_named_with_its_shard() {
             Err(_) => Reply::new(404, ""),
         }
     });
-    let url = |path: &str| server.url(&format!("/{}", Path::new(path).file_name().unwrap().to_str().unwrap()));
+    let url =
+        |path: &str| server.url(&format!("/{}", Path::new(path).file_name().unwrap().to_str().unwrap()));
     let (train, validation) = (url(&shards.train), url(&shards.validation));
     let arguments = ["--dry-run=20", "--step-timeout", "6", "--shards", &train, "--val-shards", &validation];
     let Some(mut program) = program(&arguments) else { return };
