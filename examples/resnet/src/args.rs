@@ -25,7 +25,8 @@ use std::time::Duration;
 /// command with --resume resumes it. A second signal ends it at once.
 ///
 /// Exit codes: 0 all epochs are done; 1 an error; 2 wrong options; 3 the accuracy is below --target-accuracy;
-/// 4 a step took longer than --step-timeout; 75 stopped by a signal; 128 + number of the signal after a second one.
+/// 4 a step took longer than --step-timeout; 75 stopped by a signal; 128 + number of the signal after a
+/// second one.
 #[derive(Debug, Clone, Parser)]
 #[command(version)]
 pub struct Args {

@@ -1,8 +1,5 @@
 //! What the headers of a JPEG say, and which of them the decoders would read wrongly without a word.
 
-#[cfg(feature = "turbojpeg")]
-use super::scans::Mark;
-use super::scans::Scans;
 use std::ops::Range;
 
 /// What the segments before the image data say.
@@ -30,6 +27,30 @@ pub(in crate::image) struct Layout {
     pub(super) interval: u16,
     /// The transform of colours that Adobe's segment names.
     adobe: Option<u8>,
+}
+
+/// The scans of a file.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Scans {
+    pub(super) marks: Vec<Mark>,
+    /// Whether they give all bits of all coefficients. Nothing says that they must, but encoders write them
+    /// so.
+    pub(super) complete: bool,
+}
+
+/// A place in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// The marker in front of a scan's header.
+    Scan {
+        at: usize,
+        /// The MCUs of the scan; 0 where its header names no component of the picture.
+        units: u64,
+        /// The MCUs between two restart markers; 0 without them.
+        interval: u16,
+    },
+    /// The marker behind a run of entropy-coded bits, with the bytes that fill up in front of it.
+    RunEnd { at: usize },
 }
 
 #[derive(Debug, Clone)]

@@ -4,22 +4,7 @@
 //! in a circle, and how many of them a scan has follows from its size. So runs that are missing, surplus or
 //! of another picture are seen without decoding; and so are scans that are missing.
 
-use super::layout::Layout;
-
-/// A place in a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mark {
-    /// The marker in front of a scan's header.
-    Scan {
-        at: usize,
-        /// The MCUs of the scan; 0 where its header names no component of the picture.
-        units: u64,
-        /// The MCUs between two restart markers; 0 without them.
-        interval: u16,
-    },
-    /// The marker behind a run of entropy-coded bits, with the bytes that fill up in front of it.
-    RunEnd { at: usize },
-}
+use super::layout::{Layout, Mark, Scans};
 
 /// Why the image data is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,15 +16,6 @@ pub(super) enum Fault {
 
 const MARKER: &str = "the JPEG file is damaged: a marker stands in the image data";
 const RESTART: &str = "the JPEG file is damaged: a restart marker is missing, surplus or out of order";
-
-/// The scans of a file.
-#[derive(Debug, Default, Clone)]
-pub(super) struct Scans {
-    pub(super) marks: Vec<Mark>,
-    /// Whether they give all bits of all coefficients. Nothing says that they must, but encoders write them
-    /// so.
-    pub(super) complete: bool,
-}
 
 /// How many bits each coefficient of a component lacks: all, before a scan has some.
 type Lacking = [u8; 64];

@@ -19,7 +19,7 @@
 //! which the decoder has in its buffer then.
 
 use super::layout::Layout;
-use super::scans::Mark;
+use super::layout::Mark;
 use std::cell::Cell;
 use zune_jpeg::zune_core::bytestream::{ZByteIoError, ZByteReaderTrait, ZSeekFrom};
 

@@ -5,7 +5,7 @@ use crate::activity::{self, Activity};
 use crate::collate::{Collator, Seats};
 use crate::loader::event::{Event, Read};
 use crate::loader::sequence::Outputs;
-use crate::loader::stages::{Mapped, Stages, Unfold};
+use crate::loader::stages::{Stages, Unfold};
 use crate::loader::stream::Source;
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl<T> Outputs for Here<T> {
                     let _mapping = activity::during(Activity::Map);
                     activity::on_sample(input.origin.position.shard, input.origin.position.sample);
                     let seat = self.seats.as_mut().map(Seats::next_seat).unwrap_or_default();
-                    if let Some(event) = unfold.push(Mapped::of(stages, input, seat)) {
+                    if let Some(event) = unfold.push(stages.run(input, seat)) {
                         return Some(event);
                     }
                 }

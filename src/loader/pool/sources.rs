@@ -38,7 +38,7 @@ impl<T> Sources<T> {
             .filter_map(|(number, source)| {
                 let dataset = number / self.lanes.max(1);
                 let begins = Begins { shapes: self.shapes.clone(), only: self.only, ..source.begins() };
-                Some(Unfold::new(dataset, self.stages.get(dataset)?, &begins, self.endless))
+                Some(self.stages.get(dataset)?.unfold(dataset, &begins, self.endless))
             })
             .collect()
     }

@@ -255,7 +255,7 @@ impl<T: Send + 'static> Work<T> {
     fn map(&self, stages: &Stages<T>, input: Input, seat: Seat) -> Mapped<T> {
         activity::on_sample(input.origin.position.shard, input.origin.position.sample);
         // Nobody waits for it once the loader is dropped.
-        if self.stop.is_stopped() { Mapped::dropped(input) } else { Mapped::of(stages, input, seat) }
+        if self.stop.is_stopped() { Mapped::dropped(input) } else { stages.run(input, seat) }
     }
 
     /// Waits for a source that is to be read; none when nothing is wanted any more.

@@ -1,10 +1,10 @@
 //! Items in batches of a few shapes, behind the threads: each place of the sequence has a shape, and takes
 //! the oldest item of it.
 
-use super::join::{At, Failed, Join, Pulled};
-use super::{Begins, Part};
+use super::join::{At, Failed, Join, Part, Pulled};
 use crate::adapters::{BucketPlan, SavedStage};
 use crate::error::{ErrorKind, Result};
+use crate::loader::event::Begins;
 use crate::loader::shapes::Shapes;
 use crate::state::misfit;
 use std::collections::VecDeque;

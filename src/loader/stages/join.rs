@@ -1,9 +1,12 @@
 //! What a stage behind the threads is to the loader.
 
-use super::Part;
 use crate::adapters::SavedStage;
 use crate::error::{Error, Result};
 use crate::sample::{Place, Position};
+use std::any::Any;
+
+/// An output for a stage behind the threads.
+pub(in crate::loader) type Part = Box<dyn Any + Send>;
 
 /// A stage behind the threads: it sees the outputs of one stream in their order.
 pub(in crate::loader) trait Join<T>: Send {

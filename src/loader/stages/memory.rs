@@ -1,9 +1,9 @@
 //! A stage with a memory behind the threads, for one stream.
 
-use super::join::{At, Failed, Join, Pulled};
-use super::{Begins, Part};
+use super::join::{At, Failed, Join, Part, Pulled};
 use crate::adapters::{SavedStage, Stage, catch};
 use crate::error::{ErrorKind, Result};
+use crate::loader::event::Begins;
 use std::sync::Arc;
 
 /// Makes a stage, one for each stream and pass.

@@ -20,14 +20,15 @@ mod since;
 mod unfold;
 
 pub(super) use join::Join;
-pub(super) use pipe::{Pipe, Sink, identity};
+pub(super) use pipe::{Out, Pipe, Sink, identity};
 pub(super) use rows::Rows;
-pub(super) use unfold::{Mapped, Out, Unfold};
+pub(super) use unfold::{Mapped, Unfold};
 
-use super::event::Begins;
+use self::join::Part;
+use super::event::{Begins, Input};
 use crate::adapters::BucketPlan;
+use crate::collate::Seat;
 use crate::error::Result;
-use std::any::Any;
 use std::sync::Arc;
 
 /// What is done with the samples of one dataset, behind its shuffle buffer.
@@ -150,6 +151,21 @@ impl<T: 'static> Stages<T> {
     }
 }
 
+impl<T> Stages<T> {
+    /// Does what the threads do with a sample.
+    pub(super) fn run(&self, input: Input, seat: Seat) -> Mapped<T> {
+        let place = self.join.as_ref().map(|_| Box::new(input.sample.place()));
+        Mapped::new(input.origin, self.pipe.run(input.sample, seat), place)
+    }
+
+    /// What gives the items of one source of a dataset in order, through the stage behind the threads.
+    pub(super) fn unfold(&self, dataset: usize, begins: &Begins, endless: bool) -> Unfold<T> {
+        let join = self.join.as_ref().map(|join| join(begins));
+        let name = self.names.last().cloned().unwrap_or_default();
+        Unfold::new(dataset, (join, name, self.remembers), begins, endless)
+    }
+}
+
 /// Makes the stage behind the threads, one for each stream.
 type MakeJoin<T> = Arc<dyn Fn(&Begins) -> Box<dyn Join<T>> + Send + Sync>;
 
@@ -181,6 +197,3 @@ impl<T> Clone for Stages<T> {
         }
     }
 }
-
-/// An output for a stage behind the threads.
-pub(super) type Part = Box<dyn Any + Send>;

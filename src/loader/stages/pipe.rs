@@ -1,12 +1,18 @@
 //! The stages on the threads, as one function from a sample to its outputs.
 
-use super::Out;
+use super::join::Part;
 use crate::adapters::catch;
 use crate::collate::Seat;
 use crate::error::Result;
 use crate::sample::Sample;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
+
+/// What the threads make of a sample: an item, or something for the stage behind them.
+pub(in crate::loader) enum Out<T> {
+    Item(T),
+    Part(Part),
+}
 
 /// Takes the outputs of a sample, one after the other.
 pub(in crate::loader) type Sink<'a, T> = &'a mut dyn FnMut(Result<T>);

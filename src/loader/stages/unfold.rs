@@ -2,19 +2,11 @@
 
 use super::super::event::{Begins, Event, Fault, From, Given, Input, Note, Origin, Tag};
 use super::join::{At, Failed, Join};
-use super::pipe::Outputs;
+use super::pipe::{Out, Outputs};
 use super::since::{MOST_UNANSWERED, Since};
-use super::{Part, Stages};
-use crate::collate::Seat;
 use crate::error::ErrorKind;
 use crate::sample::Place;
 use std::fmt;
-
-/// What the threads make of a sample: an item, or something for the stage behind them.
-pub(in crate::loader) enum Out<T> {
-    Item(T),
-    Part(Part),
-}
 
 /// An input with its outputs.
 pub(in crate::loader) struct Mapped<T> {
@@ -25,10 +17,9 @@ pub(in crate::loader) struct Mapped<T> {
 }
 
 impl<T> Mapped<T> {
-    /// Does what the threads do with a sample.
-    pub(in crate::loader) fn of(stages: &Stages<T>, input: Input, seat: Seat) -> Self {
-        let place = stages.join.as_ref().map(|_| Box::new(input.sample.place()));
-        Mapped { origin: input.origin, outputs: stages.pipe.run(input.sample, seat), place }
+    /// What came of an input. `place` is for errors of a stage behind the threads.
+    pub(super) fn new(origin: Origin, outputs: Outputs<Out<T>>, place: Option<Box<Place>>) -> Self {
+        Mapped { origin, outputs, place }
     }
 
     /// An input of which nothing is wanted any more.
@@ -82,9 +73,15 @@ struct Current<T> {
 }
 
 impl<T> Unfold<T> {
-    pub(in crate::loader) fn new(dataset: usize, stages: &Stages<T>, begins: &Begins, endless: bool) -> Self {
-        let mut join = stages.join.as_ref().map(|join| join(begins));
-        let remembering = join.as_mut().filter(|_| stages.remembers);
+    /// `join` is the stage behind the threads, where there is one, with its name and whether it is run again
+    /// on a restore.
+    pub(super) fn new(
+        dataset: usize,
+        (mut join, name, remembers): (Option<Box<dyn Join<T>>>, String, bool),
+        begins: &Begins,
+        endless: bool,
+    ) -> Self {
+        let remembering = join.as_mut().filter(|_| remembers);
         let (since, wrong) = match remembering.map(|join| Since::new(&begins.replay, &mut **join)) {
             Some(Ok(since)) => (Some(since), None),
             Some(Err(error)) => (None, Some(error)),
@@ -94,7 +91,7 @@ impl<T> Unfold<T> {
             dataset,
             join,
             since,
-            name: stages.names.last().cloned().unwrap_or_default(),
+            name,
             started: false,
             wrong,
             next_pass: None,

@@ -1,6 +1,6 @@
 //! What everybody is doing and waiting for, as text and as data.
 
-use super::run::{Inner, Role, SeenThread, StreamProgress};
+use super::status::{Role, SeenThread, StreamId, StreamProgress};
 use crate::SecretUrl;
 use crate::activity::Activity;
 use crate::store::{RequestReport, is_local};
@@ -106,14 +106,15 @@ impl fmt::Display for StreamActivity {
     }
 }
 
+/// `progress` is that of each of the streams, where threads read them.
 pub(super) fn diagnose(
-    run: &Inner,
     waited: Option<Duration>,
     batches: u64,
     seen: &[SeenThread],
-    progress: Option<Vec<StreamProgress>>,
+    (streams, progress): (&[StreamId], Option<Vec<StreamProgress>>),
+    mut requests: Vec<RequestReport>,
 ) -> Diagnosis {
-    let id = |number: usize| run.streams.get(number).map(|id| (id.dataset, id.stream));
+    let id = |number: usize| streams.get(number).map(|id| (id.dataset, id.stream));
     let threads: Vec<ThreadStatus> = seen
         .iter()
         .map(|thread| {
@@ -130,8 +131,7 @@ pub(super) fn diagnose(
             }
         })
         .collect();
-    let streams: Vec<StreamStatus> = run
-        .streams
+    let streams: Vec<StreamStatus> = streams
         .iter()
         .enumerate()
         .map(|(number, id)| {
@@ -147,8 +147,6 @@ pub(super) fn diagnose(
             StreamStatus { dataset: id.dataset, stream: id.stream, status, shard: id.shard.get(), items }
         })
         .collect();
-    let mut requests: Vec<RequestReport> =
-        run.stores.iter().flat_map(|(store, _)| store.requests()).collect();
     requests.sort_by_key(|request| std::cmp::Reverse(request.elapsed));
     let mut diagnosis = Diagnosis { waited, batches, cause: String::new(), threads, streams, requests };
     diagnosis.cause = cause(&diagnosis, seen);

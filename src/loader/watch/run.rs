@@ -2,10 +2,10 @@
 
 use super::consumed::Consumed;
 use super::diagnosis::{Diagnosis, diagnose};
-use super::sampler;
+use super::sampler::{self, Sampled};
 use super::stall::{OnStall, Stall};
+use super::status::{PoolStatus, Role, SeenThread, StreamId, WorkDone};
 use crate::activity::{self, Activity, ThreadMark};
-use crate::dataset::CurrentShard;
 use crate::loader::report::{Fill, Owners, Queues, Report, Times};
 use crate::loader::tuning::{Seen as SeenWork, Tuning};
 use crate::state::State;
@@ -53,62 +53,10 @@ impl fmt::Debug for Reporter {
     }
 }
 
-/// What a thread is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::loader) enum Role {
-    /// It reads and maps.
-    Worker,
-    /// It puts items into batches.
-    Collector,
-    /// It is the trainer's own, and does both while it waits.
-    Trainer,
-}
-
-/// A stream of a run: the dataset's number and the stream's, and which shard is being read.
-#[derive(Debug, Clone)]
-pub(in crate::loader) struct StreamId {
-    pub(in crate::loader) dataset: usize,
-    pub(in crate::loader) stream: usize,
-    pub(in crate::loader) shard: CurrentShard,
-}
-
-/// How far one stream is ahead.
-#[derive(Debug, Clone, Copy, Default)]
-pub(in crate::loader) struct StreamProgress {
-    /// Whether a thread reads it at the moment.
-    pub(in crate::loader) is_being_read: bool,
-    /// Whether it has something to read, as far as is known.
-    pub(in crate::loader) is_readable: bool,
-    /// Whether everything has been read.
-    pub(in crate::loader) has_ended: bool,
-    /// Items that have been mapped and wait to be put into a batch.
-    pub(in crate::loader) items: usize,
-}
-
-/// Threads that tell how far the streams are.
-pub(in crate::loader) trait PoolStatus: Send + Sync {
-    fn streams(&self) -> Vec<StreamProgress>;
-
-    /// What threads wait for that have nothing to do.
-    fn idle(&self) -> Activity;
-
-    /// What the threads have done so far.
-    fn done(&self) -> WorkDone;
-}
-
-/// What threads have done: the items that came of the stages, and the time of cores that they took.
-#[derive(Debug, Clone, Copy, Default)]
-pub(in crate::loader) struct WorkDone {
-    pub(in crate::loader) items: u64,
-    pub(in crate::loader) cpu: Duration,
-    /// Whether there is no memory for more samples at the moment.
-    pub(in crate::loader) is_full: bool,
-}
-
-pub(super) struct Inner {
-    pub(super) stores: Vec<(Store, StoreReport)>,
+struct Inner {
+    stores: Vec<(Store, StoreReport)>,
     owners: Owners,
-    pub(super) streams: Vec<StreamId>,
+    streams: Vec<StreamId>,
     tuning: Arc<Tuning>,
     /// Number of batches that the run has, if it is known.
     steps: Option<u64>,
@@ -118,7 +66,7 @@ pub(super) struct Inner {
     watched: Mutex<Watched>,
     #[cfg(feature = "metrics")]
     gauges: Mutex<super::gauges::Gauges>,
-    pub(super) pool: OnceLock<Weak<dyn PoolStatus>>,
+    pool: OnceLock<Weak<dyn PoolStatus>>,
 }
 
 /// The threads, and what they did.
@@ -138,33 +86,23 @@ struct Seen {
     since: Instant,
 }
 
-/// What a thread was seen doing.
-#[derive(Debug, Clone)]
-pub(super) struct SeenThread {
-    pub(super) role: Role,
-    pub(super) mark: Arc<ThreadMark>,
-    pub(super) activity: Activity,
-    /// For how long it has done the same, as far as it was looked at.
-    pub(super) time: Duration,
-}
-
-impl From<Arc<Inner>> for Run {
-    fn from(inner: Arc<Inner>) -> Self {
-        Run(inner)
-    }
-}
-
 impl Inner {
-    pub(super) fn has_ended(&self) -> bool {
-        self.consumed().ended.is_some()
-    }
-
     fn consumed(&self) -> MutexGuard<'_, Consumed> {
         self.consumed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn watched(&self) -> MutexGuard<'_, Watched> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sampled for Inner {
+    fn has_ended(&self) -> bool {
+        self.consumed().ended.is_some()
+    }
+
+    fn look(self: Arc<Self>) {
+        Run(self).look();
     }
 }
 
@@ -260,7 +198,7 @@ impl Run {
                 prefetch = self.0.tuning.prefetch()
             );
             self.0.watched().at = Some(now);
-            sampler::watch(&self.0);
+            sampler::watch(self.0.clone());
         }
     }
 
@@ -374,7 +312,9 @@ impl Run {
             let consumed = self.0.consumed();
             (consumed.waiting.map(|(since, _)| since.elapsed()), consumed.batches)
         };
-        diagnose(&self.0, waiting, batches, &self.threads(), self.pool().map(|pool| pool.streams()))
+        let requests = self.0.stores.iter().flat_map(|(store, _)| store.requests()).collect();
+        let streams = (&*self.0.streams, self.pool().map(|pool| pool.streams()));
+        diagnose(waiting, batches, &self.threads(), streams, requests)
     }
 
     fn pool(&self) -> Option<Arc<dyn PoolStatus>> {
@@ -382,7 +322,7 @@ impl Run {
     }
 
     /// Looks at the threads, and warns of a long wait.
-    pub(super) fn look(&self) {
+    fn look(&self) {
         self.tick();
         self.0.tuning.look(|| self.seen());
         #[cfg(feature = "metrics")]

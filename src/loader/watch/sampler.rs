@@ -1,6 +1,5 @@
 //! The one thread of the process that looks at the threads of all runs.
 
-use super::run::{Inner, Run};
 use crate::adapters::catch;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -9,9 +8,16 @@ use std::time::Duration;
 /// How often it looks.
 const INTERVAL: Duration = Duration::from_millis(10);
 
+/// What is looked at again and again.
+pub(super) trait Sampled: Send + Sync {
+    fn has_ended(&self) -> bool;
+
+    fn look(self: Arc<Self>);
+}
+
 /// The runs that are looked at, and whether there is a thread that does.
 struct Sampler {
-    runs: Vec<Weak<Inner>>,
+    runs: Vec<Weak<dyn Sampled>>,
     is_running: bool,
 }
 
@@ -23,9 +29,9 @@ fn sampler() -> MutexGuard<'static, Sampler> {
 
 /// Looks at a run from now on, until it ends. Without a thread there are no times and no warnings, and
 /// everything else works.
-pub(super) fn watch(run: &Arc<Inner>) {
+pub(super) fn watch(run: Arc<dyn Sampled>) {
     let mut sampler = sampler();
-    sampler.runs.push(Arc::downgrade(run));
+    sampler.runs.push(Arc::downgrade(&run));
     if !sampler.is_running {
         let thread = thread::Builder::new().name("shardstream-sampler".into());
         sampler.is_running = thread.spawn(sample).is_ok();
@@ -35,7 +41,7 @@ pub(super) fn watch(run: &Arc<Inner>) {
 fn sample() {
     loop {
         thread::sleep(INTERVAL);
-        let runs: Vec<Weak<Inner>> = {
+        let runs: Vec<Weak<dyn Sampled>> = {
             let mut sampler = sampler();
             sampler.runs.retain(|run| run.strong_count() > 0);
             if sampler.runs.is_empty() {
@@ -53,7 +59,7 @@ fn sample() {
                 continue;
             }
             // Of the caller's subscriber, exporter or call-back, or of what it held.
-            drop(catch(|| Run::from(run).look()));
+            drop(catch(|| run.look()));
         }
         sampler().runs.retain(|run| !ended.iter().any(|ended| ended.ptr_eq(run)));
     }

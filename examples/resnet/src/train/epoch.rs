@@ -218,7 +218,8 @@ impl Training<'_> {
             percent(report.data_wait.as_secs_f64(), report.time.as_secs_f64()),
         ))?;
         if let Some(last) = &pass.data {
-            // It proves that two trainings took the same samples in the same order; those of all ranks add up.
+            // Equal digests prove that two trainings took the same samples in the same order; those of all
+            // ranks add up.
             self.log.line(format_args!("epoch {epoch}: digest of the order {}", last.digest()))?;
             let ledger = last.ledger();
             if !ledger.is_empty() {
