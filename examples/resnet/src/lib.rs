@@ -9,6 +9,7 @@
 pub mod args;
 pub mod artifact;
 pub mod checkpoint;
+pub mod cuda;
 pub mod curves;
 pub mod data;
 pub mod devices;

@@ -20,6 +20,7 @@ use resnet::train::{self, Keeping, Start};
 use resnet::watchdog::{self, Watchdog};
 use resnet::{Error, Result, devices, plugin, spawn, synthetic};
 use shardstream::{SecretUrl, Topology};
+use std::borrow::Cow;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -72,7 +73,7 @@ fn listen(signals: Signals, stop: Stop) -> Result<()> {
 
 /// What all processes need is fetched and written before they start.
 fn start_processes(args: &Args, processes: usize, signals: Signals) -> Result<()> {
-    let found = plugin::find(args.plugin.as_deref())?;
+    let found = plugin::find(args.plugin.as_ref())?;
     if args.shards.is_none() && args.folder.is_none() {
         shards::synthetic(&args.work_dir()?, Counts::default())?;
     }
@@ -232,8 +233,12 @@ fn conclude(args: &Args, summary: &Summary) -> Result<()> {
 
 /// The devices, and how their plugin was found. The CPU plugin makes as many as are wanted; it knows nothing
 /// of other processes.
-fn open_devices(args: &Args, artifact: &Artifact, topology: &Topology) -> Result<(Client, &'static str)> {
-    let found = plugin::find(args.plugin.as_deref())?;
+fn open_devices(
+    args: &Args,
+    artifact: &Artifact,
+    topology: &Topology,
+) -> Result<(Client, Cow<'static, str>)> {
+    let found = plugin::find(args.plugin.as_ref())?;
     let (devices, ranks) = (artifact.manifest.devices, topology.world_size());
     if !devices.is_multiple_of(ranks) {
         let what =
@@ -308,7 +313,7 @@ fn the_shards(args: &Args, artifact: &Artifact) -> Result<Shards> {
 
 fn compile_only(args: &Args) -> Result<()> {
     let artifact = args.artifact()?;
-    let found = plugin::find_compiler(args.plugin.as_deref())?;
+    let found = plugin::find_compiler(args.plugin.as_ref())?;
     if !plugin::tpu_present("/dev".as_ref()) && std::env::var_os("TPU_SKIP_MDS_QUERY").is_none() {
         // Off a TPU VM libtpu would ask the cloud's metadata server for minutes.
         // SAFETY: no other thread runs yet; the plugin, which starts some, is loaded after this.

@@ -1,9 +1,14 @@
 //! Finding the PJRT plugin of this machine.
 
+use crate::cuda;
 use crate::pjrt::{self, Plugin, PluginOption};
-use crate::wheel::{self, Wheel};
+use crate::wheel::{self, Pinned, Wheel};
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::FromStr;
 
 /// Why there is no plugin.
 #[derive(Debug, thiserror::Error)]
@@ -45,9 +50,62 @@ pub enum Error {
          TPU_LIBRARY_PATH, or give --plugin"
     )]
     NoLibtpu,
-    /// The CPU plugin could not be fetched.
+    /// The driver of the GPU is too old.
+    #[error(
+        "the driver of this machine's GPU is {found}, and the CUDA plugin needs {} or newer",
+        cuda::OLDEST_DRIVER
+    )]
+    Driver {
+        /// Of this machine.
+        found: cuda::Driver,
+    },
+    /// No CUDA plugin is published for this platform.
+    #[error("no CUDA plugin is known for {platform}; --plugin takes the path of any PJRT plugin")]
+    CudaPlatform {
+        /// Operating system and processor.
+        platform: String,
+    },
+    /// A plugin could not be fetched.
     #[error(transparent)]
     Wheel(#[from] wheel::Error),
+}
+
+/// Which plugin to take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Choice {
+    /// XLA's plugin for the CPU, which is downloaded the first time.
+    Cpu,
+    /// JAX's plugin for NVIDIA's GPUs, which is downloaded the first time.
+    Cuda,
+    /// Google's libtpu.
+    Tpu,
+    /// A shared library.
+    Path(PathBuf),
+}
+
+impl FromStr for Choice {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text {
+            "cpu" => Self::Cpu,
+            "cuda" => Self::Cuda,
+            "tpu" => Self::Tpu,
+            path => Self::Path(path.into()),
+        })
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda => f.write_str("cuda"),
+            Self::Tpu => f.write_str("tpu"),
+            Self::Path(path) => write!(f, "{}", path.display()),
+        }
+    }
 }
 
 /// A plugin and how it was found.
@@ -56,7 +114,7 @@ pub struct Found {
     /// The shared library.
     pub path: PathBuf,
     /// For the log.
-    pub how: &'static str,
+    pub how: Cow<'static, str>,
 }
 
 impl Found {
@@ -90,22 +148,33 @@ impl Found {
     }
 }
 
-/// The plugin to train with: the given one; else that of a TPU, if there is one; else the CPU plugin, which
-/// is downloaded the first time.
-pub fn find(given: Option<&Path>) -> Result<Found, Error> {
+/// The plugin to train with: the given one; else that of a TPU or GPU, if there is one; else that of the CPU.
+/// Those of GPU and CPU are downloaded the first time.
+pub fn find(given: Option<&Choice>) -> Result<Found, Error> {
     if let Some(found) = by_option(given)? {
         return Ok(found);
     }
-    let tpu = tpu_present(Path::new("/dev"));
+    let dev = Path::new("/dev");
+    let tpu = tpu_present(dev);
     if tpu && let Some(found) = libtpu()? {
         return Ok(found);
     }
-    let how = if tpu { "CPU, as no libtpu was found for this machine's TPU" } else { "CPU" };
+    let how = match tpu {
+        true => "CPU, as no libtpu was found for this machine's TPU".into(),
+        false if gpu_present(dev) && cuda::is_supported() => match cuda_plugin(Path::new("/proc")) {
+            Err(Error::Driver { found }) => {
+                let needed = cuda::OLDEST_DRIVER;
+                format!("CPU, as the driver of this machine's GPU is {found}, older than {needed}").into()
+            }
+            found => return found,
+        },
+        false => "CPU".into(),
+    };
     Ok(Found { how, ..cpu()? })
 }
 
 /// The plugin to compile for a TPU with, which need not be present.
-pub fn find_compiler(given: Option<&Path>) -> Result<Found, Error> {
+pub fn find_compiler(given: Option<&Choice>) -> Result<Found, Error> {
     match by_option(given)? {
         Some(found) => Ok(found),
         None => libtpu()?.ok_or(Error::NoLibtpu),
@@ -113,32 +182,61 @@ pub fn find_compiler(given: Option<&Path>) -> Result<Found, Error> {
 }
 
 /// Whether the plugin to train with would drive a TPU of this machine.
-pub fn is_on_tpu(given: Option<&Path>) -> Result<bool, Error> {
+pub fn is_on_tpu(given: Option<&Choice>) -> Result<bool, Error> {
     if !tpu_present(Path::new("/dev")) {
         return Ok(false);
     }
-    let found = by_option(given)?.map_or_else(libtpu, |found| Ok(Some(found)))?;
-    Ok(found.is_some_and(|found| found.is_tpu()))
+    match given {
+        Some(Choice::Cpu | Choice::Cuda) => Ok(false),
+        Some(Choice::Path(path)) => Ok(file(path.clone(), "--plugin")?.is_tpu()),
+        Some(Choice::Tpu) | None => Ok(libtpu()?.is_some_and(|found| found.is_tpu())),
+    }
 }
 
 /// Whether this machine has a TPU, as far as `dev` shows: `accel0` … or `vfio/0` …
 pub fn tpu_present(dev: &Path) -> bool {
-    let numbered = |dir: &Path, prefix: &str| {
-        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-        entries.map(|e| e.file_name()).any(|name| {
-            let number = name.to_str().and_then(|n| n.strip_prefix(prefix));
-            number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
-        })
-    };
     // /dev/vfio/vfio alone is there without any device.
     numbered(dev, "accel") || numbered(&dev.join("vfio"), "")
 }
 
+/// Whether this machine has a GPU of NVIDIA, as far as `dev` shows: `nvidia0` …
+pub fn gpu_present(dev: &Path) -> bool {
+    numbered(dev, "nvidia")
+}
+
+/// Whether a folder has a file of this name with a number behind it.
+fn numbered(dir: &Path, prefix: &str) -> bool {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|e| e.file_name()).any(|name| {
+        let number = name.to_str().and_then(|n| n.strip_prefix(prefix));
+        number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    })
+}
+
+/// The CUDA plugin: that of python3 if it is the version that we know, else from the cache or downloaded.
+/// `proc` is `/proc`.
+fn cuda_plugin(proc: &Path) -> Result<Found, Error> {
+    if !cuda::is_supported() {
+        return Err(Error::CudaPlatform { platform: platform() });
+    }
+    if let Some(found) = cuda::driver(proc).filter(|driver| *driver < cuda::OLDEST_DRIVER) {
+        return Err(Error::Driver { found });
+    }
+    if let Some(path) = python_cuda() {
+        return Ok(Found { path, how: "CUDA plugin of python3".into() });
+    }
+    Ok(Found { path: cuda::WHEELS.ensure(&cache_dir()?)?, how: "CUDA".into() })
+}
+
+fn platform() -> String {
+    format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH)
+}
+
 /// The CPU plugin, from the cache or downloaded.
 pub fn cpu() -> Result<Found, Error> {
-    let platform = format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH);
+    let platform = platform();
     let wheel = cpu_wheel(&platform).ok_or(Error::Platform { platform })?;
-    Ok(Found { path: wheel.ensure(&cache_dir()?)?, how: "CPU" })
+    Ok(Found { path: wheel.ensure(&cache_dir()?)?, how: "CPU".into() })
 }
 
 /// Where downloads and generated data are kept: `SHARDSTREAM_CACHE`, or the user's cache directory.
@@ -155,11 +253,8 @@ fn cpu_wheel(platform: &str) -> Option<Wheel<'static>> {
         _ => return None,
     };
     Some(Wheel {
-        package: "xla-cpu-pjrt",
-        version: "0.0.1",
-        sha256,
+        pinned: Pinned { package: "xla-cpu-pjrt", version: "0.0.1", sha256, download_mb: 64 },
         member: "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so",
-        download_mb: 64,
         advice: "It takes python3 with pip 20.3 or newer (on Debian: apt install python3-pip), access to \
                  a Python package index, and glibc 2.27. Without them: download the wheel elsewhere, \
                  unzip it, and give the .so in it as --plugin.",
@@ -172,21 +267,27 @@ fn cache_dir_of(env: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
         .or_else(|| Some(env("HOME")?.join(".cache").join("shardstream")))
 }
 
-fn by_option(given: Option<&Path>) -> Result<Option<Found>, Error> {
-    given.map(|path| file(path.into(), "--plugin")).transpose()
+fn by_option(given: Option<&Choice>) -> Result<Option<Found>, Error> {
+    let find = |choice: &Choice| match choice {
+        Choice::Cpu => cpu(),
+        Choice::Cuda => cuda_plugin(Path::new("/proc")),
+        Choice::Tpu => libtpu()?.ok_or(Error::NoLibtpu),
+        Choice::Path(path) => file(path.clone(), "--plugin"),
+    };
+    given.map(find).transpose()
 }
 
 fn libtpu() -> Result<Option<Found>, Error> {
     if let Some(path) = std::env::var_os("TPU_LIBRARY_PATH").filter(|p| !p.is_empty()) {
         return file(path.into(), "TPU_LIBRARY_PATH").map(Some);
     }
-    Ok(python_libtpu().map(|path| Found { path, how: "libtpu of python3" }))
+    Ok(python_libtpu().map(|path| Found { path, how: "libtpu of python3".into() }))
 }
 
 fn file(path: PathBuf, from: &'static str) -> Result<Found, Error> {
     // The dynamic linker would look for a name without a slash in its own folders.
     match std::path::absolute(&path) {
-        Ok(whole) if whole.is_file() => Ok(Found { path: whole, how: from }),
+        Ok(whole) if whole.is_file() => Ok(Found { path: whole, how: from.into() }),
         _ => Err(Error::NoFile { from, path }),
     }
 }
@@ -195,9 +296,24 @@ fn file(path: PathBuf, from: &'static str) -> Result<Found, Error> {
 fn python_libtpu() -> Option<PathBuf> {
     const LOOK_UP: &str = "import importlib.util as u; s = u.find_spec('libtpu'); \
                            print(next(iter(s.submodule_search_locations)) if s else '')";
-    let output = Command::new("python3").args(["-c", LOOK_UP]).output().ok()?;
+    python_file(LOOK_UP, "libtpu.so")
+}
+
+/// Where python3 has the version of the CUDA plugin that we know, with NVIDIA's libraries beside it.
+fn python_cuda() -> Option<PathBuf> {
+    const LOOK_UP: &str = "import importlib.util as u, importlib.metadata as m; \
+                           s = u.find_spec('jax_plugins.xla_cuda12'); \
+                           known = s and m.version('jax-cuda12-pjrt') == '0.10.2'; \
+                           print(next(iter(s.submodule_search_locations)) if known else '')";
+    let path = python_file(LOOK_UP, "xla_cuda_plugin.so")?;
+    path.ancestors().nth(3)?.join("nvidia/cudnn/lib").is_dir().then_some(path)
+}
+
+/// A file in the folder that a line of Python prints.
+fn python_file(look_up: &str, name: &str) -> Option<PathBuf> {
+    let output = Command::new("python3").args(["-c", look_up]).output().ok()?;
     let folder = String::from_utf8(output.stdout).ok()?;
-    let path = Path::new(folder.trim()).join("libtpu.so");
+    let path = Path::new(folder.trim()).join(name);
     (!folder.trim().is_empty() && path.is_file()).then_some(path)
 }
 
@@ -240,15 +356,49 @@ mod tests {
 
     #[test]
     fn a_given_path_must_be_a_file() {
-        let e = find(Some(Path::new("no/plugin.so"))).unwrap_err();
+        let e = find(Some(&Choice::Path("no/plugin.so".into()))).unwrap_err();
         assert!(matches!(e, Error::NoFile { from: "--plugin", .. }), "{e}");
     }
 
     #[test]
     fn a_given_name_is_that_of_a_file_here() {
         // The linker would otherwise search its own folders for a name without a slash.
-        let found = find(Some(Path::new("Cargo.toml"))).unwrap();
+        let found = find(Some(&Choice::Path("Cargo.toml".into()))).unwrap();
         assert!(found.path.is_absolute(), "{found:?}");
+    }
+
+    #[test]
+    fn a_gpu_shows_as_a_numbered_device() {
+        let dev = tempfile::tempdir().unwrap();
+        for control in ["nvidiactl", "nvidia-uvm", "nvidia"] {
+            std::fs::write(dev.path().join(control), "").unwrap();
+        }
+        assert!(!gpu_present(dev.path()));
+        std::fs::write(dev.path().join("nvidia3"), "").unwrap();
+        assert!(gpu_present(dev.path()));
+    }
+
+    #[test]
+    fn an_old_driver_is_refused_before_anything_is_downloaded() {
+        let proc = tempfile::tempdir().unwrap();
+        let folder = proc.path().join("driver/nvidia");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(
+            folder.join("version"),
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu",
+        )
+        .unwrap();
+        let error = cuda_plugin(proc.path()).unwrap_err().to_string();
+        assert!(error.contains("470.256.02") && error.contains("525.60.13"), "{error}");
+    }
+
+    #[test]
+    fn a_choice_is_a_word_or_a_path() {
+        for text in ["cpu", "cuda", "tpu", "./cpu", "dir/plugin.so"] {
+            let choice: Choice = text.parse().unwrap();
+            assert_eq!(matches!(choice, Choice::Path(_)), text.contains('/'));
+            assert_eq!(choice.to_string(), text);
+        }
     }
 
     #[test]
@@ -259,7 +409,7 @@ mod tests {
 
     #[test]
     fn only_the_cpu_plugin_is_told_how_many_devices() {
-        let options = |path: &str| Found { path: path.into(), how: "" }.client_options(8);
+        let options = |path: &str| Found { path: path.into(), how: "".into() }.client_options(8);
         assert_eq!(options("x/xla_cpu_pjrt.so"), [("cpu_device_count", 8).into()]);
         assert!(options("cpu/libtpu.so").is_empty());
     }

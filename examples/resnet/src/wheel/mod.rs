@@ -1,4 +1,8 @@
-//! A file out of a Python wheel, fetched with pip, checked and kept in a cache.
+//! Files out of Python wheels, fetched with pip, checked and kept in a cache.
+
+mod set;
+
+pub use set::WheelSet;
 
 use crate::progress::Task;
 use serde::{Deserialize, Serialize};
@@ -46,6 +50,18 @@ pub enum Error {
         /// Found.
         got: String,
     },
+    /// The disk is full.
+    #[error("no space is left in the cache {path} for {wheel}: {needed_mb} MB are needed{also}")]
+    Full {
+        /// The directory.
+        path: PathBuf,
+        /// What was to be put there.
+        wheel: String,
+        /// For all of it, while it is unpacked.
+        needed_mb: u64,
+        /// What else to say.
+        also: &'static str,
+    },
     /// The wheel is no wheel, or lacks the file.
     #[error("cannot unpack {member} of {wheel}: {cause}")]
     Unpack {
@@ -68,19 +84,26 @@ pub enum Error {
     },
 }
 
-/// A file in a wheel, pinned by hash.
+/// A wheel, pinned by hash.
 #[derive(Debug, Clone, Copy)]
-pub struct Wheel<'a> {
+pub struct Pinned<'a> {
     /// Of the Python package.
     pub package: &'a str,
     /// Of the package.
     pub version: &'a str,
     /// Of the wheel for this platform.
     pub sha256: &'a str,
-    /// The path in the wheel of the file that is wanted.
-    pub member: &'a str,
     /// For the user who waits.
     pub download_mb: u32,
+}
+
+/// A file in a wheel.
+#[derive(Debug, Clone, Copy)]
+pub struct Wheel<'a> {
+    /// The wheel.
+    pub pinned: Pinned<'a>,
+    /// The path in the wheel of the file that is wanted.
+    pub member: &'a str,
     /// What to do when it cannot be downloaded.
     pub advice: &'a str,
 }
@@ -98,13 +121,9 @@ const SCRATCH: &str = ".unpack-";
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
 impl Wheel<'_> {
-    fn name(&self) -> String {
-        format!("{} {}", self.package, self.version)
-    }
-
     /// The file, from the cache or through pip.
     pub fn ensure(&self, cache: &Path) -> Result<PathBuf, Error> {
-        self.ensure_with(cache, |dir| self.pip_download(dir))
+        self.ensure_with(cache, |dir| self.pinned.pip_download(dir, self.advice))
     }
 
     /// As [`ensure`](Self::ensure), with `download` in the place of pip: it puts the wheel into the
@@ -115,8 +134,9 @@ impl Wheel<'_> {
         download: impl FnOnce(&Path) -> Result<PathBuf, Error>,
     ) -> Result<PathBuf, Error> {
         // The hash is part of the name, so that platforms and versions do not meet in a shared home.
-        let short = self.sha256.get(..12).unwrap_or(self.sha256);
-        let home = cache.join(format!("{}-{}-{short}", self.package, self.version));
+        let Pinned { package, version, sha256, .. } = self.pinned;
+        let short = sha256.get(..12).unwrap_or(sha256);
+        let home = cache.join(format!("{package}-{version}-{short}"));
         if let Some(file) = self.installed(&home) {
             return Ok(file);
         }
@@ -127,14 +147,11 @@ impl Wheel<'_> {
         let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(cache).map_err(in_cache)?;
 
         let wheel = download(scratch.path())?;
-        let got = sha256(&wheel).map_err(in_cache)?;
-        if got != self.sha256 {
-            return Err(Error::Hash { wheel: self.name(), expected: self.sha256.into(), got });
-        }
+        self.pinned.check(&wheel).map_err(in_cache)??;
         let ready = scratch.path().join("ready");
         fs::create_dir(&ready).map_err(in_cache)?;
         let bytes = self.unpack(&wheel, &ready.join(self.file_name()))?;
-        let record = Record { wheel_sha256: self.sha256.into(), bytes };
+        let record = Record { wheel_sha256: sha256.into(), bytes };
         let json = serde_json::to_vec(&record).map_err(|e| in_cache(e.into()))?;
         fs::write(ready.join(RECORD), json).map_err(in_cache)?;
 
@@ -161,33 +178,55 @@ impl Wheel<'_> {
         let record: Record = serde_json::from_slice(&fs::read(home.join(RECORD)).ok()?).ok()?;
         let file = home.join(self.file_name());
         let bytes = fs::metadata(&file).ok()?.len();
-        (record == Record { wheel_sha256: self.sha256.into(), bytes }).then_some(file)
+        (record == Record { wheel_sha256: self.pinned.sha256.into(), bytes }).then_some(file)
     }
 
     fn unpack(&self, wheel: &Path, to: &Path) -> Result<u64, Error> {
         let unpack = || -> zip::result::ZipResult<u64> {
             let mut archive = zip::ZipArchive::new(File::open(wheel)?)?;
             let mut member = archive.by_name(self.member)?;
-            let task = Task::bytes(&format!("unpacking {}", self.name()), member.size());
+            let task = Task::bytes(&format!("unpacking {}", self.pinned.name()), member.size());
             let mut file = File::create(to)?;
             let bytes = copy(&mut member, &mut file, |n| task.add(n))?;
             task.done();
             Ok(bytes)
         };
-        unpack().map_err(|cause| Error::Unpack { wheel: self.name(), member: self.member.into(), cause })
+        unpack().map_err(|cause| Error::Unpack {
+            wheel: self.pinned.name(),
+            member: self.member.into(),
+            cause,
+        })
+    }
+}
+
+impl Pinned<'_> {
+    fn name(&self) -> String {
+        format!("{} {}", self.package, self.version)
     }
 
-    fn pip_download(&self, dir: &Path) -> Result<PathBuf, Error> {
+    /// Whether a file is this wheel.
+    fn check(&self, wheel: &Path) -> io::Result<Result<(), Error>> {
+        let got = sha256(wheel)?;
+        Ok(match got == self.sha256 {
+            true => Ok(()),
+            false => Err(Error::Hash { wheel: self.name(), expected: self.sha256.into(), got }),
+        })
+    }
+
+    /// Puts the wheel into a directory.
+    fn pip_download(&self, dir: &Path, advice: &str) -> Result<PathBuf, Error> {
         let what = format!("downloading {} with pip ({} MB)", self.name(), self.download_mb);
         let task = Task::spinner(&what);
         let output = Command::new("python3")
             .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"])
-            .args(["--disable-pip-version-check", "--progress-bar=off", "-d"])
+            // Some have hundreds of megabytes, more than a small /tmp takes, and none is wanted twice.
+            .args(["--disable-pip-version-check", "--no-cache-dir", "--progress-bar=off", "-d"])
             .arg(dir)
             .arg(format!("{}=={}", self.package, self.version))
+            .env("TMPDIR", dir)
             .output()
-            .map_err(|cause| Error::NoPython { wheel: self.name(), cause, advice: self.advice.into() })?;
-        let failed = |message: String| Error::Pip { wheel: self.name(), message, advice: self.advice.into() };
+            .map_err(|cause| Error::NoPython { wheel: self.name(), cause, advice: advice.into() })?;
+        let failed = |message: String| Error::Pip { wheel: self.name(), message, advice: advice.into() };
         if !output.status.success() {
             return Err(failed(last_lines(&String::from_utf8_lossy(&output.stderr))));
         }
@@ -275,7 +314,8 @@ mod tests {
     }
 
     fn wheel(sha256: &str) -> Wheel<'_> {
-        Wheel { package: "fake", version: "1.0", sha256, member: MEMBER, download_mb: 1, advice: "" }
+        let pinned = Pinned { package: "fake", version: "1.0", sha256, download_mb: 1 };
+        Wheel { pinned, member: MEMBER, advice: "" }
     }
 
     fn put(bytes: &[u8]) -> impl Fn(&Path) -> Result<PathBuf, Error> {

@@ -1,0 +1,293 @@
+//! The files of several wheels in one folder, as pip would lay them out: libraries find each other there by
+//! their relative paths.
+
+use super::{Error, Pinned, SCRATCH, copy, remove_abandoned};
+use crate::progress::Task;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use zip::result::ZipError;
+
+/// Wheels that are unpacked into one folder.
+#[derive(Debug, Clone, Copy)]
+pub struct WheelSet<'a> {
+    /// Begins the name of the folder.
+    pub name: &'a str,
+    /// In the order in which they are fetched.
+    pub wheels: &'a [Pinned<'a>],
+    /// Whether a file of this path in a wheel is wanted.
+    pub wanted: fn(&str) -> bool,
+    /// The path of the file that all others are for.
+    pub member: &'a str,
+    /// What all of it takes when it is unpacked.
+    pub unpacked_mb: u64,
+    /// What to do when a wheel cannot be downloaded.
+    pub advice: &'a str,
+}
+
+/// Written when a wheel is unpacked: what it was, and the size of each of its files.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    wheel_sha256: String,
+    files: BTreeMap<String, u64>,
+}
+
+impl WheelSet<'_> {
+    /// The file, from the cache or through pip. A wheel that was unpacked before an interruption is not
+    /// fetched again.
+    pub fn ensure(&self, cache: &Path) -> Result<PathBuf, Error> {
+        self.ensure_with(cache, |wheel, dir| wheel.pip_download(dir, self.advice))
+    }
+
+    /// As [`ensure`](Self::ensure), with `download` in the place of pip: it puts a wheel into the directory
+    /// it is given and returns its path.
+    pub fn ensure_with(
+        &self,
+        cache: &Path,
+        mut download: impl FnMut(&Pinned<'_>, &Path) -> Result<PathBuf, Error>,
+    ) -> Result<PathBuf, Error> {
+        let hashes: String = self.wheels.iter().map(|wheel| wheel.sha256).collect();
+        let hash = crate::hex(&Sha256::digest(hashes));
+        let home = cache.join(format!("{}-{}", self.name, &hash[..12]));
+        let missing: Vec<&Pinned<'_>> =
+            self.wheels.iter().filter(|wheel| !is_installed(&home, wheel)).collect();
+        if !missing.is_empty() {
+            fs::create_dir_all(&home).map_err(|cause| self.failed(cache, "its files", cause))?;
+            remove_abandoned(cache);
+        }
+        let all_mb: u64 = missing.iter().map(|wheel| u64::from(wheel.download_mb)).sum();
+        let what = format!("{}: {} wheels, {all_mb} MB to download", self.name, missing.len());
+        let _task = (missing.len() > 1).then(|| Task::spinner(&what));
+        for wheel in missing {
+            self.install(cache, &home, wheel, &mut download)?;
+        }
+        let file = home.join(self.member);
+        match file.is_file() {
+            true => Ok(file),
+            false => Err(Error::Unpack {
+                wheel: self.name.into(),
+                member: self.member.into(),
+                cause: ZipError::FileNotFound,
+            }),
+        }
+    }
+
+    fn install(
+        &self,
+        cache: &Path,
+        home: &Path,
+        wheel: &Pinned<'_>,
+        download: &mut impl FnMut(&Pinned<'_>, &Path) -> Result<PathBuf, Error>,
+    ) -> Result<(), Error> {
+        let failed = |cause| self.failed(cache, &wheel.name(), cause);
+        // In the cache, because only there can files be renamed to their places; deleted on every error.
+        let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(cache).map_err(failed)?;
+        let archive = download(wheel, scratch.path())?;
+        wheel.check(&archive).map_err(failed)??;
+        let ready = scratch.path().join("ready");
+        let files = self.unpack(wheel, &archive, &ready).map_err(|(member, cause)| match cause {
+            ZipError::Io(cause) => failed(cause),
+            cause => Error::Unpack { wheel: wheel.name(), member, cause },
+        })?;
+        // Another process may do the same at the same time: its files are the same.
+        for path in files.keys() {
+            let to = home.join(path);
+            to.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
+            fs::rename(ready.join(path), to).map_err(failed)?;
+        }
+        let record = Record { wheel_sha256: wheel.sha256.into(), files };
+        let json = serde_json::to_vec(&record).map_err(|e| failed(e.into()))?;
+        let written = scratch.path().join("record");
+        fs::write(&written, json).map_err(failed)?;
+        fs::rename(written, record_of(home, wheel)).map_err(failed)
+    }
+
+    /// Unpacks what is wanted of a wheel below `to`; the size of each file.
+    fn unpack(
+        &self,
+        wheel: &Pinned<'_>,
+        archive: &Path,
+        to: &Path,
+    ) -> Result<BTreeMap<String, u64>, (String, ZipError)> {
+        let at = |member: &str| {
+            let member = member.to_owned();
+            move |cause: ZipError| (member, cause)
+        };
+        let of_wheel = |cause: io::Error| (String::new(), ZipError::Io(cause));
+        let file = File::open(archive).map_err(of_wheel)?;
+        let mut zip = zip::ZipArchive::new(file).map_err(at(""))?;
+        let mut files = BTreeMap::new();
+        let task = Task::spinner(&format!("unpacking {}", wheel.name()));
+        for number in 0..zip.len() {
+            let mut member = zip.by_index(number).map_err(at(""))?;
+            let name = member.name().map_err(at(""))?.into_owned();
+            if member.is_dir() || !(self.wanted)(&name) {
+                continue;
+            }
+            // A path that leaves the folder, or a link, which may lead out of it.
+            let path = member.enclosed_name().filter(|_| !member.is_symlink());
+            let path =
+                path.ok_or_else(|| at(&name)(ZipError::InvalidArchive("a path out of the folder".into())))?;
+            let target = to.join(path);
+            let mut write = || -> io::Result<u64> {
+                target.parent().map_or(Ok(()), fs::create_dir_all)?;
+                let bytes = copy(&mut member, &mut File::create(&target)?, |_| {})?;
+                #[cfg(unix)]
+                if member.unix_mode().is_some_and(|mode| mode & 0o100 != 0) {
+                    use std::os::unix::fs::PermissionsExt;
+                    fs::set_permissions(&target, fs::Permissions::from_mode(0o755))?;
+                }
+                Ok(bytes)
+            };
+            files.insert(name.clone(), write().map_err(|cause| at(&name)(cause.into()))?);
+        }
+        task.done();
+        Ok(files)
+    }
+
+    fn failed(&self, cache: &Path, wheel: &str, cause: io::Error) -> Error {
+        if cause.kind() != io::ErrorKind::StorageFull {
+            return Error::Cache { path: cache.into(), cause };
+        }
+        let largest = self.wheels.iter().map(|wheel| u64::from(wheel.download_mb)).max().unwrap_or(0);
+        Error::Full {
+            path: cache.into(),
+            wheel: wheel.into(),
+            needed_mb: self.unpacked_mb + 3 * largest,
+            also: ". Set SHARDSTREAM_CACHE to a larger disk; what is there already is kept",
+        }
+    }
+}
+
+fn record_of(home: &Path, wheel: &Pinned<'_>) -> PathBuf {
+    home.join(format!("installed-{}.json", wheel.package))
+}
+
+/// Whether a wheel is unpacked and whole. Hashes were checked before; to do so each time would take minutes,
+/// so the sizes must do.
+fn is_installed(home: &Path, wheel: &Pinned<'_>) -> bool {
+    let record = fs::read(record_of(home, wheel)).ok().and_then(|json| serde_json::from_slice(&json).ok());
+    record.is_some_and(|record: Record| {
+        let is_whole = |(path, bytes): (&String, &u64)| {
+            fs::metadata(home.join(path)).is_ok_and(|file| file.len() == *bytes)
+        };
+        record.wheel_sha256 == wheel.sha256 && record.files.iter().all(is_whole)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::io::Write;
+    use zip::write::SimpleFileOptions;
+
+    const PLUGIN: &str = "plugins/gpu/plugin.so";
+
+    /// A wheel of these files, each of which has its path as content.
+    fn fake(files: &[&str]) -> (Vec<u8>, String) {
+        let mut zip = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
+        for file in files {
+            let mode = if file.contains("/bin/") { 0o755 } else { 0o644 };
+            zip.start_file(*file, SimpleFileOptions::default().unix_permissions(mode)).unwrap();
+            zip.write_all(file.as_bytes()).unwrap();
+        }
+        let bytes = zip.finish().unwrap().into_inner();
+        let hash = crate::hex(&Sha256::digest(&bytes));
+        (bytes, hash)
+    }
+
+    fn pinned<'a>(package: &'a str, sha256: &'a str) -> Pinned<'a> {
+        Pinned { package, version: "1.0", sha256, download_mb: 1 }
+    }
+
+    fn set<'a>(wheels: &'a [Pinned<'a>]) -> WheelSet<'a> {
+        let wanted = |path: &str| !path.ends_with(".py");
+        WheelSet { name: "gpu", wheels, wanted, member: PLUGIN, unpacked_mb: 1, advice: "" }
+    }
+
+    fn folders(cache: &Path) -> usize {
+        fs::read_dir(cache).unwrap().count()
+    }
+
+    #[test]
+    fn an_interrupted_installation_resumes_with_the_next_wheel() {
+        let plugin = fake(&["plugins/gpu/__init__.py", PLUGIN]);
+        let library = fake(&["nvidia/blas/lib/libblas.so.12", "nvidia/nvcc/bin/ptxas"]);
+        let wheels = [pinned("plugin", &plugin.1), pinned("library", &library.1)];
+        let cache = tempfile::tempdir().unwrap();
+        let asked = RefCell::new(Vec::new());
+        let download = |works: bool| {
+            let (plugin, library, asked) = (&plugin.0, &library.0, &asked);
+            move |wheel: &Pinned<'_>, dir: &Path| {
+                asked.borrow_mut().push(wheel.package.to_owned());
+                let bytes = if wheel.package == "plugin" { plugin } else { library };
+                if wheel.package == "library" && !works {
+                    return Err(Error::Pip {
+                        wheel: wheel.name(),
+                        message: "away".into(),
+                        advice: String::new(),
+                    });
+                }
+                let path = dir.join("x.whl");
+                fs::write(&path, bytes).unwrap();
+                Ok(path)
+            }
+        };
+        let set = set(&wheels);
+        assert!(matches!(set.ensure_with(cache.path(), download(false)), Err(Error::Pip { .. })));
+        let file = set.ensure_with(cache.path(), download(true)).unwrap();
+        assert_eq!(set.ensure_with(cache.path(), download(true)).unwrap(), file);
+        assert_eq!(*asked.borrow(), ["plugin", "library", "library"]);
+        assert_eq!(fs::read(&file).unwrap(), PLUGIN.as_bytes());
+        let beside = file.ancestors().nth(3).unwrap().join("nvidia/blas/lib/libblas.so.12");
+        assert!(beside.is_file() && !file.with_file_name("__init__.py").exists());
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let ptxas = file.ancestors().nth(3).unwrap().join("nvidia/nvcc/bin/ptxas");
+            assert_eq!(fs::metadata(ptxas).unwrap().permissions().mode() & 0o777, 0o755);
+        }
+        assert_eq!(folders(cache.path()), 1, "no scratch directory is left");
+        // A file that is cut short has its wheel fetched again.
+        fs::write(&beside, "").unwrap();
+        set.ensure_with(cache.path(), download(true)).unwrap();
+        assert_eq!(asked.borrow().len(), 4);
+        assert!(fs::metadata(&beside).unwrap().len() > 0);
+    }
+
+    #[test]
+    fn other_bytes_and_paths_out_of_the_folder_are_refused() {
+        let (bytes, hash) = fake(&["../../outside.so", PLUGIN]);
+        let cache = tempfile::tempdir().unwrap();
+        let put = |_: &Pinned<'_>, dir: &Path| {
+            let path = dir.join("x.whl");
+            fs::write(&path, &bytes).unwrap();
+            Ok(path)
+        };
+        let wheels = [pinned("plugin", &hash)];
+        let error = set(&wheels).ensure_with(cache.path(), put).unwrap_err();
+        assert!(matches!(&error, Error::Unpack { member, .. } if member.contains("outside")), "{error}");
+        let zeros = "0".repeat(64);
+        let wheels = [pinned("plugin", &zeros)];
+        assert!(matches!(set(&wheels).ensure_with(cache.path(), put), Err(Error::Hash { .. })));
+        let outside = cache.path().parent().unwrap().join("outside.so");
+        assert!(!outside.exists() && !cache.path().join("outside.so").exists());
+    }
+
+    #[test]
+    fn wheels_without_the_file_are_an_error() {
+        let (bytes, hash) = fake(&["nvidia/blas/lib/libblas.so.12"]);
+        let cache = tempfile::tempdir().unwrap();
+        let put = |_: &Pinned<'_>, dir: &Path| {
+            let path = dir.join("x.whl");
+            fs::write(&path, &bytes).unwrap();
+            Ok(path)
+        };
+        let wheels = [pinned("library", &hash)];
+        assert!(matches!(set(&wheels).ensure_with(cache.path(), put), Err(Error::Unpack { .. })));
+    }
+}
