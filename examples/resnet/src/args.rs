@@ -120,6 +120,10 @@ pub struct Args {
     /// Of the first weights, the order and the augmentation
     #[arg(long, default_value_t = 1, help_heading = "Training")]
     pub seed: i32,
+    /// Weights that a new training begins with: a safetensors file with torchvision's names, as --save-weights
+    /// writes it; a last layer of other classes is left out. A training that is resumed does not read it
+    #[arg(long, value_name = "FILE|URL", conflicts_with = "dry_run", help_heading = "Training")]
+    pub init_from: Option<String>,
     /// Highest learning rate
     #[arg(long, default_value_t = 0.2, value_parser = positive, help_heading = "Training")]
     pub lr: f32,
@@ -175,6 +179,10 @@ pub struct Args {
     /// The numbers of the summary as JSON
     #[arg(long, value_name = "FILE", help_heading = "Log and checkpoints")]
     pub summary: Option<PathBuf>,
+    /// Weights and batch-norm statistics after the last epoch, as a safetensors file with torchvision's names,
+    /// also of a training that is done already; model.safetensors in a directory
+    #[arg(long, value_name = "FILE|URL", conflicts_with = "dry_run", help_heading = "Log and checkpoints")]
+    pub save_weights: Option<String>,
     /// Where the training is saved, network and state of the data together: a directory, or
     /// gs://bucket/prefix
     #[arg(long, value_name = "URL", help_heading = "Log and checkpoints")]
@@ -422,6 +430,8 @@ mod tests {
             &["--coordinator", "gpu1"],
             &["--coordinator", "gpu1:80", "--spawn", "2"],
             &["--join-timeout=-1"],
+            &["--init-from", "x.safetensors", "--dry-run"],
+            &["--save-weights", "x.safetensors", "--dry-run"],
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }

@@ -43,6 +43,9 @@ pub enum Error {
     /// A checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] crate::checkpoint::Error),
+    /// A file of weights.
+    #[error(transparent)]
+    Weights(#[from] crate::weights::Error),
     /// The log directory.
     #[error(transparent)]
     LogDir(#[from] crate::logdir::Error),

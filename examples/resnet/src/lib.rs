@@ -4,7 +4,7 @@
 //! What is left to Rust is the loop around it: [`data`] makes batches on the host, [`shardstream::feed`]
 //! brings them to the devices ahead of the step, [`train`] steps, evaluates and reports, [`checkpoint`] saves
 //! the network and the state of the data together, so that a training that was killed continues as if it had
-//! not been, and [`logdir`] keeps what it has to say.
+//! not been, [`weights`] exchanges the weights with PyTorch, and [`logdir`] keeps what it has to say.
 
 pub mod args;
 pub mod artifact;
@@ -33,6 +33,7 @@ pub mod stop;
 pub mod synthetic;
 pub mod train;
 pub mod watchdog;
+pub mod weights;
 pub mod wheel;
 
 pub use error::{Error, Result};

@@ -18,6 +18,7 @@ use resnet::signals::Signals;
 use resnet::stop::{self, Stop};
 use resnet::train::{self, Keeping, Start};
 use resnet::watchdog::{self, Watchdog};
+use resnet::weights::{self, Destination, Initial};
 use resnet::{Error, Result, devices, plugin, spawn, synthetic};
 use shardstream::{SecretUrl, Topology};
 use std::borrow::Cow;
@@ -123,6 +124,9 @@ fn train_to(
 ) -> Result<()> {
     let artifact = args.artifact()?;
     let options = args.training(topology);
+    // The first rank writes for all. A slip in the name should not show after the training.
+    let weights = args.save_weights.as_ref().filter(|_| topology.rank() == 0);
+    let weights = weights.map(|url| Destination::new(url)).transpose()?;
     let place = args.checkpoint.as_ref();
     let place = place.map(|url| Checkpoints::new(url, &artifact, args.seed, &options)).transpose()?;
     let place = place.map(|place| place.keep(args.keep).topology(topology).dry(args.dry_run.is_some()));
@@ -139,8 +143,22 @@ fn train_to(
     };
     if let Some(done) = checkpoint.as_ref().filter(|done| done.progress.epochs.len() as u64 >= args.epochs) {
         out.write_all(&said)?;
+        if let Some(weights) = weights {
+            writeln!(out, "{}", weights.write(&artifact.manifest, &done.tensors, &weights::RETRIES)?)?;
+        }
         let progress = done.progress.clone();
         return conclude(args, &Summary { epochs: progress.epochs, time: progress.time });
+    }
+    let initial = match (&args.init_from, &checkpoint) {
+        (Some(url), None) => Some(Initial::read(url, &artifact.manifest)?),
+        (Some(_), Some(_)) => {
+            writeln!(said, "--init-from is not read: the training is resumed, and has weights of its own")?;
+            None
+        }
+        (None, _) => None,
+    };
+    if let Some(initial) = &initial {
+        writeln!(said, "{initial}")?;
     }
     let (client, how) = open_devices(args, &artifact, &topology)?;
     let m = &artifact.manifest;
@@ -175,6 +193,10 @@ fn train_to(
             task.done();
             if let Some(checkpoint) = &checkpoint {
                 model.restore(&checkpoint.tensors)?;
+            } else if let Some(initial) = initial {
+                let mut state = model.state(0)?;
+                initial.apply(&mut state);
+                model.restore(&state)?;
             }
             Box::new(model)
         }
@@ -197,7 +219,17 @@ fn train_to(
     if let Some(events) = events {
         tell(events.finish());
     }
-    conclude(args, &summary?)
+    let summary = summary?;
+    let saved = weights.map(|weights| save(&weights, &*network, out)).unwrap_or(Ok(()));
+    let concluded = conclude(args, &summary);
+    saved.and(concluded)
+}
+
+/// Writes the weights, and says where.
+fn save(weights: &Destination, network: &dyn Network, out: &mut dyn Write) -> Result<()> {
+    let saved = weights.write(network.manifest(), &network.state()?, &weights::RETRIES)?;
+    writeln!(out, "{saved}")?;
+    Ok(())
 }
 
 /// Warnings go to the standard error, as the log waits with the training, and to the log directory.

@@ -12,6 +12,7 @@ mod signals;
 mod tpu;
 mod upload;
 mod watchdog;
+mod weights;
 
 // The server that the library's own tests use.
 #[cfg(feature = "gcs")]

@@ -1,0 +1,181 @@
+//! The bytes of a safetensors file.
+
+use super::names::{self, Tensor};
+use super::{Decoded, Error, Result};
+use crate::artifact::Manifest;
+use half::{bf16, f16};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors, serialize};
+use serde_json::Value;
+use shardstream::SecretUrl;
+use std::collections::BTreeMap;
+
+/// How many differences an error lists.
+const LISTED: usize = 5;
+
+/// How torchvision calls the last layer.
+const HEAD: [&str; 2] = ["fc.weight", "fc.bias"];
+
+/// Of each batch norm, PyTorch keeps how many batches it has seen. Its networks compute nothing from it.
+const COUNTER: &str = "num_batches_tracked";
+
+/// The file of the weights in a state of this network. The same weights give the same bytes.
+pub fn encode(manifest: &Manifest, state: &[Vec<f32>]) -> Result<Vec<u8>> {
+    let tensors = names::tensors(manifest)?;
+    if state.len() != manifest.state.len() {
+        let what = format!("{} buffers, not {}", state.len(), manifest.state.len());
+        return Err(Error::State(what));
+    }
+    let mut contents = Vec::with_capacity(tensors.len());
+    for tensor in &tensors {
+        let values = &state[tensor.buffer];
+        if values.len() != tensor.len() {
+            let what = format!("{} has {} values, not {}", tensor.name, values.len(), tensor.len());
+            return Err(Error::State(what));
+        }
+        check_finite(tensor, values, None)?;
+        let mut bytes = Vec::with_capacity(4 * values.len());
+        tensor.to_file(values).iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
+        contents.push((tensor.name.clone(), Dtype::F32, tensor.shape.clone(), bytes));
+        if let Some(norm) = tensor.name.strip_suffix("running_var") {
+            // torchvision's files have it, and whoever compares names finds the same.
+            contents.push((format!("{norm}{COUNTER}"), Dtype::I64, vec![], vec![0; 8]));
+        }
+    }
+    let views = contents.iter().map(|(name, dtype, shape, bytes)| {
+        Ok((name, TensorView::new(*dtype, shape.clone(), bytes).map_err(Error::Encode)?))
+    });
+    let views = views.collect::<Result<Vec<_>>>()?;
+    let metadata = metadata(manifest).into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    let mut bytes = serialize(views, Some(metadata)).map_err(Error::Encode)?;
+    sort_header(&mut bytes);
+    Ok(bytes)
+}
+
+/// What the network is and how its images are prepared, all as text.
+fn metadata(manifest: &Manifest) -> [(&'static str, String); 7] {
+    let Manifest { model, classes, size, mean, std, .. } = manifest;
+    [
+        // What Python's reader of safetensors asks for.
+        ("format", "pt".into()),
+        ("model", model.clone()),
+        ("classes", classes.to_string()),
+        ("image_size", size.to_string()),
+        ("mean", format!("{mean:?}")),
+        ("std", format!("{std:?}")),
+        ("shardstream", env!("CARGO_PKG_VERSION").into()),
+    ]
+}
+
+/// Sorts the header by names. The crate writes its metadata in the order of a hash map, which is another one
+/// each time.
+fn sort_header(bytes: &mut [u8]) {
+    type Header = BTreeMap<String, BTreeMap<String, Value>>;
+    let Some((size, rest)) = bytes.split_first_chunk_mut::<8>() else { return };
+    let size = usize::try_from(u64::from_le_bytes(*size)).unwrap_or(usize::MAX);
+    let Some(place) = rest.get_mut(..size) else { return };
+    let sorted = serde_json::from_slice::<Header>(place).and_then(|header| serde_json::to_vec(&header));
+    // Only the order differs, so the length is the same but for the spaces at the end.
+    if let Some((sorted, (text, spaces))) =
+        sorted.ok().and_then(|s| place.split_at_mut_checked(s.len()).map(|p| (s, p)))
+    {
+        text.copy_from_slice(&sorted);
+        spaces.fill(b' ');
+    }
+}
+
+/// What the file `bytes`, read from `url`, has for this network: float32, float64, float16 or bfloat16.
+///
+/// A last layer of another number of classes, or none at all, is left out, as a training that goes on to
+/// other classes wants it. All else must fit.
+pub fn decode(bytes: &[u8], url: &str, manifest: &Manifest) -> Result<Decoded> {
+    let tensors = names::tensors(manifest)?;
+    let file = SafeTensors::deserialize(bytes).map_err(|source| {
+        // A zip archive, or the pickle of older versions.
+        let is_pytorch = bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"\x80\x02");
+        Error::Format { url: url.into(), is_pytorch, source }
+    })?;
+    let present: BTreeMap<&str, TensorView<'_>> = file.iter().collect();
+    let head = other_head(&present, &tensors);
+    let wanted = |tensor: &&Tensor| head.is_none() || !HEAD.contains(&tensor.name.as_str());
+    let wanted: Vec<&Tensor> = tensors.iter().filter(wanted).collect();
+
+    let mut differences: Vec<String> =
+        wanted.iter().filter_map(|tensor| difference(tensor, present.get(tensor.name.as_str()))).collect();
+    let known = |name: &str| name.ends_with(COUNTER) || tensors.iter().any(|tensor| tensor.name == name);
+    let others = present.keys().filter(|name| !known(name));
+    differences.extend(others.map(|name| format!("the network has no {name}")));
+    if !differences.is_empty() {
+        let count = differences.len();
+        differences.truncate(LISTED);
+        return Err(Error::Mismatch { url: url.into(), model: manifest.model.clone(), differences, count });
+    }
+
+    let url = SecretUrl::from(url);
+    let mut buffers = Vec::with_capacity(wanted.len());
+    for tensor in wanted {
+        let values = present.get(tensor.name.as_str()).and_then(floats).unwrap_or_default();
+        check_finite(tensor, &values, Some(&url))?;
+        buffers.push((tensor.buffer, tensor.from_file(values)));
+    }
+    Ok(Decoded { buffers, head })
+}
+
+/// Why the last layer of the file is not that of the network, if it is of other classes.
+fn other_head(file: &BTreeMap<&str, TensorView<'_>>, tensors: &[Tensor]) -> Option<String> {
+    let ours = tensors.iter().find(|tensor| tensor.name == HEAD[0])?;
+    let [classes, features] = ours.shape[..] else { return None };
+    match HEAD.map(|name| file.get(name)) {
+        [None, None] => Some("the file has none".into()),
+        [Some(weight), Some(bias)] => match (weight.shape(), bias.shape()) {
+            (&[theirs, inputs], &[also]) if theirs == also && inputs == features && theirs != classes => {
+                Some(format!("that of the file is of {theirs} classes, and the network has {classes}"))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Why a tensor of the file cannot be that of the network.
+fn difference(ours: &Tensor, theirs: Option<&TensorView<'_>>) -> Option<String> {
+    let Tensor { name, shape, .. } = ours;
+    let Some(theirs) = theirs else { return Some(format!("it has no {name}")) };
+    if theirs.shape() != shape {
+        let hint = match (&**name, shape.get(2), theirs.shape().get(2)) {
+            ("conv1.weight", Some(3), Some(7)) => {
+                " (images of fewer than 128 pixels begin with a convolution of 3x3, torchvision's networks with one of 7x7)"
+            }
+            ("conv1.weight", Some(7), Some(3)) => " (it is of a network for images of fewer than 128 pixels)",
+            _ => "",
+        };
+        return Some(format!("{name} is {:?}, and the network's is {shape:?}{hint}", theirs.shape()));
+    }
+    match theirs.dtype() {
+        Dtype::F32 | Dtype::F64 | Dtype::F16 | Dtype::BF16 => None,
+        other => Some(format!("{name} is of the type {other}, which is none of F32, F64, F16 and BF16")),
+    }
+}
+
+/// The values as float32; none of another type.
+fn floats(tensor: &TensorView<'_>) -> Option<Vec<f32>> {
+    let data = tensor.data();
+    Some(match tensor.dtype() {
+        Dtype::F32 => chunks(data, f32::from_le_bytes),
+        Dtype::F64 => chunks(data, |bytes| f64::from_le_bytes(bytes) as f32),
+        Dtype::F16 => chunks(data, |bytes| f16::from_le_bytes(bytes).to_f32()),
+        Dtype::BF16 => chunks(data, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+        _ => return None,
+    })
+}
+
+fn chunks<const N: usize>(data: &[u8], value: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+    data.chunks_exact(N).filter_map(|chunk| chunk.try_into().ok()).map(value).collect()
+}
+
+fn check_finite(tensor: &Tensor, values: &[f32], url: Option<&SecretUrl>) -> Result<()> {
+    match values.iter().filter(|value| !value.is_finite()).count() {
+        0 => Ok(()),
+        values => Err(Error::NotFinite { url: url.cloned(), tensor: tensor.name.clone(), values }),
+    }
+}

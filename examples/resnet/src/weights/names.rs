@@ -1,0 +1,155 @@
+//! The names and layouts of torchvision's ResNets, for the buffers of the exported programs.
+//!
+//! The exporter numbers blocks through the whole network, and keeps kernels as (height, width, inputs,
+//! outputs). torchvision numbers blocks within a stage, and keeps them as (outputs, inputs, height, width).
+
+use super::{Error, Result};
+use crate::artifact::{Manifest, StateBuffer};
+
+/// A tensor of a file, and the buffer of the state that holds its values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tensor {
+    /// As torchvision calls it.
+    pub(super) name: String,
+    /// As torchvision has it.
+    pub(super) shape: Vec<usize>,
+    /// The place of the buffer in the manifest.
+    pub(super) buffer: usize,
+    layout: Layout,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// A vector.
+    Same,
+    /// (positions, inputs, outputs) in the program, (outputs, inputs, positions) in the file.
+    Kernel([usize; 3]),
+}
+
+impl Tensor {
+    /// The number of values.
+    pub(super) fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// The values in the order of the file, from those of the program.
+    pub(super) fn to_file(&self, values: &[f32]) -> Vec<f32> {
+        let Layout::Kernel([positions, inputs, outputs]) = self.layout else { return values.to_vec() };
+        let mut out = Vec::with_capacity(values.len());
+        for output in 0..outputs {
+            for input in 0..inputs {
+                out.extend((0..positions).map(|at| values[(at * inputs + input) * outputs + output]));
+            }
+        }
+        out
+    }
+
+    /// The values in the order of the program, from those of the file.
+    pub(super) fn from_file(&self, values: Vec<f32>) -> Vec<f32> {
+        let Layout::Kernel([positions, inputs, outputs]) = self.layout else { return values };
+        let mut out = Vec::with_capacity(values.len());
+        for at in 0..positions {
+            for input in 0..inputs {
+                out.extend((0..outputs).map(|output| values[(output * inputs + input) * positions + at]));
+            }
+        }
+        out
+    }
+}
+
+/// The tensors of a file of this network, in the order of the manifest. Buffers of the optimizer have none.
+pub(super) fn tensors(manifest: &Manifest) -> Result<Vec<Tensor>> {
+    let blocks = Blocks::new(manifest);
+    let all = manifest.state.iter().enumerate().filter(|(_, buffer)| !is_of_optimizer(buffer));
+    let tensors = all.map(|(at, buffer)| {
+        tensor(at, buffer, &blocks).ok_or_else(|| Error::Unnamed { buffer: buffer.name.clone() })
+    });
+    let tensors = tensors.collect::<Result<Vec<_>>>()?;
+    let mut names: Vec<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(twice) => Err(Error::Unnamed { buffer: twice[0].into() }),
+        None => Ok(tensors),
+    }
+}
+
+fn is_of_optimizer(buffer: &StateBuffer) -> bool {
+    buffer.name.starts_with("opt.")
+}
+
+fn tensor(at: usize, buffer: &StateBuffer, blocks: &Blocks) -> Option<Tensor> {
+    let dims = buffer.shape.iter().map(|axis| usize::try_from(*axis).ok()).collect::<Option<Vec<_>>>()?;
+    dims.iter().try_fold(1_usize, |product, axis| product.checked_mul(*axis))?;
+    let (kind, module, leaf) = {
+        let (kind, path) = buffer.name.split_once('.')?;
+        let (module, leaf) = path.rsplit_once('.')?;
+        (kind, blocks.module(module)?, leaf)
+    };
+    let (parameter, shape, layout) = match (kind, leaf, &dims[..]) {
+        ("params", "kernel", &[height, width, inputs, outputs]) => {
+            let layout = Layout::Kernel([height * width, inputs, outputs]);
+            ("weight", vec![outputs, inputs, height, width], layout)
+        }
+        ("params", "kernel", &[inputs, outputs]) => {
+            ("weight", vec![outputs, inputs], Layout::Kernel([1, inputs, outputs]))
+        }
+        ("params", "scale", &[_]) => ("weight", dims, Layout::Same),
+        ("params", "bias", &[_]) => ("bias", dims, Layout::Same),
+        ("stats", "mean", &[_]) => ("running_mean", dims, Layout::Same),
+        ("stats", "var", &[_]) => ("running_var", dims, Layout::Same),
+        _ => return None,
+    };
+    Some(Tensor { name: format!("{module}.{parameter}"), shape, buffer: at, layout })
+}
+
+/// Where the blocks of a network are.
+struct Blocks {
+    /// Blocks of each stage.
+    stages: Vec<usize>,
+    /// Convolutions of a block beside that of its shortcut.
+    convolutions: usize,
+}
+
+impl Blocks {
+    fn new(manifest: &Manifest) -> Self {
+        // A bottleneck begins with a convolution of 1x1. Counting would not do: the shortcut has one too.
+        let first = manifest.state.iter().find(|buffer| buffer.name == "params.Block_0.Conv_0.kernel");
+        let is_bottleneck = first.is_some_and(|kernel| kernel.shape.starts_with(&[1, 1]));
+        Self { stages: manifest.stages.clone(), convolutions: if is_bottleneck { 3 } else { 2 } }
+    }
+
+    /// torchvision's name of a module: `layer2.0.conv1` of `Block_2.Conv_0` in ResNet-18.
+    fn module(&self, path: &str) -> Option<String> {
+        match path {
+            "Conv_0" => return Some("conv1".into()),
+            "BatchNorm_0" => return Some("bn1".into()),
+            "Dense_0" => return Some("fc".into()),
+            _ => {}
+        }
+        let (block, part) = path.split_once('.')?;
+        let (stage, block) = self.place(number(block, "Block_")?)?;
+        let part = match (number(part, "Conv_"), number(part, "BatchNorm_")) {
+            (Some(conv), _) if conv < self.convolutions => format!("conv{}", conv + 1),
+            (Some(conv), _) if conv == self.convolutions => "downsample.0".into(),
+            (_, Some(norm)) if norm < self.convolutions => format!("bn{}", norm + 1),
+            (_, Some(norm)) if norm == self.convolutions => "downsample.1".into(),
+            _ => return None,
+        };
+        Some(format!("layer{}.{block}.{part}", stage + 1))
+    }
+
+    /// The stage of a block of the network, and its number within the stage.
+    fn place(&self, mut block: usize) -> Option<(usize, usize)> {
+        for (stage, blocks) in self.stages.iter().enumerate() {
+            match block.checked_sub(*blocks) {
+                None => return Some((stage, block)),
+                Some(rest) => block = rest,
+            }
+        }
+        None
+    }
+}
+
+fn number(text: &str, prefix: &str) -> Option<usize> {
+    text.strip_prefix(prefix)?.parse().ok()
+}

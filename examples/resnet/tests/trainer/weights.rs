@@ -1,0 +1,264 @@
+//! Weights in and out: trainings that begin with the weights of others, and logits beside those of
+//! torchvision.
+//!
+//! `SHARDSTREAM_TEST_JAX` is a Python with the packages of `export/requirements.txt`, and
+//! `SHARDSTREAM_TEST_TORCHVISION` one with torch, torchvision and safetensors. Without them tests say that
+//! they are skipped; with `SHARDSTREAM_REQUIRE_JAX=1` and `SHARDSTREAM_REQUIRE_TORCHVISION=1` they fail.
+
+use crate::common::{plugin, synthetic};
+use resnet::artifact::{Artifact, Manifest};
+use resnet::weights::{Initial, encode};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A training of steps of 64 images on one device.
+fn program(arguments: &[&str]) -> Option<Command> {
+    let plugin = plugin()?;
+    let shards = &synthetic().0;
+    let mut program = Command::new(env!("CARGO_BIN_EXE_resnet"));
+    program.arg("--plugin").arg(plugin).arg("--work-dir").arg(Path::new(&shards.train).parent().unwrap());
+    program.args(["--shards", &shards.train, "--val-shards", &shards.validation]);
+    program.args(["--log-steps", "1", "--threads", "2", "--shuffle", "100", "--warmup", "5"]).args(arguments);
+    Some(program)
+}
+
+/// The log of a program that ends well.
+fn log(program: &mut Command) -> String {
+    let output = program.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What a program that fails writes.
+fn error(program: &mut Command) -> String {
+    let output = program.output().unwrap();
+    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// The loss of the first step.
+fn first_loss(log: &str) -> f32 {
+    let (_, rest) = log.split_once("  loss ").expect("it has steps");
+    rest.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_training_begins_with_the_weights_of_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (weights, place) = (path("first/model.safetensors"), path("first/saved"));
+    let training = ["--epochs", "4", "--checkpoint", &place, "--resume", "auto", "--save-weights", &weights];
+    let Some(mut first) = program(&training) else { return };
+    let first = log(&mut first);
+    assert!(first.contains(&format!(" -> {weights}")), "{first}");
+    let written = std::fs::read(&weights).unwrap();
+
+    // A training that is done writes them of its checkpoint.
+    std::fs::remove_file(&weights).unwrap();
+    let again = log(&mut program(&training).unwrap());
+    assert!(again.contains("all 4 epochs are done") && again.contains(&weights), "{again}");
+    assert!(std::fs::read(&weights).unwrap() == written, "the same bytes");
+
+    let place = path("second");
+    let tuning = ["--init-from", &weights, "--seed", "2", "--checkpoint", &place, "--resume", "auto"];
+    let with = |more: &[&str]| log(&mut program(&[&tuning[..], &["--epochs", "1"], more].concat()).unwrap());
+    let second = with(&["--steps", "2"]);
+    let (random, trained) = (first_loss(&first), first_loss(&second));
+    println!("the first loss: {random} of random weights, {trained} of trained ones");
+    assert!(trained < 0.6 * random, "{random} {trained}");
+    let told = format!("initial weights: 57 tensors of {weights}, sha256 ");
+    assert!(second.contains(&told) && !second.contains("fc"), "{second}");
+
+    // The same command with more to do resumes, and does not begin anew.
+    let resumed = log(&mut program(&[&tuning[..], &["--epochs", "2", "--steps", "2"]].concat()).unwrap());
+    assert!(resumed.contains("--init-from is not read") && !resumed.contains("initial weights"), "{resumed}");
+    assert!(resumed.contains("epoch 2 of 2") && !resumed.contains("epoch 1 of 2: training"), "{resumed}");
+}
+
+#[test]
+fn weights_that_do_not_fit_end_a_training_before_it_compiles() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("r20.safetensors");
+    let manifest = Artifact::open("resnet20").unwrap().manifest;
+    std::fs::write(&file, encode(&manifest, &state(&manifest)).unwrap()).unwrap();
+    let arguments = ["--init-from", file.to_str().unwrap()];
+    let Some(mut program) = program(&arguments) else { return };
+    let message = error(&mut program);
+    assert!(
+        message.contains("do not fit the network resnet8") && message.contains("and 55 more"),
+        "{message}"
+    );
+    std::fs::write(&file, "nothing").unwrap();
+    let message = error(&mut self::program(&arguments).unwrap());
+    assert!(message.contains("no whole safetensors file"), "{message}");
+    // A name that nothing can be written to shows before anything else.
+    let inside = file.join("model.safetensors");
+    let message = error(&mut self::program(&["--save-weights", inside.to_str().unwrap()]).unwrap());
+    assert!(message.contains("cannot write the weights"), "{message}");
+}
+
+#[cfg(feature = "gcs")]
+#[test]
+fn weights_go_through_a_bucket() {
+    let server = crate::bucket::start();
+    let run = |arguments: &[&str]| {
+        let mut program = program(&[arguments, &["--epochs", "1", "--steps", "1"]].concat())?;
+        Some(log(program.env("STORAGE_EMULATOR_HOST", server.url(""))))
+    };
+    let Some(first) = run(&["--save-weights", "gs://bucket/weights/"]) else { return };
+    assert!(first.contains("-> gs://bucket/weights/model.safetensors"), "{first}");
+    let second = run(&["--init-from", "gs://bucket/weights/model.safetensors"]).unwrap();
+    assert!(
+        second.contains("initial weights: 57 tensors of gs://bucket/weights/model.safetensors"),
+        "{second}"
+    );
+}
+
+/// The Python that the variable `name` says.
+fn python(name: &str) -> Option<PathBuf> {
+    let variable = format!("SHARDSTREAM_TEST_{name}");
+    let found = std::env::var_os(&variable).filter(|path| !path.is_empty()).map(PathBuf::from);
+    if found.is_none() {
+        let required = std::env::var(format!("SHARDSTREAM_REQUIRE_{name}")).is_ok_and(|value| value == "1");
+        assert!(!required, "{variable} names no Python");
+        // Not eprintln!, which the test harness swallows.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {variable} names no Python");
+    }
+    found
+}
+
+/// Numbers from -1 to 1, the same each time.
+fn noise() -> impl FnMut() -> f32 {
+    let mut bits = 1_u32;
+    move || {
+        bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (bits >> 8) as f32 / (1 << 23) as f32 - 1.0
+    }
+}
+
+/// A network with random weights that let signals through, and statistics unlike those of the beginning.
+fn state(manifest: &Manifest) -> Vec<Vec<f32>> {
+    let mut noise = noise();
+    let buffers = manifest.state.iter().map(|buffer| {
+        let values = buffer.shape.iter().product::<i64>();
+        let inputs = values / buffer.shape.last().copied().unwrap_or(1).max(1);
+        let (middle, width) = match buffer.name.rsplit('.').next() {
+            Some("kernel") => (0.0, (6.0 / inputs as f32).sqrt()),
+            Some("scale" | "var") => (1.0, 0.5),
+            _ => (0.0, 0.1),
+        };
+        let is_trace = buffer.name.starts_with("opt.");
+        (0..values).map(|_| if is_trace { 0.0 } else { middle + width * noise() }).collect()
+    });
+    buffers.collect()
+}
+
+/// torchvision's network of this name: at 224 pixels, of 1000 classes.
+fn network(model: &str) -> Manifest {
+    let artifact = if model == "resnet50" { "resnet50-224" } else { model };
+    let mut manifest = Artifact::open(artifact).unwrap().manifest;
+    (manifest.size, manifest.classes) = (224, 1000);
+    for buffer in &mut manifest.state {
+        // What a program for 32 pixels and 10 classes has otherwise.
+        if buffer.name.ends_with("s.Conv_0.kernel") || buffer.name.ends_with("trace.Conv_0.kernel") {
+            buffer.shape[..2].copy_from_slice(&[7, 7]);
+        } else if buffer.name.contains(".Dense_0.") {
+            *buffer.shape.last_mut().unwrap() = 1000;
+        }
+    }
+    manifest
+}
+
+/// Asks `logits.py`.
+struct Question {
+    dir: tempfile::TempDir,
+    manifest: Manifest,
+}
+
+fn bytes<'a>(values: impl IntoIterator<Item = &'a f32>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    values.into_iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
+    bytes
+}
+
+impl Question {
+    fn new(model: &str) -> Self {
+        let (dir, manifest) = (tempfile::tempdir().unwrap(), network(model));
+        let mut noise = noise();
+        let images: Vec<f32> = (0..2 * 3 * 224 * 224).map(|_| 2.0 * noise()).collect();
+        std::fs::write(dir.path().join("images"), bytes(&images)).unwrap();
+        Self { dir, manifest }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn logits(&self, python: &Path, by: &str) -> Vec<f32> {
+        let request = serde_json::json!({
+            "by": by,
+            "model": self.manifest.model,
+            "classes": 1000,
+            "size": 224,
+            "images": self.path("images"),
+            "state": self.path("state"),
+            "weights": self.path("weights"),
+            "logits": self.path("logits"),
+        });
+        std::fs::write(self.path("request"), request.to_string()).unwrap();
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trainer/weights/logits.py");
+        let output = Command::new(python).arg("-B").arg(script).arg(self.path("request")).output().unwrap();
+        assert!(output.status.success(), "{by}: {}", String::from_utf8_lossy(&output.stderr));
+        let logits = std::fs::read(self.path("logits")).unwrap();
+        assert_eq!(logits.len(), 2 * 1000 * 4);
+        logits.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
+    }
+
+    fn export(&self) {
+        let state = state(&self.manifest);
+        std::fs::write(self.path("state"), bytes(state.iter().flatten())).unwrap();
+        std::fs::write(self.path("weights"), encode(&self.manifest, &state).unwrap()).unwrap();
+    }
+
+    fn import(&self) {
+        let mut state = state(&self.manifest);
+        let initial = Initial::read(self.path("weights").to_str().unwrap(), &self.manifest).unwrap();
+        initial.apply(&mut state);
+        std::fs::write(self.path("state"), bytes(state.iter().flatten())).unwrap();
+    }
+}
+
+/// Sums in another order: 1e-5 of the largest logit was the most that was seen.
+fn compare(what: &str, ours: &[f32], theirs: &[f32]) {
+    let largest = ours.iter().fold(0_f32, |most, logit| most.max(logit.abs()));
+    let apart = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0_f32, f32::max);
+    println!("{what}: logits up to {largest}, apart by at most {apart}");
+    assert!(largest > 0.1 && apart < 1e-4 * largest, "{what}: {apart} of {largest}");
+    // Two images have other logits, so that a network that ignores its input would show.
+    assert_ne!(ours[..1000], ours[1000..]);
+}
+
+#[test]
+fn a_network_built_by_the_names_of_the_file_gives_the_logits_of_the_exporter() {
+    let Some(jax) = python("JAX") else { return };
+    for model in ["resnet18", "resnet50"] {
+        let question = Question::new(model);
+        question.export();
+        compare(model, &question.logits(&jax, "exporter"), &question.logits(&jax, "names"));
+    }
+}
+
+#[test]
+fn torchvision_gives_the_logits_of_the_exporter() {
+    let (Some(jax), Some(torch)) = (python("JAX"), python("TORCHVISION")) else { return };
+    for model in ["resnet18", "resnet50"] {
+        let question = Question::new(model);
+        question.export();
+        let exporter = question.logits(&jax, "exporter");
+        compare(&format!("{model} out"), &exporter, &question.logits(&torch, "torchvision"));
+        let torchvision = question.logits(&torch, "random");
+        question.import();
+        compare(&format!("{model} in"), &question.logits(&jax, "exporter"), &torchvision);
+    }
+}
