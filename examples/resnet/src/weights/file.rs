@@ -35,7 +35,7 @@ pub fn encode(manifest: &Manifest, state: &[Vec<f32>]) -> Result<Vec<u8>> {
         }
         check_finite(tensor, values, None)?;
         let mut bytes = Vec::with_capacity(4 * values.len());
-        tensor.to_file(values).iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
+        tensor.file_order(values).iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
         contents.push((tensor.name.clone(), Dtype::F32, tensor.shape.clone(), bytes));
         if let Some(norm) = tensor.name.strip_suffix("running_var") {
             // torchvision's files have it, and whoever compares names finds the same.
@@ -116,7 +116,7 @@ pub fn decode(bytes: &[u8], url: &str, manifest: &Manifest) -> Result<Decoded> {
     for tensor in wanted {
         let values = present.get(tensor.name.as_str()).and_then(floats).unwrap_or_default();
         check_finite(tensor, &values, Some(&url))?;
-        buffers.push((tensor.buffer, tensor.from_file(values)));
+        buffers.push((tensor.buffer, tensor.program_order(values)));
     }
     Ok(Decoded { buffers, head })
 }

@@ -33,7 +33,7 @@ impl Tensor {
     }
 
     /// The values in the order of the file, from those of the program.
-    pub(super) fn to_file(&self, values: &[f32]) -> Vec<f32> {
+    pub(super) fn file_order(&self, values: &[f32]) -> Vec<f32> {
         let Layout::Kernel([positions, inputs, outputs]) = self.layout else { return values.to_vec() };
         let mut out = Vec::with_capacity(values.len());
         for output in 0..outputs {
@@ -45,7 +45,7 @@ impl Tensor {
     }
 
     /// The values in the order of the program, from those of the file.
-    pub(super) fn from_file(&self, values: Vec<f32>) -> Vec<f32> {
+    pub(super) fn program_order(&self, values: Vec<f32>) -> Vec<f32> {
         let Layout::Kernel([positions, inputs, outputs]) = self.layout else { return values };
         let mut out = Vec::with_capacity(values.len());
         for at in 0..positions {
