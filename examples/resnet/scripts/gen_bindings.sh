@@ -10,12 +10,14 @@ out=$(dirname "$0")/../src/pjrt/sys.rs
 bindgen=${BINDGEN:-bindgen}
 
 # The argument structs of the calls that we make; the others become opaque, which keeps the file short.
-used='PJRT_(Error|Event|Plugin_Initialize|Compile|Device_GetDescription|DeviceDescription_(Id|ProcessIndex)'
-used+='|Client_(Create|Destroy|PlatformName|ProcessIndex|Devices|AddressableDevices|Compile|BufferFromHostBuffer'
+used='PJRT_(Error|Event|Plugin_Initialize|Compile|Device_GetDescription'
+used+='|DeviceDescription_(Id|ProcessIndex|Kind|DebugString)'
+used+='|Client_(Create|Destroy|PlatformName|PlatformVersion|ProcessIndex|Devices|AddressableDevices|Compile'
+used+='|BufferFromHostBuffer'
 used+='|DmaMap|DmaUnmap)|KeyValue(Get|TryGet|Put)Callback'
-used+='|Buffer_(Destroy|ElementType|Dimensions|ToHostBuffer)'
+used+='|Buffer_(Destroy|ElementType|Dimensions|ToHostBuffer|UnsafePointer)'
 used+='|LoadedExecutable_(GetExecutable|AddressableDevices|Destroy|Execute)'
-used+='|Executable_(NumOutputs|Destroy|SizeOfGeneratedCodeInBytes)'
+used+='|Executable_(NumOutputs|Destroy|SizeOfGeneratedCodeInBytes|Serialize|DeserializeAndLoad)'
 used+='|TopologyDescription_(Create|Destroy))'
 opaque=$(grep -oE '^struct PJRT_[A-Za-z_]+_Args' "$header" | awk '{print $2}' | sort -u |
     grep -vE "^$used(_.*)?_Args$")

@@ -227,6 +227,15 @@ impl Buffer {
         }
     }
 
+    /// Address of the array in its device's memory. A result at the address of an argument was written into
+    /// the argument's memory.
+    pub fn address(&self) -> Result<usize> {
+        let mut args = args!(PJRT_Buffer_UnsafePointer_Args { buffer: self.as_ptr() });
+        // SAFETY: the buffer is alive; the address is not followed.
+        unsafe { call!(self.client().plugin(), PJRT_Buffer_UnsafePointer, args) }?;
+        Ok(args.buffer_pointer)
+    }
+
     pub(super) fn client(&self) -> &Client {
         &self.handle.client
     }

@@ -4,6 +4,7 @@ use super::abi::{given, program, slice, text};
 use super::error::{Error, Result};
 use super::executable::{Executable, Signature};
 use super::keys::{KeyValues, Store};
+use super::serialized::Span;
 use super::{CompileOptions, Plugin, PluginOption, sys};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -36,12 +37,12 @@ impl fmt::Debug for Inner {
 
 /// A device, owned by the client.
 #[derive(Debug, Clone, Copy)]
-struct Device {
-    device: *mut sys::PJRT_Device,
+pub(super) struct Device {
+    pub(super) device: *mut sys::PJRT_Device,
     /// By which compile options name it.
-    id: i64,
+    pub(super) id: i64,
     /// That drives it.
-    process: i32,
+    pub(super) process: i32,
 }
 
 // SAFETY: clients and devices may be used from any thread at once (the API's contract); the pointers are
@@ -143,7 +144,7 @@ impl Client {
     ///
     /// The C API cannot be asked for a program's parameters, so `signature` says them.
     pub fn compile(&self, code: &[u8], signature: Signature, options: &CompileOptions) -> Result<Executable> {
-        self.compile_on(&self.0.devices, code, signature, options)
+        self.compile_for(Span::Job, code, signature, options)
     }
 
     /// As [`compile`](Self::compile), for the first devices of this process alone.
@@ -153,24 +154,18 @@ impl Client {
         signature: Signature,
         options: &CompileOptions,
     ) -> Result<Executable> {
-        self.compile_on(&self.0.local, code, signature, options)
+        self.compile_for(Span::Process, code, signature, options)
     }
 
-    fn compile_on(
+    /// As [`compile`](Self::compile) or [`compile_local`](Self::compile_local).
+    pub fn compile_for(
         &self,
-        devices: &[Device],
+        span: Span,
         code: &[u8],
         signature: Signature,
         options: &CompileOptions,
     ) -> Result<Executable> {
-        let wanted = options.devices();
-        if wanted == 0 || wanted > devices.len() {
-            let have = format!("1 to {}", devices.len());
-            return Err(Error::mismatch("number of devices of the program", have, wanted));
-        }
-        let devices = &devices[..wanted];
-        let here = devices.iter().filter(|d| self.0.local.iter().any(|l| l.id == d.id)).count();
-        let encoded = options.encode(&devices.iter().map(|d| d.id).collect::<Vec<_>>());
+        let (encoded, here) = self.encode(span, options)?;
         let mut program = program(code);
         let mut args = args!(PJRT_Client_Compile_Args {
             client: self.as_ptr(),
@@ -180,8 +175,34 @@ impl Client {
         });
         // SAFETY: the client is alive; program, code and options live during the call.
         unsafe { call!(self.0.plugin, PJRT_Client_Compile, args) }?;
+        let executable = given(args.executable, "PJRT_Client_Compile")?;
         // SAFETY: a new executable, handed over.
-        unsafe { Executable::from_raw(self.clone(), args.executable, signature, here) }
+        unsafe { Executable::from_raw(self.clone(), executable, signature, here) }
+    }
+
+    /// The compile options with the devices of a program, and the number of those that are of this process.
+    pub(super) fn encode(&self, span: Span, options: &CompileOptions) -> Result<(Vec<u8>, usize)> {
+        let devices = match span {
+            Span::Job => &self.0.devices,
+            Span::Process => &self.0.local,
+        };
+        let wanted = options.devices();
+        if wanted == 0 || wanted > devices.len() {
+            let have = format!("1 to {}", devices.len());
+            return Err(Error::mismatch("number of devices of the program", have, wanted));
+        }
+        let devices = &devices[..wanted];
+        let here = devices.iter().filter(|d| self.is_local(d)).count();
+        Ok((options.encode(&devices.iter().map(|d| d.id).collect::<Vec<_>>()), here))
+    }
+
+    pub(super) fn is_local(&self, device: &Device) -> bool {
+        self.0.local.iter().any(|local| local.id == device.id)
+    }
+
+    /// Those of the whole job, by id.
+    pub(super) fn all_devices(&self) -> &[Device] {
+        &self.0.devices
     }
 
     pub(super) fn as_ptr(&self) -> *mut sys::PJRT_Client {

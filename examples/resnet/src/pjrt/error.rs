@@ -87,6 +87,8 @@ impl Code {
     pub const NOT_FOUND: Self = Self(5);
     /// Out of memory, or another limit.
     pub const RESOURCE_EXHAUSTED: Self = Self(8);
+    /// The plugin has the function, but not for its devices.
+    pub const UNIMPLEMENTED: Self = Self(12);
     /// A defect.
     pub const INTERNAL: Self = Self(13);
 }

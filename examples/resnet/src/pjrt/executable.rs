@@ -4,7 +4,7 @@ use super::abi::{given, slice};
 use super::buffer::{Buffer, Handle, Spec};
 use super::client::Client;
 use super::error::{Error, Result};
-use super::sys;
+use super::{Plugin, sys};
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, OnceLock};
 
@@ -51,30 +51,39 @@ impl Executable {
     /// the first `devices` local ones of the client are those of this process.
     pub(super) unsafe fn from_raw(
         client: Client,
-        executable: *mut sys::PJRT_LoadedExecutable,
+        executable: NonNull<sys::PJRT_LoadedExecutable>,
         signature: Signature,
         devices: usize,
     ) -> Result<Self> {
-        let executable = given(executable, "PJRT_Client_Compile")?;
         let output_specs = OnceLock::new();
         // Owned from here on, so that an error below frees it.
         let mut loaded = Self { client, executable, signature, devices, outputs: 0, output_specs };
-        let plugin = loaded.client.plugin();
-        let mut of =
-            args!(PJRT_LoadedExecutable_GetExecutable_Args { loaded_executable: executable.as_ptr() });
-        // SAFETY: the loaded executable is alive; the plain one is a handle of its own that we destroy.
-        unsafe {
-            call!(plugin, PJRT_LoadedExecutable_GetExecutable, of)?;
-            let plain = given(of.executable, "PJRT_LoadedExecutable_GetExecutable")?.as_ptr();
+        loaded.outputs = loaded.unloaded(|plugin, plain| {
             let mut outputs = args!(PJRT_Executable_NumOutputs_Args { executable: plain });
-            let counted = call!(plugin, PJRT_Executable_NumOutputs, outputs);
-            let mut destroy = args!(PJRT_Executable_Destroy_Args { executable: plain });
-            call!(plugin, PJRT_Executable_Destroy, destroy)?;
-            counted?;
-            loaded.outputs = outputs.num_outputs;
-        }
+            // SAFETY: the executable is alive.
+            unsafe { call!(plugin, PJRT_Executable_NumOutputs, outputs) }?;
+            Ok(outputs.num_outputs)
+        })?;
         loaded.check_devices()?;
         Ok(loaded)
+    }
+
+    /// Calls `ask` with the executable as it is without its devices, which is alive during the call.
+    pub(super) fn unloaded<T>(
+        &self,
+        ask: impl FnOnce(Plugin, *mut sys::PJRT_Executable) -> Result<T>,
+    ) -> Result<T> {
+        let plugin = self.client.plugin();
+        let mut of =
+            args!(PJRT_LoadedExecutable_GetExecutable_Args { loaded_executable: self.executable.as_ptr() });
+        // SAFETY: the loaded executable is alive; the plain one is a handle of its own that we destroy.
+        unsafe { call!(plugin, PJRT_LoadedExecutable_GetExecutable, of) }?;
+        let plain = given(of.executable, "PJRT_LoadedExecutable_GetExecutable")?.as_ptr();
+        let answer = ask(plugin, plain);
+        let mut destroy = args!(PJRT_Executable_Destroy_Args { executable: plain });
+        // SAFETY: ours, and used no more.
+        unsafe { call!(plugin, PJRT_Executable_Destroy, destroy) }?;
+        answer
     }
 
     /// Argument `i` of a run goes to the device that the plugin has at place `i`: that must be local device

@@ -29,6 +29,7 @@ mod keys;
 mod named;
 mod options;
 mod plugin;
+mod serialized;
 #[allow(missing_docs, non_camel_case_types, non_snake_case, non_upper_case_globals, dead_code, clippy::all)]
 mod sys;
 #[cfg(test)]
@@ -44,3 +45,4 @@ pub use keys::{KeyValueError, KeyValues};
 pub use named::{OptionValue, ParseOptionError, PluginOption};
 pub use options::CompileOptions;
 pub use plugin::Plugin;
+pub use serialized::{DeviceIdentity, Span};

@@ -342,6 +342,15 @@ pub struct PJRT_Client_ProcessIndex_Args {
 }
 pub type PJRT_Client_ProcessIndex =
     ::std::option::Option<unsafe extern "C" fn(args: *mut PJRT_Client_ProcessIndex_Args) -> *mut PJRT_Error>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PJRT_Client_PlatformVersion_Args {
+    pub struct_size: usize,
+    pub extension_start: *mut PJRT_Extension_Base,
+    pub client: *mut PJRT_Client,
+    pub platform_version: *const ::std::os::raw::c_char,
+    pub platform_version_size: usize,
+}
 pub type PJRT_Client_PlatformVersion = ::std::option::Option<
     unsafe extern "C" fn(args: *mut PJRT_Client_PlatformVersion_Args) -> *mut PJRT_Error,
 >;
@@ -644,9 +653,27 @@ pub type PJRT_DeviceDescription_ProcessIndex = ::std::option::Option<
 pub type PJRT_DeviceDescription_Attributes = ::std::option::Option<
     unsafe extern "C" fn(args: *mut PJRT_DeviceDescription_Attributes_Args) -> *mut PJRT_Error,
 >;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PJRT_DeviceDescription_Kind_Args {
+    pub struct_size: usize,
+    pub extension_start: *mut PJRT_Extension_Base,
+    pub device_description: *mut PJRT_DeviceDescription,
+    pub device_kind: *const ::std::os::raw::c_char,
+    pub device_kind_size: usize,
+}
 pub type PJRT_DeviceDescription_Kind = ::std::option::Option<
     unsafe extern "C" fn(args: *mut PJRT_DeviceDescription_Kind_Args) -> *mut PJRT_Error,
 >;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PJRT_DeviceDescription_DebugString_Args {
+    pub struct_size: usize,
+    pub extension_start: *mut PJRT_Extension_Base,
+    pub device_description: *mut PJRT_DeviceDescription,
+    pub debug_string: *const ::std::os::raw::c_char,
+    pub debug_string_size: usize,
+}
 pub type PJRT_DeviceDescription_DebugString = ::std::option::Option<
     unsafe extern "C" fn(args: *mut PJRT_DeviceDescription_DebugString_Args) -> *mut PJRT_Error,
 >;
@@ -888,8 +915,32 @@ pub type PJRT_Executable_OutputMemoryKinds = ::std::option::Option<
 pub struct PJRT_SerializedExecutable {
     _unused: [u8; 0],
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PJRT_Executable_Serialize_Args {
+    pub struct_size: usize,
+    pub extension_start: *mut PJRT_Extension_Base,
+    pub executable: *const PJRT_Executable,
+    pub serialized_bytes: *const ::std::os::raw::c_char,
+    pub serialized_bytes_size: usize,
+    pub serialized_executable: *mut PJRT_SerializedExecutable,
+    pub serialized_executable_deleter:
+        ::std::option::Option<unsafe extern "C" fn(exec: *mut PJRT_SerializedExecutable)>,
+}
 pub type PJRT_Executable_Serialize =
     ::std::option::Option<unsafe extern "C" fn(args: *mut PJRT_Executable_Serialize_Args) -> *mut PJRT_Error>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PJRT_Executable_DeserializeAndLoad_Args {
+    pub struct_size: usize,
+    pub extension_start: *mut PJRT_Extension_Base,
+    pub client: *mut PJRT_Client,
+    pub serialized_executable: *const ::std::os::raw::c_char,
+    pub serialized_executable_size: usize,
+    pub loaded_executable: *mut PJRT_LoadedExecutable,
+    pub overridden_serialized_compile_options: *const ::std::os::raw::c_char,
+    pub overridden_serialized_compile_options_size: usize,
+}
 pub type PJRT_Executable_DeserializeAndLoad = ::std::option::Option<
     unsafe extern "C" fn(args: *mut PJRT_Executable_DeserializeAndLoad_Args) -> *mut PJRT_Error,
 >;
@@ -969,6 +1020,14 @@ pub type PJRT_Buffer_Memory =
     ::std::option::Option<unsafe extern "C" fn(args: *mut PJRT_Buffer_Memory_Args) -> *mut PJRT_Error>;
 pub type PJRT_Buffer_ReadyEvent =
     ::std::option::Option<unsafe extern "C" fn(args: *mut PJRT_Buffer_ReadyEvent_Args) -> *mut PJRT_Error>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PJRT_Buffer_UnsafePointer_Args {
+    pub struct_size: usize,
+    pub extension_start: *mut PJRT_Extension_Base,
+    pub buffer: *mut PJRT_Buffer,
+    pub buffer_pointer: usize,
+}
 pub type PJRT_Buffer_UnsafePointer =
     ::std::option::Option<unsafe extern "C" fn(args: *mut PJRT_Buffer_UnsafePointer_Args) -> *mut PJRT_Error>;
 pub type PJRT_Buffer_IncreaseExternalReferenceCount = ::std::option::Option<
@@ -1208,7 +1267,6 @@ pub enum PJRT_Buffer_OnDeviceSizeInBytes_Args {}
 pub enum PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args {}
 pub enum PJRT_Buffer_ReadyEvent_Args {}
 pub enum PJRT_Buffer_UnpaddedDimensions_Args {}
-pub enum PJRT_Buffer_UnsafePointer_Args {}
 pub enum PJRT_Client_AddressableMemories_Args {}
 pub enum PJRT_Client_CreateAliasBuffer_Args {}
 pub enum PJRT_Client_CreateBuffersForAsyncHostToDevice_Args {}
@@ -1218,7 +1276,6 @@ pub enum PJRT_Client_DefaultDeviceAssignment_Args {}
 pub enum PJRT_Client_FulfillAliasBuffer_Args {}
 pub enum PJRT_Client_LookupAddressableDevice_Args {}
 pub enum PJRT_Client_LookupDevice_Args {}
-pub enum PJRT_Client_PlatformVersion_Args {}
 pub enum PJRT_Client_TopologyDescription_Args {}
 pub enum PJRT_Client_UpdateGlobalProcessInfo_Args {}
 pub enum PJRT_CopyToDeviceStream_AddChunk_Args {}
@@ -1227,15 +1284,12 @@ pub enum PJRT_CopyToDeviceStream_Destroy_Args {}
 pub enum PJRT_CopyToDeviceStream_GranuleSize_Args {}
 pub enum PJRT_CopyToDeviceStream_TotalBytes_Args {}
 pub enum PJRT_DeviceDescription_Attributes_Args {}
-pub enum PJRT_DeviceDescription_DebugString_Args {}
-pub enum PJRT_DeviceDescription_Kind_Args {}
 pub enum PJRT_DeviceDescription_ToString_Args {}
 pub enum PJRT_Device_AddressableMemories_Args {}
 pub enum PJRT_Device_DefaultMemory_Args {}
 pub enum PJRT_Device_IsAddressable_Args {}
 pub enum PJRT_Device_LocalHardwareId_Args {}
 pub enum PJRT_Device_MemoryStats_Args {}
-pub enum PJRT_Executable_DeserializeAndLoad_Args {}
 pub enum PJRT_Executable_Fingerprint_Args {}
 pub enum PJRT_Executable_GetCompiledMemoryStats_Args {}
 pub enum PJRT_Executable_GetCostAnalysis_Args {}
@@ -1246,7 +1300,6 @@ pub enum PJRT_Executable_OptimizedProgram_Args {}
 pub enum PJRT_Executable_OutputDimensions_Args {}
 pub enum PJRT_Executable_OutputElementTypes_Args {}
 pub enum PJRT_Executable_OutputMemoryKinds_Args {}
-pub enum PJRT_Executable_Serialize_Args {}
 pub enum PJRT_ExecuteContext_Create_Args {}
 pub enum PJRT_ExecuteContext_Destroy_Args {}
 pub enum PJRT_LoadedExecutable_Delete_Args {}
