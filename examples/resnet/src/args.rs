@@ -2,6 +2,7 @@
 
 use crate::artifact::{Artifact, DType, Wanted};
 use crate::checkpoint::Resume;
+use crate::compile;
 use crate::data::{self, Sets, Waiting};
 use crate::devices::Join;
 use crate::error::{Error, Result};
@@ -106,6 +107,10 @@ pub struct Args {
     /// An option that the plugin opens its devices with; may be given several times
     #[arg(long = "plugin-option", value_name = "NAME=VALUE", help_heading = "Network")]
     pub plugin_options: Vec<PluginOption>,
+    /// Where compiled programs are kept for the next start: a directory that nobody else can write to, or `off`;
+    /// `compiled` in the work directory unless set
+    #[arg(long, value_name = "DIR|off", help_heading = "Network")]
+    pub compile_cache: Option<compile::Place>,
     /// Compile for TPU topologies, for example v3:2x2,v5e:2x4, say how large the code is, and stop; needs
     /// libtpu but no TPU
     #[arg(long, value_name = "TOPOLOGY,...", value_delimiter = ',', help_heading = "Network")]
@@ -374,6 +379,15 @@ impl Args {
             address.set_port(port.ok_or_else(no_port)?);
         }
         Ok(Some(address))
+    }
+
+    /// Where compiled programs are kept; `None` for nowhere.
+    pub fn compile_cache(&self) -> Option<PathBuf> {
+        match &self.compile_cache {
+            Some(compile::Place::Off) => None,
+            Some(compile::Place::Dir(dir)) => Some(dir.clone()),
+            None => self.work_dir().ok().map(|dir| dir.join("compiled")),
+        }
     }
 
     /// How processes find each other.

@@ -9,6 +9,7 @@
 pub mod args;
 pub mod artifact;
 pub mod checkpoint;
+pub mod compile;
 pub mod cuda;
 pub mod curves;
 pub mod data;

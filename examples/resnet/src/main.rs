@@ -4,6 +4,7 @@ use clap::Parser;
 use resnet::args::Args;
 use resnet::artifact::Artifact;
 use resnet::checkpoint::{Checkpoints, Resume, Saver};
+use resnet::compile::{Cache, Compiler};
 use resnet::curves::{Curves, serve_metrics};
 use resnet::data::{self, Data, Folder, Sets, Source, Split, Waiting};
 use resnet::error::with_causes;
@@ -11,6 +12,7 @@ use resnet::logdir::{LogDir, Records};
 use resnet::model::{Model, Uploader};
 use resnet::network::{DryRun, Network};
 use resnet::pjrt::Client;
+use resnet::plugin::Found;
 use resnet::progress::Task;
 use resnet::report::Summary;
 use resnet::shards::{self, Counts, Shards};
@@ -21,7 +23,6 @@ use resnet::watchdog::{self, Watchdog};
 use resnet::weights::{self, Destination, Initial};
 use resnet::{Error, Result, devices, plugin, spawn, synthetic};
 use shardstream::{SecretUrl, Topology};
-use std::borrow::Cow;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -160,8 +161,8 @@ fn train_to(
     if let Some(initial) = &initial {
         writeln!(said, "{initial}")?;
     }
-    let (client, how) = open_devices(args, &artifact, &topology)?;
-    let m = &artifact.manifest;
+    let (client, found) = open_devices(args, &artifact, &topology)?;
+    let (m, how) = (&artifact.manifest, &found.how);
     writeln!(
         out,
         "{} ({}): {} on {} of {} {} devices (plugin: {how}), {} images of {}x{} per step; {topology} has {} of the \
@@ -188,9 +189,7 @@ fn train_to(
             Box::new(DryRun::new(artifact.manifest.clone(), uploader, client.local_devices(), step))
         }
         None => {
-            let task = Task::spinner("compiling");
-            let mut model = Model::new(&client, &artifact, args.seed)?;
-            task.done();
+            let mut model = compile(args, &client, &found, &artifact, out)?;
             if let Some(checkpoint) = &checkpoint {
                 model.restore(&checkpoint.tensors)?;
             } else if let Some(initial) = initial {
@@ -263,13 +262,9 @@ fn conclude(args: &Args, summary: &Summary) -> Result<()> {
     }
 }
 
-/// The devices, and how their plugin was found. The CPU plugin makes as many as are wanted; it knows nothing
+/// The devices and their plugin. The CPU plugin makes as many as are wanted; it knows nothing
 /// of other processes.
-fn open_devices(
-    args: &Args,
-    artifact: &Artifact,
-    topology: &Topology,
-) -> Result<(Client, Cow<'static, str>)> {
+fn open_devices(args: &Args, artifact: &Artifact, topology: &Topology) -> Result<(Client, Found)> {
     let found = plugin::find(args.plugin.as_ref())?;
     let (devices, ranks) = (artifact.manifest.devices, topology.world_size());
     if !devices.is_multiple_of(ranks) {
@@ -286,7 +281,25 @@ fn open_devices(
              tell each its --rank and --world-size, or set SHARDSTREAM_RANK and SHARDSTREAM_WORLD_SIZE"
         )));
     }
-    Ok((client, found.how))
+    Ok((client, found))
+}
+
+/// The network with its programs compiled, or loaded as an earlier process compiled them.
+fn compile(
+    args: &Args,
+    client: &Client,
+    found: &Found,
+    artifact: &Artifact,
+    out: &mut dyn Write,
+) -> Result<Model> {
+    let task = Task::spinner("compiling");
+    let cache = args.compile_cache().and_then(|dir| Cache::open(dir, client, found, &args.plugin_options));
+    let mut compiler = Compiler::with_cache(client, cache);
+    let model = Model::compile(&mut compiler, artifact, args.seed)?;
+    // The log says more than that it is done.
+    drop(task);
+    writeln!(out, "{}", compiler.report())?;
+    Ok(model)
 }
 
 /// The data for training and for validation.

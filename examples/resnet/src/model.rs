@@ -1,9 +1,10 @@
 //! A network on its devices.
 
 use crate::artifact::{Artifact, Manifest};
+use crate::compile::{Compiler, Program};
 use crate::data::HostBatch;
 use crate::error::{Error, Result};
-use crate::pjrt::{Buffer, Client, CompileOptions, Executable};
+use crate::pjrt::{Buffer, Client, CompileOptions, Executable, Span};
 use crate::report::Evaluated;
 use shardstream::State;
 
@@ -144,6 +145,12 @@ fn check(batch: &HostBatch, m: &Manifest, devices: usize) -> Result<()> {
 impl Model {
     /// Compiles the programs for all devices of the job, and draws the first state from a seed.
     pub fn new(client: &Client, artifact: &Artifact, seed: i32) -> Result<Self> {
+        Self::compile(&mut Compiler::new(client), artifact, seed)
+    }
+
+    /// As [`new`](Self::new), with a compiler that may have a cache.
+    pub fn compile(compiler: &mut Compiler<'_>, artifact: &Artifact, seed: i32) -> Result<Self> {
+        let client = compiler.client();
         let manifest = artifact.manifest.clone();
         if client.devices() != manifest.devices {
             return Err(Error::Devices {
@@ -157,9 +164,12 @@ impl Model {
         let spread = manifest.compile_options();
         // Each device draws for itself: the same seed, so the same state.
         let alone = CompileOptions { replicas: client.local_devices(), partitions: 1 };
-        let init = client.compile_local(&artifact.init, manifest.init_signature(), &alone)?;
-        let step = client.compile(&artifact.step, manifest.step_signature(), &spread)?;
-        let eval = client.compile(&artifact.eval, manifest.eval_signature(), &spread)?;
+        let mut compile = |name, code, signature, options, span| {
+            compiler.compile(&Program { name, code, signature, options, span })
+        };
+        let init = compile("init", &artifact.init, manifest.init_signature(), &alone, Span::Process)?;
+        let step = compile("step", &artifact.step, manifest.step_signature(), &spread, Span::Job)?;
+        let eval = compile("eval", &artifact.eval, manifest.eval_signature(), &spread, Span::Job)?;
         let seeds = on_each(client, &[seed], &[])?;
         let inputs: Vec<_> = seeds.iter().map(|s| vec![s]).collect();
         let state = init.run(seeds.iter().map(|_| vec![]).collect(), &inputs)?;

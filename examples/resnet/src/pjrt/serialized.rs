@@ -80,6 +80,11 @@ impl Client {
         unsafe { Executable::from_raw(self.clone(), executable, signature, here) }
     }
 
+    /// The compile options of a program as the plugin gets them, with the ids of its devices.
+    pub fn encoded_options(&self, options: &CompileOptions, span: Span) -> Result<Vec<u8>> {
+        Ok(self.encode(span, options)?.0)
+    }
+
     /// Version of the C API that the plugin was built with.
     pub fn api_version(&self) -> (i32, i32) {
         self.plugin().version()

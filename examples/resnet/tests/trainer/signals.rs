@@ -157,6 +157,7 @@ fn a_signal_while_threads_of_the_plugin_compile_ends_the_program_in_good_order()
     // The exit of the process must not destroy what they use.
     for attempt in 0..12 {
         let Some(mut program) = program(ONE) else { return };
+        program.args(["--compile-cache", "off"]);
         let mut child = program.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().contains("compiling")));

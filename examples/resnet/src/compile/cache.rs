@@ -1,0 +1,285 @@
+//! The files of compiled programs.
+//!
+//! An entry is a file `HASH.executable`: a line of JSON, the [`Header`], and the executable as the plugin
+//! serialized it. It appears by a rename, so that any number of processes may share a directory.
+
+use super::Program;
+use super::key::{Key, Target};
+use crate::pjrt::{Client, PluginOption, Result};
+use crate::plugin::Found;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// How many bytes of programs a directory has; those that were unused for longest are removed beyond it.
+pub const LIMIT: u64 = 4 << 30;
+const ENDING: &str = "executable";
+const SCRATCH: &str = ".new-";
+/// No program takes so long to write.
+const ABANDONED: Duration = Duration::from_secs(24 * 3600);
+
+/// A directory of compiled programs, for the devices of one client.
+#[derive(Debug)]
+pub struct Cache {
+    dir: PathBuf,
+    target: Target,
+    limit: u64,
+}
+
+/// The first line of an entry.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    key: Key,
+    /// Results of the program per device.
+    outputs: usize,
+    bytes: usize,
+    /// Of the executable and the number of its results.
+    sha256: String,
+}
+
+fn sha256(outputs: usize, executable: &[u8]) -> String {
+    let hash = Sha256::new().chain_update((outputs as u64).to_le_bytes()).chain_update(executable);
+    crate::hex(&hash.finalize())
+}
+
+/// What is kept of a program.
+pub(super) struct Entry {
+    pub outputs: usize,
+    pub executable: Vec<u8>,
+}
+
+/// What it took to keep a program.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Stored {
+    pub bytes: u64,
+    /// Older programs.
+    pub removed: u64,
+    /// Their bytes.
+    pub freed: u64,
+}
+
+impl Cache {
+    /// For the devices of this client. `None` where it is not known what their programs depend on.
+    pub fn open(
+        dir: impl Into<PathBuf>,
+        client: &Client,
+        found: &Found,
+        options: &[PluginOption],
+    ) -> Option<Self> {
+        Target::new(client, &found.path, options).ok().flatten().map(|target| Self::new(dir, target))
+    }
+
+    /// In a directory, which is made when the first program is put there.
+    pub fn new(dir: impl Into<PathBuf>, target: Target) -> Self {
+        Self { dir: dir.into(), target, limit: LIMIT }
+    }
+
+    /// With another limit than [`LIMIT`].
+    pub fn limit(self, bytes: u64) -> Self {
+        Self { limit: bytes, ..self }
+    }
+
+    /// Where the programs are.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The key of a program; `None` for one that is not kept.
+    pub(super) fn key(&self, client: &Client, program: &Program<'_>) -> Result<Option<Key>> {
+        if !self.target.keeps(program.span) {
+            return Ok(None);
+        }
+        Key::new(&self.target, client, program).map(Some)
+    }
+
+    pub(super) fn path(&self, key: &Key) -> PathBuf {
+        self.dir.join(format!("{}.{ENDING}", key.hash()))
+    }
+
+    /// What is kept of the program, or why it cannot be used.
+    pub(super) fn get(&self, key: &Key) -> std::result::Result<Option<Entry>, String> {
+        let path = self.path(key);
+        let mut file = match fs::read(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        let end = file.iter().position(|byte| *byte == b'\n').ok_or("it has no header")?;
+        let header: Header = serde_json::from_slice(&file[..end]).map_err(|e| format!("bad header: {e}"))?;
+        if header.key != *key {
+            return Err("it is of another program".into());
+        }
+        let executable = file.split_off(end + 1);
+        if executable.len() != header.bytes {
+            return Err(format!("it has {} bytes, and had {}", executable.len(), header.bytes));
+        }
+        if sha256(header.outputs, &executable) != header.sha256 {
+            return Err("its bytes do not have the sha256 of its header".into());
+        }
+        // The order in which programs are removed; a directory that cannot be written is read all the same.
+        let _ = File::options().write(true).open(&path).and_then(|f| f.set_modified(SystemTime::now()));
+        Ok(Some(Entry { outputs: header.outputs, executable }))
+    }
+
+    /// Keeps a program, in place of what is there, and removes others beyond the limit.
+    pub(super) fn put(&self, key: &Key, entry: &Entry) -> std::result::Result<Stored, String> {
+        self.write(key, entry).map_err(|error| error.to_string())
+    }
+
+    fn write(&self, key: &Key, Entry { outputs, executable }: &Entry) -> io::Result<Stored> {
+        let header = Header {
+            key: key.clone(),
+            outputs: *outputs,
+            bytes: executable.len(),
+            sha256: sha256(*outputs, executable),
+        };
+        let mut head = serde_json::to_vec(&header)?;
+        head.push(b'\n');
+        let bytes = (head.len() + executable.len()) as u64;
+        if bytes > self.limit {
+            return Err(io::Error::other(format!(
+                "{bytes} bytes are more than the {} of the cache",
+                self.limit
+            )));
+        }
+        fs::create_dir_all(&self.dir)?;
+        let mut file = tempfile::Builder::new().prefix(SCRATCH).tempfile_in(&self.dir)?;
+        file.write_all(&head)?;
+        file.write_all(executable)?;
+        let path = self.path(key);
+        file.persist(&path).map_err(|error| error.error)?;
+        let (removed, freed) = self.remove_oldest(&path)?;
+        Ok(Stored { bytes, removed, freed })
+    }
+
+    /// Removes what is beyond the limit, but not `newest`, and what processes that were killed have left.
+    fn remove_oldest(&self, newest: &Path) -> io::Result<(u64, u64)> {
+        let mut programs = Vec::new();
+        let mut total = 0;
+        for entry in fs::read_dir(&self.dir)?.flatten() {
+            // Another process may have removed it.
+            let Ok(metadata) = entry.metadata() else { continue };
+            let (path, modified) = (entry.path(), metadata.modified()?);
+            if path.extension().is_some_and(|ending| ending == ENDING) {
+                total += metadata.len();
+                programs.push((modified, path, metadata.len()));
+            } else if entry.file_name().to_string_lossy().starts_with(SCRATCH)
+                && modified.elapsed().is_ok_and(|age| age > ABANDONED)
+            {
+                let _ = fs::remove_file(path);
+            }
+        }
+        programs.sort();
+        let (mut removed, mut freed) = (0, 0);
+        for (_, path, bytes) in programs.into_iter().filter(|(_, path, _)| path != newest) {
+            if total - freed <= self.limit {
+                break;
+            }
+            match fs::remove_file(path) {
+                Ok(()) => removed += 1,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+            freed += bytes;
+        }
+        Ok((removed, freed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::key::tests::key;
+    use super::*;
+
+    fn cache() -> (tempfile::TempDir, Cache) {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::new(dir.path().join("not/yet/there"), key("").target());
+        (dir, cache)
+    }
+
+    fn entry(bytes: &[u8]) -> Entry {
+        Entry { outputs: 2, executable: bytes.into() }
+    }
+
+    #[test]
+    fn what_was_put_is_there_again() {
+        let (_dir, cache) = cache();
+        assert!(cache.get(&key("step")).unwrap().is_none());
+        cache.put(&key("step"), &entry(b"code\n\ncode")).unwrap();
+        let found = cache.get(&key("step")).unwrap().unwrap();
+        assert_eq!((found.outputs, found.executable.as_slice()), (2, &b"code\n\ncode"[..]));
+        assert!(cache.get(&key("eval")).unwrap().is_none());
+        cache.put(&key("step"), &entry(b"")).unwrap();
+        assert_eq!(cache.get(&key("step")).unwrap().unwrap().executable, b"");
+        assert_eq!(fs::read_dir(cache.dir()).unwrap().count(), 1, "no scratch file is left");
+    }
+
+    #[test]
+    fn damage_is_seen_wherever_it_is() {
+        let (_dir, cache) = cache();
+        cache.put(&key("step"), &entry(b"machine code")).unwrap();
+        let path = cache.path(&key("step"));
+        let whole = fs::read(&path).unwrap();
+        for at in (0..whole.len()).step_by(7).chain([whole.len() - 1]) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 4;
+            fs::write(&path, &damaged).unwrap();
+            assert!(cache.get(&key("step")).is_err(), "byte {at}");
+            fs::write(&path, &whole[..at]).unwrap();
+            assert!(cache.get(&key("step")).is_err(), "the first {at} bytes");
+        }
+        fs::write(&path, [whole.as_slice(), b"more"].concat()).unwrap();
+        assert!(cache.get(&key("step")).is_err());
+        fs::write(cache.path(&key("eval")), &whole).unwrap();
+        let reason = cache.get(&key("eval")).err().unwrap();
+        assert!(reason.contains("another program"), "{reason}");
+        cache.put(&key("step"), &entry(b"machine code")).unwrap();
+        assert!(cache.get(&key("step")).unwrap().is_some(), "it is replaced");
+    }
+
+    #[test]
+    fn those_unused_for_longest_are_removed() {
+        let (_dir, cache) = cache();
+        let kilobyte = || entry(&[7; 1000]);
+        let put = |cache: &Cache, name: &str| cache.put(&key(name), &kilobyte()).unwrap();
+        let size = put(&cache, "a").bytes;
+        let cache = cache.limit(3 * size + 100);
+        let age = |name: &str, hours: u64| {
+            let time = SystemTime::now() - Duration::from_secs(3600 * hours);
+            File::options().write(true).open(cache.path(&key(name))).unwrap().set_modified(time).unwrap();
+        };
+        put(&cache, "b");
+        assert_eq!(put(&cache, "c"), Stored { bytes: size, removed: 0, freed: 0 });
+        age("a", 3);
+        age("b", 2);
+        age("c", 1);
+        assert!(cache.get(&key("a")).unwrap().is_some(), "and is the one used last");
+        assert_eq!(put(&cache, "d"), Stored { bytes: size, removed: 1, freed: size });
+        let there = ["a", "b", "c", "d"].map(|name| cache.path(&key(name)).exists());
+        assert_eq!(there, [true, false, true, true]);
+        let e = cache.limit(100).put(&key("e"), &kilobyte()).unwrap_err();
+        assert!(e.contains("more than the 100 of the cache"), "{e}");
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_after_a_day() {
+        let (_dir, cache) = cache();
+        cache.put(&key("a"), &entry(b"")).unwrap();
+        let [old, new] = [".new-old", ".new-new"].map(|name| cache.dir().join(name));
+        fs::write(&new, "").unwrap();
+        File::create(&old).unwrap().set_modified(SystemTime::now() - 2 * ABANDONED).unwrap();
+        cache.put(&key("b"), &entry(b"")).unwrap();
+        assert!(!old.exists() && new.exists());
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_an_error_of_its_own() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let cache = Cache::new(file.path().join("below"), key("").target());
+        assert!(cache.get(&key("a")).is_err());
+        assert!(cache.put(&key("a"), &entry(b"")).is_err());
+    }
+}

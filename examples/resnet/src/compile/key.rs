@@ -1,0 +1,342 @@
+//! What a compiled program depends on.
+
+use super::Program;
+use crate::pjrt::{Client, PluginOption, Result, Span};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+/// Variables of the environment by which plugins change what they compile.
+const VARIABLES: [&str; 6] = [
+    "XLA_FLAGS",
+    "LIBTPU_INIT_ARGS",
+    "TPU_MEGACORE",
+    "TF_XLA_FLAGS",
+    "NVIDIA_TF32_OVERRIDE",
+    "TF_CUDNN_DETERMINISTIC",
+];
+
+/// Beginnings of the names of libraries that GPU plugins compile with, and of drivers.
+const LIBRARIES: [&str; 8] =
+    ["libcu", "libnv", "libnccl", "libamd", "libhip", "libroc", "libMIOpen", "libhsa"];
+
+/// All that an executable depends on. It is stored beside the executable, and its hash is the name of the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    /// Version of the file's format.
+    format: u32,
+    /// Sha256 of the program.
+    program: String,
+    /// The serialized compile options with the ids of the devices, as hexadecimal digits.
+    options: String,
+    target: Target,
+}
+
+/// What the executables of a process depend on beside the program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    plugin: Library,
+    /// As the user gave them.
+    plugin_options: Vec<String>,
+    /// Those of GPUs that are loaded, such as the driver.
+    libraries: Vec<Library>,
+    api: (i32, i32),
+    platform: String,
+    platform_version: String,
+    process: usize,
+    devices: Vec<Device>,
+    environment: Vec<(String, String)>,
+    /// Of programs for the host's own processor.
+    processor: Option<Processor>,
+}
+
+/// A shared library. Its path is of no use: what is at a path changes, and containers move it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Library {
+    name: String,
+    bytes: u64,
+    /// Nanoseconds since 1970.
+    modified: u64,
+    /// Sha256 over parts of the file: installers that give every file the same time are common, and all of a
+    /// file of 300 MB would take a second.
+    samples: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Device {
+    id: i64,
+    process: i32,
+    local: bool,
+    kind: String,
+    description: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Processor {
+    /// For whoever reads the file.
+    model: String,
+    /// Sha256 of the models and instruction sets of all cores.
+    features: String,
+    /// By which the compiler divides the work.
+    threads: usize,
+}
+
+impl Key {
+    pub(super) fn new(target: &Target, client: &Client, program: &Program<'_>) -> Result<Self> {
+        let options = client.encoded_options(program.options, program.span)?;
+        Ok(Self {
+            format: 1,
+            program: crate::hex(&Sha256::digest(program.code)),
+            options: crate::hex(&options),
+            target: target.clone(),
+        })
+    }
+
+    /// Sha256 over all parts.
+    pub(super) fn hash(&self) -> String {
+        // A struct of texts and numbers has a JSON text, the same each time.
+        crate::hex(&Sha256::digest(serde_json::to_vec(self).unwrap_or_default()))
+    }
+}
+
+impl Target {
+    /// What programs for the devices of this client depend on. `None` where it is not known, as on a host that
+    /// does not say what its processor can do.
+    pub fn new(client: &Client, plugin: &Path, options: &[PluginOption]) -> io::Result<Option<Self>> {
+        let platform = client.platform().map_err(io::Error::other)?;
+        let on_host = platform == "cpu" || platform == "Host";
+        let processor = if on_host { Processor::of_host() } else { None };
+        if on_host && processor.is_none() {
+            return Ok(None);
+        }
+        let devices = client.device_identities().map_err(io::Error::other)?;
+        let devices = devices.into_iter().map(|device| Device {
+            id: device.id,
+            process: device.process,
+            local: device.local,
+            kind: device.kind,
+            description: device.description,
+        });
+        Ok(Some(Self {
+            plugin: Library::new(plugin)?,
+            plugin_options: options.iter().map(ToString::to_string).collect(),
+            libraries: gpu_libraries(),
+            api: client.api_version(),
+            platform,
+            platform_version: client.platform_version(),
+            process: client.process_index().map_err(io::Error::other)?,
+            devices: devices.collect(),
+            environment: environment(|name| std::env::var(name).ok()),
+            processor,
+        }))
+    }
+
+    /// Whether programs of this span are kept. Those of several GPU processes are not: their compilers share
+    /// the work of tuning, so that one that compiles would wait for others that load.
+    pub(super) fn keeps(&self, span: Span) -> bool {
+        let one_process = self.devices.iter().all(|device| device.local);
+        let gpu = ["cuda", "rocm", "gpu"].iter().any(|name| self.platform.to_lowercase().contains(name));
+        span == Span::Process || one_process || !gpu
+    }
+}
+
+impl Library {
+    fn new(path: &Path) -> io::Result<Self> {
+        const SAMPLES: u64 = 64;
+        const SAMPLE: u64 = 16 << 10;
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        let (bytes, modified) = (metadata.len(), metadata.modified()?);
+        let mut hash = Sha256::new();
+        let mut buffer = vec![0; SAMPLE as usize];
+        for sample in 0..SAMPLES {
+            // The last one ends where the file ends.
+            let at = bytes.saturating_sub(SAMPLE) as u128 * u128::from(sample) / u128::from(SAMPLES - 1);
+            let part = &mut buffer[..bytes.min(SAMPLE) as usize];
+            file.read_exact_at(part, at as u64)?;
+            hash.update(part);
+        }
+        Ok(Self {
+            name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            bytes,
+            modified: modified.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64),
+            samples: crate::hex(&hash.finalize()),
+        })
+    }
+}
+
+/// The libraries of GPUs that this process has loaded, as far as the system says.
+fn gpu_libraries() -> Vec<Library> {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let paths: BTreeSet<_> = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..])).collect();
+    let is_gpu = |path: &&str| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        name.contains(".so") && LIBRARIES.iter().any(|start| name.starts_with(start))
+    };
+    let mut found: Vec<_> =
+        paths.into_iter().filter(is_gpu).filter_map(|path| Library::new(Path::new(path)).ok()).collect();
+    found.sort();
+    found
+}
+
+/// The variables that are set. Flags of XLA may be in a file that `XLA_FLAGS` names.
+fn environment(get: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
+    let set = VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), get(name)?)));
+    set.map(|(name, value)| match fs::read_to_string(&value) {
+        Ok(file) if name == "XLA_FLAGS" && !value.trim_start().starts_with('-') => {
+            (name, format!("{value}: {file}"))
+        }
+        _ => (name, value),
+    })
+    .collect()
+}
+
+impl Processor {
+    fn of_host() -> Option<Self> {
+        let threads = std::thread::available_parallelism().ok()?.get();
+        Self::from_cpuinfo(&fs::read_to_string("/proc/cpuinfo").ok()?, threads)
+    }
+
+    /// From the text of `/proc/cpuinfo`.
+    fn from_cpuinfo(text: &str, threads: usize) -> Option<Self> {
+        // Frequency and number of a core are no property of its code.
+        const NAMES: [&str; 11] = [
+            "vendor_id",
+            "cpu family",
+            "model",
+            "model name",
+            "stepping",
+            "flags",
+            "Features",
+            "CPU implementer",
+            "CPU architecture",
+            "CPU variant",
+            "CPU part",
+        ];
+        let fields = text.lines().filter_map(|line| line.split_once(':'));
+        let fields: BTreeSet<_> = fields.map(|(name, value)| (name.trim(), value.trim())).collect();
+        let fields: Vec<_> = fields.into_iter().filter(|(name, _)| NAMES.contains(name)).collect();
+        let value = |wanted: &str| fields.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value);
+        value("flags").or(value("Features"))?;
+        let model = value("model name").or(value("CPU part")).unwrap_or_default().to_owned();
+        Some(Self { model, features: crate::hex(&Sha256::digest(format!("{fields:?}"))), threads })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// The key of a made-up program.
+    pub(in super::super) fn key(program: &str) -> Key {
+        let plugin = Library { name: "p.so".into(), bytes: 1, modified: 2, samples: "3".into() };
+        let device =
+            Device { id: 0, process: 0, local: true, kind: "chip".into(), description: "(0,0)".into() };
+        let target = Target {
+            plugin,
+            plugin_options: vec![],
+            libraries: vec![],
+            api: (0, 81),
+            platform: "tpu".into(),
+            platform_version: "1".into(),
+            process: 0,
+            devices: vec![device],
+            environment: vec![],
+            processor: None,
+        };
+        Key { format: 1, program: program.into(), options: "00".into(), target }
+    }
+
+    #[test]
+    fn each_part_makes_another_key() {
+        let first = key("step");
+        let mut hashes = vec![first.hash()];
+        assert_eq!(hashes[0], key("step").hash());
+        let changes: [fn(&mut Key); 15] = [
+            |k| k.format = 2,
+            |k| k.program = "eval".into(),
+            |k| k.options = "01".into(),
+            |k| k.target.plugin.bytes = 9,
+            |k| k.target.plugin.modified = 9,
+            |k| k.target.plugin.samples = "9".into(),
+            |k| k.target.plugin_options = vec!["a=1".into()],
+            |k| k.target.libraries = vec![k.target.plugin.clone()],
+            |k| k.target.api = (0, 82),
+            |k| k.target.platform = "cpu".into(),
+            |k| k.target.platform_version = "2".into(),
+            |k| k.target.process = 1,
+            |k| k.target.devices[0].description = "(0,1)".into(),
+            |k| k.target.environment = vec![("XLA_FLAGS".into(), "--a".into())],
+            |k| {
+                k.target.processor = Some(Processor { model: "a".into(), features: "b".into(), threads: 2 });
+            },
+        ];
+        for change in changes {
+            let mut other = first.clone();
+            change(&mut other);
+            hashes.push(other.hash());
+        }
+        let unique: BTreeSet<_> = hashes.iter().collect();
+        assert_eq!(unique.len(), hashes.len());
+    }
+
+    #[test]
+    fn a_processor_is_known_by_what_it_can_do() {
+        let of = |text: &str| Processor::from_cpuinfo(text, 2);
+        let one = of("processor\t: 0\nmodel name\t: Chip\nflags\t\t: avx avx2\ncpu MHz\t\t: 2100\n").unwrap();
+        let later =
+            of("processor\t: 1\nmodel name\t: Chip\nflags\t\t: avx avx2\ncpu MHz\t\t: 3300\n").unwrap();
+        let other = of("processor\t: 0\nmodel name\t: Chip\nflags\t\t: avx avx2 avx512f\n").unwrap();
+        assert_eq!((&one, one.model.as_str()), (&later, "Chip"));
+        assert_ne!(one, other);
+        let arm = of("processor\t: 0\nFeatures\t: asimd sve\nCPU part\t: 0xd40\n").unwrap();
+        assert_eq!(arm.model, "0xd40");
+        assert_eq!(of("processor: 0\n"), None, "what it can do is not said");
+    }
+
+    #[test]
+    fn a_library_is_known_by_its_content_and_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plugin.so");
+        let mut content = vec![7u8; 3 << 20];
+        fs::write(&path, &content).unwrap();
+        let time = fs::metadata(&path).unwrap().modified().unwrap();
+        let first = Library::new(&path).unwrap();
+        assert_eq!(first, Library::new(&path).unwrap());
+        *content.last_mut().unwrap() = 8;
+        fs::write(&path, &content).unwrap();
+        File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+        let other = Library::new(&path).unwrap();
+        assert_eq!((first.bytes, first.modified), (other.bytes, other.modified));
+        assert_ne!(first.samples, other.samples);
+        fs::write(&path, b"").unwrap();
+        assert_eq!(Library::new(&path).unwrap().bytes, 0);
+        assert!(Library::new(&dir.path().join("none.so")).is_err());
+    }
+
+    #[test]
+    fn flags_in_a_file_are_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "--xla_one").unwrap();
+        let path = file.path().display().to_string();
+        let set = environment(|name| (name == "XLA_FLAGS").then(|| path.clone()));
+        assert_eq!(set, [("XLA_FLAGS".to_owned(), format!("{path}: --xla_one"))]);
+        let set = environment(|name| (name == "LIBTPU_INIT_ARGS").then(|| path.clone()));
+        assert_eq!(set, [("LIBTPU_INIT_ARGS".to_owned(), path)]);
+    }
+
+    #[test]
+    fn what_gpu_processes_compile_together_is_not_kept() {
+        let mut target = key("step").target;
+        assert!(target.keeps(Span::Job));
+        target.devices.push(Device { id: 1, process: 1, local: false, ..target.devices[0].clone() });
+        assert!(target.keeps(Span::Job), "on a TPU each process compiles for itself");
+        target.platform = "cuda".into();
+        assert!(target.keeps(Span::Process) && !target.keeps(Span::Job));
+    }
+}
