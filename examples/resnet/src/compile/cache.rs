@@ -191,12 +191,12 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::tests::key;
+    use super::super::key::tests::{key, target};
     use super::*;
 
     fn cache() -> (tempfile::TempDir, Cache) {
         let dir = tempfile::tempdir().unwrap();
-        let cache = Cache::new(dir.path().join("not/yet/there"), key("").target());
+        let cache = Cache::new(dir.path().join("not/yet/there"), target());
         (dir, cache)
     }
 
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn a_directory_that_cannot_be_made_is_an_error_of_its_own() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let cache = Cache::new(file.path().join("below"), key("").target());
+        let cache = Cache::new(file.path().join("below"), target());
         assert!(cache.get(&key("a")).is_err());
         assert!(cache.put(&key("a"), &entry(b"")).is_err());
     }

@@ -252,6 +252,11 @@ pub(super) mod tests {
         Key { format: 1, program: program.into(), options: "00".into(), target }
     }
 
+    /// What made-up programs depend on.
+    pub(in super::super) fn target() -> Target {
+        key("").target
+    }
+
     #[test]
     fn each_part_makes_another_key() {
         let first = key("step");
