@@ -1,6 +1,7 @@
 //! The tests of the trainer, with the CPU plugin, with JAX, and without either.
 
 mod common;
+mod compile_cache;
 mod cpu;
 mod jax;
 mod killed;
