@@ -390,6 +390,16 @@ impl Args {
         }
     }
 
+    /// What must be the same in all processes, beside the network and where they begin.
+    pub fn run(&self) -> String {
+        let Self { seed, lr, warmup, decay, weight_decay, label_smoothing, momentum, epochs, steps, .. } =
+            self;
+        format!(
+            "--seed {seed} --lr {lr} --warmup {warmup} --decay {decay} --weight-decay {weight_decay} \
+             --label-smoothing {label_smoothing} --momentum {momentum} --epochs {epochs} --steps {steps}"
+        )
+    }
+
     /// How processes find each other.
     pub fn join(&self) -> Join {
         Join { coordinator: self.coordinator.clone(), timeout: Duration::from_secs_f64(self.join_timeout) }

@@ -21,13 +21,15 @@ pub struct Join {
 }
 
 /// Opens the devices. `options` of the user go before those that the plugin gets from here. Processes of a
-/// plugin that can join them wait for each other.
+/// plugin that can join them wait for each other. `run` is what must be the same in all of them: where they
+/// begin, and with which options.
 pub fn open(
     found: &Found,
     artifact: &Artifact,
     topology: &Topology,
     options: &[PluginOption],
     join: &Join,
+    run: &str,
 ) -> Result<Client> {
     let (devices, ranks) = (artifact.manifest.devices, topology.world_size());
     let mut all = found.client_options(devices / ranks);
@@ -63,6 +65,7 @@ pub fn open(
         std::mem::forget(server);
     }
     let member = Member::join(&at, job, rank, join.timeout)?;
+    member.agree(run, join.timeout)?;
     Ok(plugin.client_of_job(&all, Arc::new(member))?)
 }
 
@@ -93,7 +96,7 @@ fn gpu_options(topology: &Topology, devices: usize, only: Option<&str>) -> Vec<P
     }
     let first = match (topology.local_rank(), topology.local_world_size()) {
         _ if topology.world_size() == 1 => Some(0),
-        (Some(local), Some(2..)) => Some(local * devices),
+        (Some(local), Some(_)) => Some(local * devices),
         _ => None,
     };
     // Slurm and others may give each process its GPUs already.
@@ -124,7 +127,8 @@ mod tests {
         assert_eq!(options(second, 1, Some("GPU-1")), "node_id=5 num_nodes=8");
         assert_eq!(options(second, 1, Some("0,1,2,3")), "node_id=5 num_nodes=8 visible_devices=[1]");
         let alone_on_its_host = Topology::new(1, 2).unwrap().with_local(0, 1).unwrap();
-        assert_eq!(options(alone_on_its_host, 4, None), "node_id=1 num_nodes=2");
+        let own = "node_id=1 num_nodes=2 visible_devices=[0,1,2,3]";
+        assert_eq!(options(alone_on_its_host, 4, None), own);
         assert_eq!(options(Topology::new(1, 2).unwrap(), 4, None), "node_id=1 num_nodes=2");
     }
 }

@@ -132,6 +132,7 @@ fn train_to(
     let place = place.map(|url| Checkpoints::new(url, &artifact, args.seed, &options)).transpose()?;
     let place = place.map(|place| place.keep(args.keep).topology(topology).dry(args.dry_run.is_some()));
     let resume = args.resume.unwrap_or(Resume::No);
+    let listed = place.as_ref().map(|place| place.newest()).transpose()?.flatten();
     // It is said below the line of the devices, which all logs begin with.
     let mut said = Vec::new();
     let begun = place.as_ref().map(|place| place.begin(resume, &mut said)).transpose();
@@ -161,7 +162,12 @@ fn train_to(
     if let Some(initial) = &initial {
         writeln!(said, "{initial}")?;
     }
-    let (client, found) = open_devices(args, &artifact, &topology)?;
+    let first_step = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.progress.steps());
+    let (client, found) = open_devices(args, &artifact, &topology, first_step)?;
+    if let Some(place) = place.as_ref().filter(|_| topology.world_size() > 1) {
+        // All ranks run by now, so that none of a run before can complete one any more.
+        place.check_newest(listed.as_deref())?;
+    }
     let (m, how) = (&artifact.manifest, &found.how);
     writeln!(
         out,
@@ -264,7 +270,12 @@ fn conclude(args: &Args, summary: &Summary) -> Result<()> {
 
 /// The devices and their plugin. The CPU plugin makes as many as are wanted; it knows nothing
 /// of other processes.
-fn open_devices(args: &Args, artifact: &Artifact, topology: &Topology) -> Result<(Client, Found)> {
+fn open_devices(
+    args: &Args,
+    artifact: &Artifact,
+    topology: &Topology,
+    first_step: u64,
+) -> Result<(Client, Found)> {
     let found = plugin::find(args.plugin.as_ref())?;
     let (devices, ranks) = (artifact.manifest.devices, topology.world_size());
     if !devices.is_multiple_of(ranks) {
@@ -272,9 +283,11 @@ fn open_devices(args: &Args, artifact: &Artifact, topology: &Topology) -> Result
             format!("{} is for {devices} devices, which {ranks} processes cannot share", artifact.name);
         return Err(Error::Usage(what));
     }
-    let client = devices::open(&found, artifact, topology, &args.plugin_options, &args.join())?;
+    let run = format!("{}, from step {first_step}, {}", artifact.name, args.run());
+    let client = devices::open(&found, artifact, topology, &args.plugin_options, &args.join(), &run)?;
     let (all, local) = (client.devices(), client.local_devices());
-    if all != local && local * ranks != all {
+    let apart = all == local && args.dry_run.is_some();
+    if local * ranks != all && !apart {
         // Each would read what is another's, and the losses would look well.
         return Err(Error::Usage(format!(
             "the job has {all} devices, of which {local} are here, and {topology} says that there are {ranks} process(es): \

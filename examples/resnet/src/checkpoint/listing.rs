@@ -91,6 +91,17 @@ impl Listing {
         found
     }
 
+    /// The steps of what there is, complete or not.
+    pub(super) fn steps(&self) -> impl Iterator<Item = u64> {
+        self.0.keys().map(|(step, _)| *step)
+    }
+
+    /// The steps of the complete ones.
+    pub(super) fn complete_steps(&self) -> impl Iterator<Item = u64> {
+        let complete = self.0.iter().filter(|((_, ranks), parts)| Self::missing(*ranks, parts).is_none());
+        complete.map(|((step, _), _)| *step)
+    }
+
     fn missing(ranks: usize, parts: &Parts) -> Option<usize> {
         (0..ranks).find(|rank| !parts.contains_key(rank))
     }

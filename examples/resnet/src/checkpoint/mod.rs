@@ -19,6 +19,8 @@ use shardstream::tar::{SampleParser, read};
 use shardstream::write::TarWriter;
 use shardstream::{ErrorKind, SecretUrl, State};
 use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Why a checkpoint cannot be written or used.
@@ -103,6 +105,15 @@ pub enum Error {
         /// What is not the same.
         differences: Vec<String>,
     },
+    /// Another rank may have resumed from another one.
+    #[error(
+        "the checkpoint {newest} was completed while the ranks of the job were starting, and others may have resumed \
+         from it: start all ranks again"
+    )]
+    Changed {
+        /// The newest.
+        newest: SecretUrl,
+    },
     /// The batches carry no state.
     #[error("the data does not say its state, without which no checkpoint can be made")]
     NoState,
@@ -163,6 +174,8 @@ pub struct Checkpoints {
     buffers: Vec<StateBuffer>,
     keep: usize,
     topology: Topology,
+    /// The highest step of a damaged one that was passed over.
+    damaged: Arc<AtomicU64>,
 }
 
 impl Checkpoints {
@@ -186,6 +199,7 @@ impl Checkpoints {
             buffers: artifact.manifest.state.clone(),
             keep: 0,
             topology: Topology::single(),
+            damaged: Arc::default(),
         })
     }
 
@@ -230,6 +244,9 @@ impl Checkpoints {
             match (resume, self.begin_at(url, out)) {
                 (Resume::Auto, Err(crate::Error::Checkpoint(error))) if error.is_damage() => {
                     writeln!(out, "passed over: {}", crate::error::with_causes(&error))?;
+                    if let Some(step) = self.step(url) {
+                        self.damaged.fetch_max(step, Ordering::Relaxed);
+                    }
                 }
                 (_, begun) => return begun.map(Some),
             }
@@ -254,6 +271,20 @@ impl Checkpoints {
     /// The URL of the complete one with most steps.
     pub fn newest(&self) -> Result<Option<String>> {
         Ok(self.listing()?.newest().0.first().map(|url| (*url).to_owned()))
+    }
+
+    /// Refuses to go on if the newest one is another than when it was listed before: ranks that started at
+    /// other moments may resume from different ones.
+    pub fn check_newest(&self, listed: Option<&str>) -> Result<()> {
+        match self.newest()? {
+            Some(newest) if Some(newest.as_str()) != listed => Err(Error::Changed { newest: newest.into() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The step that the name of a checkpoint in this place tells.
+    fn step(&self, url: &str) -> Option<u64> {
+        Listing::new(&self.url, [url.to_owned()]).steps().next()
     }
 
     fn listing(&self) -> Result<Listing> {
@@ -352,6 +383,12 @@ impl Checkpoints {
                 return vec![format!("cannot look for old checkpoints: {}", crate::error::with_causes(&e))];
             }
         };
+        // A damaged one looks complete: before there is a sound one of a later step, what the training was
+        // resumed from may be the last.
+        let damaged = self.damaged.load(Ordering::Relaxed);
+        if damaged > 0 && listing.complete_steps().all(|complete| complete <= damaged) {
+            return vec![];
+        }
         self.delete(&listing.obsolete(step, self.topology.world_size(), self.keep, best))
     }
 

@@ -32,7 +32,10 @@ impl Address {
             let port = address.port.checked_add(taken.into()).ok_or(Error::Address(address.to_string()))?;
             return Ok(Some(Self { port, ..address }));
         }
-        let job = set("SLURM_STEP_ID").and_then(|_| set("SLURM_JOB_ID")?.parse::<u64>().ok());
+        // Steps of a job may run side by side.
+        let number = |name: &str| set(name)?.parse::<u64>().ok();
+        let job =
+            number("SLURM_STEP_ID").zip(number("SLURM_JOB_ID")).map(|(step, job)| job.wrapping_add(step));
         let hosts = set("SLURM_STEP_NODELIST").or_else(|| set("SLURM_JOB_NODELIST"));
         let address = |(job, hosts): (u64, String)| {
             let port = SLURM_PORTS.start + job % (SLURM_PORTS.end - SLURM_PORTS.start);
@@ -43,10 +46,19 @@ impl Address {
 }
 
 /// What the processes of a job have in common and other jobs do not, as far as the environment says it: a
-/// hash of `SHARDSTREAM_JOB_TOKEN`, else of the job's number at Slurm or at torchrun.
+/// hash of `SHARDSTREAM_JOB_TOKEN`, else of the numbers of the job, the step and the restart at Slurm, or of
+/// the run and the restart at torchrun.
 pub fn token(lookup: impl Fn(&str) -> Option<String>) -> String {
-    let names = ["SHARDSTREAM_JOB_TOKEN", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"];
-    let told = names.iter().find_map(|name| lookup(name)).unwrap_or_default();
+    let sources = [
+        ["SHARDSTREAM_JOB_TOKEN"].as_slice(),
+        &["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"],
+        &["TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"],
+    ];
+    let all = |names: &[&str]| {
+        let values: Vec<String> = names.iter().map(|name| lookup(name).unwrap_or_default()).collect();
+        (!values[0].is_empty()).then(|| values.join("/"))
+    };
+    let told = sources.iter().find_map(|names| all(names)).unwrap_or_default();
     crate::hex(&Sha256::digest(told))
 }
 
@@ -80,15 +92,17 @@ fn bracketed(host: &str) -> String {
     if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() }
 }
 
-/// The first host of a list such as `gpu[003-005,008],login1`.
+/// The first host of a list such as `gpu[003-005,008],login1` or `rack[0-1]_blade[4-41]`.
 fn first_host(list: &str) -> Option<String> {
-    let end = list.find([',', '[']).unwrap_or(list.len());
-    let (name, rest) = list.split_at(end);
-    let number = match rest.strip_prefix('[') {
-        None => "",
-        Some(numbers) => &numbers[..numbers.find(['-', ',', ']'])?],
-    };
-    let host = format!("{name}{number}");
+    let (mut host, mut rest) = (String::new(), list);
+    loop {
+        let end = rest.find([',', '[']).unwrap_or(rest.len());
+        host += &rest[..end];
+        rest = &rest[end..];
+        let Some(numbers) = rest.strip_prefix('[') else { break };
+        host += &numbers[..numbers.find(['-', ',', ']'])?];
+        rest = &numbers[numbers.find(']')? + 1..];
+    }
     (!host.is_empty()).then_some(host)
 }
 
@@ -130,6 +144,7 @@ mod tests {
         assert_eq!(found("MASTER_ADDR=::1 MASTER_PORT=5").unwrap(), "[::1]:5");
         let slurm = "SLURM_JOB_ID=4097 SLURM_STEP_ID=0 SLURM_JOB_NODELIST=gpu[007-009],x";
         assert_eq!(found(slurm).unwrap(), "gpu007:61441");
+        assert_eq!(found(&slurm.replace("STEP_ID=0", "STEP_ID=2")).unwrap(), "gpu007:61443");
         assert_eq!(found(&format!("{slurm} {torchrun}")).unwrap(), "gpu1:29500");
         assert_eq!(found(&format!("{slurm} {torchrun} SHARDSTREAM_COORDINATOR=h:7")).unwrap(), "h:7");
         // A batch script is no step.
@@ -146,7 +161,8 @@ mod tests {
             ("n[01-04]", "n01"),
             ("n[5,7]", "n5"),
             ("n[12]", "n12"),
-            ("n[1-2]-ib", "n1"),
+            ("n[1-2]-ib", "n1-ib"),
+            ("rack[0-1]_blade[4-41],x", "rack0_blade4"),
         ] {
             assert_eq!(first_host(list).unwrap(), host, "{list}");
         }
@@ -157,8 +173,17 @@ mod tests {
     fn jobs_have_tokens() {
         let of =
             |name: &'static str, value: &'static str| token(move |n| (n == name).then(|| value.to_owned()));
-        assert_eq!(of("SHARDSTREAM_JOB_TOKEN", "a"), of("SLURM_JOB_ID", "a"));
         assert_ne!(of("SLURM_JOB_ID", "a"), of("SLURM_JOB_ID", "b"));
         assert_eq!(of("OTHER", "a").len(), 64);
+        let slurm = |step: &'static str, restart: &'static str| {
+            token(move |name| match name {
+                "SLURM_JOB_ID" => Some("7".into()),
+                "SLURM_STEP_ID" => Some(step.into()),
+                "SLURM_RESTART_COUNT" => Some(restart.into()),
+                _ => None,
+            })
+        };
+        assert_eq!(slurm("0", "0"), slurm("0", "0"));
+        assert!(slurm("0", "0") != slurm("1", "0") && slurm("0", "0") != slurm("0", "1"));
     }
 }

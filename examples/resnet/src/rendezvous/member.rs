@@ -13,6 +13,10 @@ use std::time::{Duration, Instant};
 /// What the network may take beyond the time that the server waits.
 const GRACE: Duration = Duration::from_secs(30);
 
+/// How long to try again where another process has the place of this one: when a job is restarted, the server
+/// of the run before may still be there.
+const RESTART: Duration = Duration::from_secs(60);
+
 /// Between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -27,6 +31,9 @@ pub struct Member {
     /// alive, in `first` or here.
     idle: Mutex<Vec<TcpStream>>,
     first: TcpStream,
+    /// Whether all ranks have joined. Without that, the end of this process is no leaving: the others wait for
+    /// it in vain.
+    joined: bool,
 }
 
 impl Member {
@@ -42,13 +49,20 @@ impl Member {
             let left = timeout.saturating_sub(begun.elapsed());
             match open(address, &hello, left) {
                 Ok(Ok(stream)) => break stream,
-                Ok(Err(refusal)) => return Err(Error::Refused { rank, address: address.into(), refusal }),
+                Ok(Err(refusal)) => {
+                    let passes = matches!(refusal, Refusal::Token | Refusal::Taken(_) | Refusal::Left);
+                    if !passes || begun.elapsed() >= RESTART.min(timeout) {
+                        return Err(Error::Refused { rank, address: address.into(), refusal });
+                    }
+                    thread::sleep(PAUSE);
+                }
                 Err(cause) if left <= PAUSE => return Err(unreachable(cause)),
                 // Ranks start in any order, and names are known when their hosts are up.
                 Err(_) => thread::sleep(PAUSE),
             }
         };
-        let member = Self { address: address.into(), job, rank, process, idle: Mutex::default(), first };
+        let idle = Mutex::default();
+        let mut member = Self { address: address.into(), job, rank, process, idle, first, joined: false };
         let left = timeout.saturating_sub(begun.elapsed());
         let what = "the other ranks";
         match member.request(&Request::Join { timeout_ms: millis(left) }, left, what)? {
@@ -59,8 +73,24 @@ impl Member {
                 waited: begun.elapsed(),
                 absent,
             }),
-            Response::Done => Ok(member),
+            Response::Done => {
+                member.joined = true;
+                Ok(member)
+            }
             other => Err(member.unexpected(other, what)),
+        }
+    }
+
+    /// Makes sure that `run` is the same in this process and in rank 0.
+    pub fn agree(&self, run: &str, timeout: Duration) -> Result<()> {
+        const KEY: &[u8] = b"shardstream/run";
+        if self.rank == 0 {
+            return self.put(KEY, run.as_bytes());
+        }
+        let theirs = self.get(KEY, timeout)?;
+        match theirs == run.as_bytes() {
+            true => Ok(()),
+            false => Err(self.refused(Refusal::Program { theirs: text(&theirs), ours: run.into() })),
         }
     }
 
@@ -151,6 +181,9 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
+        if !self.joined {
+            return;
+        }
         // Where the server is gone already, nobody is left to be told.
         let _ = self.first.set_read_timeout(Some(Duration::from_secs(1)));
         if protocol::write(&mut self.first, &Request::Leave).is_ok() {

@@ -75,9 +75,7 @@ impl Server {
         let listener = listen().map_err(failed)?;
         let mut address = listener.local_addr().map_err(failed)?;
         if address.ip().is_unspecified() {
-            let loopback =
-                if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
-            address.set_ip(loopback);
+            address.set_ip(own_address(address.is_ipv6()));
         }
         let ranks = vec![Rank::default(); job.world_size];
         let state = Mutex::new(State { ranks, ..State::default() });
@@ -115,6 +113,13 @@ impl Drop for Server {
     }
 }
 
+/// The address by which a host reaches what listens on all of its devices. A host may let a socket listen for
+/// IPv6 and have no address of it, not even its own: then only IPv4 gets there.
+fn own_address(listens_for_ipv6: bool) -> IpAddr {
+    let has_ipv6 = || TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+    if listens_for_ipv6 && has_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() }
+}
+
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     for stream in listener.incoming() {
         let mut state = shared.state();
@@ -144,13 +149,20 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
+/// A host that does not answer any more is noticed after a minute, where the defaults take 12.
+fn alive() -> socket2::TcpKeepalive {
+    let alive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(30));
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    let alive = alive.with_interval(Duration::from_secs(10)).with_retries(3);
+    alive
+}
+
 fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(FRAME_TIME))?;
     stream.set_read_timeout(Some(FRAME_TIME))?;
     // So that a host that has lost its power is noticed.
-    let alive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(30));
-    socket2::SockRef::from(&stream).set_tcp_keepalive(&alive)?;
+    socket2::SockRef::from(&stream).set_tcp_keepalive(&alive())?;
     let from = stream.peer_addr()?;
     let hello = match protocol::greeted(&mut stream)? {
         (_, Some(hello)) => hello,
@@ -223,7 +235,8 @@ impl Shared {
     fn answer(&self, rank: usize, request: Request) -> Response {
         match request {
             Request::Join { timeout_ms } => self.wait(timeout_ms, |state| {
-                let all = state.ranks.iter().all(|rank| rank.presence != Presence::Absent);
+                let is_here = |rank: &Rank| matches!(rank.presence, Presence::Here { .. });
+                let all = state.ranks.iter().all(is_here);
                 all.then_some(Response::Done)
             }),
             Request::Get { key, timeout_ms } => self.wait(timeout_ms, |state| state.value(&key)),
@@ -297,5 +310,31 @@ impl State {
             rank.has_put = true;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_reaches_its_own_server() {
+        let shared = Job { token: "t".into(), program: "p".into(), world_size: 1 };
+        // A name that is not that of the loopback device.
+        let server = Server::start("some-host", 0, shared).unwrap();
+        TcpStream::connect(server.address()).unwrap();
+        assert!(own_address(false).is_ipv4());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_silent_host_is_noticed_within_a_minute_or_so() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = socket2::SockRef::from(&stream);
+        socket.set_tcp_keepalive(&alive()).unwrap();
+        let (time, interval) =
+            (socket.tcp_keepalive_time().unwrap(), socket.tcp_keepalive_interval().unwrap());
+        assert!(time + interval * socket.tcp_keepalive_retries().unwrap() <= Duration::from_secs(60));
     }
 }

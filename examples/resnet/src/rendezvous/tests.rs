@@ -76,9 +76,11 @@ fn a_key_that_nobody_puts_is_waited_for_as_long_as_asked_and_the_silent_rank_is_
 fn those_who_have_not_joined_are_named() {
     let server = server(4);
     let error = thread::scope(|scope| {
-        let other = scope.spawn(|| join(&server, 2, SOON));
+        let other = scope.spawn(|| join(&server, 2, LATE));
         let error = join(&server, 0, SOON).unwrap_err();
-        assert!(other.join().unwrap().is_err());
+        // Who gives up has not left: the others are told that it has ended.
+        let other = other.join().unwrap().unwrap_err();
+        assert!(matches!(&other, Error::Lost { lost, .. } if *lost == [0]), "{other}");
         error
     });
     assert!(error.to_string().contains("and ranks 1 and 3 have not joined"), "{error}");
@@ -95,13 +97,13 @@ fn nobody_listens() {
 }
 
 #[test]
-fn others_are_refused_at_once() {
+fn others_are_refused() {
     let server = server(2);
     let address = server.address().to_string();
     let refused = |change: fn(&mut Job), rank| {
         let mut other = job(2);
         change(&mut other);
-        match Member::join(&address, other, rank, LATE).unwrap_err() {
+        match Member::join(&address, other, rank, SOON).unwrap_err() {
             Error::Refused { refusal, .. } => refusal,
             error => panic!("{error}"),
         }
@@ -185,4 +187,48 @@ fn without_a_server_nothing_hangs() {
     assert!(member.get(b"k", LATE).is_err());
     drop(member);
     assert!(begun.elapsed() < LATE / 2);
+}
+
+#[test]
+fn a_restarted_rank_waits_for_the_server_of_its_run() {
+    let before = server(2);
+    let port = before.address().port();
+    drop(all(&before, 2));
+    let address = before.address().to_string();
+    thread::scope(|scope| {
+        let ranks = [0, 1].map(|rank| {
+            let address = &address;
+            scope.spawn(move || Member::join(address, job(2), rank, LATE).unwrap())
+        });
+        thread::sleep(SOON * 2);
+        drop(before);
+        let begun = Instant::now();
+        let _after = loop {
+            match Server::start("127.0.0.1", port, job(2)) {
+                Ok(server) => break server,
+                Err(error) => assert!(begun.elapsed() < LATE, "{error}"),
+            }
+            thread::sleep(Duration::from_millis(10));
+        };
+        for rank in ranks {
+            drop(rank.join().unwrap());
+        }
+    });
+}
+
+#[test]
+fn ranks_that_begin_elsewhere_are_refused() {
+    let server = server(3);
+    let members = all(&server, 3);
+    thread::scope(|scope| {
+        let agree = |rank: usize, run: &'static str| {
+            let member = &members[rank];
+            scope.spawn(move || member.agree(run, LATE))
+        };
+        let [same, other] = [agree(1, "step 100"), agree(2, "step 120")];
+        members[0].agree("step 100", LATE).unwrap();
+        same.join().unwrap().unwrap();
+        let error = other.join().unwrap().unwrap_err().to_string();
+        assert!(error.contains("step 100 is trained there, step 120 here"), "{error}");
+    });
 }

@@ -223,3 +223,40 @@ fn killed_at_any_point_the_newest_can_be_loaded() {
         assert_eq!(left.map(|c| c.progress.steps()), expected, "{deleted}");
     }
 }
+
+/// By its name a damaged checkpoint is complete. What the training resumed from is all there is until another
+/// one is.
+#[test]
+fn what_was_resumed_from_stays_until_there_is_a_later_sound_one() {
+    let (_dir, url) = written_by(2, &[2, 4]);
+    let damaged = format!("{url}/checkpoint-00000004.rank-00001-of-00002.json");
+    fs::write(&damaged, "{").unwrap();
+    let first = place(&url, 0, 2).keep(1);
+    let begun = first.begin(Resume::Auto, &mut Vec::new()).unwrap().unwrap();
+    assert_eq!(begun.progress.steps(), 2);
+    let write = |rank, step| {
+        let mut checkpoint = checkpoint(step);
+        checkpoint.data = state_of(rank, 2, 0, step);
+        first.clone().topology(Topology::new(rank, 2).unwrap()).write(checkpoint).unwrap()
+    };
+    let steps = || Listing::new(&url, names(&url).into_iter().map(|name| format!("{url}/{name}")));
+    // Rank 1 does not get to write it anew, nor the next one.
+    write(0, 4);
+    write(0, 6);
+    assert_eq!(steps().steps().collect::<Vec<_>>(), [2, 4, 6]);
+    assert_eq!(place(&url, 0, 2).begin(Resume::Auto, &mut Vec::new()).unwrap().unwrap().progress.steps(), 2);
+    write(1, 6);
+    write(0, 6);
+    assert_eq!(steps().steps().collect::<Vec<_>>(), [6]);
+}
+
+#[test]
+fn a_checkpoint_that_is_completed_while_ranks_start_is_refused() {
+    let (_dir, url) = written_by(2, &[2]);
+    let place = place(&url, 0, 2);
+    let listed = place.newest().unwrap();
+    place.check_newest(listed.as_deref()).unwrap();
+    (0..2).for_each(|rank| drop(write(&url, rank, 2, 4)));
+    let error = place.check_newest(listed.as_deref()).unwrap_err().to_string();
+    assert!(error.contains("checkpoint-00000004") && error.contains("start all ranks again"), "{error}");
+}
