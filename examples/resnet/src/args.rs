@@ -489,6 +489,7 @@ mod tests {
             "examples/resnet/export/README.md",
             "examples/resnet/deploy/slurm.sbatch",
             "examples/resnet/deploy/queued-resource.sh",
+            "examples/resnet/deploy/skypilot.yaml",
         ];
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let programs = ["./resnet ", "cargo run --release -p resnet "];

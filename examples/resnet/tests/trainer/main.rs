@@ -3,6 +3,7 @@
 mod common;
 mod compile_cache;
 mod cpu;
+mod deploy;
 mod jax;
 mod killed;
 mod logdir;
