@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Train a ResNet from tar shards on TPU, GPU or CPU.
 ///
 /// Without arguments it trains ResNet-8 on built-in synthetic images, on a TPU or an NVIDIA GPU if there is
-/// one, else on the CPU. The plugin for GPU (2.9 GB) or CPU (64 MB) is downloaded the first time.
+/// one, else on the CPU. The plugin for GPU (3.2 GB) or CPU (64 MB) is downloaded the first time.
 ///
 /// SIGTERM and SIGINT stop it after the current step: with --checkpoint it is saved there, and the same
 /// command with --resume resumes it. A second signal ends it at once.
@@ -101,7 +101,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "artifact", help_heading = "Network")]
     pub devices: Option<usize>,
     /// cpu, cuda or tpu, or the path of a PJRT plugin (a shared library); without it, that of a TPU or GPU of
-    /// this machine, else of the CPU. Those for cuda (2.9 GB) and cpu (64 MB) are downloaded the first time
+    /// this machine, else of the CPU. Those for cuda (3.2 GB) and cpu (64 MB) are downloaded the first time
     #[arg(long, value_name = "KIND|PATH", help_heading = "Network")]
     pub plugin: Option<plugin::Choice>,
     /// An option that the plugin opens its devices with; may be given several times

@@ -13,14 +13,14 @@ pub const WHEELS: WheelSet<'_> = WheelSet {
     wheels: &PINS,
     wanted: is_wanted,
     member: "jax_plugins/xla_cuda12/xla_cuda_plugin.so",
-    unpacked_mb: 5_500,
+    unpacked_mb: 5_120,
     advice: "It takes python3 with pip 20.3 or newer, access to a Python package index, and glibc 2.27. Without \
              them: pip install 'jax-cuda12-plugin[with-cuda]==0.10.2' elsewhere, and give the \
              xla_cuda_plugin.so in it as --plugin; or --plugin cpu.",
 };
 
 const PINS: [Pinned<'_>; 13] = [
-    pin("jax-cuda12-pjrt", "0.10.2", "806d1fd29038b6acf5a2b289dd62192abea977ee26aef60ea295b1d28a23acf8", 1),
+    pin("jax-cuda12-pjrt", "0.10.2", "806d1fd29038b6acf5a2b289dd62192abea977ee26aef60ea295b1d28a23acf8", 174),
     pin(
         "nvidia-cudnn-cu12",
         "9.28.0.42",

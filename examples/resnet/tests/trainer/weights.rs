@@ -148,8 +148,10 @@ fn state(manifest: &Manifest) -> Vec<Vec<f32>> {
             Some("scale" | "var") => (0.6, 0.3),
             _ => (0.0, 0.1),
         };
-        let is_trace = buffer.name.starts_with("opt.");
-        (0..values).map(|_| if is_trace { 0.0 } else { middle + width * noise() }).collect()
+        match buffer.name.starts_with("opt.") {
+            true => vec![0.0; values as usize],
+            false => (0..values).map(|_| middle + width * noise()).collect(),
+        }
     });
     buffers.collect()
 }
