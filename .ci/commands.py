@@ -88,7 +88,6 @@ RULES = [
     Ci(r"cargo run --release -p resnet$", r"^cargo run --release -p resnet -- --epochs 1 --steps"),
     Run(r"cargo run --release -p resnet -- --shards 'DIR/", "best validation accuracy", ["DIR"]),
     Test(r"cargo run --release -p resnet --features gcs -- ", PARSED),
-    Not(r"python3 -m venv cuda && cuda/bin/pip install ", "3 GB, for a machine with a GPU"),
     Test(r"(for try in .*)?\./resnet ", PARSED),
     Test(r'on_all "nohup ./resnet ', PARSED),
     Not(r"cargo test -p resnet --test trainer tpu$", "libtpu, and minutes; the README's test command runs it without"),

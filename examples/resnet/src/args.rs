@@ -107,8 +107,8 @@ pub struct Args {
     /// An option that the plugin opens its devices with; may be given several times
     #[arg(long = "plugin-option", value_name = "NAME=VALUE", help_heading = "Network")]
     pub plugin_options: Vec<PluginOption>,
-    /// Where compiled programs are kept for the next start: a directory that nobody else can write to, or `off`;
-    /// `compiled` in the work directory unless set
+    /// Where compiled programs are kept for the next start: a directory that nobody else can write to, or
+    /// `off`; `compiled` in the work directory unless set
     #[arg(long, value_name = "DIR|off", help_heading = "Network")]
     pub compile_cache: Option<compile::Place>,
     /// Compile for TPU topologies, for example v3:2x2,v5e:2x4, say how large the code is, and stop; needs
@@ -125,8 +125,9 @@ pub struct Args {
     /// Of the first weights, the order and the augmentation
     #[arg(long, default_value_t = 1, help_heading = "Training")]
     pub seed: i32,
-    /// Weights that a new training begins with: a safetensors file with torchvision's names, as --save-weights
-    /// writes it; a last layer of other classes is left out. A training that is resumed does not read it
+    /// Weights that a new training begins with: a safetensors file with torchvision's names, as
+    /// --save-weights writes it; a last layer of other classes is left out. A training that is resumed does
+    /// not read it
     #[arg(long, value_name = "FILE|URL", conflicts_with = "dry_run", help_heading = "Training")]
     pub init_from: Option<String>,
     /// Highest learning rate
@@ -184,8 +185,8 @@ pub struct Args {
     /// The numbers of the summary as JSON
     #[arg(long, value_name = "FILE", help_heading = "Log and checkpoints")]
     pub summary: Option<PathBuf>,
-    /// Weights and batch-norm statistics after the last epoch, as a safetensors file with torchvision's names,
-    /// also of a training that is done already; model.safetensors in a directory
+    /// Weights and batch-norm statistics after the last epoch, as a safetensors file with torchvision's
+    /// names, also of a training that is done already; model.safetensors in a directory
     #[arg(long, value_name = "FILE|URL", conflicts_with = "dry_run", help_heading = "Log and checkpoints")]
     pub save_weights: Option<String>,
     /// Where the training is saved, network and state of the data together: a directory, or

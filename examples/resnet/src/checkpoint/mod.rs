@@ -273,8 +273,8 @@ impl Checkpoints {
         Ok(self.listing()?.newest().0.first().map(|url| (*url).to_owned()))
     }
 
-    /// Refuses to go on if the newest one is another than when it was listed before: ranks that started at
-    /// other moments may resume from different ones.
+    /// Checks that the newest one is the one that was listed before: ranks that started at other moments may
+    /// else resume from different ones.
     pub fn check_newest(&self, listed: Option<&str>) -> Result<()> {
         match self.newest()? {
             Some(newest) if Some(newest.as_str()) != listed => Err(Error::Changed { newest: newest.into() }),

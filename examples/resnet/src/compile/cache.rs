@@ -31,6 +31,7 @@ pub struct Cache {
 
 /// The first line of an entry.
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Header {
     key: Key,
     /// Results of the program per device.

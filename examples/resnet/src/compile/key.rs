@@ -25,8 +25,10 @@ const VARIABLES: [&str; 6] = [
 const LIBRARIES: [&str; 8] =
     ["libcu", "libnv", "libnccl", "libamd", "libhip", "libroc", "libMIOpen", "libhsa"];
 
-/// All that an executable depends on. It is stored beside the executable, and its hash is the name of the file.
+/// All that an executable depends on. It is stored beside the executable, and its hash is the name of the
+/// file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Key {
     /// Version of the file's format.
     format: u32,
@@ -39,6 +41,7 @@ pub struct Key {
 
 /// What the executables of a process depend on beside the program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Target {
     plugin: Library,
     /// As the user gave them.
@@ -57,6 +60,7 @@ pub struct Target {
 
 /// A shared library. Its path is of no use: what is at a path changes, and containers move it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Library {
     name: String,
     bytes: u64,
@@ -68,6 +72,7 @@ struct Library {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Device {
     id: i64,
     process: i32,
@@ -77,6 +82,7 @@ struct Device {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Processor {
     /// For whoever reads the file.
     model: String,
@@ -105,8 +111,8 @@ impl Key {
 }
 
 impl Target {
-    /// What programs for the devices of this client depend on. `None` where it is not known, as on a host that
-    /// does not say what its processor can do.
+    /// What programs for the devices of this client depend on. `None` where it is not known, as on a host
+    /// that does not say what its processor can do.
     pub fn new(client: &Client, plugin: &Path, options: &[PluginOption]) -> io::Result<Option<Self>> {
         let platform = client.platform().map_err(io::Error::other)?;
         let on_host = platform == "cpu" || platform == "Host";

@@ -74,8 +74,8 @@ impl<'a> Compiler<'a> {
         &self.report
     }
 
-    /// The program, from the cache or compiled. Only what the plugin says of the compilation is an error; what
-    /// is wrong with the cache is a warning of the report.
+    /// The program, from the cache or compiled. Only what the plugin says of the compilation is an error;
+    /// what is wrong with the cache is a warning of the report.
     pub fn compile(&mut self, program: &Program<'_>) -> Result<Executable> {
         let begun = Instant::now();
         let key = match &self.cache {

@@ -31,8 +31,8 @@ pub struct Member {
     /// alive, in `first` or here.
     idle: Mutex<Vec<TcpStream>>,
     first: TcpStream,
-    /// Whether all ranks have joined. Without that, the end of this process is no leaving: the others wait for
-    /// it in vain.
+    /// Whether all ranks have joined. Without that, the end of this process is no leaving: the others wait
+    /// for it in vain.
     joined: bool,
 }
 

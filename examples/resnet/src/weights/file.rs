@@ -86,8 +86,8 @@ fn sort_header(bytes: &mut [u8]) {
 
 /// What the file `bytes`, read from `url`, has for this network: float32, float64, float16 or bfloat16.
 ///
-/// A last layer of another number of classes, or none at all, is left out, as a training that goes on to
-/// other classes wants it. All else must fit.
+/// A last layer of another number of classes, or none at all, is left out, as fine-tuning to other
+/// classes wants it. All else must fit.
 pub fn decode(bytes: &[u8], url: &str, manifest: &Manifest) -> Result<Decoded> {
     let tensors = names::tensors(manifest)?;
     let file = SafeTensors::deserialize(bytes).map_err(|source| {
