@@ -286,8 +286,15 @@ fn open_devices(
     let run = format!("{}, from step {first_step}, {}", artifact.name, args.run());
     let client = devices::open(&found, artifact, topology, &args.plugin_options, &args.join(), &run)?;
     let (all, local) = (client.devices(), client.local_devices());
-    let apart = all == local && args.dry_run.is_some();
-    if local * ranks != all && !apart {
+    if ranks > 1 && all == local && args.dry_run.is_none() {
+        return Err(Error::Usage(format!(
+            "{} is for {devices} device(s) of {ranks} processes, and the plugin has not joined them: each would train \
+             alone, on {local}. The CPU plugin cannot join processes: start one for all devices, or try the data with \
+             --dry-run",
+            artifact.name
+        )));
+    }
+    if all != local && local * ranks != all {
         // Each would read what is another's, and the losses would look well.
         return Err(Error::Usage(format!(
             "the job has {all} devices, of which {local} are here, and {topology} says that there are {ranks} process(es): \
