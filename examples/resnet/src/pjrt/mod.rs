@@ -22,6 +22,7 @@
 mod abi;
 mod buffer;
 mod client;
+mod dma;
 mod error;
 mod event;
 mod executable;
@@ -39,6 +40,7 @@ mod upload;
 
 pub use buffer::{Buffer, Element, ElementType, Spec};
 pub use client::Client;
+pub use dma::DmaMapping;
 pub use error::{Code, Error, Result};
 pub use executable::{Executable, Signature};
 pub use keys::{KeyValueError, KeyValues};

@@ -1,0 +1,54 @@
+//! Host memory that devices copy from directly.
+
+use super::Client;
+use super::error::Result;
+use std::ptr::NonNull;
+
+/// Host memory mapped for the devices of a client: pinned, so that they copy from it without staging.
+///
+/// Dropping it unmaps the memory. It keeps the client alive.
+#[derive(Debug)]
+pub struct DmaMapping {
+    client: Client,
+    start: NonNull<u8>,
+}
+
+// SAFETY: the pointer is only handed to the plugin, whose clients may be used from any thread at once.
+unsafe impl Send for DmaMapping {}
+// SAFETY: as above; nothing is done through a shared reference.
+unsafe impl Sync for DmaMapping {}
+
+impl Client {
+    /// Maps `memory` for the devices of this client (`PJRT_Client_DmaMap`). Whole pages are best: CUDA maps
+    /// pages, and refuses one that is mapped already.
+    ///
+    /// A plugin that cannot map memory returns an error; uploads work without a mapping.
+    ///
+    /// # Safety
+    ///
+    /// `memory` stays allocated until the mapping is dropped, and the mapping is dropped only when no
+    /// transfer from the memory is under way.
+    pub unsafe fn dma_map(&self, memory: NonNull<[u8]>) -> Result<DmaMapping> {
+        let start = memory.cast::<u8>();
+        let mut args = args!(PJRT_Client_DmaMap_Args {
+            client: self.as_ptr(),
+            data: start.as_ptr().cast(),
+            size: memory.len(),
+        });
+        // SAFETY: the client is alive; the memory is allocated, by the caller's promise.
+        unsafe { call!(self.plugin(), PJRT_Client_DmaMap, args) }?;
+        Ok(DmaMapping { client: self.clone(), start })
+    }
+}
+
+impl Drop for DmaMapping {
+    fn drop(&mut self) {
+        let mut args = args!(PJRT_Client_DmaUnmap_Args {
+            client: self.client.as_ptr(),
+            data: self.start.as_ptr().cast(),
+        });
+        // SAFETY: mapped by this client, which is alive, and not unmapped before; no transfer from it is
+        // under way, by the promise of the caller of `dma_map`.
+        let _ = unsafe { call!(self.client.plugin(), PJRT_Client_DmaUnmap, args) };
+    }
+}
