@@ -4,7 +4,7 @@ use super::cell::{Cell, Output, Shape};
 use super::check::{bad, in_column};
 use crate::error::Result;
 use crate::sample::Sample;
-use crate::tensor::Tensor;
+use crate::tensor::{BatchMemory, Tensor};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -104,6 +104,7 @@ pub struct Columns {
     /// Of the outputs.
     names: Vec<Arc<str>>,
     pub(super) seed: Option<u64>,
+    pub(super) memory: Option<Arc<dyn BatchMemory>>,
 }
 
 impl Columns {
@@ -111,6 +112,13 @@ impl Columns {
     #[must_use]
     pub fn new() -> Self {
         Columns::default()
+    }
+
+    /// Pins the memory of batches for a device. Default: it is the process's own. The batches are the same.
+    #[must_use]
+    pub fn memory(mut self, memory: Arc<dyn BatchMemory>) -> Self {
+        self.memory = Some(memory);
+        self
     }
 
     /// Adds a column under a name.

@@ -72,7 +72,11 @@ impl Collator {
     /// For batches of `rows` samples, of columns that were [checked](Columns::check).
     pub(crate) fn new(columns: Columns, rows: usize) -> Self {
         let pool = |size: Option<usize>| match size {
-            Some(size) => (Some(size), Pool::new(size.saturating_mul(rows))),
+            Some(size) => {
+                let bytes = size.saturating_mul(rows);
+                let memory = columns.memory.clone();
+                (Some(size), memory.map_or_else(|| Pool::new(bytes), |memory| Pool::pinned(bytes, memory)))
+            }
             None => (None, Pool::of_any_size()),
         };
         let pools = columns.outputs.iter().map(|output| pool(output.size())).collect();

@@ -9,12 +9,14 @@
 
 #[cfg(feature = "dlpack")]
 mod dlpack;
+mod memory;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod pool;
 
 #[cfg(feature = "dlpack")]
 pub use dlpark;
+pub use memory::{BatchMemory, Pinned};
 pub(crate) use pool::{Buffer, Pool};
 
 use crate::sample::array::byte_len;

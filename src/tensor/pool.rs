@@ -1,5 +1,6 @@
 //! Memory for batches: aligned, cut into slots, and used again.
 
+use super::memory::{BatchMemory, Slabs};
 use crate::memory::{Gauge, Share};
 use bytes::BytesMut;
 use std::fmt;
@@ -27,6 +28,8 @@ pub(crate) struct Pool {
     /// None where each batch has another one.
     size: Option<usize>,
     free: Mutex<Vec<BytesMut>>,
+    /// Where the memory is pinned.
+    slabs: Option<Slabs>,
     /// What those have that have not come back.
     in_use: Gauge,
 }
@@ -34,17 +37,25 @@ pub(crate) struct Pool {
 impl Pool {
     /// For buffers of `size` bytes.
     pub(crate) fn new(size: usize) -> Arc<Self> {
-        Arc::new(Pool { size: Some(size), free: Mutex::default(), in_use: Gauge::default() })
+        Arc::new(Pool { size: Some(size), free: Mutex::default(), slabs: None, in_use: Gauge::default() })
+    }
+
+    /// For buffers of `size` bytes in memory that is pinned.
+    pub(crate) fn pinned(size: usize, memory: Arc<dyn BatchMemory>) -> Arc<Self> {
+        let slabs = Some(Slabs::new(memory));
+        Arc::new(Pool { size: Some(size), free: Mutex::default(), slabs, in_use: Gauge::default() })
     }
 
     /// For buffers of any size.
     pub(crate) fn of_any_size() -> Arc<Self> {
-        Arc::new(Pool { size: None, free: Mutex::default(), in_use: Gauge::default() })
+        Arc::new(Pool { size: None, free: Mutex::default(), slabs: None, in_use: Gauge::default() })
     }
 
     /// A buffer of the pool's size.
     pub(crate) fn take(&self) -> BytesMut {
-        self.free().unwrap_or_else(|| aligned(self.size.unwrap_or_default()))
+        let size = self.size.unwrap_or_default();
+        self.free()
+            .unwrap_or_else(|| self.slabs.as_ref().map_or_else(|| aligned(size), |slabs| slabs.make(size)))
     }
 
     /// An empty buffer with room for that many bytes.
@@ -88,11 +99,20 @@ impl Pool {
 
     /// Takes a buffer back. One of another size, or of which a part is still in use, is let go.
     fn give(&self, mut buffer: BytesMut) {
+        // Goes before the buffer does, unless it is kept.
+        let mut pinned = self.slabs.as_ref().and_then(|slabs| slabs.release(&buffer));
         let whole = match self.size.map(|size| size.saturating_sub(buffer.len())) {
             Some(missing) => missing == 0 || buffer.try_reclaim(missing),
             None => buffer.capacity() > 0,
         };
-        if whole && Pool::is_aligned(&buffer) {
+        if !whole {
+            // Another batch may have the rest.
+            if let (Some(slabs), Some(pinned)) = (&self.slabs, pinned) {
+                slabs.keep(&mut buffer, pinned);
+            }
+            return;
+        }
+        if Pool::is_aligned(&buffer) {
             let size = self.size.unwrap_or(buffer.capacity());
             if self.size.is_some() {
                 buffer.resize(size, 0);
@@ -108,6 +128,9 @@ impl Pool {
                 }
             };
             if room {
+                if let (Some(slabs), Some(pinned)) = (&self.slabs, pinned.take()) {
+                    slabs.keep(&mut buffer, pinned);
+                }
                 free.push(buffer);
             }
         }
@@ -124,7 +147,7 @@ impl fmt::Debug for Pool {
 }
 
 /// Zeros, where any number may be.
-fn aligned(size: usize) -> BytesMut {
+pub(super) fn aligned(size: usize) -> BytesMut {
     let mut buffer = BytesMut::zeroed(size + ALIGNMENT - 1);
     let offset = buffer.as_ptr().addr().wrapping_neg() % ALIGNMENT;
     drop(buffer.split_to(offset));

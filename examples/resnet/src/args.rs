@@ -355,6 +355,7 @@ impl Args {
             skip_bad: self.skip_bad,
             indexes: Sets { train: self.index.clone(), validation: self.val_index.clone() },
             index_cache: self.work_dir().ok().map(|dir| dir.join("index")),
+            memory: None,
             waiting,
         }
     }

@@ -9,7 +9,7 @@ use resnet::curves::{Curves, serve_metrics};
 use resnet::data::{self, Data, Folder, Sets, Source, Split, Waiting};
 use resnet::error::with_causes;
 use resnet::logdir::{LogDir, Records};
-use resnet::model::{Model, Uploader};
+use resnet::model::{DeviceMemory, Model, Uploader};
 use resnet::network::{DryRun, Network};
 use resnet::pjrt::Client;
 use resnet::plugin::Found;
@@ -25,6 +25,7 @@ use resnet::{Error, Result, devices, plugin, spawn, synthetic};
 use shardstream::{SecretUrl, Topology};
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 fn main() -> ExitCode {
@@ -185,7 +186,10 @@ fn train_to(
         client.local_devices(),
     )?;
     let waiting = Waiting::default();
-    let data = args.data(&artifact, client.local_devices(), topology, waiting.clone());
+    let mut data = args.data(&artifact, client.local_devices(), topology, waiting.clone());
+    if found.is_gpu() {
+        data.memory = Some(Arc::new(DeviceMemory::new(&client)));
+    }
     let source = open(args, &artifact, &data, out)?;
     out.write_all(&said)?;
     let mut network: Box<dyn Network> = match args.dry_step()? {

@@ -7,6 +7,10 @@ use crate::error::{Error, Result};
 use crate::pjrt::{Buffer, Client, CompileOptions, Executable, Span};
 use crate::report::Evaluated;
 use shardstream::State;
+use shardstream::tensor::{BatchMemory, Pinned};
+use std::io::Write;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a step is taken with.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -114,6 +118,34 @@ impl Uploader {
             labels.push(self.client.upload(l, &m.label_dims(), device)?);
         }
         Ok(DeviceBatch { images, labels, valid: batch.valid, state: batch.state.clone() })
+    }
+}
+
+/// Memory of batches that the devices of a client copy from without a copy of their plugin's before.
+#[derive(Debug)]
+pub struct DeviceMemory {
+    client: Client,
+    failed: AtomicBool,
+}
+
+impl DeviceMemory {
+    /// For the devices of `client`.
+    pub fn new(client: &Client) -> Self {
+        Self { client: client.clone(), failed: AtomicBool::new(false) }
+    }
+}
+
+impl BatchMemory for DeviceMemory {
+    fn pin(&self, memory: &[u8]) -> std::result::Result<Pinned, Box<dyn std::error::Error + Send + Sync>> {
+        // SAFETY: the pool keeps the memory where it is until the mapping is dropped, and drops that only when
+        // nobody has the batch any more; an upload has it until its transfer is done.
+        let mapped = unsafe { self.client.dma_map(NonNull::from(memory)) };
+        if let Err(error) = &mapped
+            && !self.failed.swap(true, Ordering::Relaxed)
+        {
+            let _ = writeln!(std::io::stderr(), "warning: batches are not in pinned memory: {error}");
+        }
+        Ok(Box::new(mapped?))
     }
 }
 

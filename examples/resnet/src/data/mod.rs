@@ -13,6 +13,7 @@ use bytes::Bytes;
 use shardstream::dataset::Shards;
 use shardstream::loader::{Batches, Reporter};
 use shardstream::prelude::*;
+use shardstream::tensor::BatchMemory;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -151,6 +152,8 @@ pub struct Options {
     /// A directory where indexes that had to be made are kept, so that the next start need not read the
     /// shards for them.
     pub index_cache: Option<PathBuf>,
+    /// Pins the memory of the images.
+    pub memory: Option<Arc<dyn BatchMemory>>,
     /// Can be asked later what batches wait for.
     pub waiting: Waiting,
 }
@@ -224,6 +227,10 @@ impl Data {
         // Of all ranks.
         let samples = dataset.plan().counts().map_or(0, |counts| counts.iter().sum());
         let columns = pipeline::columns(split, options.size, options.classes)?;
+        let columns = match &options.memory {
+            Some(memory) => columns.memory(memory.clone()),
+            None => columns,
+        };
         let mut builder = Loader::builder(dataset)
             .decode(Decoder::new().only(&[pipeline::CLASS]))
             .batch(options.batch)

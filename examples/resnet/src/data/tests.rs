@@ -22,6 +22,7 @@ pub(super) fn options() -> Options {
         skip_bad: None,
         indexes: Sets::default(),
         index_cache: None,
+        memory: None,
         waiting: Waiting::default(),
     }
 }

@@ -254,3 +254,32 @@ fn memory_stays_where_nobody_says_when_the_transfer_ends() {
     assert!(matches!(result, Err(Error::Nothing { call: "PJRT_Client_BufferFromHostBuffer" })));
     assert!(told.try_recv().is_err());
 }
+
+/// Begin and length of each mapping.
+static MAPPED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+
+#[test]
+fn memory_of_batches_is_mapped_once_and_unmapped() {
+    use crate::model::DeviceMemory;
+    use shardstream::tensor::BatchMemory;
+
+    let client = open(|api| {
+        api.PJRT_Client_DmaMap = answer!(PJRT_Client_DmaMap_Args, |args| {
+            MAPPED.lock().unwrap().push((args.data.addr(), args.size));
+        });
+        api.PJRT_Client_DmaUnmap = answer!(PJRT_Client_DmaUnmap_Args, |args| {
+            let mut mapped = MAPPED.lock().unwrap();
+            let at = mapped.iter().position(|(begin, _)| *begin == args.data.addr()).unwrap();
+            mapped.swap_remove(at);
+        });
+    });
+    let memory = DeviceMemory::new(&client);
+    let slab = vec![0_u8; 4096];
+    let pinned = memory.pin(&slab).unwrap();
+    assert_eq!(*MAPPED.lock().unwrap(), [(slab.as_ptr().addr(), 4096)]);
+    drop((client, memory));
+    drop(pinned);
+    assert!(MAPPED.lock().unwrap().is_empty());
+    // A plugin without it: the batches are where they would be otherwise.
+    assert!(DeviceMemory::new(&open(|_| {})).pin(&slab).is_err());
+}

@@ -142,6 +142,7 @@ pub fn synthetic() -> &'static (Shards, Sets<Data>) {
             skip_bad: None,
             indexes: Sets::default(),
             index_cache: None,
+            memory: None,
             waiting: Waiting::default(),
         };
         let open = |shards: &str, split| Data::open(shards, split, &options).unwrap();

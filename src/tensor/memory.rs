@@ -1,0 +1,322 @@
+//! Memory of batches that is pinned for devices.
+
+use super::pool::aligned;
+use crate::telemetry::log;
+use bytes::BytesMut;
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Slabs begin and end at multiples of this many bytes: the largest page that Linux is usually built with.
+const PAGE: usize = 64 << 10;
+
+/// Pins the memory of batches, so that devices copy from it without a copy of the driver's own before:
+/// `cudaHostRegister`, `PJRT_Client_DmaMap` and the like.
+///
+/// It is given to [`Columns::memory`](crate::collate::Columns::memory), and is asked once for each slab: the
+/// memory of one tensor of one batch, which is used again for later batches. Tensors of a fixed shape are in
+/// slabs; ragged ones, and those that a column makes by itself, are in memory that is not pinned.
+///
+/// ```
+/// use shardstream::collate::{Columns, Scalar};
+/// use shardstream::tensor::{BatchMemory, Pinned};
+/// use std::error::Error;
+/// use std::sync::Arc;
+///
+/// struct Driver;
+///
+/// /// Unpins when it is dropped.
+/// struct Registered(usize);
+///
+/// impl Drop for Registered {
+///     fn drop(&mut self) {
+///         println!("unpin {:#x}", self.0); // cudaHostUnregister
+///     }
+/// }
+///
+/// impl BatchMemory for Driver {
+///     fn pin(&self, memory: &[u8]) -> Result<Pinned, Box<dyn Error + Send + Sync>> {
+///         println!("pin {} bytes at {:p}", memory.len(), memory.as_ptr()); // cudaHostRegister
+///         Ok(Box::new(Registered(memory.as_ptr().addr())))
+///     }
+/// }
+///
+/// let columns = Columns::new().with("label", Scalar::<i32>::new("cls")).memory(Arc::new(Driver));
+/// # let sample = shardstream::Sample::new("a").with("cls", 7);
+/// # assert_eq!(columns.collate([sample])?["label"].as_slice::<i32>()?, [7]);
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+pub trait BatchMemory: Send + Sync {
+    /// Pins `memory`, which is whole pages. It stays allocated at this place until what is returned is
+    /// dropped, and threads of this process write to it meanwhile. That is dropped when nobody has the tensor
+    /// any more, nor any bytes or rows that it has become.
+    ///
+    /// # Errors
+    /// Whatever the driver says. The first one is a warning of the log, and memory is no longer pinned: the
+    /// batches are the same.
+    fn pin(&self, memory: &[u8]) -> Result<Pinned, Box<dyn std::error::Error + Send + Sync>>;
+}
+
+/// What unpins memory when it is dropped.
+pub type Pinned = Box<dyn Any + Send + Sync>;
+
+/// The pinned slabs of a pool.
+pub(super) struct Slabs {
+    memory: Arc<dyn BatchMemory>,
+    /// By the address of the first byte.
+    slabs: Mutex<HashMap<usize, Slab>>,
+    failed: AtomicBool,
+}
+
+/// A slab, whoever has it.
+struct Slab {
+    // Goes before the memory does.
+    _pinned: Pinned,
+    /// A part of the slab's allocation that nobody reads or writes: it keeps the allocation.
+    end: BytesMut,
+}
+
+impl Slab {
+    /// Whether nobody has a part of it.
+    fn is_abandoned(&mut self) -> bool {
+        // Only the last handle of an allocation can take what is in front of it.
+        self.end.try_reclaim(self.end.capacity() + 1)
+    }
+}
+
+impl Slabs {
+    pub(super) fn new(memory: Arc<dyn BatchMemory>) -> Self {
+        Slabs { memory, slabs: Mutex::default(), failed: AtomicBool::new(false) }
+    }
+
+    fn slabs(&self) -> MutexGuard<'_, HashMap<usize, Slab>> {
+        self.slabs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new slab of `size` bytes, zeros.
+    pub(super) fn make(&self, size: usize) -> BytesMut {
+        // Those of batches that never were.
+        self.slabs().retain(|_, slab| !slab.is_abandoned());
+        let pages = size.next_multiple_of(PAGE);
+        if size == 0 || self.failed.load(Relaxed) {
+            return aligned(size);
+        }
+        let mut slab = BytesMut::zeroed(pages + PAGE - 1);
+        let offset = slab.as_ptr().addr().wrapping_neg() % PAGE;
+        drop(slab.split_to(offset));
+        match self.memory.pin(&slab[..pages]) {
+            Ok(pinned) => {
+                slab.truncate(size);
+                self.keep(&mut slab, pinned);
+                slab
+            }
+            Err(error) => {
+                let _ = &error;
+                if !self.failed.swap(true, Relaxed) {
+                    log!(WARN, "the memory of batches cannot be pinned", error = error);
+                }
+                aligned(size)
+            }
+        }
+    }
+
+    /// Knows a slab from now on, of which `slab` is the beginning, up to its capacity.
+    pub(super) fn keep(&self, slab: &mut BytesMut, pinned: Pinned) {
+        let begin = slab.as_ptr().addr();
+        let end = slab.split_off(slab.len());
+        self.slabs().insert(begin, Slab { _pinned: pinned, end });
+    }
+
+    /// What unpins the slab that begins where `buffer` does. It is not known any more.
+    pub(super) fn release(&self, buffer: &BytesMut) -> Option<Pinned> {
+        self.slabs().remove(&buffer.as_ptr().addr()).map(|slab| slab._pinned)
+    }
+}
+
+impl fmt::Debug for dyn BatchMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BatchMemory")
+    }
+}
+
+impl fmt::Debug for Slabs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slabs").field("known", &self.slabs().len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pool::{Buffer, Pool};
+    use super::*;
+    use proptest::prelude::*;
+    use std::ops::Range;
+
+    /// The ranges that are pinned, and how many were.
+    #[derive(Default, Clone)]
+    struct Recorded(Arc<Mutex<(Vec<Range<usize>>, usize)>>);
+
+    struct Guard(Recorded, usize);
+
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            let mut recorded = self.0.0.lock().unwrap();
+            let at = recorded.0.iter().position(|range| range.start == self.1).unwrap();
+            recorded.0.swap_remove(at);
+        }
+    }
+
+    impl BatchMemory for Recorded {
+        fn pin(&self, memory: &[u8]) -> Result<Pinned, Box<dyn std::error::Error + Send + Sync>> {
+            let range = memory.as_ptr_range();
+            let range = range.start.addr()..range.end.addr();
+            assert!(range.start.is_multiple_of(PAGE) && range.end.is_multiple_of(PAGE));
+            let mut recorded = self.0.lock().unwrap();
+            let overlaps = |other: &Range<usize>| other.start < range.end && range.start < other.end;
+            assert!(!recorded.0.iter().any(overlaps), "{range:?}");
+            recorded.0.push(range.clone());
+            recorded.1 += 1;
+            Ok(Box::new(Guard(self.clone(), range.start)))
+        }
+    }
+
+    impl Recorded {
+        fn holds(&self, bytes: &[u8]) -> bool {
+            let range = bytes.as_ptr_range();
+            let (start, end) = (range.start.addr(), range.end.addr());
+            self.0.lock().unwrap().0.iter().any(|pinned| pinned.start <= start && end <= pinned.end)
+        }
+
+        fn now(&self) -> usize {
+            self.0.lock().unwrap().0.len()
+        }
+
+        fn ever(&self) -> usize {
+            self.0.lock().unwrap().1
+        }
+    }
+
+    fn pool(size: usize) -> (Arc<Pool>, Recorded) {
+        let recorded = Recorded::default();
+        (Pool::pinned(size, Arc::new(recorded.clone())), recorded)
+    }
+
+    #[test]
+    fn memory_is_pinned_once_and_used_again() {
+        let (pool, recorded) = pool(1000);
+        for round in 0..100 {
+            let batches: Vec<Buffer> = (0..3).map(|_| Buffer::pooled(pool.take(), &pool)).collect();
+            assert!(batches.iter().all(|batch| recorded.holds(batch.as_ref())), "{round}");
+            assert_eq!(batches[0].as_ref().len(), 1000);
+        }
+        assert_eq!((recorded.now(), recorded.ever()), (3, 3));
+        drop(pool);
+        assert_eq!(recorded.now(), 0);
+    }
+
+    #[test]
+    fn bytes_that_outlive_the_pool_are_pinned_as_long_as_somebody_has_them() {
+        let (pool, recorded) = pool(100_000);
+        let bytes = bytes::Bytes::from_owner(Buffer::pooled(pool.take(), &pool));
+        let part = bytes.slice(70_000..70_010);
+        drop((pool, bytes));
+        assert!(recorded.holds(&part));
+        drop(part);
+        assert_eq!(recorded.now(), 0);
+    }
+
+    #[test]
+    fn slabs_of_batches_that_never_were_are_let_go() {
+        let (pool, recorded) = pool(1000);
+        for _ in 0..50 {
+            let mut slots = pool.take();
+            // The first sample fails: what is left does not begin where the slab does.
+            drop(slots.split_to(256));
+            let rest = Buffer::pooled(slots, &pool);
+            assert!(recorded.holds(rest.as_ref()));
+        }
+        assert!(recorded.now() <= 2, "{}", recorded.now());
+    }
+
+    #[test]
+    fn a_short_batch_gives_its_whole_slab_back() {
+        let (pool, recorded) = pool(1000);
+        for _ in 0..20 {
+            let mut slab = pool.take();
+            let rest = slab.split_off(600);
+            drop(rest);
+            drop(Buffer::pooled(slab, &pool));
+        }
+        assert_eq!((recorded.now(), recorded.ever()), (1, 1));
+    }
+
+    #[test]
+    fn where_memory_cannot_be_pinned_there_are_batches_all_the_same() {
+        struct Refuses(AtomicBool);
+        impl BatchMemory for Refuses {
+            fn pin(&self, _: &[u8]) -> Result<Pinned, Box<dyn std::error::Error + Send + Sync>> {
+                assert!(!self.0.swap(true, Relaxed), "it is asked once");
+                Err("no device".into())
+            }
+        }
+        let pool = Pool::pinned(1000, Arc::new(Refuses(AtomicBool::new(false))));
+        let [first, second] = [pool.take(), pool.take()];
+        assert_eq!((first.len(), second.len()), (1000, 1000));
+        drop(Buffer::pooled(first, &pool));
+    }
+
+    #[test]
+    fn batches_are_the_same_in_pinned_memory() {
+        use crate::Sample;
+        use crate::collate::{Columns, Scalar};
+
+        let recorded = Recorded::default();
+        let plain = Columns::new().with("label", Scalar::<i32>::new("cls"));
+        let pinned = plain.clone().memory(Arc::new(recorded.clone()));
+        let samples = || (0..100).map(|i| Sample::new(format!("{i}")).with("cls", i));
+        let [plain, pinned] = [plain, pinned].map(|columns| columns.collate(samples()).unwrap());
+        let numbers = pinned["label"].as_slice::<i32>().unwrap();
+        assert_eq!(numbers, plain["label"].as_slice::<i32>().unwrap());
+        assert!(recorded.holds(bytemuck::cast_slice(numbers)));
+        drop(pinned);
+        assert_eq!(recorded.now(), 0);
+    }
+
+    proptest! {
+        /// Whatever is taken, cut, dropped and given back in whatever order.
+        #[test]
+        fn what_is_in_use_is_pinned_and_all_is_unpinned(
+            size in 1_usize..200_000,
+            steps in prop::collection::vec((0_u8..4, any::<prop::sample::Index>(), 0.0_f64..1.0), 1..60),
+        ) {
+            let (pool, recorded) = pool(size);
+            let (mut parts, mut batches): (Vec<BytesMut>, Vec<Buffer>) = Default::default();
+            for (what, which, share) in steps {
+                match what {
+                    0 => parts.push(pool.take()),
+                    1 if !parts.is_empty() => {
+                        let at = which.index(parts.len());
+                        let cut = (parts[at].len() as f64 * share) as usize;
+                        let other = parts[at].split_off(cut);
+                        parts.push(other);
+                    }
+                    2 if !parts.is_empty() => {
+                        let mut part = parts.swap_remove(which.index(parts.len()));
+                        part.fill(7);
+                        batches.push(Buffer::pooled(part, &pool));
+                    }
+                    3 if !batches.is_empty() => drop(batches.swap_remove(which.index(batches.len()))),
+                    _ => {}
+                }
+                for bytes in parts.iter().map(|part| &part[..]).chain(batches.iter().map(AsRef::as_ref)) {
+                    prop_assert!(bytes.is_empty() || recorded.holds(bytes));
+                }
+            }
+            drop((parts, batches));
+            drop(pool);
+            prop_assert_eq!(recorded.now(), 0);
+        }
+    }
+}
