@@ -1,6 +1,5 @@
 //! Memory of batches that is pinned for devices.
 
-use super::pool::aligned;
 use crate::telemetry::log;
 use bytes::BytesMut;
 use std::any::Any;
@@ -95,13 +94,13 @@ impl Slabs {
         self.slabs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new slab of `size` bytes, zeros.
-    pub(super) fn make(&self, size: usize) -> BytesMut {
+    /// A new slab of `size` bytes, zeros; none where memory cannot be pinned.
+    pub(super) fn make(&self, size: usize) -> Option<BytesMut> {
         // Those of batches that never were.
         self.slabs().retain(|_, slab| !slab.is_abandoned());
         let pages = size.next_multiple_of(PAGE);
         if size == 0 || self.failed.load(Relaxed) {
-            return aligned(size);
+            return None;
         }
         let mut slab = BytesMut::zeroed(pages + PAGE - 1);
         let offset = slab.as_ptr().addr().wrapping_neg() % PAGE;
@@ -110,14 +109,14 @@ impl Slabs {
             Ok(pinned) => {
                 slab.truncate(size);
                 self.keep(&mut slab, pinned);
-                slab
+                Some(slab)
             }
             Err(error) => {
                 let _ = &error;
                 if !self.failed.swap(true, Relaxed) {
                     log!(WARN, "the memory of batches cannot be pinned", error = error);
                 }
-                aligned(size)
+                None
             }
         }
     }

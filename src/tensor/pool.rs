@@ -54,8 +54,8 @@ impl Pool {
     /// A buffer of the pool's size.
     pub(crate) fn take(&self) -> BytesMut {
         let size = self.size.unwrap_or_default();
-        self.free()
-            .unwrap_or_else(|| self.slabs.as_ref().map_or_else(|| aligned(size), |slabs| slabs.make(size)))
+        let made = || self.slabs.as_ref().and_then(|slabs| slabs.make(size));
+        self.free().or_else(made).unwrap_or_else(|| aligned(size))
     }
 
     /// An empty buffer with room for that many bytes.
@@ -147,7 +147,7 @@ impl fmt::Debug for Pool {
 }
 
 /// Zeros, where any number may be.
-pub(super) fn aligned(size: usize) -> BytesMut {
+fn aligned(size: usize) -> BytesMut {
     let mut buffer = BytesMut::zeroed(size + ALIGNMENT - 1);
     let offset = buffer.as_ptr().addr().wrapping_neg() % ALIGNMENT;
     drop(buffer.split_to(offset));

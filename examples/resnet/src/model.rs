@@ -137,8 +137,8 @@ impl DeviceMemory {
 
 impl BatchMemory for DeviceMemory {
     fn pin(&self, memory: &[u8]) -> std::result::Result<Pinned, Box<dyn std::error::Error + Send + Sync>> {
-        // SAFETY: the pool keeps the memory where it is until the mapping is dropped, and drops that only when
-        // nobody has the batch any more; an upload has it until its transfer is done.
+        // SAFETY: the pool keeps the memory where it is until the mapping is dropped, and drops that only
+        // when nobody has the batch any more; an upload has it until its transfer is done.
         let mapped = unsafe { self.client.dma_map(NonNull::from(memory)) };
         if let Err(error) = &mapped
             && !self.failed.swap(true, Ordering::Relaxed)
