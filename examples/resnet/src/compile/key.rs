@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
@@ -155,7 +154,7 @@ impl Library {
     fn new(path: &Path) -> io::Result<Self> {
         const SAMPLES: u64 = 64;
         const SAMPLE: u64 = 16 << 10;
-        let file = File::open(path)?;
+        let mut file = File::open(path)?;
         let metadata = file.metadata()?;
         let (bytes, modified) = (metadata.len(), metadata.modified()?);
         let mut hash = Sha256::new();
@@ -164,7 +163,8 @@ impl Library {
             // The last one ends where the file ends.
             let at = bytes.saturating_sub(SAMPLE) as u128 * u128::from(sample) / u128::from(SAMPLES - 1);
             let part = &mut buffer[..bytes.min(SAMPLE) as usize];
-            file.read_exact_at(part, at as u64)?;
+            file.seek(SeekFrom::Start(at as u64))?;
+            file.read_exact(part)?;
             hash.update(part);
         }
         Ok(Self {
