@@ -36,6 +36,8 @@ struct State {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
     stored: usize,
     ranks: Vec<Rank>,
+    /// All ranks were here at the same time.
+    complete: bool,
     connections: usize,
     stopped: bool,
 }
@@ -211,6 +213,9 @@ impl Shared {
             Presence::Left | Presence::Lost => return Err(Refusal::Left),
             presence @ Presence::Absent => {
                 *presence = Presence::Here { process: hello.process, connections: 1, from };
+                // One that has joined may be done and gone before another one asks.
+                let is_here = |rank: &Rank| matches!(rank.presence, Presence::Here { .. });
+                state.complete |= state.ranks.iter().all(is_here);
                 drop(state);
                 self.changed.notify_all();
             }
@@ -234,11 +239,9 @@ impl Shared {
 
     fn answer(&self, rank: usize, request: Request) -> Response {
         match request {
-            Request::Join { timeout_ms } => self.wait(timeout_ms, |state| {
-                let is_here = |rank: &Rank| matches!(rank.presence, Presence::Here { .. });
-                let all = state.ranks.iter().all(is_here);
-                all.then_some(Response::Done)
-            }),
+            Request::Join { timeout_ms } => {
+                self.wait(timeout_ms, |state| state.complete.then_some(Response::Done))
+            }
             Request::Get { key, timeout_ms } => self.wait(timeout_ms, |state| state.value(&key)),
             Request::TryGet { key } => self.state().value(&key).unwrap_or(Response::NotFound),
             Request::Put { key, value } => {
