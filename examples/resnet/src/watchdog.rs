@@ -1,7 +1,7 @@
 //! Warns of a training that does not move: names what it waits for, and the rank that the others wait for.
 //!
 //! A rank that hangs stops all others within a collective, where they can only say that they wait for the
-//! devices. So ranks that have waited too long leave [notes](crate::rank_notes) of what they wait for. Those
+//! devices. So ranks that have waited too long leave notes (`rank_notes.rs`) of what they wait for. Those
 //! that wait for something else than the devices, or leave no note, hold up the job.
 
 use crate::data::Split;
