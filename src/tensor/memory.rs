@@ -112,7 +112,6 @@ impl Slabs {
                 Some(slab)
             }
             Err(error) => {
-                let _ = &error;
                 if !self.failed.swap(true, Relaxed) {
                     log!(WARN, "the memory of batches cannot be pinned", error = error);
                 }

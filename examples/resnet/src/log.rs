@@ -14,14 +14,18 @@ pub struct Log<'a> {
     bar: Option<Task>,
 }
 
+/// What the lines of a process begin with: its rank, where there are several.
+pub fn prefix(topology: &Topology) -> String {
+    match topology.world_size() {
+        1 => String::new(),
+        ranks => format!("[{}/{ranks}] ", topology.rank()),
+    }
+}
+
 impl<'a> Log<'a> {
     /// Of the process of this rank.
     pub fn new(out: &'a mut dyn Write, topology: &Topology) -> Self {
-        let prefix = match topology.world_size() {
-            1 => String::new(),
-            ranks => format!("[{}/{ranks}] ", topology.rank()),
-        };
-        Self { out, prefix, bar: None }
+        Self { out, prefix: prefix(topology), bar: None }
     }
 
     /// Writes a line.

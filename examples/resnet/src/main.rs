@@ -8,6 +8,7 @@ use resnet::compile::{Cache, Compiler};
 use resnet::curves::{Curves, serve_metrics};
 use resnet::data::{self, Data, Folder, Sets, Source, Split, Waiting};
 use resnet::error::with_causes;
+use resnet::log;
 use resnet::logdir::{LogDir, Records};
 use resnet::model::{DeviceMemory, Model, Uploader};
 use resnet::network::{DryRun, Network};
@@ -133,7 +134,8 @@ fn train_to(
     let place = place.map(|url| Checkpoints::new(url, &artifact, args.seed, &options)).transpose()?;
     let place = place.map(|place| place.keep(args.keep).topology(topology).dry(args.dry_run.is_some()));
     let resume = args.resume.unwrap_or(Resume::No);
-    let listed = place.as_ref().map(|place| place.newest()).transpose()?.flatten();
+    let shared_place = place.clone().filter(|_| topology.world_size() > 1);
+    let listed = shared_place.as_ref().map(Checkpoints::newest).transpose()?.flatten();
     // It is said below the line of the devices, which all logs begin with.
     let mut said = Vec::new();
     let begun = place.as_ref().map(|place| place.begin(resume, &mut said)).transpose();
@@ -165,7 +167,7 @@ fn train_to(
     }
     let first_step = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.progress.steps());
     let (client, found) = open_devices(args, &artifact, &topology, first_step)?;
-    if let Some(place) = place.as_ref().filter(|_| topology.world_size() > 1) {
+    if let Some(place) = &shared_place {
         // All ranks run by now, so that none of a run before can complete one any more.
         place.check_newest(listed.as_deref())?;
     }
@@ -245,11 +247,7 @@ fn save(weights: &Destination, network: &dyn Network, out: &mut dyn Write) -> Re
 fn watch(args: &Args, waiting: Waiting, topology: Topology, records: Option<Records>) -> watchdog::Settings {
     let (warn_after, end_after) = args.wait_limits();
     let tell = move |line: &str| {
-        let prefix = match topology.world_size() {
-            1 => String::new(),
-            ranks => format!("[{}/{ranks}] ", topology.rank()),
-        };
-        let line = format!("{prefix}{line}\n");
+        let line = format!("{}{line}\n", log::prefix(&topology));
         // Not eprintln!, which panics when nobody reads any more.
         let _ = std::io::stderr().write_all(line.as_bytes());
         if let Some(records) = &records {
