@@ -92,7 +92,13 @@ impl Server {
             }
             stream.set_read_timeout(Some(left))?;
             let mut bytes = [0; 4096];
-            match stream.read(&mut bytes)? {
+            let read = stream.read(&mut bytes);
+            // What a socket says when its time is over.
+            let timed_out = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+            if read.as_ref().is_err_and(timed_out) {
+                continue;
+            }
+            match read? {
                 0 => {
                     let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "the response ends early");
                     return Ok(parse(&received, true)?.ok_or_else(cut)?);

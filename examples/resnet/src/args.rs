@@ -8,6 +8,7 @@ use crate::devices::Join;
 use crate::error::{Error, Result};
 use crate::pjrt::PluginOption;
 use crate::plugin;
+use crate::profile;
 use crate::rendezvous::Address;
 use crate::schedule::{Decay, Schedule};
 use crate::train::Options;
@@ -182,6 +183,19 @@ pub struct Args {
         help_heading = "Log and checkpoints"
     )]
     pub step_timeout: f64,
+    /// Record what the devices do in --profile-steps, for XProf and TensorBoard, where the plugin has a
+    /// profiler: a directory, or gs://bucket/prefix
+    #[arg(long, value_name = "URL", conflicts_with = "dry_run", help_heading = "Log and checkpoints")]
+    pub profile: Option<String>,
+    /// The steps to record, counted from the start of this process
+    #[arg(
+        long,
+        value_name = "FIRST-LAST",
+        default_value = "10-14",
+        requires = "profile",
+        help_heading = "Log and checkpoints"
+    )]
+    pub profile_steps: profile::Steps,
     /// The numbers of the summary as JSON
     #[arg(long, value_name = "FILE", help_heading = "Log and checkpoints")]
     pub summary: Option<PathBuf>,

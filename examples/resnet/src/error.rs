@@ -46,6 +46,9 @@ pub enum Error {
     /// A file of weights.
     #[error(transparent)]
     Weights(#[from] crate::weights::Error),
+    /// A recording of what the devices do.
+    #[error(transparent)]
+    Profile(#[from] crate::profile::Error),
     /// The log directory.
     #[error(transparent)]
     LogDir(#[from] crate::logdir::Error),

@@ -21,6 +21,7 @@ pub mod model;
 pub mod network;
 pub mod pjrt;
 pub mod plugin;
+pub mod profile;
 pub mod progress;
 mod protobuf;
 mod rank_notes;

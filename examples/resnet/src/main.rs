@@ -14,6 +14,7 @@ use resnet::model::{DeviceMemory, Model, Uploader};
 use resnet::network::{DryRun, Network};
 use resnet::pjrt::Client;
 use resnet::plugin::Found;
+use resnet::profile::Profile;
 use resnet::progress::Task;
 use resnet::report::Summary;
 use resnet::shards::{self, Counts, Shards};
@@ -167,6 +168,8 @@ fn train_to(
     }
     let first_step = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.progress.steps());
     let (client, found) = open_devices(args, &artifact, &topology, first_step)?;
+    let profile = args.profile.as_ref();
+    let profile = profile.map(|url| Profile::new(url, args.profile_steps, &client, topology)).transpose()?;
     if let Some(place) = &shared_place {
         // All ranks run by now, so that none of a run before can complete one any more.
         place.check_newest(listed.as_deref())?;
@@ -224,7 +227,7 @@ fn train_to(
     let settings = watch(args, waiting, topology, records);
     let watchdog = Watchdog::start(settings, topology, notes("watch"), start.steps())?;
     let curves = Curves { events: events.as_ref() };
-    let keeping = Keeping { saver: saver.as_mut(), curves, stop, watchdog: watchdog.clone() };
+    let keeping = Keeping { saver: saver.as_mut(), curves, profile, stop, watchdog: watchdog.clone() };
     let summary = train::train(&mut *network, &options, &*source, start, keeping, out);
     watchdog.finish();
     if let Some(events) = events {

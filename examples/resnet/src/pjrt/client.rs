@@ -215,7 +215,8 @@ impl Client {
         found.ok_or_else(|| Error::mismatch("device", format!("one below {}", self.local_devices()), device))
     }
 
-    pub(super) fn plugin(&self) -> Plugin {
+    /// The plugin that drives the devices.
+    pub fn plugin(&self) -> Plugin {
         self.0.plugin
     }
 

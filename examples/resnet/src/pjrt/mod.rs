@@ -30,6 +30,7 @@ mod keys;
 mod named;
 mod options;
 mod plugin;
+mod profiler;
 mod serialized;
 #[allow(missing_docs, non_camel_case_types, non_snake_case, non_upper_case_globals, dead_code, clippy::all)]
 mod sys;
@@ -47,4 +48,7 @@ pub use keys::{KeyValueError, KeyValues};
 pub use named::{OptionValue, ParseOptionError, PluginOption};
 pub use options::CompileOptions;
 pub use plugin::Plugin;
+pub use profiler::Profiler;
+#[cfg(test)]
+pub(crate) use profiler::tests as profiler_tests;
 pub use serialized::{DeviceIdentity, Span};

@@ -86,6 +86,25 @@ impl Plugin {
         unsafe { (*self.api.as_ptr()).struct_size }
     }
 
+    /// The extension of this type, if the plugin has it.
+    pub(super) fn extension(
+        &self,
+        wanted: sys::PJRT_Extension_Type,
+    ) -> Option<NonNull<sys::PJRT_Extension_Base>> {
+        // SAFETY: a field that is before the version, and so in all tables.
+        let mut next = unsafe { (*self.api.as_ptr()).extension_start };
+        loop {
+            let extension = NonNull::new(next)?;
+            // SAFETY: the plugin's extensions are a list that lives as long as the table, and each begins
+            // with these fields.
+            let base = unsafe { extension.as_ref() };
+            if base.type_ == wanted {
+                return Some(extension);
+            }
+            next = base.next;
+        }
+    }
+
     /// The function at this offset of the table, if the table has it.
     ///
     /// # Safety

@@ -39,7 +39,7 @@ macro_rules! answer {
 }
 
 /// The second of two processes.
-fn second_process(api: &mut sys::PJRT_Api) {
+pub(super) fn second_process(api: &mut sys::PJRT_Api) {
     api.PJRT_Client_Create = answer!(PJRT_Client_Create_Args, |args| {
         args.client = NonNull::dangling().as_ptr();
     });

@@ -5,6 +5,7 @@ use crate::data::{HostBatches, Split};
 use crate::error::{Error, Result};
 use crate::model::{DeviceBatch, Hyper};
 use crate::network::Later;
+use crate::profile::Profile;
 use crate::report::{Clock, Epoch, Running, Tally, percent, rate, share};
 use crate::watchdog::Activity;
 use shardstream::State;
@@ -123,15 +124,25 @@ impl Training<'_> {
             pass.data = batch.state.clone().or(pass.data.take());
             let hyper = self.hyper(pass);
             pass.steps += 1;
+            if self.profile.as_ref().is_some_and(Profile::starts_now) {
+                // The recording has only steps that it has whole.
+                self.watchdog.at(Activity::Devices);
+                pass.read(0)?;
+            }
             self.watchdog.at(Activity::Launch);
+            self.begin_profile(pass.before + pass.steps)?;
             pass.in_flight.push_back((pass.steps, self.network.step(&batch, hyper)?));
             let fed = feed.report();
             let all_waited = fed.first + fed.waited;
             self.curves.step(batch.valid as u64, all_waited - std::mem::replace(&mut waited, all_waited));
             let log = log_steps > 0 && pass.steps.is_multiple_of(log_steps);
             let save = self.saver.as_ref().is_some_and(|saver| saver.is_due(pass.before + pass.steps));
+            let profile_ends = self.profile.as_ref().is_some_and(Profile::ends_now);
             self.watchdog.at(Activity::Devices);
-            pass.read(if log || save { 0 } else { IN_FLIGHT })?;
+            pass.read(if log || save || profile_ends { 0 } else { IN_FLIGHT })?;
+            if profile_ends {
+                self.finish_profile()?;
+            }
             self.log.step();
             if log {
                 self.log_step(pass, hyper, feed.report().readiness())?;

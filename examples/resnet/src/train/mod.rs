@@ -7,10 +7,11 @@ use self::epoch::Trained;
 use crate::checkpoint::{Checkpoint, Saved, Saver};
 use crate::curves::Curves;
 use crate::data::{HostBatches, Source, Split};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, with_causes};
 use crate::log::Log;
 use crate::model::DeviceBatch;
 use crate::network::Network;
+use crate::profile::{self, Profile};
 use crate::report::{Clock, Epoch, Progress, Running, Summary};
 use crate::schedule::Schedule;
 use crate::stop::Stop;
@@ -73,6 +74,8 @@ pub struct Keeping<'a> {
     pub saver: Option<&'a mut Saver>,
     /// Its numbers for others to draw.
     pub curves: Curves<'a>,
+    /// Records some of its steps.
+    pub profile: Option<Profile>,
     /// Whether to stop early.
     pub stop: Stop,
     /// Warns when it does not move.
@@ -92,11 +95,23 @@ pub fn train(
     let Start { progress, mut data } = start;
     let Progress { epochs, mut running, time } = progress;
     let log = Log::new(out, &options.topology);
-    let Keeping { saver, curves, stop, watchdog } = keeping;
+    let Keeping { saver, curves, profile, stop, watchdog } = keeping;
     let begun = epochs.iter().map(|epoch| epoch.steps).sum::<u64>() + running.steps();
     let time = Clock::from(time);
-    let mut training =
-        Training { network, options, source, saver, curves, stop, watchdog, log, epochs, time, saved: begun };
+    let mut training = Training {
+        network,
+        options,
+        source,
+        saver,
+        curves,
+        profile,
+        stop,
+        watchdog,
+        log,
+        epochs,
+        time,
+        saved: begun,
+    };
     for epoch in training.epochs.len() as u64..options.epochs {
         let batches = match data.take() {
             Some(state) => source.rest(&state)?,
@@ -133,6 +148,7 @@ struct Training<'a> {
     source: &'a dyn Source,
     saver: Option<&'a mut Saver>,
     curves: Curves<'a>,
+    profile: Option<Profile>,
     stop: Stop,
     watchdog: Watchdog,
     log: Log<'a>,
@@ -155,6 +171,7 @@ impl Training<'_> {
         let step = self.epochs.iter().map(|epoch| epoch.steps).sum::<u64>() + running.steps();
         self.watchdog.at(Activity::Stop);
         self.stop.finish();
+        self.finish_profile()?;
         self.wait_for_saver()?;
         // A training from single files has no state, and no checkpoints.
         if self.saved != step && data.is_some() {
@@ -162,6 +179,27 @@ impl Training<'_> {
             self.wait_for_saver()?;
         }
         Err(Error::Stopped { step })
+    }
+
+    /// Says that step `step` of the job begins, which may be the first one to record.
+    fn begin_profile(&mut self, step: u64) -> Result<()> {
+        let begun = self.profile.as_mut().map_or(Ok(()), |profile| profile.begin(step));
+        begun.or_else(|error| self.without_profile(&error))
+    }
+
+    /// Ends the recording, if there is one. All steps of it have ended.
+    fn finish_profile(&mut self) -> Result<()> {
+        match self.profile.as_mut().map_or(Ok(None), Profile::finish) {
+            Ok(None) => Ok(()),
+            Ok(Some(saved)) => self.log.line(format_args!("{saved}")),
+            Err(error) => self.without_profile(&error),
+        }
+    }
+
+    /// A failed recording is no reason to lose a training.
+    fn without_profile(&mut self, error: &profile::Error) -> Result<()> {
+        self.profile = None;
+        self.log.line(format_args!("warning: no profile: {}", with_causes(error)))
     }
 
     fn wait_for_saver(&mut self) -> Result<()> {
@@ -195,6 +233,7 @@ impl Training<'_> {
     fn finish(mut self) -> Result<Summary> {
         self.watchdog.at(Activity::Stop);
         self.stop.finish();
+        self.finish_profile()?;
         self.wait_for_saver()?;
         let summary = Summary { epochs: self.epochs, time: self.time.elapsed() };
         if let (Some((accuracy, epoch)), true) = (summary.best(), self.network.learns()) {

@@ -3,6 +3,7 @@
 
 use super::{Error, Pinned, SCRATCH, copy, remove_abandoned};
 use crate::progress::Task;
+use fs4::{FileExt, TryLockError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -10,6 +11,9 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use zip::result::ZipError;
+
+/// In the folder; locked by the process that installs.
+const LOCK: &str = ".lock";
 
 /// Wheels that are unpacked into one folder.
 #[derive(Debug, Clone, Copy)]
@@ -52,12 +56,17 @@ impl WheelSet<'_> {
         let hashes: String = self.wheels.iter().map(|wheel| wheel.sha256).collect();
         let hash = crate::hex(&Sha256::digest(hashes));
         let home = cache.join(format!("{}-{}", self.name, &hash[..12]));
-        let missing: Vec<&Pinned<'_>> =
-            self.wheels.iter().filter(|wheel| !is_installed(&home, wheel)).collect();
-        if !missing.is_empty() {
+        let missing = || -> Vec<&Pinned<'_>> {
+            self.wheels.iter().filter(|wheel| !is_installed(&home, wheel)).collect()
+        };
+        let mut _lock = None;
+        if !missing().is_empty() {
             fs::create_dir_all(&home).map_err(|cause| self.failed(cache, "its files", cause))?;
             remove_abandoned(cache);
+            _lock = self.lock(&home);
         }
+        // Another process may have installed them while this one waited for the lock.
+        let missing = missing();
         let all_mb: u64 = missing.iter().map(|wheel| u64::from(wheel.download_mb)).sum();
         let what = format!("{}: {} wheels, {all_mb} MB to download", self.name, missing.len());
         let _task = (missing.len() > 1).then(|| Task::spinner(&what));
@@ -73,6 +82,17 @@ impl WheelSet<'_> {
                 cause: ZipError::FileNotFound,
             }),
         }
+    }
+
+    /// Waits until no other process of this cache installs these wheels. Where files cannot be locked, as on
+    /// some network disks, processes install them beside each other.
+    fn lock(&self, home: &Path) -> Option<File> {
+        let file = File::create(home.join(LOCK)).ok()?;
+        if let Err(TryLockError::WouldBlock) = FileExt::try_lock(&file) {
+            let _task = Task::spinner(&format!("{}: another process downloads it", self.name));
+            FileExt::lock(&file).ok()?;
+        }
+        Some(file)
     }
 
     fn install(
@@ -92,7 +112,7 @@ impl WheelSet<'_> {
             ZipError::Io(cause) => failed(cause),
             cause => Error::Unpack { wheel: wheel.name(), member, cause },
         })?;
-        // Another process may do the same at the same time: its files are the same.
+        // Without a lock another process may do the same at the same time: its files are the same.
         for path in files.keys() {
             let to = home.join(path);
             to.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
@@ -183,6 +203,8 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
     use std::io::Write;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
     use zip::write::SimpleFileOptions;
 
     const PLUGIN: &str = "plugins/gpu/plugin.so";
@@ -257,6 +279,30 @@ mod tests {
         set.ensure_with(cache.path(), download(true)).unwrap();
         assert_eq!(asked.borrow().len(), 4);
         assert!(fs::metadata(&beside).unwrap().len() > 0);
+    }
+
+    #[test]
+    fn processes_that_share_a_cache_download_once() {
+        let plugin = fake(&[PLUGIN]);
+        let wheels = [pinned("plugin", &plugin.1)];
+        let cache = tempfile::tempdir().unwrap();
+        let (set, downloads) = (set(&wheels), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let download = |_: &Pinned<'_>, dir: &Path| {
+                        downloads.fetch_add(1, Ordering::SeqCst);
+                        std::thread::sleep(Duration::from_millis(50));
+                        let path = dir.join("x.whl");
+                        fs::write(&path, &plugin.0).unwrap();
+                        Ok(path)
+                    };
+                    let file = set.ensure_with(cache.path(), download).unwrap();
+                    assert_eq!(fs::read(file).unwrap(), PLUGIN.as_bytes());
+                });
+            }
+        });
+        assert_eq!(downloads.into_inner(), 1);
     }
 
     #[test]
