@@ -167,7 +167,7 @@ fn train_to(
         writeln!(said, "{initial}")?;
     }
     let first_step = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.progress.steps());
-    let (client, found) = open_devices(args, &artifact, &topology, first_step)?;
+    let (client, found) = open_devices(args, &artifact, &topology, first_step, initial.as_ref())?;
     let profile = args.profile.as_ref();
     let profile = profile.map(|url| Profile::new(url, args.profile_steps, &client, topology)).transpose()?;
     if let Some(place) = &shared_place {
@@ -280,6 +280,7 @@ fn open_devices(
     artifact: &Artifact,
     topology: &Topology,
     first_step: u64,
+    initial: Option<&Initial>,
 ) -> Result<(Client, Found)> {
     let found = plugin::find(args.plugin.as_ref())?;
     let (devices, ranks) = (artifact.manifest.devices, topology.world_size());
@@ -288,7 +289,8 @@ fn open_devices(
             format!("{} is for {devices} devices, which {ranks} processes cannot share", artifact.name);
         return Err(Error::Usage(what));
     }
-    let run = format!("{}, from step {first_step}, {}", artifact.name, args.run());
+    let weights = initial.map_or("random weights".into(), |initial| format!("weights {}", initial.sha256()));
+    let run = format!("{}, from step {first_step}, {weights}, {}", artifact.name, args.run());
     let client = devices::open(&found, artifact, topology, &args.plugin_options, &args.join(), &run)?;
     let (all, local) = (client.devices(), client.local_devices());
     if ranks > 1 && all == local && args.dry_run.is_none() {

@@ -166,8 +166,7 @@ impl Profiler {
     }
 
     fn call(&self, name: &'static str, function: Option<Function<OfProfiler>>) -> Result<()> {
-        let mut args =
-            OfProfiler { struct_size: size_of::<OfProfiler>(), profiler: self.profiler.as_ptr() };
+        let mut args = OfProfiler { struct_size: size_of::<OfProfiler>(), profiler: self.profiler.as_ptr() };
         // SAFETY: the profiler is alive.
         unsafe { self.api.call(name, function, &mut args) }
     }
@@ -220,8 +219,7 @@ impl Api {
             message: null(),
             message_size: 0,
         };
-        let mut destroy =
-            ErrorDestroy { struct_size: size_of::<ErrorDestroy>(), private: null_mut(), error };
+        let mut destroy = ErrorDestroy { struct_size: size_of::<ErrorDestroy>(), private: null_mut(), error };
         // SAFETY: the error is alive until it is destroyed, and the message is copied before.
         unsafe {
             if let Some(get_code) = self.error_get_code {

@@ -143,6 +143,11 @@ impl Initial {
         Ok(Self { url: url.into(), sha256: hex(&Sha256::digest(&bytes)), decoded })
     }
 
+    /// Of the file, in hexadecimal digits.
+    pub fn sha256(&self) -> &str {
+        &self.sha256
+    }
+
     /// Puts them into a state as the program draws it. The rest of it, momentum and a head that does not fit,
     /// stays.
     pub fn apply(self, state: &mut [Vec<f32>]) {
@@ -154,7 +159,7 @@ impl Initial {
     }
 }
 
-/// The line of the log. Every rank reads the file by itself, and the digests show that all read the same.
+/// The line of the log. Every rank reads the file by itself, and the digests show whether all read the same.
 impl fmt::Display for Initial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { url, sha256, decoded: Decoded { buffers, head } } = self;

@@ -3,6 +3,8 @@
 //! Google's compiler is `SHARDSTREAM_TEST_LIBTPU`, the path of `libtpu.so` of the Python package `libtpu`
 //! (600 MB). Without it the tests say that they are skipped.
 
+use resnet::pjrt::Plugin;
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
@@ -10,13 +12,19 @@ use std::sync::{Mutex, PoisonError};
 /// libtpu lets one process of a machine use it at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// The program with `--compile-only`, for these topologies.
-fn compile(artifact: &str, topologies: &str) -> Option<Output> {
-    let Some(libtpu) = std::env::var_os("SHARDSTREAM_TEST_LIBTPU").filter(|path| !path.is_empty()) else {
+/// The compiler; `None`, and said, where there is none.
+fn libtpu() -> Option<OsString> {
+    let libtpu = std::env::var_os("SHARDSTREAM_TEST_LIBTPU").filter(|path| !path.is_empty());
+    if libtpu.is_none() {
         // Not eprintln!, which the test harness swallows.
         let _ = writeln!(std::io::stderr(), "SKIPPED: SHARDSTREAM_TEST_LIBTPU names no libtpu.so");
-        return None;
-    };
+    }
+    libtpu
+}
+
+/// The program with `--compile-only`, for these topologies.
+fn compile(artifact: &str, topologies: &str) -> Option<Output> {
+    let libtpu = libtpu()?;
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut program = Command::new(env!("CARGO_BIN_EXE_resnet"));
     program.env("TPU_SKIP_MDS_QUERY", "1").arg("--plugin").arg(libtpu);
@@ -58,4 +66,16 @@ fn thirty_two_devices_of_four_hosts() {
 fn another_number_of_devices_is_refused() {
     let Some(output) = compile("resnet8-x8", "v3:4x4,v99:1x1") else { return };
     assert!(!output.status.success());
+}
+
+#[test]
+fn libtpu_has_a_profiler() {
+    let Some(libtpu) = libtpu() else { return };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let plugin = Plugin::load(libtpu).unwrap();
+    assert!(plugin.has_profiler());
+    // Without a TPU there is nothing to record but the host.
+    let recording = plugin.start_profiler().unwrap().stop().unwrap();
+    let planes = 1 << 3 | 2;
+    assert_eq!(recording.first(), Some(&planes), "{} bytes", recording.len());
 }
