@@ -1,7 +1,7 @@
 //! A recording of what the devices do during a few steps, for XProf and TensorBoard.
 //!
-//! The plugin records it ([`Profiler`]). The file is `DIR/plugins/profile/step-N/rank-R.xplane.pb`, where both
-//! look for it; all ranks of a job have the same `N`, the first step that is recorded.
+//! The plugin records it ([`Profiler`]). The file is `DIR/plugins/profile/step-N/rank-R.xplane.pb`, where
+//! both look for it; all ranks of a job have the same `N`, the first step that is recorded.
 
 use crate::pjrt::{Client, Profiler};
 use shardstream::store::Store;
