@@ -2,5 +2,6 @@
 
 mod circles;
 mod imports;
+mod pages;
 mod rooms;
 mod words;

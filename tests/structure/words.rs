@@ -66,7 +66,8 @@ fn prose(path: &Path) -> Vec<(usize, String)> {
         if content.starts_with("```") {
             in_example = !in_example;
         }
-        let is_prose = !in_example && !content.starts_with(['|', '<', '#']);
+        let is_definition = content.starts_with('[') && content.contains("]: ");
+        let is_prose = !in_example && !is_definition && !content.starts_with(['|', '<', '#']);
         is_prose.then(|| (at + 1, line.to_owned()))
     };
     text.lines().enumerate().filter_map(line).collect()

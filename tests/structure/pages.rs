@@ -1,0 +1,193 @@
+//! The links of the pages lead somewhere, on the web and in `shardstream::guide`; the features of the README
+//! are those of `Cargo.toml`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What is not in the package: links to it work in the repository alone.
+const NOT_PACKAGED: [&str; 3] = ["examples/jax", "examples/make_shards", "examples/resnet"];
+/// Of which the library has none.
+const PRIVATE_FEATURES: [&str; 3] = ["cloud", "default", "transport"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// All pages, relative to the root.
+fn pages() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> =
+        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(PathBuf::from).into();
+    let mut folders = ["docs", "examples"].map(PathBuf::from).to_vec();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(&folder)).unwrap() {
+            let path = folder.join(entry.unwrap().file_name());
+            if root().join(&path).is_dir() {
+                if path.file_name().is_some_and(|name| name != "target") {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|ending| ending == "md") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The lines outside of examples of code.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut in_example = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_example ^= is_fence;
+        !in_example && !is_fence
+    })
+}
+
+/// The definitions of references, `[name]: target`.
+fn definitions(text: &str) -> Vec<(String, String)> {
+    let definition = |line: &str| {
+        let (name, target) = line.strip_prefix('[')?.split_once("]: ")?;
+        Some((name.to_owned(), target.to_owned()))
+    };
+    prose(text).filter_map(definition).collect()
+}
+
+/// The targets of all links.
+fn targets(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = definitions(text).into_iter().map(|(_, target)| target).collect();
+    // Links are broken at spaces, between the words of their text.
+    let text: String = prose(text).collect::<Vec<_>>().join(" ");
+    for part in text.split("](").skip(1) {
+        found.extend(part.split_once(')').map(|(target, _)| target.to_owned()));
+    }
+    found
+}
+
+/// The names of a page's headings in addresses.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = prose(text).filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| -> String {
+        let heading = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+fn is_address(target: &str) -> bool {
+    target.contains("://") || target.starts_with("mailto:")
+}
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let mut broken = Vec::new();
+    for page in pages() {
+        let text = read(&page);
+        for target in targets(&text).into_iter().filter(|target| !is_address(target)) {
+            let (path, anchor) = target.split_once('#').map_or((&*target, None), |(p, a)| (p, Some(a)));
+            let path = match path {
+                "" => page.clone(),
+                path => page.parent().unwrap().join(path),
+            };
+            let exists = root().join(&path).exists();
+            let has = |anchor: &str| anchors(&read(&path)).contains(anchor);
+            if !exists || anchor.is_some_and(|anchor| !has(anchor)) {
+                broken.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn pages_of_the_guide_link_to_each_other_there_too() {
+    let guide = read("src/guide.rs");
+    let overridden: BTreeMap<String, String> = definitions(&read("src/guide/links.md")).into_iter().collect();
+    let modules: BTreeMap<String, String> = guide
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix("\",")?.split_once(": \""))
+        .map(|(module, page)| (page.to_owned(), format!("crate::guide::{module}")))
+        .chain([("guide.md".to_owned(), "crate::guide".to_owned())])
+        .collect();
+    let mut wrong = Vec::new();
+    let mut used = BTreeSet::new();
+    for page in modules.keys().map(|page| format!("docs/{page}")).chain(["README.md".to_owned()]) {
+        let text = read(&page);
+        let inline = targets(&text).len() - definitions(&text).len();
+        let fixed =
+            targets(&text).iter().filter(|target| is_address(target) || target.starts_with('#')).count();
+        if inline != fixed {
+            wrong
+                .push(format!("{page}: [text][target] with [target]: target at the end, not [text](target)"));
+        }
+        for (name, target) in definitions(&text) {
+            assert_eq!(name, target, "{page}");
+            let (path, anchor) =
+                target.split_once('#').map_or((&*target, ""), |(path, anchor)| (path, anchor));
+            let file = path.trim_start_matches("docs/");
+            let is_picture = file.ends_with(".svg") || file.ends_with(".png");
+            if is_picture
+                || NOT_PACKAGED.iter().any(|folder| path.trim_start_matches("../").starts_with(folder))
+            {
+                continue;
+            }
+            let expected = match modules.get(file) {
+                Some(module) if anchor.is_empty() => module.clone(),
+                Some(module) => format!("{module}#{anchor}"),
+                None => "https://docs.rs/crate/shardstream/latest/source/".to_owned(),
+            };
+            let there = overridden.get(&name).is_some_and(|there| match modules.contains_key(file) {
+                true => *there == expected,
+                false => there.starts_with(&expected),
+            });
+            if !there {
+                wrong.push(format!("src/guide/links.md: [{name}]: {expected}"));
+            }
+            used.insert(name);
+        }
+    }
+    wrong.extend(
+        overridden.into_keys().filter(|name| !used.contains(name)).map(|name| format!("nobody uses {name}")),
+    );
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_features_of_the_readme_are_those_of_the_manifest() {
+    let manifest = read("Cargo.toml");
+    let (_, features) = manifest.split_once("\n[features]\n").unwrap();
+    let (features, _) = features.split_once("\n[").unwrap();
+    let mut names = BTreeSet::new();
+    for line in features.lines().filter(|line| !line.starts_with([' ', '#', ']'])) {
+        names.extend(line.split_once(" = ").map(|(name, _)| name));
+    }
+    let default = features.lines().find_map(|line| line.strip_prefix("default = ")).unwrap();
+    names.retain(|name| !PRIVATE_FEATURES.contains(name));
+    let readme = read("README.md");
+    let (_, table) = readme.split_once("## Features\n").unwrap();
+    let mut listed = BTreeSet::new();
+    for row in table
+        .lines()
+        .skip_while(|line| !line.starts_with('|'))
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+    {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        for name in cells[1].split('`').skip(1).step_by(2) {
+            assert_eq!(
+                cells[3] == "yes",
+                default.contains(&format!("\"{name}\"")),
+                "{name} is a default feature"
+            );
+            listed.insert(name);
+        }
+    }
+    assert_eq!(listed, names);
+}
