@@ -5,7 +5,8 @@
 The request has `by`, and the files of float32 numbers `images` (N x 3 x SIZE x SIZE, normalised) and, to be written,
 `logits` (N x CLASSES). By `by`:
 
-    exporter      the JAX network of the exporter, with the state in the file `state`, in the order of the manifest
+    exporter      the JAX network of the exporter, with each of the states in the file `state`, one after the other, in
+                  the order of the manifest
     names         the same network written down anew from the names of the safetensors file `weights`, as PyTorch keeps
                   images and kernels; needs JAX, and not PyTorch
     torchvision   torchvision's network `model`, with the safetensors file `weights`, loaded strictly
@@ -30,13 +31,18 @@ def exporter(request, images):
 
     cfg = Config(request["model"], request["classes"], request["size"], batch=len(images))
     like = programs(cfg)[0]
-    values = np.fromfile(request["state"], "<f4")
     leaves, shape = jax.tree.flatten(like)
-    pieces = np.split(values, np.cumsum([leaf.size for leaf in leaves])[:-1])
-    state = jax.tree.unflatten(shape, [piece.reshape(leaf.shape) for piece, leaf in zip(pieces, leaves, strict=True)])
-    variables = {"params": state["params"], "batch_stats": state["stats"]}
+    ends = np.cumsum([leaf.size for leaf in leaves])
     net = network(cfg)
-    return jax.jit(lambda variables, x: net.apply(variables, x, train=False))(variables, images.transpose(0, 2, 3, 1))
+    forward = jax.jit(lambda variables, x: net.apply(variables, x, train=False))
+
+    def logits(values):
+        pieces = zip(np.split(values, ends[:-1]), leaves, strict=True)
+        state = jax.tree.unflatten(shape, [piece.reshape(leaf.shape) for piece, leaf in pieces])
+        return forward({"params": state["params"], "batch_stats": state["stats"]}, images.transpose(0, 2, 3, 1))
+
+    states = np.fromfile(request["state"], "<f4").reshape(-1, ends[-1])
+    return np.concatenate([logits(values) for values in states])
 
 
 def read(path):

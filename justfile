@@ -1,0 +1,53 @@
+# The steps of CI by name. `just` lists them.
+
+_list:
+    @just --list --unsorted
+
+# The tests of the default features, as the README has them
+test:
+    cargo test
+
+# The tests with all features, of the library and its program
+test-all:
+    cargo test --workspace --exclude resnet --all-features
+
+# The form of the code, and what clippy says of it
+lint:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets --all-features -- -D warnings
+
+# The documentation as docs.rs builds it, but for what needs a nightly toolchain
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps
+
+# The structure of the code, its words and the links of the pages
+structure:
+    cargo test --test structure
+
+# The commands of the pages have rules; `just pages run` runs those that can run
+pages run="":
+    python3 .ci/commands.py {{ if run == "" { "--check" } else { "" } }}
+
+# Writes the outputs in docs/cli.md and docs/cli-writing.md anew
+bless:
+    SHARDSTREAM_BLESS=1 cargo test --features cli --test cli
+
+# Licences, sources and bans of all dependencies (cargo install cargo-deny)
+deny:
+    cargo deny --all-features check licenses sources bans
+
+# Builds what is published from its packed files
+package:
+    cargo package -p shardstream-resizer -p shardstream
+
+# The oldest toolchain that is promised
+oldest:
+    cargo +1.88 check
+
+# Compiles the programs of the trainer for TPUs; LIBTPU is the path of libtpu.so
+tpu LIBTPU:
+    SHARDSTREAM_TEST_LIBTPU={{ LIBTPU }} cargo test -p resnet --test trainer -- tpu
+
+# Everything that must hold before a change lands
+ci:
+    .ci/run
