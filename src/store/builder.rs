@@ -35,8 +35,16 @@ pub struct StoreBuilder {
     registered: Vec<(SecretUrl, Arc<dyn Source>)>,
 }
 
-impl StoreBuilder {
-    pub(super) fn new() -> Self {
+impl Default for Store {
+    /// All schemes whose features are compiled in, configured from the environment.
+    fn default() -> Self {
+        Store::builder().made()
+    }
+}
+
+impl Store {
+    /// Begins a store with sources or limits of the caller's own.
+    pub fn builder() -> StoreBuilder {
         StoreBuilder {
             limits: Limits::default(),
             expansion: Expansion::default(),
@@ -45,7 +53,9 @@ impl StoreBuilder {
             registered: Vec::new(),
         }
     }
+}
 
+impl StoreBuilder {
     /// Serves all URLs that begin with `prefix` from `source`: a scheme (`hf` or `hf://`) or more
     /// (`gs://bucket`).
     ///

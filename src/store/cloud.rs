@@ -8,7 +8,7 @@ use super::fetch::retry::LONGEST_PAUSE;
 #[cfg(feature = "cloud")]
 use super::location::Failure;
 #[cfg(not(all(feature = "gcs", feature = "s3", feature = "azure")))]
-use super::missing;
+use super::location::missing;
 #[cfg(feature = "cloud")]
 use crate::ErrorKind;
 use crate::Result;

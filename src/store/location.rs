@@ -13,6 +13,17 @@ pub(super) fn scheme(url: &str) -> Option<&str> {
     (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(plain)).then_some(scheme)
 }
 
+/// The error of a scheme that nothing serves, with what to do.
+pub(super) fn unsupported(scheme: &str, hint: impl Into<String>) -> Error {
+    ErrorKind::UnsupportedScheme { scheme: scheme.to_owned(), hint: hint.into() }.into()
+}
+
+/// The error of a scheme whose feature is not compiled in.
+#[allow(dead_code, reason = "unused when all schemes are compiled in")]
+pub(super) fn missing(scheme: &str, feature: &str) -> Error {
+    unsupported(scheme, format!("enable the feature `{feature}` of shardstream"))
+}
+
 /// The file that a plain path or a `file:` URL names; `None` for other URLs.
 ///
 /// Plain paths are taken as they are; `file://` URLs (RFC 8089) and `file:` before a relative path are

@@ -35,6 +35,7 @@ mod cloud;
 mod connector;
 mod decompress;
 mod elsewhere;
+mod failure;
 mod fetch;
 #[cfg(feature = "http")]
 mod http;
@@ -126,19 +127,7 @@ struct Inner {
     clients: Mutex<HashMap<SecretUrl, Arc<dyn Source>>>,
 }
 
-impl Default for Store {
-    /// All schemes whose features are compiled in, configured from the environment.
-    fn default() -> Self {
-        Store::builder().made()
-    }
-}
-
 impl Store {
-    /// Begins a store with sources or limits of the caller's own.
-    pub fn builder() -> StoreBuilder {
-        StoreBuilder::new()
-    }
-
     /// Opens the object at `url` for reading.
     ///
     /// Nothing is requested before the first read, and what goes wrong then is the first item of the body.
@@ -436,7 +425,7 @@ impl Store {
         if url.starts_with("pipe:") {
             let hint =
                 "commands are not run; read the object by its own URL, or give the builder a source for it";
-            return Err(unsupported("pipe", hint));
+            return Err(location::unsupported("pipe", hint));
         }
         match location::local_path(url) {
             Some(path) => location::check_slashes(url).and(path).map(Place::Local),
@@ -462,9 +451,10 @@ impl Store {
             }
             None if base == "http" => web()?,
             None => {
-                let known = "the schemes are file, gs, s3, az, http and https; the builder can register sources for others";
+                let known = "the schemes are file, gs, s3, az, http and https; \
+                             the builder can register sources for others";
                 let hint = location::meant(url).map(|meant| format!("did you mean `{meant}`? {known}"));
-                return Err(unsupported(scheme, hint.unwrap_or_else(|| known.into())));
+                return Err(location::unsupported(scheme, hint.unwrap_or_else(|| known.into())));
             }
         };
         clients.insert(key, Arc::clone(&client));
@@ -486,15 +476,6 @@ enum Place {
     Source(Arc<dyn Source>),
 }
 
-fn unsupported(scheme: &str, hint: impl Into<String>) -> Error {
-    ErrorKind::UnsupportedScheme { scheme: scheme.to_owned(), hint: hint.into() }.into()
-}
-
-#[allow(dead_code, reason = "unused when all schemes are compiled in")]
-fn missing(scheme: &str, feature: &str) -> Error {
-    unsupported(scheme, format!("enable the feature `{feature}` of shardstream"))
-}
-
 #[cfg(feature = "http")]
 fn web() -> Result<Arc<dyn Source>> {
     Ok(Arc::new(http::HttpSource::new()?))
@@ -502,7 +483,7 @@ fn web() -> Result<Arc<dyn Source>> {
 
 #[cfg(not(feature = "http"))]
 fn web() -> Result<Arc<dyn Source>> {
-    Err(missing("http", "http"))
+    Err(location::missing("http", "http"))
 }
 
 fn path_text(path: &Path) -> Result<String> {

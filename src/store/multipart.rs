@@ -1,11 +1,12 @@
 //! Uploads in several parts, which are called off unless they are completed.
 
-use super::object::{Client, failed};
+use super::failure::failed;
 use super::runtime::{panicked, spawn_cleanup};
 use crate::secret_url::SecretUrl;
 use crate::{ErrorKind, Result};
 use object_store::path::Path;
-use object_store::{MultipartUpload, PutMultipartOptions, PutPayload, PutResult};
+use object_store::{MultipartUpload, ObjectStore, PutMultipartOptions, PutPayload, PutResult};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -28,7 +29,7 @@ struct Running {
 
 impl Upload {
     /// Begins an upload, on the I/O runtime.
-    pub(super) async fn begin(store: Client, path: Path, url: &str) -> Result<Self> {
+    pub(super) async fn begin(store: Arc<dyn ObjectStore>, path: Path, url: &str) -> Result<Self> {
         // In a task of its own: a request that is under way may begin an upload though nobody waits for it
         // any more.
         let at = SecretUrl::from(url);

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "cloud")]
 use super::connector::{self, Slot};
+use super::failure::failed;
 use super::fetch::Limits;
 use super::key;
 use super::location::Failure;
@@ -27,7 +28,7 @@ const RENEWAL: Duration = Duration::from_secs(5);
 
 /// Makes the client of a bucket from its URL; `None` where there is none for such URLs.
 type Make = fn(&str, &Limits) -> Result<Option<Client>>;
-pub(super) type Client = Arc<dyn ObjectStore>;
+type Client = Arc<dyn ObjectStore>;
 
 /// A bucket or other object store whose objects have URLs of the form `base/key`.
 pub(super) struct ObjectSource(Arc<Bucket>);
@@ -234,23 +235,6 @@ fn changed(before: Option<String>) -> Error {
 
 fn broken(url: &str, error: &object_store::Error) -> Error {
     std::io::Error::other(Failure::of(url, error)).into()
-}
-
-/// What an error of the library says of a request for `url`.
-pub(super) fn failed(url: &str, error: object_store::Error) -> Error {
-    #[cfg(feature = "cloud")]
-    if let Some(error) = connector::kept(&error) {
-        return error;
-    }
-    let failure = Box::new(Failure::of(url, &error));
-    match error {
-        object_store::Error::NotFound { .. } => ErrorKind::NotFound(failure),
-        object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
-            ErrorKind::Denied(failure)
-        }
-        _ => ErrorKind::Store(failure),
-    }
-    .into()
 }
 
 /// Stores a body in one request if it fits into a part, and in several parts if not.

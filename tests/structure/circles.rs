@@ -48,7 +48,7 @@ fn described(imports: &Imports) -> String {
 
 /// Files that are still in circles, each line one circle. A file that leaves its circle leaves this list;
 /// none is added.
-const LEFT: [&[&str]; 4] = [
+const LEFT: [&[&str]; 3] = [
     &[
         "dataset/builder.rs",
         "dataset/join.rs",
@@ -69,7 +69,6 @@ const LEFT: [&[&str]; 4] = [
         "store/fetch/mod.rs",
         "store/fetch/retry.rs",
     ],
-    &["store/builder.rs", "store/cloud.rs", "store/mod.rs", "store/multipart.rs", "store/object.rs"],
     &[
         "store/client.rs",
         "store/transport/body.rs",
