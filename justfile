@@ -1,4 +1,4 @@
-# The steps of CI by name. `just` lists them.
+# What is done often, by name; `just ci` is all that CI does. `just` lists them.
 
 _list:
     @just --list --unsorted

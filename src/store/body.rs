@@ -3,6 +3,7 @@
 use super::cache::Cached;
 use super::decompress::{Compression, Expansion};
 use super::elsewhere::{elsewhere, while_quick};
+use super::fetch::Fetch;
 use super::object_cell::ObjectCell;
 use super::source::ObjectVersion;
 use crate::secret_url::SecretUrl;
@@ -64,16 +65,10 @@ pub(super) enum Chunks {
     Blocking(Box<dyn Iterator<Item = Result<Bytes>> + Send>),
     /// A stream that any executor can poll.
     Stream(BoxStream<'static, Result<Bytes>>),
-    /// Such a stream that can begin earlier.
-    Ahead(Box<dyn Ahead>),
+    /// Ranged requests of an object, which can begin earlier.
+    Fetch(Box<Fetch>),
     /// A source read through a cache, or a file of it.
     Cached(Box<Cached>),
-}
-
-/// A stream whose work can begin before it is polled.
-pub(super) trait Ahead: Stream<Item = Result<Bytes>> + Send + Unpin {
-    /// Begins, if it has not begun.
-    fn begin(&mut self);
 }
 
 impl Body {
@@ -119,7 +114,7 @@ impl Body {
     pub(crate) fn begin(&mut self) -> usize {
         match &mut self.state {
             // What is asked for is up to the budget: enough of them, that even small ones fill the line.
-            State::Idle(Chunks::Ahead(chunks)) => {
+            State::Idle(Chunks::Fetch(chunks)) => {
                 chunks.begin();
                 16
             }
@@ -211,7 +206,7 @@ impl Body {
             State::Idle(Chunks::Blocking(chunks)) => (stream::iter(chunks).boxed(), true),
             State::Idle(Chunks::Cached(cached)) => (cached.into_stream(may_block || decoded), decoded),
             State::Idle(Chunks::Stream(chunks)) => (chunks, decoded),
-            State::Idle(Chunks::Ahead(chunks)) => (chunks.boxed(), decoded),
+            State::Idle(Chunks::Fetch(chunks)) => (chunks.boxed(), decoded),
             State::Running(running) => return running,
             State::Taken => (stream::empty().boxed(), false),
         };

@@ -274,7 +274,7 @@ impl Store {
                 };
                 match &self.0.cache {
                     Some(cache) => Chunks::Cached(Box::new(cache.read(wanted))),
-                    None => Chunks::Ahead(Box::new(fetch::fetch(wanted))),
+                    None => Chunks::Fetch(Box::new(fetch::fetch(wanted))),
                 }
             }
         };

@@ -6,10 +6,10 @@
 
 mod follow;
 
-use super::Inner;
 use super::directory::{Claim, Partial, Room};
 use super::file::{Content, Written};
 use super::progress::{Part, Progress, Rest};
+use super::shared::Shared;
 use crate::store::fetch::{Object, fetch};
 use crate::store::{ObjectCell, ObjectVersion, runtime};
 use crate::{Error, ErrorKind, Result};
@@ -20,18 +20,15 @@ use futures::stream::{self, BoxStream, StreamExt};
 use std::collections::HashMap;
 use std::io;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tokio::sync::watch;
 
 /// Bytes that are written at once, if as many have come.
 const BATCH: usize = 4 << 20;
 
-/// The flights of a cache by the keys of their objects.
-pub(super) type Flights = Mutex<HashMap<String, watch::Sender<Progress>>>;
-
 /// Follows the flight of an object, which begins if there is none.
 pub(super) fn join(
-    cache: &Arc<Inner>,
+    cache: &Arc<Shared>,
     key: &str,
     object: &Object,
     stale: Option<ObjectVersion>,
@@ -51,7 +48,7 @@ pub(super) fn join(
 }
 
 /// Lets a flight continue to its end though nobody may follow it any more.
-pub(super) fn keep(cache: &Arc<Inner>, mut progress: watch::Receiver<Progress>) -> Result<()> {
+pub(super) fn keep(cache: &Arc<Shared>, mut progress: watch::Receiver<Progress>) -> Result<()> {
     let finishing = Finishing::new(cache);
     let kept = runtime::spawn(async move {
         let _finishing = finishing;
@@ -62,10 +59,10 @@ pub(super) fn keep(cache: &Arc<Inner>, mut progress: watch::Receiver<Progress>) 
 }
 
 /// Something that [`Cache::flush`](super::Cache::flush) waits for.
-struct Finishing(Arc<Inner>);
+struct Finishing(Arc<Shared>);
 
 impl Finishing {
-    fn new(cache: &Arc<Inner>) -> Self {
+    fn new(cache: &Arc<Shared>) -> Self {
         cache.finishing.send_modify(|finishing| *finishing += 1);
         Finishing(Arc::clone(cache))
     }
@@ -78,7 +75,7 @@ impl Drop for Finishing {
 }
 
 struct Flight {
-    cache: Arc<Inner>,
+    cache: Arc<Shared>,
     key: String,
     object: Object,
     /// What an entry may be that is to be replaced.
@@ -319,7 +316,7 @@ fn gather(
 /// Writes chunks behind what has been written, after the checksums of the blocks that they complete. Returns
 /// how much has been written then.
 fn write(
-    cache: &Inner,
+    cache: &Shared,
     partial: &Partial,
     content: &Content,
     batch: &[Bytes],

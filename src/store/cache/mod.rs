@@ -8,6 +8,7 @@ mod file;
 mod flight;
 mod progress;
 mod reader;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -16,13 +17,10 @@ pub(super) use reader::Cached;
 use super::{fetch, local};
 use crate::{Error, ErrorKind, Result, wait};
 use directory::Directory;
-use flight::Flights;
-use md5::{Digest, Md5};
-use std::collections::{HashMap, HashSet};
+use shared::Shared;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::watch;
+use std::sync::{Arc, PoisonError};
 
 /// A local directory that keeps objects which have been read, for the next epoch, the next job, and the other
 /// processes of this machine.
@@ -73,20 +71,7 @@ use tokio::sync::watch;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Cache(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    directory: Directory,
-    revalidate: bool,
-    flights: Flights,
-    /// How many objects have come whole and are yet to be entries, or are fetched in place of entries that
-    /// were damaged.
-    finishing: watch::Sender<usize>,
-    /// The keys of objects in whose files damage was found.
-    damaged: Mutex<HashSet<String>>,
-    warning: Mutex<Option<String>>,
-}
+pub struct Cache(Arc<Shared>);
 
 impl Cache {
     /// Begins a cache in a directory of its own, which is made if need be.
@@ -114,26 +99,6 @@ impl Cache {
     pub(super) fn read(&self, object: fetch::Object) -> Cached {
         Cached::new(Arc::clone(&self.0), object)
     }
-}
-
-impl Inner {
-    fn flights(&self) -> MutexGuard<'_, HashMap<String, watch::Sender<progress::Progress>>> {
-        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn damaged(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.damaged.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn warn(&self, what: impl fmt::Display) {
-        let warning = format!("the cache {}: {what:#}", self.directory.path().display());
-        *self.warning.lock().unwrap_or_else(PoisonError::into_inner) = Some(warning);
-    }
-}
-
-/// The name of an object's files: any URL makes one of the same length, and all processes make the same.
-fn key(url: &str) -> String {
-    Md5::digest(url).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl fmt::Debug for Cache {
@@ -193,17 +158,10 @@ impl CacheBuilder {
             let why = format!("{} cannot be the directory of a cache: {error}", directory.display());
             return Err(Error::from(ErrorKind::Config(why)));
         }
-        let inner = Inner {
-            directory: Directory::new(directory, max_bytes),
-            revalidate,
-            flights: Flights::default(),
-            finishing: watch::Sender::new(0),
-            damaged: Mutex::default(),
-            warning: Mutex::default(),
-        };
-        if let Err(error) = inner.directory.tidy() {
-            inner.warn(&error);
+        let shared = Shared::new(Directory::new(directory, max_bytes), revalidate);
+        if let Err(error) = shared.directory.tidy() {
+            shared.warn(&error);
         }
-        Ok(Cache(Arc::new(inner)))
+        Ok(Cache(Arc::new(shared)))
     }
 }

@@ -1,11 +1,11 @@
 //! The bytes of one object for one reader: out of an entry, out of a file that is growing, or from the
 //! source.
 
-use super::Inner;
 use super::directory::{Directory, Entry};
 use super::file::{Content, Fault, Written};
 use super::flight::{blocking, join, keep};
 use super::progress::{Part, Progress};
+use super::shared::{Shared, key};
 use crate::activity::{self, Activity};
 use crate::store::fetch::{Object, fetch};
 use crate::store::runtime::{self, Task};
@@ -24,7 +24,7 @@ const TRIES: usize = 3;
 /// What is to be read of an object through a cache.
 #[derive(Debug)]
 pub(in crate::store) struct Cached {
-    cache: Arc<Inner>,
+    cache: Arc<Shared>,
     object: Object,
     opening: Option<Task<Found>>,
 }
@@ -38,7 +38,7 @@ enum Found {
 }
 
 impl Cached {
-    pub(super) fn new(cache: Arc<Inner>, object: Object) -> Self {
+    pub(super) fn new(cache: Arc<Shared>, object: Object) -> Self {
         Cached { cache, object, opening: None }
     }
 
@@ -76,8 +76,8 @@ impl Cached {
 /// Finds the object as it is now, or as it was when it was cached if that is all that is asked for. If it is
 /// not in the cache, that is filled for those who read all of it, in place of an entry that is damaged, and
 /// if `fill` says so.
-async fn open(cache: Arc<Inner>, object: Object, mut fill: bool) -> Result<Found> {
-    let key = super::key(object.url.expose_secret());
+async fn open(cache: Arc<Shared>, object: Object, mut fill: bool) -> Result<Found> {
+    let key = key(object.url.expose_secret());
     let whole = object.wanted == (0..u64::MAX);
     let mut present = None;
     for _ in 0..TRIES {
@@ -157,7 +157,7 @@ fn shown(object: &ObjectVersion) -> String {
 }
 
 struct Reader {
-    cache: Arc<Inner>,
+    cache: Arc<Shared>,
     object: Object,
     place: Place,
     /// The byte of the object that comes next.
@@ -188,7 +188,7 @@ impl From<Found> for Place {
 }
 
 impl Reader {
-    fn new(cache: Arc<Inner>, object: Object, found: Found, may_block: bool) -> Self {
+    fn new(cache: Arc<Shared>, object: Object, found: Found, may_block: bool) -> Self {
         let at = object.wanted.start;
         Reader { cache, object, place: found.into(), at, version: None, recovered: false, may_block }
     }
@@ -337,7 +337,7 @@ impl Reader {
     ///
     /// If this reader has met damage before, or this process has found it in another file of the same object.
     async fn condemn(&mut self, content: &Content, fault: Fault, ours: bool) -> Result<bool> {
-        let (cache, key) = (Arc::clone(&self.cache), super::key(self.object.url.expose_secret()));
+        let (cache, key) = (Arc::clone(&self.cache), key(self.object.url.expose_secret()));
         let (at, end) = (self.at, self.object.wanted.end);
         let file = cache.directory.entry(&key);
         let shown = file.display();

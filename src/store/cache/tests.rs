@@ -1,3 +1,4 @@
+use super::shared::key;
 use super::*;
 use crate::store::meter::Meter;
 use crate::store::object::ObjectSource;

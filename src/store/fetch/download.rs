@@ -1,13 +1,14 @@
 //! One range, received whole: over as many answers as it takes, each of which is watched.
 
+use super::hedge;
+use super::object::Reading;
 use super::retry::Retries;
-use super::{Reading, hedge};
+use super::stall::{stalled, timed};
 use crate::store::source::{GetOptions, GetResponse};
 use crate::{Error, ErrorKind, Result};
 use async_channel::Sender;
 use bytes::Bytes;
 use futures::stream::TryStreamExt;
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -251,16 +252,4 @@ impl Watch {
         }
         Ok(chunk)
     }
-}
-
-/// Waits no longer than `stall`.
-pub(in crate::store) async fn timed<T>(
-    stall: Duration,
-    answer: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    tokio::time::timeout(stall, answer).await.unwrap_or_else(|_| Err(stalled(stall, "nothing came")))
-}
-
-fn stalled(stall: Duration, what: &str) -> Error {
-    io::Error::new(io::ErrorKind::TimedOut, format!("the connection stalled: {what} for {stall:?}")).into()
 }

@@ -1,8 +1,9 @@
 //! Requests, and second requests for what is late.
 
-use super::download::timed;
-use super::{Answering, Reading};
+use super::object::Reading;
+use super::stall::timed;
 use crate::Result;
+use crate::store::meter::Answering;
 use crate::store::source::{GetOptions, GetResponse};
 use crate::telemetry::log;
 use bytes::Bytes;

@@ -6,111 +6,39 @@
 
 mod download;
 mod hedge;
+mod limits;
+mod object;
 pub(super) mod retry;
+mod stall;
 
-use super::body::Ahead;
-use super::budget::{Grant, Lane, Memory, ObjectPlace, Waiting};
+use super::budget::{Grant, Memory, Waiting};
 use super::checksum::{Check, Checksum};
-use super::meter::{Answering, Meter};
-use super::object_cell::ObjectCell;
 use super::runtime::{self, Task};
-use super::source::{GetOptions, GetResponse, ObjectVersion, Source};
-use crate::secret_url::SecretUrl;
+use super::source::{GetOptions, GetResponse};
 use crate::wait::until_woken;
 use crate::{Error, ErrorKind, Result};
 use async_channel::{Receiver, Sender, TryRecvError};
 use bytes::Bytes;
-pub(super) use download::timed;
 use download::{Download, Pin};
 use futures::stream::{self, BoxStream, Stream, StreamExt};
-use retry::{Asked, Retries};
-use std::ops::{Deref, Range};
+pub(super) use limits::Limits;
+pub(super) use object::Object;
+use object::Reading;
+use retry::Retries;
+pub(super) use stall::timed;
+use std::ops::Range;
 use std::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// How an object is split into requests, and how faults are met.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    /// Bytes per request; found out from the network unless set.
-    pub(super) range_size: Option<u64>,
-    /// Requests in flight per object, and received ranges that wait to be read.
-    pub(super) ranges_in_flight: usize,
-    /// How often a request or the rest of a range is tried again.
-    pub(super) retries: u32,
-    /// How long it is tried without progress.
-    pub(super) retry_timeout: Duration,
-    /// The pause before the first retry; it doubles with each.
-    pub(super) pause: Duration,
-    /// How long a response may not begin, or not continue.
-    pub(super) stall: Duration,
-    /// The share of all bytes that may be asked for twice.
-    pub(super) hedge: f64,
-    /// Whether checksums of whole objects are compared.
-    pub(super) checksums: bool,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits {
-            range_size: None,
-            ranges_in_flight: usize::MAX,
-            retries: 16,
-            retry_timeout: Duration::from_secs(300),
-            pause: Duration::from_millis(100),
-            stall: Duration::from_secs(20),
-            hedge: 0.0,
-            checksums: true,
-        }
-    }
-}
-
 /// Number of chunks at most that wait to be read of a response that is not of a range.
 const WAITING: usize = 16;
 /// And such a response is thought to come in chunks of this many bytes: what others call a large one.
 const LIKELY_CHUNK: usize = 512 << 10;
 
-/// What is to be read.
-#[derive(Debug, Clone)]
-pub(super) struct Object {
-    pub(super) source: Arc<dyn Source>,
-    pub(super) url: SecretUrl,
-    /// Not an empty range; the whole object is all that there may be.
-    pub(super) wanted: Range<u64>,
-    /// What the object must be, if not whatever it is now.
-    pub(super) expected: Option<ObjectVersion>,
-    pub(super) limits: Limits,
-    /// Is told what the first response says of the object.
-    pub(super) told: ObjectCell,
-    pub(super) meter: Arc<Meter>,
-    /// After what it is read.
-    pub(super) lane: Lane,
-    /// Whether it is read to be kept, so that others wait for it, who count their time themselves.
-    pub(super) kept: bool,
-}
-
-/// What is being read, with its place among all that is.
-#[derive(Debug)]
-struct Reading {
-    object: Object,
-    place: ObjectPlace,
-}
-
-impl Deref for Reading {
-    type Target = Object;
-
-    fn deref(&self) -> &Object {
-        &self.object
-    }
-}
-
 impl Reading {
-    fn tell(&self, response: &GetResponse) {
-        self.told.set(ObjectVersion { size: response.size, version: response.version.clone() });
-    }
-
     /// A first request, before anything of the object has been handed out: it may be repeated freely.
     async fn get_first(&self, range: Option<Range<u64>>) -> Result<GetResponse> {
         let mut retries = Retries::new(&self.limits);
@@ -123,30 +51,6 @@ impl Reading {
                     return Ok(response);
                 }
                 Err(fault) => retries.pause_after(fault, self.asked(range.clone())).await?,
-            }
-        }
-    }
-
-    /// What a request asks for.
-    fn asked(&self, range: Option<Range<u64>>) -> Asked<'_> {
-        Asked { url: &self.url, range, meter: &self.meter, budget: &self.place.budget }
-    }
-
-    /// What the bytes up to `end` must sum up to, if they are all of the object.
-    fn checksum(&self, response: &GetResponse, end: u64) -> Option<Checksum> {
-        let all = self.wanted.start == 0 && self.wanted.end >= end;
-        response.checksum.filter(|_| all && self.limits.checksums)
-    }
-
-    fn check_expected(&self, response: &GetResponse) -> Result<()> {
-        let Some(expected) = &self.expected else { return Ok(()) };
-        let before = expected.version.clone().unwrap_or_default();
-        match &response.version {
-            _ if expected.version.is_none() => Ok(()),
-            version if *version == expected.version => Ok(()),
-            version => {
-                let after = version.clone().unwrap_or_else(|| "none".into());
-                Err(ErrorKind::Changed { before, after }.into())
             }
         }
     }
@@ -163,8 +67,9 @@ pub(super) enum Fetch {
     Running(BoxStream<'static, Result<Bytes>>),
 }
 
-impl Ahead for Fetch {
-    fn begin(&mut self) {
+impl Fetch {
+    /// Sends the first request, if that was not done.
+    pub(super) fn begin(&mut self) {
         if let Fetch::Idle(object) = self {
             *self = Fetch::Running(match object.take().map(Ring::begin) {
                 Some(Ok(ring)) => ring.chunks(),

@@ -1,8 +1,9 @@
 //! When a request is tried again, how long before, and when it is given up.
 
-use super::{Limits, Meter};
+use super::limits::Limits;
 use crate::secret_url::redact_answer;
 use crate::store::budget::Budget;
+use crate::store::meter::Meter;
 use crate::telemetry::log;
 use crate::{Error, ErrorKind, Result, SecretUrl};
 use std::hash::{BuildHasher, RandomState};
