@@ -270,7 +270,8 @@ fn restore(shards: &Shards) {
 fn state(shards: &Shards) {
     println!("\n### A state\n");
     println!(
-        "| streams | index | prefetch | `batch.state().clone()` | `batches.state()` | `to_string()` | `parse()` | bytes |"
+        "| streams | index | prefetch | `batch.state().clone()` | `batches.state()` | `to_string()` | \
+         `parse()` | bytes |"
     );
     println!("|--:|---|--:|--:|--:|--:|--:|--:|");
     for (index, shards) in [("no", shards.clone()), ("yes", shards.indexed())] {
@@ -312,7 +313,8 @@ fn nanoseconds(mut run: impl FnMut() -> bool) -> u64 {
 fn shuffle(shards: &Shards) {
     println!("\n### Mixing: {SHARDS} shards of {} samples, {EPOCHS} epochs\n", shards.samples);
     println!(
-        "| order | moved, mean | by tenths of the epoch, % | neighbours are apart, median | below 64, 1 000, 10 000, 100 000, beyond, % | shards in a batch of {BATCH} |"
+        "| order | moved, mean | by tenths of the epoch, % | neighbours are apart, median | below 64, 1 000, \
+         10 000, 100 000, beyond, % | shards in a batch of {BATCH} |"
     );
     println!("|---|--:|---|--:|---|--:|");
     let (plain, indexed) = (shards, &shards.indexed());

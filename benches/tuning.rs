@@ -112,7 +112,8 @@ fn run(dataset: &Dataset, case: &Case, choice: Choice) -> Measured {
 fn table(dataset: &Dataset, case: &Case, choices: &[Choice], rounds: usize) {
     println!("\n{}\n", case.name);
     println!(
-        "| | threads at the end | batches ahead at the end | items/s | items/s at the end | readiness at the end | CPU µs/item |"
+        "| | threads at the end | batches ahead at the end | items/s | items/s at the end | readiness at the \
+         end | CPU µs/item |"
     );
     println!("|---|---|---|---|---|---|---|");
     for _ in 0..rounds {

@@ -108,7 +108,8 @@ pub enum ErrorKind {
     },
     /// A `${NAME}` in a shard pattern has no value.
     #[error(
-        "the pattern {pattern:?} uses ${{{name}}}, but neither a value nor the environment variable WDS_{name} is given"
+        "the pattern {pattern:?} uses ${{{name}}}, but neither a value nor the environment variable \
+         WDS_{name} is given"
     )]
     MissingVariable {
         /// The pattern as given.
@@ -124,8 +125,8 @@ pub enum ErrorKind {
     Topology(String),
     /// There are fewer shards than readers that each need at least one.
     #[error(
-        "{shards} shards cannot feed {readers} {what}: a reader without a shard would leave the others waiting; \
-         use at least {readers} shards (write smaller ones), or fewer {what}"
+        "{shards} shards cannot feed {readers} {what}: a reader without a shard would leave the others \
+         waiting; use at least {readers} shards (write smaller ones), or fewer {what}"
     )]
     TooFewShards {
         /// The number of shards in the list.
@@ -194,8 +195,8 @@ pub enum ErrorKind {
     },
     /// A shard is not what it was when it was indexed, or when a state was taken.
     #[error(
-        "the shard has changed: {then} when it was indexed or a state was taken, and {now} now; put it back, or build \
-         the index again and begin an epoch anew (for a copy of it, whose version is another one, \
+        "the shard has changed: {then} when it was indexed or a state was taken, and {now} now; put it back, \
+         or build the index again and begin an epoch anew (for a copy of it, whose version is another one, \
          `Index::without_versions` will do)"
     )]
     Stale {
@@ -220,8 +221,8 @@ pub enum ErrorKind {
     },
     /// The bytes of an object do not have the checksum that its store keeps of them.
     #[error(
-        "the object is damaged, or was damaged on the way: its checksum should be {expected} and is {received}; samples \
-         of it that came before this error may be wrong"
+        "the object is damaged, or was damaged on the way: its checksum should be {expected} and is \
+         {received}; samples of it that came before this error may be wrong"
     )]
     Damaged {
         /// The checksum that the store keeps.
@@ -231,8 +232,8 @@ pub enum ErrorKind {
     },
     /// The bytes of a sample do not have the checksum that the index has of it.
     #[error(
-        "the sample is damaged: the CRC-32C of what was read is {received:08x}, and {expected:08x} in the index; \
-         read it again to see whether it was damaged on the way, or fetch or write the shard anew"
+        "the sample is damaged: the CRC-32C of what was read is {received:08x}, and {expected:08x} in the \
+         index; read it again to see whether it was damaged on the way, or fetch or write the shard anew"
     )]
     SampleChecksum {
         /// The checksum in the index.
@@ -243,8 +244,8 @@ pub enum ErrorKind {
     /// A file of a [`Cache`](crate::store::Cache) holds other bytes than were written to it, and so did the
     /// one before it. None of them has been handed out.
     #[error(
-        "the cache file {} was damaged again after it was fetched anew: the checksum of a block should be {expected} and is \
-         {received}; check the disk, or keep the cache on another one",
+        "the cache file {} was damaged again after it was fetched anew: the checksum of a block should be \
+         {expected} and is {received}; check the disk, or keep the cache on another one",
         file.display()
     )]
     DamagedCache {
@@ -291,7 +292,8 @@ pub enum ErrorKind {
     },
     /// A sample has more members than a reader accepts.
     #[error(
-        "the sample has more than {limit} members: set `tar::Limits::members`, or check how the shard's members are named"
+        "the sample has more than {limit} members: set `tar::Limits::members`, or check how the shard's \
+         members are named"
     )]
     TooManyMembers {
         /// The limit.
@@ -365,8 +367,9 @@ pub enum ErrorKind {
     },
     /// A field holds a Python pickle, which could run any code.
     #[error(
-        "the field {field:?} is a Python pickle, which can run any code when it is loaded: shardstream does not read it; \
-         leave the field undecoded, add a decoder of your own for it, or rewrite the shards with npy or json"
+        "the field {field:?} is a Python pickle, which can run any code when it is loaded: shardstream does \
+         not read it; leave the field undecoded, add a decoder of your own for it, or rewrite the shards \
+         with npy or json"
     )]
     Pickle {
         /// The field.
@@ -386,8 +389,8 @@ pub enum ErrorKind {
     Panicked(String),
     /// More failures would have been skipped than an [`OnError`](crate::loader::OnError) allows.
     #[error(
-        "more failures than the loader may skip: {limit}, and {skipped} were skipped before this one; find the cause of \
-         the last one, or raise the limit of `OnError`"
+        "more failures than the loader may skip: {limit}, and {skipped} were skipped before this one; find \
+         the cause of the last one, or raise the limit of `OnError`"
     )]
     TooManySkipped {
         /// The limit that was reached.
@@ -597,7 +600,8 @@ mod tests {
             .with_key("a");
         assert_eq!(
             error.to_string(),
-            "duplicate member: the sample already has a field \"jpg\" (shard s.tar, byte 512, member a.jpg, sample a)"
+            "duplicate member: the sample already has a field \"jpg\" (shard s.tar, byte 512, member a.jpg, \
+             sample a)"
         );
     }
 
@@ -636,7 +640,8 @@ mod tests {
         assert_eq!(error.location().shard(), Some("https://[redacted]@h/a?[redacted]"));
         assert_eq!(
             format!("{error:?}"),
-            "input/output error (shard https://[redacted]@h/a?[redacted]): GET https://[redacted]@h/a?[redacted] failed"
+            "input/output error (shard https://[redacted]@h/a?[redacted]): GET \
+             https://[redacted]@h/a?[redacted] failed"
         );
     }
 

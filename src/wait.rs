@@ -71,8 +71,8 @@ pub(crate) fn may_block() -> Result<()> {
     if !RUNS_IO.try_with(Cell::get).unwrap_or(false) {
         return Ok(());
     }
-    let what = "a blocking call on a thread of shardstream's own I/O runtime, which the call would wait for; in a \
-                `Source`, use the asynchronous face, such as `Body::into_stream`, or make the call in \
+    let what = "a blocking call on a thread of shardstream's own I/O runtime, which the call would wait for; \
+                in a `Source`, use the asynchronous face, such as `Body::into_stream`, or make the call in \
                 `tokio::task::spawn_blocking`";
     Err(ErrorKind::Unsupported(what.into()).into())
 }

@@ -20,7 +20,8 @@ pub(super) fn field(spec: &str) -> Result<()> {
     match spec.split(';').find(|name| name.is_empty() || name.trim() != *name) {
         None => Ok(()),
         Some(_) => Err(bad(format!(
-            "the field {spec:?}: write the names of fields with `;` between them and no spaces, as in \"jpg;png\""
+            "the field {spec:?}: write the names of fields with `;` between them and no spaces, as in \
+             \"jpg;png\""
         ))),
     }
 }

@@ -188,13 +188,15 @@ impl Columns {
             if size.is_none_or(|size| size > isize::MAX as usize / 2) {
                 let shape = output.row();
                 return config(format!(
-                    "the tensor {name:?} of {dtype}{shape:?} is larger than any memory: make its shape smaller"
+                    "the tensor {name:?} of {dtype}{shape:?} is larger than any memory: make its shape \
+                     smaller"
                 ));
             }
             if output.is_ragged() && size == Some(0) {
                 let shape = output.row();
                 return config(format!(
-                    "the rows {dtype}{shape:?} of the tensor {name:?} have no numbers: make all axes at least 1"
+                    "the rows {dtype}{shape:?} of the tensor {name:?} have no numbers: make all axes at \
+                     least 1"
                 ));
             }
         }

@@ -110,8 +110,8 @@ impl Field {
         T::of_array(stored, &[], &mut []).map_err(|_| {
             let wanted = T::DTYPE;
             bad(format!(
-                "`raw` numbers of {stored} in a column of {wanted}: whole numbers are converted to whole numbers, floats \
-                 not at all"
+                "`raw` numbers of {stored} in a column of {wanted}: whole numbers are converted to whole \
+                 numbers, floats not at all"
             ))
         })
     }
@@ -273,7 +273,11 @@ fn named<'a>(file: &'a Bytes, name: &str) -> Result<Found<'a>, BoxError> {
 
 #[cfg(not(feature = "safetensors"))]
 fn named<'a>(_: &'a Bytes, name: &str) -> Result<Found<'a>, BoxError> {
-    Err(format!("for the tensor {name:?} of a safetensors file the feature `safetensors` is needed; npz fields are to be decoded").into())
+    Err(format!(
+        "for the tensor {name:?} of a safetensors file the feature `safetensors` is needed; npz \
+                 fields are to be decoded"
+    )
+    .into())
 }
 
 /// The options of where the numbers of a sequence are, for all columns of them.

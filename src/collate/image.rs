@@ -293,8 +293,8 @@ impl ImageColumn {
             let bytes = u64::from(size.height).saturating_mul(u64::from(size.width)).saturating_mul(channels);
             if bytes > limit as u64 {
                 return Err(bad(format!(
-                    "`max_size` of {limit} bytes, and a picture of {size} takes {bytes}: raise it, or make the picture \
-                     smaller"
+                    "`max_size` of {limit} bytes, and a picture of {size} takes {bytes}: raise it, or make \
+                     the picture smaller"
                 )));
             }
         }
@@ -328,8 +328,8 @@ fn check_statistics(mean: &[f32], deviation: &[f32], mode: ImageMode, dtype: DTy
     match mean.iter().zip(deviation).all(fits) {
         true => Ok(()),
         false => Err(format!(
-            "by the means {mean:?} and the deviations {deviation:?}: make deviations more than 0, and both such that \
-             {dtype} has room for the result"
+            "by the means {mean:?} and the deviations {deviation:?}: make deviations more than 0, and both \
+             such that {dtype} has room for the result"
         )),
     }
 }
@@ -363,8 +363,9 @@ impl Column for ImageColumn {
         let geometry = self.draw(sample, &self.field, seed, cell.bytes())?;
         if !geometry.is_known() && self.has_followers() {
             return Err(bad(
-                "a transform calls `Frame::redraw`, which boxes and masks cannot follow: use `crop`, `resize`, \
-                 `flip_horizontal` and `image::functional`, or change `pixels` where nothing is moved",
+                "a transform calls `Frame::redraw`, which boxes and masks cannot follow: use `crop`, \
+                 `resize`, `flip_horizontal` and `image::functional`, or change `pixels` where nothing is \
+                 moved",
             ));
         }
         // The last one.

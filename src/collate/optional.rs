@@ -89,8 +89,8 @@ impl<C: Column> Column for Optional<C> {
         let outputs = self.column.outputs();
         if outputs.iter().any(|output| output.suffix == PRESENT) {
             return Err(bad(
-                "`Optional` of a column that says itself what is present: leave `Optional` out, or name the tensor of a \
-                 column of your own differently",
+                "`Optional` of a column that says itself what is present: leave `Optional` out, or name the \
+                 tensor of a column of your own differently",
             ));
         }
         let size = |output: &Output| match output.shape {

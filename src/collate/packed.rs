@@ -204,8 +204,8 @@ impl<T> PackedTokens<T> {
     fn too_few(&self, needed: usize, samples: usize) -> Error {
         let (rows, length) = (self.rows, self.length);
         let what = format!(
-            "the {samples} sequences of a batch need {needed} rows of {length}, and there are {rows}: take more rows or \
-             fewer samples, or see `drop_rest`"
+            "the {samples} sequences of a batch need {needed} rows of {length}, and there are {rows}: take \
+             more rows or fewer samples, or see `drop_rest`"
         );
         ErrorKind::Config(what).into()
     }

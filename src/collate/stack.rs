@@ -76,7 +76,8 @@ impl<C: Column> Column for Stack<C> {
         }
         if outputs.iter().any(|output| output.suffix == PRESENT) {
             return Err(bad(
-                "a `Stack` of columns that say themselves what is present: a `Stack` does, leave `Optional` out",
+                "a `Stack` of columns that say themselves what is present: a `Stack` does, leave `Optional` \
+                 out",
             ));
         }
         if self.columns.iter().any(|column| column.outputs() != outputs) {

@@ -415,9 +415,9 @@ fn single_unless_told_otherwise() -> Result<Topology> {
     let found = Topology::detect()?;
     if found.readers() > 1 {
         let message = format!(
-            "the environment says that this is {found}, and the dataset was not told what that means: give it \
-             `.topology(Topology::detect()?)` to split the shards, or `.topology(Topology::single())` to read all of \
-             them here and everywhere else"
+            "the environment says that this is {found}, and the dataset was not told what that means: give \
+             it `.topology(Topology::detect()?)` to split the shards, or `.topology(Topology::single())` to \
+             read all of them here and everywhere else"
         );
         return Err(ErrorKind::Topology(message).into());
     }

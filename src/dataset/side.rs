@@ -206,14 +206,15 @@ impl Side {
         let urls = || dataset.shards().iter().map(|url| url.expose_secret());
         if let Some(keys) = &keys {
             if !urls().eq(keys.index().iter().map(ShardIndex::url)) {
-                let what = "`Side::keys`: the keys are of other shards than the side, or in another order; build \
-                            them of its list";
+                let what = "`Side::keys`: the keys are of other shards than the side, or in another order; \
+                            build them of its list";
                 return config(what.into());
             }
         } else if dataset.shards().len() != count {
             return config(format!(
                 "a side has {} shards and the dataset {count}: shard n of a side belongs to shard n of the \
-                 dataset, so that the lists must be equally long, unless `Side::keys` says where the keys are",
+                 dataset, so that the lists must be equally long, unless `Side::keys` says where the keys \
+                 are",
                 dataset.shards().len()
             ));
         }

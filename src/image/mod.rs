@@ -230,8 +230,8 @@ pub enum ImageError {
     },
     /// A picture is not of the size of a batch's slots.
     #[error(
-        "the picture has {found}, and the slots of the batch have {wanted}: end the transforms with one that makes it so, \
-         such as `Resize` or `CenterCrop`"
+        "the picture has {found}, and the slots of the batch have {wanted}: end the transforms with one that \
+         makes it so, such as `Resize` or `CenterCrop`"
     )]
     Size {
         /// The size of the picture in pixels.
@@ -361,7 +361,8 @@ mod tests {
     #[test]
     fn an_error_says_what_the_pixels_should_be() {
         let error = Image::new(ImageMode::RgbF32, (2, 3), vec![0_u8; 12]).unwrap_err();
-        let told = "U8(12 numbers) do not make 2 x 3 (height x width) pixels of the mode rgb: it takes 18 numbers of F32";
+        let told = "U8(12 numbers) do not make 2 x 3 (height x width) pixels of the mode rgb: it takes 18 \
+                    numbers of F32";
         assert_eq!(error.to_string(), told);
         assert_eq!(format!("{:#}", crate::Error::from(error)), format!("a pipeline step failed: {told}"));
     }

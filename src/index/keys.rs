@@ -39,8 +39,8 @@ impl KeyIndex {
                             .get(first as usize)
                             .map_or_else(|| "".into(), |(shard, _)| shard.url.shown());
                         let what = format!(
-                            "its sample {sample} has the key of sample {at} of {first}, or one of the same hash: a \
-                             key is looked for in all shards, and must be there once"
+                            "its sample {sample} has the key of sample {at} of {first}, or one of the same \
+                             hash: a key is looked for in all shards, and must be there once"
                         );
                         return Err(refused(shard, what));
                     }

@@ -18,8 +18,8 @@ impl Settings {
         let config = |what: &str| Err(ErrorKind::Config(what.into()).into());
         let Some(lengths) = self.lengths() else {
             return config(
-                "steps can be skipped where the lengths of all streams are known: give each dataset an index, do not \
-                 resample it, and use no stage that changes the number of items",
+                "steps can be skipped where the lengths of all streams are known: give each dataset an \
+                 index, do not resample it, and use no stage that changes the number of items",
             );
         };
         if self.parts.iter().any(|part| part.shuffle > 1 && part.shuffle_bytes != usize::MAX) {
@@ -120,8 +120,8 @@ impl Part {
         };
         if at.open.last().is_some_and(|last| before(last.slice) != last.start) {
             let what = format!(
-                "samples of stream {} could not be read in this epoch, so that it is not known what lies ahead: restore \
-                 the state without skipping steps",
+                "samples of stream {} could not be read in this epoch, so that it is not known what lies \
+                 ahead: restore the state without skipping steps",
                 at.stream
             );
             return Err(misfit(what));

@@ -130,8 +130,8 @@ impl LoaderBuilder<Sample> {
     fn selected(mut self, name: &str, f: Select) -> Self {
         if self.parts.iter().any(|(_, stages)| !stages.none) {
             let what = format!(
-                "`{name}` behind another stage: it sees samples as they are read, so call it before `decode` and \
-                 `map`, or use `filter_map`"
+                "`{name}` behind another stage: it sees samples as they are read, so call it before `decode` \
+                 and `map`, or use `filter_map`"
             );
             self.wrong.get_or_insert(what);
         }
@@ -203,8 +203,8 @@ impl LoaderBuilder<Sample, TensorBatch> {
         if columns.len() != shapes {
             let given = columns.len();
             let what = format!(
-                "{given} sets of columns for batches of {shapes} shapes: give `collate` one where there is one shape, and \
-                 `collate_each` one for each of several"
+                "{given} sets of columns for batches of {shapes} shapes: give `collate` one where there is \
+                 one shape, and `collate_each` one for each of several"
             );
             return Err(ErrorKind::Config(what).into());
         }

@@ -181,8 +181,8 @@ impl<B: Send + 'static> Loader<B> {
         let header = self.header_for(state).carrying(state.header());
         if let Some(difference) = state.header().difference(&header) {
             return Err(misfit(format!(
-                "{difference}; continue with what it was taken with, or begin an epoch anew, or allow the change by \
-                 `Loader::restore_changed`"
+                "{difference}; continue with what it was taken with, or begin an epoch anew, or allow the \
+                 change by `Loader::restore_changed`"
             )));
         }
         Ok((self.start)(&self.settings, self.settings.begin(header, Some(state))?))

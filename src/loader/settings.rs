@@ -109,7 +109,8 @@ impl Settings {
             let (dataset, other) = (&part.dataset, &first.dataset);
             if dataset.plan().streams() != other.plan().streams() || dataset.streams() != other.streams() {
                 return config(
-                    "datasets with other streams cannot be mixed: give all of them the same `streams` and topology",
+                    "datasets with other streams cannot be mixed: give all of them the same `streams` and \
+                     topology",
                 );
             }
             if part.shuffle_bytes == 0 {
@@ -148,15 +149,15 @@ impl Settings {
         }
         if self.buckets.is_some() && self.last == LastBatch::Drop {
             return config(
-                "`LastBatch::Drop` with `buckets`: the last places of an epoch may be empty on some ranks only; take the \
-                 same number of steps on all ranks from `epochs`",
+                "`LastBatch::Drop` with `buckets`: the last places of an epoch may be empty on some ranks \
+                 only; take the same number of steps on all ranks from `epochs`",
             );
         }
         self.shapes()?;
         if self.last == LastBatch::Repeat && self.lengths().is_none() {
             return config(
-                "`LastBatch::Repeat` needs the lengths of all streams: give each dataset an index, do not resample it, \
-                 and use no stage that changes the number of items",
+                "`LastBatch::Repeat` needs the lengths of all streams: give each dataset an index, do not \
+                 resample it, and use no stage that changes the number of items",
             );
         }
         Ok(())

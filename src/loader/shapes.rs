@@ -35,7 +35,8 @@ impl Shapes {
         let sum: u64 = shares.iter().map(|share| u64::from(*share)).sum();
         if shares.contains(&0) || sum == 0 || sum > LONGEST_WINDOW {
             let what = format!(
-                "the shares {shares:?} of buckets: use whole numbers from 1 up whose sum is at most {LONGEST_WINDOW}"
+                "the shares {shares:?} of buckets: use whole numbers from 1 up whose sum is at most \
+                 {LONGEST_WINDOW}"
             );
             return Err(ErrorKind::Config(what).into());
         }

@@ -181,8 +181,8 @@ impl Mixture {
                 Some(directory) => Ok(format!("{directory}/{piece}")),
                 None => {
                     let what = format!(
-                        "`{}` is relative to a directory whose name has characters of patterns in it: give the whole path, \
-                         or move the document",
+                        "`{}` is relative to a directory whose name has characters of patterns in it: give \
+                         the whole path, or move the document",
                         shown(piece)
                     );
                     Err(ErrorKind::Config(what).into())

@@ -68,7 +68,8 @@ impl Traced {
             None => Ok(self),
             Some(at) => {
                 let message = format!(
-                    "the values of variables refer to further variables more than {ROUNDS} deep, perhaps in a circle"
+                    "the values of variables refer to further variables more than {ROUNDS} deep, perhaps in \
+                     a circle"
                 );
                 Err(Fault::new(self.origin[at.start], message).in_pattern(pattern))
             }
@@ -84,13 +85,14 @@ impl Traced {
             let (at, message) = match (glob::star_of_web(url), wildcards) {
                 (Some(at), _) => (
                     at,
-                    "a web server cannot be listed: name the shards with braces, as in `s-{000..146}.tar`; URLs with a \
-                     `*` in their names are given to `ShardList::from_urls`",
+                    "a web server cannot be listed: name the shards with braces, as in `s-{000..146}.tar`; \
+                     URLs with a `*` in their names are given to `ShardList::from_urls`",
                 ),
                 (None, Wildcards::Refused) => (
                     glob::first_wildcard(url)?,
-                    "wildcards need a listing, and nothing is listed here: give the pattern to `Dataset::builder` or \
-                     `dataset::Shards::resolve`, and names with such characters in them to `ShardList::from_urls`",
+                    "wildcards need a listing, and nothing is listed here: give the pattern to \
+                     `Dataset::builder` or `dataset::Shards::resolve`, and names with such characters in \
+                     them to `ShardList::from_urls`",
                 ),
                 (None, Wildcards::Listed) => return None,
             };

@@ -194,7 +194,8 @@ impl State {
         }
         if !self.is_whole() {
             return Err(misfit(
-                "it is of some ranks alone, and a mixture changes for all of them: merge the states of all ranks",
+                "it is of some ranks alone, and a mixture changes for all of them: merge the states of all \
+                 ranks",
             ));
         }
         let matches = there.matches(&here, changes);
@@ -292,8 +293,8 @@ impl State {
             };
             if !matches!(self.header.run, Run::EpochsFrom(_)) {
                 wrong.push(format!(
-                    "dataset `{name}` {what}, and datasets change only where epochs have no end (`epochs`): finish the \
-                     epoch, and read the next one with the other mixture"
+                    "dataset `{name}` {what}, and datasets change only where epochs have no end (`epochs`): \
+                     finish the epoch, and read the next one with the other mixture"
                 ));
             } else if !allowed.contains(name) {
                 wrong.push(format!("dataset `{name}` {what}: allow it by `Changes::{call}(\"{name}\")`"));
@@ -309,8 +310,8 @@ impl State {
             for name in given.iter().filter(|name| !found.contains(name)) {
                 let (there, here) = (names(&self.header).join(", "), names(here).join(", "));
                 wrong.push(format!(
-                    "`Changes::{call}(\"{name}\")` is not what has changed: the datasets of the state are {there}, and \
-                     those of the loader {here}"
+                    "`Changes::{call}(\"{name}\")` is not what has changed: the datasets of the state are \
+                     {there}, and those of the loader {here}"
                 ));
             }
         }

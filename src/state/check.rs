@@ -42,7 +42,8 @@ impl State {
             let places = furthest.saturating_sub(stream as u64).div_ceil(header.streams as u64);
             if taken > places {
                 return Err(format!(
-                    "stream {stream}: {taken} samples were taken, and {furthest} slots have {places} places for it"
+                    "stream {stream}: {taken} samples were taken, and {furthest} slots have {places} places \
+                     for it"
                 ));
             }
         }

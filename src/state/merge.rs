@@ -38,8 +38,8 @@ impl State {
         if let Some(((first, then), (rank, step))) = first.zip(steps.find(|(_, other)| Some(*other) != step))
         {
             let message = format!(
-                "a batch of all ranks has {then} items by state {first}, and {step} by state {rank}: give all ranks \
-                 batches of the same size"
+                "a batch of all ranks has {then} items by state {first}, and {step} by state {rank}: give \
+                 all ranks batches of the same size"
             );
             return Err(misfit(message));
         }
@@ -47,8 +47,8 @@ impl State {
             // One that has come to its end waits for nobody.
             if state.batches != batches && !state.ended {
                 let message = format!(
-                    "state {rank} was taken after {} batches and before its end, another one after {batches}: take \
-                     them at the same step",
+                    "state {rank} was taken after {} batches and before its end, another one after \
+                     {batches}: take them at the same step",
                     state.batches
                 );
                 return Err(misfit(message));
@@ -102,7 +102,8 @@ fn apart((first, second): (usize, usize), stream: &StreamState, difference: &str
     let StreamState { dataset, stream, .. } = stream;
     let dataset = if *dataset > 0 { format!("dataset {dataset}, ") } else { String::new() };
     format!(
-        "{dataset}stream {stream} is in state {first} and in state {second}, whose ranks must read the same, but {difference}: \
-         give ranks the same data-parallel rank only where they read the same, and merge states of one step"
+        "{dataset}stream {stream} is in state {first} and in state {second}, whose ranks must read the same, \
+         but {difference}: give ranks the same data-parallel rank only where they read the same, and merge \
+         states of one step"
     )
 }

@@ -145,7 +145,8 @@ impl TryFrom<u32> for Version {
         match version {
             VERSION => Ok(Version),
             _ => Err(format!(
-                "it is of version {version}, and this release knows version {VERSION}: use the release that wrote it"
+                "it is of version {version}, and this release knows version {VERSION}: use the release that \
+                 wrote it"
             )),
         }
     }

@@ -130,11 +130,12 @@ pub(super) fn hint(base: &str) -> &'static str {
 }
 
 #[cfg(feature = "cloud")]
-const GOOGLE: &str = "set GOOGLE_APPLICATION_CREDENTIALS to a file of credentials or log in with `gcloud auth \
-                      application-default login`; for a public bucket, set GOOGLE_SKIP_SIGNATURE=true";
+const GOOGLE: &str = "set GOOGLE_APPLICATION_CREDENTIALS to a file of credentials or log in with `gcloud \
+                      auth application-default login`; for a public bucket, set GOOGLE_SKIP_SIGNATURE=true";
 #[cfg(feature = "cloud")]
-const AMAZON: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN if they are temporary \
-                      (profiles in ~/.aws are not read); for a public bucket, set AWS_SKIP_SIGNATURE=true";
+const AMAZON: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN if they are \
+                      temporary (profiles in ~/.aws are not read); for a public bucket, set \
+                      AWS_SKIP_SIGNATURE=true";
 #[cfg(feature = "cloud")]
 const MICROSOFT: &str = "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or \
                          AZURE_STORAGE_SAS_KEY; for a public container, set AZURE_SKIP_SIGNATURE=true";

@@ -119,8 +119,8 @@ pub(super) fn check_slashes(path: &str) -> Result<()> {
         None => Ok(()),
         Some(meant) => {
             let why = format!(
-                "two slashes follow the scheme of a URL: did you mean `{meant}`? A local file of this name is \
-                 `./{}`",
+                "two slashes follow the scheme of a URL: did you mean `{meant}`? A local file of this name \
+                 is `./{}`",
                 shown(path)
             );
             Err(Error::from(ErrorKind::Config(why)))

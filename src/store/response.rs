@@ -73,8 +73,8 @@ fn refuse_coding(headers: &HeaderMap, url: &str) -> Result<()> {
         };
         if codings.len() > 1 || !suffixes.iter().any(|suffix| name.ends_with(suffix)) {
             let why = format!(
-                "the body has the Content-Encoding {coding}, which was not asked for: store the object without this \
-                 header, or compressed under a name that says so (.gz, .zst)"
+                "the body has the Content-Encoding {coding}, which was not asked for: store the object \
+                 without this header, or compressed under a name that says so (.gz, .zst)"
             );
             return Err(ErrorKind::UnsupportedCompression(why).into());
         }

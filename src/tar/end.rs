@@ -69,8 +69,9 @@ impl End {
     fn too_long(&self, end: u64) -> Error {
         let zeros = self.padding(end);
         let message = format!(
-            "{zeros} bytes of zeros or more follow the end-of-archive marker, which no padding explains: members were \
-             probably overwritten with zeros (if the writer of the shard makes them, set `tar::Limits::padding`)"
+            "{zeros} bytes of zeros or more follow the end-of-archive marker, which no padding explains: \
+             members were probably overwritten with zeros (if the writer of the shard makes them, set \
+             `tar::Limits::padding`)"
         );
         Error::from(ErrorKind::ArchiveEnd(message)).at_offset(self.first)
     }
@@ -78,22 +79,23 @@ impl End {
 
 /// One block of zeros in place of a header.
 pub(super) fn lone_block() -> Error {
-    let message = "a single block of zeros stands in place of a header, where an end-of-archive marker has two: members were \
-                   probably overwritten with zeros";
+    let message = "a single block of zeros stands in place of a header, where an end-of-archive marker has \
+                   two: members were probably overwritten with zeros";
     ErrorKind::ArchiveEnd(message.into()).into()
 }
 
 /// A block of zeros is in place of a header, in a part of the archive that does not reach to its end.
 pub(super) fn in_a_part() -> Error {
-    let message = "zeros stand in place of a header, in a part of the shard that ends before the archive does: members were \
-                   probably overwritten with zeros, or the index is that of another shard";
+    let message = "zeros stand in place of a header, in a part of the shard that ends before the archive \
+                   does: members were probably overwritten with zeros, or the index is that of another shard";
     ErrorKind::ArchiveEnd(message.into()).into()
 }
 
 /// The archive ends before the offset up to which its members are known to reach.
 pub(super) fn too_early(reach: u64) -> Error {
     let message = format!(
-        "zeros stand where the index says that members reach up to byte {reach}: they were probably overwritten"
+        "zeros stand where the index says that members reach up to byte {reach}: they were probably \
+         overwritten"
     );
     ErrorKind::ArchiveEnd(message).into()
 }
@@ -101,8 +103,8 @@ pub(super) fn too_early(reach: u64) -> Error {
 /// What is no header follows the end marker, whose zeros began at `first`.
 pub(super) fn data(first: u64) -> Error {
     let message = format!(
-        "data follows the end-of-archive marker, whose zeros begin at byte {first}: members were probably overwritten \
-         with zeros, or this was appended to the archive"
+        "data follows the end-of-archive marker, whose zeros begin at byte {first}: members were probably \
+         overwritten with zeros, or this was appended to the archive"
     );
     ErrorKind::ArchiveEnd(message).into()
 }
@@ -110,8 +112,9 @@ pub(super) fn data(first: u64) -> Error {
 /// Another archive follows the end marker, whose zeros began at `first`.
 pub(super) fn archive(first: u64) -> Error {
     let message = format!(
-        "a tar header follows the end-of-archive marker, whose zeros begin at byte {first}: members were probably \
-         overwritten with zeros (if archives were concatenated on purpose, set `tar::Limits::archives`)"
+        "a tar header follows the end-of-archive marker, whose zeros begin at byte {first}: members were \
+         probably overwritten with zeros (if archives were concatenated on purpose, set \
+         `tar::Limits::archives`)"
     );
     ErrorKind::ArchiveEnd(message).into()
 }

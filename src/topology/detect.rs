@@ -284,8 +284,8 @@ fn tpu(environment: &Environment) -> Result<Option<Topology>> {
         && let Some(Number { name, value: index @ 1.. }) = environment.number("JOB_COMPLETION_INDEX")?
     {
         return Err(bad(format!(
-            "{list} names one TPU worker, but {name}={index}: if the pods of this Job train together, {SET_BOTH}; \
-             if each trains alone, set them to 0 and 1"
+            "{list} names one TPU worker, but {name}={index}: if the pods of this Job train together, \
+             {SET_BOTH}; if each trains alone, set them to 0 and 1"
         )));
     }
     Ok(Some(topology))
@@ -301,7 +301,8 @@ fn rank_only(
     let Some(rank) = environment.number(rank)? else { return Ok(None) };
     let Some(size) = environment.first(world_sizes)? else {
         return Err(bad(format!(
-            "{} is set, but {launcher} does not tell the number of processes: set SHARDSTREAM_WORLD_SIZE to it",
+            "{} is set, but {launcher} does not tell the number of processes: set SHARDSTREAM_WORLD_SIZE to \
+             it",
             rank.name
         )));
     };

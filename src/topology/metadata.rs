@@ -61,8 +61,8 @@ impl Server {
                 Err(Fault::Passing(_)) if attempt < ATTEMPTS => std::thread::sleep(PAUSE),
                 Err(Fault::Passing(error)) => {
                     return Err(bad(format!(
-                        "no answer of the metadata server for {name}: {url}, {ATTEMPTS} attempts: {error}; on \
-                         a TPU VM try again, elsewhere {advice}"
+                        "no answer of the metadata server for {name}: {url}, {ATTEMPTS} attempts: {error}; \
+                         on a TPU VM try again, elsewhere {advice}"
                     )));
                 }
                 Err(Fault::Wrong(what)) => return Err(bad(format!("{url}: {what}: {advice}"))),

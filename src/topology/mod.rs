@@ -142,8 +142,8 @@ impl Topology {
         check_part("data-parallel rank", rank, size)?;
         if !self.world_size.is_multiple_of(size) {
             return Err(bad(format!(
-                "{size} data-parallel ranks do not divide {} ranks: give the number of replicas of the model, each of as \
-                 many ranks",
+                "{size} data-parallel ranks do not divide {} ranks: give the number of replicas of the \
+                 model, each of as many ranks",
                 self.world_size
             )));
         }

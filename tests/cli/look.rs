@@ -13,8 +13,8 @@ use std::process::Stdio;
 fn the_first_samples_with_what_their_fields_hold() {
     let dir = demo();
     let shown = output(dir.path(), &["head", "-n", "5", "--fields", "cls,txt,json", "data"]);
-    let second = "000001  data/train-000000.tar\n  cls   1\n  json  {\"from\":{\"site\":\"right\"},\"width\":8}\n  \
-                  txt   a dog on a lawn\n";
+    let second = "000001  data/train-000000.tar\n  cls   1\n  json  \
+                  {\"from\":{\"site\":\"right\"},\"width\":8}\n  txt   a dog on a lawn\n";
     assert!(shown.contains(second), "{shown}");
     // Over the end of a shard.
     assert!(shown.contains("000004  data/train-000001.tar") && !shown.contains("000005"), "{shown}");

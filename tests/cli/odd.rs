@@ -22,8 +22,8 @@ fn places_without_shards() {
         assert_eq!(
             failure(dir.path(), &["ls", directory], 1),
             format!(
-                "shardstream: no shards: no .tar, .tar.gz or .tar.zst right in {directory}; data/**/*.tar looks \
-                 in the directories below it too\n"
+                "shardstream: no shards: no .tar, .tar.gz or .tar.zst right in {directory}; data/**/*.tar \
+                 looks in the directories below it too\n"
             )
         );
     }

@@ -264,10 +264,9 @@ fn people_get_one_line_for_each_finding() {
     assert_eq!((code, &*err), (Some(3), ""));
     assert_eq!(
         out,
-        "a.tar: byte 1536, sample b, member b.cls: duplicate_member: duplicate member: the sample already has a \
-         field \"cls\"\n\
-         a.tar: sample c, member c.cls: empty_field: the field \"cls\" is empty\n\
-         1 shard of 2 samples, 4.1 kB: 2 findings\n  duplicate_member: 1\n  empty_field: 1\n"
+        "a.tar: byte 1536, sample b, member b.cls: duplicate_member: duplicate member: the sample already \
+         has a field \"cls\"\na.tar: sample c, member c.cls: empty_field: the field \"cls\" is empty\n1 \
+         shard of 2 samples, 4.1 kB: 2 findings\n  duplicate_member: 1\n  empty_field: 1\n"
     );
     assert_eq!(kinds(dir.path(), &["a.tar", "--may-be-empty", "cls"]), one("duplicate_member", "b"));
 }

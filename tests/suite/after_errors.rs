@@ -246,7 +246,8 @@ fn a_shard_that_stays_away_ends_its_stream_at_last() {
     let mut batches = items(shelf.dataset(2).streams(2)).batch(2).build().unwrap().epochs(0);
     let found = some(&mut batches, 110);
     let errors = errors_of(&found);
-    let last = "stream 1 had no sample in 100 epochs: the errors before this one, or the ledger of the state, say why";
+    let last = "stream 1 had no sample in 100 epochs: the errors before this one, or the ledger of the \
+                state, say why";
     assert!(errors.len() == 101 && errors[100].contains(last), "{errors:?}");
     let good = found.into_iter().filter_map(std::result::Result::ok).flatten();
     assert!(good.clone().count() > 4 && good.into_iter().all(|key| key.starts_with("00")));

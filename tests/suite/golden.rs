@@ -49,8 +49,8 @@ impl Golden {
             match golden.get(name) {
                 Some(expected) => assert_eq!(
                     found, expected,
-                    "{file}: \"{name}\" is not what it was. It must never change: find out what in the code has \
-                     changed it, and undo that"
+                    "{file}: \"{name}\" is not what it was. It must never change: find out what in the code \
+                     has changed it, and undo that"
                 ),
                 None if bless() => drop(golden.insert(name.clone(), found.clone())),
                 None => {
@@ -250,8 +250,8 @@ fn states() {
             let path = folder().join(format!("states/{}-{}.json", job.name, golden.len() + 1));
             assert!(
                 bless(),
-                "the text of states has changed. If that was on purpose, {BLESS}=1 adds it as {}; the texts that are \
-                 there stay, unless none of them has been in a release\n{text}",
+                "the text of states has changed. If that was on purpose, {BLESS}=1 adds it as {}; the texts \
+                 that are there stay, unless none of them has been in a release\n{text}",
                 path.display()
             );
             fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -30,8 +30,8 @@ pub enum Error {
     Usage(String),
     /// There are shards of the series already.
     #[error(
-        "{count} shards of this series are there already, such as {first}; --overwrite removes them, or choose \
-         another name"
+        "{count} shards of this series are there already, such as {first}; --overwrite removes them, or \
+         choose another name"
     )]
     Taken {
         /// How many.

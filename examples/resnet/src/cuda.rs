@@ -14,8 +14,8 @@ pub const WHEELS: WheelSet<'_> = WheelSet {
     wanted: is_wanted,
     member: "jax_plugins/xla_cuda12/xla_cuda_plugin.so",
     unpacked_mb: 5_120,
-    advice: "It takes python3 with pip 20.3 or newer, access to a Python package index, and glibc 2.27. Without \
-             them: pip install 'jax-cuda12-plugin[with-cuda]==0.10.2' elsewhere, and give the \
+    advice: "It takes python3 with pip 20.3 or newer, access to a Python package index, and glibc 2.27. \
+             Without them: pip install 'jax-cuda12-plugin[with-cuda]==0.10.2' elsewhere, and give the \
              xla_cuda_plugin.so in it as --plugin; or --plugin cpu.",
 };
 
@@ -173,7 +173,8 @@ mod tests {
                 "470.256.02",
             ),
             (
-                "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs-builder@U16)",
+                "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  \
+                 (dvs-builder@U16)",
                 "570.86.15",
             ),
             ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183  Wed", "535.183.00"),

@@ -62,8 +62,8 @@ pub enum Error {
     },
     /// The program is for another number of devices.
     #[error(
-        "the program {artifact} is for {wanted} device(s), and the job has {present} ({platform}; {local} of this \
-         process): {}", devices_advice(platform, *wanted, *present)
+        "the program {artifact} is for {wanted} device(s), and the job has {present} ({platform}; {local} of \
+         this process): {}", devices_advice(platform, *wanted, *present)
     )]
     Devices {
         /// The artifact's name.
@@ -156,12 +156,12 @@ fn devices_advice(platform: &str, wanted: usize, present: usize) -> String {
     let other = format!("take an artifact for {present} device(s), or export one with --devices {present}");
     match platform {
         "cpu" => format!(
-            "the CPU plugin makes {wanted} of one machine with the option cpu_device_count={wanted}, and cannot join \
-             machines; or {other}"
+            "the CPU plugin makes {wanted} of one machine with the option cpu_device_count={wanted}, and \
+             cannot join machines; or {other}"
         ),
         "cuda" | "rocm" if present < wanted => format!(
-            "{other}; if more hosts have GPUs for it, start the same command on each of them, with --rank, --world-size and \
-             --coordinator"
+            "{other}; if more hosts have GPUs for it, start the same command on each of them, with --rank, \
+             --world-size and --coordinator"
         ),
         _ if present < wanted => {
             format!("{other}; if the slice has more hosts, start the same command on each of them")

@@ -177,8 +177,8 @@ fn train_to(
     let (m, how) = (&artifact.manifest, &found.how);
     writeln!(
         out,
-        "{} ({}): {} on {} of {} {} devices (plugin: {how}), {} images of {}x{} per step; {topology} has {} of the \
-         devices",
+        "{} ({}): {} on {} of {} {} devices (plugin: {how}), {} images of {}x{} per step; {topology} has {} \
+         of the devices",
         artifact.name,
         m.dtype,
         m.model,
@@ -295,17 +295,18 @@ fn open_devices(
     let (all, local) = (client.devices(), client.local_devices());
     if ranks > 1 && all == local && args.dry_run.is_none() {
         return Err(Error::Usage(format!(
-            "{} is for {devices} device(s) of {ranks} processes, and the plugin has not joined them: each would train \
-             alone, on {local}. The CPU plugin cannot join processes: start one for all devices, or try the data with \
-             --dry-run",
+            "{} is for {devices} device(s) of {ranks} processes, and the plugin has not joined them: each \
+             would train alone, on {local}. The CPU plugin cannot join processes: start one for all devices, \
+             or try the data with --dry-run",
             artifact.name
         )));
     }
     if all != local && local * ranks != all {
         // Each would read what is another's, and the losses would look well.
         return Err(Error::Usage(format!(
-            "the job has {all} devices, of which {local} are here, and {topology} says that there are {ranks} process(es): \
-             tell each its --rank and --world-size, or set SHARDSTREAM_RANK and SHARDSTREAM_WORLD_SIZE"
+            "the job has {all} devices, of which {local} are here, and {topology} says that there are \
+             {ranks} process(es): tell each its --rank and --world-size, or set SHARDSTREAM_RANK and \
+             SHARDSTREAM_WORLD_SIZE"
         )));
     }
     Ok((client, found))
@@ -373,8 +374,8 @@ fn the_shards(args: &Args, artifact: &Artifact) -> Result<Shards> {
     let (m, classes) = (&artifact.manifest, synthetic::CLASSES.len());
     if (m.size, m.classes) != (synthetic::SIZE, classes) {
         return Err(Error::Usage(format!(
-            "the built-in images are {0}x{0} of {classes} classes, and the program wants {1}x{1} of {2}: give it --shards \
-             and --val-shards",
+            "the built-in images are {0}x{0} of {classes} classes, and the program wants {1}x{1} of {2}: \
+             give it --shards and --val-shards",
             synthetic::SIZE,
             m.size,
             m.classes

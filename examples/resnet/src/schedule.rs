@@ -76,8 +76,8 @@ impl fmt::Display for Decay {
 /// A text that is no [`Decay`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no decay {0:?}: it is cosine, constant, step:EPOCHS:DIVISOR or exponential:EPOCHS:DIVISOR, with epochs above 0 \
-     and a divisor of at least 1"
+    "no decay {0:?}: it is cosine, constant, step:EPOCHS:DIVISOR or exponential:EPOCHS:DIVISOR, with epochs \
+     above 0 and a divisor of at least 1"
 )]
 pub struct ParseDecayError(String);
 

@@ -406,7 +406,8 @@ mod tests {
         );
         wait_for(
             &lines,
-            "warning: no step for 0 s: rank 0 waits for a batch (a request of shard 7) after 1 steps, in the training of epoch 3\nwarning",
+            "warning: no step for 0 s: rank 0 waits for a batch (a request of shard 7) after 1 steps, in the \
+             training of epoch 3\nwarning",
         );
         dog.at(Activity::Launch);
         wait_for(&lines, "continues after a wait of");

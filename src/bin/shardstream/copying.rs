@@ -129,8 +129,8 @@ fn copy_all(places: Vec<String>, how: How, context: &Context) -> std::result::Re
         let taken: Vec<&Copying> = copies.iter().filter(|copy| copy.there.is_some()).collect();
         if let Some(first) = taken.first() {
             return Err(Failure::Failed(format!(
-                "{} of {} there already, such as {}: --resume keeps those that are the same, --force replaces \
-                 them",
+                "{} of {} there already, such as {}: --resume keeps those that are the same, --force \
+                 replaces them",
                 taken.len(),
                 crate::text::counted(copies.len() as u64, "object"),
                 first.to

@@ -20,7 +20,8 @@ pub(crate) fn check_new(place: &str, force: bool, instead: &str, context: &Conte
         // A slip must not cost a shard, or a list.
         true if is_document(place, &context.store)? => Ok(()),
         true => Err(Failure::Failed(format!(
-            "{shown} is there already, and is no JSON document: --force does not replace it, give another name"
+            "{shown} is there already, and is no JSON document: --force does not replace it, give another \
+             name"
         ))),
         false => Err(Failure::Failed(format!("{shown} is there already: {instead}--force replaces it"))),
     }

@@ -59,8 +59,8 @@ impl Making {
         let usage = |what: &str| Err(Failure::Usage(what.into()));
         match self.machines.rank()? {
             Rank { world_size: 2.., .. } if index => usage(
-                "the index needs all shards: when all machines are done, write it by a run with --resume, and \
-                 without --rank and --world-size",
+                "the index needs all shards: when all machines are done, write it by a run with --resume, \
+                 and without --rank and --world-size",
             ),
             Rank { world_size: 2.., .. } if self.force => {
                 usage("--force is for one machine: it would remove the shards of the others")

@@ -78,8 +78,8 @@ fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<SecretUrl>, 
     let found: Vec<SecretUrl> = found.map(SecretUrl::from).collect();
     match found.is_empty() {
         true => Err(Failure::Failed(format!(
-            "no shards: no .tar, .tar.gz or .tar.zst right in {directory}; {}**/*.tar looks in the directories \
-             below it too",
+            "no shards: no .tar, .tar.gz or .tar.zst right in {directory}; {}**/*.tar looks in the \
+             directories below it too",
             files::below(&directory.to_string(), "")
         ))),
         false => Ok(found),

@@ -127,7 +127,8 @@ pub(crate) fn check(
                 read(&place, store)?.filter(|then| then.options.get(NAMES) != plan.options.get(NAMES));
             if let Some(other) = other {
                 return Err(Failure::Failed(format!(
-                    "{} is the plan of another series of shards ({}): choose another name, or --force replaces it",
+                    "{} is the plan of another series of shards ({}): choose another name, or --force \
+                     replaces it",
                     SecretUrl::from(&place),
                     other.options.get(NAMES).map_or("unknown", String::as_str)
                 )));
@@ -193,8 +194,8 @@ pub(crate) fn confirm(plan: &SavedPlan, series: &Series, store: &Store) -> Resul
     match differences.is_empty() {
         true => Ok(()),
         false => Err(Failure::Failed(format!(
-            "another run wrote shards of this series at the same time: {} is another plan now ({}); check the input and the \
-             options of all runs, and start over with --force",
+            "another run wrote shards of this series at the same time: {} is another plan now ({}); check \
+             the input and the options of all runs, and start over with --force",
             SecretUrl::from(&place),
             differences.join("; ")
         ))),

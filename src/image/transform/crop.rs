@@ -166,7 +166,8 @@ impl Resize {
                 Ok(Resize { to: Target::Shorter { side, longest: Some(longest) }, ..self })
             }
             Target::Shorter { side, .. } => Err(bad(format!(
-                "Resize to a shorter side of {side} with a max_size of {longest}: make it more than the shorter side"
+                "Resize to a shorter side of {side} with a max_size of {longest}: make it more than the \
+                 shorter side"
             ))),
             Target::Exact(_) => Err(bad("Resize to an exact size with a max_size: leave it out".into())),
         }
@@ -325,7 +326,8 @@ impl Transform for RandomCrop {
         let (size, was) = (self.size, frame.size());
         let (top, left) = self.draw(was, rng).ok_or_else(|| {
             ErrorKind::Config(format!(
-                "RandomCrop to {size} of a picture of {was}: it is too small; use `pad_if_needed`, or resize it first"
+                "RandomCrop to {size} of a picture of {was}: it is too small; use `pad_if_needed`, or resize \
+                 it first"
             ))
         })?;
         Ok(functional::crop(frame, top, left, size, self.fill)?)

@@ -28,8 +28,9 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             let set = builder.batch.is_some() || builder.last != LastBatch::Keep || builder.on_stall.is_set();
             let set = set || prefetch.is_some() || prefetch_bytes.is_some();
             if set || builder.policy != OnError::stop() || !builder.schedule.is_empty() {
-                let what = "`batch`, `last_batch`, `prefetch`, `prefetch_bytes`, `on_error`, `stall_after`, `on_stall` and \
-                            `weights_from` are options of the mix: set them on what `Loader::mix` returns";
+                let what = "`batch`, `last_batch`, `prefetch`, `prefetch_bytes`, `on_error`, `stall_after`, \
+                            `on_stall` and `weights_from` are options of the mix: set them on what \
+                            `Loader::mix` returns";
                 mixed.wrong.get_or_insert(what.into());
             }
             mixed.wrong = mixed.wrong.or(builder.wrong);
@@ -63,8 +64,8 @@ impl<T, B> LoaderBuilder<T, B> {
     /// [`weights_from`](LoaderBuilder::weights_from) gives it some.
     pub fn weight(mut self, weight: u32) -> Self {
         if self.parts.len() > 1 {
-            let what = "`weight` of a mix: set it on each dataset before `Loader::mix`, as the datasets of mixes that are \
-                        mixed again have all one level";
+            let what = "`weight` of a mix: set it on each dataset before `Loader::mix`, as the datasets of \
+                        mixes that are mixed again have all one level";
             self.wrong.get_or_insert(what.into());
         }
         self.each(|part, _| part.weight = weight)

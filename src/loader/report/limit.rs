@@ -92,31 +92,33 @@ impl Limit {
             Limit::Unknown => "let it run for some seconds",
             Limit::Trainer => "nothing: the step itself is what takes the time",
             Limit::Network => {
-                "compare the rate with what the link and the store can give; a cache (`StoreBuilder::cache`) keeps what \
-                 is read again; a larger `Budget` has more requests in flight over long distances; smaller fields, or \
-                 stronger compression, need fewer bytes"
+                "compare the rate with what the link and the store can give; a cache (`StoreBuilder::cache`) \
+                 keeps what is read again; a larger `Budget` has more requests in flight over long \
+                 distances; smaller fields, or stronger compression, need fewer bytes"
             }
             Limit::Files => {
                 "more streams read more files side by side; use a faster disk, or fewer bytes for each sample"
             }
             Limit::Parse => {
-                "more cores, or more `threads` where their number is fixed; shards without compression, or with fewer and \
-                 larger samples"
+                "more cores, or more `threads` where their number is fixed; shards without compression, or \
+                 with fewer and larger samples"
             }
             Limit::Select => {
-                "more cores, or more `threads` where their number is fixed; keep the selection with an index (`AutoIndex::select`)"
+                "more cores, or more `threads` where their number is fixed; keep the selection with an index \
+                 (`AutoIndex::select`)"
             }
             Limit::Shuffle => "a smaller shuffle buffer, or `shuffle_shards` with more streams instead of it",
             Limit::Map => {
-                "more cores, or more `threads` where their number is fixed; a cheaper map: smaller pictures in the shards, the feature \
-                 `turbojpeg`, or part of the work done once and stored"
+                "more cores, or more `threads` where their number is fixed; a cheaper map: smaller pictures \
+                 in the shards, the feature `turbojpeg`, or part of the work done once and stored"
             }
             Limit::Collect => {
                 "cheaper batches: tensors by `collate`, whose rows other threads write; larger batches"
             }
             Limit::Streams => "more `streams`, at least as many as `threads`; fewer threads do as well",
             Limit::Order => {
-                "samples that take about as long in every stream, more `prefetch`, or more memory in the `Budget`"
+                "samples that take about as long in every stream, more `prefetch`, or more memory in the \
+                 `Budget`"
             }
         }
     }

@@ -119,8 +119,8 @@ impl<O> Deal<O> {
     fn nothing(&self, lane: usize) -> Error {
         let stream = self.reader.0 + lane * self.reader.1;
         let what = format!(
-            "stream {stream} has no sound sample in the epoch to fill its batches with: mend its shards, use fewer \
-             streams, or `LastBatch::Pad`"
+            "stream {stream} has no sound sample in the epoch to fill its batches with: mend its shards, use \
+             fewer streams, or `LastBatch::Pad`"
         );
         ErrorKind::NoShards(what).into()
     }

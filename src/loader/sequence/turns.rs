@@ -81,16 +81,16 @@ impl Turns {
             if here.len() != weights.len() {
                 let (given, count) = (here.len(), weights.len());
                 return config(format!(
-                    "the weights {here:?} from item {from} on are {given}, and there are {count} datasets: give one \
-                     for each, in the order of the mix"
+                    "the weights {here:?} from item {from} on are {given}, and there are {count} datasets: \
+                     give one for each, in the order of the mix"
                 ));
             }
         }
         if let Some(pair) = changes.windows(2).find(|pair| pair[0].from >= pair[1].from) {
             let [first, second] = [&pair[0], &pair[1]].map(|change| change.from);
             return config(format!(
-                "weights from item {second} on were set after those from item {first} on: set them in the order in \
-                 which they come, each once"
+                "weights from item {second} on were set after those from item {first} on: set them in the \
+                 order in which they come, each once"
             ));
         }
         if changes.first().is_some_and(|change| change.from == 0) {
@@ -105,8 +105,8 @@ impl Turns {
             let sum: u64 = here.iter().map(|weight| u64::from(*weight)).sum();
             if sum > LONGEST_WINDOW || sum == 0 && !here.is_empty() {
                 return config(format!(
-                    "the weights {here:?} from item {from} on: use whole numbers, not all of them 0, whose sum is at most \
-                     {LONGEST_WINDOW}"
+                    "the weights {here:?} from item {from} on: use whole numbers, not all of them 0, whose \
+                     sum is at most {LONGEST_WINDOW}"
                 ));
             }
         }

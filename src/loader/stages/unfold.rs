@@ -198,8 +198,8 @@ impl<T> Unfold<T> {
 
     fn hoards(&self) -> crate::Error {
         let what = format!(
-            "the stage `{}` took {MOST_UNANSWERED} items in a row and gave none: it holds them all, or leaves them \
-             out; give it a bound, or use `filter_map`",
+            "the stage `{}` took {MOST_UNANSWERED} items in a row and gave none: it holds them all, or \
+             leaves them out; give it a bound, or use `filter_map`",
             self.name
         );
         ErrorKind::Config(what).into()

@@ -42,7 +42,8 @@ impl Resources {
                 config("`cores` bounds the number of threads that is chosen, and `threads` fixes it: set one")
             }
             Resources { prefetch: Some(_), prefetch_bytes: Some(_), .. } => config(
-                "`prefetch_bytes` bounds the number of batches that is chosen, and `prefetch` fixes it: set one",
+                "`prefetch_bytes` bounds the number of batches that is chosen, and `prefetch` fixes it: set \
+                 one",
             ),
             _ => Ok(()),
         }

@@ -32,13 +32,15 @@ fn a_skip_is_recorded_with_its_place_and_its_cause() {
     let expected = json!({
         "dataset": 1, "epoch": 7, "stream": 3, "number": 0,
         "shard": "https://[redacted]@h/s.tar?[redacted]", "offset": 512, "member": "a.jpg", "key": "a",
-        "kind": "decode", "message": "cannot decode the field \"jpg\": line lost at https://[redacted]@h/a?[redacted]",
+        "kind": "decode", "message": "cannot decode the field \"jpg\": line lost at \
+                                      https://[redacted]@h/a?[redacted]",
     });
     assert_eq!(json(&ledger), json!({"entries": [expected], "kinds": {"decode": 1}}));
     assert_eq!(
         ledger.to_string(),
         "1 skipped: 1 decode\n  dataset 1, epoch 7, stream 3: cannot decode the field \"jpg\": line lost at \
-         https://[redacted]@h/a?[redacted] (shard https://[redacted]@h/s.tar?[redacted], byte 512, member a.jpg, sample a)"
+         https://[redacted]@h/a?[redacted] (shard https://[redacted]@h/s.tar?[redacted], byte 512, member \
+         a.jpg, sample a)"
     );
     for text in [format!("{ledger:?}"), format!("{ledger:#}"), json(&ledger).to_string()] {
         assert!(!text.contains("s3cret"), "{text}");

@@ -99,7 +99,8 @@ const ANSWERS: [(&str, u16, &str); 8] = [
     ("HTTP/1.1 200 OK\r\n\r\nuntil it ends", 200, "until it ends"),
     ("HTTP/1.0 200 OK\nServer: old\n\nlines", 200, "lines"),
     (
-        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: a\r\n\r\nHTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: a\r\n\r\nHTTP/1.1 404 \
+         No\r\nContent-Length: 0\r\n\r\n",
         404,
         "",
     ),
@@ -256,7 +257,8 @@ proptest! {
 
     #[test]
     fn any_bytes_are_an_answer_or_an_error(
-        start in prop::sample::select(vec!["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"]),
+        start in prop::sample::select(vec!["", "HTTP/1.1 200 \
+                                                OK\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"]),
         bytes in prop::collection::vec(any::<u8>(), 0..100),
     ) {
         let _ = received([[start.as_bytes(), &bytes].concat()]);

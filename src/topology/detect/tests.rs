@@ -31,8 +31,8 @@ fn every_launcher() {
         ("PMI_RANK=2 PMI_SIZE=4 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2", Pmi, (2, 4), (some(0), some(2))),
         ("PMI_RANK=2 PMI_SIZE=4 PMI_LOCAL_RANK=1 PMI_LOCAL_SIZE=2", Pmi, (2, 4), (some(1), some(2))),
         (
-            "SLURM_STEP_ID=0 SLURM_PROCID=6 SLURM_STEP_NUM_TASKS=7 SLURM_NTASKS=9 SLURM_LOCALID=0 SLURM_NODEID=3 \
-             SLURM_STEP_TASKS_PER_NODE=2(x3),1 PMIX_RANK=6",
+            "SLURM_STEP_ID=0 SLURM_PROCID=6 SLURM_STEP_NUM_TASKS=7 SLURM_NTASKS=9 SLURM_LOCALID=0 \
+             SLURM_NODEID=3 SLURM_STEP_TASKS_PER_NODE=2(x3),1 PMIX_RANK=6",
             Slurm,
             (6, 7),
             (some(0), some(1)),
@@ -50,7 +50,8 @@ fn every_launcher() {
         ),
         ("CLOUD_TPU_TASK_ID=3 TPU_PROCESS_ADDRESSES=l:1,l:2,l:3,l:4", Tpu, (3, 4), (none, none)),
         (
-            "CLOUD_TPU_TASK_ID=3 TPU_PROCESS_ADDRESSES=l:1,l:2,m:1,m:2 TPU_WORKER_ID=1 TPU_WORKER_HOSTNAMES=l,m",
+            "CLOUD_TPU_TASK_ID=3 TPU_PROCESS_ADDRESSES=l:1,l:2,m:1,m:2 TPU_WORKER_ID=1 \
+             TPU_WORKER_HOSTNAMES=l,m",
             Tpu,
             (3, 4),
             (none, none),

@@ -114,8 +114,8 @@ fn a_state_of_another_schedule_is_refused() {
         assert!(matches!(error.kind(), ErrorKind::State(_)), "{error:?}");
         error.to_string()
     };
-    let there = "the changes of weights are [2, 1] from item 27 on, [0, 1] from item 66 on, [1, 1] from item 93 on \
-                 in the state, and ";
+    let there = "the changes of weights are [2, 1] from item 27 on, [0, 1] from item 66 on, [1, 1] from item \
+                 93 on in the state, and ";
     let found = other(&CHANGES[..2]);
     assert!(
         found.contains(&format!("{there}[2, 1] from item 27 on, [0, 1] from item 66 on here")),

@@ -17,8 +17,8 @@ fn echo(status: u16, request: &Request) -> Reply {
     let value = query.split('&').next().unwrap_or_default().split_once('=').map_or(query, |(_, value)| value);
     let text = match query.len() % 2 {
         0 => format!(
-            "<Error><Code>Nope</Code><Message>{target} is not at http://me:S3CRET@host{target}, and {sent} is no \
-             good, nor is \"{value}\" or {query}</Message></Error>"
+            "<Error><Code>Nope</Code><Message>{target} is not at http://me:S3CRET@host{target}, and {sent} \
+             is no good, nor is \"{value}\" or {query}</Message></Error>"
         ),
         _ => serde_json::json!({"error": "no", "error_description": format!("{target} ({value}) {sent}")})
             .to_string(),

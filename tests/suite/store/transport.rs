@@ -97,10 +97,12 @@ fn a_connection_on_which_more_came_is_not_used_again() {
         let (first, last) = request.range().unwrap();
         let last = last.min(4499);
         let head = format!(
-            "HTTP/1.1 206 Part\r\nETag: {TAG}\r\nContent-Range: bytes {first}-{last}/4500\r\nContent-Length: {}\r\n\r\n",
+            "HTTP/1.1 206 Part\r\nETag: {TAG}\r\nContent-Range: bytes {first}-{last}/4500\r\nContent-Length: \
+             {}\r\n\r\n",
             last + 1 - first
         );
-        let more = "HTTP/1.1 206 Part\r\nETag: \"v1\"\r\nContent-Range: bytes 0-0/4500\r\nContent-Length: 1\r\n\r\nx";
+        let more = "HTTP/1.1 206 Part\r\nETag: \"v1\"\r\nContent-Range: bytes 0-0/4500\r\nContent-Length: \
+                    1\r\n\r\nx";
         Reply::raw([head.as_bytes(), &noise(4500)[first..=last], more.as_bytes()].concat())
     };
     let requests = requests_of(followed);
@@ -325,7 +327,8 @@ fn certified() -> Option<(Arc<ServerConfig>, tempfile::TempDir, String)> {
         &format!("req {key} -keyout key.pem -out request.pem -subj /CN=localhost"),
     ) && openssl(
         directory.path(),
-        "x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out cert.pem",
+        "x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out \
+         cert.pem",
     );
     if !made {
         return None;

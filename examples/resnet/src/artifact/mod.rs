@@ -40,8 +40,8 @@ pub enum Error {
     },
     /// It was written by an older or newer exporter, for programs with other arguments.
     #[error(
-        "artifact {name} is of format {format}, and this trainer runs those of format {}: export it again with \
-         examples/resnet/export/export_resnet.py of this version",
+        "artifact {name} is of format {format}, and this trainer runs those of format {}: export it again \
+         with examples/resnet/export/export_resnet.py of this version",
         manifest::FORMAT
     )]
     Format {
@@ -69,7 +69,10 @@ pub enum Error {
         wanted: Box<Wanted>,
     },
     /// Several of the built-in ones are what was wanted.
-    #[error("there are several programs for {wanted}: say more, or take one by its name\n{}", list(all().iter().filter(|(_, m)| wanted.fits(m)).collect()))]
+    #[error(
+        "there are several programs for {wanted}: say more, or take one by its name\n{}",
+        list(all().iter().filter(|(_, m)| wanted.fits(m)).collect())
+    )]
     Ambiguous {
         /// What was asked for.
         wanted: Box<Wanted>,

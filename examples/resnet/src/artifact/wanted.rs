@@ -50,8 +50,8 @@ impl Wanted {
         let size = self.size.unwrap_or(Self::SIZE);
         let model = self.model.as_deref().unwrap_or(Self::MODEL);
         format!(
-            "python3 examples/resnet/export/export_resnet.py --model {model} --size {size} --classes {} --batch {} \
-             --devices {} --dtype {} --out mine/{model}",
+            "python3 examples/resnet/export/export_resnet.py --model {model} --size {size} --classes {} \
+             --batch {} --devices {} --dtype {} --out mine/{model}",
             if size < 128 { 10 } else { 1000 },
             self.batch.unwrap_or(64),
             self.devices.unwrap_or(1),
@@ -126,7 +126,8 @@ mod tests {
         for part in [
             "resnet50, 64x64, 16 images on each device, 4 device(s)",
             "\n  resnet18 ",
-            "--model resnet50 --size 64 --classes 10 --batch 16 --devices 4 --dtype float32 --out mine/resnet50",
+            "--model resnet50 --size 64 --classes 10 --batch 16 --devices 4 --dtype float32 --out \
+             mine/resnet50",
         ] {
             assert!(message.contains(part), "{message}");
         }

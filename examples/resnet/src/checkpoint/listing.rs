@@ -66,7 +66,8 @@ impl fmt::Display for Incomplete {
         let Name { rank, ranks, .. } = missing;
         write!(
             f,
-            "the checkpoint at step {step} is incomplete: that of rank {rank} of {ranks}, {missing}, is missing"
+            "the checkpoint at step {step} is incomplete: that of rank {rank} of {ranks}, {missing}, is \
+             missing"
         )
     }
 }

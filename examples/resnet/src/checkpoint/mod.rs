@@ -45,7 +45,8 @@ pub enum Error {
     },
     /// A new training would mix its checkpoints with those of an older one.
     #[error(
-        "{newest} is there already: --resume resumes from it; to start anew, remove it or choose another place"
+        "{newest} is there already: --resume resumes from it; to start anew, remove it or choose another \
+         place"
     )]
     Exists {
         /// The newest one.
@@ -87,8 +88,8 @@ pub enum Error {
     },
     /// It was written by an older or newer trainer.
     #[error(
-        "the checkpoint {url} is of version {version}, and this trainer reads version {}: finish that training with the \
-         trainer that began it, or start anew in another place",
+        "the checkpoint {url} is of version {version}, and this trainer reads version {}: finish that \
+         training with the trainer that began it, or start anew in another place",
         document::VERSION
     )]
     Version {
@@ -107,8 +108,8 @@ pub enum Error {
     },
     /// Another rank may have resumed from another one.
     #[error(
-        "the checkpoint {newest} was completed while the ranks of the job were starting, and others may have resumed \
-         from it: start all ranks again"
+        "the checkpoint {newest} was completed while the ranks of the job were starting, and others may have \
+         resumed from it: start all ranks again"
     )]
     Changed {
         /// The newest.

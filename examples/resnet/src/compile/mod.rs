@@ -230,8 +230,8 @@ mod tests {
         report.warnings.push("the disk is full".into());
         assert_eq!(
             report.to_string(),
-            "warning: the disk is full\nprograms: init, step compiled in 12.3 s; eval loaded from the cache in 0.1 s; \
-             2.5 MB put into the cache in 0.0 s"
+            "warning: the disk is full\nprograms: init, step compiled in 12.3 s; eval loaded from the cache \
+             in 0.1 s; 2.5 MB put into the cache in 0.0 s"
         );
     }
 }

@@ -53,7 +53,8 @@ pub enum Error {
     },
     /// Nobody listens.
     #[error(
-        "rank {rank} did not reach rank 0 at {address} within {}: {cause}. Is rank 0 running, and is this its address?",
+        "rank {rank} did not reach rank 0 at {address} within {}: {cause}. Is rank 0 running, and is this \
+         its address?",
         seconds(*waited)
     )]
     Unreachable {
@@ -96,7 +97,8 @@ pub enum Error {
     /// A key that nobody has put in time.
     #[error(
         "rank {rank} has waited {} for the key {key:?}{}{}", seconds(*waited),
-        also(absent, "has not joined", "have not joined"), also(silent, "has put no key yet", "have put no key yet")
+        also(absent, "has not joined", "have not \
+                                        joined"), also(silent, "has put no key yet", "have put no key yet")
     )]
     TimedOut {
         /// Who has waited.

@@ -173,7 +173,8 @@ impl Training<'_> {
         let loss = recent.loss / recent.steps as f64;
         let now = rate(recent.samples, pass.since_log.elapsed());
         self.log.line(format_args!(
-            "  step {:>6}  loss {loss:.4}  lr {:.4}  rate {now:.1}/s  global rate {:.1}/s  data ready {:.1} %  elapsed {}",
+            "  step {:>6}  loss {loss:.4}  lr {:.4}  rate {now:.1}/s  global rate {:.1}/s  data ready {:.1} \
+             %  elapsed {}",
             pass.steps,
             hyper.rate,
             rate(pass.running.logged.samples, pass.time.elapsed()),
@@ -219,8 +220,8 @@ impl Training<'_> {
         let learnt = if self.network.learns() { &learnt } else { "" };
         let (epoch, ranks) = (pass.epoch + 1, self.options.topology.world_size());
         self.log.line(format_args!(
-            "epoch {epoch} of {}: {} samples in {:.1} s, {:.1} samples/s (reduced global rate over {ranks} {}), \
-             data wait {:.1} %, {fed}{learnt}",
+            "epoch {epoch} of {}: {} samples in {:.1} s, {:.1} samples/s (reduced global rate over {ranks} \
+             {}), data wait {:.1} %, {fed}{learnt}",
             self.options.epochs,
             report.samples,
             report.time.as_secs_f64(),

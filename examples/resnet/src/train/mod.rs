@@ -238,7 +238,8 @@ impl Training<'_> {
         let summary = Summary { epochs: self.epochs, time: self.time.elapsed() };
         if let (Some((accuracy, epoch)), true) = (summary.best(), self.network.learns()) {
             self.log.line(format_args!(
-                "trained {:.1} s: best validation accuracy {:.2} % (epoch {epoch}), average rate {:.1} samples/s",
+                "trained {:.1} s: best validation accuracy {:.2} % (epoch {epoch}), average rate {:.1} \
+                 samples/s",
                 summary.time.as_secs_f64(),
                 100.0 * accuracy,
                 summary.rate(),

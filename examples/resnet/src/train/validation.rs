@@ -32,7 +32,8 @@ impl Training<'_> {
         report.validation_accuracy = share(correct as f64, samples as f64);
         report.validation_top5_accuracy = share(top5 as f64, samples as f64);
         self.log.line(format_args!(
-            "epoch {} of {}: validation accuracy {:.2} % ({correct} of {samples}), top-5 {:.2} % ({top5}) in {:.1} s",
+            "epoch {} of {}: validation accuracy {:.2} % ({correct} of {samples}), top-5 {:.2} % ({top5}) in \
+             {:.1} s",
             self.epochs.len() + 1,
             self.options.epochs,
             100.0 * report.validation_accuracy,

@@ -144,7 +144,8 @@ fn difference(ours: &Tensor, theirs: Option<&TensorView<'_>>) -> Option<String> 
     if theirs.shape() != shape {
         let hint = match (&**name, shape.get(2), theirs.shape().get(2)) {
             ("conv1.weight", Some(3), Some(7)) => {
-                " (images of fewer than 128 pixels begin with a convolution of 3x3, torchvision's networks with one of 7x7)"
+                " (images of fewer than 128 pixels begin with a convolution of 3x3, torchvision's networks \
+                 with one of 7x7)"
             }
             ("conv1.weight", Some(7), Some(3)) => " (it is of a network for images of fewer than 128 pixels)",
             _ => "",

@@ -28,8 +28,8 @@ use std::time::{Duration, Instant};
 pub enum Error {
     /// The network is not built as the exporter builds them.
     #[error(
-        "the program has a buffer {buffer} that torchvision's ResNets have no name for: its weights cannot be \
-         written to or read from a file"
+        "the program has a buffer {buffer} that torchvision's ResNets have no name for: its weights cannot \
+         be written to or read from a file"
     )]
     Unnamed {
         /// As the manifest calls it.

@@ -157,8 +157,8 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         (left_out > 0).then(|| format!("{} left out", text::counted(left_out, "sample"))),
         index.map(|index| format!("index: {}", SecretUrl::from(index))),
         (machines.world_size > 1).then(|| {
-            "when all machines are done, --resume --index without --rank checks the shards of all, and writes \
-             the index"
+            "when all machines are done, --resume --index without --rank checks the shards of all, and \
+             writes the index"
                 .into()
         }),
     ];

@@ -66,8 +66,10 @@ fn incomplete_ones_are_passed_over_and_told() {
     assert!(same(&begun.unwrap().unwrap(), &checkpoint(2)));
     let told: Vec<_> = log.lines().collect();
     for (line, what) in told.iter().zip([
-        "the checkpoint at step 7 is incomplete: that of rank 0 of 4, checkpoint-00000007.rank-00000-of-00004.tar, is missing",
-        "the checkpoint at step 5 is incomplete: that of rank 2 of 4, checkpoint-00000005.rank-00002-of-00004.json, is missing",
+        "the checkpoint at step 7 is incomplete: that of rank 0 of 4, \
+         checkpoint-00000007.rank-00000-of-00004.tar, is missing",
+        "the checkpoint at step 5 is incomplete: that of rank 2 of 4, \
+         checkpoint-00000005.rank-00002-of-00004.json, is missing",
         "checkpoint-00000002.rank-00000-of-00004.tar: epoch 1, step 2;",
     ]) {
         assert!(line.contains(what), "{log}");
