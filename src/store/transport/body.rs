@@ -2,7 +2,8 @@
 
 use super::connection::Connection;
 use super::head::Framing;
-use super::{malformed, pool};
+use super::origin::malformed;
+use super::pool;
 use crate::store::buffer::{Buffer, size};
 use crate::{Error, Result};
 use bytes::Bytes;

@@ -1,17 +1,15 @@
 //! One connection, and how it comes to be.
 
+use super::addresses::addresses;
 use super::head::{self, Fault, Head};
-use super::{Origin, malformed};
-use crate::store::location::Failure;
+use super::origin::Origin;
+use super::tls::{tls, tls_fault};
 use crate::{Error, ErrorKind, Result};
 use futures::stream::{FuturesUnordered, StreamExt};
 use socket2::SockRef;
 use std::future::Future;
 use std::io::Read as _;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{fmt, io};
@@ -19,9 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{self, ClientConfig};
 
 /// How long all of it may take: the name, the connection, the handshake.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -173,142 +169,6 @@ async fn reach(origin: &Origin) -> Result<TcpStream> {
             Ok(Some(Ok(socket))) => return Ok(socket),
             Ok(Some(Err(error))) => failure = error,
             Ok(None) | Err(_) => {}
-        }
-    }
-}
-
-/// The addresses of a host, in the order in which they are tried.
-pub(in crate::store) async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    match tokio::net::lookup_host((host, port)).await {
-        Ok(found) => Ok(in_turn(found.collect())),
-        Err(error) => Err(unresolved(&error)),
-    }
-}
-
-/// A name that could not be looked up. The system gives the failure no kind: unless it calls it temporary, in
-/// which case nobody answered, the name has no address.
-fn unresolved(error: &io::Error) -> io::Error {
-    let text = error.to_string();
-    let temporary = ["emporary", "ry again"].iter().any(|word| text.contains(word));
-    io::Error::new(if temporary { io::ErrorKind::TimedOut } else { io::ErrorKind::NotFound }, text)
-}
-
-/// The addresses in the order in which they are tried. Connections to a name with many addresses, as those of
-/// object stores are, begin with different ones; where there are two families, they take turns.
-fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
-    static TURN: AtomicUsize = AtomicUsize::new(0);
-    let preferred = addresses.first().is_some_and(SocketAddr::is_ipv6);
-    let (mut first, second): (Vec<_>, Vec<_>) =
-        addresses.into_iter().partition(|address| address.is_ipv6() == preferred);
-    if !first.is_empty() {
-        let turn = TURN.fetch_add(1, Ordering::Relaxed) % first.len();
-        first.rotate_left(turn);
-    }
-    let (mut first, mut second) = (first.into_iter(), second.into_iter());
-    let pairs = std::iter::from_fn(|| {
-        let pair = [first.next(), second.next()];
-        pair.iter().any(Option::is_some).then_some(pair)
-    });
-    pairs.flatten().flatten().collect()
-}
-
-/// What the system trusts, as it was at the first connection; `SSL_CERT_FILE` is heeded where the system
-/// heeds it.
-fn tls() -> Result<Arc<ClientConfig>> {
-    static CONFIG: OnceLock<Result<Arc<ClientConfig>, rustls::Error>> = OnceLock::new();
-    let config = CONFIG.get_or_init(|| {
-        use rustls_platform_verifier::BuilderVerifierExt;
-        let provider = CryptoProvider::get_default().cloned();
-        let provider = provider.unwrap_or_else(|| Arc::new(aws_lc_rs::default_provider()));
-        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-        let mut config = config.with_platform_verifier()?.with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
-    });
-    config.clone().map_err(|error| ErrorKind::Store(Failure::boxed(&error)).into())
-}
-
-/// A fault of a connection that may use TLS.
-pub(super) fn tls_fault(error: io::Error) -> Error {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        Some(error) if is_final(error) => ErrorKind::Store(Failure::boxed(error)).into(),
-        Some(rustls::Error::InvalidMessage(_)) => malformed("it does not speak TLS"),
-        _ => error.into(),
-    }
-}
-
-/// Whether the next handshake will fail as this one did: a certificate that is not trusted now, or two sides
-/// that have nothing in common.
-pub(in crate::store) fn is_final(error: &rustls::Error) -> bool {
-    use rustls::{AlertDescription as Alert, Error as Fault};
-
-    match error {
-        Fault::InvalidCertificate(_) | Fault::PeerIncompatible(_) | Fault::NoApplicationProtocol => true,
-        Fault::AlertReceived(alert) => matches!(
-            alert,
-            Alert::ProtocolVersion
-                | Alert::HandshakeFailure
-                | Alert::InsufficientSecurity
-                | Alert::UnrecognisedName
-                | Alert::NoApplicationProtocol
-                | Alert::CertificateRequired
-        ),
-        _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn families_and_addresses_take_turns() {
-        let addresses = ["[::1]:80", "[::2]:80", "[::3]:80", "1.1.1.1:80"].map(|text| text.parse().unwrap());
-        let orders: Vec<_> = (0..3).map(|_| in_turn(addresses.to_vec())).collect();
-        for order in &orders {
-            assert_eq!(order[1], addresses[3]);
-            assert!(addresses.iter().all(|address| order.contains(address)));
-        }
-        assert!(orders[0][0] != orders[1][0] && orders[1][0] != orders[2][0]);
-        assert!(in_turn(Vec::new()).is_empty());
-    }
-
-    #[test]
-    fn a_name_without_an_address_is_told_from_one_that_nobody_answers_for() {
-        for (text, kind) in [
-            (
-                "failed to lookup address information: Temporary failure in name resolution",
-                io::ErrorKind::TimedOut,
-            ),
-            ("failed to lookup address information: Try again", io::ErrorKind::TimedOut),
-            ("failed to lookup address information: Name or service not known", io::ErrorKind::NotFound),
-        ] {
-            let fault = unresolved(&io::Error::other(text));
-            assert!(fault.kind() == kind && fault.to_string() == text, "{fault:?}");
-        }
-    }
-
-    #[test]
-    fn what_fails_again_is_told_from_what_may_pass() {
-        use rustls::{AlertDescription as Alert, CertificateError, Error as Fault, PeerIncompatible};
-
-        for (fault, ends) in [
-            (Fault::InvalidCertificate(CertificateError::UnknownIssuer), true),
-            (
-                Fault::PeerIncompatible(PeerIncompatible::ServerSentHelloRetryRequestWithUnknownExtension),
-                true,
-            ),
-            (Fault::NoApplicationProtocol, true),
-            (Fault::AlertReceived(Alert::HandshakeFailure), true),
-            (Fault::AlertReceived(Alert::CertificateRequired), true),
-            (Fault::AlertReceived(Alert::InternalError), false),
-            (Fault::AlertReceived(Alert::CloseNotify), false),
-            (Fault::DecryptError, false),
-        ] {
-            let text = fault.to_string();
-            let error = tls_fault(io::Error::new(io::ErrorKind::InvalidData, fault));
-            assert_eq!(matches!(error.kind(), ErrorKind::Store(_)), ends, "{text}");
-            assert_eq!(matches!(error.kind(), ErrorKind::Io(_)), !ends, "{text}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Heads: the request as it is sent, and what is before the body of the response.
 
 use super::chunked::Chunked;
-use super::connection::tls_fault;
-use super::{Origin, malformed};
+use super::origin::{Origin, malformed};
+use super::tls::tls_fault;
 use crate::{Error, ErrorKind, Result};
 use bytes::BufMut;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};

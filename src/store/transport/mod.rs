@@ -10,30 +10,37 @@
 //! It watches the time only until a connection is made. Who waits for a response or a chunk gives it up by
 //! dropping it.
 
+mod addresses;
 mod body;
 mod chunked;
 mod connection;
 mod head;
+mod origin;
 mod pool;
 mod redirect;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use crate::store::client;
-use crate::{Error, ErrorKind, Result};
+use crate::{ErrorKind, Result};
+pub(super) use addresses::addresses;
 use body::Body;
 use bytes::Bytes;
 use connection::Connection;
-pub(super) use connection::{addresses, is_final};
 use futures::future::{self, Either};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 pub(super) use head::AGENT;
 use head::{Fault, Head};
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, StatusCode, Uri};
+use origin::Origin;
+#[cfg(feature = "http")]
+pub(super) use origin::parsed;
 pub(super) use redirect::{Target, region};
 use std::fmt;
 use std::pin::pin;
+pub(super) use tls::is_final;
 
 /// A response, whatever its status.
 pub(super) struct Response {
@@ -140,59 +147,4 @@ async fn exchange(origin: &Origin, request: &[u8]) -> Result<(Head, Connection)>
         Ok(head) => Ok((head, connection)),
         Err(fault) => Err(fault.error),
     }
-}
-
-/// The URL as requests take it. A user or password in it is sent as a header or not at all.
-pub(super) fn parsed(mut url: url::Url) -> Result<Uri> {
-    // These fail for URLs without a host, which are refused later.
-    let _ = (url.set_username(""), url.set_password(None));
-    url.as_str().parse().map_err(|error| ErrorKind::Config(format!("bad URL: {error}")).into())
-}
-
-/// Whom a connection leads to. Displayed as in the header `Host`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Origin {
-    tls: bool,
-    /// Without the brackets of an IPv6 address.
-    host: String,
-    port: u16,
-}
-
-impl Origin {
-    fn of(uri: &Uri) -> Result<Self> {
-        let tls = match uri.scheme_str() {
-            Some("https") => true,
-            Some("http") => false,
-            _ => return Err(ErrorKind::Config("bad URL: it is neither http nor https".into()).into()),
-        };
-        let host = uri.host().unwrap_or_default();
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        if host.is_empty() {
-            return Err(ErrorKind::Config("bad URL: it has no host".into()).into());
-        }
-        let port = uri.port_u16().unwrap_or(Self::default_port(tls));
-        Ok(Origin { tls, host: host.to_ascii_lowercase(), port })
-    }
-
-    fn default_port(tls: bool) -> u16 {
-        if tls { 443 } else { 80 }
-    }
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]", self.host)?,
-            false => f.write_str(&self.host)?,
-        }
-        if self.port != Self::default_port(self.tls) {
-            write!(f, ":{}", self.port)?;
-        }
-        Ok(())
-    }
-}
-
-/// What came is no response that this client reads: trying again would not help.
-fn malformed(why: &str) -> Error {
-    ErrorKind::Store(format!("the server's answer cannot be read: {why}").into()).into()
 }

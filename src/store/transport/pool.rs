@@ -6,8 +6,8 @@
 //! server of which nothing is known is on probation: its connections are used again when one of them has
 //! stayed quiet for a while.
 
-use super::Origin;
 use super::connection::{Connection, Unread};
+use super::origin::Origin;
 use crate::store::runtime;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

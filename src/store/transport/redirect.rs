@@ -1,6 +1,6 @@
 //! Where a request is sent, and where answers send it.
 
-use super::{Origin, parsed};
+use super::origin::{Origin, parsed};
 use crate::store::location::Failure;
 use crate::{Error, ErrorKind, Result};
 use http::header::{self, HeaderMap};
