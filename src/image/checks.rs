@@ -2,7 +2,8 @@
 
 use super::{ImageError, Size};
 
-/// The bytes of a picture, which must have a pixel and be within the limit.
+/// Returns the number of bytes of a picture. It is an error if the picture has no pixels or takes more than
+/// `limit` bytes.
 pub(super) fn check(width: u32, height: u32, pixel_size: usize, limit: usize) -> Result<usize, ImageError> {
     let picture = Size { height, width };
     if width == 0 || height == 0 {
@@ -13,7 +14,7 @@ pub(super) fn check(width: u32, height: u32, pixel_size: usize, limit: usize) ->
     size.filter(|size| *size <= limit).ok_or(ImageError::TooLarge { size: picture, limit })
 }
 
-/// What a decoder says of a damaged file.
+/// Wraps the error that a decoder returns for a damaged file.
 pub(super) fn decode_error(error: impl std::error::Error + Send + Sync + 'static) -> ImageError {
     ImageError::Decode(error.into())
 }

@@ -1,4 +1,4 @@
-//! From the channels of a file to those of a mode, as Pillow converts them.
+//! Conversion of the channels of a file to those of a mode, as in Pillow.
 
 use super::{ImageMode, Pixels};
 
@@ -23,7 +23,7 @@ pub(super) fn convert(channels: usize, pixels: Vec<u8>, mode: ImageMode) -> Pixe
     }
 }
 
-/// Makes grey of colour, or colour of grey, of the first `count` pixels of the memory.
+/// Converts the first `count` pixels in place from `from` to `to` channels: RGB to grey, or grey to RGB.
 pub(super) fn rechannel(pixels: &mut [u8], count: usize, from: usize, to: usize) {
     match (from, to) {
         (3, 1) => {
@@ -41,8 +41,8 @@ pub(super) fn rechannel(pixels: &mut [u8], count: usize, from: usize, to: usize)
     }
 }
 
-/// Makes colours of printing inks (as Adobe has them: 255 is no ink), at the beginning of the memory that
-/// they are in.
+/// Converts CMYK pixels to RGB in place, packed at the beginning of the same memory. The inks are inverted,
+/// as Adobe stores them: 255 is no ink.
 #[cfg(feature = "turbojpeg")]
 pub(super) fn cmyk(pixels: &mut [u8]) {
     let count = pixels.len() / 4;
@@ -56,13 +56,13 @@ pub(super) fn cmyk(pixels: &mut [u8]) {
     }
 }
 
-/// Scales numbers of 16 bits to 8 bits, to the nearest.
+/// Scales 16-bit values to 8 bits, rounded to the nearest.
 pub(super) fn narrow(wide: &[u8], number: fn([u8; 2]) -> u16) -> Vec<u8> {
     let (wide, _) = wide.as_chunks::<2>();
     wide.iter().map(|bytes| ((u32::from(number(*bytes)) + 128) / 257) as u8).collect()
 }
 
-/// The brightness by the weights of ITU-R 601, in Pillow's fixed-point arithmetic.
+/// The luma of a pixel by the weights of ITU-R 601, in Pillow's fixed-point arithmetic.
 pub(super) fn luma([r, g, b]: [u8; 3]) -> u8 {
     ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
 }

@@ -1,4 +1,4 @@
-//! From files to pixels.
+//! Decoding of image files to pixels.
 
 use super::checks::{check, decode_error};
 use super::convert::{convert, narrow};
@@ -13,33 +13,32 @@ use png::{BitDepth, DecodeOptions, Transformations};
 use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a frame is opened with.
+/// The options that a frame is opened with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opening {
     /// `L8` or `Rgb8`.
     pub(crate) mode: ImageMode,
-    /// Whether the picture is turned as EXIF says.
+    /// Whether the EXIF orientation is applied.
     pub(crate) upright: bool,
-    /// A JPEG may be decoded at a part of its size as long as that is this many times the size that is
-    /// wanted.
+    /// A JPEG may be decoded at a reduced scale that is still at least this many times the requested size.
     pub(crate) reducing_gap: f64,
-    /// Whether all image data of a JPEG must be there and no more, also where it is not needed.
+    /// Whether the image data of a JPEG must be complete with nothing left over, also where it is not needed.
     pub(crate) verify: bool,
-    /// The bytes that the decoded picture may take.
+    /// Maximum number of bytes of the decoded picture.
     pub(crate) limit: usize,
 }
 
-/// The pixels of a file as it has them, in 8 bits.
+/// The pixels of a file with the file's own channels, in 8 bits.
 struct Raw {
     width: u32,
     height: u32,
     channels: usize,
     pixels: Vec<u8>,
-    /// How the file says that it has to be turned.
+    /// The EXIF orientation of the file.
     turn: Orientation,
 }
 
-/// What an image may take: the larger of what the file holds and of what the mode makes of it.
+/// The memory limit of an image, for the pixels of the file as well as for those converted to `mode`.
 #[derive(Clone, Copy)]
 struct Budget {
     mode: ImageMode,
@@ -47,8 +46,8 @@ struct Budget {
 }
 
 impl Image {
-    /// The size of the picture in a file, as it is stored, from the file's header alone: EXIF may say that it
-    /// is to be turned.
+    /// Reads the size of the picture in a file from its header alone. It is the size as stored, without the
+    /// EXIF orientation.
     ///
     /// # Errors
     /// [`ImageError::Format`] for other formats, and [`ImageError::Decode`] for a damaged header.
@@ -75,7 +74,7 @@ impl Image {
         })
     }
 
-    /// Reads an image that takes at most 512 MiB when it is decoded.
+    /// Decodes an image that takes at most 512 MiB of memory.
     ///
     /// # Errors
     /// See [`Image::decode_within`].
@@ -83,32 +82,32 @@ impl Image {
         Image::decode_within(file, mode, 512 << 20)
     }
 
-    /// Reads an image that takes at most `limit` bytes when it is decoded.
+    /// Decodes an image that takes at most `limit` bytes of memory.
     ///
     /// # Errors
-    /// See [`ImageError`]. The size is checked before memory for it is taken.
+    /// See [`ImageError`]. The size is checked before memory is allocated.
     pub fn decode_within(file: &[u8], mode: ImageMode, limit: usize) -> Result<Self, ImageError> {
         let raw = caught(|| read(file, Budget { mode, limit }))?;
         Image::new(mode, (raw.height, raw.width), convert(raw.channels, raw.pixels, mode))
     }
 }
 
-/// Some damaged files make the libraries panic, and damage in the input must come out as an error.
+/// Turns a panic into an error: some damaged files make the decoders panic.
 pub(super) fn caught<T>(decode: impl FnOnce() -> Result<T, ImageError>) -> Result<T, ImageError> {
     catch_unwind(AssertUnwindSafe(decode))
         .unwrap_or_else(|_| Err(ImageError::Decode("the decoder panicked".into())))
 }
 
-/// What is known of a picture before its pixels are asked for.
+/// A file whose pixels may not be decoded yet.
 pub(super) struct Opened {
-    /// The headers of a JPEG; the pixels of other formats have been decoded.
+    /// The headers of a JPEG; `None` for other formats, whose pixels are decoded already.
     pub(super) jpeg: Option<jpeg::Headers>,
-    /// Width and height as they are stored.
+    /// Width and height as stored.
     pub(super) size: (u32, u32),
     pub(super) turn: Orientation,
 }
 
-/// Reads the headers of a JPEG; of another format, the pixels, into `to`.
+/// Reads the headers of a JPEG. A file of another format is decoded, and its pixels are written to `to`.
 pub(super) fn open(file: &[u8], opening: Opening, to: &mut Vec<u8>) -> Result<Opened, ImageError> {
     if let Ok(ImageFormat::Jpeg) = image::guess_format(file) {
         let headers = jpeg::Headers::open(file)?;
@@ -156,8 +155,8 @@ fn read_jpeg(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
     Ok(Raw { width, height, channels, pixels, turn: headers.turn(file) })
 }
 
-/// Reads a PNG with `png` itself and not through `image`, which skips palettes of transparency that are
-/// damaged, and doesn't look at what follows the pixels.
+/// Reads a PNG with the crate `png` and not through `image`, which skips a damaged transparency palette and
+/// ignores what follows the pixels.
 fn read_png(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
     let mut decoder = png_decoder(file, Transformations::EXPAND);
     let (width, height) = decoder.read_header_info().map_err(decode_error)?.size();
@@ -178,7 +177,7 @@ fn read_png(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
     Ok(Raw { width, height, channels, pixels, turn })
 }
 
-/// A decoder that checks all that a PNG has checksums of.
+/// Returns a decoder that verifies all checksums of a PNG.
 pub(super) fn png_decoder(file: &[u8], transformations: Transformations) -> png::Decoder<Cursor<&[u8]>> {
     let mut options = DecodeOptions::default();
     options.set_ignore_adler32(false);
@@ -190,7 +189,7 @@ pub(super) fn png_decoder(file: &[u8], transformations: Transformations) -> png:
     decoder
 }
 
-/// Reads the formats whose decoders in `image` refuse what is damaged or missing.
+/// Reads a format whose decoder in `image` refuses damaged and missing data.
 fn generic(mut decoder: impl ImageDecoder, budget: Budget) -> Result<Raw, ImageError> {
     let (width, height) = decoder.dimensions();
     let color = decoder.color_type();
@@ -212,7 +211,7 @@ fn generic(mut decoder: impl ImageDecoder, budget: Budget) -> Result<Raw, ImageE
         ColorType::La16 => (2, true),
         ColorType::Rgb16 => (3, true),
         ColorType::Rgba16 => (4, true),
-        other => return Err(ImageError::Decode(format!("pixels of the type {other:?} are not read").into())),
+        other => return Err(ImageError::Decode(format!("pixels of the type {other:?} are not supported").into())),
     };
     let pixels = if wide { narrow(&pixels, u16::from_ne_bytes) } else { pixels };
     Ok(Raw { width, height, channels, pixels, turn })

@@ -1,4 +1,4 @@
-//! From pixels to files.
+//! Encoding of pixels to image files.
 
 use super::{Image, ImageError, Pixels};
 use image::codecs::jpeg::JpegEncoder;
@@ -9,21 +9,21 @@ use image::{ExtendedColorType, ImageEncoder};
 use std::borrow::Cow;
 
 impl Image {
-    /// Writes a PNG.
+    /// Encodes the image as PNG.
     ///
     /// # Errors
-    /// See [`ImageError`]; pixels of `f32` must be from 0 to 1, and become the nearest number of 8 bits.
+    /// See [`ImageError`]. Values of type `f32` must be from 0 to 1, and are rounded to 8 bits.
     pub fn to_png(&self) -> Result<Vec<u8>, ImageError> {
         let mut file = Vec::new();
         self.write(PngEncoder::new(&mut file))?;
         Ok(file)
     }
 
-    /// Writes a JPEG of a quality from 1 to 100, its colours at full resolution.
+    /// Encodes the image as JPEG with a quality from 1 to 100, without chroma subsampling.
     ///
     /// # Errors
     /// As [`to_png`](Image::to_png), [`ImageError::Quality`] for another quality, and [`ImageError::Mode`]
-    /// for pixels with opacity, which JPEG has no place for.
+    /// for pixels with opacity, which JPEG cannot store.
     pub fn to_jpeg(&self, quality: u8) -> Result<Vec<u8>, ImageError> {
         self.require(&[1, 3], "JPEG")?;
         if !(1..=100).contains(&quality) {
@@ -34,7 +34,7 @@ impl Image {
         Ok(file)
     }
 
-    /// Writes a lossless WebP.
+    /// Encodes the image as lossless WebP.
     ///
     /// # Errors
     /// As [`to_png`](Image::to_png).
@@ -44,7 +44,7 @@ impl Image {
         Ok(file)
     }
 
-    /// Writes a PPM of colour pixels.
+    /// Encodes a colour image as PPM.
     ///
     /// # Errors
     /// As [`to_png`](Image::to_png), and [`ImageError::Mode`] for other pixels.
@@ -55,7 +55,7 @@ impl Image {
         Ok(file)
     }
 
-    /// Writes a PGM of grey pixels.
+    /// Encodes a grey image as PGM.
     ///
     /// # Errors
     /// As [`to_png`](Image::to_png), and [`ImageError::Mode`] for other pixels.
@@ -85,7 +85,7 @@ impl Image {
             .map_err(|error| ImageError::Encode(error.into()))
     }
 
-    /// The pixels in 8 bits.
+    /// The values in 8 bits.
     fn numbers(&self) -> Result<Cow<'_, [u8]>, ImageError> {
         match &self.pixels {
             Pixels::U8(pixels) => Ok(Cow::Borrowed(pixels)),

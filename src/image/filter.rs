@@ -1,15 +1,15 @@
-//! Filters of a resize.
+//! Interpolation filters.
 
-/// How pixels are made of others when the size changes.
+/// The interpolation filter of a resize.
 ///
-/// All but [`Nearest`](Filter::Nearest) widen with the reduction, as those of Pillow do (and torchvision's
-/// with `antialias=True`), so that nothing is skipped.
+/// All but [`Nearest`](Filter::Nearest) widen when the size is reduced, as in Pillow (and in torchvision with
+/// `antialias=True`), so that every pixel contributes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Filter {
     /// The nearest pixel.
     Nearest,
-    /// A triangle: what trainers mostly use.
+    /// A triangle, the usual choice for training.
     #[default]
     Bilinear,
     /// Cubic, with a = -0.5.

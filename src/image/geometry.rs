@@ -1,11 +1,11 @@
-//! Where the pixels of a picture are after its transforms: for boxes and label images that follow it.
+//! How transforms move the pixels of a picture, for boxes and label images that follow it.
 
 use super::Size;
 use super::functional::{Matrix, nearest};
 use super::rectangle::Rect;
 use smallvec::SmallVec;
 
-/// What transforms did to the places of a picture's pixels, one step after the other.
+/// How transforms moved the pixels of a picture, step by step.
 #[derive(Debug, Clone)]
 pub(crate) struct Geometry {
     before: Size,
@@ -14,38 +14,38 @@ pub(crate) struct Geometry {
     known: bool,
 }
 
-/// A change of the places of pixels.
+/// One movement of a picture's pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::image) enum Step {
-    /// This part is kept.
+    /// The picture is cropped to this part.
     Crop(Rect),
-    /// The picture is resized.
+    /// The picture is resized to this size.
     Resize(Size),
     /// Left becomes right.
     Flip,
-    /// The picture is drawn into a larger one of this size: its upper left corner goes to that of `part`, and
-    /// no more of it is seen than has room there.
+    /// The picture is drawn into a larger one of this size. Its upper left corner goes to that of `part`, and
+    /// it is cut off at the borders of `part`.
     Pad { part: Rect, size: Size },
-    /// The centre of each pixel of the new picture is at this place of the old one.
+    /// The matrix maps the centre of each pixel of the new picture to its place in the old one.
     Affine(Matrix),
-    /// Nobody knows: a transform has drawn the picture anew.
+    /// A transform has redrawn the picture in an unknown way.
     Unknown,
 }
 
 /// A rectangle: left, top, right, bottom, in pixels and fractions of them.
 pub(crate) type Corners = [f64; 4];
 
-/// What is left of a rectangle.
+/// The visible part of a rectangle.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Visible {
     /// The part of it that is in the picture.
     pub(crate) corners: Corners,
-    /// How much that is of its area, as large as it would be if nothing had been cut off.
+    /// Its share of the area that the rectangle would have if nothing had been cut off.
     pub(crate) share: f64,
 }
 
 impl Geometry {
-    /// Of a picture that nothing was done to.
+    /// The geometry of an unchanged picture.
     pub(in crate::image) fn new(size: Size) -> Self {
         Geometry { before: size, after: size, steps: SmallVec::new(), known: true }
     }
@@ -65,7 +65,7 @@ impl Geometry {
         self.known
     }
 
-    /// The size of the picture before the first step, turned as EXIF says where that was wanted.
+    /// The size of the picture before the first step, after the EXIF orientation if that is applied.
     pub(crate) fn before(&self) -> Size {
         self.before
     }
@@ -75,12 +75,12 @@ impl Geometry {
         self.after
     }
 
-    /// The visible part of a rectangle of the picture as it was before, in the picture as it is after; none
-    /// where nothing of it is in the picture, or it has no area.
+    /// Moves a rectangle of the original picture to the final one, and returns the part of it that is visible
+    /// there; `None` if nothing of it is, or it has no area.
     pub(crate) fn visible(&self, corners: Corners) -> Option<Visible> {
         let mut size = self.before;
         let mut seen = clipped(corners, Rect::all(size.width, size.height));
-        // As if nothing was cut off.
+        // The same rectangle if nothing were cut off.
         let mut whole = seen;
         for step in &self.steps {
             let next = step.size(size);
@@ -96,8 +96,8 @@ impl Geometry {
         (area > 0.0 && of.is_finite()).then(|| Visible { corners: seen, share: (area / of).min(1.0) })
     }
 
-    /// Writes the pixels of a label image, which is as large as the picture was before, to the places that
-    /// they have after: each of `to` is the nearest one, and `fill` is what comes from outside.
+    /// Moves a label image, which has the size of the original picture, and writes it to `to`. Each label is
+    /// that of the nearest pixel; those from outside of the picture are `fill`.
     pub(crate) fn labels<T: Copy>(&self, labels: &[T], fill: T, to: &mut [T]) {
         let mut lookup = Lookup::new(self.before);
         let mut redrawn: Option<Vec<T>> = None;
@@ -128,7 +128,7 @@ impl Step {
         }
     }
 
-    /// Where a rectangle is after the step, also outside of the picture.
+    /// Where a rectangle is after the step, even outside of the picture; `None` if that is not known.
     fn moved(self, [left, top, right, bottom]: Corners, size: Size) -> Option<Corners> {
         let shifted = |x: f64, y: f64| [left + x, top + y, right + x, bottom + y];
         Some(match self {
@@ -159,7 +159,7 @@ impl Step {
     }
 }
 
-/// Where each place of the old picture is in the new one; none where many are in one place.
+/// The inverse matrix, which maps places of the old picture to the new one; `None` if there is none.
 fn inverse([a, b, c, d, e, f]: Matrix) -> Option<Matrix> {
     let determinant = a * e - b * d;
     let [a, b, d, e] = [e, -b, -d, a].map(|number| number / determinant);
@@ -174,21 +174,21 @@ fn clipped([left, top, right, bottom]: Corners, view: Rect) -> Corners {
     [across(left), down(top), across(right), down(bottom)]
 }
 
-/// 0 for what is the wrong way round.
+/// The area of a rectangle; 0 if its corners are in the wrong order.
 fn area([left, top, right, bottom]: Corners) -> f64 {
     (right - left).max(0.0) * (bottom - top).max(0.0)
 }
 
-/// For each column and row of the new picture those of the old one: crops, flips, borders and resizes to the
-/// nearest pixel change the two one by one.
+/// The column of the old picture for each column of the new one, and likewise the rows. Crops, flips, borders
+/// and resizes to the nearest pixel act on each axis separately.
 struct Lookup {
     across: Vec<usize>,
     down: Vec<usize>,
-    /// Pixels in a row of the old picture.
+    /// The width of the old picture in pixels.
     width: usize,
 }
 
-/// A place that is outside of the old picture.
+/// A column or row outside of the old picture.
 const OUTSIDE: usize = usize::MAX;
 
 impl Lookup {
@@ -243,8 +243,8 @@ fn cut(axis: &mut Vec<usize>, at: u32, length: u32) {
     axis.drain(..(at as usize).min(axis.len()));
 }
 
-/// The nearest of each, as Pillow and the resizer of pictures choose it: that in which its centre is, or the
-/// right one of two that it is between.
+/// Resizes to the nearest pixel, as chosen by Pillow and the resizer of pictures: the one that contains the
+/// centre, or the right one of two if the centre is between them.
 fn resized(axis: &[usize], to: u32) -> Vec<usize> {
     let at = |index: u32| {
         (2 * u64::from(index) + 1).saturating_mul(axis.len() as u64) / (2 * u64::from(to.max(1)))
@@ -324,14 +324,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rectangle_is_not_visible() {
+    fn a_rectangle_without_area_is_not_visible() {
         let plain = geometry(size(4, 4), &[]);
         for corners in
             [[1., 1., 1., 3.], [3., 1., 1., 3.], [-2., 0., 0., 4.], [4., 0., 9., 4.], [f64::NAN; 4]]
         {
             assert_eq!(plain.visible(corners), None, "{corners:?}");
         }
-        // What is beside the picture from the beginning was never visible.
+        // The part outside of the original picture does not count.
         let visible = plain.visible([-4., 0., 4., 2.]).unwrap();
         assert_eq!((visible.corners, visible.share), ([0., 0., 4., 2.], 1.));
         for matrix in [[0.; 6], [f64::NAN; 6], [1., 1., 0., 1., 1., 0.], [f64::INFINITY; 6]] {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_that_was_drawn_anew() {
+    fn a_redrawn_picture_has_no_known_geometry() {
         let mut geometry = geometry(size(2, 2), &[Step::Flip]);
         assert!(geometry.is_known());
         geometry.push(Step::Unknown, size(9, 9));

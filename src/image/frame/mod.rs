@@ -16,19 +16,19 @@ use super::{Filter, ImageError, ImageMode, Size, decode, jpeg};
 use plan::{Plan, Resize};
 use std::fmt;
 
-/// The memory that frames work in, to be used again for the next one.
+/// The memory that frames work in, reused from one frame to the next.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// The picture as it is, at the beginning of it.
+    /// Begins with the pixels of the current picture.
     pixels: Vec<u8>,
-    /// What it is drawn into next.
+    /// The memory that the next step draws into.
     spare: Vec<u8>,
     decoder: jpeg::Scratch,
     resampler: resample::Resampler,
 }
 
 impl Scratch {
-    /// Lets go of what a seldom, large picture took.
+    /// Frees memory that an unusually large picture took.
     pub(crate) fn trim(&mut self) {
         const MOST: usize = 64 << 20;
         for memory in [&mut self.pixels, &mut self.spare, self.decoder.memory()] {
@@ -40,17 +40,17 @@ impl Scratch {
     }
 }
 
-/// A picture that [transforms](super::Transform) work on: its size is known, and its pixels are decoded when
-/// somebody asks for them.
+/// A picture that [transforms](super::Transform) work on. Its size is known; its pixels are decoded when they
+/// are first needed.
 ///
-/// Crops, flips and the first resize are only noted. When pixels are wanted, or the picture is complete, the
-/// part that is left is decoded, at the smallest scale that serves.
+/// Crops, flips and the first resize are only recorded. When pixels are needed, or all transforms are done,
+/// the remaining part is decoded, at the smallest scale that suffices.
 pub struct Frame<'a> {
     file: &'a [u8],
     opening: Opening,
-    /// The headers of a JPEG that is not decoded yet; else the pixels are in the scratch memory.
+    /// The headers of a JPEG that is not decoded yet; `None` if the pixels are in the scratch memory.
     jpeg: Option<jpeg::Headers>,
-    /// The size of the picture as it is stored.
+    /// Width and height of the picture as stored.
     stored: (u32, u32),
     turn: Orientation,
     plan: Plan,
@@ -59,7 +59,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads the header of a JPEG. Other formats have to be decoded for it.
+    /// Opens a file: reads the headers of a JPEG, and decodes any other format.
     pub(crate) fn open(
         file: &'a [u8],
         opening: Opening,
@@ -78,40 +78,40 @@ impl<'a> Frame<'a> {
         Ok(Frame { file, opening, jpeg, stored, turn, plan, geometry, scratch })
     }
 
-    /// The size in pixels, as the transforms so far leave it.
+    /// The size in pixels after the transforms so far.
     #[must_use]
     pub fn size(&self) -> Size {
         Size { height: self.height(), width: self.width() }
     }
 
-    /// The height in pixels, as the transforms so far leave it.
+    /// The height in pixels after the transforms so far.
     #[must_use]
     pub fn height(&self) -> u32 {
         self.plan.kept.height
     }
 
-    /// The width in pixels, as the transforms so far leave it.
+    /// The width in pixels after the transforms so far.
     #[must_use]
     pub fn width(&self) -> u32 {
         self.plan.kept.width
     }
 
-    /// The numbers that make a pixel: 1 (grey) or 3 (red, green, blue).
+    /// The number of channels: 1 (grey) or 3 (red, green, blue).
     #[must_use]
     pub fn channels(&self) -> usize {
         self.opening.mode.channels()
     }
 
-    /// Keeps the rectangle of this size, `(height, width)`, whose upper left pixel is in the row `top` and
+    /// Crops to the rectangle of this size, `(height, width)`, whose upper left pixel is in the row `top` and
     /// the column `left`.
     ///
     /// # Errors
-    /// [`ImageError::Outside`] when it does not lie in the picture, or has no pixel.
+    /// [`ImageError::Outside`] if the rectangle is not inside the picture, or has no pixels.
     pub fn crop(&mut self, top: u32, left: u32, size: impl Into<Size>) -> Result<(), ImageError> {
         let part = size.into();
         let rect = Rect { x: left, y: top, width: part.width, height: part.height };
         if self.plan.resize.is_some_and(|to| to.filter == Filter::Nearest) {
-            // Which pixel is the nearest must not depend on how the part's place is computed.
+            // The choice of the nearest pixel must not depend on how the position of the part is rounded.
             self.draw()?;
         }
         let size = self.size();
@@ -122,11 +122,11 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Changes the size to another one, `(height, width)`.
+    /// Resizes the picture to `(height, width)`.
     ///
     /// # Errors
-    /// [`ImageError::Outside`] for a size of 0 pixels, and those of [`pixels`](Frame::pixels) where the
-    /// picture has been resized before.
+    /// [`ImageError::Outside`] for a size of 0 pixels, and those of [`pixels`](Frame::pixels) if the picture
+    /// has been resized before.
     pub fn resize(&mut self, size: impl Into<Size>, filter: Filter) -> Result<(), ImageError> {
         let part = size.into();
         let (before, Size { height, width }) = (self.size(), part);
@@ -139,7 +139,7 @@ impl<'a> Frame<'a> {
             Some(plan) => plan,
             None => {
                 self.draw()?;
-                // A picture that has just been drawn has no resize.
+                // The plan of a picture that has just been drawn has no resize.
                 self.plan.resize(resize).unwrap_or(self.plan)
             }
         };
@@ -165,12 +165,11 @@ impl<'a> Frame<'a> {
         Ok(room(&mut self.scratch.pixels, size))
     }
 
-    /// Draws a new picture of this size, `(height, width)`. `draw` is given the pixels as they are, and
-    /// memory for those of the new picture, with nothing in particular in it.
+    /// Replaces the picture by a new one of this size, `(height, width)`. `draw` gets the current pixels, and
+    /// memory with arbitrary content for those of the new picture.
     ///
-    /// Boxes and masks cannot follow the picture then: see
-    /// [`ImageColumn`](crate::collate::ImageColumn::boxes). What moves no pixel, such as a blur, is drawn
-    /// into [`pixels`](Frame::pixels) for them.
+    /// Boxes and masks cannot follow such a change: see [`ImageColumn`](crate::collate::ImageColumn::boxes).
+    /// For their sake, a change that moves no pixels, such as a blur, is made in [`pixels`](Frame::pixels).
     ///
     /// # Errors
     /// Those of decoding, and [`ImageError::TooLarge`].
@@ -182,7 +181,7 @@ impl<'a> Frame<'a> {
         self.redraw_as(Some(Step::Unknown), size.into(), draw)
     }
 
-    /// The same of what is known to move pixels by this step, or none.
+    /// As [`redraw`](Frame::redraw), for a change that is known to move pixels by this step, or to move none.
     pub(super) fn redraw_as(
         &mut self,
         step: Option<Step>,
@@ -203,12 +202,12 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Where the transforms so far moved the pixels.
+    /// How the transforms so far moved the pixels.
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// The bytes of a picture of this size.
+    /// The number of bytes of a picture of this size, which must be within the limit.
     fn check(&self, width: u32, height: u32) -> Result<usize, ImageError> {
         let limit = self.opening.limit;
         let pixels = u64::from(width) * u64::from(height);
@@ -216,7 +215,7 @@ impl<'a> Frame<'a> {
         size.filter(|size| *size <= limit).ok_or(ImageError::TooLarge { size: Size { height, width }, limit })
     }
 
-    /// Does what is planned.
+    /// Executes the plan: the pixels are in the scratch memory then, and the plan is empty.
     fn draw(&mut self) -> Result<(), ImageError> {
         let (raster, plan, turn) = self.load()?;
         let (width, height) = (self.width(), self.height());
@@ -224,14 +223,14 @@ impl<'a> Frame<'a> {
             self.resample(raster, plan)?;
         }
         self.turn(plan, turn)?;
-        // Not before: what fails can be asked for again, and fails again.
+        // Only now: after an error the frame is unchanged, and another call returns the error again.
         self.jpeg = None;
         (self.stored, self.turn) = ((width, height), Orientation::default());
         self.plan = Plan::new(width, height);
         Ok(())
     }
 
-    /// Draws the picture into a slot of a batch.
+    /// Writes the picture into a slot of a batch.
     pub(crate) fn write(&mut self, writer: &Writer, slot: &mut [u8]) -> Result<(), ImageError> {
         writer.check(self.size(), slot)?;
         let (raster, plan, turn) = self.load()?;
@@ -251,8 +250,8 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Sees to it that the pixels are in memory. Returns what of the picture they are, and what is to be done
-    /// with them.
+    /// Decodes the pixels unless they are in memory. Returns the part of the picture that they show, and the
+    /// plan and the orientation to be applied to them.
     fn load(&mut self) -> Result<(Raster, Plan, Orientation), ImageError> {
         let (plan, turn) = self.plan.before(self.turn, self.stored);
         let raster = match &self.jpeg {

@@ -1,18 +1,18 @@
-//! The plan for a picture, before any of it is decoded.
+//! The plan of a picture: its crops, flips and resize, collected before anything is decoded.
 
 use crate::image::Filter;
 use crate::image::orientation::Orientation;
 use crate::image::raster::Raster;
 use crate::image::rectangle::Rect;
 
-/// A part of the picture, resized, of which a part is kept, and mirrored: any sequence of crops and flips
-/// with at most one resize among them is one of these.
+/// A crop, a resize, another crop and a flip: any sequence of crops and flips with at most one resize among
+/// them is equal to one of these.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Plan {
-    /// What is resized. Pixels outside of it have no say.
+    /// The part that is resized. Pixels outside of it do not contribute.
     pub(super) window: Rect,
     pub(super) resize: Option<Resize>,
-    /// What is kept of the window as it is after the resize.
+    /// The part of the resized window that is kept.
     pub(super) kept: Rect,
     pub(super) flip: bool,
 }
@@ -31,7 +31,7 @@ impl Plan {
         Plan { window: all, resize: None, kept: all, flip: false }
     }
 
-    /// Keeps a part of what the plan gives; none where it does not lie inside.
+    /// Crops the result of the plan; `None` if `part` is not inside of it.
     pub(super) fn crop(self, part: Rect) -> Option<Self> {
         let inside = Rect::all(self.kept.width, self.kept.height).part(part)?;
         // The plan crops before it mirrors.
@@ -45,7 +45,7 @@ impl Plan {
         })
     }
 
-    /// Resizes what the plan gives; none where that would take a second resize.
+    /// Resizes the result of the plan; `None` if that would be a second resize.
     pub(super) fn resize(self, resize: Resize) -> Option<Self> {
         if (self.kept.width, self.kept.height) == (resize.width, resize.height) {
             return Some(self);
@@ -58,8 +58,9 @@ impl Plan {
         Plan { flip: !self.flip, ..self }
     }
 
-    /// The same plan for a picture as it is stored, before `turn`; the plan does not mirror, what is returned
-    /// beside it does. `stored` is the size of the picture before the turn.
+    /// Translates the plan to the picture as stored, before `turn` is applied. The returned plan does not
+    /// mirror; the returned orientation, which is applied after it, does. `stored` is the width and height
+    /// before `turn`.
     pub(super) fn before(self, turn: Orientation, stored: (u32, u32)) -> (Self, Orientation) {
         let resized = self.resize.map_or((self.window.width, self.window.height), |to| (to.width, to.height));
         let resize = self.resize.map(|to| {
@@ -72,15 +73,14 @@ impl Plan {
         (Plan { window, resize, kept, flip: false }, turn)
     }
 
-    /// Whether the pixels are already what the plan makes of them, but for its turn.
+    /// Whether the pixels are already the result of the plan, apart from the orientation.
     pub(super) fn is_done(self, raster: Raster) -> bool {
         raster.shrink == 1 && self.resize.is_none() && self.window == raster.part
     }
 
-    /// How many times smaller than the file the picture is after the resize, the smaller of both directions,
-    /// at least 1.
+    /// The factor by which the resize reduces the picture, the smaller one of both directions, at least 1.
     pub(super) fn reduction(self) -> f64 {
-        // The nearest pixel is one of the file, not one of a smaller picture.
+        // The nearest pixel is one of the file, not one of a reduced picture.
         let Some(resize) = self.resize.filter(|to| to.filter != Filter::Nearest) else { return 1.0 };
         let times = |from: u32, to: u32| f64::from(from) / f64::from(to.max(1));
         times(self.window.width, resize.width).min(times(self.window.height, resize.height)).max(1.0)
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Pixels that know where they come from.
+    /// Pixels that hold their own coordinates.
     fn picture(width: u32, height: u32) -> Vec<Vec<(u32, u32)>> {
         (0..height).map(|y| (0..width).map(|x| (x, y)).collect()).collect()
     }
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(plan.reduction(), 2.0);
         let plan = plan.flip().crop(Rect { x: 0, y: 5, width: 10, height: 20 }).unwrap();
         assert_eq!(plan.kept, Rect { x: 30, y: 5, width: 10, height: 20 });
-        assert_eq!(plan.resize(to(10, 20)), Some(plan), "it is of that size");
+        assert_eq!(plan.resize(to(10, 20)), Some(plan), "it has that size already");
         assert_eq!(plan.resize(to(20, 20)), None);
     }
 

@@ -1,4 +1,4 @@
-//! From the pixels in memory to the part that is kept of them, in its size.
+//! Resizing of the pixels in memory to the part that a plan keeps.
 
 use super::plan::Plan;
 use crate::image::Filter;
@@ -7,10 +7,11 @@ use crate::image::{ImageError, ImageMode};
 use shardstream_resizer::{Image, Part, resize};
 use std::ops::Range;
 
-/// Resizes, and keeps the memory that it takes.
+/// Resizes pictures, and keeps its working memory from one to the next.
 ///
-/// The rows are resized first, then the columns, in two calls of the resizer, so that neither sees a pixel
-/// outside of the window: the first call has no filter across, and the second is given nothing else.
+/// The height is resized first, then the width, in two calls of the resizer, so that no filter sees a pixel
+/// outside of the window: the first call does not filter across, and the second gets only pixels of the
+/// window.
 #[derive(Default)]
 pub(super) struct Resampler {
     /// The pixels after the first call.
@@ -18,15 +19,15 @@ pub(super) struct Resampler {
 }
 
 impl Resampler {
-    /// Frees memory beyond `most` bytes.
+    /// Frees the memory if it is larger than `most` bytes.
     pub(super) fn trim(&mut self, most: usize) {
         if self.between.capacity() > most {
             self.between = Vec::new();
         }
     }
 
-    /// Draws what `plan` keeps of a picture into `to`, which has its size. `from` are the pixels of `raster`;
-    /// they are only read.
+    /// Draws the part of a picture that `plan` keeps into `to`, which has the size of that part. `from` has
+    /// the pixels of `raster`, and is only read.
     pub(super) fn draw(
         &mut self,
         from: &mut [u8],
@@ -72,13 +73,13 @@ impl Resampler {
     }
 }
 
-/// One direction of a resize, in pixels of the memory.
+/// One direction of a resize, in pixels in memory.
 struct Axis {
-    /// What the filter sees: the window, and no pixel beside it, as if the window had been cut out before.
+    /// The pixels that the filter sees: those of the window, as if it had been cropped before.
     view: Range<u32>,
-    /// The beginning of what is kept, from the beginning of the view.
+    /// The start of the kept part, relative to `view`.
     start: f64,
-    /// The length of what is kept, before the resize.
+    /// The length of the kept part before the resize.
     length: f64,
 }
 
@@ -93,12 +94,12 @@ impl Axis {
         Axis { view, start, length: length.min(rest) }
     }
 
-    /// Whether what is kept are these pixels as they are.
+    /// Whether the kept part is `kept` whole pixels, which are not resized.
     fn is_whole(&self, kept: u32) -> bool {
         self.length == f64::from(kept) && self.start == self.start.round()
     }
 
-    /// The pixels of the view that have a part in what is kept.
+    /// The pixels of the view that contribute to the kept part.
     fn needed(&self, support: f64, kept: u32) -> Range<u32> {
         let radius = support * (self.length / f64::from(kept)).max(1.0);
         let first = (self.start - radius).floor().max(0.0) as u32;
@@ -137,7 +138,7 @@ mod tests {
         };
         for filter in [Filter::Bilinear, Filter::Bicubic, Filter::Lanczos] {
             for (width, resized) in (1..10).flat_map(|width| (1..28).map(move |resized| (width, resized))) {
-                // Rows that differ, so that none is taken for another one.
+                // Rows that differ, so that a confusion of rows is noticed.
                 let from: Vec<u8> = (0..3 * width).map(|at| (at * 97 % 256) as u8).collect();
                 let resize = Resize { width: resized, height: 2, filter };
                 let Some(plan) = Plan::new(width, 3).resize(resize) else { continue };

@@ -4,19 +4,19 @@ use ::image::metadata::Orientation as ExifOrientation;
 
 const SIZE: (u32, u32) = (45, 29);
 
-/// A file with a slope across and one down, and what EXIF says of it.
+/// A file with gradients across and down, and this EXIF orientation.
 fn file(orientation: u8) -> Vec<u8> {
     let (width, height) = SIZE;
     let pixel = |x: u32, y: u32| [x * 5, y * 8, (x + y) * 3].map(|number| number as u8);
     let pixels: Vec<u8> = (0..width * height).flat_map(|at| pixel(at % width, at / width)).collect();
     let jpeg = Image::new(ImageMode::Rgb8, (height, width), pixels).unwrap().to_jpeg(90).unwrap();
-    // TIFF of one number: 0x0112, the orientation.
+    // TIFF with a single entry: 0x0112, the orientation.
     let mut exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
     exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
     [&jpeg[..2], &exif, &jpeg[2..]].concat()
 }
 
-/// The picture with a part of it kept, and mirrored.
+/// The size and pixels of the picture, or of a part of it, mirrored.
 fn drawn(file: &[u8], upright: bool, part: Option<Rect>) -> ((u32, u32), Vec<u8>) {
     let opening = Opening { mode: ImageMode::Rgb8, upright, reducing_gap: 2.0, verify: true, limit: 1 << 20 };
     let mut scratch = Scratch::default();
@@ -40,7 +40,7 @@ fn a_picture_is_turned_as_exif_says_when_that_is_wanted() {
         turn.draw(&lying, SIZE, 3, &mut upright);
         assert_eq!(drawn(&file, true, None), (size, upright.clone()), "{exif}");
 
-        // A part is that part of the turned picture.
+        // A crop refers to the picture after its orientation is applied.
         let part = Rect { x: 3, y: 11, width: 20, height: 9 };
         let row = |y: u32| (part.x..part.right()).rev().map(move |x| (y * size.0 + x) as usize * 3);
         let wanted: Vec<u8> =

@@ -1,17 +1,17 @@
-//! From pixels to the numbers of a slot.
+//! Writing of pixels into slots, in any layout and type.
 
 use crate::dtype::DType;
 use crate::image::{ImageError, ImageMode, Size};
 use half::{bf16, f16};
 
-/// In which order the numbers of a picture stand.
+/// The order of a picture's axes in memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Layout {
-    /// Height, width, channels: the channels of a pixel together, as TPUs and TensorFlow have it.
+    /// Height, width, channels: the channels of a pixel together, as on TPUs and in TensorFlow.
     #[default]
     Hwc,
-    /// Channels, height, width: one plane for each channel, as PyTorch has it.
+    /// Channels, height, width: one plane for each channel, as in PyTorch.
     Chw,
 }
 
@@ -24,8 +24,8 @@ pub(crate) struct Writer {
     numbers: Numbers,
 }
 
-/// What happens to each of the 256 numbers that a channel can have. A table is as fast as arithmetic, and
-/// gives what arithmetic in the usual order gives to the last bit, in any type.
+/// The values that are written, as a lookup table for each channel, with an entry for each of its 256 values.
+/// A table is as fast as arithmetic, and gives exactly the results of the usual arithmetic, in any type.
 #[derive(Debug, Clone)]
 enum Numbers {
     U8,
@@ -38,8 +38,8 @@ enum Numbers {
 pub(crate) type Statistics<'a> = (&'a [f32], &'a [f32]);
 
 impl Writer {
-    /// Numbers of `u8` are 0 to 255; others are 0 to 1, less the mean and divided by the deviation where
-    /// there are some. None where there is no such type of pixels.
+    /// Values of type `u8` are 0 to 255. Those of other types are 0 to 1, minus the mean and divided by the
+    /// deviation if `normalize` is given. Returns `None` for a type that pixels cannot have.
     pub(crate) fn new(
         size: Size,
         mode: ImageMode,
@@ -58,12 +58,12 @@ impl Writer {
         Some(Writer { size, channels, layout, numbers })
     }
 
-    /// Whether the slot holds pixels as they are.
+    /// Whether slots hold the pixels unchanged.
     pub(super) fn is_plain(&self) -> bool {
         matches!(self.numbers, Numbers::U8) && (self.layout == Layout::Hwc || self.channels == 1)
     }
 
-    /// Whether a picture of this size fills a slot.
+    /// Checks that a picture of this size fills the slot.
     pub(super) fn check(&self, found: Size, slot: &[u8]) -> Result<(), ImageError> {
         let item = match self.numbers {
             Numbers::U8 => 1,
@@ -75,7 +75,7 @@ impl Writer {
         if found == wanted && slot.len() == bytes { Ok(()) } else { Err(ImageError::Size { found, wanted }) }
     }
 
-    /// Writes pixels, mirrored if wanted.
+    /// Writes pixels into a slot, mirrored if `mirror` is set.
     pub(super) fn write(&self, pixels: &[u8], mirror: bool, slot: &mut [u8]) {
         let shape = (self.size.width as usize, self.channels, self.layout, mirror);
         match &self.numbers {
@@ -87,8 +87,7 @@ impl Writer {
     }
 }
 
-/// For each channel what happens to each number, in the order in which torchvision's `ToTensor` and
-/// `Normalize` compute.
+/// The table of each channel, computed in the order of torchvision's `ToTensor` and `Normalize`.
 fn tables<T: Copy + Default>(
     channels: usize,
     normalize: Option<Statistics<'_>>,
@@ -107,7 +106,7 @@ fn tables<T: Copy + Default>(
 type Shape = (usize, usize, Layout, bool);
 
 fn typed<T: bytemuck::Pod>(pixels: &[u8], shape: Shape, slot: &mut [u8], tables: &[[T; 256]]) {
-    // A slot starts where any number may.
+    // Slots are aligned for any type.
     let slot: &mut [T] = bytemuck::cast_slice_mut(slot);
     match tables {
         [table] => arrange(pixels, shape, slot, |_, number| table[usize::from(number)]),
@@ -154,7 +153,7 @@ fn interleaved<const N: usize, T>(
     }
 }
 
-/// Plane after plane: half of the time that all three at once take.
+/// Writes one plane after the other, which takes half the time of writing all three at once.
 fn planar<T>(pixels: &[u8], width: usize, mirror: bool, slot: &mut [T], number: impl Fn(usize, u8) -> T) {
     let (width, size) = (width.max(1), (slot.len() / 3).max(1));
     for (channel, plane) in slot.chunks_exact_mut(size).enumerate().take(3) {

@@ -1,30 +1,30 @@
-//! Pictures drawn at other places than where they stood.
+//! Affine transformations of pictures.
 
 use crate::image::Filter;
 
-/// For each pixel of a new picture, where its centre was in the old one: `x = a X + b Y + c`, `y = d X + e Y
-/// + f`, where (0, 0) is the upper left corner of the upper left pixel.
+/// Maps the centre (X, Y) of each pixel of the new picture to its place (x, y) in the old one: `x = a X + b Y
+/// + c`, `y = d X + e Y + f`. (0, 0) is the upper left corner of the upper left pixel.
 pub(in crate::image) type Matrix = [f64; 6];
 
-/// Each row is moved by `x` pixels to the left for each pixel that it is further down, each column by `y`
-/// pixels upwards.
+/// A shear: each row moves left by `x` pixels per row above it, each column up by `y` pixels per column to
+/// its left.
 pub(in crate::image) fn shear(x: f64, y: f64) -> Matrix {
     [1.0, x, 0.0, y, 1.0, 0.0]
 }
 
-/// The picture is moved to the right and down.
+/// A translation by `x` pixels to the right and `y` pixels down.
 pub(in crate::image) fn translate(x: f64, y: f64) -> Matrix {
     [1.0, 0.0, -x, 0.0, 1.0, -y]
 }
 
-/// The picture is turned about its centre, against the clock.
+/// A rotation about the centre of the picture, counter-clockwise.
 pub(in crate::image) fn rotate(degrees: f64, width: u32, height: u32) -> Matrix {
     let (sin, cos) = degrees.to_radians().sin_cos();
     let (x, y) = (f64::from(width) / 2.0, f64::from(height) / 2.0);
     [cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y]
 }
 
-/// Draws a picture of the same size. What comes from outside of the old one is `fill`.
+/// Draws a picture of the same size. Pixels from outside of the old one are `fill`.
 pub(super) fn draw<const N: usize>(
     from: &[u8],
     (width, height): (usize, usize),
@@ -42,7 +42,7 @@ pub(super) fn draw<const N: usize>(
     }
 }
 
-/// The same with the nearest pixel, for pixels of any type. A picture with too few pixels is filled up.
+/// As [`draw`] with the nearest pixel, for pixels of any type. Pixels that `from` lacks are `fill`.
 pub(in crate::image) fn nearest<P: Copy>(
     from: &[P],
     (width, height): (usize, usize),
@@ -62,7 +62,7 @@ struct Picture<'a, P> {
 }
 
 impl<P: Copy> Picture<'_, P> {
-    /// Draws each pixel from where its centre was.
+    /// Draws each pixel from the place of its centre in this picture.
     fn draw(&self, [a, b, c, d, e, f]: Matrix, to: &mut [P], pixel: impl Fn(f64, f64) -> P) {
         for (row, to) in to.chunks_exact_mut(self.width.max(1)).enumerate() {
             let down = row as f64 + 0.5;
@@ -82,7 +82,7 @@ impl<P: Copy> Picture<'_, P> {
 }
 
 impl<const N: usize> Picture<'_, [u8; N]> {
-    /// Between four pixels, by how near they are.
+    /// Interpolates bilinearly between the four nearest pixels.
     fn between(&self, x: f64, y: f64) -> [u8; N] {
         let (left, top) = (x.floor(), y.floor());
         let (right_part, lower_part) = ((x - left) as f32, (y - top) as f32);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_numbers_do_no_harm() {
+    fn extreme_numbers_do_not_panic() {
         for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300] {
             for filter in [Filter::Nearest, Filter::Bilinear] {
                 drawn([number; 6], filter);

@@ -1,6 +1,6 @@
-//! Colours of pixels, changed where they are.
+//! Colour adjustments of pixels, in place.
 //!
-//! Most are tables of 256 numbers, which give what arithmetic would give for each pixel.
+//! Most use a lookup table of 256 entries, which are computed as they would be for each pixel.
 
 use crate::image::convert::luma;
 
@@ -10,14 +10,14 @@ fn table(of: impl Fn(u8) -> u8) -> Table {
     std::array::from_fn(|number| of(number as u8))
 }
 
-/// Puts `of(number)` for each number.
+/// Replaces each value by `of(value)`.
 fn replace(pixels: &mut [u8], of: impl Fn(u8) -> u8) {
     let table = table(of);
     pixels.iter_mut().for_each(|number| *number = table[usize::from(*number)]);
 }
 
-/// Between two numbers, or beyond the second: 0 gives `from`, 1 gives `to`. Rounded down and clipped, as
-/// Pillow and torchvision do.
+/// Interpolates between two values, or extrapolates beyond the second: the factor 0 gives `from`, 1 gives
+/// `to`. The result is rounded down and clipped, as in Pillow and torchvision.
 fn blend(from: f32, to: u8, factor: f32) -> u8 {
     (from + factor * (f32::from(to) - from)) as u8
 }
@@ -46,10 +46,10 @@ pub(super) fn grey(pixels: &mut [u8]) {
     pixels.as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| *pixel = [luma(*pixel); 3]);
 }
 
-/// Shifts the hue by a number of turns: the largest and the smallest number of a pixel stay, the one between
-/// moves.
+/// Shifts the hue by `turns` full turns: the largest and the smallest value of a pixel stay, the one in
+/// between changes.
 pub(super) fn hue(pixels: &mut [u8], turns: f32) {
-    // Six sectors, and enough turns forward that nothing is negative.
+    // In sectors of a sixth of a turn, from 0 to 6.
     let turned = 6.0 * (turns - turns.floor());
     for pixel in pixels.as_chunks_mut::<3>().0 {
         let [r, g, b] = pixel.map(f32::from);
@@ -123,7 +123,8 @@ pub(super) fn equalize(pixels: &mut [u8], channels: usize) {
     });
 }
 
-/// Replaces the numbers of each channel by a table, made of how often the channel has each number.
+/// Applies a lookup table to each channel, which `table` makes from the channel's histogram; `None` leaves
+/// the channel unchanged.
 fn each_channel(pixels: &mut [u8], channels: usize, table: impl Fn([u64; 256]) -> Option<Table>) {
     match channels {
         3 => channels_of::<3>(pixels, table),
@@ -148,8 +149,8 @@ fn channels_of<const N: usize>(pixels: &mut [u8], table: impl Fn([u64; 256]) -> 
     }
 }
 
-/// Draws `from`, with a difference from its smoothed copy that is `factor` times what it was. Pixels at the
-/// border stay.
+/// Draws `from` with its difference from a smoothed copy multiplied by `factor`. Pixels at the border stay
+/// the same.
 pub(super) fn sharpness(from: &[u8], width: usize, channels: usize, factor: f32, to: &mut [u8]) {
     to.copy_from_slice(from);
     let stride = width * channels;
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_factors_do_no_harm() {
+    fn extreme_factors_do_not_panic() {
         for factor in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -1.0, f32::MAX] {
             let mut pixels = [0, 128, 255, 3, 2, 1];
             brightness(&mut pixels, factor);

@@ -1,12 +1,11 @@
-//! What [transforms](crate::image::Transform) do to a picture, with nothing left to chance: for transforms of
-//! your own.
+//! The deterministic operations behind the [transforms](crate::image::Transform), for transforms of your own.
 //!
-//! The names are those of torchvision's `transforms.v2.functional`, and so are the results, in numbers from 0
-//! to 255: those of colours differ by at most 1 from both of its ways (that of tensors of `uint8` and that of
-//! Pillow) for factors from 0 to 2, but for [`adjust_hue`], where Pillow rounds hue and saturation to 8 bits.
-//! Grey is made by Pillow's weights.
+//! Names and results are those of torchvision's `transforms.v2.functional`, on values from 0 to 255. Colour
+//! adjustments differ by at most 1 from both of its implementations (for `uint8` tensors and for Pillow
+//! images) for factors from 0 to 2, except for [`adjust_hue`], where Pillow rounds hue and saturation to 8
+//! bits. Grey is computed with Pillow's weights.
 //!
-//! On a grey picture, what would need colours does nothing, and a colour to fill with is made grey.
+//! On a grey picture, operations on colours do nothing, and fill colours are converted to grey.
 //!
 //! ```
 //! use shardstream::Rng;
@@ -36,7 +35,7 @@ use super::geometry::Step;
 use super::rectangle::Rect;
 use super::{Filter, Frame, ImageError, Size};
 
-/// Multiplies the numbers by `factor`: 0 gives black, 1 the same picture. As torchvision's
+/// Multiplies all values by `factor`: 0 gives black, 1 the same picture. As torchvision's
 /// `adjust_brightness`.
 ///
 /// # Errors
@@ -46,8 +45,8 @@ pub fn adjust_brightness(frame: &mut Frame<'_>, factor: f64) -> Result<(), Image
     Ok(())
 }
 
-/// Multiplies the distances from the mean of the picture's grey by `factor`: 0 gives one grey, 1 the same
-/// picture. As torchvision's `adjust_contrast`.
+/// Multiplies the distance of each value from the picture's mean grey by `factor`: 0 gives a uniform grey, 1
+/// the same picture. As torchvision's `adjust_contrast`.
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].
@@ -69,7 +68,7 @@ pub fn adjust_saturation(frame: &mut Frame<'_>, factor: f64) -> Result<(), Image
     Ok(())
 }
 
-/// Turns the hue by `turns` of a full turn, mostly -0.5 to 0.5. As torchvision's `adjust_hue` on tensors.
+/// Shifts the hue by `turns` full turns, usually -0.5 to 0.5. As torchvision's `adjust_hue` on tensors.
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].
@@ -80,8 +79,8 @@ pub fn adjust_hue(frame: &mut Frame<'_>, turns: f64) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Multiplies the distances from a smoothed picture by `factor`: 0 gives a blurred picture, 1 the same.
-/// Pixels at the border stay as they are. As torchvision's `adjust_sharpness`.
+/// Multiplies the distance of each value from a smoothed picture by `factor`: 0 gives a blurred picture, 1
+/// the same picture. Pixels at the border stay the same. As torchvision's `adjust_sharpness`.
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].
@@ -92,7 +91,7 @@ pub fn adjust_sharpness(frame: &mut Frame<'_>, factor: f64) -> Result<(), ImageE
     })
 }
 
-/// Keeps the upper `bits` (0 to 8) of each number. As torchvision's `posterize`.
+/// Keeps the `bits` (0 to 8) most significant bits of each value. As torchvision's `posterize`.
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].
@@ -101,7 +100,7 @@ pub fn posterize(frame: &mut Frame<'_>, bits: u32) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Inverts the numbers that are `threshold` or more. As torchvision's `solarize`.
+/// Inverts the values that are `threshold` or more. As torchvision's `solarize`.
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].
@@ -110,7 +109,7 @@ pub fn solarize(frame: &mut Frame<'_>, threshold: f64) -> Result<(), ImageError>
     Ok(())
 }
 
-/// Makes 255 less the number of each number. As torchvision's `invert`.
+/// Replaces each value by 255 minus the value. As torchvision's `invert`.
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].
@@ -119,7 +118,7 @@ pub fn invert(frame: &mut Frame<'_>) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Stretches the numbers of each channel so that the smallest becomes 0 and the largest 255. As torchvision's
+/// Stretches the values of each channel so that the smallest becomes 0 and the largest 255. As torchvision's
 /// `autocontrast`.
 ///
 /// # Errors
@@ -130,7 +129,8 @@ pub fn autocontrast(frame: &mut Frame<'_>) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Makes the numbers of each channel about equally frequent. As torchvision's `equalize`.
+/// Equalizes the histogram of each channel, so that its values are about equally frequent. As torchvision's
+/// `equalize`.
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].
@@ -140,7 +140,7 @@ pub fn equalize(frame: &mut Frame<'_>) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Takes the colours away; the number of channels stays. As torchvision's `rgb_to_grayscale`.
+/// Converts the colours to grey; the number of channels stays the same. As torchvision's `rgb_to_grayscale`.
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].
@@ -151,10 +151,10 @@ pub fn rgb_to_grayscale(frame: &mut Frame<'_>) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Turns the picture about its centre, against the clock; its size stays, and what comes from outside is
+/// Rotates the picture about its centre, counter-clockwise. Its size stays the same; pixels from outside are
 /// `fill` (red, green, blue). As torchvision's `rotate`.
 ///
-/// Another filter than [`Filter::Nearest`] works as [`Filter::Bilinear`].
+/// Any filter other than [`Filter::Nearest`] acts as [`Filter::Bilinear`].
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].
@@ -164,11 +164,11 @@ pub fn rotate(frame: &mut Frame<'_>, degrees: f64, filter: Filter, fill: [u8; 3]
 }
 
 /// Draws the picture so that the pixel whose centre is (X, Y) comes from (a X + b Y + c, d X + e Y + f),
-/// where `matrix` is `[a, b, c, d, e, f]`, and (0, 0) is the upper left corner of the picture; its size
-/// stays, and what comes from outside is `fill` (red, green, blue). As Pillow's `Image.transform` with
-/// `AFFINE`, through which torchvision's `affine` works.
+/// where `matrix` is `[a, b, c, d, e, f]`, and (0, 0) is the upper left corner of the picture. Its size stays
+/// the same; pixels from outside are `fill` (red, green, blue). As Pillow's `Image.transform` with `AFFINE`,
+/// through which torchvision's `affine` works.
 ///
-/// Another filter than [`Filter::Nearest`] works as [`Filter::Bilinear`].
+/// Any filter other than [`Filter::Nearest`] acts as [`Filter::Bilinear`].
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].
@@ -186,14 +186,14 @@ pub fn affine(
     })
 }
 
-/// Keeps the rectangle of this size, `(height, width)`, whose upper left pixel is in the row `top` and the
-/// column `left`. It may lie outside of the picture: what does is `fill` (red, green, blue). As torchvision's
-/// `pad` and `crop`.
+/// Crops to the rectangle of this size, `(height, width)`, whose upper left pixel is in the row `top` and the
+/// column `left`. It may reach outside of the picture: pixels there are `fill` (red, green, blue). As
+/// torchvision's `pad` and `crop`.
 ///
-/// Of a JPEG, no more is decoded than the part of the picture that is left.
+/// Only the part of a JPEG that remains is decoded.
 ///
 /// # Errors
-/// [`ImageError::Outside`] for a size of 0 pixels, and those of [`Frame::pixels`] where something has to be
+/// [`ImageError::Outside`] for a size of 0 pixels, and those of [`Frame::pixels`] if something has to be
 /// filled.
 pub fn crop(
     frame: &mut Frame<'_>,
@@ -213,8 +213,8 @@ pub fn crop(
     if width == 0 || height == 0 {
         return frame.crop(0, 0, size);
     }
-    // Also where nothing is left of it, the picture is decoded: a damaged one is not to become a good one of
-    // fill.
+    // The picture is decoded even if nothing of it remains, so that a damaged one is an error and not a
+    // picture of `fill`.
     frame.crop(down.from, across.from, (keep_height, keep_width))?;
     let channels = frame.channels();
     let part = Rect { x: across.to, y: down.to, width: across.length, height: down.length };
@@ -233,20 +233,21 @@ pub fn crop(
     })
 }
 
-/// What a part of `length` pixels from `at` on has in common with a picture, along one axis.
+/// The overlap of a crop with the picture, along one axis.
 struct Overlap {
     /// Where it begins in the picture.
     from: u32,
-    /// Where it begins in the part.
+    /// Where it begins in the crop.
     to: u32,
     length: u32,
 }
 
 impl Overlap {
+    /// The crop is the `length` pixels from `at` on.
     fn new(at: i64, length: u32, picture: u32) -> Self {
         let start = at.clamp(0, i64::from(picture));
         let end = at.saturating_add(i64::from(length)).clamp(start, i64::from(picture));
-        // All of these lie between 0 and the lengths.
+        // All of these are between 0 and the lengths.
         let overlap = (end - start) as u32;
         let to = if overlap == 0 { 0 } else { (start - at) as u32 };
         Overlap { from: (start as u32).min(picture.saturating_sub(1)), to, length: overlap }
@@ -254,7 +255,7 @@ impl Overlap {
 }
 
 /// Fills the rectangle of this size, `(height, width)`, whose upper left pixel is in the row `top` and the
-/// column `left`, with a colour (red, green, blue). What of it lies outside of the picture is left out. As
+/// column `left`, with a colour (red, green, blue). The part outside of the picture is ignored. As
 /// torchvision's `erase`.
 ///
 /// # Errors
@@ -273,7 +274,7 @@ pub fn erase(
     })
 }
 
-/// Gives the rows of a rectangle to `draw`, from the top.
+/// Calls `draw` with each row of a rectangle, from the top.
 pub(in crate::image) fn erase_with(
     frame: &mut Frame<'_>,
     top: u32,
