@@ -1,4 +1,4 @@
-//! Label images: pictures whose pixels are numbers of classes.
+//! Label images: pictures whose pixels are class numbers.
 
 use super::checks::{check, decode_error};
 use super::decode::{caught, png_decoder};
@@ -6,7 +6,7 @@ use super::{ImageError, Size};
 use crate::dtype::DType;
 use png::{BitDepth, ColorType, Transformations};
 
-/// A label image as its file has it: no palette is applied, and no number scaled.
+/// A label image with the numbers of its file: no palette is applied, and nothing is scaled.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Labels {
     pub(crate) size: Size,
@@ -17,13 +17,13 @@ pub(crate) struct Labels {
 }
 
 impl Labels {
-    /// Whether bytes begin as a label image does.
+    /// Whether a file begins like a label image.
     pub(crate) fn begins(file: &[u8]) -> bool {
         file.starts_with(b"\x89PNG\r\n\x1a\n")
     }
 
-    /// Reads a PNG that is grey, or has a palette: then the labels are the numbers of its colours. Of grey
-    /// ones with less than 8 bits, the numbers are those of the file.
+    /// Reads a PNG that is grey or has a palette. The labels are the grey values, unscaled if they have fewer
+    /// than 8 bits, or the palette indices.
     ///
     /// # Errors
     /// Those of decoding, [`ImageError::TooLarge`], and [`ImageError::Decode`] for colours and transparency.
@@ -60,7 +60,8 @@ impl Labels {
     }
 }
 
-/// Numbers of `BITS` bits, the first of a byte in its upper bits; each row begins with a byte of its own.
+/// Unpacks numbers of `BITS` bits, the first one of a byte in its upper bits. Each row begins with a new
+/// byte.
 fn unpacked<const BITS: usize>(data: &[u8], width: u32, height: u32) -> Vec<u8> {
     let (each, width) = (8 / BITS, width as usize);
     let mut labels = Vec::with_capacity(width * height as usize);
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_label_image() {
+    fn other_files_are_refused() {
         let error = |file: &[u8], limit| {
             Labels::read(file, limit).unwrap_err().to_string() + &format!("{:?}", Labels::read(file, limit))
         };

@@ -1,21 +1,19 @@
 //! Decoded images.
 //!
-//! [`Image::decode`] reads JPEG, PNG, WebP and PNM; the content says which of them it is. The kinds of pixels
-//! and the conversions to them are those of Python's `webdataset` (that is, of Pillow): grey is made of
-//! colour by the weights of ITU-R 601, transparency is dropped without blending or added as opaque, the
-//! orientation that EXIF tells is not applied, and of an animation the first picture is taken. Pixels of 16
-//! bits are scaled to 8, where Pillow would clip grey ones to white.
+//! [`Image::decode`] reads JPEG, PNG, WebP and PNM, which it tells apart by their content. Modes and
+//! conversions are those of Python's `webdataset` (that is, of Pillow): colour is converted to grey by the
+//! weights of ITU-R 601, transparency is dropped without blending or added as opaque, the EXIF orientation is
+//! not applied, and the first picture of an animation is taken. Values of 16 bits are scaled to 8, where
+//! Pillow would clip grey ones to white.
 //!
-//! Not read are JPEG files with arithmetic coding or lossless ones, and a few odd layouts that the decoder
-//! would get wrong: subsampled colours in scans of their own without being progressive, more colour than
-//! brightness in a row, and markers that contradict each other on the colours. They are errors.
+//! Arithmetic-coded and lossless JPEG files are errors. So are, without the feature `turbojpeg`, a few rare
+//! layouts that the default decoder would misread: sequential files with subsampled chroma in separate scans,
+//! more chroma than luma samples in a row, and markers that contradict each other about the colour space.
 //!
-//! A truncated or damaged image is an error, never a partial picture; so is an image without pixels. The data
-//! of a JPEG must be as much as its pixels take: what ends early or is left over is an error, also where an
-//! end marker follows. What no reader can see is damage to JPEG, WebP or PNM that leaves a well-formed file,
-//! since these formats have no checksums.
-//!
-//! That feature also reads the odd layouts.
+//! A truncated or damaged image is an error, never a partial picture; so is an image without pixels. The
+//! image data of a JPEG must be exactly as much as its pixels need: data that ends early or is left over is
+//! an error, even if an end marker follows. No reader can detect damage to JPEG, WebP or PNM that leaves a
+//! well-formed file, since these formats have no checksums.
 
 mod checks;
 mod convert;
@@ -70,7 +68,7 @@ pub struct Image {
     pixels: Pixels,
 }
 
-/// The kind of pixels of an image. The names are those of webdataset's image specifications.
+/// The channels and the number type of an image. The names are those of webdataset's image specifications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ImageMode {
@@ -91,7 +89,7 @@ pub enum ImageMode {
 impl ImageMode {
     const ALL: [Self; 6] = [Self::L8, Self::Rgb8, Self::Rgba8, Self::LF32, Self::RgbF32, Self::RgbaF32];
 
-    /// The numbers that make a pixel.
+    /// The number of channels of a pixel.
     #[must_use]
     pub fn channels(self) -> usize {
         match self {
@@ -101,19 +99,19 @@ impl ImageMode {
         }
     }
 
-    /// Whether the numbers are `f32` from 0 to 1, and not `u8`.
+    /// Whether the values are `f32` from 0 to 1, and not `u8`.
     #[must_use]
     pub fn is_float(self) -> bool {
         matches!(self, ImageMode::LF32 | ImageMode::RgbF32 | ImageMode::RgbaF32)
     }
 
-    /// The bytes that a pixel takes.
+    /// The number of bytes of a pixel.
     #[must_use]
     pub fn pixel_size(self) -> usize {
         self.channels() * if self.is_float() { size_of::<f32>() } else { 1 }
     }
 
-    /// The name, as webdataset has it.
+    /// The name in webdataset.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -144,7 +142,7 @@ impl FromStr for ImageMode {
     }
 }
 
-/// The numbers of an image's pixels.
+/// The values of an image's pixels.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Pixels {
@@ -188,10 +186,10 @@ impl fmt::Debug for Pixels {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// The content is not of a format that is read.
+    /// The content is not of a supported format.
     #[error("not an image of a known format: JPEG, PNG, WebP and PNM are read")]
     Format,
-    /// The image ends before its end.
+    /// The file ends before the end of the image.
     #[error("the image is truncated: it has no end marker")]
     Truncated,
     /// The image would take too much memory.
@@ -202,33 +200,33 @@ pub enum ImageError {
         /// The limit in bytes.
         limit: usize,
     },
-    /// The image is damaged, or of a kind that its format's decoder does not read.
+    /// The image is damaged, or of a kind that the decoder does not support.
     #[error("cannot decode the image")]
     Decode(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The format has no place for such an image.
+    /// The format cannot store such an image.
     #[error("an image of the mode {mode} cannot be written as {format}")]
     Mode {
-        /// The kind of pixels.
+        /// The mode of the image.
         mode: ImageMode,
         /// The format.
         format: &'static str,
     },
-    /// A number of a pixel is not from 0 to 1.
+    /// A value of a pixel is not between 0 and 1.
     #[error("a pixel has the value {0}, which is not between 0 and 1")]
     Range(f32),
-    /// A part that is to be cut out does not lie in the picture, or has no pixel.
-    #[error("{part} from the top {top} and the left {left} on are not a part of a picture of {size}")]
+    /// A crop is not inside the picture, or has no pixels.
+    #[error("a crop of {part} at row {top}, column {left} is not a part of a picture of {size}")]
     Outside {
-        /// The upper end of the part.
+        /// The top row of the crop.
         top: u32,
-        /// The left end of the part.
+        /// The leftmost column of the crop.
         left: u32,
-        /// The size of the part in pixels.
+        /// The size of the crop in pixels.
         part: Size,
         /// The size of the picture in pixels.
         size: Size,
     },
-    /// A picture is not of the size of a batch's slots.
+    /// A picture does not have the size of the batch's slots.
     #[error(
         "the picture has {found}, and the slots of the batch have {wanted}: end the transforms with one that \
          makes it so, such as `Resize` or `CenterCrop`"
@@ -239,16 +237,16 @@ pub enum ImageError {
         /// The size of the slots in pixels.
         wanted: Size,
     },
-    /// A quality that a format does not have.
+    /// A JPEG quality that is not from 1 to 100.
     #[error("a JPEG of the quality {0}: make it from 1 to 100")]
     Quality(u8),
     /// The image could not be encoded.
     #[error("cannot encode the image")]
     Encode(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The pixels do not fill the size, or are of another type than the mode says.
+    /// The pixels do not fill the size, or do not have the type of the mode.
     #[error("{pixels:?} do not make {size} pixels of the mode {mode}: {}", wants(*mode, *size))]
     Pixels {
-        /// The kind of pixels.
+        /// The mode of the image.
         mode: ImageMode,
         /// The size in pixels.
         size: Size,
@@ -257,24 +255,24 @@ pub enum ImageError {
     },
 }
 
-/// So that `?` takes it out of a map.
+/// So that `?` works in a function that is mapped over samples.
 impl From<ImageError> for crate::Error {
     fn from(error: ImageError) -> Self {
         Self::step(error)
     }
 }
 
-/// The numbers that an image is made of, for messages.
+/// The number and the type of an image's values, for messages.
 fn wants(mode: ImageMode, size: Size) -> String {
     let numbers = u128::from(size.height) * u128::from(size.width) * mode.channels() as u128;
     format!("it takes {numbers} numbers of {}", if mode.is_float() { "F32" } else { "U8" })
 }
 
 impl Image {
-    /// Makes an image of pixels. The size is `(height, width)`, or a number for a square.
+    /// Makes an image from its pixels. The size is `(height, width)`, or a number for a square.
     ///
     /// # Errors
-    /// [`ImageError::Pixels`] when they do not fill the size, or are of another type than the mode says.
+    /// [`ImageError::Pixels`] if they do not fill the size, or do not have the type of the mode.
     pub fn new(
         mode: ImageMode,
         size: impl Into<Size>,
@@ -290,7 +288,7 @@ impl Image {
         }
     }
 
-    /// The kind of pixels.
+    /// The mode of the image.
     #[must_use]
     pub fn mode(&self) -> ImageMode {
         self.mode
@@ -314,13 +312,13 @@ impl Image {
         &self.pixels
     }
 
-    /// Takes the pixels out.
+    /// Returns the pixels.
     #[must_use]
     pub fn into_pixels(self) -> Pixels {
         self.pixels
     }
 
-    /// The pixels' numbers from 0 to 255, unless the image is one of `f32`.
+    /// The values of the pixels, from 0 to 255; `None` if they are `f32`.
     #[must_use]
     pub fn as_u8(&self) -> Option<&[u8]> {
         match &self.pixels {
@@ -329,7 +327,7 @@ impl Image {
         }
     }
 
-    /// The pixels' numbers from 0 to 1, if the image is one of `f32`.
+    /// The values of the pixels, from 0 to 1; `None` if they are `u8`.
     #[must_use]
     pub fn as_f32(&self) -> Option<&[f32]> {
         match &self.pixels {
@@ -338,7 +336,7 @@ impl Image {
         }
     }
 
-    /// The bytes that the pixels take.
+    /// The number of bytes of the pixels.
     #[must_use]
     pub fn size(&self) -> usize {
         match &self.pixels {

@@ -1,9 +1,9 @@
-//! How a picture has to be turned, as EXIF counts the ways.
+//! The EXIF orientation of a picture.
 
 use super::rectangle::Rect;
 use image::metadata::Orientation as ExifOrientation;
 
-/// The picture is transposed (its rows become columns), and then mirrored.
+/// How a stored picture has to be oriented: it is transposed (rows become columns), and then mirrored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::image) struct Orientation {
     pub(in crate::image) transpose: bool,
@@ -18,12 +18,12 @@ impl Orientation {
         self == Orientation::default()
     }
 
-    /// Width and height after the turn.
+    /// Width and height after the orientation is applied.
     pub(in crate::image) fn size(self, (width, height): (u32, u32)) -> (u32, u32) {
         if self.transpose { (height, width) } else { (width, height) }
     }
 
-    /// Where a part of the turned picture, of this size, was before.
+    /// Where a part of the oriented picture, which has this width and height, is in the stored one.
     pub(in crate::image) fn before(self, part: Rect, (width, height): (u32, u32)) -> Rect {
         let x = if self.flip_x { width - part.right() } else { part.x };
         let y = if self.flip_y { height - part.bottom() } else { part.y };
@@ -34,7 +34,7 @@ impl Orientation {
         }
     }
 
-    /// Turns pixels of `channels` numbers; `width` and `height` are those before.
+    /// Orients pixels of `channels` values. `width` and `height` are those of the stored picture.
     pub(in crate::image) fn draw(
         self,
         from: &[u8],
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_eight_ways() {
+    fn the_eight_exif_orientations() {
         let table = [
             (1, (3, 2), [1, 2, 3, 4, 5, 6]),
             (2, (3, 2), [3, 2, 1, 6, 5, 4]),

@@ -2,12 +2,12 @@
 
 use super::rectangle::Rect;
 
-/// What of a picture the pixels in memory are.
+/// The part of a picture that the pixels in memory show, and its scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::image) struct Raster {
-    /// How many times smaller than the picture.
+    /// The factor by which the part is reduced in memory.
     pub(in crate::image) shrink: u32,
-    /// The part of the picture that was made smaller so.
+    /// The part, in pixels of the picture.
     pub(in crate::image) part: Rect,
 }
 
@@ -22,7 +22,8 @@ impl Raster {
     }
 }
 
-/// Memory of `size` bytes with any content. It never shrinks, so that it need not be cleared again.
+/// The first `size` bytes of `memory`, with arbitrary content. The memory never shrinks, so that it is
+/// cleared only once.
 pub(in crate::image) fn room(memory: &mut Vec<u8>, size: usize) -> &mut [u8] {
     if memory.len() < size {
         memory.resize(size, 0);

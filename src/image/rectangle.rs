@@ -15,8 +15,8 @@ impl Rect {
         Rect { x: 0, y: 0, width, height }
     }
 
-    /// The part of this rectangle that `part` names, counted from its corner; none where it does not lie
-    /// inside or has no pixel.
+    /// The rectangle `part`, which is relative to the corner of this one, in absolute coordinates; `None` if
+    /// it is not inside or has no pixels.
     pub(in crate::image) fn part(self, part: Rect) -> Option<Self> {
         let right = part.x.checked_add(part.width)?;
         let bottom = part.y.checked_add(part.height)?;

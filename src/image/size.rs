@@ -1,14 +1,14 @@
-//! How large a picture is.
+//! The size of a picture.
 
 use std::fmt;
 
-/// The size of a picture in pixels. Where one is asked for, a number is a square, and two are `(height,
-/// width)`, as in torchvision and as in the shape of an array.
+/// The size of a picture in pixels. A function that takes one also takes a number, for a square, or a pair
+/// `(height, width)`, ordered as in torchvision and in the shape of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Size {
-    /// The rows.
+    /// The number of rows.
     pub height: u32,
-    /// The pixels of a row.
+    /// The number of pixels in a row.
     pub width: u32,
 }
 

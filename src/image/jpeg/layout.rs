@@ -1,31 +1,32 @@
-//! What the headers of a JPEG say, and which of them the decoders would read wrongly without a word.
+//! The headers of a JPEG, and those that the decoders would silently misread.
 
 use std::ops::Range;
 
-/// What the segments before the image data say.
+/// The contents of the segments before the image data.
 #[derive(Debug, Default, Clone)]
 pub(in crate::image) struct Layout {
     pub(in crate::image) width: u16,
     pub(in crate::image) height: u16,
-    /// Where the height is in the file.
+    /// The offset of the height in the file.
     pub(super) height_at: usize,
-    /// Where the content of EXIF's segment is, behind its name.
+    /// The range of the EXIF segment's content in the file, after its name.
     pub(super) exif: Option<Range<usize>>,
-    /// Whether the pixels come in one pass (and not progressively).
+    /// Whether the file is sequential, and not progressive.
     sequential: bool,
     pub(super) components: Vec<Component>,
-    /// The components in the first scan.
+    /// The number of components in the first scan.
     first_scan: usize,
-    /// Where the marker of the first scan is.
+    /// The offset of the first scan's marker.
     pub(super) scan_at: usize,
-    /// None before [`Headers::open`](super::Headers::open) has read them.
+    /// Empty before [`Headers::open`](super::Headers::open) has read them.
     pub(super) scans: Scans,
     jfif: bool,
-    /// Whether the headers have a number that no decoder needs and libjpeg warns of.
+    /// Whether the headers have a value that no decoder needs but that libjpeg warns about.
     odd: bool,
-    /// The MCUs between two restart markers, as the headers before the first scan say; 0 without them.
+    /// The number of MCUs between two restart markers, by the headers before the first scan; 0 without
+    /// restart markers.
     pub(super) interval: u16,
-    /// The transform of colours that Adobe's segment names.
+    /// The colour transform in the Adobe segment.
     adobe: Option<u8>,
 }
 
@@ -33,36 +34,36 @@ pub(in crate::image) struct Layout {
 #[derive(Debug, Default, Clone)]
 pub(super) struct Scans {
     pub(super) marks: Vec<Mark>,
-    /// Whether they give all bits of all coefficients. Nothing says that they must, but encoders write them
-    /// so.
+    /// Whether they have all bits of all coefficients. The standard does not require it, but encoders write
+    /// them so.
     pub(super) complete: bool,
 }
 
-/// A place in a file.
+/// A place in the image data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mark {
     /// The marker in front of a scan's header.
     Scan {
         at: usize,
-        /// The MCUs of the scan; 0 where its header names no component of the picture.
+        /// The number of MCUs of the scan; 0 if its header names no component of the picture.
         units: u64,
-        /// The MCUs between two restart markers; 0 without them.
+        /// The number of MCUs between two restart markers; 0 without restart markers.
         interval: u16,
     },
-    /// The marker behind a run of entropy-coded bits, with the bytes that fill up in front of it.
+    /// The marker after a run of entropy-coded data, including the fill bytes before it.
     RunEnd { at: usize },
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Component {
     pub(super) id: u8,
-    /// Samples in a row and in a column, in relation to those of the other components.
+    /// Sampling factors: samples in a row and in a column, relative to those of the other components.
     horizontal: u8,
     vertical: u8,
 }
 
 impl Layout {
-    /// Reads up to the first scan; none where there is none.
+    /// Reads the headers up to the first scan; `None` if there is none.
     pub(super) fn read(file: &[u8]) -> Option<Self> {
         let mut layout = Layout::default();
         let mut rest = file.strip_prefix(b"\xff\xd8")?;
@@ -85,7 +86,7 @@ impl Layout {
                     layout.width = u16::from_be_bytes([w1, w2]);
                     layout.height_at = start + 1;
                     let (components, more) = components.as_chunks::<3>();
-                    // No decoder reads others, and work on each scan is work on each of its components.
+                    // No decoder reads more components, and each of them adds to the work on a scan.
                     if !more.is_empty() || components.len() != usize::from(count) || !(1..=4).contains(&count)
                     {
                         return None;
@@ -112,21 +113,22 @@ impl Layout {
         }
     }
 
-    /// Why the decoder would give other pixels than libjpeg (and so Pillow) gives, or panic; none where it
-    /// gives the same.
+    /// Why `zune-jpeg` would return other pixels than libjpeg (and so Pillow), or panic; `None` if it returns
+    /// the same.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let first = self.components.first()?;
         let max = |factor: fn(&Component) -> u8| self.components.iter().map(factor).max().unwrap_or_default();
         if first.horizontal < max(|component| component.horizontal) {
-            return Some("JPEG files with less brightness than colour in a row are not read");
+            return Some("JPEG files with fewer luma than chroma samples in a row are not supported");
         }
         let split = self.sequential && self.first_scan < self.components.len();
         if split && max(|component| component.vertical) > 1 {
             return Some(
-                "JPEG files with subsampled components in separate scans, and not progressive, are not read",
+                "sequential JPEG files with subsampled components in separate scans are not supported",
             );
         }
-        // For libjpeg, JFIF means YCbCr, else Adobe's word counts, else the names of the components.
+        // libjpeg takes the colour space from the JFIF segment, which means YCbCr, else from the Adobe
+        // segment, else from the ids of the components.
         let ids: Vec<u8> = self.components.iter().map(|component| component.id).collect();
         let contradiction = match (ids.len(), self.jfif, self.adobe) {
             (3, true, Some(0)) => true,
@@ -134,45 +136,45 @@ impl Layout {
             (4, _, Some(1)) => true,
             _ => false,
         };
-        contradiction.then_some("the JPEG file contradicts itself on what its colours are")
+        contradiction.then_some("the JPEG file contradicts itself about its colour space")
     }
 
-    /// Whether libjpeg warns of the headers though nothing is wrong with the pixels.
+    /// Whether libjpeg warns about the headers although the pixels are fine.
     #[cfg(feature = "turbojpeg")]
     pub(super) fn is_odd(&self) -> bool {
         self.odd
     }
 
-    /// Whether all pixels come in one pass.
+    /// Whether a single scan has all pixels.
     pub(super) fn is_one_pass(&self) -> bool {
         self.sequential && self.first_scan == self.components.len()
     }
 
-    /// Whether each scan has all of its components' coefficients, and the file is not progressive.
+    /// Whether each scan has all coefficients of its components: the file is not progressive.
     pub(super) fn is_sequential(&self) -> bool {
         self.sequential
     }
 
-    /// The columns of pixels that are coded together.
+    /// The width of an MCU in pixels.
     #[cfg(feature = "turbojpeg")]
     pub(super) fn unit_width(&self) -> u32 {
         8 * u32::from(self.factors().0)
     }
 
-    /// The largest factors of sampling, at least 1: in a row, and in a column.
+    /// The largest sampling factors, in a row and in a column, at least 1.
     fn factors(&self) -> (u8, u8) {
         let all = self.components.iter();
         all.fold((1, 1), |most, one| (most.0.max(one.horizontal), most.1.max(one.vertical)))
     }
 
-    /// The MCUs of a scan with this header; 0 where it names no component of the picture.
+    /// The number of MCUs of a scan with this header; 0 if it names no component of the picture.
     pub(super) fn units(&self, scan: &[u8]) -> u64 {
         let (horizontal, vertical) = self.factors();
         let along = |pixels: u16, factor: u8, most: u8| {
             (u64::from(pixels) * u64::from(factor)).div_ceil(8 * u64::from(most))
         };
         match scan {
-            // The blocks of one component, without those that fill up the MCUs of several.
+            // The blocks of a single component, without those that pad the MCUs of several.
             [1, id, ..] => self.components.iter().find(|component| component.id == *id).map_or(0, |one| {
                 along(self.width, one.horizontal, horizontal) * along(self.height, one.vertical, vertical)
             }),
@@ -180,8 +182,8 @@ impl Layout {
         }
     }
 
-    /// Whether libjpeg repeats the colours instead of filtering them, as they have but one or two columns;
-    /// and then, if they have half the rows too.
+    /// `Some` if libjpeg repeats the chroma samples instead of interpolating them, because they have only one
+    /// or two columns; `true` if they have half the rows as well.
     pub(super) fn repeats_colors(&self) -> Option<bool> {
         let (horizontal, vertical) = self.factors();
         match &self.components[..] {
@@ -195,7 +197,7 @@ impl Layout {
         }
     }
 
-    /// Whether this many bytes in front of the end of a file of one pass are zeros.
+    /// Whether the last `count` bytes of image data in a file of one scan are zeros.
     #[cfg(feature = "turbojpeg")]
     pub(super) fn is_filled_up(&self, file: &[u8], count: usize) -> bool {
         match self.scans.marks[..] {
@@ -207,15 +209,15 @@ impl Layout {
         }
     }
 
-    /// The height of a file that would be decoded no further than `bottom` needs; none where that is no less
-    /// work. What is left out is not looked at.
+    /// The height to put into the header so that no more is decoded than `bottom` needs; `None` if that saves
+    /// nothing. The data below is not verified.
     pub(super) fn rows_above(&self, bottom: u32) -> Option<u16> {
-        // Every scan of other files goes over the whole picture.
+        // Every scan of another file covers the whole picture.
         if !self.is_one_pass() {
             return None;
         }
         let unit = 8 * u32::from(self.factors().1);
-        // The colours of the last row are mixed with those of the row below it.
+        // The chroma of the last row is interpolated with that of the row below it.
         let rows = (bottom + 1).div_ceil(unit) * unit;
         u16::try_from(rows).ok().filter(|rows| *rows < self.height)
     }
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_of_many_components_are_not_read() {
+    fn at_most_four_components_are_supported() {
         for count in [1, 4, 5, 80] {
             let file = headers(b"", SEQUENTIAL, &vec![(1, 0x11); count][..], 1);
             assert_eq!(Layout::read(&file).is_some(), count <= 4, "{count}");
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_that_would_be_read_wrongly() {
+    fn layouts_that_would_be_misread_are_refused() {
         let table: [([u8; 3], u8, u8, bool); 9] = [
             ([0x22, 0x11, 0x11], SEQUENTIAL, 3, true),
             ([0x22, 0x11, 0x11], SEQUENTIAL, 1, false),
@@ -278,12 +280,12 @@ mod tests {
             let components = [(1, factors[0]), (2, factors[1]), (3, factors[2])];
             assert_eq!(fault(&headers(b"", kind, &components, scan)).is_none(), good, "{factors:x?} {scan}");
         }
-        // A single component fills its blocks whatever its factors say.
+        // The sampling factors of a single component mean nothing.
         assert_eq!(fault(&headers(b"", SEQUENTIAL, &[(1, 0x22)], 1)), None);
     }
 
     #[test]
-    fn colours_that_are_said_twice() {
+    fn contradictory_colour_spaces_are_refused() {
         let both = |transform| [JFIF, &adobe(transform)].concat();
         for (extra, ids, good) in [
             (JFIF.to_vec(), &[1, 2, 3][..], true),

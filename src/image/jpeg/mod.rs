@@ -1,4 +1,4 @@
-//! JPEG: the part of a file that is wanted, at the scale that serves.
+//! Decoding of JPEG files: only the requested part, at the smallest scale that suffices.
 
 mod layout;
 mod narrow;
@@ -20,9 +20,9 @@ use scans::Fault;
 const INCOMPLETE: &str = "the JPEG file is damaged: it ends before its last scan";
 
 const EMPTY: &str =
-    "the JPEG file has no picture, or one of a kind that is not read: lossless, or of arithmetic coding";
+    "the JPEG file has no picture, or one of an unsupported kind: lossless or arithmetic-coded";
 
-/// What decoders keep from file to file.
+/// The memory that decoders keep from file to file.
 #[derive(Default)]
 pub(super) struct Scratch {
     portable: portable::Scratch,
@@ -31,14 +31,15 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// The memory that grows with files.
+    /// The memory that grows with the size of files.
     pub(super) fn memory(&mut self) -> &mut Vec<u8> {
         &mut self.portable
     }
 }
 
 impl Headers {
-    /// Reads what is before the pixels, of a file whose markers add up and that the decoders read right.
+    /// Reads the headers and the positions of the scans. It is an error if the markers are inconsistent, or
+    /// if no decoder reads such a file correctly.
     pub(super) fn open(file: &[u8]) -> Result<Self, ImageError> {
         let headers = Headers::read(file).filter(|headers| headers.width > 0 && headers.height > 0);
         let mut headers = match headers {
@@ -56,8 +57,8 @@ impl Headers {
         }
     }
 
-    /// Whether the decoder in Rust reads the file. What libjpeg warns of cannot be told from damage when it
-    /// decodes.
+    /// Whether the decoder in Rust reads the file: libjpeg would warn about its headers, and such a warning
+    /// cannot be told from damage.
     #[cfg(feature = "turbojpeg")]
     fn is_portable(&self) -> bool {
         self.is_odd()
@@ -68,14 +69,14 @@ impl Headers {
         true
     }
 
-    /// How EXIF says that the picture has to be turned.
+    /// The EXIF orientation of the picture.
     pub(super) fn turn(&self, file: &[u8]) -> Orientation {
         let exif = self.exif.clone().and_then(|exif| file.get(exif));
         exif.and_then(ExifOrientation::from_exif_chunk).map_or_else(Orientation::default, Orientation::from)
     }
 }
 
-/// Decodes at least what is asked for, of a file with these headers.
+/// Decodes at least the requested part of a file with these headers.
 pub(super) fn decode(
     file: &[u8],
     headers: &Headers,
@@ -94,7 +95,8 @@ pub(super) fn decode(
     decode::caught(|| portable::decode(file, headers, request, limit, &mut scratch.portable, to))
 }
 
-/// Whether a file has an end marker that belongs to no segment, such as that of an embedded preview.
+/// Whether a file has an end marker outside of its segments. One inside belongs to an embedded preview, for
+/// example.
 fn ends(file: &[u8]) -> bool {
     let mut rest = file;
     while let Some(at) = memchr::memchr(0xff, rest) {

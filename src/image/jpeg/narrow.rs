@@ -1,12 +1,12 @@
-//! Colours of pictures that are up to four pixels wide.
+//! Chroma of pictures that are up to four pixels wide.
 //!
-//! Where colours have half the columns, libjpeg makes up those in between by a filter, unless there are only
-//! one or two of them: then it repeats them, in both directions. `zune-jpeg` has the filter for all. So its
-//! colours are turned back into those of the file, from columns and rows of which the filter took a quarter
-//! of the one before and three quarters of their own, and repeated.
+//! Where chroma has half the columns, libjpeg interpolates those in between, unless there are only one or
+//! two: then it repeats them, in both directions. `zune-jpeg` always interpolates. So the chroma samples of
+//! the file are recovered from its output, from columns and rows that mix a quarter of the previous sample
+//! with three quarters of their own, and are repeated.
 
-/// Repeats the colours of rows of `width` pixels of luma and two colours, of which the file has half the
-/// columns and, where `both`, half the rows.
+/// Repeats the chroma samples of YCbCr pixels in rows of `width`, of which the file has half the columns and,
+/// if `both` is set, half the rows.
 pub(super) fn repeat_colors(pixels: &mut [u8], width: usize, both: bool) {
     let height = pixels.len() / (3 * width);
     for color in 1..3 {
@@ -27,14 +27,14 @@ pub(super) fn repeat_colors(pixels: &mut [u8], width: usize, both: bool) {
     }
 }
 
-/// What three quarters of were mixed with a quarter of what is before it. Rounding leaves it uncertain by
-/// less than one.
+/// The sample whose three quarters were mixed with a quarter of `before`. Rounding makes it uncertain by less
+/// than one.
 fn unmixed(before: u8, mixed: u8) -> u8 {
     let number = (8 * i32::from(mixed) - 2 * i32::from(before) + 2).div_euclid(6);
     number.clamp(0, 255) as u8
 }
 
-/// Makes luma and colours red, green and blue, by the matrix of JFIF.
+/// Converts YCbCr to RGB, by the matrix of JFIF.
 pub(super) fn to_rgb(pixels: &mut [u8]) {
     for pixel in pixels.as_chunks_mut::<3>().0 {
         let [y, cb, cr] = pixel.map(f32::from);
@@ -54,7 +54,7 @@ mod tests {
         for (width, both) in [(3, true), (4, true), (4, false), (1, true)] {
             let height = if both { 6 } else { 3 };
             let of = |x: usize, row: usize| colors[x % 2][row];
-            // As the filter does it: first over rows, of which there may be halves, then over columns.
+            // As the filter computes: first over rows, if they are halved as well, then over columns.
             let row = |x: usize, y: usize| match (both, y % 2) {
                 (false, _) => of(x, y),
                 (true, 0) => (3 * of(x, y / 2) + of(x, (y / 2).saturating_sub(1)) + 2) >> 2,

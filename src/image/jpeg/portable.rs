@@ -1,9 +1,8 @@
 //! The decoder in pure Rust.
 //!
-//! `zune-jpeg` is used itself and not through `image`, which makes its decoder continue where data is damaged
-//! or missing, and fills up with grey. It can decode neither a region nor at a smaller
-//! scale. So where the rows below the window need not be verified, the height in the header is changed to
-//! stop it early.
+//! `zune-jpeg` is used directly and not through `image`, which makes it continue after damaged or missing
+//! data and fill the rest with grey. It can decode neither a region nor at a smaller scale. So if the rows
+//! below the window need not be verified, the height in the header is patched to stop it early.
 
 use super::Headers;
 use super::narrow;
@@ -19,7 +18,7 @@ use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
-/// A copy of the file, with another height or with what shows where its data ends.
+/// A copy of the file, with a patched height, or with inserted bits that reveal where its data ends.
 pub(super) type Scratch = Vec<u8>;
 
 pub(super) fn decode(
@@ -59,16 +58,16 @@ pub(super) fn decode(
     };
     decoder.set_options(options.jpeg_set_out_colorspace(colors));
     let (width, height) = decoder.dimensions().unwrap_or_default();
-    // Both are numbers of 16 bits in the file.
+    // Both are 16-bit numbers in the file.
     let (width, height) = (width as u32, height as u32);
     if (width, height) != (headers.width.into(), rows.unwrap_or(headers.height).into()) {
-        return Err(ImageError::Decode("the JPEG file contradicts itself on its size".into()));
+        return Err(ImageError::Decode("the JPEG file contradicts itself about its size".into()));
     }
     let size = check(width, height, channels.max(request.channels), limit)?;
     let pixels = width as usize * height as usize;
     let to = room(to, size);
     let size = pixels * channels;
-    // Whatever the decoder leaves out must not be of another picture.
+    // Pixels that the decoder leaves out must not show another picture.
     to[..size].fill(0);
     let decoded = decoder.decode_into(&mut to[..size]).map_err(decode_error);
     if let Some(fault) = fault.get() {
@@ -95,7 +94,7 @@ mod tests {
         Image::new(ImageMode::Rgb8, (48, 64), pixels).unwrap().to_jpeg(80).unwrap()
     }
 
-    /// What comes of a file in memory that is full of something.
+    /// Decodes into memory that is filled with the byte `before`.
     fn decoded(file: &[u8], bottom: u32, verify: bool, before: u8) -> Option<Vec<u8>> {
         let headers = Headers::open(file).ok()?;
         let window = Rect { x: 0, y: 0, width: 8, height: bottom };
@@ -120,7 +119,7 @@ mod tests {
                 let at = 200 + rng.below(damaged.len() as u64 - 202) as usize;
                 damaged[at] = rng.below(256) as u8;
                 if round % 2 == 0 {
-                    // A marker, most often.
+                    // Usually a marker.
                     (damaged[at], damaged[at + 1]) = (0xff, 0xc0 + rng.below(64) as u8);
                 }
             }

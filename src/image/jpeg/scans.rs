@@ -1,8 +1,9 @@
-//! The image data of a JPEG: where its runs of entropy-coded bits end, and whether its markers add up.
+//! The image data of a JPEG: where its runs of entropy-coded data end, and whether its markers are
+//! consistent.
 //!
-//! A run ends at a restart marker or at the marker behind its scan. Restart markers are numbered from 0 to 7
-//! in a circle, and how many of them a scan has follows from its size. So runs that are missing, surplus or
-//! of another picture are seen without decoding; and so are scans that are missing.
+//! A run ends at a restart marker or at the marker after its scan. Restart markers are numbered from 0 to 7,
+//! over and over, and the size of a scan determines their number. So runs that are missing, surplus or of
+//! another picture are detected without decoding, and so are missing scans.
 
 use super::layout::{Layout, Mark, Scans};
 
@@ -14,10 +15,10 @@ pub(super) enum Fault {
     Damaged(&'static str),
 }
 
-const MARKER: &str = "the JPEG file is damaged: a marker stands in the image data";
+const MARKER: &str = "the JPEG file is damaged: there is a marker in the image data";
 const RESTART: &str = "the JPEG file is damaged: a restart marker is missing, surplus or out of order";
 
-/// How many bits each coefficient of a component lacks: all, before a scan has some.
+/// The number of bits that each coefficient of a component still lacks: all before its first scan.
 type Lacking = [u8; 64];
 
 /// Reads the scans of a file, from its first one to its end marker.
@@ -32,7 +33,7 @@ pub(super) fn read(file: &[u8], layout: &Layout) -> Result<Scans, Fault> {
         note(header, layout, &mut lacking);
         marks.push(Mark::Scan { at, units, interval });
         let behind = run_ends(file, at + 4 + header.len(), units, interval, &mut marks)?;
-        // Segments may be between scans, where a scan has only a part of the picture.
+        // There may be segments between scans, if a scan has only a part of the picture.
         at = behind;
         loop {
             match file.get(at + 1).ok_or(Fault::Truncated)? {
@@ -57,10 +58,10 @@ pub(super) fn read(file: &[u8], layout: &Layout) -> Result<Scans, Fault> {
     }
 }
 
-/// Notes what a scan with this header gives.
+/// Records the bits that a scan with this header has.
 fn note(header: &[u8], layout: &Layout, lacking: &mut [Lacking]) {
     let &[_, ref components @ .., first, last, approximation] = header else { return };
-    // Where all coefficients come at once, nobody needs to be told, and some encoders write other numbers.
+    // A sequential scan has all coefficients, whatever the header says: some encoders write other numbers.
     let (first, last, bits) =
         if layout.is_sequential() { (0, 63, 0) } else { (first, last, approximation & 15) };
     for [id, _] in components.as_chunks::<2>().0 {
@@ -71,7 +72,7 @@ fn note(header: &[u8], layout: &Layout, lacking: &mut [Lacking]) {
     }
 }
 
-/// Notes where the runs of a scan end. Returns where the marker behind it is.
+/// Records where the runs of a scan end. Returns the offset of the marker after it.
 fn run_ends(
     file: &[u8],
     data: usize,
@@ -80,7 +81,7 @@ fn run_ends(
     marks: &mut Vec<Mark>,
 ) -> Result<usize, Fault> {
     let needed = units.checked_sub(1).and_then(|units| units.checked_div(interval.into()));
-    // Some encoders write one behind the last interval too.
+    // Some encoders write a restart marker after the last interval too.
     let most = needed.map_or(0, |needed| needed + u64::from(units.is_multiple_of(interval.into())));
     let mut restarts = 0;
     let mut from = data;
@@ -88,7 +89,8 @@ fn run_ends(
         let (end, at) = marker(file, from).ok_or(Fault::Truncated)?;
         marks.push(Mark::RunEnd { at: end });
         match file[at + 1] {
-            // Not one too many is noted: a file of nothing but markers would take many times its size.
+            // Surplus markers are not recorded: for a file full of markers they would take many times its
+            // size.
             number @ 0xd0..=0xd7 if restarts < most && u64::from(number - 0xd0) == restarts % 8 => {
                 restarts += 1
             }
@@ -103,15 +105,14 @@ fn run_ends(
     }
 }
 
-/// The content of the segment whose marker is at a place.
+/// The content of the segment whose marker is at the offset `at`.
 fn segment(file: &[u8], at: usize) -> Result<&[u8], Fault> {
     let length = file.get(at + 2..at + 4).ok_or(Fault::Truncated)?;
     let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
     file.get(at + 4..at + 2 + length).ok_or(Fault::Truncated)
 }
 
-/// The next marker from a place on: where the bytes begin that fill up in front of it, and where it is
-/// itself.
+/// Finds the next marker from an offset on. Returns the offset of the fill bytes before it, and its own.
 fn marker(file: &[u8], mut from: usize) -> Option<(usize, usize)> {
     loop {
         let start = from + memchr::memchr(0xff, file.get(from..)?)?;
@@ -119,7 +120,7 @@ fn marker(file: &[u8], mut from: usize) -> Option<(usize, usize)> {
         if file[start + fill] != 0 {
             return Some((start, start + fill - 1));
         }
-        // 0xff of the data.
+        // A 0xff of the data.
         from = start + fill + 1;
     }
 }
@@ -132,7 +133,7 @@ mod tests {
     fn file(interval: u8, data: &[u8]) -> Vec<u8> {
         let frame = [0xff, 0xc0, 0, 11, 8, 0, 8, 0, 24, 1, 1, 0x11, 0];
         let restarts = [0xff, 0xdd, 0, 4, 0, interval];
-        // The number of the last coefficient, 63, is left out as some encoders do.
+        // The last coefficient is 0 and not 63, as some encoders write.
         let scan = [0xff, 0xda, 0, 8, 1, 1, 0, 0, 0, 0];
         [b"\xff\xd8", &frame[..], &restarts, &scan, data].concat()
     }
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_end_at_markers_and_what_fills_up_in_front_of_them() {
+    fn runs_end_at_markers_with_fill_bytes() {
         let (scan, data) = (21, 31);
         let found = marks(1, b"a\xff\0b\xff\xd0\xff\xff\0c\xff\xff\xd1d\xff\xd9rest\xff\xd9").unwrap();
         let ends = [4, 10, 14].map(|at| Mark::RunEnd { at: data + at });
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn scans_that_are_missing_are_seen() {
+    fn missing_scans_are_detected() {
         let frame = [0xff, 0xc2, 0, 14, 8, 0, 8, 0, 24, 2, 1, 0x11, 0, 2, 0x11, 0];
         let scan = |id: u8, first: u8, last: u8, bits: u8| {
             [b"\xff\xda\0\x08\x01", &[id, 0, first, last, bits][..], b"data"].concat()

@@ -1,11 +1,11 @@
-//! The decoder of libjpeg-turbo: the window that is wanted, at the scale that serves.
+//! The libjpeg-turbo decoder: only the requested window, at the smallest scale that suffices.
 //!
-//! What lies above the window is only passed over, and what lies beside it is not transformed. What lies
-//! below it is decoded to see whether the data is there, or not looked at. What comes is what a decode of the
-//! whole picture at that scale gives there, to the last bit.
+//! Rows above the window are only skipped, and columns beside it are not transformed. Rows below it are
+//! decoded to verify that their data is complete, or ignored. The result is exactly the same as that part of
+//! the whole picture decoded at that scale.
 //!
-//! libjpeg warns of damage and continues; here each warning is an error, but for zeros behind the last pixel,
-//! or any bytes where nothing is to be verified.
+//! libjpeg warns about damage and continues. Here every warning is an error, except for zeros after the last
+//! pixel, or for any bytes there if nothing is to be verified.
 #![allow(unsafe_code)]
 
 use super::Headers;
@@ -19,14 +19,14 @@ use std::ffi::{CStr, c_int, c_uint};
 use std::ptr::NonNull;
 use turbojpeg_sys as tj;
 
-/// The passes that a progressive file may take: as many as the other decoder allows.
+/// Maximum number of scans of a progressive file: as many as the other decoder allows.
 const SCANS: c_int = 100;
 
 // The bindings are made for platforms where this holds (all but 64-bit Windows): elsewhere the calls would be
 // wrong.
 const _: () = assert!(size_of::<tj::size_t>() == size_of::<usize>(), "turbojpeg is not for this platform");
 
-/// Decodes file after file.
+/// Decodes one file after the other with the same TurboJPEG instance.
 #[derive(Default)]
 pub(super) struct Decoder(Option<Handle>);
 
@@ -39,7 +39,7 @@ impl Decoder {
         limit: usize,
         to: &mut Vec<u8>,
     ) -> Result<Raster, ImageError> {
-        // One that fails is not put back: it may still be in the middle of its file.
+        // After an error the instance is not reused: it may still be in the middle of its file.
         let mut handle = self.0.take().map_or_else(Handle::new, Ok)?;
         let raster = handle.decode(file, headers, request, limit, to)?;
         self.0 = Some(handle);
@@ -68,7 +68,7 @@ impl Handle {
             Handle(NonNull::new(instance).ok_or_else(|| failed("there is no memory for a decoder"))?);
         handle.set(tj::TJPARAM_TJPARAM_STOPONWARNING, 1)?;
         handle.set(tj::TJPARAM_TJPARAM_SCANLIMIT, SCANS)?;
-        // Profiles of colours would be copied.
+        // Colour profiles would be copied otherwise.
         handle.set(tj::TJPARAM_TJPARAM_SAVEMARKERS, 0)?;
         Ok(handle)
     }
@@ -90,18 +90,18 @@ impl Handle {
         let height = of(self.get(tj::TJPARAM_TJPARAM_JPEGHEIGHT));
         if (width, height) != (headers.width.into(), headers.height.into()) || width == 0 || height == 0 {
             return Err(failed(
-                "the JPEG file is of a kind that is not read, or contradicts itself on its size",
+                "the JPEG file is of an unsupported kind, or contradicts itself about its size",
             ));
         }
         if request.window.right() > width || request.window.bottom() > height {
-            return Err(failed("the part of the picture that is asked for is not in it"));
+            return Err(failed("the requested part of the picture is not in it"));
         }
         let (format, channels) = match of(self.get(tj::TJPARAM_TJPARAM_COLORSPACE)) {
             tj::TJCS_TJCS_GRAY => (tj::TJPF_TJPF_GRAY, 1),
             tj::TJCS_TJCS_CMYK | tj::TJCS_TJCS_YCCK => (tj::TJPF_TJPF_CMYK, 4),
             _ => (tj::TJPF_TJPF_RGB, 3),
         };
-        // Files of many passes are in memory as a whole.
+        // libjpeg keeps files of several scans in memory as a whole.
         if !headers.is_one_pass() {
             check(width, height, channels.max(request.channels), limit)?;
         }
@@ -114,8 +114,8 @@ impl Handle {
         self.checked(done)?;
         let all = Rect::all(width.div_ceil(shrink), height.div_ceil(shrink));
         let mut region = region(request.window, shrink, headers.unit_width(), all);
-        // libjpeg does not look at what is below the region; of files of several scans it has read all
-        // before.
+        // libjpeg does not read the data below the region, except for files of several scans, which it reads
+        // completely before.
         if request.verify && headers.is_one_pass() {
             region.height = all.height - region.y;
         }
@@ -150,7 +150,7 @@ impl Handle {
         Ok(Raster { shrink, part: unscaled(region, shrink, width, height) })
     }
 
-    /// Has no more decoded than a region; returns whether that can be done for the file.
+    /// Limits decoding to a region. Returns whether that is possible for the file.
     fn crop(&self, region: Rect) -> bool {
         let region = tj::tjregion {
             x: region.x as c_int,
@@ -184,8 +184,8 @@ impl Handle {
         failed(self.complaint())
     }
 
-    /// The number of bytes between the last pixel and the end marker, if those are all that is wrong.
-    /// Decoding stops at the first warning, so there was none before, and all pixels have been written.
+    /// The number of bytes between the last pixel and the end marker, if they are all that is wrong. Decoding
+    /// stops at the first warning, so there was none before, and all pixels have been written.
     fn surplus(&self) -> Option<usize> {
         // SAFETY: the instance is alive.
         let code = unsafe { tj::tj3GetErrorCode(self.0.as_ptr()) };
@@ -194,7 +194,7 @@ impl Handle {
         count.parse().ok().filter(|_| code == tj::TJERR_TJERR_WARNING as c_int)
     }
 
-    /// Why the last call failed.
+    /// The message of the last error.
     fn complaint(&self) -> String {
         // SAFETY: the instance is alive, and the text is copied before another call can change it.
         let text = unsafe { CStr::from_ptr(tj::tj3GetErrorStr(self.0.as_ptr())) };
@@ -202,8 +202,8 @@ impl Handle {
     }
 }
 
-/// Where the window lies in the picture `shrink` times smaller, which is `all`. It starts where a unit of the
-/// file starts, and is larger than the window by what the filters for colours see of its neighbours.
+/// The region to decode for a window, in the picture reduced by `shrink`, which is `all`. It starts where an
+/// MCU starts, and is larger than the window by the neighbours that chroma interpolation reads.
 fn region(window: Rect, shrink: u32, unit: u32, all: Rect) -> Rect {
     const NEIGHBOURS: u32 = 2;
     let unit = (unit / shrink).max(1);
@@ -214,7 +214,7 @@ fn region(window: Rect, shrink: u32, unit: u32, all: Rect) -> Rect {
     Rect { x: left, y: top, width: right - left, height: bottom - top }
 }
 
-/// The part of a picture of `width` x `height` pixels that a region of the smaller one shows.
+/// The part of a picture of `width` x `height` pixels that a region of the reduced one shows.
 fn unscaled(region: Rect, shrink: u32, width: u32, height: u32) -> Rect {
     let (x, y) = (region.x * shrink, region.y * shrink);
     let right = (region.right() * shrink).min(width);

@@ -1,37 +1,37 @@
-//! How `zune-jpeg` is made to notice data that ends early, and data that is left over.
+//! Makes `zune-jpeg` notice image data that ends early or is left over.
 //!
-//! Where its bits run out, the decoder continues with zeros, which are codes as good as others; and what is
-//! left over behind the last pixel it skips. So it is given a copy of the file in which one bits are behind
-//! each run of entropy-coded bits, and a [`Reader`] that watches what is taken of them:
+//! When its bits run out, the decoder continues with zeros, which are valid codes; and it skips data that is
+//! left over after the last pixel. So it gets a copy of the file with one bits after each run of
+//! entropy-coded data, through a [`Reader`] that watches how many of them it reads:
 //!
-//! - A code of one bits alone is reserved (T.81, annex C). A symbol that begins behind the end of its run is
-//!   an error.
-//! - What is not a code, such as the bits that refine coefficients, or the last bits of a symbol, may take
-//!   one bits. The decoder takes 32 bits when it has fewer than 32. So it has taken bits from behind the end
-//!   when it asks for more and has had four bytes of them.
-//! - When a run is decoded, the decoder looks for the marker byte by byte, which it does nowhere else. What
-//!   it skips is left over.
+//! - A code of one bits alone is reserved (T.81, annex C), so a symbol that begins after the end of its run
+//!   is an error.
+//! - Other bits, such as those that refine coefficients or the last bits of a symbol, may be ones. The
+//!   decoder reads 32 bits when it has fewer than 32. So it has used bits from after the end if it reads more
+//!   when it has already read four bytes of them.
+//! - After a run, the decoder searches for the marker byte by byte, which it does nowhere else. The bytes
+//!   that it skips are left over.
 //!
-//! A scan among several must end with a restart interval, or the decoder does not look for the marker behind
+//! One of several scans must end with a restart interval, or the decoder does not search for the marker after
 //! it: see [`closing`].
 //!
-//! What passes: a last symbol of a run whose missing bits are ones, and up to seven bytes that are left over,
-//! which the decoder has in its buffer then.
+//! Not noticed are missing bits of a run's last symbol that are ones, and up to seven left-over bytes, which
+//! are in the decoder's buffer by then.
 
 use super::layout::Layout;
 use super::layout::Mark;
 use std::cell::Cell;
 use zune_jpeg::zune_core::bytestream::{ZByteIoError, ZByteReaderTrait, ZSeekFrom};
 
-/// 64 one bits, as they are in image data: a symbol takes up to 32 of them before the next one is no code,
-/// and the marker behind them is not met before the decoder asks for more than there may be.
+/// 64 one bits, as encoded in image data. A symbol takes up to 32 of them before the next one is invalid, and
+/// the decoder does not reach the marker after them before it reads more than it may.
 const ONES: [u8; 16] = [0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0];
-/// A byte that fills up in front of the marker tells that no one bits are there.
+/// A fill byte before the marker: no one bits are there.
 const OPEN: &[u8] = b"\xff";
-/// The bytes of `ONES` that are left when four of the eight have been taken.
+/// The length of the rest of `ONES` when four of its eight data bytes have been read.
 const HALF: usize = ONES.len() / 2;
 
-/// Writes a file with one bits behind each run, up to its end marker.
+/// Writes a copy of a file with one bits after each run, up to its end marker.
 pub(super) fn copy(file: &[u8], headers: &Layout, to: &mut Vec<u8>) {
     to.clear();
     to.reserve(file.len() + ONES.len() * headers.scans.marks.len());
@@ -58,7 +58,7 @@ pub(super) fn copy(file: &[u8], headers: &Layout, to: &mut Vec<u8>) {
                 to.extend_from_slice(&file[copied..at]);
                 let last = !matches!(marks.peek(), Some(Mark::RunEnd { .. }));
                 to.extend_from_slice(if last && scan_ends_openly { OPEN } else { &ONES });
-                // Of the bytes that fill up in front of the marker none is left.
+                // The fill bytes before the marker are dropped.
                 let fill = file[at..].iter().take_while(|byte| **byte == 0xff).count();
                 copied = at + fill.saturating_sub(1);
                 if marks.peek().is_none() {
@@ -69,11 +69,10 @@ pub(super) fn copy(file: &[u8], headers: &Layout, to: &mut Vec<u8>) {
     }
 }
 
-/// The restart interval that a scan among several is given. Behind the first scan of a progressive file, and
-/// behind each one of a file that isn't, the decoder must have met the next marker by itself, unless a
-/// restart interval ends with the scan: then it looks for a marker, and takes whatever it finds. A scan
-/// without intervals gets one as long as itself. What cannot have one that ends with it has no one bits
-/// behind it.
+/// The restart interval that is written for one of several scans. After the first scan of a progressive file,
+/// and after every scan of a sequential one, the decoder must have met the next marker by itself, unless a
+/// restart interval ends with the scan: then it searches for a marker, and accepts any. A scan without
+/// intervals gets one as long as itself. A scan that cannot have one that ends with it gets no one bits.
 fn closing(units: u64, interval: u16) -> u16 {
     if interval > 0 { interval } else { u16::try_from(units).unwrap_or(0) }
 }
@@ -81,7 +80,7 @@ fn closing(units: u64, interval: u16) -> u16 {
 const EARLY: &str = "the JPEG file is damaged: its image data ends before the picture does";
 const SURPLUS: &str = "the JPEG file is damaged: image data is left over";
 
-/// Gives a file to the decoder.
+/// Feeds a file to the decoder, and watches what it reads.
 pub(super) struct Reader<'a> {
     file: &'a [u8],
     at: usize,
@@ -92,7 +91,8 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// `fault` becomes what is wrong with the image data, if the file is watched: one that [`copy`] wrote.
+    /// Sets `fault` to what is wrong with the image data if the file is watched, which must be one that
+    /// [`copy`] wrote.
     pub(super) fn new(file: &'a [u8], watched: bool, fault: &'a Cell<Option<&'static str>>) -> Self {
         Reader { file, at: 0, watched, skips: false, fault }
     }
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
         self.file.get(self.at..).unwrap_or_default()
     }
 
-    /// Whether no more than half of the one bits are left in front of a marker.
+    /// Whether no more than half of the one bits are left before a marker.
     #[inline(never)]
     fn is_behind_the_end(&self) -> bool {
         let mut rest = &self.rest()[..self.rest().len().min(HALF + 2)];
@@ -131,9 +131,9 @@ impl ZByteReaderTrait for Reader<'_> {
         };
         buffer.copy_from_slice(bytes);
         self.at += wanted;
-        // Four bytes are what the decoder fills its buffer with, all the time.
+        // The decoder regularly fills its buffer with four bytes.
         if wanted != 4 {
-            // Zeros are no fault: cameras fill up with them.
+            // Zeros are allowed: cameras pad files with them.
             let skipped = self.skips && wanted == 1 && !matches!(bytes, [0 | 0xff]);
             self.skips = false;
             if skipped && self.watched {
@@ -174,7 +174,7 @@ impl ZByteReaderTrait for Reader<'_> {
         };
         let at = isize::try_from(offset).ok().and_then(|offset| base.checked_add_signed(offset));
         self.at = at.ok_or(ZByteIoError::SeekError("a place before the file"))?;
-        // It has taken four bytes, and goes back because an 0xff is among them.
+        // The decoder has read four bytes, and seeks back because one of them is 0xff.
         if self.watched && matches!(from, ZSeekFrom::Current(-4)) && self.is_behind_the_end() {
             self.fault.set(Some(EARLY));
             return Err(ZByteIoError::Generic(EARLY));

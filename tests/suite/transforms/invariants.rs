@@ -161,7 +161,7 @@ fn heights_and_tops_come_first() {
             assert_eq!(frame.size(), Size { height: 4, width: 6 });
             assert_eq!(format!("{frame:?}"), "Frame(4 x 6 (height x width), 1 channels)");
             let error = frame.crop(1, 2, (3, 5)).unwrap_err().to_string();
-            assert!(error.contains("3 x 5 (height x width) from the top 1 and the left 2"), "{error}");
+            assert!(error.contains("3 x 5 (height x width) at row 1, column 2"), "{error}");
             assert!(error.contains("a picture of 4 x 6 (height x width)"), "{error}");
             Ok(())
         })

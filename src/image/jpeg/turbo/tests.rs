@@ -3,13 +3,13 @@ use super::*;
 use proptest::prelude::*;
 use std::ptr;
 
-/// What a file is made with.
+/// The options that a file is encoded with.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     colors: tj::TJPF,
     subsampling: tj::TJSAMP,
     progressive: bool,
-    /// Rows of units between the markers to restart from.
+    /// MCU rows between restart markers; 0 without restart markers.
     restart: c_int,
     width: u32,
     height: u32,
@@ -25,7 +25,7 @@ impl Kind {
         height: 53,
     };
 
-    /// A file of edges and noise: what neighbours look like matters.
+    /// A file of noise, so that all neighbours of a pixel matter.
     fn file(self) -> Vec<u8> {
         let channels = [1, 3, 4][usize::from(self.colors == tj::TJPF_TJPF_RGB)
             + 2 * usize::from(self.colors == tj::TJPF_TJPF_CMYK)];
@@ -81,7 +81,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     )
 }
 
-/// A part of a picture, by fractions of what there is.
+/// A part of a rectangle, by fractions of its sides.
 fn part(of: Rect, [x, y, width, height]: [f64; 4]) -> Rect {
     let (x, y) = ((f64::from(of.width) * x) as u32, (f64::from(of.height) * y) as u32);
     let some = |most: u32, part: f64| 1 + (f64::from(most - 1) * part) as u32;
@@ -114,12 +114,12 @@ fn decoded(
     Ok((raster, pixels))
 }
 
-/// A window, where it is asked for, is what is there when everything is decoded.
+/// Checks that a decoded window is the same as that part of the whole decoded picture.
 fn check_window(file: &[u8], all: Rect, window: Rect, shrink: u32, channels: usize) {
     check_windows(file, all, window, shrink, channels, &[true, false]);
 }
 
-/// The same, verified or not.
+/// The same for each of these values of `verify`.
 fn check_windows(file: &[u8], all: Rect, window: Rect, shrink: u32, channels: usize, verified: &[bool]) {
     let decoder = &mut Decoder::default();
     let request = DecodeRequest { window: all, reduction: shrink.into(), channels, verify: verified[0] };
@@ -163,8 +163,7 @@ proptest! {
         let limit = 1 << 24;
         portable::decode(&file, &headers, request, limit, &mut Vec::new(), &mut other).unwrap();
         prop_assert_eq!(pixels.len(), other.len());
-        // In the last column and row of halved colours it takes what is outside of the picture for a
-        // neighbour.
+        // In the last column and row of halved chroma it interpolates with samples outside of the picture.
         let inner = Rect::all(kind.width - 1, kind.height - 1);
         let [pixels, other] = [pixels, other].map(|pixels| cut(&pixels, kind.width, 3, inner));
         let off: Vec<u8> = pixels.iter().zip(&other).map(|(a, b)| a.abs_diff(*b)).collect();
@@ -220,7 +219,7 @@ fn data_that_ends_early_is_an_error_unless_nobody_looks_there() {
             assert!(decoded(decoder, &cut, whole(kind)).is_err(), "{end}");
             assert!(decoded(decoder, &cut, corner).is_err(), "{end}");
         }
-        // Of restart markers, which are missing is seen without decoding.
+        // Missing restart markers are detected without decoding.
         let cut = [&file[..file.len() * 3 / 4], b"\xff\xd9"].concat();
         assert_eq!(decoded(decoder, &cut, unverified).is_ok(), restart == 0);
         let cut = [&file[..data(&file) + 20], b"\xff\xd9"].concat();
@@ -249,7 +248,7 @@ fn both_decoders_see_data_that_ends_early() {
                 let complete = headers.scans.complete;
                 let one = scratch.0.decode(&cut, &headers, request, limit, &mut to);
                 let other = portable::decode(&cut, &headers, request, limit, &mut scratch.1, &mut to);
-                // What the last symbol lacks may be ones.
+                // The bits that the last symbol lacks may be ones.
                 let legal = !complete || progressive && end + 2 >= last;
                 assert!(legal || one.is_err(), "{kind:?} {end} of {last}");
                 assert!(legal || other.is_err(), "{kind:?} {end} of {last}");
@@ -279,7 +278,7 @@ fn bytes_behind_the_last_pixel_are_an_error_unless_they_are_zeros_or_nobody_look
     ] {
         assert_eq!(surplus(Kind::RGB, bytes, verify).is_ok(), good, "{bytes:?} {verify}");
     }
-    // Where there are markers between the pixels, it cannot be told where the bytes are.
+    // If there are markers between the pixels, the position of the bytes is unknown.
     for kind in [Kind { restart: 1, ..Kind::RGB }, Kind { progressive: true, ..Kind::RGB }] {
         assert!(surplus(kind, &[1; 40], true).is_err());
     }
@@ -310,7 +309,7 @@ fn what_is_only_odd_is_left_to_the_other_decoder() {
 
 #[test]
 fn layouts_that_the_other_decoder_refuses_are_read() {
-    // Colours that are said to be halved in a row, and brightness too: nothing is halved.
+    // All components have the same sampling factors, so none is subsampled.
     let kind = Kind { subsampling: tj::TJSAMP_TJSAMP_444, ..Kind::RGB };
     let mut file = kind.file();
     let factors = file.windows(2).position(|marker| marker == b"\xff\xc0").unwrap() + 11;
@@ -319,10 +318,10 @@ fn layouts_that_the_other_decoder_refuses_are_read() {
         file[factors + 3 * component] = 0x12;
     }
     let window = Rect { x: 30, y: 20, width: 20, height: 20 };
-    // Its data is that of other blocks.
+    // The image data was encoded for other blocks.
     check_windows(&file, kind.all(), window, 1, 3, &[false]);
 
-    // Adobe's word is that these are inks, and that they are not.
+    // The Adobe segment of a CMYK file with a transform of 0, which is read, and of 1, which contradicts it.
     let mut file = Kind { colors: tj::TJPF_TJPF_CMYK, ..Kind::RGB }.file();
     let adobe = file.windows(5).position(|name| name == b"Adobe").unwrap() + 11;
     assert_eq!(file[adobe], 2);
@@ -359,7 +358,7 @@ fn memory_is_not_taken_beyond_the_limit() {
         let size = 67 * 53 * 3;
         assert!(read(whole(kind), size).is_ok());
         assert!(matches!(read(whole(kind), size - 1), Err(ImageError::TooLarge { .. })));
-        // Of files of many passes, all is in memory.
+        // Files of several scans are in memory as a whole.
         let corner = DecodeRequest { window: Rect::all(5, 5), ..whole(kind) };
         assert_eq!(read(corner, size - 1).is_ok(), !progressive);
     }
