@@ -1,4 +1,4 @@
-//! One or some of fourteen operations, by chance.
+//! RandAugment and TrivialAugmentWide: random operations out of fourteen.
 
 use super::Transform;
 use super::options::bad;
@@ -25,7 +25,7 @@ pub(super) enum Op {
     Equalize,
 }
 
-/// In the order in which torchvision has them.
+/// The operations in the order of torchvision.
 pub(super) const OPS: [Op; 14] = [
     Op::Identity,
     Op::ShearX,
@@ -43,15 +43,15 @@ pub(super) const OPS: [Op; 14] = [
     Op::Equalize,
 ];
 
-/// How far the operations go.
+/// The largest magnitudes of the operations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Space {
     shear: f32,
     translate: Distance,
     rotate: f32,
-    /// More or less brightness, colour, contrast and sharpness.
+    /// The deviation from 1 of the factors of brightness, colour, contrast and sharpness.
     factor: f32,
-    /// The bits that are taken away at most.
+    /// Maximum number of bits that are removed.
     posterize: f32,
 }
 
@@ -62,7 +62,7 @@ enum Distance {
     Pixels(f32),
 }
 
-/// That of RandAugment.
+/// The magnitudes of RandAugment.
 pub(super) const NARROW: Space = Space {
     shear: 0.3,
     translate: Distance::Share(150.0 / 331.0),
@@ -70,14 +70,13 @@ pub(super) const NARROW: Space = Space {
     factor: 0.9,
     posterize: 4.0,
 };
-/// That of TrivialAugmentWide.
+/// The magnitudes of TrivialAugmentWide.
 pub(super) const WIDE: Space =
     Space { shear: 0.99, translate: Distance::Pixels(32.0), rotate: 135.0, factor: 0.99, posterize: 6.0 };
 
 impl Space {
-    /// The magnitude in bin `bin` of `bins`, and whether it may as well be the other way round; none where
-    /// the operation has no magnitude. In the arithmetic of torchvision, to the last bit: a threshold that is
-    /// a little higher spares pixels.
+    /// The magnitude in bin `bin` of `bins`, and whether its sign is random; `None` if the operation has no
+    /// magnitude. It is calculated exactly as in torchvision: a slightly higher threshold would spare pixels.
     pub(super) fn magnitude(
         self,
         op: Op,
@@ -105,7 +104,7 @@ impl Space {
     }
 }
 
-/// Number `bin` of `bins` that are equally far apart. `bins` is at least 2.
+/// Number `bin` of `bins` equally spaced numbers, as `torch.linspace` calculates them. `bins` is at least 2.
 fn linear(first: f32, last: f32, bin: u32, bins: u32) -> f32 {
     let step = (last - first) / (bins - 1) as f32;
     if bin < bins / 2 {
@@ -115,7 +114,7 @@ fn linear(first: f32, last: f32, bin: u32, bins: u32) -> f32 {
     }
 }
 
-/// What fills in and how what is between pixels is found.
+/// The interpolation and the fill colour of geometric operations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Drawing {
     filter: Filter,
@@ -162,10 +161,10 @@ impl Drawing {
     }
 }
 
-/// Draws an operation; then its magnitude, where `bin` does so; then its sign, where it has one.
+/// Draws an operation; then its magnitude, if `bin` draws one; then its sign, if it has one.
 fn draw(space: Space, bins: u32, size: Size, rng: &mut Rng, bin: impl FnOnce(&mut Rng) -> u32) -> (Op, f32) {
     let op = OPS[rng.below(OPS.len() as u64) as usize];
-    // Whether there is a magnitude does not depend on which it is.
+    // Whether an operation has a magnitude does not depend on the bin.
     if space.magnitude(op, (0, bins), size).is_none() {
         return (op, 0.0);
     }
@@ -176,15 +175,16 @@ fn draw(space: Space, bins: u32, size: Size, rng: &mut Rng, bin: impl FnOnce(&mu
     }
 }
 
-/// Some of fourteen operations, one after the other, all of one magnitude. As torchvision's `RandAugment`.
+/// Applies several of fourteen operations, one after the other, all with one magnitude. As torchvision's
+/// `RandAugment`.
 ///
-/// The operations, each as likely, and their magnitudes in the last of the bins: `Identity`; `ShearX`,
-/// `ShearY` (0.3 pixels for each pixel), `TranslateX`, `TranslateY` (150/331 of the picture's side), `Rotate`
-/// (30 degrees), `Brightness`, `Color`, `Contrast`, `Sharpness` (a factor of 1 more or less 0.9), these to
-/// either side; `Posterize` (4 bits are left), `Solarize` (everything is inverted), `AutoContrast`,
-/// `Equalize`. Bin 0 is no change, and those between are equally far apart.
+/// The operations, all equally likely, and their magnitudes in the last bin: `Identity`; `ShearX`, `ShearY`
+/// (0.3 pixels for each pixel), `TranslateX`, `TranslateY` (150/331 of the picture's side), `Rotate` (30
+/// degrees), `Brightness`, `Color`, `Contrast`, `Sharpness` (a factor of 1 ± 0.9), all of these with a random
+/// sign; `Posterize` (4 bits are left), `Solarize` (everything is inverted), `AutoContrast`, `Equalize`. Bin
+/// 0 is no change, and the bins are equally spaced.
 ///
-/// Drawn for each operation are which it is, and then, where it goes to either side, to which.
+/// For each operation, its kind is drawn, and then its sign, if it has one.
 ///
 /// ```
 /// use shardstream::image::{Filter, RandAugment, RandomResizedCrop, Transforms};
@@ -202,8 +202,8 @@ pub struct RandAugment {
 }
 
 impl RandAugment {
-    /// `num_ops` operations of the magnitude in the bin `magnitude`, which is 0 to 30; torchvision's defaults
-    /// are 2 and 9. With [`Filter::Nearest`], and black for what comes from outside of the picture.
+    /// Applies `num_ops` operations with the magnitude of the bin `magnitude`, 0 to 30. torchvision's
+    /// defaults are 2 and 9. The filter is [`Filter::Nearest`], the fill colour black.
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) for another magnitude, and for more than 1000 operations.
@@ -211,10 +211,10 @@ impl RandAugment {
         RandAugment { num_ops, magnitude, bins: 31, drawing: Drawing::default() }.checked()
     }
 
-    /// The magnitudes that there are: 31 unless told.
+    /// Sets the number of magnitude bins. Default: 31.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for less than 2, and where the magnitude is none of them.
+    /// [`Config`](crate::ErrorKind::Config) for less than 2, and if the magnitude is not one of them.
     pub fn num_magnitude_bins(self, bins: u32) -> Result<Self> {
         RandAugment { bins: at_least_two(bins)?, ..self }.checked()
     }
@@ -223,7 +223,7 @@ impl RandAugment {
         if self.num_ops > 1000 {
             let operations = self.num_ops;
             return Err(bad(format!(
-                "RandAugment with {operations} operations: take 1000 at most, such as 2"
+                "RandAugment with {operations} operations: take at most 1000, such as 2"
             )));
         }
         if self.magnitude < self.bins {
@@ -233,7 +233,8 @@ impl RandAugment {
         Err(bad(format!("RandAugment with the magnitude {magnitude}: take one from 0 to {last}")))
     }
 
-    /// How what is sheared, moved and turned is drawn: [`Filter::Nearest`] or [`Filter::Bilinear`].
+    /// Sets the interpolation of shears, translations and rotations: [`Filter::Nearest`] or
+    /// [`Filter::Bilinear`].
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) for another filter.
@@ -241,7 +242,7 @@ impl RandAugment {
         Ok(RandAugment { drawing: self.drawing.filtered(filter)?, ..self })
     }
 
-    /// What comes from outside of the picture: red, green, blue. Black unless told.
+    /// Sets the colour of pixels from outside of the picture: red, green, blue. Default: black.
     #[must_use]
     pub fn fill(self, fill: [u8; 3]) -> Self {
         RandAugment { drawing: Drawing { fill, ..self.drawing }, ..self }
@@ -270,16 +271,16 @@ impl Transform for RandAugment {
     }
 }
 
-/// One of fourteen operations, of any magnitude. As torchvision's `TrivialAugmentWide`.
+/// Applies one of fourteen operations, with a random magnitude. As torchvision's `TrivialAugmentWide`.
 ///
-/// The operations, each as likely, and their magnitudes in the last of the bins: `Identity`; `ShearX`,
-/// `ShearY` (0.99 pixels for each pixel), `TranslateX`, `TranslateY` (32 pixels), `Rotate` (135 degrees),
-/// `Brightness`, `Color`, `Contrast`, `Sharpness` (a factor of 1 more or less 0.99), these to either side;
+/// The operations, all equally likely, and their magnitudes in the last bin: `Identity`; `ShearX`, `ShearY`
+/// (0.99 pixels for each pixel), `TranslateX`, `TranslateY` (32 pixels), `Rotate` (135 degrees),
+/// `Brightness`, `Color`, `Contrast`, `Sharpness` (a factor of 1 ± 0.99), all of these with a random sign;
 /// `Posterize` (2 bits are left), `Solarize` (everything is inverted), `AutoContrast`, `Equalize`. Bin 0 is
-/// no change, and those between are equally far apart.
+/// no change, and the bins are equally spaced.
 ///
-/// Drawn are the operation; where it has a magnitude, its bin, each as likely; and where it goes to either
-/// side, to which.
+/// The operation is drawn; then its bin, if it has a magnitude, all equally likely; then its sign, if it has
+/// one.
 ///
 /// ```
 /// use shardstream::image::{RandomResizedCrop, Transforms, TrivialAugmentWide};
@@ -294,13 +295,13 @@ pub struct TrivialAugmentWide {
 }
 
 impl TrivialAugmentWide {
-    /// With 31 magnitudes, [`Filter::Nearest`], and black for what comes from outside of the picture.
+    /// With 31 magnitude bins, [`Filter::Nearest`], and black as the fill colour.
     #[must_use]
     pub fn new() -> Self {
         TrivialAugmentWide { bins: 31, drawing: Drawing::default() }
     }
 
-    /// The magnitudes that there are.
+    /// Sets the number of magnitude bins. Default: 31.
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) for less than 2.
@@ -308,7 +309,8 @@ impl TrivialAugmentWide {
         Ok(TrivialAugmentWide { bins: at_least_two(bins)?, ..self })
     }
 
-    /// How what is sheared, moved and turned is drawn: [`Filter::Nearest`] or [`Filter::Bilinear`].
+    /// Sets the interpolation of shears, translations and rotations: [`Filter::Nearest`] or
+    /// [`Filter::Bilinear`].
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) for another filter.
@@ -316,7 +318,7 @@ impl TrivialAugmentWide {
         Ok(TrivialAugmentWide { drawing: self.drawing.filtered(filter)?, ..self })
     }
 
-    /// What comes from outside of the picture: red, green, blue. Black unless told.
+    /// Sets the colour of pixels from outside of the picture: red, green, blue. Default: black.
     #[must_use]
     pub fn fill(self, fill: [u8; 3]) -> Self {
         TrivialAugmentWide { drawing: Drawing { fill, ..self.drawing }, ..self }

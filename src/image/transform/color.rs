@@ -1,4 +1,4 @@
-//! Colours, changed by chance.
+//! Random colour adjustments.
 
 use super::Transform;
 use super::options::{self, FACTORS, bad};
@@ -9,8 +9,8 @@ use std::ops::RangeInclusive;
 
 /// Changes brightness, contrast, saturation and hue, in a random order. As torchvision's `ColorJitter`.
 ///
-/// Drawn are the order of the four, then the factors of those that are asked for, in the order in which they
-/// are here, each uniform in its range.
+/// The order of the four is drawn first, then the factors of those that are enabled, in the order given here,
+/// each uniform in its range.
 ///
 /// ```
 /// use shardstream::image::ColorJitter;
@@ -27,7 +27,7 @@ pub struct ColorJitter {
     hue: Option<RangeInclusive<f64>>,
 }
 
-/// What is done to the colours of a picture.
+/// One colour adjustment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Step {
     Brightness(f64),
@@ -37,12 +37,12 @@ pub(super) enum Step {
 }
 
 impl ColorJitter {
-    /// The factors of brightness, contrast and saturation are from 1 less the number (but at least 0) to 1
-    /// more than the number; the hue is turned by up to `hue` of a full turn to either side. 0 leaves one as
-    /// it is.
+    /// The factors of brightness, contrast and saturation are from 1 minus the number (but at least 0) to 1
+    /// plus the number. The hue is shifted by up to `hue` full turns in either direction. 0 disables an
+    /// adjustment.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for numbers that are negative, and for a hue of more than 0.5.
+    /// [`Config`](crate::ErrorKind::Config) for negative numbers, and for a hue of more than 0.5.
     pub fn new(brightness: f64, contrast: f64, saturation: f64, hue: f64) -> Result<Self> {
         let factors = |name: &str, number: f64| match amount(name, number, *FACTORS.end())? {
             0.0 => Ok(None),
@@ -56,39 +56,40 @@ impl ColorJitter {
         if hue == 0.0 { Ok(jitter) } else { jitter.hue(-hue..=hue) }
     }
 
-    /// The factors of the brightness.
+    /// Sets the range of the brightness factor.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for factors that are negative, or fall.
+    /// [`Config`](crate::ErrorKind::Config) for negative factors, and for a range that ends below its start.
     pub fn brightness(self, factors: RangeInclusive<f64>) -> Result<Self> {
         Ok(ColorJitter { brightness: factor("brightness", factors)?, ..self })
     }
 
-    /// The factors of the contrast.
+    /// Sets the range of the contrast factor.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for factors that are negative, or fall.
+    /// [`Config`](crate::ErrorKind::Config) for negative factors, and for a range that ends below its start.
     pub fn contrast(self, factors: RangeInclusive<f64>) -> Result<Self> {
         Ok(ColorJitter { contrast: factor("contrast", factors)?, ..self })
     }
 
-    /// The factors of the saturation.
+    /// Sets the range of the saturation factor.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for factors that are negative, or fall.
+    /// [`Config`](crate::ErrorKind::Config) for negative factors, and for a range that ends below its start.
     pub fn saturation(self, factors: RangeInclusive<f64>) -> Result<Self> {
         Ok(ColorJitter { saturation: factor("saturation", factors)?, ..self })
     }
 
-    /// By how many full turns the hue is turned.
+    /// Sets the range of the hue shift, in full turns.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for a range that falls, or reaches beyond -0.5 or 0.5.
+    /// [`Config`](crate::ErrorKind::Config) for a range that ends below its start, or reaches beyond -0.5 or
+    /// 0.5.
     pub fn hue(self, turns: RangeInclusive<f64>) -> Result<Self> {
         Ok(ColorJitter { hue: Some(options::range("the hue of ColorJitter", turns, -0.5..=0.5)?), ..self })
     }
 
-    /// The four steps in their order; none for those that are not asked for.
+    /// Draws the four adjustments in their order; `None` for those that are disabled.
     pub(super) fn draw(&self, rng: &mut Rng) -> [Option<Step>; 4] {
         let mut order = [0, 1, 2, 3];
         rng.shuffle(&mut order);
@@ -103,7 +104,7 @@ impl ColorJitter {
     }
 }
 
-/// How far something is changed, at most to `most`.
+/// Checks the amount of an adjustment, which is at most `most`.
 fn amount(name: &str, amount: f64, most: f64) -> Result<f64> {
     if (0.0..most).contains(&amount) || amount == most {
         return Ok(amount);
@@ -133,10 +134,10 @@ impl Transform for ColorJitter {
     }
 }
 
-/// Takes the colours away, with a probability; the number of channels stays. As torchvision's
+/// Converts the picture to grey, with a probability; the number of channels stays the same. As torchvision's
 /// `RandomGrayscale`.
 ///
-/// Drawn is one number, uniform in 0 to 1, 1 excluded: if it is less than the probability, the picture
+/// One number is drawn, uniform from 0 to 1 (excluded): if it is less than the probability, the picture
 /// becomes grey.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RandomGrayscale {

@@ -1,4 +1,4 @@
-//! Parts of a picture, and its size.
+//! Crops and resizes.
 
 use super::Transform;
 use super::options::{self, FACTORS, RATIOS, bad};
@@ -8,14 +8,14 @@ use crate::rng::Rng;
 use crate::{ErrorKind, Result};
 use std::ops::RangeInclusive;
 
-/// A random part of the picture, resized: how most networks for pictures are trained. As torchvision's
+/// Crops a random part of the picture and resizes it, as most image networks are trained. As torchvision's
 /// `RandomResizedCrop`.
 ///
-/// Up to ten times are drawn: the part's area, as a share of that of the picture, uniform in `scale`; its
-/// width divided by its height, in `ratio`, with a uniform logarithm; and if a part of these (sides rounded
-/// to whole pixels) has a pixel and fits into the picture, its top, then its left, uniform over all places.
-/// If none of the ten fits, the part is the whole picture, cut at its centre to the nearest ratio that is
-/// allowed.
+/// Up to ten times, the area of the part is drawn, as a share of that of the picture, uniform in `scale`;
+/// then its width divided by its height, log-uniform in `ratio`. If such a part (sides rounded to whole
+/// pixels) has pixels and fits into the picture, its top and then its left are drawn, uniform over all
+/// places. If none of the ten fits, the part is the whole picture, cropped at its centre to the nearest
+/// allowed ratio.
 ///
 /// ```
 /// use shardstream::image::{Filter, RandomHorizontalFlip, RandomResizedCrop, Transforms};
@@ -34,7 +34,7 @@ pub struct RandomResizedCrop {
 }
 
 impl RandomResizedCrop {
-    /// To pictures of `size`, with a `scale` of 0.08 to 1, a `ratio` of 3/4 to 4/3, and [`Filter::Bilinear`].
+    /// Resizes to `size`, with a `scale` of 0.08 to 1, a `ratio` of 3/4 to 4/3, and [`Filter::Bilinear`].
     ///
     /// # Errors
     /// [`Config`](ErrorKind::Config) for a size without pixels.
@@ -48,25 +48,27 @@ impl RandomResizedCrop {
         })
     }
 
-    /// The share of the picture's area.
+    /// Sets the range of the part's area, as a share of that of the picture.
     ///
     /// # Errors
-    /// [`Config`](ErrorKind::Config) for shares that are negative, or fall, or that no part can have.
+    /// [`Config`](ErrorKind::Config) for negative shares, for a range that ends below its start, and for one
+    /// that no part can have.
     pub fn scale(self, scale: RangeInclusive<f64>) -> Result<Self> {
         let scale = options::shares("the scale of RandomResizedCrop", scale, FACTORS)?;
         Ok(RandomResizedCrop { scale, ..self })
     }
 
-    /// The width divided by the height.
+    /// Sets the range of the part's width divided by its height.
     ///
     /// # Errors
-    /// [`Config`](ErrorKind::Config) for ratios that are not positive, or fall.
+    /// [`Config`](ErrorKind::Config) for ratios that are not positive, and for a range that ends below its
+    /// start.
     pub fn ratio(self, ratio: RangeInclusive<f64>) -> Result<Self> {
         let ratio = options::range("the ratio of RandomResizedCrop", ratio, RATIOS)?;
         Ok(RandomResizedCrop { ratio, ..self })
     }
 
-    /// How the part is resized.
+    /// Sets the filter of the resize.
     #[must_use]
     pub fn filter(self, filter: Filter) -> Self {
         RandomResizedCrop { filter, ..self }
@@ -110,12 +112,12 @@ impl Transform for RandomResizedCrop {
     }
 }
 
-/// A place for something that leaves this many pixels.
+/// Draws a number from 0 to `room`, uniformly.
 pub(super) fn below(room: u32, rng: &mut Rng) -> u32 {
     rng.below(u64::from(room) + 1) as u32
 }
 
-/// The whole picture in another size. As torchvision's `Resize`, with its smoothing (`antialias=True`).
+/// Resizes the whole picture. As torchvision's `Resize` with `antialias=True`.
 ///
 /// ```
 /// use shardstream::image::{CenterCrop, Resize, Transforms};
@@ -136,8 +138,8 @@ enum Target {
 }
 
 impl Resize {
-    /// The shorter side becomes `side` pixels, the longer one as many as keep the ratio, rounded down. With
-    /// [`Filter::Bilinear`].
+    /// Resizes the shorter side to `side` pixels, and the longer one so that the ratio is kept, rounded down.
+    /// The filter is [`Filter::Bilinear`].
     ///
     /// # Errors
     /// [`Config`](ErrorKind::Config) for 0.
@@ -146,7 +148,7 @@ impl Resize {
         Ok(Resize { to: Target::Shorter { side, longest: None }, filter: Filter::default() })
     }
 
-    /// The picture becomes this size, whatever its ratio. With [`Filter::Bilinear`].
+    /// Resizes to this size, whatever the ratio of the picture. The filter is [`Filter::Bilinear`].
     ///
     /// # Errors
     /// [`Config`](ErrorKind::Config) for a size without pixels.
@@ -154,8 +156,8 @@ impl Resize {
         Ok(Resize { to: Target::Exact(options::size("Resize", size)?), filter: Filter::default() })
     }
 
-    /// Where the longer side would have more pixels than this, it becomes this, and the shorter one as many
-    /// as keep the ratio, rounded down, but at least 1.
+    /// Limits the longer side to `longest` pixels. If it would have more, the shorter one is reduced so that
+    /// the ratio is kept, rounded down, but at least to 1.
     ///
     /// # Errors
     /// [`Config`](ErrorKind::Config) unless it is more than the shorter side, and for an
@@ -173,13 +175,13 @@ impl Resize {
         }
     }
 
-    /// How the picture is resized.
+    /// Sets the filter.
     #[must_use]
     pub fn filter(self, filter: Filter) -> Self {
         Resize { filter, ..self }
     }
 
-    /// What happens to a picture of a size.
+    /// The size that a picture of this size is resized to.
     fn size(&self, Size { height, width }: Size) -> Size {
         let (side, longest) = match self.to {
             Target::Exact(size) => return size,
@@ -187,7 +189,7 @@ impl Resize {
         };
         let (short, long) = (width.min(height).max(1), width.max(height));
         let scaled = |times: u32, of: u32, by: u32| u64::from(times) * u64::from(of) / u64::from(by.max(1));
-        // What does not fit is refused as too large.
+        // A side that does not fit is refused as too large later.
         let mut new_long = u32::try_from(scaled(side, long, short)).unwrap_or(u32::MAX);
         let mut new_short = side;
         if let Some(longest) = longest
@@ -217,14 +219,14 @@ impl Transform for Resize {
     }
 }
 
-/// The middle of the picture; where it is smaller, it gets black borders. As torchvision's `CenterCrop`.
+/// Crops the picture at its centre. A smaller picture gets black borders. As torchvision's `CenterCrop`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CenterCrop {
     size: Size,
 }
 
 impl CenterCrop {
-    /// To pictures of `size`.
+    /// Crops to `size`.
     ///
     /// # Errors
     /// [`Config`](ErrorKind::Config) for a size without pixels.
@@ -235,7 +237,8 @@ impl CenterCrop {
 
 impl Transform for CenterCrop {
     fn apply(&self, frame: &mut Frame<'_>, _: &mut Rng) -> Result<()> {
-        // What is cut off is halved to the nearest even number, what is added is halved down.
+        // Half of the pixels that are cut off is rounded to even; half of those that are added is rounded
+        // down.
         let start = |picture: u32, part: u32| match picture.checked_sub(part) {
             Some(room) => (f64::from(room) / 2.0).round_ties_even() as i64,
             None => -i64::from((part - picture) / 2),
@@ -250,10 +253,10 @@ impl Transform for CenterCrop {
     }
 }
 
-/// A part of the picture at a random place, with a border added first where wanted. As torchvision's
-/// `RandomCrop`, with `padding_mode="constant"`.
+/// Crops the picture at a random place, after adding a border if one is set. As torchvision's `RandomCrop`
+/// with `padding_mode="constant"`.
 ///
-/// Drawn are the top, then the left of the part, uniform over all places of the picture with its border.
+/// The top and then the left of the part are drawn, uniform over all places of the picture with its border.
 ///
 /// ```
 /// use shardstream::image::{RandomCrop, RandomHorizontalFlip, Transforms};
@@ -270,7 +273,7 @@ pub struct RandomCrop {
 }
 
 impl RandomCrop {
-    /// To pictures of `size`, without a border.
+    /// Crops to `size`, without a border.
     ///
     /// # Errors
     /// [`Config`](ErrorKind::Config) for a size without pixels.
@@ -279,28 +282,27 @@ impl RandomCrop {
         Ok(RandomCrop { size, padding: Size::from(0), pad_if_needed: false, fill: [0; 3] })
     }
 
-    /// Adds a border of this number of pixels: one number for all four, or one for above and below and one
-    /// for left and right. It must be narrower than the part, which could otherwise have nothing of the
-    /// picture.
+    /// Adds a border of this number of pixels: one number for all four sides, or one for top and bottom and
+    /// one for left and right. It must be narrower than the part, which could miss the picture otherwise.
     #[must_use]
     pub fn padding(self, padding: impl Into<Size>) -> Self {
         RandomCrop { padding: padding.into(), ..self }
     }
 
-    /// Whether a picture that is too small gets a border on both sides, of as many pixels as it lacks. If
-    /// not, it is an error.
+    /// Whether a picture that is too small gets a border on both sides, of as many pixels as it lacks.
+    /// Default: no, it is an error.
     #[must_use]
     pub fn pad_if_needed(self, pad_if_needed: bool) -> Self {
         RandomCrop { pad_if_needed, ..self }
     }
 
-    /// The colour of the border: red, green, blue. Black unless told.
+    /// Sets the colour of the border: red, green, blue. Default: black.
     #[must_use]
     pub fn fill(self, fill: [u8; 3]) -> Self {
         RandomCrop { fill, ..self }
     }
 
-    /// Where the part begins along one axis, if there is a place for it.
+    /// Draws where the part begins along one axis; `None` if it does not fit.
     fn start(&self, picture: u32, padding: u32, part: u32, rng: &mut Rng) -> Option<i64> {
         let (mut before, mut all) = (i64::from(padding), i64::from(picture) + 2 * i64::from(padding));
         let lacks = i64::from(part) - all;
@@ -312,7 +314,7 @@ impl RandomCrop {
         Some(rng.below(room + 1) as i64 - before)
     }
 
-    /// The top and the left of the part of a picture.
+    /// Draws the top and the left of the part; `None` if it does not fit.
     pub(super) fn draw(&self, picture: Size, rng: &mut Rng) -> Option<(i64, i64)> {
         let top = self.start(picture.height, self.padding.height, self.size.height, rng)?;
         Some((top, self.start(picture.width, self.padding.width, self.size.width, rng)?))
@@ -387,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_fits_is_the_centre() {
+    fn a_part_that_never_fits_is_the_centre() {
         let mut rng = Rng::new(1, 1, 1);
         let crop = RandomResizedCrop::new(8).unwrap().scale(1.0..=1.0).unwrap();
         let part = crop.draw(Size::from((100, 400)), &mut rng);

@@ -1,4 +1,4 @@
-//! Parts of a picture that are taken away.
+//! Random erasing.
 
 use super::Transform;
 use super::crop::below;
@@ -13,15 +13,15 @@ use std::ops::RangeInclusive;
 /// Erases a random rectangle, with a probability. As torchvision's `RandomErasing`, but on pixels from 0 to
 /// 255.
 ///
-/// Drawn is one number, uniform in 0 to 1, 1 excluded: if it is less than the probability, up to ten times
-/// are drawn: the rectangle's area, as a share of that of the picture, uniform in `scale`; its height divided
-/// by its width, in `ratio`, with a uniform logarithm; and if such a rectangle (sides rounded to whole
-/// pixels) is smaller than the picture in both directions, its top, then its left, uniform over all places.
-/// If none of the ten is, nothing is erased.
+/// One number is drawn, uniform from 0 to 1 (excluded). If it is less than the probability, a rectangle is
+/// drawn up to ten times: its area, as a share of that of the picture, uniform in `scale`; then its height
+/// divided by its width, log-uniform in `ratio`. If it is smaller than the picture in both directions (sides
+/// rounded to whole pixels), its top and then its left are drawn, uniform over all places. If none of the ten
+/// is, nothing is erased.
 ///
-/// torchvision's is mostly used after `Normalize`, where its 0 is the mean of all pictures. Here numbers are
-/// normalised last, so that the same is to erase to the mean, as in the example: its numbers become 0, but
-/// for the rounding to whole numbers.
+/// torchvision's transform is mostly used after `Normalize`, where its 0 is the mean of all pictures. Here
+/// values are normalised last, so erasing to the mean, as in the example, has the same effect: the erased
+/// values become 0, except for the rounding to whole numbers.
 ///
 /// ```
 /// use shardstream::image::{RandomErasing, RandomResizedCrop, Transforms};
@@ -47,8 +47,8 @@ enum Value {
 }
 
 impl RandomErasing {
-    /// With the probability `p` (torchvision's default is 0.5), a `scale` of 0.02 to 0.33, a `ratio` of 0.3
-    /// to 3.3, to black.
+    /// Erases to black with the probability `p` (torchvision's default is 0.5), a `scale` of 0.02 to 0.33 and
+    /// a `ratio` of 0.3 to 3.3.
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) for a probability that is not from 0 to 1.
@@ -57,30 +57,32 @@ impl RandomErasing {
         Ok(RandomErasing { p, scale: 0.02..=0.33, ratio: 0.3..=3.3, value: Value::Color([0; 3]) })
     }
 
-    /// The share of the picture's area.
+    /// Sets the range of the rectangle's area, as a share of that of the picture.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for shares that are not from 0 to 1, or fall.
+    /// [`Config`](crate::ErrorKind::Config) for shares that are not from 0 to 1, and for a range that ends
+    /// below its start.
     pub fn scale(self, scale: RangeInclusive<f64>) -> Result<Self> {
         Ok(RandomErasing { scale: options::shares("the scale of RandomErasing", scale, 0.0..=1.0)?, ..self })
     }
 
-    /// The height divided by the width.
+    /// Sets the range of the rectangle's height divided by its width.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for ratios that are not positive, or fall.
+    /// [`Config`](crate::ErrorKind::Config) for ratios that are not positive, and for a range that ends below
+    /// its start.
     pub fn ratio(self, ratio: RangeInclusive<f64>) -> Result<Self> {
         Ok(RandomErasing { ratio: options::range("the ratio of RandomErasing", ratio, RATIOS)?, ..self })
     }
 
-    /// The colour that takes the place of what was there: red, green, blue.
+    /// Sets the colour of the rectangle: red, green, blue. Default: black.
     #[must_use]
     pub fn value(self, color: [u8; 3]) -> Self {
         RandomErasing { value: Value::Color(color), ..self }
     }
 
-    /// Each number of the rectangle is drawn from 0 to 255, each as likely, row by row; torchvision's
-    /// `value="random"` draws them from a normal distribution, which is made for normalised numbers.
+    /// Draws each value of the rectangle uniformly from 0 to 255, row by row. torchvision's `value="random"`
+    /// draws from a normal distribution, which suits normalised values.
     #[must_use]
     pub fn random(self) -> Self {
         RandomErasing { value: Value::Random, ..self }

@@ -1,13 +1,13 @@
-//! Mirrored pictures.
+//! Random flips.
 
 use super::{Transform, options};
 use crate::Result;
 use crate::image::{Frame, Size};
 use crate::rng::Rng;
 
-/// Mirrors the picture, left becoming right, with a probability. As torchvision's `RandomHorizontalFlip`.
+/// Mirrors the picture with a probability: left becomes right. As torchvision's `RandomHorizontalFlip`.
 ///
-/// Drawn is one number, uniform in 0 to 1, 1 excluded: if it is less than the probability, the picture is
+/// One number is drawn, uniform from 0 to 1 (excluded): if it is less than the probability, the picture is
 /// mirrored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RandomHorizontalFlip {

@@ -1,4 +1,4 @@
-//! What is done to pictures between file and batch, under the names of torchvision.
+//! Transforms of pictures between file and batch, named as in torchvision.
 
 mod auto;
 mod color;
@@ -23,17 +23,17 @@ use crate::rng::Rng;
 use std::fmt;
 use std::sync::Arc;
 
-/// A step from one picture to another: what this module has, a closure, or a type of your own.
+/// A change of a picture: a transform of this module, a closure, or a type of your own.
 pub trait Transform: Send + Sync {
-    /// Changes the picture. All that is random comes from `rng`, which depends on the seed, the epoch and the
+    /// Changes the picture. All random numbers come from `rng`, which depends on the seed, the epoch and the
     /// sample.
     ///
     /// # Errors
-    /// Whatever keeps the picture from being used: it is the error of its sample.
+    /// Any reason why the picture cannot be used. It becomes the error of the sample.
     fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()>;
 
-    /// Checks the options, once, before the first picture: whoever holds the transform calls it, such as
-    /// [`Columns::check`](crate::collate::Columns::check).
+    /// Checks the options, once, before the first picture. It is called by whatever holds the transform, such
+    /// as [`Columns::check`](crate::collate::Columns::check).
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config), which names the option and says what to do about it.
@@ -41,9 +41,9 @@ pub trait Transform: Send + Sync {
         Ok(())
     }
 
-    /// The size of every picture after this transform, where `before` is the size of every picture before
-    /// it; `None` where it is not known, or differs from picture to picture. A column of another size is
-    /// refused once instead of at every picture.
+    /// The size of every picture after this transform, where `before` is the size of every picture before it;
+    /// `None` if it is not known, or differs from picture to picture. That way a column of another size is
+    /// refused once, and not for every picture.
     fn size_after(&self, before: Option<Size>) -> Option<Size> {
         let _ = before;
         None
@@ -56,25 +56,26 @@ impl<F: Fn(&mut Frame<'_>, &mut Rng) -> Result<()> + Send + Sync> Transform for 
     }
 }
 
-/// Transforms, one after the other.
+/// A sequence of transforms.
 #[derive(Clone, Default)]
 pub struct Transforms(Vec<Arc<dyn Transform>>);
 
 impl Transforms {
-    /// None yet.
+    /// An empty sequence.
     #[must_use]
     pub fn new() -> Self {
         Transforms::default()
     }
 
-    /// Adds one.
+    /// Appends a transform.
     #[must_use]
     pub fn then(mut self, transform: impl Transform + 'static) -> Self {
         self.0.push(Arc::new(transform));
         self
     }
 
-    /// What happens to a file: to look at it, or where there are no batches. The mode is `L8` or `Rgb8`.
+    /// Decodes a file and applies the transforms, to inspect the result, or for use without batches. The mode
+    /// is `L8` or `Rgb8`.
     ///
     /// # Errors
     /// Those of [`check`](Transform::check), of decoding and of the transforms.
@@ -90,7 +91,7 @@ impl Transforms {
 }
 
 impl Transforms {
-    /// The sizes after each of the transforms, as far as they are the same for every picture.
+    /// The size after each transform, as far as it is the same for every picture.
     pub(crate) fn sizes(&self) -> impl Iterator<Item = Size> {
         let mut size = None;
         self.0.iter().filter_map(move |transform| {

@@ -1,5 +1,5 @@
-//! What transforms are made with. An option that makes no sense is an error when the transform is made, so
-//! that none can come up with the first picture.
+//! Checks of the options of transforms. They are made when a transform is constructed, so that a bad option
+//! is an error before the first picture.
 
 use crate::image::Size;
 use crate::{Error, ErrorKind, Result};
@@ -9,10 +9,10 @@ pub(super) fn bad(message: String) -> Error {
     ErrorKind::Config(message).into()
 }
 
-/// The most pixels of a picture, which no decoder that is used goes beyond.
+/// Maximum number of pixels of a picture. None of the decoders in use goes beyond it.
 const MOST_PIXELS: u64 = 1 << 32;
 
-/// A size that has pixels, and not too many.
+/// Checks that a size has pixels, and not too many.
 pub(super) fn size(name: &str, size: impl Into<Size>) -> Result<Size> {
     let size = size.into();
     match u64::from(size.height) * u64::from(size.width) {
@@ -29,7 +29,7 @@ pub(super) fn probability(name: &str, p: f64) -> Result<f64> {
     }
 }
 
-/// A range of finite numbers that lies within `bounds`.
+/// Checks that a range is within `bounds`, which are finite, and does not end below its start.
 pub(super) fn range(
     what: &str,
     range: RangeInclusive<f64>,
@@ -41,12 +41,12 @@ pub(super) fn range(
     } else {
         let (least, most) = bounds.into_inner();
         Err(bad(format!(
-            "{what} from {start} to {end}: make it a range that does not fall, within {least} to {most}"
+            "{what} from {start} to {end}: make it a range that does not end below its start, within {least} to {most}"
         )))
     }
 }
 
-/// A range of shares of a picture, some of which a part of it can have.
+/// Checks a range of shares of a picture, some of which a part must be able to have.
 pub(super) fn shares(
     what: &str,
     range: RangeInclusive<f64>,
@@ -61,10 +61,10 @@ pub(super) fn shares(
     }
 }
 
-/// The widest range of finite numbers that makes sense for factors.
+/// The widest range of factors.
 pub(super) const FACTORS: RangeInclusive<f64> = 0.0..=1e6;
 
-/// Ratios of two sides.
+/// The widest range of ratios of two sides.
 pub(super) const RATIOS: RangeInclusive<f64> = 1e-6..=1e6;
 
 #[cfg(test)]
@@ -72,20 +72,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bad_options_are_told() {
-        let told = |error: Error| match error.kind() {
+    fn bad_options_are_errors() {
+        let message_of = |error: Error| match error.kind() {
             ErrorKind::Config(message) => message.clone(),
             other => panic!("{other:?}"),
         };
-        let message = told(size("Resize", (0, 7)).unwrap_err());
+        let message = message_of(size("Resize", (0, 7)).unwrap_err());
         assert_eq!(
             message,
             "Resize to 0 x 7 (height x width) pixels: make both at least 1, and no more than 2^32 pixels"
         );
-        assert!(told(probability("Flip", f64::NAN).unwrap_err()).contains("NaN"));
+        assert!(message_of(probability("Flip", f64::NAN).unwrap_err()).contains("NaN"));
         assert!(range("the scale", 0.2..=1.0, FACTORS).is_ok());
         for wrong in [1.0..=0.2, -0.1..=1.0, 0.1..=f64::INFINITY, f64::NAN..=1.0] {
-            assert!(told(range("the scale", wrong, FACTORS).unwrap_err()).starts_with("the scale from"));
+            assert!(message_of(range("the scale", wrong, FACTORS).unwrap_err()).starts_with("the scale from"));
         }
         assert_eq!(size("Resize", 3).unwrap(), Size { height: 3, width: 3 });
         assert_eq!(size("Resize", (2, 3)).unwrap(), Size { height: 2, width: 3 });

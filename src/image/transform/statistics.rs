@@ -1,4 +1,4 @@
-//! What is drawn has the distributions that are documented. Seeds are fixed: a test that passes once always
+//! Tests that what is drawn has the documented distribution. Seeds are fixed: a test that passes once always
 //! does.
 
 use super::auto::{NARROW, OPS, Op, WIDE};
@@ -9,8 +9,7 @@ use crate::image::{Image, ImageMode, Size};
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 
-/// Kolmogorov and Smirnov: whether numbers are uniform in 0 to 1. One uniform sample in a thousand is not
-/// taken for one.
+/// Kolmogorov-Smirnov test that numbers are uniform from 0 to 1, at the significance level 0.001.
 #[track_caller]
 fn is_uniform(mut numbers: Vec<f64>) {
     numbers.sort_by(f64::total_cmp);
@@ -20,7 +19,7 @@ fn is_uniform(mut numbers: Vec<f64>) {
     assert!(n >= 1000.0 && most * n.sqrt() < 1.95, "{most} of {n}");
 }
 
-/// The same for two samples: whether they are of one distribution.
+/// The test for two samples: whether they have the same distribution.
 #[track_caller]
 fn are_alike(mut one: Vec<f64>, mut other: Vec<f64>) {
     one.sort_by(f64::total_cmp);
@@ -32,7 +31,7 @@ fn are_alike(mut one: Vec<f64>, mut other: Vec<f64>) {
     assert!(most * (n * m / (n + m)).sqrt() < 1.95, "{most} of {n} and {m}");
 }
 
-/// Pearson: whether all of this many outcomes are equally likely, as strict.
+/// Pearson's chi-squared test that all of `kinds` outcomes are equally likely, at the same level.
 #[track_caller]
 fn are_equally_likely<T: Ord>(outcomes: impl IntoIterator<Item = T>, kinds: usize) {
     let mut counts = BTreeMap::new();
@@ -46,7 +45,7 @@ fn are_equally_likely<T: Ord>(outcomes: impl IntoIterator<Item = T>, kinds: usiz
     assert!(square < limit, "{square} of {limit}");
 }
 
-/// Whether something with this probability is as frequent as that, within 3.3 standard deviations.
+/// Checks that outcomes are as frequent as the probability `p` says, within 3.3 standard deviations.
 #[track_caller]
 fn is_frequent(outcomes: impl Iterator<Item = bool>, p: f64) {
     let outcomes: Vec<bool> = outcomes.collect();
@@ -87,7 +86,7 @@ fn resized_crops_where_all_fit() {
     is_uniform(parts.iter().map(|part| place(part.y, part.height)).collect());
 }
 
-/// What torchvision documents, in other words than ours.
+/// The algorithm that torchvision documents, implemented once more.
 fn simulated(width: f64, height: f64, rng: &mut Rng) -> (f64, f64) {
     for _ in 0..10 {
         let area = (0.08 + 0.92 * rng.unit()) * width * height;
@@ -179,7 +178,7 @@ fn operations() {
     let drawn: Vec<(Op, f32)> = (0..100_000).map(|_| augment.draw(size, &mut rng)).collect();
     are_equally_likely(drawn.iter().map(|(op, _)| *op as u8), 14);
     let magnitudes = |op: Op| drawn.iter().filter(move |it| it.0 == op).map(|it| it.1.to_bits());
-    // To either side; 0 and -0 are two.
+    // With either sign; 0 and -0 are two values.
     are_equally_likely(magnitudes(Op::Rotate), 62);
     are_equally_likely(magnitudes(Op::TranslateX), 62);
     are_equally_likely(magnitudes(Op::Solarize), 31);
