@@ -1,4 +1,4 @@
-//! Arrays of one shape, copied as they are.
+//! Columns of arrays of one shape.
 
 use super::cell::{Cell, Output};
 use super::check::bad;
@@ -14,9 +14,9 @@ use crate::sample::{ArrayError, DType, Sample};
 /// The field is an npy file or a decoded [`Array`](crate::Array), unless another option is called. Nothing is
 /// converted: an array of another type or shape is an error, [`ArrayError::Unlike`], that names both.
 ///
-/// Neither raw bytes nor an npy file as numpy writes it cost an allocation. One in Fortran order or of
-/// big-endian numbers is converted to the order of a slot, and a safetensors file's header is read into a
-/// map, which do.
+/// Raw bytes and npy files as numpy writes them need no allocation. An npy file in Fortran order or of
+/// big-endian numbers does, because it is converted, and so does a safetensors file, because its header is
+/// read into a map.
 ///
 /// ```
 /// use shardstream::codec::{Array, DType};
@@ -41,7 +41,7 @@ pub struct ArrayColumn {
 }
 
 impl ArrayColumn {
-    /// Of a field; alternatives are separated by semicolons. The shape is that of one sample.
+    /// Reads a field; alternatives are separated by semicolons. The shape is that of one sample.
     #[must_use]
     pub fn new(field: &str, dtype: DType, shape: impl Into<Vec<usize>>) -> Self {
         ArrayColumn { field: Field::new(field), dtype, shape: shape.into() }
@@ -54,7 +54,7 @@ impl ArrayColumn {
         self
     }
 
-    /// The tensor of a safetensors file (feature `safetensors`), or of a decoded npz file, by its name.
+    /// Reads the tensor of this name from a safetensors file (feature `safetensors`) or a decoded npz file.
     #[must_use]
     pub fn named(mut self, tensor: &str) -> Self {
         self.field.form = Form::Named(tensor.into());
@@ -104,10 +104,10 @@ impl Column for ArrayColumn {
     }
 }
 
-/// Little-endian numbers as the machine has them.
+/// Converts little-endian numbers to the byte order of the machine, in place.
 pub(super) fn to_native(numbers: &mut [u8], dtype: DType) {
     if dtype == DType::Bool {
-        // Any byte but 0 is true, as in numpy; but no other than 1 is a `bool`.
+        // Any byte but 0 is true, as in numpy, but only 0 and 1 are valid as `bool`.
         numbers.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
     } else if cfg!(target_endian = "big") {
         numbers.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);

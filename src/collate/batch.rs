@@ -1,4 +1,4 @@
-//! A batch as tensors.
+//! A batch of tensors.
 
 use crate::Rng;
 use crate::error::{Error, ErrorKind, Result};
@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 /// The tensors of one step by name, as [`Columns`](super::Columns) make them.
 ///
-/// Where the batch is padded, only the first [`valid`](TensorBatch::valid) rows are samples, and the others
-/// are copies of the last one, or where there is none, of the first one of the epoch.
+/// If the batch is padded, only the first [`valid`](TensorBatch::valid) rows are samples. The others are
+/// copies of the last sample, or of the first one of the epoch if the batch has none.
 pub struct TensorBatch {
     names: Arc<[Arc<str>]>,
-    /// None where one was taken out.
+    /// `None` where a tensor was taken out.
     tensors: Vec<Option<Tensor>>,
     rows: usize,
     valid: usize,
@@ -31,65 +31,65 @@ impl TensorBatch {
         TensorBatch { names, tensors, rows, valid, bucket: None, state: None }
     }
 
-    /// Says where a job is after this batch.
+    /// Sets the state of the job after this batch.
     pub(crate) fn at(self, state: State) -> Self {
         TensorBatch { state: Some(state), ..self }
     }
 
-    /// Says which shape it has.
+    /// Sets the number of the batch's shape.
     pub(crate) fn in_bucket(self, bucket: Option<usize>) -> Self {
         TensorBatch { bucket, ..self }
     }
 
-    /// The number of the shape of this batch, where there are [several](crate::adapters::Buckets).
+    /// The number of this batch's shape, if there are [several](crate::adapters::Buckets).
     #[must_use]
     pub fn bucket(&self) -> Option<usize> {
         self.bucket
     }
 
-    /// How many rows there are: the first axis of all tensors of a fixed shape.
+    /// The number of rows: the first axis of all tensors of a fixed shape.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows
     }
 
-    /// Whether there is no row.
+    /// Whether there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// How many rows are samples: all, unless the batch is padded.
+    /// The number of rows that are samples: all, unless the batch is padded.
     #[must_use]
     pub fn valid(&self) -> usize {
         self.valid
     }
 
-    /// For every row whether it is a sample.
+    /// Whether each row is a sample.
     #[must_use]
     pub fn mask(&self) -> impl ExactSizeIterator<Item = bool> + use<> {
         let valid = self.valid;
         (0..self.rows).map(move |at| at < valid)
     }
 
-    /// Where the job is when this batch has been consumed; none for batches that are not a
-    /// [loader](crate::Loader)'s.
+    /// The state of the job once this batch has been consumed; `None` for a batch that is not from a
+    /// [loader](crate::Loader).
     #[must_use]
     pub fn state(&self) -> Option<&State> {
         self.state.as_ref()
     }
 
-    /// The random numbers of this batch under `seed`, for what is done to a batch as a whole. For a
-    /// [loader](crate::Loader)'s batch they depend on the seed and on where the batch is in the job: they
-    /// are the same on every run and after a restore, and others in each epoch and on each rank. Other
-    /// batches all have the same ones: give each another seed.
+    /// A random number generator for changes of the whole batch. For a batch from a [loader](crate::Loader),
+    /// the numbers depend on the seed and on the position of the batch in the job: they are the same on every
+    /// run and after a restore, and differ between epochs and ranks. All other batches have the same numbers:
+    /// use another seed for each.
     #[must_use]
     pub fn rng(&self, seed: u64) -> Rng {
         let (epoch, index) = self.state.as_ref().map_or((0, 0), |state| (state.epoch(), state.place()));
         Rng::keyed(Purpose::Batch, seed, epoch, index)
     }
 
-    /// A tensor.
+    /// The tensor of this name.
     ///
     /// # Errors
     /// [`ErrorKind::MissingTensor`] when there is none of that name.
@@ -97,7 +97,7 @@ impl TensorBatch {
         self.find(name).and_then(|at| self.tensors[at].as_ref()).ok_or_else(|| self.missing(name))
     }
 
-    /// A tensor to be changed.
+    /// The tensor of this name, mutably.
     ///
     /// # Errors
     /// [`ErrorKind::MissingTensor`] when there is none of that name.
@@ -106,7 +106,7 @@ impl TensorBatch {
         self.find(name).and_then(|at| self.tensors[at].as_mut()).ok_or(missing)
     }
 
-    /// Takes a tensor out.
+    /// Takes the tensor of this name out.
     ///
     /// # Errors
     /// [`ErrorKind::MissingTensor`] when there is none of that name, or it was taken.
@@ -115,8 +115,7 @@ impl TensorBatch {
         self.find(name).and_then(|at| self.tensors[at].take()).ok_or(missing)
     }
 
-    /// Puts a tensor in the place of another one, or adds it behind the last, and returns the one that was
-    /// there.
+    /// Replaces the tensor of this name, or appends it, and returns the old one.
     pub fn set(&mut self, name: &str, tensor: Tensor) -> Option<Tensor> {
         match self.find(name) {
             Some(at) => self.tensors[at].replace(tensor),
@@ -128,8 +127,9 @@ impl TensorBatch {
         }
     }
 
-    /// The numbers of each sample in a tensor that has any number of them for a sample, such as those of
-    /// [`Ragged`](super::Ragged); of pictures and other rows, the numbers of all rows of the sample.
+    /// The numbers of each sample in a tensor of samples of any length, such as that of
+    /// [`Ragged`](super::Ragged). If its rows have several numbers, such as pictures, they are those of all
+    /// rows of the sample.
     ///
     /// # Errors
     /// [`ErrorKind::MissingTensor`] when there is no such tensor or none of its offsets, [`ErrorKind::Array`]
@@ -142,18 +142,18 @@ impl TensorBatch {
         let row = tensor.shape().iter().skip(1).product::<usize>();
         let numbers = tensor.as_slice::<T>()?;
         let offsets = self.tensor(&format!("{name}.offsets"))?.as_slice::<i64>()?;
-        // Whoever changed the offsets gets less, and no panic.
-        let place = move |at: &i64| usize::try_from(*at).map_or(usize::MAX, |at| at.saturating_mul(row));
+        // Changed offsets give fewer numbers, and no panic.
+        let position = move |at: &i64| usize::try_from(*at).map_or(usize::MAX, |at| at.saturating_mul(row));
         Ok(offsets
             .windows(2)
-            .map(move |ends| numbers.get(place(&ends[0])..place(&ends[1])).unwrap_or_default()))
+            .map(move |ends| numbers.get(position(&ends[0])..position(&ends[1])).unwrap_or_default()))
     }
 
     /// The texts of the samples, such as those of [`Text`](super::Text).
     ///
     /// # Errors
-    /// As [`pieces`](TensorBatch::pieces); and [`ErrorKind::Decode`] when one is not UTF-8, which that column
-    /// does not make.
+    /// As [`pieces`](TensorBatch::pieces); and [`ErrorKind::Decode`] when a text is not UTF-8, which is never
+    /// so for that column.
     pub fn strings(&self, name: &str) -> Result<impl ExactSizeIterator<Item = &str>> {
         for piece in self.pieces::<u8>(name)? {
             std::str::from_utf8(piece).map_err(|error| Error::decode(name, error))?;

@@ -17,10 +17,10 @@ use half::{bf16, f16};
 /// lists of four numbers, unless another option is called; [`raw`](Boxes::raw) numbers are four for each box.
 /// Floats and whole numbers of any type are read. A number that is not finite is an error.
 ///
-/// Boxes are cut off at the picture's borders. Those of which nothing is left are dropped, as are boxes
+/// Boxes are clipped at the picture's borders. Those of which nothing is left are dropped, as are boxes
 /// without an area; [`min_visible`](Boxes::min_visible) and [`min_size`](Boxes::min_size) drop more.
 ///
-/// Behind the name of the image column come
+/// The names of the tensors are that of the image column, followed by
 ///
 /// - `.boxes`, `float32[boxes, 4]`, those of all samples one after the other, and `.boxes.offsets`,
 ///   `int64[samples + 1]`, where those of each sample begin;
@@ -40,7 +40,7 @@ pub struct Boxes {
     truncate: bool,
 }
 
-/// What the four numbers of a box are, under the names of torchvision.
+/// The meaning of the four numbers of a box, named as in torchvision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BoxFormat {
@@ -73,7 +73,7 @@ impl BoxFormat {
 }
 
 impl Boxes {
-    /// Of a field; alternatives are separated by semicolons.
+    /// Reads a field; alternatives are separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Boxes {
@@ -90,7 +90,7 @@ impl Boxes {
 
     sequence_options!();
 
-    /// What the numbers of a box are, in the field and in the batch. Default: [`BoxFormat::Xyxy`].
+    /// Sets the meaning of the numbers of a box, in the field and in the batch. Default: [`BoxFormat::Xyxy`].
     #[must_use]
     pub fn format(mut self, format: BoxFormat) -> Self {
         self.format = format;
@@ -105,16 +105,16 @@ impl Boxes {
         self
     }
 
-    /// With a tensor `.labels`: a whole number for each box, of a field with an npy file, a decoded array or
-    /// a JSON list. Those of boxes that are dropped are dropped too. Another number of labels than of boxes
-    /// is an error.
+    /// Adds a tensor `.labels`: a whole number for each box, from a field with an npy file, a decoded array
+    /// or a JSON list. The labels of dropped boxes are dropped too. There must be as many labels as boxes.
     #[must_use]
     pub fn labels(mut self, field: &str) -> Self {
         self.labels = Some(Field::new(field));
         self
     }
 
-    /// The same, of a list at a place in a JSON document, as a pointer by RFC 6901: `/labels`.
+    /// As [`labels`](Boxes::labels), from a list in a JSON document, at a pointer by RFC 6901, such as
+    /// `/labels`.
     #[must_use]
     pub fn labels_at(mut self, field: &str, pointer: &str) -> Self {
         let mut labels = Field::new(field);
@@ -123,7 +123,7 @@ impl Boxes {
         self
     }
 
-    /// Drops boxes of which a smaller share than this is left, as an area: 0.3 keeps those of which 30 % or
+    /// Drops boxes of which a smaller share of the area than this is left: 0.3 keeps those of which 30 % or
     /// more are in the picture. Default: 0.
     #[must_use]
     pub fn min_visible(mut self, share: f64) -> Self {
@@ -148,8 +148,8 @@ impl Boxes {
         self
     }
 
-    /// Leaves out the boxes of a sample that there is no room for, those at the end. Default: they are an
-    /// error.
+    /// Drops the last boxes of a sample that has too many for the [`fixed`](Boxes::fixed) shape. Default:
+    /// they are an error.
     #[must_use]
     pub fn truncate(mut self) -> Self {
         self.truncate = true;
@@ -192,7 +192,7 @@ impl Boxes {
         }
     }
 
-    /// Writes the boxes of a sample that are visible.
+    /// Writes the visible boxes of a sample.
     pub(super) fn write(&self, sample: &Sample, geometry: &Geometry, cells: &mut [Cell]) -> Result<()> {
         let boxes = self.field.with(sample, |numbers| self.corners(&numbers, geometry))?;
         let mut kept: Vec<[f32; 4]> = Vec::with_capacity(boxes.len());
@@ -203,7 +203,7 @@ impl Boxes {
                 numbers.push(number);
             }
         }
-        let labels = self.labels.as_ref().map(|field| of_boxes(field, sample, boxes.len())).transpose()?;
+        let labels = self.labels.as_ref().map(|field| read_labels(field, sample, boxes.len())).transpose()?;
         let mut labels: Option<Vec<i64>> = labels.map(|all| numbers.iter().map(|at| all[*at]).collect());
 
         let Some(max) = self.fixed else {
@@ -261,14 +261,14 @@ impl Boxes {
                 }
                 floats(found)?.as_chunks::<4>().0.iter().map(|numbers| corners(*numbers)).collect()
             }
-            Numbers::List(items) => items.iter().map(|item| corners(four(item)?)).collect(),
+            Numbers::List(items) => items.iter().map(|item| corners(box_numbers(item)?)).collect(),
         }
     }
 
-    /// What is to be seen of a box, as the batch has it; none where it is dropped.
+    /// The visible part of a box, as it is in the batch; `None` if the box is dropped.
     fn visible(&self, corners: Corners, geometry: &Geometry) -> Option<[f32; 4]> {
         let visible = geometry.visible(corners)?;
-        // As the batch will have them: a box may lose its area to rounding.
+        // Rounded as in the batch: a box may lose its area to rounding.
         let [left, top, right, bottom] = visible.corners.map(|corner| f64::from(corner as f32));
         let least = self.min_size - ROUNDING;
         let small = right <= left || bottom <= top || right - left < least || bottom - top < least;
@@ -283,26 +283,26 @@ impl Boxes {
     }
 }
 
-/// What a limit may be missed by, for numbers that were calculated.
+/// The tolerance of limits for calculated numbers.
 const ROUNDING: f64 = 1e-4;
 
 fn other_cells() -> Error {
     ErrorKind::Config("a column with other cells than it asked for".into()).into()
 }
 
-/// Numbers, and zeros behind them.
+/// Writes the numbers, followed by zeros.
 fn fill<T: Copy + Default>(to: &mut [T], numbers: &[T]) {
     let (real, rest) = to.split_at_mut(numbers.len().min(to.len()));
     real.copy_from_slice(&numbers[..real.len()]);
     rest.fill(T::default());
 }
 
-/// The labels of these boxes.
-fn of_boxes(field: &Field, sample: &Sample, boxes: usize) -> Result<Vec<i64>> {
+/// Reads the labels of `boxes` boxes.
+fn read_labels(field: &Field, sample: &Sample, boxes: usize) -> Result<Vec<i64>> {
     field.with(sample, |numbers| {
         let found = numbers.len()?;
         if found != boxes {
-            return Err(format!("{found} labels of {boxes} boxes: there must be as many of both").into());
+            return Err(format!("{found} labels for {boxes} boxes: there must be one for each").into());
         }
         let mut labels = vec![0; found];
         numbers.read(&mut labels)?;
@@ -311,7 +311,7 @@ fn of_boxes(field: &Field, sample: &Sample, boxes: usize) -> Result<Vec<i64>> {
 }
 
 /// The four numbers of a box in a JSON document.
-fn four(item: &serde_json::Value) -> Result<[f64; 4], BoxError> {
+fn box_numbers(item: &serde_json::Value) -> Result<[f64; 4], BoxError> {
     let numbers =
         item.as_array().map(|items| items.iter().filter_map(serde_json::Value::as_f64).collect::<Vec<_>>());
     let whole = |numbers: &Vec<f64>| item.as_array().is_some_and(|items| items.len() == numbers.len());
@@ -321,7 +321,7 @@ fn four(item: &serde_json::Value) -> Result<[f64; 4], BoxError> {
     })
 }
 
-/// Numbers of any type.
+/// Reads numbers of any type.
 fn floats(found: &Found<'_>) -> Result<Vec<f64>, BoxError> {
     fn read<T: Element>(data: &[u8], float: impl Fn(T) -> f64) -> Vec<f64> {
         data.chunks_exact(size_of::<T>()).map(|bytes| float(T::read(bytes))).collect()

@@ -1,4 +1,4 @@
-//! The place of a sample in a tensor, and what a column says of it.
+//! The outputs of a column, and the cells that a sample is written to.
 
 use crate::error::{ErrorKind, Result};
 use crate::sample::array::byte_len;
@@ -7,28 +7,28 @@ use crate::tensor::Pool;
 use bytemuck::{CheckedBitPattern, NoUninit};
 use bytes::{Bytes, BytesMut};
 
-/// A tensor of a batch, as it is for one sample.
+/// A tensor of a batch, described for one sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Output {
-    /// What is behind the column's name: nothing for its main output, else `.lengths`, say.
+    /// The suffix after the column's name: empty for its main output, else `.lengths`, for example.
     pub suffix: &'static str,
     /// The type of the numbers.
     pub dtype: DType,
-    /// How many of them a sample has.
+    /// The shape of one sample.
     pub shape: Shape,
 }
 
-/// How many numbers a sample has in a tensor.
+/// The shape of a sample in a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Shape {
-    /// Always as many: the batch's tensor has this shape behind the axis of the samples. No axis is one
-    /// number.
+    /// A fixed shape, which follows the axis of samples in the batch's tensor. No axes are one number.
     Fixed(Vec<usize>),
-    /// Any number of rows of this shape; no axis is one number. The rows of all samples are one after the
-    /// other in the tensor, `[rows, …]`; another one, with `.offsets` behind its name, says where those of
-    /// each sample begin: `int64[samples + 1]`, in rows, from 0 to the first axis of the first tensor.
+    /// Any number of rows of this shape; no axes are one number. The tensor has the rows of all samples one
+    /// after the other, `[rows, …]`. Another tensor, with the suffix `.offsets`, says where those of each
+    /// sample begin: `int64[samples + 1]`, in rows, from 0 to the length of the first axis of the first
+    /// tensor.
     Ragged(Vec<usize>),
 }
 
@@ -51,18 +51,18 @@ impl Output {
         Output { suffix: "", dtype, shape: Shape::Ragged(row.into()) }
     }
 
-    /// With something behind the column's name.
+    /// Sets the suffix after the column's name.
     #[must_use]
     pub fn named(self, suffix: &'static str) -> Self {
         Output { suffix, ..self }
     }
 
-    /// The bytes that a sample takes; none for a ragged one, or where no memory has room for them.
+    /// The number of bytes of a sample; `None` for a ragged output, or if it overflows.
     pub(super) fn size(&self) -> Option<usize> {
         if self.is_ragged() { None } else { self.row_size() }
     }
 
-    /// The bytes of a sample, or of one row of a ragged output; none where no memory has room for them.
+    /// The number of bytes of a sample, or of one row of a ragged output; `None` if it overflows.
     pub(super) fn row_size(&self) -> Option<usize> {
         byte_len(self.row(), self.dtype.size())
     }
@@ -79,25 +79,25 @@ impl Output {
     }
 }
 
-/// The place of a sample in one tensor.
+/// The memory of one sample in one tensor.
 #[derive(Debug)]
 pub struct Cell {
     pub(super) dtype: DType,
-    /// The bytes of one row of a ragged output.
+    /// The number of bytes of one row of a ragged output.
     row: usize,
     pub(super) content: Content,
 }
 
 #[derive(Debug)]
 pub(super) enum Content {
-    /// Of a fixed size.
+    /// The slot of an output of a fixed shape.
     Slot(BytesMut),
-    /// Of any size.
+    /// The rows of a ragged output.
     Piece(Bytes),
 }
 
 impl Cell {
-    /// Of an output, with its slot where it has one.
+    /// Makes the cell of an output. `slot` is called with its size if it has a fixed shape.
     pub(super) fn new(output: &Output, slot: impl FnOnce(usize) -> BytesMut) -> Self {
         let content = match output.size() {
             Some(size) => Content::Slot(slot(size)),
@@ -106,17 +106,17 @@ impl Cell {
         Cell { dtype: output.dtype, row: output.row_size().unwrap_or(usize::MAX), content }
     }
 
-    /// One in memory of its own, which is no batch's.
+    /// Makes a cell with memory of its own, outside of a batch.
     pub(super) fn alone(output: &Output) -> Self {
         Cell::new(output, Pool::single)
     }
 
-    /// The same with a part of the slot, or with a copy of the content.
+    /// Makes a cell of the same output with another content.
     pub(super) fn with_content(&self, content: Content) -> Self {
         Cell { content, ..*self }
     }
 
-    /// Takes the slot out; an empty one is left.
+    /// Takes the slot out and leaves an empty one.
     pub(super) fn take_slot(&mut self) -> BytesMut {
         match &mut self.content {
             Content::Slot(slot) => std::mem::take(slot),
@@ -124,15 +124,15 @@ impl Cell {
         }
     }
 
-    /// Adds memory behind the slot: without a copy where it is the slot's continuation.
+    /// Appends memory to the slot, without a copy if it is adjacent.
     pub(super) fn join(&mut self, part: BytesMut) {
         if let Content::Slot(slot) = &mut self.content {
             slot.unsplit(part);
         }
     }
 
-    /// The bytes of a slot, aligned for the numbers. They hold what an earlier batch left in them: write all
-    /// of them. Empty where the output is ragged.
+    /// The bytes of a slot, aligned for the numbers. They have the content of an earlier batch: write all of
+    /// them. Empty if the output is ragged.
     pub fn bytes(&mut self) -> &mut [u8] {
         match &mut self.content {
             Content::Slot(slot) => slot,
@@ -140,8 +140,8 @@ impl Cell {
         }
     }
 
-    /// The numbers of a slot. They hold what an earlier batch left in them: write all of them. Empty where
-    /// the output is ragged.
+    /// The numbers of a slot. They have the content of an earlier batch: write all of them. Empty if the
+    /// output is ragged.
     ///
     /// # Errors
     /// [`ErrorKind::Array`] when the output is of another type.
@@ -151,7 +151,7 @@ impl Cell {
             return Err(other.into());
         }
         if self.dtype == DType::Bool {
-            // Whatever an earlier owner of the memory left in it need not be truth values.
+            // The content of an earlier batch need not be valid as `bool`.
             self.bytes().fill(0);
         }
         bytemuck::checked::try_cast_slice_mut(self.bytes()).map_err(|_| other.into())
@@ -226,7 +226,7 @@ mod tests {
             format!("{:?}", Columns::new().with("x", Pairs(vec![2, 1]))),
             "{\"x\": \"int16[.., 2, 1]\"}"
         );
-        // Nothing at all still has rows.
+        // A batch without samples still has the shape of its rows.
         let batch = Columns::new().with("x", Pairs(vec![2])).collate([]).unwrap();
         assert_eq!(batch["x"].to_string(), "int16[0, 2]");
     }

@@ -1,13 +1,13 @@
-//! What options of columns may be.
+//! Checks of the options of columns.
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The error of an option that makes no sense.
+/// The error of an invalid option.
 pub(super) fn bad(what: impl ToString) -> Error {
     ErrorKind::Config(what.to_string()).into()
 }
 
-/// The same error with the name of the column whose option it is.
+/// Adds the name of the column to the error of its option.
 pub(super) fn in_column(name: &str, error: &Error) -> Error {
     match error.kind() {
         ErrorKind::Config(what) => bad(format!("the column {name:?}: {what}")),
@@ -15,7 +15,7 @@ pub(super) fn in_column(name: &str, error: &Error) -> Error {
     }
 }
 
-/// A field, or alternatives that are separated by semicolons.
+/// Checks the name of a field, or alternatives that are separated by semicolons.
 pub(super) fn field(spec: &str) -> Result<()> {
     match spec.split(';').find(|name| name.is_empty() || name.trim() != *name) {
         None => Ok(()),
@@ -26,7 +26,7 @@ pub(super) fn field(spec: &str) -> Result<()> {
     }
 }
 
-/// A pointer by RFC 6901.
+/// Checks a JSON pointer by RFC 6901.
 pub(super) fn pointer(pointer: &str) -> Result<()> {
     if pointer.is_empty() || pointer.starts_with('/') {
         return Ok(());
@@ -34,7 +34,7 @@ pub(super) fn pointer(pointer: &str) -> Result<()> {
     Err(bad(format!("`at` with the pointer {pointer:?}: begin it with a slash, as in \"/{pointer}\"")))
 }
 
-/// The length of a sequence, which is also counted in `int32`.
+/// Checks the length of a sequence, which must fit `int32`.
 pub(super) fn length(length: usize) -> Result<()> {
     if (1..=i32::MAX as usize).contains(&length) {
         return Ok(());

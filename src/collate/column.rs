@@ -1,4 +1,4 @@
-//! What goes into which tensor.
+//! Columns, which write samples into tensors.
 
 use super::cell::{Cell, Output, Shape};
 use super::check::{bad, in_column};
@@ -9,14 +9,14 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What makes a tensor of a batch, or several: what this module has, or a type of your own.
+/// Makes one or more tensors of a batch: a column of this module, or a type of your own.
 ///
 /// ```
 /// use shardstream::collate::{Cell, Column, Columns, Output};
 /// use shardstream::codec::DType;
 /// use shardstream::{Result, Sample};
 ///
-/// /// How many bytes the fields of a sample take.
+/// /// The number of bytes in the fields of a sample.
 /// struct Size;
 ///
 /// impl Column for Size {
@@ -37,7 +37,7 @@ use std::sync::Arc;
 /// # Ok::<(), shardstream::Error>(())
 /// ```
 pub trait Column: Send + Sync {
-    /// The tensors that it makes. It is asked once.
+    /// The tensors that samples are written to. Each call must return the same ones.
     fn outputs(&self) -> Vec<Output>;
 
     /// Checks the options, once, before the first sample: see [`Columns::check`].
@@ -49,16 +49,16 @@ pub trait Column: Send + Sync {
         Ok(())
     }
 
-    /// Writes the place of a sample in each of them. Random numbers come from
+    /// Writes a sample into its cell of each output. Random numbers come from
     /// [`sample.rng(seed)`](Sample::rng).
     ///
     /// # Errors
-    /// Whatever keeps the sample from being used: it comes out in the sample's turn, and the batch is one
-    /// shorter.
+    /// Any reason why the sample cannot be used. The error is returned in the sample's place, and the batch
+    /// is one row shorter.
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()>;
 
-    /// Writes the place of a sample that lacks the field, for [`Optional`](super::Optional) and
-    /// [`Stack`](super::Stack). Unless a column says otherwise, it is [cleared](Cell::clear).
+    /// Writes the cells of a sample that lacks the field, for [`Optional`](super::Optional) and
+    /// [`Stack`](super::Stack). By default they are [cleared](Cell::clear).
     ///
     /// # Errors
     /// As [`write`](Column::write).
@@ -67,32 +67,32 @@ pub trait Column: Send + Sync {
         Ok(())
     }
 
-    /// The tensors of a batch, where [`finish`](Column::finish) makes others of those that samples were
-    /// written to: what is behind the column's name for each. It is asked once.
+    /// The suffixes of the tensors that [`finish`](Column::finish) makes; `None` if the tensors of a batch
+    /// are those of [`outputs`](Column::outputs). Each call must return the same.
     fn finished(&self) -> Option<Vec<&'static str>> {
         None
     }
 
-    /// Makes the tensors of a batch of those that samples were written to, which come in the order of
-    /// [`outputs`](Column::outputs), ragged ones with their offsets behind them. The first `valid` samples
-    /// are real; the others pad the batch. It is called where [`finished`](Column::finished) says so.
+    /// Makes the tensors of a batch from those that samples were written to: in the order of
+    /// [`outputs`](Column::outputs), ragged ones followed by their offsets. The first `valid` samples are
+    /// real; the others pad the batch. It is called if [`finished`](Column::finished) is not `None`.
     ///
     /// # Errors
-    /// Whatever keeps the batch from being used: it comes out in the batch's place.
+    /// Any reason why the batch cannot be used. The error is returned in the batch's place.
     fn finish(&self, tensors: Vec<Tensor>, valid: usize) -> Result<Vec<Tensor>> {
         let _ = valid;
         Ok(tensors)
     }
 }
 
-/// A column among others.
+/// A column under a name.
 #[derive(Clone)]
 pub(super) struct Named {
     name: Arc<str>,
     pub(super) column: Arc<dyn Column>,
-    /// Which outputs are its.
+    /// The range of its outputs.
     pub(super) outputs: Range<usize>,
-    /// The names of its tensors, where it makes others of its outputs.
+    /// The names of the tensors that [`Column::finish`] makes, if it is called.
     pub(super) finished: Option<Arc<[Arc<str>]>>,
 }
 
@@ -101,20 +101,20 @@ pub(super) struct Named {
 pub struct Columns {
     pub(super) columns: Vec<Named>,
     pub(super) outputs: Vec<Output>,
-    /// Of the outputs.
+    /// The names of the outputs.
     names: Vec<Arc<str>>,
     pub(super) seed: Option<u64>,
     pub(super) memory: Option<Arc<dyn BatchMemory>>,
 }
 
 impl Columns {
-    /// None yet.
+    /// No columns yet.
     #[must_use]
     pub fn new() -> Self {
         Columns::default()
     }
 
-    /// Pins the memory of batches for a device. Default: it is the process's own. The batches are the same.
+    /// Pins the memory of batches for a device. Default: it is not pinned. The batches are the same.
     #[must_use]
     pub fn memory(mut self, memory: Arc<dyn BatchMemory>) -> Self {
         self.memory = Some(memory);
@@ -135,7 +135,7 @@ impl Columns {
         self
     }
 
-    /// The seed of what is random in the columns. Default: that of the dataset, and 0 without a
+    /// Sets the seed of the columns' random numbers. Default: that of the dataset, or 0 without a
     /// [loader](crate::Loader).
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
@@ -167,8 +167,8 @@ impl Columns {
     /// before the first sample.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) with the name of the column whose options make no
-    /// sense, or of the tensor that two columns make or no memory has room for.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) with the name of the column whose options are invalid,
+    /// or of the tensor that two columns make or that exceeds any memory.
     pub fn check(&self) -> Result<()> {
         let config = |what: String| Err(bad(what));
         for Named { name, column, .. } in &self.columns {

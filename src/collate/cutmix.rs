@@ -1,23 +1,23 @@
-//! Batches whose pictures have a part of another one.
+//! CutMix.
 
 use super::batch::TensorBatch;
-use super::mixup::{check, check_rows, mix_labels, one_hot, with_the_one_before};
+use super::mixup::{check, check_rows, mix_labels, one_hot, with_previous};
 use crate::Rng;
 use crate::error::Result;
 use crate::image::Layout;
 use crate::sample::ArrayError;
 use std::ops::Range;
 
-/// Puts a part of the picture before it into each picture of a batch, and mixes their labels by its area (Yun
-/// et al., *CutMix*, 2019), as torchvision's `v2.CutMix` does.
+/// Pastes a part of the previous picture into each picture of a batch, and mixes their labels by its area
+/// (Yun et al., *CutMix*, 2019), as torchvision's `v2.CutMix` does.
 ///
-/// For the whole batch one number λ is drawn from Beta(`alpha`, `alpha`), and the centre of a box anywhere in
-/// the picture; its sides are √(1 − λ) of those of the picture, and it is cut where it reaches over the edge.
-/// Of each label so much stays as is left of the picture. Pictures may have any type of numbers. Labels, and
-/// rows that only pad the batch, are treated as by [`Mixup`](super::Mixup).
+/// One number λ is drawn from Beta(`alpha`, `alpha`) for the whole batch, and the centre of a box anywhere in
+/// the picture. The sides of the box are √(1 − λ) of those of the picture, and it is clipped at the picture's
+/// borders. Each label keeps the share that is kept of its picture. Pictures may have any type of numbers.
+/// Labels, and rows that only pad the batch, are treated as by [`Mixup`](super::Mixup).
 ///
-/// To have one of the two for each batch, choose by other random numbers than theirs:
-/// `batch.rng(1).below(2)`, where they have the seeds 2 and 3.
+/// To apply one of the two to each batch, choose by other random numbers than theirs: by
+/// `batch.rng(1).below(2)`, if they have the seeds 2 and 3.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -41,7 +41,7 @@ pub struct CutMix {
 }
 
 impl CutMix {
-    /// With `alpha`, which is both parameters of the beta distribution, and the number of classes.
+    /// `alpha` is both parameters of the beta distribution, `classes` the number of classes.
     ///
     /// # Errors
     /// As [`Mixup::new`](super::Mixup::new).
@@ -50,7 +50,7 @@ impl CutMix {
         Ok(CutMix { alpha, classes, layout: Layout::Hwc })
     }
 
-    /// The order of the numbers of a picture. Default: [`Layout::Hwc`], as that of
+    /// Sets the layout of the pictures. Default: [`Layout::Hwc`], as that of
     /// [`ImageColumn`](super::ImageColumn).
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> Self {
@@ -58,12 +58,12 @@ impl CutMix {
         self
     }
 
-    /// Changes a batch, and returns how much of each picture stayed. The random numbers are those of
+    /// Changes a batch, and returns the share of each picture that was kept. The random numbers are those of
     /// [`batch.rng(seed)`](TensorBatch::rng), the same on every run and after a restore.
     ///
     /// # Errors
-    /// As [`Mixup::apply`](super::Mixup::apply); and [`ArrayError::Shape`] for pictures that have no height,
-    /// width and channels.
+    /// As [`Mixup::apply`](super::Mixup::apply); and [`ArrayError::Shape`] for pictures that do not have
+    /// three axes.
     pub fn apply(&self, batch: &mut TensorBatch, image: &str, label: &str, seed: u64) -> Result<f64> {
         let mut rng = batch.rng(seed);
         self.apply_with(batch, image, label, &mut rng)
@@ -89,14 +89,14 @@ impl CutMix {
             return Err(ArrayError::Shape { dtype, shape, bytes }.into());
         };
         let item = images.dtype().size();
-        // A picture is planes of lines of pixels; with the channels last, it is one plane of larger pixels.
+        // A picture has planes of rows of pixels. With the channels last, it has one plane of larger pixels.
         let (planes, height, width, pixel) = match self.layout {
             Layout::Hwc => (1, first, second, third * item),
             Layout::Chw => (first, second, third, item),
         };
         let (xs, ys) = draw(rng, self.alpha, width, height);
         let kept = 1.0 - (xs.len() * ys.len()) as f64 / (width * height).max(1) as f64;
-        with_the_one_before(images.as_bytes_mut(), rows, valid, |this, before| {
+        with_previous(images.as_bytes_mut(), rows, valid, |this, before| {
             for line in (0..planes).flat_map(|plane| ys.clone().map(move |y| plane * height + y)) {
                 let part = (line * width + xs.start) * pixel..(line * width + xs.end) * pixel;
                 this[part.clone()].copy_from_slice(&before[part]);
@@ -108,7 +108,7 @@ impl CutMix {
     }
 }
 
-/// The columns and the lines of the box.
+/// Draws the columns and the rows of the box.
 fn draw(rng: &mut Rng, alpha: f64, width: usize, height: usize) -> (Range<usize>, Range<usize>) {
     let half = 0.5 * (1.0 - rng.beta(alpha)).sqrt();
     let mut side = |length: usize| {
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn the_same_box_in_both_layouts() {
         let (height, width, channels) = (7, 9, 3);
-        // Which picture, and which place in it.
+        // The number of the picture, and of the value in it.
         let number = move |sample: &Sample, c: usize, y: usize, x: usize| {
             (sample.key().len() * 1000 + (c * height + y) * width + x) as f32
         };
@@ -164,7 +164,7 @@ mod tests {
                 let stays = chw.iter().filter(|n| (**n / 1000.0).floor() == own).count();
                 assert!((stays as f64 / size as f64 - kept).abs() < 1e-12);
                 assert!((batch["label"].as_slice::<f32>().unwrap()[row * 4] - kept as f32).abs() < 1e-6);
-                // Nothing moves: places are what they were.
+                // No pixel moves.
                 assert!(chw.iter().enumerate().all(|(at, n)| *n as usize % 1000 == at));
             }
         }

@@ -1,4 +1,4 @@
-//! Where the numbers of a field are.
+//! Reading the numbers of a field in any of its forms.
 
 use super::check::{self, bad};
 use super::number::{Number, of_json};
@@ -10,31 +10,31 @@ use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::ops::Deref;
 
-/// A field that has an array or a list of numbers.
+/// A field with an array or a list of numbers.
 #[derive(Debug, Clone)]
 pub(super) struct Field {
     spec: String,
     pub(super) form: Form,
 }
 
-/// How a field holds them.
+/// The form in which a field has its numbers.
 #[derive(Debug, Clone)]
 pub(super) enum Form {
-    /// An npy file or a JSON list: the first bytes tell.
+    /// An npy file or a JSON list, which the first bytes tell apart.
     Any,
     /// Little-endian numbers and nothing else.
     Raw(DType),
     /// The tensor of that name.
     Named(String),
-    /// A list at this place of a JSON document.
+    /// The list at this pointer of a JSON document.
     At(String),
 }
 
-/// What was found in a field.
+/// The numbers of a field.
 #[derive(Debug)]
 pub(super) enum Numbers<'a> {
     Array(Found<'a>),
-    /// Of a JSON document.
+    /// A list of a JSON document.
     List(Cow<'a, [serde_json::Value]>),
 }
 
@@ -47,17 +47,17 @@ pub(super) struct Found<'a> {
     pub(super) data: Data<'a>,
 }
 
-/// Bytes of a field.
+/// The bytes of an array.
 #[derive(Debug)]
 pub(super) enum Data<'a> {
-    /// Those of a part of it.
+    /// A part of the field, and the whole field.
     Part(&'a [u8], &'a Bytes),
-    /// They had to be converted.
+    /// Bytes that had to be converted.
     Own(Bytes),
 }
 
 impl Data<'_> {
-    /// The same without a copy.
+    /// The bytes, shared without a copy.
     pub(super) fn to_bytes(&self) -> Bytes {
         match self {
             Data::Part([], _) => Bytes::new(),
@@ -90,7 +90,7 @@ impl Field {
         &self.spec
     }
 
-    /// Whether there can be such a field.
+    /// Checks the name and the form of the field.
     pub(super) fn check(&self) -> Result<()> {
         check::field(&self.spec)?;
         match &self.form {
@@ -102,7 +102,7 @@ impl Field {
         }
     }
 
-    /// The same of a field whose numbers become those of `T`.
+    /// As [`check`](Field::check), and checks that the stored type can be converted to `T`.
     pub(super) fn check_numbers<T: Number>(&self) -> Result<()> {
         self.check()?;
         let Form::Raw(stored) = self.form else { return Ok(()) };
@@ -116,7 +116,7 @@ impl Field {
         })
     }
 
-    /// Finds the numbers of a sample, and does something with them.
+    /// Finds the numbers of a sample and calls `work` with them.
     pub(super) fn with<R>(
         &self,
         sample: &Sample,
@@ -135,7 +135,7 @@ impl Field {
             (Value::Bytes(file), Form::Any) => match file.trim_ascii_start().first() {
                 Some(b'[') => list(parse_json(file)?, ""),
                 _ => {
-                    Err("it is neither an npy file nor a JSON list: say `raw` of numbers without a header"
+                    Err("it is neither an npy file nor a JSON list: call `raw` for numbers without a header"
                         .into())
                 }
             },
@@ -163,7 +163,7 @@ impl Field {
 }
 
 impl Numbers<'_> {
-    /// How many there are, in a sequence.
+    /// The length of the sequence.
     pub(super) fn len(&self) -> Result<usize, BoxError> {
         match self {
             Numbers::Array(found) => match found.shape[..] {
@@ -174,7 +174,7 @@ impl Numbers<'_> {
         }
     }
 
-    /// As many of them as there is room for. The others are not looked at.
+    /// Reads as many numbers as `to` has room for. The others are not checked.
     pub(super) fn read<T: Number>(&self, to: &mut [T]) -> Result<(), BoxError> {
         match self {
             Numbers::Array(found) => T::of_array(found.dtype, &found.data, to),
@@ -231,11 +231,11 @@ fn no_tensor<'a>(name: &str, present: impl Iterator<Item = &'a str>) -> BoxError
     format!("it has no tensor {name:?}, but: {}", present.join(", ")).into()
 }
 
-/// Longer headers are not read: one of them would cost more than the data of a sample.
+/// Maximum length of a safetensors header. A longer one would cost more than the data of a sample.
 #[cfg(feature = "safetensors")]
 const MAX_HEADER: u64 = 1 << 20;
 
-/// The tensor of a safetensors file.
+/// Finds the tensor of this name in a safetensors file.
 #[cfg(feature = "safetensors")]
 fn named<'a>(file: &'a Bytes, name: &str) -> Result<Found<'a>, BoxError> {
     use safetensors::{Dtype, SafeTensorError, SafeTensors};
@@ -274,13 +274,13 @@ fn named<'a>(file: &'a Bytes, name: &str) -> Result<Found<'a>, BoxError> {
 #[cfg(not(feature = "safetensors"))]
 fn named<'a>(_: &'a Bytes, name: &str) -> Result<Found<'a>, BoxError> {
     Err(format!(
-        "for the tensor {name:?} of a safetensors file the feature `safetensors` is needed; npz \
-                 fields are to be decoded"
+        "the tensor {name:?} of a safetensors file needs the feature `safetensors`; an npz field must be \
+         decoded first"
     )
     .into())
 }
 
-/// The options of where the numbers of a sequence are, for all columns of them.
+/// The options for the form of the numbers, for all columns of sequences.
 macro_rules! sequence_options {
     () => {
         /// The field is raw bytes: little-endian numbers of that type and nothing else.
@@ -290,14 +290,14 @@ macro_rules! sequence_options {
             self
         }
 
-        /// The tensor of a safetensors file (feature `safetensors`), or of a decoded npz file, by its name.
+        /// Reads the tensor of this name from a safetensors file (feature `safetensors`) or a decoded npz file.
         #[must_use]
         pub fn named(mut self, tensor: &str) -> Self {
             self.field.form = $crate::collate::field::Form::Named(tensor.into());
             self
         }
 
-        /// A list in a JSON document, as a pointer by RFC 6901: `/tokens`, `/turns/0/ids`.
+        /// Reads a list in a JSON document, at a pointer by RFC 6901, such as `/tokens` or `/turns/0/ids`.
         #[must_use]
         pub fn at(mut self, pointer: &str) -> Self {
             self.field.form = $crate::collate::field::Form::At(pointer.into());

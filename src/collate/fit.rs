@@ -1,24 +1,24 @@
-//! Which row each of several lengths goes to.
+//! Packing of sequences into rows of one length.
 
 use std::collections::BTreeSet;
 
-/// Into which of the rows with room for it a length goes.
+/// The row that a sequence is placed in, of those with room for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// The first one.
+    /// The first row.
     First,
-    /// The one with the least room, and of these the first.
+    /// The row with the least room, and of several the first.
     Least,
 }
 
-/// Rows of `room` for these lengths, the longest placed first and of equal ones the first: for each length
-/// its row, and how many rows there are. None for a length of 0.
+/// Places sequences of these lengths into rows of `room`, the longest first, and of equal ones the first.
+/// Returns the row of each sequence, `None` for a length of 0, and the number of rows.
 pub(crate) fn decreasing(lengths: &[usize], room: usize, into: Room) -> (Vec<Option<usize>>, usize) {
     let mut order: Vec<usize> = (0..lengths.len()).filter(|at| lengths[*at] > 0).collect();
     order.sort_by_key(|at| std::cmp::Reverse(lengths[*at]));
     let mut rows = vec![None; lengths.len()];
     let mut left: Vec<usize> = Vec::new();
-    // The rows by the room that is left in them.
+    // The rows, ordered by the room that is left in them.
     let mut sorted: BTreeSet<(usize, usize)> = BTreeSet::new();
     for at in order {
         let found = match into {

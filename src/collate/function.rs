@@ -38,9 +38,9 @@ where
 }
 
 impl Columns {
-    /// Adds a tensor of a fixed shape that a function fills: for what no column of this module reads.
+    /// Adds a tensor of a fixed shape that a function fills, for fields that no column of this module reads.
     ///
-    /// The function gets the sample and its numbers in the tensor, which are 0.
+    /// The function gets the sample and its numbers in the tensor, which are zeros.
     ///
     /// ```
     /// use shardstream::Sample;

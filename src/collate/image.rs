@@ -1,4 +1,4 @@
-//! Pictures, from files to slots.
+//! Columns of pictures.
 
 use super::boxes::Boxes;
 use super::cell::{Cell, Output};
@@ -14,17 +14,18 @@ use std::cell::RefCell;
 
 /// A column of pictures: a field's file is decoded, transformed and written into its slot.
 ///
-/// The image data of a JPEG is read to its end, so that damage is an error; of its pixels, no more are made
-/// than the part that the transforms leave takes, as far as the decoder can, and where it is made much
-/// smaller, at a scale of 1/2, 1/4 or 1/8 (with the feature `turbojpeg`; see
-/// [`reducing_gap`](ImageColumn::reducing_gap)). For files that are known to be good,
-/// [`verify(false)`](ImageColumn::verify) is faster. Transforms draw their random numbers from the seed, the
-/// epoch and the sample, one after the other. [`boxes`](ImageColumn::boxes) and a label image
-/// ([`mask`](ImageColumn::mask)) follow what they draw. All picture columns of a sample draw the same
-/// numbers, so that two pictures of the same size are cropped alike by the same transforms in the same order:
-/// what only one of them has, such as `ColorJitter`, must come last.
+/// The image data of a JPEG is read to its end, so that damage is an error. As far as the decoder can, only
+/// the pixels that the transforms need are decoded, and a picture that is much reduced is decoded at a scale
+/// of 1/2, 1/4 or 1/8 (with the feature `turbojpeg`; see [`reducing_gap`](ImageColumn::reducing_gap)). For
+/// files that are known to be good, [`verify(false)`](ImageColumn::verify) is faster.
 ///
-/// The default is `u8[height, width, 3]`, with numbers from 0 to 255.
+/// The random numbers of the transforms depend on the seed, the epoch and the sample, and are drawn by one
+/// transform after the other. [`boxes`](ImageColumn::boxes) and a label image ([`mask`](ImageColumn::mask))
+/// follow the picture. All picture columns of a sample draw the same numbers, so that the same transforms in
+/// the same order crop two pictures of the same size alike. A transform that only one of them has, such as
+/// `ColorJitter`, must come last.
+///
+/// The default is `u8[height, width, 3]`, with values from 0 to 255.
 ///
 /// ```
 /// use shardstream::codec::DType;
@@ -57,13 +58,13 @@ pub struct ImageColumn {
 }
 
 thread_local! {
-    /// What threads decode in.
+    /// The memory that each thread decodes in.
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
 impl ImageColumn {
-    /// Of a field (alternatives are separated by semicolons), for pictures of this size when the transforms
-    /// are done with them: `(height, width)`, or a number for a square. One of another size is an error.
+    /// Reads a field (alternatives are separated by semicolons). `size` is that of pictures after the
+    /// transforms: `(height, width)`, or a number for a square. A picture of another size is an error.
     #[must_use]
     pub fn new(field: &str, size: impl Into<Size>) -> Self {
         let opening = Opening {
@@ -85,90 +86,90 @@ impl ImageColumn {
             boxes: None,
             mask: None,
         }
-        .ready()
+        .with_writer()
     }
 
-    /// Adds a transform after those that are there.
+    /// Appends a transform.
     #[must_use]
     pub fn then(mut self, transform: impl Transform + 'static) -> Self {
         self.transforms = self.transforms.then(transform);
         self
     }
 
-    /// The order of the numbers. Default: [`Layout::Hwc`].
+    /// Sets the layout of pictures. Default: [`Layout::Hwc`].
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
-        self.ready()
+        self.with_writer()
     }
 
-    /// The type of the numbers: `U8`, 0 to 255, or `F32`, `BF16` or `F16`, 0 to 1. Default: `U8`.
+    /// Sets the type of the values: `U8`, 0 to 255, or `F32`, `BF16` or `F16`, 0 to 1. Default: `U8`.
     #[must_use]
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = dtype;
-        self.ready()
+        self.with_writer()
     }
 
-    /// Subtracts the mean of each channel and divides by its standard deviation, both of numbers from 0 to 1,
-    /// as torchvision's `Normalize` does: to the last bit of an `f32`, and rounded to the nearest for the
-    /// shorter types. Numbers of `u8` cannot be normalized.
+    /// Subtracts the mean of each channel and divides by its standard deviation, both of values from 0 to 1,
+    /// as torchvision's `Normalize` does: the same `f32`, to the last bit, or rounded to the nearest number
+    /// of a shorter type. Values of type `u8` cannot be normalized.
     #[must_use]
     pub fn normalize(mut self, mean: impl Into<Vec<f32>>, deviation: impl Into<Vec<f32>>) -> Self {
         self.normalize = Some((mean.into(), deviation.into()));
-        self.ready()
+        self.with_writer()
     }
 
-    /// The kind of pixels that transforms work on, `Rgb8` or `L8`. Default: `Rgb8`.
+    /// Sets the mode that transforms work in, `Rgb8` or `L8`. Default: `Rgb8`.
     #[must_use]
     pub fn mode(mut self, mode: ImageMode) -> Self {
         self.opening.mode = mode;
-        self.ready()
+        self.with_writer()
     }
 
-    /// Turns pictures as EXIF says. Default: no, as torchvision and Pillow don't.
+    /// Applies the EXIF orientation. Default: no, as in torchvision and Pillow.
     #[must_use]
     pub fn upright(mut self, upright: bool) -> Self {
         self.opening.upright = upright;
         self
     }
 
-    /// Where a JPEG is made smaller, it may be decoded at a half, a quarter or an eighth of its size as long
-    /// as that is at least this many times the size that is wanted, in both directions. At least 1, which is
-    /// fastest; from about 3 on nobody sees a difference. Default: 2, as in Pillow's `thumbnail`.
+    /// A JPEG that is reduced may be decoded at a half, a quarter or an eighth of its size if that is at
+    /// least this many times the requested size, in both directions. At least 1, which is fastest; from about
+    /// 3 on the difference is invisible. Default: 2, as in Pillow's `thumbnail`.
     #[must_use]
     pub fn reducing_gap(mut self, times: f64) -> Self {
         self.opening.reducing_gap = times;
         self
     }
 
-    /// Whether a JPEG is decoded to its last row, even where the transforms leave less of it, so that image
-    /// data that ends early or is left over is an error wherever it is. Default: yes.
+    /// Whether a JPEG is decoded to its last row, even if the transforms need less of it, so that image data
+    /// that ends early or is left over is always an error. Default: yes.
     ///
-    /// Without it, what lies below the part that is needed is not looked at, and data that ends early or is
-    /// left over may pass unseen. That saves time where pictures are cropped
-    /// (`docs/benchmarks/2026-11-jpeg-verify.md`); it is for files that are known to be good. The other
-    /// formats are always read as a whole.
+    /// Without it, the rows below the part that is needed are not decoded, and data that ends early or is
+    /// left over may not be noticed. That saves time if pictures are cropped
+    /// (`docs/benchmarks/2026-11-jpeg-verify.md`), for files that are known to be good. The other formats are
+    /// always read as a whole.
     #[must_use]
     pub fn verify(mut self, verify: bool) -> Self {
         self.opening.verify = verify;
         self
     }
 
-    /// Refuses pictures that take more than this number of bytes when they are decoded. Default: 512 MiB.
+    /// Refuses pictures that take more than this number of bytes once decoded. Default: 512 MiB.
     #[must_use]
     pub fn max_size(mut self, bytes: usize) -> Self {
         self.opening.limit = bytes;
         self
     }
 
-    /// Adds the boxes of the picture, which are cropped, flipped, resized and turned as the picture is,
-    /// whatever its transforms draw: tensors `.boxes` and, where there are labels, `.labels` behind the
-    /// column's name (see [`Boxes`]). Their coordinates are those of the picture as it is decoded, turned as
-    /// EXIF says where [`upright`](ImageColumn::upright) is set.
+    /// Adds the boxes of the picture, which are cropped, flipped, resized and rotated with it: tensors with
+    /// the suffix `.boxes` and, if there are labels, `.labels` (see [`Boxes`]). Their coordinates in the
+    /// field are those of the decoded picture, after the EXIF orientation if
+    /// [`upright`](ImageColumn::upright) is set.
     ///
-    /// Of what a transform of your own does, crops, flips, resizes and what
-    /// [`functional`](crate::image::functional) has are followed. One that calls [`Frame::redraw`] is an
-    /// error of the sample.
+    /// Boxes follow the crops, flips and resizes of a transform of your own, and its calls of
+    /// [`functional`](crate::image::functional). A transform that calls [`Frame::redraw`] is an error of the
+    /// sample.
     ///
     /// ```
     /// use shardstream::Sample;
@@ -192,9 +193,9 @@ impl ImageColumn {
         self
     }
 
-    /// Adds the label image of the picture, which is cropped, flipped, resized and turned as the picture is:
-    /// a tensor `.mask` behind the column's name (see [`Mask`]). Transforms are followed as by
-    /// [`boxes`](ImageColumn::boxes); [`RandomErasing`](crate::image::RandomErasing) leaves it as it is.
+    /// Adds the label image of the picture, which is cropped, flipped, resized and rotated with it: a tensor
+    /// with the suffix `.mask` (see [`Mask`]). It follows the same transforms as
+    /// [`boxes`](ImageColumn::boxes); [`RandomErasing`](crate::image::RandomErasing) leaves it unchanged.
     ///
     /// ```
     /// use shardstream::Sample;
@@ -216,7 +217,7 @@ impl ImageColumn {
         self
     }
 
-    fn ready(mut self) -> Self {
+    fn with_writer(mut self) -> Self {
         self.writer = self.make_writer();
         self
     }
@@ -234,8 +235,8 @@ impl ImageColumn {
             .ok_or_else(|| format!("`dtype` {dtype}: take uint8, float32, bfloat16 or float16"))
     }
 
-    /// Decodes a field of the sample, transforms the picture and writes it into the slot. Returns where its
-    /// pixels went.
+    /// Decodes a field of the sample, transforms the picture and writes it into the slot. Returns how its
+    /// pixels moved.
     pub(super) fn draw(&self, sample: &Sample, field: &str, seed: u64, slot: &mut [u8]) -> Result<Geometry> {
         let writer = self.writer.as_ref().map_err(bad)?;
         let file = match sample.field(field)? {
@@ -247,11 +248,11 @@ impl ImageColumn {
         };
         let decode = |error| Error::decode(field, error);
         SCRATCH.with(|scratch| {
-            // A transform that makes a batch of its own finds the memory in use.
+            // The memory is in use if a transform makes a batch of its own.
             let mut own = Scratch::default();
             let mut shared = scratch.try_borrow_mut();
             let scratch = shared.as_deref_mut().unwrap_or(&mut own);
-            // Here, as whatever fails leaves this function early.
+            // At the beginning, because errors return early.
             scratch.trim();
             let mut frame = Frame::open(file, self.opening, scratch).map_err(decode)?;
             let rng = &mut sample.rng(seed);
@@ -261,7 +262,7 @@ impl ImageColumn {
         })
     }
 
-    /// The tensor of the pictures.
+    /// The output of the pictures.
     pub(super) fn picture(&self) -> Output {
         let (height, width) = (self.size.height as usize, self.size.width as usize);
         let channels = self.opening.mode.channels();
@@ -272,7 +273,7 @@ impl ImageColumn {
         Output::fixed(self.dtype, shape)
     }
 
-    /// Whether something follows the picture.
+    /// Whether boxes or a mask follow the picture.
     pub(super) fn has_followers(&self) -> bool {
         self.boxes.is_some() || self.mask.is_some()
     }
@@ -282,7 +283,8 @@ impl ImageColumn {
         &self.field
     }
 
-    /// Whether pictures of the size can be decoded, and what transforms make has that size.
+    /// Checks that pictures of the size are within the limit, and that the transforms make pictures of that
+    /// size.
     fn check_sizes(&self) -> Result<()> {
         let size = self.size;
         if size.height == 0 || size.width == 0 {
@@ -307,7 +309,7 @@ impl ImageColumn {
     }
 }
 
-/// Whether pixels can be normalized by these, to finite numbers.
+/// Checks that pixels can be normalized by these, to finite numbers.
 fn check_statistics(mean: &[f32], deviation: &[f32], mode: ImageMode, dtype: DType) -> Result<(), String> {
     let channels = mode.channels();
     let largest = match dtype {
@@ -368,7 +370,7 @@ impl Column for ImageColumn {
                  moved",
             ));
         }
-        // The last one.
+        // The cell of the mask is the last one.
         let masks = cells.len().saturating_sub(usize::from(self.mask.is_some()));
         let (boxes_to, mask_to) = cells.split_at_mut(masks);
         if let Some(boxes) = &self.boxes {

@@ -11,15 +11,15 @@ use crate::sample::{DType, Sample, Value};
 use std::borrow::Cow;
 
 /// The label image of a picture, for [`ImageColumn::mask`](super::ImageColumn::mask): a number for each
-/// pixel, such as a class, which is cropped, flipped and resized as the picture is. Numbers are never mixed:
-/// each is that of the nearest pixel.
+/// pixel, such as a class. It is cropped, flipped and resized with the picture. Labels are never
+/// interpolated: each is that of the nearest pixel.
 ///
-/// The field is a PNG that is grey (of 1 to 16 bits) or has a palette, of which the numbers of the colours
-/// are taken, as Pascal VOC has them; or an npy file or a decoded [`Array`](crate::Array) of whole numbers or
-/// truth values, `[height, width]`. It must be as large as the picture before its transforms, turned as EXIF
-/// says where [`upright`](super::ImageColumn::upright) is set.
+/// The field is a PNG that is grey (of 1 to 16 bits) or has a palette, whose indices are the labels, as in
+/// Pascal VOC; or an npy file or a decoded [`Array`](crate::Array) of whole numbers or truth values,
+/// `[height, width]`. It must be as large as the picture before its transforms, after the EXIF orientation if
+/// [`upright`](super::ImageColumn::upright) is set.
 ///
-/// Behind the name of the image column comes `.mask`, `[samples, height, width]`.
+/// The name of the tensor is that of the image column, followed by `.mask`: `[samples, height, width]`.
 #[derive(Debug, Clone)]
 pub struct Mask {
     field: Field,
@@ -27,7 +27,7 @@ pub struct Mask {
     fill: i64,
 }
 
-/// The same code for each type that a mask can have.
+/// Compiles the same code for each type that a mask can have.
 macro_rules! for_dtype {
     ($dtype:expr, $type:ident => $work:expr, $other:expr) => {
         match $dtype {
@@ -53,22 +53,22 @@ macro_rules! for_dtype {
 }
 
 impl Mask {
-    /// Of a field; alternatives are separated by semicolons.
+    /// Reads a field; alternatives are separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Mask { field: Field::new(field), dtype: DType::U8, fill: 0 }
     }
 
-    /// The type of the numbers: `U8`, `U16`, `I32` or `I64`. One that does not fit is an error. Default:
-    /// `U8`.
+    /// Sets the type of the labels: `U8`, `U16`, `I32` or `I64`. A label that does not fit is an error.
+    /// Default: `U8`.
     #[must_use]
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = dtype;
         self
     }
 
-    /// The number of pixels that come from outside of the picture, such as those of the border that
-    /// `RandomCrop` adds: mostly that of the class which a loss ignores, such as 255. Default: 0.
+    /// Sets the label of pixels from outside of the picture, such as those of the border that `RandomCrop`
+    /// adds: mostly a class that the loss ignores, such as 255. Default: 0.
     #[must_use]
     pub fn fill(mut self, label: i64) -> Self {
         self.fill = label;
@@ -88,8 +88,8 @@ impl Mask {
         if fits { Ok(()) } else { Err(bad(format!("`fill` of a mask: {}", misfit_in(dtype, fill)))) }
     }
 
-    /// Writes the labels of a sample to the places that the picture's pixels have. A file that takes more
-    /// than `limit` bytes when it is decoded is refused.
+    /// Writes the labels of a sample, moved as the pixels of the picture. A file that takes more than `limit`
+    /// bytes once decoded is refused.
     pub(super) fn write(
         &self,
         sample: &Sample,
@@ -97,14 +97,14 @@ impl Mask {
         limit: usize,
         cell: &mut Cell,
     ) -> Result<()> {
-        let place = |(size, dtype, data): (Size, DType, &[u8]), cell: &mut Cell| {
+        let write = |(size, dtype, data): (Size, DType, &[u8]), cell: &mut Cell| {
             let wanted = geometry.before();
             if size != wanted {
                 return Err(
                     format!("the mask has {size}, and its picture has {wanted}: make them the same").into()
                 );
             }
-            for_dtype!(self.dtype, T => place::<T>(dtype, data, geometry, self.fill, cell), {
+            for_dtype!(self.dtype, T => write_labels::<T>(dtype, data, geometry, self.fill, cell), {
                 Err(format!("a mask of {}", self.dtype).into())
             })
         };
@@ -113,14 +113,14 @@ impl Mask {
         {
             let decode = |error: BoxError| Error::decode(self.field.spec(), error);
             let labels = Labels::read(file, limit).map_err(|error| decode(error.into()))?;
-            return place((labels.size, labels.dtype, &labels.data), cell).map_err(decode);
+            return write((labels.size, labels.dtype, &labels.data), cell).map_err(decode);
         }
         self.field.with(sample, |numbers| match numbers {
             Numbers::Array(found) => match found.shape[..] {
                 [height, width] => {
                     let side = |side: usize| u32::try_from(side).unwrap_or(u32::MAX);
                     let size = Size { height: side(height), width: side(width) };
-                    place((size, found.dtype, &found.data), cell)
+                    write((size, found.dtype, &found.data), cell)
                 }
                 _ => Err(format!(
                     "an array of the shape {:?} is no mask: make it [height, width]",
@@ -137,8 +137,8 @@ fn misfit_in(dtype: DType, number: i64) -> String {
     for_dtype!(dtype, T => misfit::<T>(number), String::new())
 }
 
-/// Writes labels, little-endian and of any type, that are as large as the picture was.
-fn place<T: Number>(
+/// Moves and writes labels, little-endian and of any type, that are as large as the original picture.
+fn write_labels<T: Number>(
     dtype: DType,
     data: &[u8],
     geometry: &Geometry,
@@ -146,7 +146,7 @@ fn place<T: Number>(
     cell: &mut Cell,
 ) -> Result<(), BoxError> {
     let fill = T::of_int(fill).ok_or_else(|| misfit::<T>(fill))?;
-    // Truth values are bytes.
+    // Truth values are stored as bytes.
     let stored = if dtype == DType::Bool { DType::U8 } else { dtype };
     let own = || {
         let mut labels = vec![T::default(); data.len() / stored.size()];

@@ -1,4 +1,4 @@
-//! Batches whose pictures and labels are mixed.
+//! Mixup.
 
 use super::batch::TensorBatch;
 use super::check::bad;
@@ -9,15 +9,15 @@ use crate::tensor::Tensor;
 use bytemuck::{CheckedBitPattern, NoUninit};
 use half::{bf16, f16};
 
-/// Mixes each picture of a batch with the one before it, and their labels alike (Zhang et al., *mixup*,
+/// Mixes each picture of a batch with the previous one, and their labels likewise (Zhang et al., *mixup*,
 /// 2018), as torchvision's `v2.MixUp` does.
 ///
-/// For the whole batch one number is drawn from Beta(`alpha`, `alpha`): so much of each picture and label
-/// stays, and the rest is of the one before it; before the first stands the last. Pictures are of `float32`,
-/// `bfloat16`, `float16` or `uint8`, and keep their type (torchvision makes `float32` of `uint8`). Labels are
-/// whole numbers from 0 and less than `classes`, and become `float32[samples, classes]`; those that are that
-/// already, such as labels that were smoothed, are mixed as they are. Rows that only pad the batch are not
-/// mixed.
+/// One number is drawn from Beta(`alpha`, `alpha`) for the whole batch: the share of each picture and label
+/// that is kept. The rest comes from the previous one; the one previous to the first is the last. Pictures
+/// are `float32`, `bfloat16`, `float16` or `uint8`, and keep their type (torchvision converts `uint8` to
+/// `float32`). Labels are whole numbers from 0 to less than `classes`, and become `float32[samples,
+/// classes]`. Labels that have this form already, such as smoothed ones, are mixed directly. Rows that only
+/// pad the batch are not mixed.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -42,7 +42,7 @@ pub struct Mixup {
 }
 
 impl Mixup {
-    /// With `alpha`, which is both parameters of the beta distribution, and the number of classes.
+    /// `alpha` is both parameters of the beta distribution, `classes` the number of classes.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for an `alpha` that is not more than 0, and for no classes or more than a
@@ -52,13 +52,13 @@ impl Mixup {
         Ok(Mixup { alpha, classes })
     }
 
-    /// Mixes a batch, and returns how much of each sample stayed. The random numbers are those of
+    /// Mixes a batch, and returns the share of each sample that was kept. The random numbers are those of
     /// [`batch.rng(seed)`](TensorBatch::rng), the same on every run and after a restore.
     ///
     /// # Errors
     /// [`ErrorKind::MissingTensor`] where the batch has no such tensors, [`ErrorKind::Array`] where they are
-    /// of another type or shape, [`ErrorKind::Config`] for a label that is no class. The batch is then as it
-    /// was.
+    /// of another type or shape, [`ErrorKind::Config`] for a label that is no class. The batch is unchanged
+    /// then.
     pub fn apply(&self, batch: &mut TensorBatch, image: &str, label: &str, seed: u64) -> Result<f64> {
         let mut rng = batch.rng(seed);
         self.apply_with(batch, image, label, &mut rng)
@@ -98,7 +98,7 @@ impl Mixup {
     }
 }
 
-/// Whether there is such a distribution, and room for a label.
+/// Checks that there is such a distribution, and room for a label.
 pub(super) fn check(name: &str, alpha: f64, classes: usize) -> Result<()> {
     if !(alpha > 0.0 && alpha.is_finite()) {
         return Err(bad(format!("{name} with an alpha of {alpha}: make it more than 0, such as 0.2")));
@@ -123,20 +123,20 @@ pub(super) fn one_hot(batch: &TensorBatch, name: &str, classes: usize) -> Result
     let mut hot = Tensor::zeros(DType::F32, vec![batch.len(), classes])?;
     let to = hot.as_mut_slice::<f32>()?;
     match labels.dtype() {
-        DType::I8 => set(labels.as_slice::<i8>()?, classes, to),
-        DType::I16 => set(labels.as_slice::<i16>()?, classes, to),
-        DType::I32 => set(labels.as_slice::<i32>()?, classes, to),
-        DType::I64 => set(labels.as_slice::<i64>()?, classes, to),
-        DType::U8 => set(labels.as_slice::<u8>()?, classes, to),
-        DType::U16 => set(labels.as_slice::<u16>()?, classes, to),
-        DType::U32 => set(labels.as_slice::<u32>()?, classes, to),
-        DType::U64 => set(labels.as_slice::<u64>()?, classes, to),
+        DType::I8 => set_ones(labels.as_slice::<i8>()?, classes, to),
+        DType::I16 => set_ones(labels.as_slice::<i16>()?, classes, to),
+        DType::I32 => set_ones(labels.as_slice::<i32>()?, classes, to),
+        DType::I64 => set_ones(labels.as_slice::<i64>()?, classes, to),
+        DType::U8 => set_ones(labels.as_slice::<u8>()?, classes, to),
+        DType::U16 => set_ones(labels.as_slice::<u16>()?, classes, to),
+        DType::U32 => set_ones(labels.as_slice::<u32>()?, classes, to),
+        DType::U64 => set_ones(labels.as_slice::<u64>()?, classes, to),
         found => Err(ArrayError::Type { wanted: DType::I64, found }.into()),
     }?;
     Ok(hot)
 }
 
-fn set<T: Copy + TryInto<usize> + std::fmt::Display>(
+fn set_ones<T: Copy + TryInto<usize> + std::fmt::Display>(
     labels: &[T],
     classes: usize,
     to: &mut [f32],
@@ -151,7 +151,7 @@ fn set<T: Copy + TryInto<usize> + std::fmt::Display>(
     Ok(())
 }
 
-/// What has no row for each sample, as ragged numbers, cannot be mixed.
+/// Checks that there is a row for each sample: ragged numbers cannot be mixed.
 pub(super) fn check_rows(images: &Tensor, rows: usize) -> Result<()> {
     if images.shape().first() == Some(&rows) {
         return Ok(());
@@ -175,27 +175,27 @@ where
     T: Element + CheckedBitPattern + NoUninit,
 {
     let rows = tensor.shape().first().copied().unwrap_or_default();
-    with_the_one_before(tensor.as_mut_slice::<T>()?, rows, valid, |row, before| {
+    with_previous(tensor.as_mut_slice::<T>()?, rows, valid, |row, before| {
         row.iter_mut().zip(before).for_each(|(a, b)| *a = mix(*a, *b));
     });
     Ok(())
 }
 
-/// Changes each of the first `valid` of `rows` rows by the one before it, as that was; before the first
-/// stands the last.
-pub(super) fn with_the_one_before<T: Copy>(
+/// Calls `change` for each of the first `valid` of `rows` rows, with the previous row as it was before. The
+/// one previous to the first is the last.
+pub(super) fn with_previous<T: Copy>(
     numbers: &mut [T],
     rows: usize,
     valid: usize,
     change: impl Fn(&mut [T], &[T]),
 ) {
     let (size, valid) = (numbers.len() / rows.max(1), valid.min(rows));
-    // One alone is the one before itself.
+    // A single row has no other one.
     if valid < 2 || size == 0 {
         return;
     }
     let last = numbers[(valid - 1) * size..valid * size].to_vec();
-    // From the last on, so that the one before is still as it was.
+    // From the last one back, so that the previous row is not changed yet.
     for row in (1..valid).rev() {
         let (before, this) = numbers.split_at_mut(row * size);
         change(&mut this[..size], &before[(row - 1) * size..]);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_mixed_with_the_one_before() {
+    fn each_is_mixed_with_previous() {
         for name in ["f32", "bf16", "u8"] {
             let mut batch = batch(&[0, 1, 2]);
             let kept = Mixup::new(0.4, 3).unwrap().apply(&mut batch, name, "label", 7).unwrap() as f32;
@@ -258,7 +258,7 @@ mod tests {
                 };
                 assert!((label - wanted).abs() < 1e-6, "{labels:?}");
             }
-            // Once more, with labels that are no whole numbers any longer.
+            // Once more, with labels that are mixed already.
             Mixup::new(0.4, 3).unwrap().apply(&mut batch, name, "label", 8).unwrap();
             let sums = batch["label"].as_slice::<f32>().unwrap().chunks(3).map(|row| row.iter().sum::<f32>());
             assert!(sums.into_iter().all(|sum| (sum - 1.0).abs() < 1e-6));
@@ -268,11 +268,11 @@ mod tests {
     #[test]
     fn padding_and_single_rows_stay() {
         let mut numbers = [1, 2, 3, 4, 5, 6, 7, 8];
-        with_the_one_before(&mut numbers, 4, 3, |this, before| this.copy_from_slice(before));
+        with_previous(&mut numbers, 4, 3, |this, before| this.copy_from_slice(before));
         assert_eq!(numbers, [5, 6, 1, 2, 3, 4, 7, 8]);
-        with_the_one_before(&mut numbers, 4, 1, |_, _| panic!("one alone"));
+        with_previous(&mut numbers, 4, 1, |_, _| panic!("one alone"));
         let mut empty: [u8; 0] = [];
-        with_the_one_before(&mut empty, 4, 4, |_, _| panic!("nothing"));
+        with_previous(&mut empty, 4, 4, |_, _| panic!("nothing"));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! From samples to batches of tensors.
 //!
-//! [`Columns`] say what of a sample goes into which tensor of a batch. Each [`Column`] writes its part of a
-//! sample straight into the sample's slot of the batch, on the thread that decodes it; no picture and no
-//! array is in between, and the memory of batches is used again.
+//! [`Columns`] say which part of a sample goes into which tensor of a batch. Each [`Column`] writes its part
+//! directly into the sample's slot of the batch, on the thread that decodes it, without an intermediate
+//! picture or array. The memory of batches is reused.
 //!
 //! | column | what it makes |
 //! |---|---|
@@ -15,12 +15,12 @@
 //! | `ImageColumn::boxes` and `mask` | boxes and label images that follow the picture's crop and flip |
 //! | `RaggedImages` (feature `image`) | any number of pictures of a sample |
 //! | [`KeyColumn`], [`ShardColumn`], [`PositionColumn`] | where a sample comes from |
-//! | [`Optional`] | what another column makes, where samples may lack its field |
-//! | [`Stack`] | what several columns of one shape make, such as several pictures |
+//! | [`Optional`] | what another column makes, if samples may lack its field |
+//! | [`Stack`] | several columns of one shape in one tensor, such as several pictures |
 //! | [`Columns::with_fn`] | what a function writes |
 //! | a [`Column`] of your own | anything |
 //!
-//! [`Mixup`] and `CutMix` mix the pictures and labels of a batch that is made.
+//! [`Mixup`] and `CutMix` mix the pictures and labels of a finished batch.
 //!
 //! ```
 //! use shardstream::prelude::*;

@@ -365,7 +365,7 @@ fn what_is_cut_off_is_dropped_with_its_label() {
     let few = Array::from_vec(vec![4], vec![0u8; 4]).unwrap();
     let column = || ImageColumn::new("png", 20).boxes(all().labels("cls.npy"));
     let error = format!("{:#}", collate(column(), sample.clone().with("cls.npy", few)).unwrap_err());
-    assert!(error.contains("4 labels of 5 boxes") && error.contains("\"cls.npy\""), "{error}");
+    assert!(error.contains("4 labels for 5 boxes") && error.contains("\"cls.npy\""), "{error}");
     let broken = Array::from_vec(vec![5], vec![0.5f32; 5]).unwrap();
     assert!(collate(column(), sample.clone().with("cls.npy", broken)).is_err());
 }

@@ -41,7 +41,8 @@ pub(super) fn range(
     } else {
         let (least, most) = bounds.into_inner();
         Err(bad(format!(
-            "{what} from {start} to {end}: make it a range that does not end below its start, within {least} to {most}"
+            "{what} from {start} to {end}: make it a range that does not end below its start, within {least} to \
+             {most}"
         )))
     }
 }
@@ -85,7 +86,8 @@ mod tests {
         assert!(message_of(probability("Flip", f64::NAN).unwrap_err()).contains("NaN"));
         assert!(range("the scale", 0.2..=1.0, FACTORS).is_ok());
         for wrong in [1.0..=0.2, -0.1..=1.0, 0.1..=f64::INFINITY, f64::NAN..=1.0] {
-            assert!(message_of(range("the scale", wrong, FACTORS).unwrap_err()).starts_with("the scale from"));
+            let error = range("the scale", wrong, FACTORS).unwrap_err();
+            assert!(message_of(error).starts_with("the scale from"));
         }
         assert_eq!(size("Resize", 3).unwrap(), Size { height: 3, width: 3 });
         assert_eq!(size("Resize", (2, 3)).unwrap(), Size { height: 2, width: 3 });

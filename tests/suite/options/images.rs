@@ -100,7 +100,8 @@ fn of_transforms() {
         refused(crop().scale(scale), &["the scale of RandomResizedCrop", "make"]);
     }
     let reversed = 0.9..=0.1;
-    refused(crop().scale(reversed.clone()), &["the scale of RandomResizedCrop", "does not end below its start"]);
+    let wanted = ["the scale of RandomResizedCrop", "does not end below its start"];
+    refused(crop().scale(reversed.clone()), &wanted);
     for ratio in [0.0..=1.0, -1.0..=1.0, f64::NAN..=1.0, reversed.clone()] {
         refused(crop().ratio(ratio.clone()), &["the ratio of RandomResizedCrop", "make it"]);
         let erasing = RandomErasing::new(0.5).unwrap();
