@@ -3,7 +3,7 @@
 //! It is a crate of its own for the sake of build times. `fast_image_resize` is generic over pixels and
 //! images, and is compiled into the crate that calls it: its vector code was more than half of what
 //! `shardstream` compiled to. Here it is compiled once, optimised in debug builds as well, and not again
-//! whenever `shardstream` changes. It follows the versions of `shardstream` and promises nothing to others.
+//! whenever `shardstream` changes. It has the versions of `shardstream`, and no stable API for other crates.
 
 use fast_image_resize::images::TypedImage;
 use fast_image_resize::pixels::{U8, U8x3};
@@ -11,16 +11,16 @@ use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions};
 
 pub use fast_image_resize::ResizeError;
 
-/// What a pixel of the result is made of.
+/// The interpolation filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
     /// The nearest pixel.
     Nearest,
-    /// A triangle over the pixels around, widened with the reduction.
+    /// A triangle over the adjacent pixels, widened when the size is reduced.
     Bilinear,
-    /// A cubic with a = -0.5, widened with the reduction.
+    /// A cubic with a = -0.5, widened when the size is reduced.
     Bicubic,
-    /// A windowed sinc over three pixels to each side, widened with the reduction.
+    /// A windowed sinc over three pixels to each side, widened when the size is reduced.
     Lanczos,
 }
 
@@ -49,13 +49,12 @@ impl Filter {
 /// An image in memory: rows from top to bottom without padding, the channels of a pixel together.
 #[derive(Debug)]
 pub struct Image<'a> {
-    /// Pixels in a row.
+    /// Number of pixels in a row.
     pub width: u32,
-    /// Rows.
+    /// Number of rows.
     pub height: u32,
-    /// At least `width * height * channels` bytes. Those of the source are only read; that they are borrowed
-    /// for writing as well makes source, result and what is between them one type, for which the resizer is
-    /// compiled once.
+    /// At least `width * height * channels` bytes. Those of the source are only read. They are borrowed for
+    /// writing as well so that source and result have the same type, and the resizer is compiled once.
     pub bytes: &'a mut [u8],
 }
 
@@ -71,13 +70,13 @@ impl<'a> Image<'a> {
 /// The part of an image that is resized, in pixels and fractions of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Part {
-    /// From the left border.
+    /// Distance from the left border.
     pub left: f64,
-    /// From the upper border.
+    /// Distance from the upper border.
     pub top: f64,
-    /// To the right.
+    /// Width of the part.
     pub width: f64,
-    /// Downwards.
+    /// Height of the part.
     pub height: f64,
 }
 
@@ -85,11 +84,11 @@ pub struct Part {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// An image of this size has fewer bytes than that.
+    /// The memory is too small for an image of this size.
     Memory {
-        /// Of the image.
+        /// Width of the image.
         width: u32,
-        /// Of the image.
+        /// Height of the image.
         height: u32,
     },
     /// Channels other than 1 and 3.
@@ -114,10 +113,10 @@ impl std::error::Error for Error {}
 
 /// Resizes `part` of `from` to fill `to`, both of 1 (grey) or 3 (RGB) channels.
 ///
-/// Pixels outside of the part but inside of `from` are seen by the filter at the part's borders.
+/// At the borders of the part, the filter also reads pixels of `from` outside of the part.
 ///
 /// # Errors
-/// Where the images have too little memory or another number of channels, or the part is not inside of
+/// If an image has too little memory, the number of channels is not supported, or the part is not inside of
 /// `from`.
 pub fn resize(
     channels: usize,

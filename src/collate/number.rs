@@ -1,4 +1,4 @@
-//! Numbers that are converted, where they fit.
+//! Conversion of numbers, which are checked to fit.
 
 use crate::codec::BoxError;
 use crate::sample::{ArrayError, DType, Element};
@@ -11,13 +11,13 @@ mod sealed {
 
 /// A type of numbers that values can be converted to.
 pub trait Number: Element + CheckedBitPattern + NoUninit + Default + sealed::Sealed + Send + Sync {
-    /// A whole number as this type, where it fits.
+    /// A whole number as this type; `None` if it does not fit.
     #[doc(hidden)]
     fn of_int(int: i64) -> Option<Self>;
-    /// Another number as this type, where it has such.
+    /// Any other number as this type; `None` if it does not fit, or the type has only whole numbers.
     #[doc(hidden)]
     fn of_float(float: f64) -> Option<Self>;
-    /// As many numbers of an array as there is room for, from little-endian bytes.
+    /// Converts as many numbers of an array as `to` has room for, from little-endian bytes.
     #[doc(hidden)]
     fn of_array(dtype: DType, data: &[u8], to: &mut [Self]) -> Result<(), BoxError>;
 }
@@ -25,12 +25,12 @@ pub trait Number: Element + CheckedBitPattern + NoUninit + Default + sealed::Sea
 /// A type of whole numbers: tokens.
 pub trait Integer: Number {}
 
-/// A number of a JSON document.
+/// Converts a number of a JSON document.
 pub(super) fn of_json<T: Number>(json: &serde_json::Value) -> Result<T, String> {
     let number = match json {
         serde_json::Value::Number(number) => match number.as_i64() {
             Some(int) => T::of_int(int),
-            // Only `u64` has whole numbers that are no `i64`.
+            // Only `u64` has whole numbers that do not fit `i64`.
             None => match number.as_u64().map(u64::to_le_bytes) {
                 Some(bytes) if T::DTYPE == DType::U64 => Some(T::read(&bytes)),
                 _ => number.as_f64().and_then(T::of_float),
@@ -45,13 +45,13 @@ pub(super) fn of_json<T: Number>(json: &serde_json::Value) -> Result<T, String> 
     number.ok_or_else(|| misfit::<T>(json))
 }
 
-/// What to say of a number that does not fit.
+/// The message about a number that does not fit.
 pub(super) fn misfit<T: Element>(number: impl std::fmt::Display) -> String {
     format!("{number} does not fit {}", T::DTYPE)
 }
 
-/// Converts all numbers of one type. Nothing in the loop leaves it, so that compilers make vectors of it; and
-/// where all numbers of the one type are numbers of the other, no check is left.
+/// Converts all numbers of one type. The loop has no early exit, so that the compiler vectorizes it; and if
+/// every number of the one type fits the other, no check is left.
 macro_rules! convert {
     ($from:ty, $data:expr, $to:expr) => {{
         let from = $data.as_chunks::<{ size_of::<$from>() }>().0;
@@ -112,11 +112,11 @@ macro_rules! floats {
 
             fn of_float(float: f64) -> Option<Self> {
                 let number: $type = $of(float);
-                // What was finite must not become infinite.
+                // A finite number must not become infinite.
                 (f64::from(number).is_finite() || !float.is_finite()).then_some(number)
             }
 
-            /// Floats are not rounded in passing.
+            /// Floats of another type are refused, because converting them could round.
             fn of_array(found: DType, data: &[u8], to: &mut [Self]) -> Result<(), BoxError> {
                 if found != Self::DTYPE {
                     return Err(ArrayError::Type { wanted: Self::DTYPE, found }.into());

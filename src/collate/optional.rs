@@ -9,18 +9,18 @@ use crate::sample::{DType, Sample, Value};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
-/// What is behind the name of a column whose field a sample may lack.
+/// The suffix of the tensor that says which samples have the field of a column.
 pub(super) const PRESENT: &str = ".present";
 
-/// A column of a field that samples may lack, and a tensor `.present`, `bool[samples]`, of those that have
+/// A column of a field that samples may lack, with a tensor `.present`, `bool[samples]`, that says which have
 /// it.
 ///
-/// A sample without the field gets zeros, and nothing where the column's numbers are of any length; padding
-/// where the column is [`Tokens`](super::Tokens). [`default_value`](Optional::default_value) gives it what
-/// the column makes of another value.
+/// A sample without the field gets zeros, no numbers if the column is ragged, or padding if it is
+/// [`Tokens`](super::Tokens). With [`default_value`](Optional::default_value) it gets what the column makes
+/// of that value.
 ///
-/// Only a field that is missing is replaced ([`ErrorKind::MissingField`]). One that is damaged or of another
-/// type is an error, and so is a document that lacks the place of an `at`.
+/// Only a missing field is replaced ([`ErrorKind::MissingField`]). A field that is damaged or of another type
+/// is an error, and so is a JSON document without anything at the pointer of `at`.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -46,18 +46,18 @@ pub struct Optional<C> {
 }
 
 impl<C: Column> Optional<C> {
-    /// Of any column that reads a field. One that reads none is an error of [`check`](super::Columns::check),
-    /// and so is one that does without a missing field by itself: for both, a sample without any field is
-    /// written to the column once.
+    /// Wraps a column that reads a field. A column that reads none is an error of
+    /// [`check`](super::Columns::check), and so is one that accepts a missing field: `check` writes a sample
+    /// without fields to the column to find out.
     #[must_use]
     pub fn new(column: C) -> Self {
         Optional { column, default: None }
     }
 
-    /// The value of the field of a sample that lacks it, as the field would hold it: a whole number, text
-    /// with a number in it such as `"0.5"`, the bytes of a picture, a JSON document. The column reads it as
-    /// it reads others, and [`check`](super::Columns::check) tries whether it can. Default: none, and slots
-    /// are zeros.
+    /// Sets the value for samples that lack the field, in a form that the field could have: a whole number,
+    /// text with a number in it such as `"0.5"`, the bytes of a picture, a JSON document. The column reads it
+    /// like others, and [`check`](super::Columns::check) tries whether it can. Default: none, and slots are
+    /// zeros.
     ///
     /// It is for columns of one field.
     #[must_use]
@@ -74,7 +74,7 @@ impl<C: Column> Optional<C> {
     }
 }
 
-/// The bytes of a sample's slots up to which a column is tried.
+/// Maximum number of bytes of a sample's slots for which a column is tried.
 const MAX_TRIED: usize = 1 << 28;
 
 impl<C: Column> Column for Optional<C> {
@@ -102,14 +102,14 @@ impl<C: Column> Column for Optional<C> {
             return Ok(());
         }
         let mut cells: SmallVec<[Cell; INLINE]> = outputs.iter().map(Cell::alone).collect();
-        let nothing = Sample::new("");
-        match self.column.write(&nothing, 0, &mut cells) {
+        let empty = Sample::new("");
+        match self.column.write(&empty, 0, &mut cells) {
             Ok(()) => {
                 Err(bad("`Optional` of a column that a sample without fields does for: leave `Optional` out"))
             }
             Err(error) => match error.kind() {
                 ErrorKind::MissingField { wanted, .. } if self.default.is_some() => {
-                    self.write_default(&nothing, wanted, 0, &mut cells).map_err(|error| {
+                    self.write_default(&empty, wanted, 0, &mut cells).map_err(|error| {
                         bad(format!("`default_value`, which the column cannot read: {error:#}"))
                     })
                 }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_missing_field_is_in_every_column() {
+    fn a_missing_field_in_every_column() {
         let batch = collate(Optional::new(Scalar::<f32>::new("x")), [1.into(), 3.into()]);
         assert_eq!(batch["x"].as_slice::<f32>().unwrap(), [1., 0., 3.]);
         let batch = collate(Optional::new(Text::new("z;x")), ["one".into(), "two".into()]);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_and_no_good_is_an_error() {
+    fn a_bad_field_is_an_error() {
         let columns = |column: Scalar<i32>| {
             Columns::new().with("x", Optional::new(column).default_value(serde_json::json!(1)))
         };
@@ -256,13 +256,13 @@ mod tests {
         refused(&|c| c.with("x", number().default_value(300)), "300 does not fit uint8");
         let array = ArrayColumn::new("x", DType::F32, [2]);
         refused(&|c| c.with("x", Optional::new(array.clone()).default_value(b"1234")), "neither an npy");
-        // Too large to try anything in: the error is that of the shape.
+        // Too large to try: the error is that of the shape.
         let huge = ArrayColumn::new("x", DType::F32, [usize::MAX / 2]);
         refused(&|c| c.with("x", Optional::new(huge.clone())), "larger than any memory");
     }
 
     #[test]
-    fn what_an_earlier_batch_left_is_overwritten() {
+    fn the_content_of_an_earlier_batch_is_overwritten() {
         let columns = Columns::new().with("x", Optional::new(Tokens::<u8>::new("x", 4).mask()));
         let collator = crate::collate::Collator::new(columns, 2);
         let mut seats = collator.seats();

@@ -1,4 +1,4 @@
-//! Where a sample comes from: its key, its shard and its position.
+//! Columns of where a sample comes from: its key, its shard and its position.
 
 use super::cell::{Cell, Output};
 use super::check::bad;
@@ -8,10 +8,10 @@ use crate::error::{ErrorKind, Result};
 use crate::sample::{DType, Position, Sample};
 use bytes::Bytes;
 
-/// A column of the keys of samples: the bytes of all keys of a batch (`uint8`), and `.offsets`, as
-/// [`Text`](super::Text) has them. [`TensorBatch::strings`](super::TensorBatch::strings) gives the keys back.
+/// A column of the keys of samples: the bytes of all keys of a batch (`uint8`), and `.offsets`, as in
+/// [`Text`](super::Text). [`TensorBatch::strings`](super::TensorBatch::strings) returns the keys.
 ///
-/// Of a sample that a stage made anew it is the key that the stage gave it.
+/// The key of a sample that a stage made is the one that the stage gave it.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -26,7 +26,7 @@ use bytes::Bytes;
 pub struct KeyColumn;
 
 impl KeyColumn {
-    /// Of the sample's [key](Sample::key).
+    /// Writes the sample's [key](Sample::key).
     #[must_use]
     pub fn new() -> Self {
         KeyColumn
@@ -39,16 +39,16 @@ impl Column for KeyColumn {
     }
 
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
-        // A slice of the key would keep the chunk in memory that the sample was read from.
+        // A slice of the key would keep in memory the chunk that the sample was read from.
         put(cells, Bytes::copy_from_slice(sample.key().as_bytes()))
     }
 }
 
-/// A column of the URLs of the shards that samples come from, without what is secret in them, as
-/// [`Sample::shard`] has it: the bytes of all URLs of a batch (`uint8`), and `.offsets`, as
-/// [`Text`](super::Text) has them. [`TensorBatch::strings`](super::TensorBatch::strings) gives the URLs back.
+/// A column of the URLs of the shards that samples come from, without their secrets, as in [`Sample::shard`]:
+/// the bytes of all URLs of a batch (`uint8`), and `.offsets`, as in [`Text`](super::Text).
+/// [`TensorBatch::strings`](super::TensorBatch::strings) returns the URLs.
 ///
-/// Of a sample that was made by hand it is empty. Where a number is enough, [`PositionColumn`] has that of
+/// The URL of a sample that was made by hand is empty. If a number is enough, [`PositionColumn`] has that of
 /// the shard in fewer bytes.
 ///
 /// ```
@@ -74,7 +74,7 @@ impl Column for KeyColumn {
 pub struct ShardColumn;
 
 impl ShardColumn {
-    /// Of the sample's [shard](Sample::shard).
+    /// Writes the sample's [shard](Sample::shard).
     #[must_use]
     pub fn new() -> Self {
         ShardColumn
@@ -92,12 +92,12 @@ impl Column for ShardColumn {
 }
 
 /// A column of the [positions](Position) of samples in their dataset: `int64[samples, 4]`, for each sample
-/// its epoch, the number of its shard in the shard list, its number in the shard, and which of the outputs of
-/// a stage it is, all from 0.
+/// its epoch, the number of its shard in the shard list, its number in the shard, and its number among the
+/// outputs of a stage, all from 0.
 ///
-/// They are the same on every run, rank and thread, and name a sample in fewer bytes than its key does. A
-/// sample that was made by hand is at 0, 0, 0, 0, unless it was [numbered](Sample::numbered); by numbers
-/// beyond those of an `int64`, which no shard has, it is an error, [`ErrorKind::Config`].
+/// They are the same on every run, rank and thread, and identify a sample in fewer bytes than its key. The
+/// position of a sample that was made by hand is 0, 0, 0, 0, unless it was [numbered](Sample::numbered). A
+/// number that does not fit `int64`, which no shard has, is an error, [`ErrorKind::Config`].
 ///
 /// ```
 /// use shardstream::Sample;
@@ -114,7 +114,7 @@ impl Column for ShardColumn {
 pub struct PositionColumn;
 
 impl PositionColumn {
-    /// Of the sample's [position](Sample::position).
+    /// Writes the sample's [position](Sample::position).
     #[must_use]
     pub fn new() -> Self {
         PositionColumn

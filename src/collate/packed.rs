@@ -15,24 +15,24 @@ use crate::tensor::{Buffer, Pool, Tensor};
 use std::sync::Arc;
 
 /// A column of sequences of whole numbers, such as tokens, that packs those of a batch into `rows` rows of
-/// `length`: less of a row is padding than with [`Tokens`](super::Tokens), and the shape is the same for
-/// every batch.
+/// `length`. There is less padding than with [`Tokens`](super::Tokens), and the shape is the same for every
+/// batch.
 ///
 /// Its tensors are `[rows, length]`, whatever the number of samples:
 ///
 /// - the numbers;
 /// - `.segments`, `int32`: 1 for those of the first sequence in a row, 2 for the second, and so on; 0 for
-///   padding. Attention is between numbers of the same one;
+///   padding. Attention is between numbers of the same segment;
 /// - `.positions`, `int32`: from 0 in each sequence; 0 for padding.
 ///
-/// The longest sequence is placed first, each into the first row with room for it (first fit decreasing), and
-/// of two that are equally long the one that comes first. It depends on nothing but the batch, so that a job
-/// continues exactly after a stop. Samples that pad a batch are left out, and empty sequences take no
-/// segment.
+/// The longest sequence is placed first, each into the first row with room for it (first fit decreasing). Of
+/// sequences of the same length, the first in the batch is placed first. The result depends on the batch
+/// alone, so that a job continues exactly after a stop. Samples that pad a batch are left out, and empty
+/// sequences take no segment.
 ///
-/// Where `rows` are too few the batch is an error that says how many are needed, unless
-/// [`drop_rest`](Self::drop_rest) is called; and a sequence that is longer than a row is one of its sample,
-/// unless [`truncate`](Self::truncate) is. Numbers are read as [`Tokens`](super::Tokens) are.
+/// If there are too few rows, the batch is an error that says how many are needed, unless
+/// [`drop_rest`](Self::drop_rest) is called. A sequence that is longer than a row is an error of its sample,
+/// unless [`truncate`](Self::truncate) is called. Numbers are read as by [`Tokens`](super::Tokens).
 ///
 /// ```
 /// use shardstream::Sample;
@@ -59,7 +59,7 @@ pub struct PackedTokens<T> {
 }
 
 impl<T: Integer> PackedTokens<T> {
-    /// Of a field (alternatives are separated by semicolons), for batches of `rows` rows.
+    /// Reads a field (alternatives are separated by semicolons) into batches of `rows` rows.
     #[must_use]
     pub fn new(field: &str, rows: usize, length: usize) -> Self {
         let pool = |dtype: DType| Pool::new(dtype.size().saturating_mul(rows).saturating_mul(length));
@@ -76,14 +76,14 @@ impl<T: Integer> PackedTokens<T> {
 
     sequence_options!();
 
-    /// What is behind the last sequence of a row. Default: 0.
+    /// Sets the padding after the last sequence of a row. Default: 0.
     #[must_use]
     pub fn pad(mut self, value: T) -> Self {
         self.pad = value;
         self
     }
 
-    /// Cuts sequences that are longer than a row off at the end. Default: they are errors.
+    /// Truncates sequences that are longer than a row. Default: they are errors.
     #[must_use]
     pub fn truncate(mut self) -> Self {
         self.truncate = true;
@@ -97,7 +97,7 @@ impl<T: Integer> PackedTokens<T> {
         self
     }
 
-    /// Whether any memory has room for the rows.
+    /// Checks that memory may have room for the rows.
     fn fits<U: Integer>(&self) -> Result<()> {
         let (rows, length) = (self.rows, self.length);
         match byte_len(&[rows, length], U::DTYPE.size()).filter(|size| *size <= isize::MAX as usize / 2) {
@@ -159,7 +159,7 @@ impl<T: Integer> Column for PackedTokens<T> {
             .map(|ends| numbers.get(ends[0] as usize..ends[1] as usize).unwrap_or_default())
             .collect();
         let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.len()).collect();
-        let (places, needed) = fit::decreasing(&lengths, self.length, Room::First);
+        let (row_of, needed) = fit::decreasing(&lengths, self.length, Room::First);
         if needed > self.rows && !self.drop_rest {
             return Err(self.too_few(needed, valid));
         }
@@ -170,25 +170,25 @@ impl<T: Integer> Column for PackedTokens<T> {
         let mut positions = self.tensor(int_pool, 0i32)?;
         let (to, segment_of) = (packed.as_mut_slice::<T>()?, segments.as_mut_slice::<i32>()?);
         let position_of = positions.as_mut_slice::<i32>()?;
-        // Of each row how much is taken, and by how many.
+        // For each row, the used length and the number of sequences.
         let mut taken = vec![(0usize, 0i32); self.rows.min(needed)];
         let mut dropped = 0i64;
         // In the order in which they were placed.
         let mut order: Vec<usize> = (0..lengths.len()).collect();
         order.sort_by_key(|at| std::cmp::Reverse(lengths[*at]));
         for at in order {
-            let Some(row) = places[at] else { continue };
+            let Some(row) = row_of[at] else { continue };
             let Some((used, segment)) = taken.get_mut(row) else {
                 dropped += 1;
                 continue;
             };
             let begin = row * self.length + *used;
-            let place = begin..begin + lengths[at];
+            let range = begin..begin + lengths[at];
             *used += lengths[at];
             *segment += 1;
-            to[place.clone()].copy_from_slice(sequences[at]);
-            segment_of[place.clone()].fill(*segment);
-            position_of[place].iter_mut().zip(0..).for_each(|(position, at)| *position = at);
+            to[range.clone()].copy_from_slice(sequences[at]);
+            segment_of[range.clone()].fill(*segment);
+            position_of[range].iter_mut().zip(0..).for_each(|(position, at)| *position = at);
         }
         let mut made = vec![packed, segments, positions];
         if self.drop_rest {
@@ -228,7 +228,7 @@ mod tests {
         PackedTokens::new("x", rows, length).raw(DType::U16).pad(-1)
     }
 
-    /// The sequences that are in the rows, with what the tensors say of them checked.
+    /// The sequences in the rows. Checks segments, positions and padding.
     fn unpacked(batch: &crate::collate::TensorBatch, length: usize) -> Vec<Vec<u16>> {
         let read =
             |name: &str| batch[name].as_slice::<i32>().unwrap().chunks(length.max(1)).map(<[i32]>::to_vec);
@@ -292,7 +292,7 @@ mod tests {
             let mut wanted: Vec<_> = sequences.into_iter().filter(|tokens| !tokens.is_empty()).collect();
             wanted.sort();
             prop_assert_eq!(&found, &wanted);
-            // First fit leaves no two rows less than half full.
+            // First fit leaves at most one row less than half full.
             let used = batch["x.segments"].as_slice::<i32>().unwrap().chunks(length);
             let sparse = used.map(|row| row.iter().filter(|s| **s > 0).count()).filter(|n| *n > 0 && 2 * n < length);
             prop_assert!(sparse.count() <= 1);

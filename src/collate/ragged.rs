@@ -1,4 +1,4 @@
-//! What has another length in every sample.
+//! Columns of sequences, texts and bytes of any length.
 
 use super::cell::{Cell, Output};
 use super::check;
@@ -11,12 +11,12 @@ use crate::sample::{DType, Sample, Value};
 use bytes::Bytes;
 use std::marker::PhantomData;
 
-/// A column of sequences of any length: all numbers of a batch one after the other, and with `.offsets`
-/// behind the column's name where those of each sample begin (`int64[samples + 1]`).
+/// A column of sequences of any length: a tensor of all numbers of a batch one after the other, and one with
+/// the suffix `.offsets`, `int64[samples + 1]`, that says where those of each sample begin.
 ///
 /// The field is an npy file, a decoded [`Array`](crate::Array) or a JSON list, unless another option is
-/// called. Whole numbers may be stored as any type of them, floats as no other than `T`; one that does not
-/// fit is an error. [`TensorBatch::pieces`](super::TensorBatch::pieces) gives the sequences back.
+/// called. Whole numbers may be stored as any integer type, floats only as `T`. A number that does not fit is
+/// an error. [`TensorBatch::pieces`](super::TensorBatch::pieces) returns the sequences.
 ///
 /// ```
 /// use shardstream::collate::{Columns, Ragged};
@@ -40,7 +40,7 @@ pub struct Ragged<T> {
 }
 
 impl<T: Number> Ragged<T> {
-    /// Of a field; alternatives are separated by semicolons.
+    /// Reads a field; alternatives are separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Ragged { field: Field::new(field), number: PhantomData }
@@ -49,7 +49,7 @@ impl<T: Number> Ragged<T> {
     sequence_options!();
 }
 
-/// Numbers as the bytes that they are.
+/// Numbers, seen as bytes.
 struct Converted<T>(Vec<T>);
 
 impl<T: Number> AsRef<[u8]> for Converted<T> {
@@ -63,7 +63,7 @@ pub(super) fn owned<T: Number>(numbers: Vec<T>) -> Bytes {
     Bytes::from_owner(Converted(numbers))
 }
 
-/// The first `length` numbers as the machine has them: without a copy where they are stored so.
+/// The first `length` numbers in the byte order of the machine, without a copy if they are stored so.
 pub(super) fn native<T: Number>(numbers: &Numbers<'_>, length: usize) -> Result<Bytes, BoxError> {
     match numbers {
         Numbers::Array(found) if found.dtype == T::DTYPE && cfg!(target_endian = "little") => {
@@ -77,7 +77,7 @@ pub(super) fn native<T: Number>(numbers: &Numbers<'_>, length: usize) -> Result<
     }
 }
 
-/// The beginning of bytes.
+/// The first `length` bytes.
 fn part(data: &Data<'_>, length: usize) -> Bytes {
     let mut bytes = data.to_bytes();
     bytes.truncate(length);
@@ -104,10 +104,10 @@ impl<T: Number> Column for Ragged<T> {
     }
 }
 
-/// A column of texts: the bytes of all texts of a batch, and `.offsets`, as [`Ragged`] has them.
+/// A column of texts: the bytes of all texts of a batch, and `.offsets`, as in [`Ragged`].
 ///
-/// The field is text or raw bytes. What is not UTF-8 is an error;
-/// [`TensorBatch::strings`](super::TensorBatch::strings) gives the texts back.
+/// The field is text or raw bytes. Bytes that are not UTF-8 are an error.
+/// [`TensorBatch::strings`](super::TensorBatch::strings) returns the texts.
 ///
 /// ```
 /// use shardstream::collate::{Columns, Text};
@@ -126,13 +126,13 @@ pub struct Text {
 }
 
 impl Text {
-    /// Of a field; alternatives are separated by semicolons.
+    /// Reads a field; alternatives are separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Text { spec: field.into(), pointer: None }
     }
 
-    /// A string in a JSON document, as a pointer by RFC 6901: `/caption`, `/turns/0/text`.
+    /// Reads a string in a JSON document, at a pointer by RFC 6901, such as `/caption` or `/turns/0/text`.
     #[must_use]
     pub fn at(mut self, pointer: &str) -> Self {
         self.pointer = Some(pointer.into());
@@ -179,7 +179,7 @@ impl Column for Text {
 }
 
 /// A column of the raw bytes of a field, whatever they are: those of all samples of a batch (`uint8`), and
-/// `.offsets`, as [`Ragged`] has them. They are copied once, into the batch.
+/// `.offsets`, as in [`Ragged`]. They are copied once, into the batch.
 ///
 /// ```
 /// use shardstream::collate::{Blob, Columns};
@@ -195,7 +195,7 @@ pub struct Blob {
 }
 
 impl Blob {
-    /// Of a field; alternatives are separated by semicolons.
+    /// Reads a field; alternatives are separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Blob { spec: field.into() }
@@ -251,7 +251,7 @@ mod tests {
         let blob = Columns::new().with("x", Blob::new("x"));
         let error = blob.collate([Sample::new("k").with("x", "text")]).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::WrongType { .. }), "{error}");
-        // What a batch is not asked for in vain.
+        // A tensor of another kind is an error.
         let batch =
             blob.collate([Sample::new("k").with("x", b"\xc3"), Sample::new("l").with("x", b"\xa9")]).unwrap();
         assert!(batch.strings("x").is_err());

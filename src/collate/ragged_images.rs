@@ -10,17 +10,17 @@ use crate::tensor::Pool;
 use std::cmp::Ordering;
 
 /// A column of any number of pictures of a sample, such as the pages of a document or the frames of a clip:
-/// each is decoded, transformed and of one size, as [`ImageColumn`] makes it.
+/// each is decoded and transformed to one size, as by [`ImageColumn`].
 ///
-/// Its tensors are the pictures of all samples, `[pictures, height, width, channels]` (or as
-/// [`layout`](ImageColumn::layout) has it), and `.offsets`, `int64[samples + 1]`: those of sample `i` are
-/// the pictures from `offsets[i]` to `offsets[i + 1]`. A sample may have none. The batch has another shape
-/// each time; where a device needs a fixed one, [`Stack`](super::Stack) takes a number of fields and makes a
-/// mask of those that are there.
+/// Its tensors are the pictures of all samples, `[pictures, height, width, channels]` (or in another
+/// [`layout`](ImageColumn::layout)), and `.offsets`, `int64[samples + 1]`: those of sample `i` are the
+/// pictures from `offsets[i]` to `offsets[i + 1]`. A sample may have none. The shape differs from batch to
+/// batch. For a device that needs a fixed one, [`Stack`](super::Stack) takes a fixed number of fields and
+/// says which of them a sample has.
 ///
-/// The fields are those of the image column, with two differences: all that `;` separates are taken, in that
-/// order, and one `*` in a name matches any text. The fields that a name with a `*` matches are ordered by
-/// that text: whole numbers by their value, before other text. A field is taken once.
+/// The fields are those of the image column, with two differences: all names that are separated by `;` are
+/// taken, in their order, and one `*` in a name matches any text. The fields that match a name with a `*` are
+/// ordered by that text: whole numbers by their value, before other text. Each field is taken once.
 ///
 /// The pictures of a sample draw the same random numbers, so that those of the same size are cropped alike.
 ///
@@ -48,13 +48,13 @@ pub struct RaggedImages {
 }
 
 impl RaggedImages {
-    /// Of the fields of an image column, each of which is decoded and transformed as that column says.
+    /// Reads the fields of an image column. Each is decoded and transformed as by that column.
     #[must_use]
     pub fn new(image: ImageColumn) -> Self {
         RaggedImages { image, max: None }
     }
 
-    /// Takes the first `pictures` of a sample at most; the others are not decoded. Default: all.
+    /// Takes at most the first `pictures` pictures of a sample; the others are not decoded. Default: all.
     #[must_use]
     pub fn max(mut self, pictures: usize) -> Self {
         self.max = Some(pictures);
@@ -84,15 +84,15 @@ impl RaggedImages {
     }
 }
 
-/// A sample has no more pictures, unless it is said.
-const MOST: usize = 1024;
+/// Maximum number of pictures of a sample, unless `max` is set.
+const MAX_PICTURES: usize = 1024;
 
-/// What is between the two ends of a name.
+/// The text between the beginning and the end of a name.
 fn middle<'a>(field: &'a str, (begin, end): (&str, &str)) -> Option<&'a str> {
     field.strip_prefix(begin)?.strip_suffix(end)
 }
 
-/// Whole numbers by their value, then other text; what is equal then, such as `1` and `01`, as text.
+/// Orders whole numbers by their value, before other text, and equal numbers such as `1` and `01` as text.
 fn by_number(one: &str, other: &str) -> Ordering {
     let number = |text: &str| -> Option<(usize, String)> {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -133,8 +133,8 @@ impl Column for RaggedImages {
             return Err(ErrorKind::Config("a column with other cells than it asked for".into()).into());
         };
         let fields = self.fields(sample);
-        if self.max.is_none() && fields.len() > MOST {
-            let what = format!("{} pictures of one sample: say by `max` how many you want", fields.len());
+        if self.max.is_none() && fields.len() > MAX_PICTURES {
+            let what = format!("{} pictures of one sample: set `max` to the number that you want", fields.len());
             return Err(Error::decode(self.image.field(), what));
         }
         if let Some(field) = fields.iter().find(|field| field.contains(';')) {

@@ -1,4 +1,4 @@
-//! Slots: what samples write into, before their batch is one.
+//! Making batches: samples are written into slots, and slots are joined to tensors.
 
 use super::batch::TensorBatch;
 use super::cell::{Cell, Content, Output, Shape};
@@ -11,19 +11,20 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
 
-/// The place of a sample in a batch: a slot for each tensor of a fixed shape.
+/// The slots of a sample in a batch, one for each tensor of a fixed shape.
 pub(crate) type Seat = SmallVec<[BytesMut; INLINE]>;
 
-/// A sample with at most this many tensors costs no allocation.
+/// A sample with at most this many tensors needs no allocation.
 pub(super) const INLINE: usize = 4;
 
-/// A sample in its place in a batch to be. It says nothing before it is in a [`TensorBatch`].
+/// A sample that is written into its slots of a future batch. It cannot be read before it is in a
+/// [`TensorBatch`].
 #[derive(Debug)]
 pub struct Row {
     contents: SmallVec<[Content; INLINE]>,
 }
 
-/// A copy in memory of its own.
+/// A copy with memory of its own.
 impl Clone for Row {
     fn clone(&self) -> Self {
         let copy = |content: &Content| match content {
@@ -41,22 +42,21 @@ pub(crate) struct Collator(Arc<Inner>);
 struct Inner {
     columns: Columns,
     names: Arc<[Arc<str>]>,
-    /// How many samples make a batch.
+    /// The number of samples in a batch.
     rows: usize,
-    /// For each output, the bytes of a sample, none for ragged ones, and where the buffers of batches come
-    /// from.
+    /// For each output, the number of bytes of a sample, `None` if it is ragged, and the pool of its buffers.
     pools: Vec<(Option<usize>, Arc<Pool>)>,
 }
 
 impl Columns {
-    /// Makes a batch of samples: for pipelines without a [loader](crate::Loader), on this thread.
+    /// Makes a batch of samples on this thread, for pipelines without a [loader](crate::Loader).
     ///
-    /// Samples that were made by hand all have the same random numbers, and the memory of batches is not used
-    /// again.
+    /// Samples that were made by hand all have the same random numbers, and the memory of batches is not
+    /// reused.
     ///
     /// # Errors
-    /// The first of a sample, and [`ErrorKind::Config`](crate::ErrorKind::Config) for columns that make no
-    /// sense, such as two of one name.
+    /// The first error of a sample, and [`ErrorKind::Config`](crate::ErrorKind::Config) for invalid columns,
+    /// such as two of the same name.
     pub fn collate(&self, samples: impl IntoIterator<Item = Sample>) -> Result<TensorBatch> {
         self.check()?;
         let samples: Vec<Sample> = samples.into_iter().collect();
@@ -69,7 +69,7 @@ impl Columns {
 }
 
 impl Collator {
-    /// For batches of `rows` samples, of columns that were [checked](Columns::check).
+    /// Makes batches of `rows` samples, of columns that were [checked](Columns::check).
     pub(crate) fn new(columns: Columns, rows: usize) -> Self {
         let pool = |size: Option<usize>| match size {
             Some(size) => {
@@ -84,7 +84,7 @@ impl Collator {
         Collator(Arc::new(Inner { columns, names, rows, pools }))
     }
 
-    /// Whether the columns make sense, and a batch of them.
+    /// Checks the columns, and that memory has room for a batch.
     pub(crate) fn check(&self) -> Result<()> {
         self.0.columns.check()?;
         let size = self.row_size().checked_mul(self.0.rows);
@@ -98,33 +98,33 @@ impl Collator {
         Ok(())
     }
 
-    /// Begins to give out the places of batches.
+    /// Begins to hand out the slots of batches.
     pub(crate) fn seats(&self) -> Seats {
         Seats { collator: self.clone(), rest: Seat::new(), left: 0 }
     }
 
-    /// The bytes that a sample takes in tensors of a fixed shape.
+    /// The number of bytes of a sample in the tensors of a fixed shape.
     pub(crate) fn row_size(&self) -> usize {
         self.0.pools.iter().filter_map(|(size, _)| *size).fold(0, usize::saturating_add)
     }
 
-    /// The bytes of a batch, where all tensors have a fixed shape.
+    /// The number of bytes of a batch; `None` if a tensor is ragged.
     pub(crate) fn batch_bytes(&self) -> Option<u64> {
         let row = self.0.pools.iter().try_fold(0usize, |sum, (size, _)| sum.checked_add((*size)?));
         row.and_then(|row| row.checked_mul(self.0.rows)).map(|bytes| bytes as u64)
     }
 
-    /// Bytes of tensors that somebody has.
+    /// The number of bytes of tensors in use.
     pub(crate) fn bytes_in_use(&self) -> u64 {
         self.0.pools.iter().map(|(_, pool)| pool.bytes_in_use()).sum()
     }
 
-    /// Bytes of tensors that wait to be used again.
+    /// The number of bytes of idle buffers, ready for reuse.
     pub(crate) fn bytes_idle(&self) -> u64 {
         self.0.pools.iter().map(|(_, pool)| pool.bytes_idle()).sum()
     }
 
-    /// Writes a sample into its place.
+    /// Writes a sample into its slots.
     pub(crate) fn row(&self, sample: &Sample, seed: u64, seat: Seat) -> Result<Row> {
         let mut slots = seat.into_iter();
         let columns = &self.0.columns;
@@ -179,14 +179,13 @@ impl Collator {
     }
 }
 
-/// The slots of a tensor as one piece of memory: without a copy as long as each begins where the last one
-/// ends.
+/// Joins the slots of a tensor to one buffer, without a copy if each begins where the previous one ends.
 fn joined(cells: Vec<Content>, pool: &Pool) -> BytesMut {
     let mut slots = cells.into_iter().filter_map(|content| match content {
         Content::Slot(slot) => Some(slot),
         Content::Piece(_) => None,
     });
-    // Of no rows; but it must be aligned for numbers, as any other.
+    // A tensor without rows must be aligned for numbers as well.
     let Some(mut whole) = slots.next() else { return Pool::single(0) };
     let copied = |parts: &mut dyn Iterator<Item = BytesMut>| {
         let mut copy = pool.take();
@@ -195,9 +194,10 @@ fn joined(cells: Vec<Content>, pool: &Pool) -> BytesMut {
         copy
     };
     while let Some(slot) = slots.next() {
-        // What is joined must be of one buffer; `unsplit` would copy the rest to where it is not aligned.
+        // Only parts of one buffer are joined: of others, `unsplit` would copy the rest to memory that is not
+        // aligned.
         if whole.as_ptr().addr() + whole.len() != slot.as_ptr().addr() || whole.capacity() != whole.len() {
-            // A sample failed in between, or this one is a copy that fills the batch up.
+            // A sample failed in between, or this one is a copy that pads the batch.
             return copied(&mut [whole, slot].into_iter().chain(slots));
         }
         whole.unsplit(slot);
@@ -205,7 +205,7 @@ fn joined(cells: Vec<Content>, pool: &Pool) -> BytesMut {
     if Pool::is_aligned(&whole) { whole } else { copied(&mut std::iter::once(whole)) }
 }
 
-/// The rows of all pieces one after the other, and where those of each begin.
+/// Concatenates the rows of all pieces. Returns them, and where those of each piece begin.
 fn concatenated(cells: Vec<Content>, output: &Output, pool: &Arc<Pool>) -> Result<[Tensor; 2]> {
     let pieces = || {
         cells.iter().map(|content| match content {
@@ -213,7 +213,7 @@ fn concatenated(cells: Vec<Content>, output: &Output, pool: &Arc<Pool>) -> Resul
             Content::Slot(_) => &[],
         })
     };
-    // At least 1, as `Columns::check` sees to.
+    // At least 1, as checked by `Columns::check`.
     let row = output.row_size().unwrap_or(0).max(1);
     let mut offsets = Tensor::zeros(DType::I64, vec![cells.len() + 1])?;
     let mut end = 0;
@@ -224,22 +224,22 @@ fn concatenated(cells: Vec<Content>, output: &Output, pool: &Arc<Pool>) -> Resul
     let shape: Vec<usize> = std::iter::once(end / row).chain(output.row().iter().copied()).collect();
     let mut values = pool.take_empty(end);
     pieces().for_each(|piece| values.extend_from_slice(piece));
-    // What is no whole row is no row.
+    // An incomplete row is dropped.
     values.truncate(end / row * row);
     Ok([Tensor::new(output.dtype, shape, Buffer::pooled(values, pool))?, offsets])
 }
 
-/// The places of batches in their order.
+/// Hands out the slots of batches in the order of rows.
 pub(crate) struct Seats {
     collator: Collator,
-    /// Of each tensor what has not been given out.
+    /// The memory of each tensor that is not handed out yet.
     rest: Seat,
-    /// How many places that is.
+    /// The number of rows in it.
     left: usize,
 }
 
 impl Seats {
-    /// The next place.
+    /// The slots of the next row.
     pub(crate) fn next_seat(&mut self) -> Seat {
         let inner = &self.collator.0;
         if self.left == 0 {
@@ -252,7 +252,7 @@ impl Seats {
         self.rest.iter_mut().zip(sizes).map(|(rest, size)| rest.split_to(size.min(rest.len()))).collect()
     }
 
-    /// Ends a batch: the next place is the first of another one.
+    /// Ends a batch: the next row is the first of another one.
     pub(crate) fn end_batch(&mut self) {
         self.rest.clear();
         self.left = 0;

@@ -1,4 +1,4 @@
-//! One number for each sample.
+//! Columns of one number for each sample.
 
 use super::cell::{Cell, Output};
 use super::check;
@@ -12,8 +12,8 @@ use std::marker::PhantomData;
 /// A column of one number for each sample, such as a class: integers of 8 to 64 bits, `f32`, `f64`, `f16` or
 /// `bf16`.
 ///
-/// The field is a whole number, text or raw bytes with a number in it, or a JSON document. What does not fit
-/// the type is an error: a class of 300 never becomes an `u8` of 44.
+/// The field is a whole number, text or raw bytes with a number in it, or a JSON document. A number that does
+/// not fit the type is an error: a class of 300 never becomes an `u8` of 44.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -36,13 +36,13 @@ pub struct Scalar<T> {
 }
 
 impl<T: Number> Scalar<T> {
-    /// Of a field; alternatives are separated by semicolons.
+    /// Reads a field; alternatives are separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Scalar { field: field.into(), pointer: None, number: PhantomData }
     }
 
-    /// Of a place in a JSON document, as a pointer by RFC 6901: `/person/age`, `/boxes/0/x`.
+    /// Reads a number in a JSON document, at a pointer by RFC 6901, such as `/person/age` or `/boxes/0/x`.
     #[must_use]
     pub fn at(mut self, pointer: &str) -> Self {
         self.pointer = Some(pointer.into());
@@ -80,7 +80,7 @@ fn of_text<T: Number>(text: &[u8]) -> Result<T, String> {
                 return Ok(T::read(&whole.to_le_bytes()));
             }
             match text.parse::<f64>().ok() {
-                // More than any float has, unless it says that it is infinite.
+                // A number that overflows, unless the text says that it is infinite.
                 Some(float) if float.is_infinite() && !text.contains(['n', 'N']) => {
                     Err(misfit::<T>(if text.len() > 40 { "a number of more than 40 digits" } else { text }))
                 }

@@ -11,13 +11,12 @@ use bytes::BytesMut;
 use smallvec::SmallVec;
 
 /// A column of several fields of a sample in one tensor, such as the pictures `0.jpg`, `1.jpg` and `2.jpg`:
-/// each is written by a column of its own, which all have the same shape.
+/// each is written by a column of its own, and all have the same shape.
 ///
-/// Its tensors are those of the columns with an axis for the fields, in the order in which they are given,
-/// behind that of the samples, `[samples, fields, …]`; and `.present`, `bool[samples, fields]`, which says
-/// which of them a sample has. A field that is missing is zeros (padding where the columns are
-/// [`Tokens`](super::Tokens)), and a sample may lack all of them. One that is damaged or of another type is
-/// an error.
+/// Its tensors are those of the columns with an axis for the fields, in the order given, after that of the
+/// samples, `[samples, fields, …]`; and `.present`, `bool[samples, fields]`, which says which fields a sample
+/// has. A missing field is zeros (padding if the columns are [`Tokens`](super::Tokens)), and a sample may
+/// lack all fields. A field that is damaged or of another type is an error.
 ///
 /// The columns of a sample draw the same random numbers, so that pictures of the same size are cropped alike.
 ///
@@ -41,8 +40,8 @@ pub struct Stack<C> {
 }
 
 impl<C: Column> Stack<C> {
-    /// Of these fields, each with the column that `column` makes for it: of one fixed shape, with numbers of
-    /// one type.
+    /// Stacks these fields, each read by the column that `column` makes for it. The columns must have the
+    /// same fixed shape and type.
     #[must_use]
     pub fn new<S: AsRef<str>>(
         fields: impl IntoIterator<Item = S>,
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_and_no_good_is_an_error() {
+    fn a_bad_field_is_an_error() {
         let columns = Columns::new().with("x", Stack::new(["a", "b"], Scalar::<u8>::new));
         let error = columns.collate([Sample::new("k").with("a", 1).with("b", 300)]).unwrap_err();
         let text = format!("{error:#}");

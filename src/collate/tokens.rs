@@ -11,13 +11,13 @@ use crate::sample::{DType, Sample};
 
 /// A column of sequences of whole numbers, such as tokens, padded to one length.
 ///
-/// Its tensors are the numbers, `[samples, length]`, and with `.lengths` behind the column's name how many of
-/// them are the sample's (`int32`). With [`mask`](Tokens::mask) another one says so of each number.
+/// Its tensors are the numbers, `[samples, length]`, and one with the suffix `.lengths`, `int32[samples]`,
+/// the number of them that are not padding. With [`mask`](Tokens::mask), another one says so for each number.
 ///
 /// The field is an npy file, a decoded [`Array`](crate::Array) or a JSON list, unless another option is
-/// called. Its numbers may be stored as any type of whole numbers. One that does not fit `T` is an error, and
-/// so is a sequence that is longer than `length`, unless [`truncate`](Tokens::truncate) is called. Raw bytes
-/// and npy files as numpy writes them cost no allocation.
+/// called. Its numbers may be stored as any integer type. A number that does not fit `T` is an error, and so
+/// is a sequence that is longer than `length`, unless [`truncate`](Tokens::truncate) is called. Raw bytes and
+/// npy files as numpy writes them need no allocation.
 ///
 /// ```
 /// use shardstream::codec::DType;
@@ -44,7 +44,7 @@ pub struct Tokens<T> {
 }
 
 impl<T: Integer> Tokens<T> {
-    /// Of a field; alternatives are separated by semicolons.
+    /// Reads a field; alternatives are separated by semicolons.
     #[must_use]
     pub fn new(field: &str, length: usize) -> Self {
         Tokens { field: Field::new(field), length, pad: T::default(), mask: false, truncate: false }
@@ -52,21 +52,21 @@ impl<T: Integer> Tokens<T> {
 
     sequence_options!();
 
-    /// What is behind the end of a shorter sequence. Default: 0.
+    /// Sets the padding after a shorter sequence. Default: 0.
     #[must_use]
     pub fn pad(mut self, value: T) -> Self {
         self.pad = value;
         self
     }
 
-    /// With a tensor `.mask`, `bool[samples, length]`: true where a number is the sample's.
+    /// Adds a tensor `.mask`, `bool[samples, length]`: true where a number is not padding.
     #[must_use]
     pub fn mask(mut self) -> Self {
         self.mask = true;
         self
     }
 
-    /// Cuts longer sequences off at the end. Default: they are errors.
+    /// Truncates longer sequences. Default: they are errors.
     #[must_use]
     pub fn truncate(mut self) -> Self {
         self.truncate = true;
@@ -74,7 +74,7 @@ impl<T: Integer> Tokens<T> {
     }
 }
 
-/// How much of a sequence of `found` numbers is taken where there is room for `room`.
+/// The number of numbers taken from a sequence of `found` if there is room for `room`.
 pub(super) fn cut(found: usize, room: usize, truncate: bool) -> Result<usize, BoxError> {
     if found > room && !truncate {
         return Err(format!("the sequence of {found} is longer than {room}: see `truncate`").into());
@@ -118,7 +118,7 @@ impl<T: Integer> Column for Tokens<T> {
         Ok(())
     }
 
-    /// An empty sequence.
+    /// Writes an empty sequence.
     fn write_missing(&self, cells: &mut [Cell]) -> Result<()> {
         cells.iter_mut().for_each(Cell::clear);
         cells.first_mut().map_or(Ok(()), |numbers| {
