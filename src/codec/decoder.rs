@@ -1,4 +1,4 @@
-//! From raw fields to values.
+//! Decoding of raw fields to values.
 
 use super::npy::NpyError;
 use super::registry::{Registry, inside_gz};
@@ -10,13 +10,13 @@ use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
 
-/// A function that decodes bytes into a value that takes no more than some bytes.
+/// A function that decodes bytes to a value of at most the given number of bytes.
 type Decode = dyn Fn(&Bytes, usize) -> Result<Value, BoxError> + Send + Sync;
 
 /// Decodes the fields of samples by their extensions.
 ///
-/// [The module](crate::codec) has the table of extensions. The longest extension that is known wins,
-/// `seg.png` before `png`; of two functions for one extension, the one that was set last.
+/// [The module](crate::codec) has the table of extensions. The longest known extension wins, `seg.png` before
+/// `png`. Of two functions for the same extension, the last one that was set wins.
 ///
 /// ```
 /// use shardstream::codec::Decoder;
@@ -40,14 +40,13 @@ pub struct Decoder {
     max_size: usize,
 }
 
-/// What a decoder reports where bytes hold a pickle.
+/// The error of a decoder for bytes that are a pickle.
 #[derive(Debug, thiserror::Error)]
 #[error("a Python pickle")]
 struct IsPickle;
 
 impl Decoder {
-    /// What a field may take when it is decoded, unless [`max_size`](Decoder::max_size) says otherwise: 512
-    /// MiB.
+    /// The default of [`max_size`](Decoder::max_size): 512 MiB.
     pub const DEFAULT_MAX_SIZE: usize = 512 << 20;
 
     /// The standard decoders. Images stay raw until [`images`](Decoder::images) is called; pickles are
@@ -96,7 +95,7 @@ impl Decoder {
         self
     }
 
-    /// Decodes images too, to pixels of this kind. The content says which format an image is of.
+    /// Also decodes images, to this mode. Their format is detected by their content.
     #[cfg(feature = "image")]
     #[must_use]
     pub fn images(self, mode: ImageMode) -> Self {
@@ -105,23 +104,24 @@ impl Decoder {
         })
     }
 
-    /// Leaves all fields but these raw. Full names count here: `only(&["png"])` leaves `seg.png` raw.
+    /// Decodes only these fields and leaves all others raw. The names are full names: `only(&["png"])` leaves
+    /// `seg.png` raw.
     #[must_use]
     pub fn only(mut self, fields: &[&str]) -> Self {
         self.only = Some(fields.iter().map(|field| (*field).to_owned()).collect());
         self
     }
 
-    /// Refuses fields that take more than this many bytes when they are decompressed or become an image: a
-    /// few bytes of input can ask for any amount of memory.
+    /// Refuses fields that take more than this many bytes once they are decompressed or decoded to an image:
+    /// a few bytes of input can claim any amount of memory.
     #[must_use]
     pub fn max_size(mut self, bytes: usize) -> Self {
         self.max_size = bytes;
         self
     }
 
-    /// Checks the options, once, before the first sample: [`decode`](Decoder::decode) refuses every sample
-    /// where they make no sense, and [the adapter](crate::adapters::IteratorExt::decode) asks for none.
+    /// Checks the options, once, before the first sample. If they are invalid, [`decode`](Decoder::decode)
+    /// refuses every sample, and [the adapter](crate::adapters::IteratorExt::decode) reads none.
     ///
     /// # Errors
     /// [`ErrorKind::Config`], which names the option and says what to do about it.
@@ -163,7 +163,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes one field; none when it should stay raw.
+    /// Decodes one field; `None` if it stays raw.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`] with the error of the decoder, [`ErrorKind::Pickle`] for pickles, and those of

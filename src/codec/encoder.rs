@@ -1,4 +1,4 @@
-//! From values to raw fields.
+//! Encoding of values to raw fields.
 
 use super::registry::{Registry, inside_gz};
 use super::scalar::{self, refuse};
@@ -14,9 +14,9 @@ type Encode = dyn Fn(&Value) -> Result<Bytes, BoxError> + Send + Sync;
 
 /// Encodes values by the extension of their field, so that a [`Decoder`](super::Decoder) reads them back.
 ///
-/// Raw bytes are written as they are, whatever the extension. Text is written as it is where the extension is
-/// for text or unknown; in a field for labels or JSON it must be one. With `.gz` after the extension, what
-/// was encoded is compressed.
+/// Raw bytes are written unchanged, whatever the extension. Text is written unchanged if the extension is for
+/// text or unknown; in a field for labels or JSON it must be a label or a JSON document. With `.gz` after the
+/// extension, the encoded bytes are compressed.
 ///
 /// ```
 /// use shardstream::Value;
@@ -103,7 +103,7 @@ impl Encoder {
         self.codecs.check()
     }
 
-    /// The bytes of a field.
+    /// Encodes a value for a field.
     ///
     /// # Errors
     /// [`ErrorKind::Encode`] when the value is not of the type that the extension is for, or cannot be

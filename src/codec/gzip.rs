@@ -10,21 +10,21 @@ use std::io::{Read, Write};
 
 const MAGIC: &[u8] = b"\x1f\x8b";
 const NO_GZIP: &str = "not a gzip file";
-const MORE: &str = "something that is no gzip follows the end of the gzip data";
+const TRAILING: &str = "other data follows the gzip data";
 
 pub(super) fn is_gzip(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
 
-/// Decompresses all members of a gzip file, up to `limit` bytes. Zeros behind a member are padding, as for
+/// Decompresses all members of a gzip file, up to `limit` bytes. Zeros after a member are padding, as for
 /// `gzip` itself.
 pub(super) fn decompress(bytes: &[u8], limit: usize) -> Result<Bytes, BoxError> {
     let mut out = Vec::new();
     let mut rest = bytes;
-    // At least once: no bytes at all are no gzip file.
+    // At least once: an empty file is not a gzip file.
     loop {
         if !is_gzip(rest) {
-            return Err(if rest.len() == bytes.len() { NO_GZIP } else { MORE }.into());
+            return Err(if rest.len() == bytes.len() { NO_GZIP } else { TRAILING }.into());
         }
         let mut member = GzDecoder::new(rest);
         let left = limit - out.len();
@@ -42,7 +42,7 @@ pub(super) fn decompress(bytes: &[u8], limit: usize) -> Result<Bytes, BoxError> 
     }
 }
 
-/// Compresses to the same bytes every time: no name, no time.
+/// Compresses to the same bytes every time: without a name and a time.
 pub(super) fn compress(bytes: &[u8]) -> Result<Bytes, BoxError> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes)?;

@@ -1,8 +1,8 @@
 //! Decoding and encoding of fields by their extension.
 //!
-//! A [`Decoder`] turns the raw fields of a sample into values, an [`Encoder`] turns values into what a shard
-//! holds. Both choose by the last part of the field's name: `seg.png` is an image as `png` is. The extensions
-//! are those of Python's `webdataset`:
+//! A [`Decoder`] turns the raw fields of a sample into values, an [`Encoder`] turns values into raw fields.
+//! Both choose by the last part of the field's name: `seg.png` is an image like `png`. The extensions are
+//! those of Python's `webdataset`:
 //!
 //! | extension | value |
 //! |---|---|
@@ -16,10 +16,10 @@
 //! | any of these with `.gz` | the same, decompressed (feature `gzip`) |
 //! | any other | left as raw bytes |
 //!
-//! It differs from `webdataset` where that would be silent about something wrong: `null` in JSON is a value,
-//! 16-bit grey is scaled and not clipped, damaged images are errors, pickles are not loaded. `NaN` is no JSON
-//! and is refused. In `x.gz` with an unknown `x` the bytes stay compressed, so that writing the sample gives
-//! back the same file; a decoder set for `x` gets them decompressed.
+//! It differs from `webdataset` where that would silently accept something wrong: `null` in JSON is a value,
+//! 16-bit grey is scaled and not clipped, damaged images are errors, pickles are not loaded. `NaN` is not
+//! JSON and is refused. In `x.gz` with an unknown `x` the bytes stay compressed, so that writing the sample
+//! gives the same file; a decoder set for `x` gets them decompressed.
 //!
 //! [`Value::Text`]: crate::Value::Text
 //! [`Value::Int`]: crate::Value::Int

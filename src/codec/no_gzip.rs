@@ -1,4 +1,4 @@
-//! The replacement of gzip in a build without it.
+//! The replacement of `gzip.rs` in a build without the feature.
 
 use super::BoxError;
 use crate::{Error, ErrorKind};

@@ -12,7 +12,7 @@ use zip::{ZipArchive, ZipWriter};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NpzError {
-    /// The zip archive is damaged, contradicts itself, or is of a kind that is not read.
+    /// The zip archive is damaged, contradicts itself, or is of an unsupported kind.
     #[error("bad npz archive")]
     Archive(#[from] ZipError),
     /// A member of the archive could not be read.
@@ -42,8 +42,8 @@ pub enum NpzError {
 /// Reads an archive whose members take at most `limit` bytes in all.
 pub(super) fn read(file: &[u8], limit: usize) -> Result<BTreeMap<String, Array>, NpzError> {
     let mut archive = ZipArchive::new(Cursor::new(file))?;
-    // Names and sizes stand twice, in the directory and in front of each member, and no checksum is over
-    // them. Also here, equal names: of those, the archive knows the last one only.
+    // Names and sizes are stored twice, in the directory and before each member, without a checksum. This
+    // also refuses equal names, of which the archive lists only the last.
     archive.validate_header_consistency()?;
     let mut arrays = BTreeMap::new();
     let mut left = limit;
@@ -64,7 +64,7 @@ pub(super) fn read(file: &[u8], limit: usize) -> Result<BTreeMap<String, Array>,
     Ok(arrays)
 }
 
-/// Writes a compressed archive, the same bytes every time.
+/// Writes a compressed archive, with the same bytes every time.
 pub(super) fn write(arrays: &BTreeMap<String, Array>) -> Result<Bytes, NpzError> {
     let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
     for (name, array) in arrays {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Functions by extension. The longest extension that a field name ends in wins: `seg.png` before `png`.
 pub(super) struct Registry<F: ?Sized> {
     functions: BTreeMap<String, Arc<F>>,
-    /// The first option that named no extension.
+    /// The error of the first option that named no extension.
     bad: Option<String>,
 }
 
@@ -24,14 +24,14 @@ impl<F: ?Sized> Registry<F> {
         }
     }
 
-    /// Forgets the functions of these extensions.
+    /// Removes the functions of these extensions.
     pub(super) fn remove(&mut self, extensions: &str) {
         for extension in self.named("without", extensions) {
             self.functions.remove(&extension);
         }
     }
 
-    /// The extensions that are given to an option. That there are none is noted.
+    /// The extensions that are given to an option. Records an error if there are none.
     fn named(&mut self, option: &str, extensions: &str) -> Vec<String> {
         let named: Vec<String> = split(extensions).collect();
         if named.is_empty() {
@@ -41,7 +41,7 @@ impl<F: ?Sized> Registry<F> {
         named
     }
 
-    /// Whether all options named an extension.
+    /// Checks that all options named an extension.
     pub(super) fn check(&self) -> Result<()> {
         match &self.bad {
             None => Ok(()),
@@ -65,7 +65,7 @@ impl<F: ?Sized> Registry<F> {
     }
 }
 
-// Not derived, because the functions themselves are not cloned.
+// Not derived, because that would require `F: Clone`.
 impl<F: ?Sized> Clone for Registry<F> {
     fn clone(&self) -> Self {
         Registry { functions: self.functions.clone(), bad: self.bad.clone() }

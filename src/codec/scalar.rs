@@ -24,7 +24,7 @@ pub(super) fn write_text(value: &Value) -> Result<Bytes, BoxError> {
     }
 }
 
-/// A label may come as text too, when it is one.
+/// Text is accepted too, if it is a whole number.
 pub(super) fn write_int(value: &Value) -> Result<Bytes, BoxError> {
     match value {
         Value::Int(int) => Ok(int.to_string().into()),
@@ -33,7 +33,7 @@ pub(super) fn write_int(value: &Value) -> Result<Bytes, BoxError> {
     }
 }
 
-/// Text is taken as a document that is written already, as webdataset takes it, but only when it is one.
+/// Text is written unchanged, as in webdataset, but only if it is a JSON document.
 pub(super) fn write_json(value: &Value) -> Result<Bytes, BoxError> {
     match value {
         Value::Json(json) => Ok(serde_json::to_vec(json)?.into()),
@@ -54,12 +54,12 @@ pub(super) fn refuse(found: &Value, wanted: &str) -> BoxError {
     format!("the field's extension is for {wanted}, but the value is {}", found.type_name()).into()
 }
 
-/// Characters of a text that errors show.
+/// Number of characters of a text that errors show.
 const EXCERPT: usize = 40;
 
-/// What an error shows of a field: the beginning of a text, and of anything else how long it is.
+/// Describes a field in an error: the beginning of a text, or the length of anything else.
 pub(crate) fn excerpt(bytes: &[u8]) -> String {
-    // Before them may stand the whole of a text, the last character of which is cut.
+    // Enough bytes for the characters that are shown. The last character may be cut.
     let start = bytes.get(..4 * EXCERPT).unwrap_or(bytes);
     let text = match std::str::from_utf8(start) {
         Ok(text) => Some(text),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use half::{bf16, f16};
 use std::fmt;
 
-/// The most axes that an array can have, as in numpy.
+/// Maximum number of axes of an array, as in numpy.
 pub(crate) const MAX_AXES: usize = 64;
 
 /// An array of numbers: little-endian, row-major (C order).
@@ -27,7 +27,7 @@ pub struct Array {
     data: Bytes,
 }
 
-/// Why an array could not be made or taken apart.
+/// Why an array could not be made, read or divided.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArrayError {
@@ -61,12 +61,12 @@ pub enum ArrayError {
         /// The shape found.
         found_shape: Vec<usize>,
     },
-    /// Rows that cannot be dealt out equally.
+    /// The rows cannot be divided into equal parts.
     #[error("{rows} rows cannot be cut into {parts} equal parts")]
     Parts {
         /// The length of the first axis.
         rows: usize,
-        /// How many parts were wanted.
+        /// The requested number of parts.
         parts: usize,
     },
 }
@@ -78,7 +78,7 @@ impl From<ArrayError> for Error {
 }
 
 impl Array {
-    /// Makes an array of little-endian elements that are in row-major order.
+    /// Makes an array from little-endian elements in row-major order.
     ///
     /// # Errors
     /// [`ArrayError::Shape`] when the data is longer or shorter than the shape says, or there are over 64
@@ -92,7 +92,7 @@ impl Array {
         }
     }
 
-    /// Makes an array of elements that are in row-major order.
+    /// Makes an array from elements in row-major order.
     ///
     /// # Errors
     /// [`ArrayError::Shape`] when there are more or fewer elements than the shape says, or over 64 axes.
@@ -133,7 +133,7 @@ impl Array {
         &self.data
     }
 
-    /// The bytes that the elements take.
+    /// The number of bytes of the elements.
     #[must_use]
     pub fn size(&self) -> usize {
         self.data.len()
@@ -152,7 +152,7 @@ impl fmt::Debug for Array {
     }
 }
 
-/// The bytes that an array takes; none when no `usize` can say it.
+/// The number of bytes of an array; `None` if it overflows.
 pub(crate) fn byte_len(shape: &[usize], item: usize) -> Option<usize> {
     if shape.contains(&0) {
         return Some(0);
@@ -172,7 +172,7 @@ mod sealed {
 /// A Rust type that the elements of an [`Array`] can be: `bool`, the integers of 8 to 64 bits, `f32`, `f64`,
 /// and `f16` and `bf16` of the crate `half`.
 pub trait Element: sealed::Sealed {
-    /// The array's name for the type.
+    /// The type as an array names it.
     const DTYPE: DType;
 }
 

@@ -1,4 +1,4 @@
-//! Fields of JSON as types of the caller's own.
+//! JSON fields as types of the caller.
 
 use super::{Sample, Value};
 use crate::error::{Error, ErrorKind, Result};
@@ -13,9 +13,9 @@ impl Sample {
     /// Reads a JSON field as any type that implements [`Deserialize`]. In `spec`, alternatives are separated
     /// by a semicolon: the first one present is taken.
     ///
-    /// The field is raw bytes, text, or a document that is decoded already. Raw bytes and text are read in
-    /// one go, without a [`serde_json::Value`] in between: leave the field undecoded
-    /// ([`Decoder::without`](crate::codec::Decoder::without)) where it is read by its type only.
+    /// The field is raw bytes, text, or a decoded document. Raw bytes and text are read directly, without a
+    /// [`serde_json::Value`] in between: leave the field undecoded
+    /// ([`Decoder::without`](crate::codec::Decoder::without)) if it is only read by its type.
     ///
     /// ```
     /// use serde::Deserialize;

@@ -34,7 +34,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Sample(Box<Content>);
 
-/// It is large, and goes through many hands.
+/// The contents of a sample, which are boxed because they are large and are moved often.
 #[derive(Clone)]
 struct Content {
     key: SmolStr,
@@ -43,7 +43,7 @@ struct Content {
     position: Position,
 }
 
-/// The fields in their order: a few take no memory of their own.
+/// The fields in their order. Up to two need no allocation.
 pub(crate) type Fields = SmallVec<[(ByteString, Value); 2]>;
 
 /// Where in the dataset a sample is: the same on every run, rank and thread.
@@ -57,11 +57,11 @@ pub struct Position {
     /// The number of the sample in its shard, from 0. Samples that an index does not
     /// [select](crate::index::IndexBuilder::select) are counted too.
     pub sample: u64,
-    /// Which of the outputs it is that a stage made of the sample, from 0.
+    /// The number of the sample among the outputs that a stage made of one sample, from 0.
     pub part: u64,
 }
 
-/// The key and the shard of a sample.
+/// The key and the shard of a sample, to locate errors.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     key: SmolStr,
@@ -82,8 +82,8 @@ impl Sample {
         Sample::from_parts(SmolStr::new(key), Fields::new(), Arc::from(""), Position::default())
     }
 
-    /// Numbers a sample that was made by hand, so that its [random numbers](Sample::rng) are its own: for
-    /// sources other than shards.
+    /// Sets the position of a sample that was made by hand, so that it has [random numbers](Sample::rng) of
+    /// its own: for sources other than shards.
     ///
     /// ```
     /// # use shardstream::Sample;
@@ -135,12 +135,12 @@ impl Sample {
         self.0.position
     }
 
-    /// The random numbers of this sample under `seed`, always from the first one on: take another seed for
-    /// what must not depend on other draws, such as those of picture columns, which have that of the dataset.
-    /// A sample that is made anew by hand has lost them; draw before.
+    /// A random number generator for this sample, which always starts at the first number. Use another seed
+    /// for numbers that must be independent of other draws, such as those of picture columns, which use the
+    /// seed of the dataset. A new sample that is made by hand has no position, so draw before making it.
     ///
-    /// These are the numbers under `seed`: they depend on the seed, the epoch and the sample alone, so
-    /// that an augmentation does not change with the number of threads or ranks.
+    /// The numbers depend on the seed, the epoch and the sample alone, so that an augmentation does not
+    /// change with the number of threads or ranks.
     #[must_use]
     pub fn rng(&self, seed: u64) -> Rng {
         let Position { epoch, shard, sample, part } = self.0.position;
@@ -177,7 +177,7 @@ impl Sample {
         self.find(spec).map(|at| &self.0.fields[at].1)
     }
 
-    /// The value of a field, which must be there.
+    /// The value of a field, or an error if it is missing.
     ///
     /// # Errors
     /// [`ErrorKind::MissingField`] when no alternative of `spec` is present.
@@ -185,7 +185,7 @@ impl Sample {
         self.get(spec).ok_or_else(|| self.missing(spec))
     }
 
-    /// Takes a field out, as the type that is asked for. After an error the sample is as it was.
+    /// Takes a field out as the requested type. After an error the sample is unchanged.
     ///
     /// # Errors
     /// [`ErrorKind::MissingField`] when no alternative of `spec` is present, [`ErrorKind::WrongType`] when
@@ -201,12 +201,12 @@ impl Sample {
         })
     }
 
-    /// Takes a field out with its name; none when no alternative of `spec` is present.
+    /// Takes a field out with its name; `None` if no alternative of `spec` is present.
     pub fn remove(&mut self, spec: &str) -> Option<(ByteString, Value)> {
         self.find(spec).map(|at| self.0.fields.remove(at))
     }
 
-    /// Keeps the fields whose name the predicate is true of, in their order.
+    /// Keeps the fields for whose name the predicate returns `true`, in their order.
     pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
         self.0.fields.retain(|(name, _)| keep(name));
     }
@@ -216,7 +216,7 @@ impl Sample {
         self.find(spec).map(|at| &self.0.fields[at].0)
     }
 
-    /// The bytes that the sample's fields hold.
+    /// The number of bytes in the sample's fields.
     #[must_use]
     pub fn size(&self) -> usize {
         self.0.fields.iter().map(|(_, value)| value.size()).sum()
@@ -224,8 +224,8 @@ impl Sample {
 
     /// Copies the raw fields out of the network or file chunks that they are slices of.
     ///
-    /// A slice keeps its whole chunk in memory. Do this before samples are kept for long: [`shuffle`] does
-    /// it.
+    /// A slice keeps its whole chunk in memory. Call this before samples are kept for long, as [`shuffle`]
+    /// does.
     ///
     /// [`shuffle`]: crate::adapters::IteratorExt::shuffle
     pub fn compact(&mut self) {
@@ -249,12 +249,13 @@ impl Sample {
         self.place().locate(error)
     }
 
-    /// What locates errors after the sample itself has been used up.
+    /// The key and the shard, to locate errors after the sample has been consumed.
     pub(crate) fn place(&self) -> Place {
         Place { key: self.0.key.clone(), shard: Arc::clone(&self.0.shard) }
     }
 
-    /// A sample that was made anew of another one has the random numbers of that.
+    /// Sets the position of a sample that was made of another one, so that it has that one's random numbers.
+    /// A sample of a shard keeps its own.
     pub(crate) fn or_at(mut self, position: Position) -> Self {
         if self.0.shard.is_empty() {
             self.0.position = position;
@@ -262,20 +263,20 @@ impl Sample {
         self
     }
 
-    /// Puts the sample where another one was read that it was made of.
+    /// Sets the shard and the position to those of the sample that this one was made of.
     pub(crate) fn placed(mut self, place: &Place, position: Position) -> Self {
         (self.0.shard, self.0.position) = (Arc::clone(&place.shard), position);
         self
     }
 
-    /// Numbers the outputs of a stage that were made of one sample.
+    /// Sets the number of the sample among the outputs that a stage made of one sample.
     pub(crate) fn part(mut self, part: u64) -> Self {
         self.0.position.part = part;
         self
     }
 
-    /// The key, for those who keep it: it is not a slice of a chunk, nor of a sample that was made compact
-    /// later.
+    /// The key, for callers that keep a clone: it is not a slice of a chunk, nor of the memory of a compact
+    /// sample.
     pub(crate) fn shared_key(&self) -> &SmolStr {
         &self.0.key
     }
@@ -310,7 +311,7 @@ impl Sample {
 
     fn find(&self, spec: &str) -> Option<usize> {
         let place = |name: &str| self.0.fields.iter().position(|(n, _)| n == name);
-        // Mostly there is one alternative, and a search that is made for long texts takes longer to begin.
+        // There is mostly one alternative, and `str::contains` takes longer to start on a short text.
         match spec.bytes().any(|byte| byte == b';') {
             false => place(spec),
             true => spec.split(';').find_map(place),

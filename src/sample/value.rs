@@ -1,4 +1,4 @@
-//! What a field holds, and how it becomes a Rust type.
+//! The values of fields, and their conversion to Rust types.
 
 use super::Array;
 #[cfg(feature = "image")]
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The value of a field: raw bytes as they are in the shard, or what a decoder made of them.
+/// The value of a field: raw bytes as in the shard, or what a decoder made of them.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Value {
@@ -28,13 +28,13 @@ pub enum Value {
     /// A decoded image.
     #[cfg(feature = "image")]
     Image(Image),
-    /// A value of a type of the caller's own.
+    /// A value of any other type.
     Other(Arc<dyn Any + Send + Sync>),
 }
 
 impl Value {
-    /// Wraps a value of any type. [`Value::downcast`] lends it again, and
-    /// [`take::<Arc<T>>`](crate::Sample::take) gives it back.
+    /// Wraps a value of any type. [`Value::downcast`] borrows it, and [`take::<Arc<T>>`](crate::Sample::take)
+    /// takes it out again.
     ///
     /// ```
     /// use shardstream::{Sample, Value};
@@ -49,7 +49,7 @@ impl Value {
         Value::Other(Arc::new(value))
     }
 
-    /// The value of a type of the caller's own.
+    /// The value that [`Value::other`] wraps, if it is of this type.
     #[must_use]
     pub fn downcast<T: Any + Send + Sync>(&self) -> Option<&T> {
         match self {
@@ -58,7 +58,7 @@ impl Value {
         }
     }
 
-    /// The raw bytes, where the field holds them.
+    /// The raw bytes; `None` if the value is of another type.
     #[must_use]
     pub fn as_bytes(&self) -> Option<&Bytes> {
         match self {
@@ -67,7 +67,7 @@ impl Value {
         }
     }
 
-    /// A word for the type of the value, for messages.
+    /// The name of the value's type, for messages.
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         match self {
@@ -83,7 +83,7 @@ impl Value {
         }
     }
 
-    /// About how many bytes the value holds.
+    /// The approximate number of bytes of the value.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {
@@ -111,11 +111,11 @@ fn json_size(json: &serde_json::Value) -> usize {
         }
 }
 
-/// Characters of a text that `Debug` shows.
+/// Number of characters of a text that `Debug` shows.
 const EXCERPT: usize = 60;
 
-/// The type and size of the value, and the beginning of a text, also of one that is not decoded yet, or of a
-/// JSON document. What is binary is not printed.
+/// Shows the type and size of the value, and the beginning of a text or a JSON document, even if it is not
+/// decoded. Binary data is not printed.
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let excerpt = |f: &mut fmt::Formatter<'_>, text: &str| match text.char_indices().nth(EXCERPT) {
@@ -152,13 +152,13 @@ impl fmt::Debug for Value {
 
 /// A type that a field's value can be taken as.
 pub trait FromValue: Sized {
-    /// A word for the type, for messages.
+    /// The name of the type, for messages.
     const NAME: &'static str;
 
     /// The value as this type.
     ///
     /// # Errors
-    /// The value itself when it is of another type.
+    /// The value itself if it is of another type.
     fn from_value(value: Value) -> Result<Self, Value>;
 }
 
@@ -220,7 +220,7 @@ impl FromValue for Vec<u8> {
     }
 }
 
-/// Whole numbers of other widths, where the value fits.
+/// Conversions to integers of other widths, if the value fits.
 macro_rules! narrow {
     ($($type:ty: $name:literal),*) => {$(
         impl FromValue for $type {
@@ -264,7 +264,7 @@ impl From<&str> for Value {
     }
 }
 
-/// Whole numbers of other widths, of which every value fits.
+/// Conversions from integers of other widths, of which every value fits.
 macro_rules! widen {
     ($($type:ty),*) => {$(
         impl From<$type> for Value {

@@ -1,4 +1,4 @@
-//! Tensors for other frameworks in the same process, by DLPack.
+//! Export of tensors to other frameworks in the same process, by DLPack.
 
 use super::Tensor;
 use crate::sample::{ArrayError, DType};
@@ -7,12 +7,12 @@ use dlpark::metadata::Dynamic;
 use dlpark::{Managed, ManagedTensorBase};
 
 impl Tensor {
-    /// The tensor as one that whatever knows [DLPack](https://dmlc.github.io/dlpack) can take, without a
-    /// copy: PyTorch, JAX, numpy, CuPy. It is in the memory of the CPU, writable, and its deleter gives the
-    /// memory back to its pool, on whatever thread it is called.
+    /// Converts the tensor, without a copy, for any framework that supports
+    /// [DLPack](https://dmlc.github.io/dlpack): PyTorch, JAX, numpy, CuPy. The result is in CPU memory and
+    /// writable. Its deleter, which may be called on any thread, returns the memory to its pool.
     ///
-    /// The crate [`dlpark`] has both forms of it, `dlpark::versioned::Dlpack` and, for consumers that don't
-    /// know it yet, `dlpark::legacy::Dlpack`; with its feature `pyo3` they become Python capsules.
+    /// The crate [`dlpark`] has both forms of it, `dlpark::versioned::Dlpack` and, for consumers that do not
+    /// support it yet, `dlpark::legacy::Dlpack`; with its feature `pyo3` they become Python capsules.
     ///
     /// ```
     /// use shardstream::codec::DType;
@@ -25,7 +25,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`ArrayError::Shape`] when a length does not fit the numbers of DLPack, which are those of an `i64`.
+    /// [`ArrayError::Shape`] if the length of an axis does not fit an `i64`, as DLPack requires.
     pub fn into_dlpack<M: ManagedTensorBase>(self) -> Result<Managed<M>, ArrayError> {
         let Tensor { dtype, shape, buffer } = self;
         let mut owner = Box::new(buffer);

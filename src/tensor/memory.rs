@@ -1,4 +1,4 @@
-//! Memory of batches that is pinned for devices.
+//! Pinning the memory of batches for devices.
 
 use crate::telemetry::log;
 use bytes::BytesMut;
@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Slabs begin and end at multiples of this many bytes: the largest page that Linux is usually built with.
 const PAGE: usize = 64 << 10;
 
-/// Pins the memory of batches, so that devices copy from it without a copy of the driver's own before:
-/// `cudaHostRegister`, `PJRT_Client_DmaMap` and the like.
+/// Pins the memory of batches, so that devices copy from it directly, without a staging copy of the driver:
+/// by `cudaHostRegister`, `PJRT_Client_DmaMap` and the like.
 ///
-/// It is given to [`Columns::memory`](crate::collate::Columns::memory), and is asked once for each slab: the
-/// memory of one tensor of one batch, which is used again for later batches. Tensors of a fixed shape are in
-/// slabs; ragged ones, and those that a column makes by itself, are in memory that is not pinned.
+/// It is passed to [`Columns::memory`](crate::collate::Columns::memory), and is called once for each slab:
+/// the memory of one tensor of one batch, which later batches reuse. Tensors of a fixed shape are in slabs;
+/// ragged ones, and those that a column makes itself, are in memory that is not pinned.
 ///
 /// ```
 /// use shardstream::collate::{Columns, Scalar};
@@ -48,17 +48,17 @@ const PAGE: usize = 64 << 10;
 /// # Ok::<(), shardstream::Error>(())
 /// ```
 pub trait BatchMemory: Send + Sync {
-    /// Pins `memory`, which is whole pages. It stays allocated at this place until what is returned is
-    /// dropped, and threads of this process write to it meanwhile. That is dropped when nobody has the tensor
-    /// any more, nor any bytes or rows that it has become.
+    /// Pins `memory`, which is whole pages. It stays allocated at this address until the returned value is
+    /// dropped, and threads of this process write to it meanwhile. The value is dropped once the tensor and
+    /// all bytes and rows made from it are no longer in use.
     ///
     /// # Errors
-    /// Whatever the driver says. The first one is a warning of the log, and memory is no longer pinned: the
-    /// batches are the same.
+    /// Any error of the driver. The first one is logged as a warning, and no more memory is pinned after it.
+    /// The batches are the same.
     fn pin(&self, memory: &[u8]) -> Result<Pinned, Box<dyn std::error::Error + Send + Sync>>;
 }
 
-/// What unpins memory when it is dropped.
+/// A value that unpins memory when it is dropped.
 pub type Pinned = Box<dyn Any + Send + Sync>;
 
 /// The pinned slabs of a pool.
@@ -69,18 +69,18 @@ pub(super) struct Slabs {
     failed: AtomicBool,
 }
 
-/// A slab, whoever has it.
+/// A pinned slab, idle or in use.
 struct Slab {
-    // Goes before the memory does.
+    // Dropped before the memory.
     _pinned: Pinned,
-    /// A part of the slab's allocation that nobody reads or writes: it keeps the allocation.
+    /// A part of the slab's allocation that nobody reads or writes. It keeps the allocation alive.
     end: BytesMut,
 }
 
 impl Slab {
-    /// Whether nobody has a part of it.
+    /// Whether no part of it is in use.
     fn is_abandoned(&mut self) -> bool {
-        // Only the last handle of an allocation can take what is in front of it.
+        // Only the last handle of an allocation can reclaim the memory before it.
         self.end.try_reclaim(self.end.capacity() + 1)
     }
 }
@@ -94,9 +94,9 @@ impl Slabs {
         self.slabs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new slab of `size` bytes, zeros; none where memory cannot be pinned.
+    /// Makes a slab of `size` zeros; `None` if memory cannot be pinned.
     pub(super) fn make(&self, size: usize) -> Option<BytesMut> {
-        // Those of batches that never were.
+        // Frees the slabs of batches that were never completed.
         self.slabs().retain(|_, slab| !slab.is_abandoned());
         let pages = size.next_multiple_of(PAGE);
         if size == 0 || self.failed.load(Relaxed) {
@@ -108,7 +108,7 @@ impl Slabs {
         match self.memory.pin(&slab[..pages]) {
             Ok(pinned) => {
                 slab.truncate(size);
-                self.keep(&mut slab, pinned);
+                self.register(&mut slab, pinned);
                 Some(slab)
             }
             Err(error) => {
@@ -120,14 +120,14 @@ impl Slabs {
         }
     }
 
-    /// Knows a slab from now on, of which `slab` is the beginning, up to its capacity.
-    pub(super) fn keep(&self, slab: &mut BytesMut, pinned: Pinned) {
+    /// Registers a slab, of which `slab` is the beginning, up to its capacity.
+    pub(super) fn register(&self, slab: &mut BytesMut, pinned: Pinned) {
         let begin = slab.as_ptr().addr();
         let end = slab.split_off(slab.len());
         self.slabs().insert(begin, Slab { _pinned: pinned, end });
     }
 
-    /// What unpins the slab that begins where `buffer` does. It is not known any more.
+    /// Unregisters the slab that begins where `buffer` does, and returns what unpins it.
     pub(super) fn release(&self, buffer: &BytesMut) -> Option<Pinned> {
         self.slabs().remove(&buffer.as_ptr().addr()).map(|slab| slab._pinned)
     }
@@ -152,7 +152,7 @@ mod tests {
     use proptest::prelude::*;
     use std::ops::Range;
 
-    /// The ranges that are pinned, and how many were.
+    /// The ranges that are pinned, and the number of all that ever were.
     #[derive(Default, Clone)]
     struct Recorded(Arc<Mutex<(Vec<Range<usize>>, usize)>>);
 
@@ -226,11 +226,11 @@ mod tests {
     }
 
     #[test]
-    fn slabs_of_batches_that_never_were_are_let_go() {
+    fn slabs_of_incomplete_batches_are_freed() {
         let (pool, recorded) = pool(1000);
         for _ in 0..50 {
             let mut slots = pool.take();
-            // The first sample fails: what is left does not begin where the slab does.
+            // The first sample fails: the rest does not begin where the slab does.
             drop(slots.split_to(256));
             let rest = Buffer::pooled(slots, &pool);
             assert!(recorded.holds(rest.as_ref()));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn where_memory_cannot_be_pinned_there_are_batches_all_the_same() {
+    fn batches_are_made_even_if_memory_cannot_be_pinned() {
         struct Refuses(AtomicBool);
         impl BatchMemory for Refuses {
             fn pin(&self, _: &[u8]) -> Result<Pinned, Box<dyn std::error::Error + Send + Sync>> {
@@ -283,7 +283,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is taken, cut, dropped and given back in whatever order.
+        /// Memory is taken, split, dropped and returned in any order.
         #[test]
         fn what_is_in_use_is_pinned_and_all_is_unpinned(
             size in 1_usize..200_000,

@@ -1,11 +1,11 @@
-//! Numbers for devices: tensors in aligned memory that is used again.
+//! Tensors: numbers for devices, in aligned memory that is reused.
 //!
 //! A [`Tensor`] is a column of a batch: row-major, in the machine's byte order, at an address that is a
-//! multiple of 256. It becomes what trainers take without a copy: a slice of numbers
+//! multiple of 256. It converts without a copy to what trainers take: a slice of numbers
 //! ([`as_slice`](Tensor::as_slice)), bytes ([`into_bytes`](Tensor::into_bytes)), an array of the crate
 //! `ndarray` (`view`, with the feature of that name), a tensor of another framework (`into_dlpack`, with the
-//! feature `dlpack`). When the tensor is dropped, or whatever it has become, its memory is that of a batch to
-//! come.
+//! feature `dlpack`). When the tensor, or what it was converted to, is dropped, later batches reuse its
+//! memory.
 
 #[cfg(feature = "dlpack")]
 mod dlpack;
@@ -43,10 +43,10 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// Zeros.
+    /// Makes a tensor of zeros.
     ///
     /// # Errors
-    /// [`ArrayError::Shape`] when no memory can have the size.
+    /// [`ArrayError::Shape`] if the size exceeds any memory.
     pub fn zeros(dtype: DType, shape: impl Into<Vec<usize>>) -> Result<Self, ArrayError> {
         let shape = shape.into();
         match byte_len(&shape, dtype.size()).filter(|size| *size < isize::MAX as usize / 2) {
@@ -55,7 +55,7 @@ impl Tensor {
         }
     }
 
-    /// A tensor in memory that has its size.
+    /// Makes a tensor of a buffer, which must have its size.
     pub(crate) fn new(dtype: DType, shape: Vec<usize>, buffer: Buffer) -> Result<Self, ArrayError> {
         let bytes = buffer.as_ref().len();
         if byte_len(&shape, dtype.size()) == Some(bytes) {
@@ -82,20 +82,20 @@ impl Tensor {
     /// # Errors
     /// [`ArrayError::Type`] when the tensor holds another type; nothing is converted.
     pub fn as_slice<T: Element + CheckedBitPattern>(&self) -> Result<&[T], ArrayError> {
-        self.is::<T>()?;
-        // A byte of a `bool` that is neither 0 nor 1 is no `bool`.
-        bytemuck::checked::try_cast_slice(self.buffer.as_ref()).map_err(|_| self.other::<T>())
+        self.check_type::<T>()?;
+        // Only the bytes 0 and 1 are valid as `bool`.
+        bytemuck::checked::try_cast_slice(self.buffer.as_ref()).map_err(|_| self.type_error::<T>())
     }
 
-    /// The numbers in row-major order, to be changed.
+    /// The numbers in row-major order, mutably.
     ///
     /// # Errors
     /// [`ArrayError::Type`] when the tensor holds another type; nothing is converted.
     pub fn as_mut_slice<T: Element + CheckedBitPattern + NoUninit>(
         &mut self,
     ) -> Result<&mut [T], ArrayError> {
-        self.is::<T>()?;
-        let other = self.other::<T>();
+        self.check_type::<T>()?;
+        let other = self.type_error::<T>();
         bytemuck::checked::try_cast_slice_mut(self.buffer.as_mut()).map_err(|_| other)
     }
 
@@ -105,24 +105,25 @@ impl Tensor {
         self.buffer.as_ref()
     }
 
-    /// The same to be changed.
+    /// The bytes of the numbers, mutably.
     #[must_use]
     pub fn as_bytes_mut(&mut self) -> &mut [u8] {
         self.buffer.as_mut()
     }
 
-    /// The bytes without a copy. The memory goes back to its pool when the last clone and slice of them is
-    /// dropped.
+    /// Returns the bytes without a copy. The memory returns to its pool when the last clone and slice of them
+    /// is dropped.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self.buffer)
     }
 
-    /// The bytes of `parts` runs of rows, one for each device of a host, without a copy. The memory goes back
-    /// to its pool when the last clone and slice of all of them is dropped.
+    /// Divides the rows into `parts` equal runs, one for each device of a host, and returns their bytes
+    /// without a copy. The memory returns to its pool when the last clone and slice of all of them is
+    /// dropped.
     ///
     /// # Errors
-    /// [`ArrayError::Parts`] unless the first axis can be cut into this many parts of equal length.
+    /// [`ArrayError::Parts`] unless the first axis can be divided into this many parts of equal length.
     pub fn into_rows(self, parts: usize) -> Result<Vec<Bytes>, ArrayError> {
         let rows = self.shape.first().copied().unwrap_or(0);
         if parts == 0 || !rows.is_multiple_of(parts) {
@@ -133,22 +134,22 @@ impl Tensor {
         Ok((0..parts).map(|at| bytes.slice(at * part..(at + 1) * part)).collect())
     }
 
-    /// The bytes that the numbers take.
+    /// The number of bytes of the numbers.
     #[must_use]
     pub fn size(&self) -> usize {
         self.buffer.as_ref().len()
     }
 
-    fn is<T: Element>(&self) -> Result<(), ArrayError> {
-        if T::DTYPE == self.dtype { Ok(()) } else { Err(self.other::<T>()) }
+    fn check_type<T: Element>(&self) -> Result<(), ArrayError> {
+        if T::DTYPE == self.dtype { Ok(()) } else { Err(self.type_error::<T>()) }
     }
 
-    fn other<T: Element>(&self) -> ArrayError {
+    fn type_error<T: Element>(&self) -> ArrayError {
         ArrayError::Type { wanted: T::DTYPE, found: self.dtype }
     }
 }
 
-/// A copy, in memory of its own.
+/// A copy with memory of its own.
 impl Clone for Tensor {
     fn clone(&self) -> Self {
         let mut buffer = Buffer::zeroed(self.size());
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_nobody_has() {
+    fn impossible_sizes_are_errors() {
         assert!(Tensor::zeros(DType::U8, vec![usize::MAX, 2]).is_err());
         assert!(Tensor::zeros(DType::U8, vec![usize::MAX / 2]).is_err());
         assert_eq!(Tensor::zeros(DType::F64, vec![3, 0]).unwrap().size(), 0);

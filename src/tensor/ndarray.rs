@@ -24,7 +24,7 @@ impl Tensor {
         ArrayViewD::from_shape(IxDyn(&self.shape), self.as_slice()?).map_err(|_| self.too_large())
     }
 
-    /// The same to be changed.
+    /// The numbers as a mutable array of the crate [`ndarray`], without a copy.
     ///
     /// # Errors
     /// As [`view`](Tensor::view).
@@ -35,7 +35,7 @@ impl Tensor {
         ArrayViewMutD::from_shape(shape, self.as_mut_slice()?).map_err(|_| too_large)
     }
 
-    /// Axes whose lengths no array of that crate can have, beside one of 0.
+    /// The error for axes that no array of that crate can have, which needs an axis of length 0 beside them.
     fn too_large(&self) -> ArrayError {
         ArrayError::Shape { dtype: self.dtype, shape: self.shape.clone(), bytes: self.size() }
     }

@@ -1,4 +1,4 @@
-//! Memory for batches: aligned, cut into slots, and used again.
+//! A pool of memory for batches: aligned, split into slots, and reused.
 
 use super::memory::{BatchMemory, Slabs};
 use crate::memory::{Gauge, Share};
@@ -6,63 +6,64 @@ use bytes::BytesMut;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What DLPack asks of its producers, and more than any device's copy engine does.
+/// The alignment of buffers, in bytes: what DLPack requires of producers, and more than any device's copy
+/// engine does.
 pub(crate) const ALIGNMENT: usize = 256;
 
-/// Number of idle buffers kept, or bytes of them: there are many batches of small
-/// samples on their way.
-const MOST_FREE: usize = 8;
-const MOST_FREE_BYTES: usize = 64 << 20;
-/// Memory is used again for what takes at least one part in this number of it.
-const MOST_SPARE: usize = 4;
-/// Or, where less is taken, if the memory is no larger than `MOST_SPARE` times this.
+/// Number of idle buffers kept. If they have one size, more are kept up to `MAX_IDLE_BYTES`, because many
+/// batches of small samples are in flight.
+const MAX_IDLE: usize = 8;
+const MAX_IDLE_BYTES: usize = 64 << 20;
+/// Memory is reused for content that takes at least this fraction of it: one in `MAX_SPARE`.
+const MAX_SPARE: usize = 4;
+/// Memory of up to `MAX_SPARE` times this size is reused for any content.
 const SMALL: usize = 64 << 10;
-/// What a buffer takes beside its bytes.
+/// Number of bytes of a buffer's overhead.
 const OVERHEAD: usize = 512;
 
-/// Buffers of one size, or of any. What comes back is given out again, with what it held last still in it.
+/// A pool of buffers of one size, or of any size. Returned buffers are reused, with their old content.
 ///
 /// `BytesMut` makes slots safe and free of copies: a buffer is split into parts that threads own and write
-/// side by side, and the parts that touch are joined again.
+/// side by side, and adjacent parts are joined again.
 pub(crate) struct Pool {
-    /// None where each batch has another one.
+    /// `None` if the size differs from batch to batch.
     size: Option<usize>,
     free: Mutex<Vec<BytesMut>>,
-    /// Where the memory is pinned.
+    /// The pinned slabs, if the memory is pinned.
     slabs: Option<Slabs>,
-    /// What those have that have not come back.
+    /// The bytes of buffers that have not been returned.
     in_use: Gauge,
 }
 
 impl Pool {
-    /// For buffers of `size` bytes.
+    /// Makes a pool for buffers of `size` bytes.
     pub(crate) fn new(size: usize) -> Arc<Self> {
         Arc::new(Pool { size: Some(size), free: Mutex::default(), slabs: None, in_use: Gauge::default() })
     }
 
-    /// For buffers of `size` bytes in memory that is pinned.
+    /// Makes a pool for buffers of `size` bytes in pinned memory.
     pub(crate) fn pinned(size: usize, memory: Arc<dyn BatchMemory>) -> Arc<Self> {
         let slabs = Some(Slabs::new(memory));
         Arc::new(Pool { size: Some(size), free: Mutex::default(), slabs, in_use: Gauge::default() })
     }
 
-    /// For buffers of any size.
+    /// Makes a pool for buffers of any size.
     pub(crate) fn of_any_size() -> Arc<Self> {
         Arc::new(Pool { size: None, free: Mutex::default(), slabs: None, in_use: Gauge::default() })
     }
 
-    /// A buffer of the pool's size.
+    /// Takes a buffer of the pool's size.
     pub(crate) fn take(&self) -> BytesMut {
         let size = self.size.unwrap_or_default();
         let made = || self.slabs.as_ref().and_then(|slabs| slabs.make(size));
         self.free().or_else(made).unwrap_or_else(|| aligned(size))
     }
 
-    /// An empty buffer with room for that many bytes.
+    /// Takes an empty buffer with room for `room` bytes.
     pub(crate) fn take_empty(&self, room: usize) -> BytesMut {
-        // One that held a batch that was far larger than others is let go.
+        // A buffer that is far larger than needed is freed.
         let fits =
-            |free: &BytesMut| free.capacity() >= room && free.capacity() / MOST_SPARE <= room.max(SMALL);
+            |free: &BytesMut| free.capacity() >= room && free.capacity() / MAX_SPARE <= room.max(SMALL);
         match self.free().filter(fits) {
             Some(mut free) => {
                 free.clear();
@@ -76,39 +77,39 @@ impl Pool {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// Bytes of tensors that have not come back.
+    /// The number of bytes of buffers in use.
     pub(crate) fn bytes_in_use(&self) -> u64 {
         self.in_use.bytes()
     }
 
-    /// Bytes of those that nobody uses.
+    /// The number of bytes of idle buffers.
     pub(crate) fn bytes_idle(&self) -> u64 {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         free.iter().map(|buffer| buffer.capacity() as u64).sum()
     }
 
-    /// A buffer of no pool.
+    /// Makes a buffer that belongs to no pool.
     pub(crate) fn single(size: usize) -> BytesMut {
         aligned(size)
     }
 
-    /// Whether a buffer begins where any number may be.
+    /// Whether a buffer is aligned for any type of number.
     pub(crate) fn is_aligned(buffer: &BytesMut) -> bool {
         buffer.as_ptr().addr().is_multiple_of(ALIGNMENT)
     }
 
-    /// Takes a buffer back. One of another size, or of which a part is still in use, is let go.
-    fn give(&self, mut buffer: BytesMut) {
-        // Goes before the buffer does, unless it is kept.
+    /// Takes a buffer back. It is freed if it has another size, or if a part of it is still in use.
+    fn give_back(&self, mut buffer: BytesMut) {
+        // Dropped before the buffer, unless it is kept.
         let mut pinned = self.slabs.as_ref().and_then(|slabs| slabs.release(&buffer));
         let whole = match self.size.map(|size| size.saturating_sub(buffer.len())) {
             Some(missing) => missing == 0 || buffer.try_reclaim(missing),
             None => buffer.capacity() > 0,
         };
         if !whole {
-            // Another batch may have the rest.
+            // Another batch may still use the rest.
             if let (Some(slabs), Some(pinned)) = (&self.slabs, pinned) {
-                slabs.keep(&mut buffer, pinned);
+                slabs.register(&mut buffer, pinned);
             }
             return;
         }
@@ -120,16 +121,16 @@ impl Pool {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
             let room = match self.size {
                 Some(size) => {
-                    free.len() < MOST_FREE || free.len().saturating_mul(size + OVERHEAD) < MOST_FREE_BYTES
+                    free.len() < MAX_IDLE || free.len().saturating_mul(size + OVERHEAD) < MAX_IDLE_BYTES
                 }
                 None => {
                     let held: usize = free.iter().map(BytesMut::capacity).sum();
-                    free.is_empty() || free.len() < MOST_FREE && held.saturating_add(size) < MOST_FREE_BYTES
+                    free.is_empty() || free.len() < MAX_IDLE && held.saturating_add(size) < MAX_IDLE_BYTES
                 }
             };
             if room {
                 if let (Some(slabs), Some(pinned)) = (&self.slabs, pinned.take()) {
-                    slabs.keep(&mut buffer, pinned);
+                    slabs.register(&mut buffer, pinned);
                 }
                 free.push(buffer);
             }
@@ -146,7 +147,7 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// Zeros, where any number may be.
+/// Makes a buffer of zeros, aligned for any type of number.
 fn aligned(size: usize) -> BytesMut {
     let mut buffer = BytesMut::zeroed(size + ALIGNMENT - 1);
     let offset = buffer.as_ptr().addr().wrapping_neg() % ALIGNMENT;
@@ -155,8 +156,8 @@ fn aligned(size: usize) -> BytesMut {
     buffer
 }
 
-/// Room for `bytes` bytes, and for somewhat more: the next ones may be larger. They begin where any number
-/// may stand, and are not cleared, which would take as long as to write them.
+/// Makes an empty, aligned buffer with room for `room` bytes, and for an eighth more: the next batch may be
+/// larger. It is not cleared, which would take as long as writing it.
 fn aligned_room(room: usize) -> BytesMut {
     let mut buffer = BytesMut::with_capacity(room.saturating_add(room / 8) + ALIGNMENT);
     let offset = buffer.as_ptr().addr().wrapping_neg() % ALIGNMENT;
@@ -165,19 +166,19 @@ fn aligned_room(room: usize) -> BytesMut {
     buffer
 }
 
-/// A buffer that goes back to its pool.
+/// A buffer that is returned to its pool when it is dropped.
 pub(crate) struct Buffer {
     data: BytesMut,
     pool: Option<(Arc<Pool>, Share)>,
 }
 
 impl Buffer {
-    /// Zeros of no pool.
+    /// Makes a buffer of zeros that belongs to no pool.
     pub(crate) fn zeroed(size: usize) -> Self {
         Buffer { data: aligned(size), pool: None }
     }
 
-    /// What was taken from a pool, or a part of it from its beginning on.
+    /// Wraps memory that was taken from a pool, or the beginning of it.
     pub(crate) fn pooled(data: BytesMut, pool: &Arc<Pool>) -> Self {
         let share = Share::of(&pool.in_use, data.capacity() as u64);
         Buffer { data, pool: Some((Arc::clone(pool), share)) }
@@ -187,7 +188,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some((pool, _)) = &self.pool {
-            pool.give(std::mem::take(&mut self.data));
+            pool.give_back(std::mem::take(&mut self.data));
         }
     }
 }
@@ -223,7 +224,7 @@ mod tests {
         let mut whole = slots.next().unwrap();
         slots.by_ref().take(5).for_each(|slot| whole.unsplit(slot));
         assert_eq!((whole.len(), whole.as_ptr()), (600, begin));
-        // Those that are left over go before the buffer does.
+        // The other slots are dropped before the buffer.
         drop(slots);
         drop(Buffer::pooled(whole, &pool));
         let again = pool.take();
@@ -246,13 +247,13 @@ mod tests {
         assert_eq!(written(10), begin);
         assert_eq!(written(1000), begin);
         written(5000);
-        written(SMALL * MOST_SPARE * 2);
-        assert!(pool.take_empty(1000).capacity() < SMALL, "so large a one is let go");
+        written(SMALL * MAX_SPARE * 2);
+        assert!(pool.take_empty(1000).capacity() < SMALL, "a far larger buffer is freed");
         written(0);
     }
 
     #[test]
-    fn what_is_still_in_use_does_not_come_back() {
+    fn memory_in_use_is_not_reused() {
         let pool = Pool::new(100);
         let mut whole = pool.take();
         let begin = whole.as_ptr();

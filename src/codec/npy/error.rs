@@ -1,6 +1,6 @@
 //! Why bytes are not an npy file.
 
-/// numpy refuses longer headers too.
+/// Maximum length of a header, the same as in numpy.
 pub(super) const MAX_HEADER: usize = 10_000;
 
 /// Why bytes are not an npy file that can be read.
@@ -13,7 +13,7 @@ pub enum NpyError {
     /// A version of the format that is not known.
     #[error("unknown version {0}.{1} of the npy format")]
     Version(u8, u8),
-    /// The file ends in its header.
+    /// The file ends within its header.
     #[error("the npy header is truncated")]
     Truncated,
     /// The header is implausibly long.

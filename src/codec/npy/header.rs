@@ -6,10 +6,10 @@ use crate::sample::array::MAX_AXES;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 
-/// Longer headers are not remembered.
-const MOST_KEPT: usize = 256;
+/// Maximum length of a header that is cached.
+const MAX_CACHED: usize = 256;
 
-/// What the dictionary says about the data.
+/// The dictionary of an npy file, which describes its data.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Header {
     pub(super) dtype: DType,
@@ -19,7 +19,8 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// The arrays of a data set mostly have the same header, which is then parsed once on each thread.
+    /// Parses the dictionary. The arrays of a dataset mostly have the same one, so each thread caches the
+    /// last.
     pub(super) fn parse(text: &[u8]) -> Result<Self, NpyError> {
         thread_local!(static LAST: RefCell<Option<(Vec<u8>, Header)>> = const { RefCell::new(None) });
         let known = |last: &RefCell<Option<(Vec<u8>, Header)>>| {
@@ -30,7 +31,7 @@ impl Header {
             return Ok(header);
         }
         let header = Parser { text, at: 0 }.header()?;
-        if text.len() <= MOST_KEPT {
+        if text.len() <= MAX_CACHED {
             let _ = LAST.try_with(|last| *last.borrow_mut() = Some((text.to_vec(), header.clone())));
         }
         Ok(header)
@@ -50,15 +51,16 @@ pub(super) fn descr(dtype: DType) -> &'static str {
         DType::U32 => "<u4",
         DType::U64 => "<u8",
         DType::F16 => "<f2",
-        // What numpy itself writes of the type that the package ml_dtypes adds, and doesn't read again.
+        // What numpy writes for the bfloat16 of the package ml_dtypes, and does not read back.
         DType::BF16 => "<V2",
         DType::F32 => "<f4",
         DType::F64 => "<f8",
     }
 }
 
-/// Reads numpy's notation of a type: the type, and whether it is big-endian. Without a byte order numpy takes
-/// that of its machine; here that is little-endian, as on all machines that the files are likely to be from.
+/// Reads numpy's notation of a type. Returns the type, and whether it is big-endian. Without a byte order,
+/// numpy assumes that of its machine; here it is little-endian, as on all machines that the files are likely
+/// to be from.
 fn parse_descr(text: &str) -> Result<(DType, bool), NpyError> {
     let (order, code) = match text.as_bytes().first() {
         Some(order @ (b'<' | b'>' | b'|' | b'=')) => (*order, &text[1..]),
@@ -80,7 +82,7 @@ fn parse_descr(text: &str) -> Result<(DType, bool), NpyError> {
         _ if code.starts_with('O') => return Err(NpyError::Pickle),
         _ => return Err(NpyError::Unsupported(text.into())),
     };
-    // That says that there is no order.
+    // It says that byte order does not apply.
     if order == b'|' && dtype.size() > 1 {
         return Err(NpyError::Unsupported(text.into()));
     }
@@ -96,7 +98,7 @@ struct Parser<'a> {
 impl<'a> Parser<'a> {
     fn header(mut self) -> Result<Header, NpyError> {
         let (mut dtype, mut fortran, mut shape) = (None, None, None);
-        self.expect(b'{', "a dictionary should begin here")?;
+        self.expect(b'{', "expected a dictionary")?;
         while !self.accept(b'}') {
             let start = self.at;
             let known = match self.string()? {
@@ -119,13 +121,13 @@ impl<'a> Parser<'a> {
                 return Err(self.error("unknown or repeated key"));
             }
             if !self.accept(b',') {
-                self.expect(b'}', "the dictionary should end here")?;
+                self.expect(b'}', "expected the end of the dictionary")?;
                 break;
             }
         }
         self.skip_space();
         if self.at < self.text.len() {
-            return Err(self.error("something follows the dictionary"));
+            return Err(self.error("unexpected bytes after the dictionary"));
         }
         match (dtype, fortran, shape) {
             (Some((dtype, big_endian)), Some(fortran), Some(shape)) => {
@@ -146,14 +148,14 @@ impl<'a> Parser<'a> {
 
     fn shape(&mut self) -> Result<SmallVec<[usize; 6]>, NpyError> {
         let mut axes = SmallVec::new();
-        self.expect(b'(', "a tuple should begin here")?;
+        self.expect(b'(', "expected a tuple")?;
         while !self.accept(b')') {
             if axes.len() == MAX_AXES {
                 return Err(self.error("too many axes"));
             }
             axes.push(self.number()?);
             if !self.accept(b',') {
-                self.expect(b')', "the tuple should end here")?;
+                self.expect(b')', "expected the end of the tuple")?;
                 if axes.len() == 1 {
                     return Err(self.error("a number in parentheses is not a tuple"));
                 }
@@ -170,7 +172,7 @@ impl<'a> Parser<'a> {
             self.at += 1;
         }
         let digits = std::str::from_utf8(&self.text[start..self.at]).expect("digits are text");
-        let number = digits.parse().map_err(|_| self.error("a length should stand here"))?;
+        let number = digits.parse().map_err(|_| self.error("expected a length"))?;
         // Python 2 wrote long integers as `3L`.
         if self.text.get(self.at) == Some(&b'L') {
             self.at += 1;
@@ -186,14 +188,14 @@ impl<'a> Parser<'a> {
                 return Ok(value);
             }
         }
-        Err(self.error("True or False should stand here"))
+        Err(self.error("expected True or False"))
     }
 
     fn string(&mut self) -> Result<&'a str, NpyError> {
         self.skip_space();
         let quote = match self.text.get(self.at) {
             Some(quote @ (b'\'' | b'"')) => *quote,
-            _ => return Err(self.error("a string should stand here")),
+            _ => return Err(self.error("expected a string")),
         };
         let rest = &self.text[self.at + 1..];
         let length = rest.iter().position(|&byte| byte == quote || byte == b'\\' || byte == b'\n');
@@ -202,12 +204,12 @@ impl<'a> Parser<'a> {
                 self.at += string.len() + 2;
                 Ok(string)
             }
-            _ => Err(self.error("a plain string should stand here")),
+            _ => Err(self.error("expected a string without escapes")),
         }
     }
 
     fn colon(&mut self) -> Result<(), NpyError> {
-        self.expect(b':', "a colon should stand here")
+        self.expect(b':', "expected a colon")
     }
 
     fn expect(&mut self, byte: u8, message: &'static str) -> Result<(), NpyError> {
@@ -237,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_not_taken_for_the_one_before() {
+    fn a_cached_header_is_used_only_for_the_same_text() {
         let text = |shape: &str| format!("{{'descr': '<u2', 'fortran_order': False, 'shape': ({shape},), }}");
         let shapes = ["3", "3", "4", "3", "x", "3"].map(|shape| Header::parse(text(shape).as_bytes()));
         let found: Vec<_> =

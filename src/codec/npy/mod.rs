@@ -16,10 +16,10 @@ use header::{Header, descr};
 use smallvec::SmallVec;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// numpy aligns the data to this.
+/// The alignment of the data, as in numpy.
 const ALIGN: usize = 64;
 
-/// What an npy file holds, in place.
+/// The contents of an npy file, without a copy.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     pub(crate) dtype: DType,
@@ -30,12 +30,12 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Whether bytes begin as an npy file does.
+    /// Whether a file begins like an npy file.
     pub(crate) fn begins(file: &[u8]) -> bool {
         file.starts_with(MAGIC)
     }
 
-    /// Reads the header, and nothing is copied.
+    /// Reads the header. The data is not copied.
     pub(crate) fn new(file: &'a [u8]) -> Result<Self, NpyError> {
         let rest = file.strip_prefix(MAGIC).ok_or(NpyError::Magic)?;
         let (&[major, minor], rest) = rest.split_first_chunk().ok_or(NpyError::Truncated)?;
@@ -132,7 +132,7 @@ fn row_major(data: &[u8], shape: &[usize], item: usize) -> Vec<u8> {
     let mut at = 0;
     while out.len() < data.len() {
         out.extend_from_slice(&data[at..at + item]);
-        // Count on, the last axis first.
+        // The next index; the last axis changes fastest.
         for axis in (0..shape.len()).rev() {
             index[axis] += 1;
             at += strides[axis];
@@ -196,13 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn fortran_order_is_turned() {
+    fn fortran_order_is_converted() {
         let header = "{'descr': '>u2', 'fortran_order': True, 'shape': (2, 3, 2)}";
         // The element at [i, j, k] is 100 i + 10 j + k; the first axis runs fastest.
         let at = |i: u16, j: u16, k: u16| 100 * i + 10 * j + k;
         let mut data = Vec::new();
         let mut wanted = Vec::new();
-        for (a, b, c) in itertools(2, 3, 2) {
+        for (a, b, c) in indices(2, 3, 2) {
             data.extend(at(c, b, a).to_be_bytes());
             wanted.push(at(a, b, c));
         }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     /// All indices of three axes, the last one running fastest.
-    fn itertools(a: u16, b: u16, c: u16) -> impl Iterator<Item = (u16, u16, u16)> {
+    fn indices(a: u16, b: u16, c: u16) -> impl Iterator<Item = (u16, u16, u16)> {
         (0..a).flat_map(move |i| (0..b).flat_map(move |j| (0..c).map(move |k| (i, j, k))))
     }
 
