@@ -1,7 +1,7 @@
 //! `Pack`: documents packed into rows of one length, with little padding.
 
 use super::{SavedStage, Stage};
-use crate::collate::{Room, decreasing};
+use crate::collate::{RowFit, fit_decreasing};
 use crate::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
 use std::vec;
@@ -112,9 +112,9 @@ impl<N> Pack<N> {
 
     /// Packs what has been collected.
     fn pack(&mut self) {
-        let into = if self.fit == Fit::First { Room::First } else { Room::Least };
+        let into = if self.fit == Fit::First { RowFit::First } else { RowFit::Best };
         let lengths: Vec<usize> = self.documents.iter().map(|(_, document)| document.len()).collect();
-        let (rows, count) = decreasing(&lengths, self.length, into);
+        let (rows, count) = fit_decreasing(&lengths, self.length, into);
         let mut packed: Vec<Option<PackedRow<N>>> = (0..count).map(|_| None).collect();
         // In the order of their first documents.
         let mut order = Vec::with_capacity(count);

@@ -1,9 +1,9 @@
 //! Columns of arrays of one shape.
 
 use super::cell::{Cell, Output};
-use super::check::bad;
+use super::check::config_error;
 use super::column::Column;
-use super::field::{Field, Form, Numbers};
+use super::field::{Field, FieldNumbers, Form};
 use crate::codec::BoxError;
 use crate::error::Result;
 use crate::sample::array::MAX_AXES;
@@ -61,8 +61,8 @@ impl ArrayColumn {
         self
     }
 
-    fn copy(&self, numbers: &Numbers<'_>, slot: &mut [u8]) -> Result<(), BoxError> {
-        let Numbers::Array(found) = numbers else {
+    fn copy(&self, numbers: &FieldNumbers<'_>, slot: &mut [u8]) -> Result<(), BoxError> {
+        let FieldNumbers::Array(found) = numbers else {
             return Err("a JSON list has no type and shape: use `Columns::with_fn`".into());
         };
         let bare = matches!(self.field.form, Form::Raw(_)) && found.shape.len() == 1;
@@ -94,7 +94,7 @@ impl Column for ArrayColumn {
         self.field.check()?;
         match self.shape.len() {
             0..=MAX_AXES => Ok(()),
-            axes => Err(bad(format!("a shape of {axes} axes: an array has at most {MAX_AXES}"))),
+            axes => Err(config_error(format!("a shape of {axes} axes: an array has at most {MAX_AXES}"))),
         }
     }
 

@@ -1,9 +1,9 @@
 //! Boxes that follow a picture's transforms.
 
 use super::cell::{Cell, Output};
-use super::check::{self, bad};
-use super::field::{Field, Form, Found, Numbers, sequence_options};
-use super::ragged::owned;
+use super::check::{self, config_error};
+use super::field::{Field, FieldArray, FieldNumbers, Form, sequence_options};
+use super::ragged::vec_to_bytes;
 use crate::codec::BoxError;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::{Corners, Geometry};
@@ -62,7 +62,7 @@ impl BoxFormat {
         }
     }
 
-    fn of_corners(self, [left, top, right, bottom]: Corners) -> [f64; 4] {
+    fn from_corners(self, [left, top, right, bottom]: Corners) -> [f64; 4] {
         let (width, height) = (right - left, bottom - top);
         match self {
             BoxFormat::Xyxy => [left, top, right, bottom],
@@ -180,14 +180,16 @@ impl Boxes {
         self.labels.as_ref().map_or(Ok(()), Field::check_numbers::<i64>)?;
         let (share, size) = (self.min_visible, self.min_size);
         if !(0.0..=1.0).contains(&share) {
-            return Err(bad(format!("`min_visible` of {share}: make it from 0 to 1")));
+            return Err(config_error(format!("`min_visible` of {share}: make it from 0 to 1")));
         }
         if !(size >= 0.0 && size.is_finite()) {
-            return Err(bad(format!("`min_size` of {size} pixels: make it 0 or more")));
+            return Err(config_error(format!("`min_size` of {size} pixels: make it 0 or more")));
         }
         match self.fixed {
             Some(max) => check::length(max),
-            None if self.truncate => Err(bad("`truncate` of boxes without `fixed`: say how many are kept")),
+            None if self.truncate => {
+                Err(config_error("`truncate` of boxes without `fixed`: say how many are kept"))
+            }
             None => Ok(()),
         }
     }
@@ -208,8 +210,11 @@ impl Boxes {
 
         let Some(max) = self.fixed else {
             let [to, labels_to @ ..] = cells else { return Err(other_cells()) };
-            to.put(owned(kept.into_flattened()))?;
-            return labels_to.iter_mut().zip(labels).try_for_each(|(to, labels)| to.put(owned(labels)));
+            to.put(vec_to_bytes(kept.into_flattened()))?;
+            return labels_to
+                .iter_mut()
+                .zip(labels)
+                .try_for_each(|(to, labels)| to.put(vec_to_bytes(labels)));
         };
         if kept.len() > max {
             if !self.truncate {
@@ -232,7 +237,7 @@ impl Boxes {
     }
 
     /// The boxes of a field, in pixels of the picture before its transforms.
-    fn corners(&self, numbers: &Numbers<'_>, geometry: &Geometry) -> Result<Vec<Corners>, BoxError> {
+    fn corners(&self, numbers: &FieldNumbers<'_>, geometry: &Geometry) -> Result<Vec<Corners>, BoxError> {
         let size = geometry.before();
         let (width, height) =
             if self.relative { (size.width.into(), size.height.into()) } else { (1.0, 1.0) };
@@ -244,7 +249,7 @@ impl Boxes {
             false => Err(format!("the box {numbers:?} has a number that is not finite").into()),
         };
         match numbers {
-            Numbers::Array(found) => {
+            FieldNumbers::Array(found) => {
                 // A shape with a 0 in it may have other axes of any length.
                 let boxes = match found.shape[..] {
                     _ if found.data.is_empty() => true,
@@ -261,7 +266,7 @@ impl Boxes {
                 }
                 floats(found)?.as_chunks::<4>().0.iter().map(|numbers| corners(*numbers)).collect()
             }
-            Numbers::List(items) => items.iter().map(|item| corners(box_numbers(item)?)).collect(),
+            FieldNumbers::List(items) => items.iter().map(|item| corners(box_numbers(item)?)).collect(),
         }
     }
 
@@ -278,7 +283,7 @@ impl Boxes {
         let size = geometry.after();
         let (width, height) =
             if self.relative { (size.width.into(), size.height.into()) } else { (1.0, 1.0) };
-        let numbers = self.format.of_corners([left / width, top / height, right / width, bottom / height]);
+        let numbers = self.format.from_corners([left / width, top / height, right / width, bottom / height]);
         Some(numbers.map(|number| number as f32))
     }
 }
@@ -322,7 +327,7 @@ fn box_numbers(item: &serde_json::Value) -> Result<[f64; 4], BoxError> {
 }
 
 /// Reads numbers of any type.
-fn floats(found: &Found<'_>) -> Result<Vec<f64>, BoxError> {
+fn floats(found: &FieldArray<'_>) -> Result<Vec<f64>, BoxError> {
     fn read<T: Element>(data: &[u8], float: impl Fn(T) -> f64) -> Vec<f64> {
         data.chunks_exact(size_of::<T>()).map(|bytes| float(T::read(bytes))).collect()
     }

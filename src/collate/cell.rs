@@ -3,7 +3,7 @@
 use crate::error::{ErrorKind, Result};
 use crate::sample::array::byte_len;
 use crate::sample::{ArrayError, DType, Element};
-use crate::tensor::Pool;
+use crate::tensor::TensorPool;
 use bytemuck::{CheckedBitPattern, NoUninit};
 use bytes::{Bytes, BytesMut};
 
@@ -85,11 +85,11 @@ pub struct Cell {
     pub(super) dtype: DType,
     /// The number of bytes of one row of a ragged output.
     row: usize,
-    pub(super) content: Content,
+    pub(super) content: CellContent,
 }
 
 #[derive(Debug)]
-pub(super) enum Content {
+pub(super) enum CellContent {
     /// The slot of an output of a fixed shape.
     Slot(BytesMut),
     /// The rows of a ragged output.
@@ -100,33 +100,33 @@ impl Cell {
     /// Makes the cell of an output. `slot` is called with its size if it has a fixed shape.
     pub(super) fn new(output: &Output, slot: impl FnOnce(usize) -> BytesMut) -> Self {
         let content = match output.size() {
-            Some(size) => Content::Slot(slot(size)),
-            None => Content::Piece(Bytes::new()),
+            Some(size) => CellContent::Slot(slot(size)),
+            None => CellContent::Piece(Bytes::new()),
         };
         Cell { dtype: output.dtype, row: output.row_size().unwrap_or(usize::MAX), content }
     }
 
     /// Makes a cell with memory of its own, outside of a batch.
     pub(super) fn alone(output: &Output) -> Self {
-        Cell::new(output, Pool::single)
+        Cell::new(output, TensorPool::single)
     }
 
     /// Makes a cell of the same output with another content.
-    pub(super) fn with_content(&self, content: Content) -> Self {
+    pub(super) fn with_content(&self, content: CellContent) -> Self {
         Cell { content, ..*self }
     }
 
     /// Takes the slot out and leaves an empty one.
     pub(super) fn take_slot(&mut self) -> BytesMut {
         match &mut self.content {
-            Content::Slot(slot) => std::mem::take(slot),
-            Content::Piece(_) => BytesMut::new(),
+            CellContent::Slot(slot) => std::mem::take(slot),
+            CellContent::Piece(_) => BytesMut::new(),
         }
     }
 
     /// Appends memory to the slot, without a copy if it is adjacent.
     pub(super) fn join(&mut self, part: BytesMut) {
-        if let Content::Slot(slot) = &mut self.content {
+        if let CellContent::Slot(slot) = &mut self.content {
             slot.unsplit(part);
         }
     }
@@ -135,8 +135,8 @@ impl Cell {
     /// them. Empty if the output is ragged.
     pub fn bytes(&mut self) -> &mut [u8] {
         match &mut self.content {
-            Content::Slot(slot) => slot,
-            Content::Piece(_) => &mut [],
+            CellContent::Slot(slot) => slot,
+            CellContent::Piece(_) => &mut [],
         }
     }
 
@@ -160,8 +160,8 @@ impl Cell {
     /// Fills a slot with zeros, and empties a ragged output.
     pub fn clear(&mut self) {
         match &mut self.content {
-            Content::Slot(slot) => slot.fill(0),
-            Content::Piece(piece) => *piece = Bytes::new(),
+            CellContent::Slot(slot) => slot.fill(0),
+            CellContent::Piece(piece) => *piece = Bytes::new(),
         }
     }
 
@@ -173,7 +173,7 @@ impl Cell {
     /// fixed shape.
     pub fn put(&mut self, rows: impl Into<Bytes>) -> Result<()> {
         let (dtype, row) = (self.dtype, self.row);
-        let Content::Piece(piece) = &mut self.content else {
+        let CellContent::Piece(piece) = &mut self.content else {
             let what = "a column that puts numbers of any length into a slot of a fixed shape";
             return Err(ErrorKind::Config(what.into()).into());
         };

@@ -3,15 +3,15 @@
 use crate::error::{Error, ErrorKind, Result};
 
 /// The error of an invalid option.
-pub(super) fn bad(what: impl ToString) -> Error {
+pub(super) fn config_error(what: impl ToString) -> Error {
     ErrorKind::Config(what.to_string()).into()
 }
 
 /// Adds the name of the column to the error of its option.
 pub(super) fn in_column(name: &str, error: &Error) -> Error {
     match error.kind() {
-        ErrorKind::Config(what) => bad(format!("the column {name:?}: {what}")),
-        _ => bad(format!("the column {name:?}: {error:#}")),
+        ErrorKind::Config(what) => config_error(format!("the column {name:?}: {what}")),
+        _ => config_error(format!("the column {name:?}: {error:#}")),
     }
 }
 
@@ -19,7 +19,7 @@ pub(super) fn in_column(name: &str, error: &Error) -> Error {
 pub(super) fn field(spec: &str) -> Result<()> {
     match spec.split(';').find(|name| name.is_empty() || name.trim() != *name) {
         None => Ok(()),
-        Some(_) => Err(bad(format!(
+        Some(_) => Err(config_error(format!(
             "the field {spec:?}: write the names of fields with `;` between them and no spaces, as in \
              \"jpg;png\""
         ))),
@@ -31,7 +31,9 @@ pub(super) fn pointer(pointer: &str) -> Result<()> {
     if pointer.is_empty() || pointer.starts_with('/') {
         return Ok(());
     }
-    Err(bad(format!("`at` with the pointer {pointer:?}: begin it with a slash, as in \"/{pointer}\"")))
+    Err(config_error(format!(
+        "`at` with the pointer {pointer:?}: begin it with a slash, as in \"/{pointer}\""
+    )))
 }
 
 /// Checks the length of a sequence, which must fit `int32`.
@@ -39,5 +41,5 @@ pub(super) fn length(length: usize) -> Result<()> {
     if (1..=i32::MAX as usize).contains(&length) {
         return Ok(());
     }
-    Err(bad(format!("the length {length}: make it from 1 to {}, as lengths are int32", i32::MAX)))
+    Err(config_error(format!("the length {length}: make it from 1 to {}, as lengths are int32", i32::MAX)))
 }

@@ -1,7 +1,7 @@
 //! Columns, which write samples into tensors.
 
 use super::cell::{Cell, Output, Shape};
-use super::check::{bad, in_column};
+use super::check::{config_error, in_column};
 use crate::error::Result;
 use crate::sample::Sample;
 use crate::tensor::{BatchMemory, Tensor};
@@ -87,7 +87,7 @@ pub trait Column: Send + Sync {
 
 /// A column under a name.
 #[derive(Clone)]
-pub(super) struct Named {
+pub(super) struct NamedColumn {
     name: Arc<str>,
     pub(super) column: Arc<dyn Column>,
     /// The range of its outputs.
@@ -99,7 +99,7 @@ pub(super) struct Named {
 /// The tensors of a batch by name, and what fills them.
 #[derive(Clone, Default)]
 pub struct Columns {
-    pub(super) columns: Vec<Named>,
+    pub(super) columns: Vec<NamedColumn>,
     pub(super) outputs: Vec<Output>,
     /// The names of the outputs.
     names: Vec<Arc<str>>,
@@ -131,7 +131,7 @@ impl Columns {
         self.outputs.extend(outputs);
         let finished = column.finished().map(|suffixes| suffixes.iter().map(full).collect());
         let outputs = begin..self.outputs.len();
-        self.columns.push(Named { name: name.into(), column: Arc::new(column), outputs, finished });
+        self.columns.push(NamedColumn { name: name.into(), column: Arc::new(column), outputs, finished });
         self
     }
 
@@ -170,8 +170,8 @@ impl Columns {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) with the name of the column whose options are invalid,
     /// or of the tensor that two columns make or that exceeds any memory.
     pub fn check(&self) -> Result<()> {
-        let config = |what: String| Err(bad(what));
-        for Named { name, column, .. } in &self.columns {
+        let config = |what: String| Err(config_error(what));
+        for NamedColumn { name, column, .. } in &self.columns {
             if name.is_empty() {
                 return config("a column without a name: give `Columns::with` one".into());
             }

@@ -1,7 +1,7 @@
 //! CutMix.
 
 use super::batch::TensorBatch;
-use super::mixup::{check, check_rows, mix_labels, one_hot, with_previous};
+use super::mixup::{check_options, check_rows, mix_labels, one_hot, with_previous};
 use crate::Rng;
 use crate::error::Result;
 use crate::image::Layout;
@@ -46,7 +46,7 @@ impl CutMix {
     /// # Errors
     /// As [`Mixup::new`](super::Mixup::new).
     pub fn new(alpha: f64, classes: usize) -> Result<Self> {
-        check("CutMix", alpha, classes)?;
+        check_options("CutMix", alpha, classes)?;
         Ok(CutMix { alpha, classes, layout: Layout::Hwc })
     }
 

@@ -1,6 +1,6 @@
 //! Reading the numbers of a field in any of its forms.
 
-use super::check::{self, bad};
+use super::check::{self, config_error};
 use super::number::{Number, of_json};
 use crate::codec::{BoxError, NpyView, parse_json};
 use crate::error::{Error, ErrorKind, Result};
@@ -32,48 +32,48 @@ pub(super) enum Form {
 
 /// The numbers of a field.
 #[derive(Debug)]
-pub(super) enum Numbers<'a> {
-    Array(Found<'a>),
+pub(super) enum FieldNumbers<'a> {
+    Array(FieldArray<'a>),
     /// A list of a JSON document.
     List(Cow<'a, [serde_json::Value]>),
 }
 
 /// An array in the memory of its file.
 #[derive(Debug)]
-pub(super) struct Found<'a> {
+pub(super) struct FieldArray<'a> {
     pub(super) dtype: DType,
     pub(super) shape: SmallVec<[usize; 6]>,
     /// Little-endian, in row-major order.
-    pub(super) data: Data<'a>,
+    pub(super) data: ArrayData<'a>,
 }
 
 /// The bytes of an array.
 #[derive(Debug)]
-pub(super) enum Data<'a> {
+pub(super) enum ArrayData<'a> {
     /// A part of the field, and the whole field.
     Part(&'a [u8], &'a Bytes),
     /// Bytes that had to be converted.
     Own(Bytes),
 }
 
-impl Data<'_> {
+impl ArrayData<'_> {
     /// The bytes, shared without a copy.
     pub(super) fn to_bytes(&self) -> Bytes {
         match self {
-            Data::Part([], _) => Bytes::new(),
-            Data::Part(part, whole) => whole.slice_ref(part),
-            Data::Own(bytes) => bytes.clone(),
+            ArrayData::Part([], _) => Bytes::new(),
+            ArrayData::Part(part, whole) => whole.slice_ref(part),
+            ArrayData::Own(bytes) => bytes.clone(),
         }
     }
 }
 
-impl Deref for Data<'_> {
+impl Deref for ArrayData<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         match self {
-            Data::Part(part, _) => part,
-            Data::Own(bytes) => bytes,
+            ArrayData::Part(part, _) => part,
+            ArrayData::Own(bytes) => bytes,
         }
     }
 }
@@ -96,7 +96,7 @@ impl Field {
         match &self.form {
             Form::At(pointer) => check::pointer(pointer),
             Form::Named(name) if name.is_empty() => {
-                Err(bad("`named` without a name: say which tensor of the file is meant"))
+                Err(config_error("`named` without a name: say which tensor of the file is meant"))
             }
             Form::Any | Form::Raw(_) | Form::Named(_) => Ok(()),
         }
@@ -109,7 +109,7 @@ impl Field {
         // Which types are converted does not depend on the numbers.
         T::of_array(stored, &[], &mut []).map_err(|_| {
             let wanted = T::DTYPE;
-            bad(format!(
+            config_error(format!(
                 "`raw` numbers of {stored} in a column of {wanted}: whole numbers are converted to whole \
                  numbers, floats not at all"
             ))
@@ -120,17 +120,17 @@ impl Field {
     pub(super) fn with<R>(
         &self,
         sample: &Sample,
-        work: impl FnOnce(Numbers<'_>) -> Result<R, BoxError>,
+        work: impl FnOnce(FieldNumbers<'_>) -> Result<R, BoxError>,
     ) -> Result<R> {
         let value = sample.field(&self.spec)?;
         self.find(value).and_then(work).map_err(|error| Error::decode(self.spec.as_str(), error))
     }
 
-    fn find<'a>(&'a self, value: &'a Value) -> Result<Numbers<'a>, BoxError> {
+    fn find<'a>(&'a self, value: &'a Value) -> Result<FieldNumbers<'a>, BoxError> {
         match (value, &self.form) {
-            (Value::Bytes(file), Form::Any) if NpyView::begins(file) => npy(file).map(Numbers::Array),
-            (Value::Bytes(file), Form::Raw(dtype)) => raw(file, *dtype).map(Numbers::Array),
-            (Value::Bytes(file), Form::Named(name)) => named(file, name).map(Numbers::Array),
+            (Value::Bytes(file), Form::Any) if NpyView::has_magic(file) => npy(file).map(FieldNumbers::Array),
+            (Value::Bytes(file), Form::Raw(dtype)) => raw(file, *dtype).map(FieldNumbers::Array),
+            (Value::Bytes(file), Form::Named(name)) => named(file, name).map(FieldNumbers::Array),
             (Value::Bytes(file), Form::At(pointer)) => list(parse_json(file)?, pointer),
             (Value::Bytes(file), Form::Any) => match file.trim_ascii_start().first() {
                 Some(b'[') => list(parse_json(file)?, ""),
@@ -144,13 +144,13 @@ impl Field {
             (Value::Json(json), form @ (Form::Any | Form::At(_))) => {
                 let pointer = if let Form::At(pointer) = form { pointer } else { "" };
                 match json.pointer(pointer) {
-                    Some(serde_json::Value::Array(items)) => Ok(Numbers::List(Cow::Borrowed(items))),
+                    Some(serde_json::Value::Array(items)) => Ok(FieldNumbers::List(Cow::Borrowed(items))),
                     _ => Err(no_list(pointer)),
                 }
             }
-            (Value::Array(array), Form::Any | Form::Raw(_)) => Ok(Numbers::Array(of(array))),
+            (Value::Array(array), Form::Any | Form::Raw(_)) => Ok(FieldNumbers::Array(of(array))),
             (Value::Arrays(arrays), Form::Named(name)) => match arrays.get(name) {
-                Some(array) => Ok(Numbers::Array(of(array))),
+                Some(array) => Ok(FieldNumbers::Array(of(array))),
                 None => Err(no_tensor(name, arrays.keys().map(String::as_str))),
             },
             (other, _) => {
@@ -162,23 +162,23 @@ impl Field {
     }
 }
 
-impl Numbers<'_> {
+impl FieldNumbers<'_> {
     /// The length of the sequence.
     pub(super) fn len(&self) -> Result<usize, BoxError> {
         match self {
-            Numbers::Array(found) => match found.shape[..] {
+            FieldNumbers::Array(found) => match found.shape[..] {
                 [length] => Ok(length),
                 _ => Err(format!("an array of the shape {:?} is no sequence", found.shape).into()),
             },
-            Numbers::List(items) => Ok(items.len()),
+            FieldNumbers::List(items) => Ok(items.len()),
         }
     }
 
     /// Reads as many numbers as `to` has room for. The others are not checked.
     pub(super) fn read<T: Number>(&self, to: &mut [T]) -> Result<(), BoxError> {
         match self {
-            Numbers::Array(found) => T::of_array(found.dtype, &found.data, to),
-            Numbers::List(items) => {
+            FieldNumbers::Array(found) => T::of_array(found.dtype, &found.data, to),
+            FieldNumbers::List(items) => {
                 for (item, to) in items.iter().zip(to) {
                     *to = of_json(item)?;
                 }
@@ -188,34 +188,34 @@ impl Numbers<'_> {
     }
 }
 
-fn of(array: &Array) -> Found<'_> {
-    let data = Data::Part(array.data(), array.data());
-    Found { dtype: array.dtype(), shape: array.shape().into(), data }
+fn of(array: &Array) -> FieldArray<'_> {
+    let data = ArrayData::Part(array.data(), array.data());
+    FieldArray { dtype: array.dtype(), shape: array.shape().into(), data }
 }
 
-fn npy(file: &Bytes) -> Result<Found<'_>, BoxError> {
+fn npy(file: &Bytes) -> Result<FieldArray<'_>, BoxError> {
     let NpyView { dtype, big_endian, fortran, shape, data } = NpyView::new(file)?;
     let data = match big_endian || fortran {
-        false => Data::Part(data, file),
-        true => Data::Own(Array::from_npy(file)?.data().clone()),
+        false => ArrayData::Part(data, file),
+        true => ArrayData::Own(Array::from_npy(file)?.data().clone()),
     };
-    Ok(Found { dtype, shape, data })
+    Ok(FieldArray { dtype, shape, data })
 }
 
-fn raw(data: &Bytes, dtype: DType) -> Result<Found<'_>, BoxError> {
+fn raw(data: &Bytes, dtype: DType) -> Result<FieldArray<'_>, BoxError> {
     if !data.len().is_multiple_of(dtype.size()) {
         return Err(format!("{} bytes are no whole number of {dtype}", data.len()).into());
     }
-    Ok(Found {
+    Ok(FieldArray {
         dtype,
         shape: [data.len() / dtype.size()].into_iter().collect(),
-        data: Data::Part(data, data),
+        data: ArrayData::Part(data, data),
     })
 }
 
-fn list(mut json: serde_json::Value, pointer: &str) -> Result<Numbers<'static>, BoxError> {
+fn list(mut json: serde_json::Value, pointer: &str) -> Result<FieldNumbers<'static>, BoxError> {
     match json.pointer_mut(pointer).map(serde_json::Value::take) {
-        Some(serde_json::Value::Array(items)) => Ok(Numbers::List(Cow::Owned(items))),
+        Some(serde_json::Value::Array(items)) => Ok(FieldNumbers::List(Cow::Owned(items))),
         _ => Err(no_list(pointer)),
     }
 }
@@ -237,7 +237,7 @@ const MAX_HEADER: u64 = 1 << 20;
 
 /// Finds the tensor of this name in a safetensors file.
 #[cfg(feature = "safetensors")]
-fn named<'a>(file: &'a Bytes, name: &str) -> Result<Found<'a>, BoxError> {
+fn named<'a>(file: &'a Bytes, name: &str) -> Result<FieldArray<'a>, BoxError> {
     use safetensors::{Dtype, SafeTensorError, SafeTensors};
     if let Some((size, _)) =
         file.split_first_chunk().filter(|(size, _)| u64::from_le_bytes(**size) > MAX_HEADER)
@@ -268,11 +268,11 @@ fn named<'a>(file: &'a Bytes, name: &str) -> Result<Found<'a>, BoxError> {
         Dtype::F64 => DType::F64,
         other => return Err(format!("tensors of the type {other:?} are not supported").into()),
     };
-    Ok(Found { dtype, shape: tensor.shape().into(), data: Data::Part(tensor.data(), file) })
+    Ok(FieldArray { dtype, shape: tensor.shape().into(), data: ArrayData::Part(tensor.data(), file) })
 }
 
 #[cfg(not(feature = "safetensors"))]
-fn named<'a>(_: &'a Bytes, name: &str) -> Result<Found<'a>, BoxError> {
+fn named<'a>(_: &'a Bytes, name: &str) -> Result<FieldArray<'a>, BoxError> {
     Err(format!(
         "the tensor {name:?} of a safetensors file needs the feature `safetensors`; an npz field must be \
          decoded first"

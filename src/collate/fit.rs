@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 
 /// The row that a sequence is placed in, of those with room for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum RowFit {
     /// The first row.
     First,
     /// The row with the least room, and of several the first.
-    Least,
+    Best,
 }
 
 /// Places sequences of these lengths into rows of `room`, the longest first, and of equal ones the first.
 /// Returns the row of each sequence, `None` for a length of 0, and the number of rows.
-pub(crate) fn decreasing(lengths: &[usize], room: usize, into: Room) -> (Vec<Option<usize>>, usize) {
+pub(crate) fn fit_decreasing(lengths: &[usize], room: usize, into: RowFit) -> (Vec<Option<usize>>, usize) {
     let mut order: Vec<usize> = (0..lengths.len()).filter(|at| lengths[*at] > 0).collect();
     order.sort_by_key(|at| std::cmp::Reverse(lengths[*at]));
     let mut rows = vec![None; lengths.len()];
@@ -22,8 +22,8 @@ pub(crate) fn decreasing(lengths: &[usize], room: usize, into: Room) -> (Vec<Opt
     let mut sorted: BTreeSet<(usize, usize)> = BTreeSet::new();
     for at in order {
         let found = match into {
-            Room::First => left.iter().position(|left| *left >= lengths[at]),
-            Room::Least => sorted.range((lengths[at], 0)..).next().map(|(_, row)| *row),
+            RowFit::First => left.iter().position(|left| *left >= lengths[at]),
+            RowFit::Best => sorted.range((lengths[at], 0)..).next().map(|(_, row)| *row),
         };
         let row = found.unwrap_or_else(|| {
             left.push(room);
@@ -31,7 +31,7 @@ pub(crate) fn decreasing(lengths: &[usize], room: usize, into: Room) -> (Vec<Opt
         });
         sorted.remove(&(left[row], row));
         left[row] = left[row].saturating_sub(lengths[at]);
-        if into == Room::Least {
+        if into == RowFit::Best {
             sorted.insert((left[row], row));
         }
         rows[at] = Some(row);

@@ -2,12 +2,13 @@
 
 use super::boxes::Boxes;
 use super::cell::{Cell, Output};
-use super::check::{self, bad};
+use super::check::{self, config_error};
 use super::column::Column;
 use super::mask::Mask;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::{
-    Frame, Geometry, ImageError, ImageMode, Layout, Opening, Scratch, Size, Transform, Transforms, Writer,
+    Frame, FrameOptions, FrameScratch, Geometry, ImageError, ImageMode, Layout, PixelWriter, Size, Transform,
+    Transforms,
 };
 use crate::sample::{DType, Sample, Value};
 use std::cell::RefCell;
@@ -51,15 +52,15 @@ pub struct ImageColumn {
     layout: Layout,
     dtype: DType,
     normalize: Option<(Vec<f32>, Vec<f32>)>,
-    opening: Opening,
-    writer: Result<Writer, String>,
+    options: FrameOptions,
+    writer: Result<PixelWriter, String>,
     boxes: Option<Boxes>,
     mask: Option<Mask>,
 }
 
 thread_local! {
     /// The memory that each thread decodes in.
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: RefCell<FrameScratch> = RefCell::default();
 }
 
 impl ImageColumn {
@@ -67,9 +68,9 @@ impl ImageColumn {
     /// transforms: `(height, width)`, or a number for a square. A picture of another size is an error.
     #[must_use]
     pub fn new(field: &str, size: impl Into<Size>) -> Self {
-        let opening = Opening {
+        let options = FrameOptions {
             mode: ImageMode::Rgb8,
-            upright: false,
+            apply_orientation: false,
             reducing_gap: 2.0,
             verify: true,
             limit: 512 << 20,
@@ -81,7 +82,7 @@ impl ImageColumn {
             layout: Layout::Hwc,
             dtype: DType::U8,
             normalize: None,
-            opening,
+            options,
             writer: Err(String::new()),
             boxes: None,
             mask: None,
@@ -122,14 +123,14 @@ impl ImageColumn {
     /// Sets the mode that transforms work in, `Rgb8` or `L8`. Default: `Rgb8`.
     #[must_use]
     pub fn mode(mut self, mode: ImageMode) -> Self {
-        self.opening.mode = mode;
+        self.options.mode = mode;
         self.with_writer()
     }
 
     /// Applies the EXIF orientation. Default: no, as in torchvision and Pillow.
     #[must_use]
     pub fn upright(mut self, upright: bool) -> Self {
-        self.opening.upright = upright;
+        self.options.apply_orientation = upright;
         self
     }
 
@@ -138,7 +139,7 @@ impl ImageColumn {
     /// 3 on the difference is invisible. Default: 2, as in Pillow's `thumbnail`.
     #[must_use]
     pub fn reducing_gap(mut self, times: f64) -> Self {
-        self.opening.reducing_gap = times;
+        self.options.reducing_gap = times;
         self
     }
 
@@ -151,14 +152,14 @@ impl ImageColumn {
     /// always read as a whole.
     #[must_use]
     pub fn verify(mut self, verify: bool) -> Self {
-        self.opening.verify = verify;
+        self.options.verify = verify;
         self
     }
 
     /// Refuses pictures that take more than this number of bytes once decoded. Default: 512 MiB.
     #[must_use]
     pub fn max_size(mut self, bytes: usize) -> Self {
-        self.opening.limit = bytes;
+        self.options.limit = bytes;
         self
     }
 
@@ -222,8 +223,8 @@ impl ImageColumn {
         self
     }
 
-    fn make_writer(&self) -> Result<Writer, String> {
-        let (mode, dtype) = (self.opening.mode, self.dtype);
+    fn make_writer(&self) -> Result<PixelWriter, String> {
+        let (mode, dtype) = (self.options.mode, self.dtype);
         if !matches!(mode, ImageMode::L8 | ImageMode::Rgb8) {
             return Err(format!("`mode` {mode}: take l8 or rgb8"));
         }
@@ -231,14 +232,14 @@ impl ImageColumn {
         if let Some((mean, deviation)) = statistics {
             check_statistics(mean, deviation, mode, dtype).map_err(|what| format!("`normalize` {what}"))?;
         }
-        Writer::new(self.size, mode, self.layout, dtype, statistics)
+        PixelWriter::new(self.size, mode, self.layout, dtype, statistics)
             .ok_or_else(|| format!("`dtype` {dtype}: take uint8, float32, bfloat16 or float16"))
     }
 
     /// Decodes a field of the sample, transforms the picture and writes it into the slot. Returns how its
     /// pixels moved.
     pub(super) fn draw(&self, sample: &Sample, field: &str, seed: u64, slot: &mut [u8]) -> Result<Geometry> {
-        let writer = self.writer.as_ref().map_err(bad)?;
+        let writer = self.writer.as_ref().map_err(config_error)?;
         let file = match sample.field(field)? {
             Value::Bytes(file) => file,
             other => {
@@ -249,12 +250,12 @@ impl ImageColumn {
         let decode = |error| Error::decode(field, error);
         SCRATCH.with(|scratch| {
             // The memory is in use if a transform makes a batch of its own.
-            let mut own = Scratch::default();
+            let mut own = FrameScratch::default();
             let mut shared = scratch.try_borrow_mut();
             let scratch = shared.as_deref_mut().unwrap_or(&mut own);
             // At the beginning, because errors return early.
             scratch.trim();
-            let mut frame = Frame::open(file, self.opening, scratch).map_err(decode)?;
+            let mut frame = Frame::open(file, self.options, scratch).map_err(decode)?;
             let rng = &mut sample.rng(seed);
             self.transforms.apply(&mut frame, rng).map_err(|error| error.in_field::<ImageError>(field))?;
             frame.write(writer, slot).map_err(decode)?;
@@ -265,7 +266,7 @@ impl ImageColumn {
     /// The output of the pictures.
     pub(super) fn picture(&self) -> Output {
         let (height, width) = (self.size.height as usize, self.size.width as usize);
-        let channels = self.opening.mode.channels();
+        let channels = self.options.mode.channels();
         let shape = match self.layout {
             Layout::Hwc => [height, width, channels],
             Layout::Chw => [channels, height, width],
@@ -288,20 +289,20 @@ impl ImageColumn {
     fn check_sizes(&self) -> Result<()> {
         let size = self.size;
         if size.height == 0 || size.width == 0 {
-            return Err(bad(format!("the size {size}: make both at least 1")));
+            return Err(config_error(format!("the size {size}: make both at least 1")));
         }
-        let (channels, limit) = (self.opening.mode.channels() as u64, self.opening.limit);
+        let (channels, limit) = (self.options.mode.channels() as u64, self.options.limit);
         for size in self.transforms.sizes().chain([size]) {
             let bytes = u64::from(size.height).saturating_mul(u64::from(size.width)).saturating_mul(channels);
             if bytes > limit as u64 {
-                return Err(bad(format!(
+                return Err(config_error(format!(
                     "`max_size` of {limit} bytes, and a picture of {size} takes {bytes}: raise it, or make \
                      the picture smaller"
                 )));
             }
         }
         match self.transforms.size_after(None) {
-            Some(made) if made != size => Err(bad(format!(
+            Some(made) if made != size => Err(config_error(format!(
                 "the size {size}, and the transforms make pictures of {made}: make both the same"
             ))),
             _ => Ok(()),
@@ -347,11 +348,11 @@ impl Column for ImageColumn {
     fn check(&self) -> Result<()> {
         check::field(&self.field)?;
         if let Err(what) = &self.writer {
-            return Err(bad(what));
+            return Err(config_error(what));
         }
-        let gap = self.opening.reducing_gap;
+        let gap = self.options.reducing_gap;
         if gap.is_nan() || gap < 1.0 {
-            return Err(bad(format!("`reducing_gap` of {gap}: make it at least 1")));
+            return Err(config_error(format!("`reducing_gap` of {gap}: make it at least 1")));
         }
         self.transforms.check()?;
         self.check_sizes()?;
@@ -364,7 +365,7 @@ impl Column for ImageColumn {
         let (cell, cells) = cells.split_first_mut().ok_or_else(other_cells)?;
         let geometry = self.draw(sample, &self.field, seed, cell.bytes())?;
         if !geometry.is_known() && self.has_followers() {
-            return Err(bad(
+            return Err(config_error(
                 "a transform calls `Frame::redraw`, which boxes and masks cannot follow: use `crop`, \
                  `resize`, `flip_horizontal` and `image::functional`, or change `pixels` where nothing is \
                  moved",
@@ -377,7 +378,7 @@ impl Column for ImageColumn {
             boxes.write(sample, &geometry, boxes_to)?;
         }
         match (&self.mask, mask_to) {
-            (Some(mask), [cell]) => mask.write(sample, &geometry, self.opening.limit, cell),
+            (Some(mask), [cell]) => mask.write(sample, &geometry, self.options.limit, cell),
             (None, []) => Ok(()),
             _ => Err(other_cells().into()),
         }

@@ -1,12 +1,12 @@
 //! Label images that follow a picture's transforms.
 
 use super::cell::{Cell, Output};
-use super::check::{self, bad};
-use super::field::{Field, Numbers};
+use super::check::{self, config_error};
+use super::field::{Field, FieldNumbers};
 use super::number::{Number, misfit};
 use crate::codec::BoxError;
 use crate::error::{Error, Result};
-use crate::image::{Geometry, Labels, Size};
+use crate::image::{Geometry, LabelImage, Size};
 use crate::sample::{DType, Sample, Value};
 use std::borrow::Cow;
 
@@ -83,9 +83,9 @@ impl Mask {
         check::field(self.field.spec())?;
         let (dtype, fill) = (self.dtype, self.fill);
         let fits = for_dtype!(dtype, T => T::of_int(fill).is_some(), {
-            return Err(bad(format!("the `dtype` {dtype} of a mask: take uint8, uint16, int32 or int64")));
+            return Err(config_error(format!("the `dtype` {dtype} of a mask: take uint8, uint16, int32 or int64")));
         });
-        if fits { Ok(()) } else { Err(bad(format!("`fill` of a mask: {}", misfit_in(dtype, fill)))) }
+        if fits { Ok(()) } else { Err(config_error(format!("`fill` of a mask: {}", misfit_in(dtype, fill)))) }
     }
 
     /// Writes the labels of a sample, moved as the pixels of the picture. A file that takes more than `limit`
@@ -109,14 +109,14 @@ impl Mask {
             })
         };
         if let Value::Bytes(file) = sample.field(self.field.spec())?
-            && Labels::begins(file)
+            && LabelImage::has_signature(file)
         {
             let decode = |error: BoxError| Error::decode(self.field.spec(), error);
-            let labels = Labels::read(file, limit).map_err(|error| decode(error.into()))?;
+            let labels = LabelImage::read(file, limit).map_err(|error| decode(error.into()))?;
             return write((labels.size, labels.dtype, &labels.data), cell).map_err(decode);
         }
         self.field.with(sample, |numbers| match numbers {
-            Numbers::Array(found) => match found.shape[..] {
+            FieldNumbers::Array(found) => match found.shape[..] {
                 [height, width] => {
                     let side = |side: usize| u32::try_from(side).unwrap_or(u32::MAX);
                     let size = Size { height: side(height), width: side(width) };
@@ -128,7 +128,7 @@ impl Mask {
                 )
                 .into()),
             },
-            Numbers::List(_) => Err("a list is no mask: write a PNG or an npy file".into()),
+            FieldNumbers::List(_) => Err("a list is no mask: write a PNG or an npy file".into()),
         })
     }
 }
@@ -156,6 +156,6 @@ fn write_labels<T: Number>(
         Ok(labels) if stored == T::DTYPE && cfg!(target_endian = "little") => Cow::Borrowed(labels),
         _ => Cow::Owned(own()?),
     };
-    geometry.labels(&labels, fill, cell.numbers::<T>()?);
+    geometry.move_labels(&labels, fill, cell.numbers::<T>()?);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Mixup.
 
 use super::batch::TensorBatch;
-use super::check::bad;
+use super::check::config_error;
 use crate::Rng;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sample::{ArrayError, DType, Element};
@@ -48,7 +48,7 @@ impl Mixup {
     /// [`ErrorKind::Config`] for an `alpha` that is not more than 0, and for no classes or more than a
     /// tensor can have.
     pub fn new(alpha: f64, classes: usize) -> Result<Self> {
-        check("Mixup", alpha, classes)?;
+        check_options("Mixup", alpha, classes)?;
         Ok(Mixup { alpha, classes })
     }
 
@@ -99,12 +99,16 @@ impl Mixup {
 }
 
 /// Checks that there is such a distribution, and room for a label.
-pub(super) fn check(name: &str, alpha: f64, classes: usize) -> Result<()> {
+pub(super) fn check_options(name: &str, alpha: f64, classes: usize) -> Result<()> {
     if !(alpha > 0.0 && alpha.is_finite()) {
-        return Err(bad(format!("{name} with an alpha of {alpha}: make it more than 0, such as 0.2")));
+        return Err(config_error(format!(
+            "{name} with an alpha of {alpha}: make it more than 0, such as 0.2"
+        )));
     }
     if !(1..=isize::MAX as usize / 8).contains(&classes) {
-        return Err(bad(format!("{name} with {classes} classes: say how many the labels have, at least 1")));
+        return Err(config_error(format!(
+            "{name} with {classes} classes: say how many the labels have, at least 1"
+        )));
     }
     Ok(())
 }

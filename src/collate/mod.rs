@@ -54,6 +54,7 @@ mod batch;
 mod boxes;
 mod cell;
 mod check;
+mod collator;
 mod column;
 #[cfg(feature = "image")]
 mod cutmix;
@@ -72,7 +73,6 @@ mod packed;
 mod ragged;
 #[cfg(feature = "image")]
 mod ragged_images;
-mod rows;
 mod scalar;
 mod stack;
 mod tokens;
@@ -82,10 +82,12 @@ pub use batch::TensorBatch;
 #[cfg(feature = "image")]
 pub use boxes::{BoxFormat, Boxes};
 pub use cell::{Cell, Output, Shape};
+pub use collator::Row;
+pub(crate) use collator::{Collator, RowSlots, SlotAllocator};
 pub use column::{Column, Columns};
 #[cfg(feature = "image")]
 pub use cutmix::CutMix;
-pub(crate) use fit::{Room, decreasing};
+pub(crate) use fit::{RowFit, fit_decreasing};
 #[cfg(feature = "image")]
 pub use image::ImageColumn;
 #[cfg(feature = "image")]
@@ -97,8 +99,6 @@ pub use packed::PackedTokens;
 pub use ragged::{Blob, Ragged, Text};
 #[cfg(feature = "image")]
 pub use ragged_images::RaggedImages;
-pub use rows::Row;
-pub(crate) use rows::{Collator, Seat, Seats};
 pub use scalar::Scalar;
 pub use stack::Stack;
 pub use tokens::Tokens;

@@ -1,9 +1,9 @@
 //! Columns of fields that not every sample has.
 
 use super::cell::{Cell, Output, Shape};
-use super::check::bad;
+use super::check::config_error;
+use super::collator::INLINE;
 use super::column::Column;
-use super::rows::INLINE;
 use crate::error::{ErrorKind, Result};
 use crate::sample::{DType, Sample, Value};
 use crate::tensor::Tensor;
@@ -88,7 +88,7 @@ impl<C: Column> Column for Optional<C> {
         self.column.check()?;
         let outputs = self.column.outputs();
         if outputs.iter().any(|output| output.suffix == PRESENT) {
-            return Err(bad(
+            return Err(config_error(
                 "`Optional` of a column that says itself what is present: leave `Optional` out, or name the \
                  tensor of a column of your own differently",
             ));
@@ -104,13 +104,13 @@ impl<C: Column> Column for Optional<C> {
         let mut cells: SmallVec<[Cell; INLINE]> = outputs.iter().map(Cell::alone).collect();
         let empty = Sample::new("");
         match self.column.write(&empty, 0, &mut cells) {
-            Ok(()) => {
-                Err(bad("`Optional` of a column that a sample without fields does for: leave `Optional` out"))
-            }
+            Ok(()) => Err(config_error(
+                "`Optional` of a column that a sample without fields does for: leave `Optional` out",
+            )),
             Err(error) => match error.kind() {
                 ErrorKind::MissingField { wanted, .. } if self.default.is_some() => {
                     self.write_default(&empty, wanted, 0, &mut cells).map_err(|error| {
-                        bad(format!("`default_value`, which the column cannot read: {error:#}"))
+                        config_error(format!("`default_value`, which the column cannot read: {error:#}"))
                     })
                 }
                 _ => Ok(()),
@@ -265,12 +265,12 @@ mod tests {
     fn the_content_of_an_earlier_batch_is_overwritten() {
         let columns = Columns::new().with("x", Optional::new(Tokens::<u8>::new("x", 4).mask()));
         let collator = crate::collate::Collator::new(columns, 2);
-        let mut seats = collator.seats();
+        let mut seats = collator.slots();
         for values in [["[1, 2, 3, 4]", "[5, 6, 7, 8]"].map(Some), [None, None]] {
             let rows = values.map(|value| {
                 let sample = Sample::new("k");
                 let sample = if let Some(value) = value { sample.with("x", value) } else { sample };
-                collator.row(&sample, 0, seats.next_seat()).unwrap()
+                collator.row(&sample, 0, seats.next_row()).unwrap()
             });
             let batch = collator.batch(rows.into(), 2).unwrap();
             let wanted = |tensor: &str, byte: u8| batch[tensor].as_bytes().iter().all(|found| *found == byte);

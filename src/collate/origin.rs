@@ -1,9 +1,9 @@
 //! Columns of where a sample comes from: its key, its shard and its position.
 
 use super::cell::{Cell, Output};
-use super::check::bad;
+use super::check::config_error;
 use super::column::Column;
-use super::ragged::put;
+use super::ragged::put_all;
 use crate::error::{ErrorKind, Result};
 use crate::sample::{DType, Position, Sample};
 use bytes::Bytes;
@@ -40,7 +40,7 @@ impl Column for KeyColumn {
 
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
         // A slice of the key would keep in memory the chunk that the sample was read from.
-        put(cells, Bytes::copy_from_slice(sample.key().as_bytes()))
+        put_all(cells, Bytes::copy_from_slice(sample.key().as_bytes()))
     }
 }
 
@@ -87,7 +87,7 @@ impl Column for ShardColumn {
     }
 
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
-        put(cells, Bytes::copy_from_slice(sample.shard().as_bytes()))
+        put_all(cells, Bytes::copy_from_slice(sample.shard().as_bytes()))
     }
 }
 
@@ -134,7 +134,7 @@ impl Column for PositionColumn {
         let numbers = [("epoch", epoch), ("shard", shard), ("sample", sample), ("part", part)];
         for (to, (what, number)) in cell.numbers::<i64>()?.iter_mut().zip(numbers) {
             *to = i64::try_from(number)
-                .map_err(|_| bad(format!("the {what} {number} of a position does not fit int64")))?;
+                .map_err(|_| config_error(format!("the {what} {number} of a position does not fit int64")))?;
         }
         Ok(())
     }

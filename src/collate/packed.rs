@@ -1,17 +1,17 @@
 //! Sequences of a batch, packed into rows of one length.
 
 use super::cell::{Cell, Output};
-use super::check::{self, bad};
+use super::check::{self, config_error};
 use super::column::Column;
 use super::field::{Field, sequence_options};
-use super::fit::{self, Room};
+use super::fit::{self, RowFit};
 use super::number::Integer;
-use super::ragged::{native, put};
-use super::tokens::cut;
+use super::ragged::{native_bytes, put_all};
+use super::tokens::truncated_len;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sample::array::byte_len;
 use crate::sample::{DType, Sample};
-use crate::tensor::{Buffer, Pool, Tensor};
+use crate::tensor::{Tensor, TensorBuffer, TensorPool};
 use std::sync::Arc;
 
 /// A column of sequences of whole numbers, such as tokens, that packs those of a batch into `rows` rows of
@@ -55,14 +55,14 @@ pub struct PackedTokens<T> {
     truncate: bool,
     drop_rest: bool,
     /// The memory of the numbers, and that of segments and positions.
-    pools: [Arc<Pool>; 2],
+    pools: [Arc<TensorPool>; 2],
 }
 
 impl<T: Integer> PackedTokens<T> {
     /// Reads a field (alternatives are separated by semicolons) into batches of `rows` rows.
     #[must_use]
     pub fn new(field: &str, rows: usize, length: usize) -> Self {
-        let pool = |dtype: DType| Pool::new(dtype.size().saturating_mul(rows).saturating_mul(length));
+        let pool = |dtype: DType| TensorPool::new(dtype.size().saturating_mul(rows).saturating_mul(length));
         PackedTokens {
             field: Field::new(field),
             rows,
@@ -102,15 +102,15 @@ impl<T: Integer> PackedTokens<T> {
         let (rows, length) = (self.rows, self.length);
         match byte_len(&[rows, length], U::DTYPE.size()).filter(|size| *size <= isize::MAX as usize / 2) {
             Some(_) => Ok(()),
-            None => Err(bad(format!(
+            None => Err(config_error(format!(
                 "{rows} rows of the length {length} are larger than any memory: take fewer `rows`"
             ))),
         }
     }
 
-    fn tensor<U: Integer>(&self, pool: &Arc<Pool>, fill: U) -> Result<Tensor> {
+    fn tensor<U: Integer>(&self, pool: &Arc<TensorPool>, fill: U) -> Result<Tensor> {
         self.fits::<U>()?;
-        let buffer = Buffer::pooled(pool.take(), pool);
+        let buffer = TensorBuffer::pooled(pool.take(), pool);
         let mut tensor = Tensor::new(U::DTYPE, vec![self.rows, self.length], buffer)?;
         tensor.as_mut_slice::<U>()?.fill(fill);
         Ok(tensor)
@@ -126,17 +126,17 @@ impl<T: Integer> Column for PackedTokens<T> {
         self.field.check_numbers::<T>()?;
         check::length(self.length)?;
         if self.rows == 0 {
-            return Err(bad("0 rows of tokens: give a batch at least 1 row"));
+            return Err(config_error("0 rows of tokens: give a batch at least 1 row"));
         }
         self.fits::<T>()?;
         self.fits::<i32>()
     }
 
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
-        let numbers = self
-            .field
-            .with(sample, |found| native::<T>(&found, cut(found.len()?, self.length, self.truncate)?))?;
-        put(cells, numbers)
+        let numbers = self.field.with(sample, |found| {
+            native_bytes::<T>(&found, truncated_len(found.len()?, self.length, self.truncate)?)
+        })?;
+        put_all(cells, numbers)
     }
 
     fn finished(&self) -> Option<Vec<&'static str>> {
@@ -159,7 +159,7 @@ impl<T: Integer> Column for PackedTokens<T> {
             .map(|ends| numbers.get(ends[0] as usize..ends[1] as usize).unwrap_or_default())
             .collect();
         let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.len()).collect();
-        let (row_of, needed) = fit::decreasing(&lengths, self.length, Room::First);
+        let (row_of, needed) = fit::fit_decreasing(&lengths, self.length, RowFit::First);
         if needed > self.rows && !self.drop_rest {
             return Err(self.too_few(needed, valid));
         }
@@ -215,7 +215,7 @@ impl<T> PackedTokens<T> {
 mod tests {
     use super::*;
     use crate::collate::Columns;
-    use crate::collate::rows::Collator;
+    use crate::collate::collator::Collator;
     use proptest::prelude::*;
 
     fn samples(sequences: &[Vec<u16>]) -> Vec<Sample> {
@@ -270,9 +270,9 @@ mod tests {
     fn samples_that_pad_a_batch_are_left_out() {
         let columns = Columns::new().with("x", column(2, 4));
         let collator = Collator::new(columns, 3);
-        let mut seats = collator.seats();
+        let mut seats = collator.slots();
         let rows = samples(&[vec![1, 2], vec![3], vec![3]]);
-        let rows = rows.iter().map(|sample| collator.row(sample, 0, seats.next_seat()).unwrap()).collect();
+        let rows = rows.iter().map(|sample| collator.row(sample, 0, seats.next_row()).unwrap()).collect();
         let batch = collator.batch(rows, 2).unwrap();
         assert_eq!(unpacked(&batch, 4), [vec![1, 2], vec![3]]);
         let nothing = collator.batch(Vec::new(), 0).unwrap();

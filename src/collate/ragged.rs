@@ -3,7 +3,7 @@
 use super::cell::{Cell, Output};
 use super::check;
 use super::column::Column;
-use super::field::{Data, Field, Numbers, sequence_options};
+use super::field::{ArrayData, Field, FieldNumbers, sequence_options};
 use super::number::Number;
 use crate::codec::{BoxError, parse_json};
 use crate::error::{Error, ErrorKind, Result};
@@ -59,33 +59,33 @@ impl<T: Number> AsRef<[u8]> for Converted<T> {
 }
 
 /// Numbers as bytes, without a copy.
-pub(super) fn owned<T: Number>(numbers: Vec<T>) -> Bytes {
+pub(super) fn vec_to_bytes<T: Number>(numbers: Vec<T>) -> Bytes {
     Bytes::from_owner(Converted(numbers))
 }
 
 /// The first `length` numbers in the byte order of the machine, without a copy if they are stored so.
-pub(super) fn native<T: Number>(numbers: &Numbers<'_>, length: usize) -> Result<Bytes, BoxError> {
+pub(super) fn native_bytes<T: Number>(numbers: &FieldNumbers<'_>, length: usize) -> Result<Bytes, BoxError> {
     match numbers {
-        Numbers::Array(found) if found.dtype == T::DTYPE && cfg!(target_endian = "little") => {
-            Ok(part(&found.data, length * found.dtype.size()))
+        FieldNumbers::Array(found) if found.dtype == T::DTYPE && cfg!(target_endian = "little") => {
+            Ok(prefix(&found.data, length * found.dtype.size()))
         }
         _ => {
             let mut converted = vec![T::default(); length];
             numbers.read(&mut converted)?;
-            Ok(owned(converted))
+            Ok(vec_to_bytes(converted))
         }
     }
 }
 
 /// The first `length` bytes.
-fn part(data: &Data<'_>, length: usize) -> Bytes {
+fn prefix(data: &ArrayData<'_>, length: usize) -> Bytes {
     let mut bytes = data.to_bytes();
     bytes.truncate(length);
     bytes
 }
 
 /// Sets the content of the only cell.
-pub(super) fn put(cells: &mut [Cell], content: Bytes) -> Result<()> {
+pub(super) fn put_all(cells: &mut [Cell], content: Bytes) -> Result<()> {
     cells.iter_mut().try_for_each(|cell| cell.put(content.clone()))
 }
 
@@ -99,8 +99,8 @@ impl<T: Number> Column for Ragged<T> {
     }
 
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
-        let numbers = self.field.with(sample, |found| native::<T>(&found, found.len()?))?;
-        put(cells, numbers)
+        let numbers = self.field.with(sample, |found| native_bytes::<T>(&found, found.len()?))?;
+        put_all(cells, numbers)
     }
 }
 
@@ -174,7 +174,7 @@ impl Column for Text {
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
         let value = sample.field(&self.spec)?;
         let text = self.read(value).map_err(|error| Error::decode(self.spec.as_str(), error))?;
-        put(cells, text)
+        put_all(cells, text)
     }
 }
 
@@ -219,7 +219,7 @@ impl Column for Blob {
                 return Err(ErrorKind::WrongType { field: self.spec.clone(), wanted, found }.into());
             }
         };
-        put(cells, bytes.clone())
+        put_all(cells, bytes.clone())
     }
 }
 
@@ -265,7 +265,7 @@ mod tests {
         let array = Array::from_vec(vec![3], vec![1i32, 2, 3]).unwrap();
         let numbers = Field::new("x");
         let sample = Sample::new("k").with("x", array.clone());
-        let found = numbers.with(&sample, |found| native::<i32>(&found, 2)).unwrap();
+        let found = numbers.with(&sample, |found| native_bytes::<i32>(&found, 2)).unwrap();
         assert_eq!((found.as_ptr(), found.len()), (array.data().as_ptr(), 8));
         let sample = Sample::new("k").with("x", bytes.clone());
         assert_eq!(Text::new("x").read(sample.field("x").unwrap()).unwrap().as_ptr(), bytes.as_ptr());

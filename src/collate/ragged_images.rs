@@ -1,12 +1,12 @@
 //! Any number of pictures of a sample.
 
 use super::cell::{Cell, Output};
-use super::check::{self, bad};
+use super::check::{self, config_error};
 use super::column::Column;
 use super::image::ImageColumn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sample::Sample;
-use crate::tensor::Pool;
+use crate::tensor::TensorPool;
 use std::cmp::Ordering;
 
 /// A column of any number of pictures of a sample, such as the pages of a document or the frames of a clip:
@@ -117,13 +117,15 @@ impl Column for RaggedImages {
         check::field(self.image.field())?;
         self.image.check()?;
         if self.image.has_followers() {
-            return Err(bad("`boxes` and `mask` of any number of pictures: take a `Stack` of image columns"));
+            return Err(config_error(
+                "`boxes` and `mask` of any number of pictures: take a `Stack` of image columns",
+            ));
         }
         if self.max == Some(0) {
-            return Err(bad("`max` of 0 pictures: make it at least 1, or leave the column out"));
+            return Err(config_error("`max` of 0 pictures: make it at least 1, or leave the column out"));
         }
         match self.image.field().split(';').find(|name| name.matches('*').count() > 1) {
-            Some(name) => Err(bad(format!("the field {name:?}: write at most one `*` in a name"))),
+            Some(name) => Err(config_error(format!("the field {name:?}: write at most one `*` in a name"))),
             None => Ok(()),
         }
     }
@@ -134,16 +136,18 @@ impl Column for RaggedImages {
         };
         let fields = self.fields(sample);
         if self.max.is_none() && fields.len() > MAX_PICTURES {
-            let what = format!("{} pictures of one sample: set `max` to the number that you want", fields.len());
+            let what =
+                format!("{} pictures of one sample: set `max` to the number that you want", fields.len());
             return Err(Error::decode(self.image.field(), what));
         }
         if let Some(field) = fields.iter().find(|field| field.contains(';')) {
             return Err(Error::decode(*field, "a name with `;` cannot be told from two names"));
         }
-        let too_many = || bad(format!("{} pictures of a sample are larger than any memory", fields.len()));
+        let too_many =
+            || config_error(format!("{} pictures of a sample are larger than any memory", fields.len()));
         let size = self.image.picture().row_size().ok_or_else(too_many)?;
         let all = fields.len().checked_mul(size).filter(|all| *all <= isize::MAX as usize / 2);
-        let mut pictures = Pool::single(all.ok_or_else(too_many)?);
+        let mut pictures = TensorPool::single(all.ok_or_else(too_many)?);
         for (field, slot) in fields.iter().zip(pictures.chunks_exact_mut(size.max(1))) {
             self.image.draw(sample, field, seed, slot)?;
         }

@@ -1,10 +1,10 @@
 //! Several fields of a sample in one tensor.
 
-use super::cell::{Cell, Content, Output, Shape};
-use super::check::bad;
+use super::cell::{Cell, CellContent, Output, Shape};
+use super::check::config_error;
+use super::collator::INLINE;
 use super::column::Column;
 use super::optional::PRESENT;
-use super::rows::INLINE;
 use crate::error::{ErrorKind, Result};
 use crate::sample::{DType, Sample};
 use bytes::BytesMut;
@@ -66,21 +66,23 @@ impl<C: Column> Column for Stack<C> {
 
     fn check(&self) -> Result<()> {
         let Some(first) = self.columns.first() else {
-            return Err(bad("a `Stack` without fields: give it at least one"));
+            return Err(config_error("a `Stack` without fields: give it at least one"));
         };
         self.columns.iter().try_for_each(Column::check)?;
         let outputs = first.outputs();
         if first.finished().is_some() || outputs.iter().any(Output::is_ragged) {
-            return Err(bad("a `Stack` of columns of any length: take columns of a fixed shape"));
+            return Err(config_error("a `Stack` of columns of any length: take columns of a fixed shape"));
         }
         if outputs.iter().any(|output| output.suffix == PRESENT) {
-            return Err(bad(
+            return Err(config_error(
                 "a `Stack` of columns that say themselves what is present: a `Stack` does, leave `Optional` \
                  out",
             ));
         }
         if self.columns.iter().any(|column| column.outputs() != outputs) {
-            return Err(bad("a `Stack` of columns that differ in shape or type: make them the same"));
+            return Err(config_error(
+                "a `Stack` of columns that differ in shape or type: make them the same",
+            ));
         }
         Ok(())
     }
@@ -94,7 +96,7 @@ impl<C: Column> Column for Stack<C> {
             let left = self.columns.len() - at;
             let part = |(cell, rest): (&Cell, &mut BytesMut)| {
                 let slot = rest.split_to(rest.len() / left);
-                cell.with_content(Content::Slot(slot))
+                cell.with_content(CellContent::Slot(slot))
             };
             let mut parts: SmallVec<[Cell; INLINE]> = cells.iter().zip(&mut rests).map(part).collect();
             *present = match column.write(sample, seed, &mut parts) {
@@ -145,7 +147,7 @@ mod tests {
     fn slots_are_not_copied_and_old_numbers_are_overwritten() {
         let columns = Columns::new().with("x", Stack::new(["a", "b", "c"], Scalar::<i64>::new));
         let collator = Collator::new(columns, 2);
-        let mut seats = collator.seats();
+        let mut seats = collator.slots();
         let mut places = Vec::new();
         for numbers in [[1, 2, 3].map(Some), [None, Some(4), None]] {
             let rows = [0, 10].map(|more| {
@@ -155,7 +157,7 @@ mod tests {
                         sample.set(field, number + more);
                     }
                 }
-                let seat = seats.next_seat();
+                let seat = seats.next_row();
                 places.push(seat[0].as_ptr());
                 collator.row(&sample, 0, seat).unwrap()
             });

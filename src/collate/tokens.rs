@@ -75,7 +75,7 @@ impl<T: Integer> Tokens<T> {
 }
 
 /// The number of numbers taken from a sequence of `found` if there is room for `room`.
-pub(super) fn cut(found: usize, room: usize, truncate: bool) -> Result<usize, BoxError> {
+pub(super) fn truncated_len(found: usize, room: usize, truncate: bool) -> Result<usize, BoxError> {
     if found > room && !truncate {
         return Err(format!("the sequence of {found} is longer than {room}: see `truncate`").into());
     }
@@ -103,7 +103,7 @@ impl<T: Integer> Column for Tokens<T> {
         };
         let slot = numbers.numbers::<T>()?;
         let taken = self.field.with(sample, |found| {
-            let taken = cut(found.len()?, slot.len(), self.truncate)?;
+            let taken = truncated_len(found.len()?, slot.len(), self.truncate)?;
             let (tokens, rest) = slot.split_at_mut(taken);
             found.read(tokens)?;
             rest.fill(self.pad);

@@ -5,15 +5,15 @@ use super::{ImageMode, Pixels};
 /// Converts pixels of 8 bits with 1 (grey), 2 (grey, opacity), 3 (colour) or 4 (colour, opacity) channels.
 pub(super) fn convert(channels: usize, pixels: Vec<u8>, mode: ImageMode) -> Pixels {
     let pixels = match (channels, mode.channels()) {
-        (2, 1) => map(&pixels, |[l, _]| [l]),
-        (3, 1) => map(&pixels, |rgb| [luma(rgb)]),
-        (4, 1) => map(&pixels, |[r, g, b, _]| [luma([r, g, b])]),
-        (1, 3) => map(&pixels, |[l]| [l; 3]),
-        (2, 3) => map(&pixels, |[l, _]| [l; 3]),
-        (4, 3) => map(&pixels, |[r, g, b, _]| [r, g, b]),
-        (1, 4) => map(&pixels, |[l]| [l, l, l, 255]),
-        (2, 4) => map(&pixels, |[l, a]| [l, l, l, a]),
-        (3, 4) => map(&pixels, |[r, g, b]| [r, g, b, 255]),
+        (2, 1) => map_pixels(&pixels, |[l, _]| [l]),
+        (3, 1) => map_pixels(&pixels, |rgb| [luma(rgb)]),
+        (4, 1) => map_pixels(&pixels, |[r, g, b, _]| [luma([r, g, b])]),
+        (1, 3) => map_pixels(&pixels, |[l]| [l; 3]),
+        (2, 3) => map_pixels(&pixels, |[l, _]| [l; 3]),
+        (4, 3) => map_pixels(&pixels, |[r, g, b, _]| [r, g, b]),
+        (1, 4) => map_pixels(&pixels, |[l]| [l, l, l, 255]),
+        (2, 4) => map_pixels(&pixels, |[l, a]| [l, l, l, a]),
+        (3, 4) => map_pixels(&pixels, |[r, g, b]| [r, g, b, 255]),
         _ => pixels,
     };
     if mode.is_float() {
@@ -24,7 +24,7 @@ pub(super) fn convert(channels: usize, pixels: Vec<u8>, mode: ImageMode) -> Pixe
 }
 
 /// Converts the first `count` pixels in place from `from` to `to` channels: RGB to grey, or grey to RGB.
-pub(super) fn rechannel(pixels: &mut [u8], count: usize, from: usize, to: usize) {
+pub(super) fn convert_in_place(pixels: &mut [u8], count: usize, from: usize, to: usize) {
     match (from, to) {
         (3, 1) => {
             for at in 0..count {
@@ -44,7 +44,7 @@ pub(super) fn rechannel(pixels: &mut [u8], count: usize, from: usize, to: usize)
 /// Converts CMYK pixels to RGB in place, packed at the beginning of the same memory. The inks are inverted,
 /// as Adobe stores them: 255 is no ink.
 #[cfg(feature = "turbojpeg")]
-pub(super) fn cmyk(pixels: &mut [u8]) {
+pub(super) fn cmyk_to_rgb(pixels: &mut [u8]) {
     let count = pixels.len() / 4;
     for at in 0..count {
         let [c, m, y, k] = std::array::from_fn(|ink| pixels[4 * at + ink]);
@@ -57,7 +57,7 @@ pub(super) fn cmyk(pixels: &mut [u8]) {
 }
 
 /// Scales 16-bit values to 8 bits, rounded to the nearest.
-pub(super) fn narrow(wide: &[u8], number: fn([u8; 2]) -> u16) -> Vec<u8> {
+pub(super) fn to_8_bits(wide: &[u8], number: fn([u8; 2]) -> u16) -> Vec<u8> {
     let (wide, _) = wide.as_chunks::<2>();
     wide.iter().map(|bytes| ((u32::from(number(*bytes)) + 128) / 257) as u8).collect()
 }
@@ -67,7 +67,10 @@ pub(super) fn luma([r, g, b]: [u8; 3]) -> u8 {
     ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
 }
 
-fn map<const FROM: usize, const TO: usize>(pixels: &[u8], f: impl Fn([u8; FROM]) -> [u8; TO]) -> Vec<u8> {
+fn map_pixels<const FROM: usize, const TO: usize>(
+    pixels: &[u8],
+    f: impl Fn([u8; FROM]) -> [u8; TO],
+) -> Vec<u8> {
     let (pixels, _) = pixels.as_chunks::<FROM>();
     let mut out = vec![0; pixels.len() * TO];
     for (to, from) in out.as_chunks_mut::<TO>().0.iter_mut().zip(pixels) {
@@ -107,9 +110,9 @@ mod tests {
     #[test]
     fn channels_convert_in_place() {
         let mut pixels = [1, 2, 3, 0, 0, 0, 0, 0, 0];
-        rechannel(&mut pixels, 3, 1, 3);
+        convert_in_place(&mut pixels, 3, 1, 3);
         assert_eq!(pixels, [1, 1, 1, 2, 2, 2, 3, 3, 3]);
-        rechannel(&mut pixels, 3, 3, 1);
+        convert_in_place(&mut pixels, 3, 3, 1);
         assert_eq!(pixels[..3], [1, 2, 3]);
     }
 
@@ -122,9 +125,9 @@ mod tests {
     #[test]
     fn sixteen_bits_are_scaled() {
         let wide: Vec<u8> = [0, 128, 129, 255, 256, 257, 32768, 65535u16].map(u16::to_be_bytes).concat();
-        assert_eq!(narrow(&wide, u16::from_be_bytes), [0, 0, 1, 1, 1, 1, 128, 255]);
+        assert_eq!(to_8_bits(&wide, u16::from_be_bytes), [0, 0, 1, 1, 1, 1, 128, 255]);
         for number in 0..=255u16 {
-            assert_eq!(narrow(&(number * 257).to_ne_bytes(), u16::from_ne_bytes), [number as u8]);
+            assert_eq!(to_8_bits(&(number * 257).to_ne_bytes(), u16::from_ne_bytes), [number as u8]);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Decoding of image files to pixels.
 
 use super::checks::{check, decode_error};
-use super::convert::{convert, narrow};
+use super::convert::{convert, to_8_bits};
 use super::orientation::Orientation;
 use super::rectangle::Rect;
 use super::{Image, ImageError, ImageMode, Pixels, Size, jpeg};
@@ -15,11 +15,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The options that a frame is opened with.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Opening {
+pub(crate) struct FrameOptions {
     /// `L8` or `Rgb8`.
     pub(crate) mode: ImageMode,
     /// Whether the EXIF orientation is applied.
-    pub(crate) upright: bool,
+    pub(crate) apply_orientation: bool,
     /// A JPEG may be decoded at a reduced scale that is still at least this many times the requested size.
     pub(crate) reducing_gap: f64,
     /// Whether the image data of a JPEG must be complete with nothing left over, also where it is not needed.
@@ -29,18 +29,18 @@ pub(crate) struct Opening {
 }
 
 /// The pixels of a file with the file's own channels, in 8 bits.
-struct Raw {
+struct RawImage {
     width: u32,
     height: u32,
     channels: usize,
     pixels: Vec<u8>,
     /// The EXIF orientation of the file.
-    turn: Orientation,
+    orientation: Orientation,
 }
 
 /// The memory limit of an image, for the pixels of the file as well as for those converted to `mode`.
 #[derive(Clone, Copy)]
-struct Budget {
+struct MemoryLimit {
     mode: ImageMode,
     limit: usize,
 }
@@ -52,10 +52,10 @@ impl Image {
     /// # Errors
     /// [`ImageError::Format`] for other formats, and [`ImageError::Decode`] for a damaged header.
     pub fn size_in(file: &[u8]) -> Result<Size, ImageError> {
-        caught(|| {
+        catch_panic(|| {
             let (width, height) = match image::guess_format(file) {
                 Ok(ImageFormat::Jpeg) => {
-                    let headers = jpeg::Headers::open(file)?;
+                    let headers = jpeg::JpegHeaders::open(file)?;
                     (u32::from(headers.width), u32::from(headers.height))
                 }
                 Ok(ImageFormat::Png) => {
@@ -87,94 +87,99 @@ impl Image {
     /// # Errors
     /// See [`ImageError`]. The size is checked before memory is allocated.
     pub fn decode_within(file: &[u8], mode: ImageMode, limit: usize) -> Result<Self, ImageError> {
-        let raw = caught(|| read(file, Budget { mode, limit }))?;
+        let raw = catch_panic(|| read(file, MemoryLimit { mode, limit }))?;
         Image::new(mode, (raw.height, raw.width), convert(raw.channels, raw.pixels, mode))
     }
 }
 
 /// Turns a panic into an error: some damaged files make the decoders panic.
-pub(super) fn caught<T>(decode: impl FnOnce() -> Result<T, ImageError>) -> Result<T, ImageError> {
+pub(super) fn catch_panic<T>(decode: impl FnOnce() -> Result<T, ImageError>) -> Result<T, ImageError> {
     catch_unwind(AssertUnwindSafe(decode))
         .unwrap_or_else(|_| Err(ImageError::Decode("the decoder panicked".into())))
 }
 
 /// A file whose pixels may not be decoded yet.
-pub(super) struct Opened {
+pub(super) struct OpenedImage {
     /// The headers of a JPEG; `None` for other formats, whose pixels are decoded already.
-    pub(super) jpeg: Option<jpeg::Headers>,
+    pub(super) jpeg: Option<jpeg::JpegHeaders>,
     /// Width and height as stored.
     pub(super) size: (u32, u32),
-    pub(super) turn: Orientation,
+    pub(super) orientation: Orientation,
 }
 
 /// Reads the headers of a JPEG. A file of another format is decoded, and its pixels are written to `to`.
-pub(super) fn open(file: &[u8], opening: Opening, to: &mut Vec<u8>) -> Result<Opened, ImageError> {
+pub(super) fn open(file: &[u8], options: FrameOptions, to: &mut Vec<u8>) -> Result<OpenedImage, ImageError> {
     if let Ok(ImageFormat::Jpeg) = image::guess_format(file) {
-        let headers = jpeg::Headers::open(file)?;
-        let (size, turn) = ((u32::from(headers.width), u32::from(headers.height)), headers.turn(file));
-        return Ok(Opened { jpeg: Some(headers), size, turn });
+        let headers = jpeg::JpegHeaders::open(file)?;
+        let (size, orientation) =
+            ((u32::from(headers.width), u32::from(headers.height)), headers.orientation(file));
+        return Ok(OpenedImage { jpeg: Some(headers), size, orientation });
     }
-    let raw = caught(|| read(file, Budget { mode: opening.mode, limit: opening.limit }))?;
+    let raw = catch_panic(|| read(file, MemoryLimit { mode: options.mode, limit: options.limit }))?;
     let size = (raw.width, raw.height);
-    match convert(raw.channels, raw.pixels, opening.mode) {
+    match convert(raw.channels, raw.pixels, options.mode) {
         Pixels::U8(pixels) => *to = pixels,
         Pixels::F32(_) => {
-            return Err(ImageError::Mode { mode: opening.mode, format: "a picture of a batch" });
+            return Err(ImageError::Mode { mode: options.mode, format: "a picture of a batch" });
         }
     }
-    Ok(Opened { jpeg: None, size, turn: raw.turn })
+    Ok(OpenedImage { jpeg: None, size, orientation: raw.orientation })
 }
 
-fn read(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
+fn read(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
     match image::guess_format(file) {
-        Ok(ImageFormat::Jpeg) => read_jpeg(file, budget),
-        Ok(ImageFormat::Png) => read_png(file, budget),
-        Ok(ImageFormat::WebP) => generic(WebPDecoder::new(Cursor::new(file)).map_err(decode_error)?, budget),
-        Ok(ImageFormat::Pnm) => generic(PnmDecoder::new(Cursor::new(file)).map_err(decode_error)?, budget),
+        Ok(ImageFormat::Jpeg) => read_jpeg(file, memory),
+        Ok(ImageFormat::Png) => read_png(file, memory),
+        Ok(ImageFormat::WebP) => {
+            read_generic(WebPDecoder::new(Cursor::new(file)).map_err(decode_error)?, memory)
+        }
+        Ok(ImageFormat::Pnm) => {
+            read_generic(PnmDecoder::new(Cursor::new(file)).map_err(decode_error)?, memory)
+        }
         _ => Err(ImageError::Format),
     }
 }
 
-impl Budget {
+impl MemoryLimit {
     fn check(self, width: u32, height: u32, pixel_size: usize) -> Result<(), ImageError> {
         check(width, height, pixel_size.max(self.mode.pixel_size()), self.limit).map(drop)
     }
 }
 
 /// Reads a whole JPEG.
-fn read_jpeg(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
-    let headers = jpeg::Headers::open(file)?;
+fn read_jpeg(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
+    let headers = jpeg::JpegHeaders::open(file)?;
     let (width, height) = (u32::from(headers.width), u32::from(headers.height));
-    budget.check(width, height, 1)?;
-    let channels = budget.mode.channels().min(3);
+    memory.check(width, height, 1)?;
+    let channels = memory.mode.channels().min(3);
     let request =
         jpeg::DecodeRequest { window: Rect::all(width, height), reduction: 1.0, channels, verify: true };
     let mut pixels = Vec::new();
-    jpeg::decode(file, &headers, request, budget.limit, &mut jpeg::Scratch::default(), &mut pixels)?;
+    jpeg::decode(file, &headers, request, memory.limit, &mut jpeg::JpegScratch::default(), &mut pixels)?;
     pixels.truncate(width as usize * height as usize * channels);
-    Ok(Raw { width, height, channels, pixels, turn: headers.turn(file) })
+    Ok(RawImage { width, height, channels, pixels, orientation: headers.orientation(file) })
 }
 
 /// Reads a PNG with the crate `png` and not through `image`, which skips a damaged transparency palette and
 /// ignores what follows the pixels.
-fn read_png(file: &[u8], budget: Budget) -> Result<Raw, ImageError> {
+fn read_png(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
     let mut decoder = png_decoder(file, Transformations::EXPAND);
     let (width, height) = decoder.read_header_info().map_err(decode_error)?.size();
-    budget.check(width, height, 1)?;
+    memory.check(width, height, 1)?;
     let mut reader = decoder.read_info().map_err(decode_error)?;
     let (color, depth) = reader.output_color_type();
     let wide = depth == BitDepth::Sixteen;
     let channels = color.samples();
-    budget.check(width, height, channels * if wide { 2 } else { 1 })?;
+    memory.check(width, height, channels * if wide { 2 } else { 1 })?;
     let mut pixels = vec![0; reader.output_buffer_size().unwrap_or_default()];
     reader.next_frame(&mut pixels).map_err(decode_error)?;
     reader.finish().map_err(decode_error)?;
     let exif = reader.info().exif_metadata.as_deref();
-    let turn =
+    let orientation =
         exif.and_then(ExifOrientation::from_exif_chunk).map_or_else(Orientation::default, Orientation::from);
     // PNG is big-endian.
-    let pixels = if wide { narrow(&pixels, u16::from_be_bytes) } else { pixels };
-    Ok(Raw { width, height, channels, pixels, turn })
+    let pixels = if wide { to_8_bits(&pixels, u16::from_be_bytes) } else { pixels };
+    Ok(RawImage { width, height, channels, pixels, orientation })
 }
 
 /// Returns a decoder that verifies all checksums of a PNG.
@@ -190,16 +195,16 @@ pub(super) fn png_decoder(file: &[u8], transformations: Transformations) -> png:
 }
 
 /// Reads a format whose decoder in `image` refuses damaged and missing data.
-fn generic(mut decoder: impl ImageDecoder, budget: Budget) -> Result<Raw, ImageError> {
+fn read_generic(mut decoder: impl ImageDecoder, memory: MemoryLimit) -> Result<RawImage, ImageError> {
     let (width, height) = decoder.dimensions();
     let color = decoder.color_type();
-    let turn = decoder.orientation().map_or_else(|_| Orientation::default(), Orientation::from);
-    budget.check(width, height, color.bytes_per_pixel().into())?;
+    let orientation = decoder.orientation().map_or_else(|_| Orientation::default(), Orientation::from);
+    memory.check(width, height, color.bytes_per_pixel().into())?;
     let mut limits = Limits::no_limits();
-    limits.max_alloc = Some(budget.limit as u64);
+    limits.max_alloc = Some(memory.limit as u64);
     decoder.set_limits(limits).map_err(decode_error)?;
     let size = usize::try_from(decoder.total_bytes())
-        .map_err(|_| ImageError::TooLarge { size: Size { height, width }, limit: budget.limit })?;
+        .map_err(|_| ImageError::TooLarge { size: Size { height, width }, limit: memory.limit })?;
     let mut pixels = vec![0; size];
     decoder.read_image(&mut pixels).map_err(decode_error)?;
     let (channels, wide) = match color {
@@ -211,8 +216,10 @@ fn generic(mut decoder: impl ImageDecoder, budget: Budget) -> Result<Raw, ImageE
         ColorType::La16 => (2, true),
         ColorType::Rgb16 => (3, true),
         ColorType::Rgba16 => (4, true),
-        other => return Err(ImageError::Decode(format!("pixels of the type {other:?} are not supported").into())),
+        other => {
+            return Err(ImageError::Decode(format!("pixels of the type {other:?} are not supported").into()));
+        }
     };
-    let pixels = if wide { narrow(&pixels, u16::from_ne_bytes) } else { pixels };
-    Ok(Raw { width, height, channels, pixels, turn })
+    let pixels = if wide { to_8_bits(&pixels, u16::from_ne_bytes) } else { pixels };
+    Ok(RawImage { width, height, channels, pixels, orientation })
 }

@@ -10,13 +10,13 @@ use smallvec::SmallVec;
 pub(crate) struct Geometry {
     before: Size,
     after: Size,
-    steps: SmallVec<[Step; 4]>,
+    steps: SmallVec<[GeometryStep; 4]>,
     known: bool,
 }
 
 /// One movement of a picture's pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::image) enum Step {
+pub(in crate::image) enum GeometryStep {
     /// The picture is cropped to this part.
     Crop(Rect),
     /// The picture is resized to this size.
@@ -37,7 +37,7 @@ pub(crate) type Corners = [f64; 4];
 
 /// The visible part of a rectangle.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Visible {
+pub(crate) struct VisiblePart {
     /// The part of it that is in the picture.
     pub(crate) corners: Corners,
     /// Its share of the area that the rectangle would have if nothing had been cut off.
@@ -51,8 +51,8 @@ impl Geometry {
     }
 
     /// Adds a step, after which the picture has this size.
-    pub(in crate::image) fn push(&mut self, step: Step, after: Size) {
-        self.known &= step != Step::Unknown;
+    pub(in crate::image) fn push(&mut self, step: GeometryStep, after: Size) {
+        self.known &= step != GeometryStep::Unknown;
         if !self.known {
             return;
         }
@@ -77,7 +77,7 @@ impl Geometry {
 
     /// Moves a rectangle of the original picture to the final one, and returns the part of it that is visible
     /// there; `None` if nothing of it is, or it has no area.
-    pub(crate) fn visible(&self, corners: Corners) -> Option<Visible> {
+    pub(crate) fn visible(&self, corners: Corners) -> Option<VisiblePart> {
         let mut size = self.before;
         let mut seen = clipped(corners, Rect::all(size.width, size.height));
         // The same rectangle if nothing were cut off.
@@ -85,7 +85,7 @@ impl Geometry {
         for step in &self.steps {
             let next = step.size(size);
             let mut view = Rect::all(next.width, next.height);
-            if let Step::Pad { part, .. } = step {
+            if let GeometryStep::Pad { part, .. } = step {
                 view = *part;
             }
             whole = step.moved(whole, size)?;
@@ -93,22 +93,22 @@ impl Geometry {
             size = next;
         }
         let (area, of) = (area(seen), area(whole));
-        (area > 0.0 && of.is_finite()).then(|| Visible { corners: seen, share: (area / of).min(1.0) })
+        (area > 0.0 && of.is_finite()).then(|| VisiblePart { corners: seen, share: (area / of).min(1.0) })
     }
 
     /// Moves a label image, which has the size of the original picture, and writes it to `to`. Each label is
     /// that of the nearest pixel; those from outside of the picture are `fill`.
-    pub(crate) fn labels<T: Copy>(&self, labels: &[T], fill: T, to: &mut [T]) {
-        let mut lookup = Lookup::new(self.before);
+    pub(crate) fn move_labels<T: Copy>(&self, labels: &[T], fill: T, to: &mut [T]) {
+        let mut lookup = AxisLookup::new(self.before);
         let mut redrawn: Option<Vec<T>> = None;
         let mut size = self.before;
         for step in &self.steps {
             let next = step.size(size);
-            if let Step::Affine(matrix) = step {
+            if let GeometryStep::Affine(matrix) = step {
                 let from = lookup.gathered(redrawn.as_deref().unwrap_or(labels), fill);
                 let mut drawn = vec![fill; from.len()];
                 nearest(&from, (size.width as usize, size.height as usize), *matrix, fill, &mut drawn);
-                (lookup, redrawn) = (Lookup::new(size), Some(drawn));
+                (lookup, redrawn) = (AxisLookup::new(size), Some(drawn));
             } else {
                 lookup.step(*step);
             }
@@ -118,13 +118,13 @@ impl Geometry {
     }
 }
 
-impl Step {
+impl GeometryStep {
     /// The size of a picture after the step.
     fn size(self, before: Size) -> Size {
         match self {
-            Step::Crop(part) => Size { height: part.height, width: part.width },
-            Step::Resize(size) | Step::Pad { size, .. } => size,
-            Step::Flip | Step::Affine(_) | Step::Unknown => before,
+            GeometryStep::Crop(part) => Size { height: part.height, width: part.width },
+            GeometryStep::Resize(size) | GeometryStep::Pad { size, .. } => size,
+            GeometryStep::Flip | GeometryStep::Affine(_) | GeometryStep::Unknown => before,
         }
     }
 
@@ -132,18 +132,18 @@ impl Step {
     fn moved(self, [left, top, right, bottom]: Corners, size: Size) -> Option<Corners> {
         let shifted = |x: f64, y: f64| [left + x, top + y, right + x, bottom + y];
         Some(match self {
-            Step::Crop(part) => shifted(-f64::from(part.x), -f64::from(part.y)),
-            Step::Pad { part, .. } => shifted(f64::from(part.x), f64::from(part.y)),
-            Step::Flip => {
+            GeometryStep::Crop(part) => shifted(-f64::from(part.x), -f64::from(part.y)),
+            GeometryStep::Pad { part, .. } => shifted(f64::from(part.x), f64::from(part.y)),
+            GeometryStep::Flip => {
                 let width = f64::from(size.width);
                 [width - right, top, width - left, bottom]
             }
-            Step::Resize(to) => {
+            GeometryStep::Resize(to) => {
                 let across = |x: f64| x * f64::from(to.width) / f64::from(size.width);
                 let down = |y: f64| y * f64::from(to.height) / f64::from(size.height);
                 [across(left), down(top), across(right), down(bottom)]
             }
-            Step::Affine(matrix) => {
+            GeometryStep::Affine(matrix) => {
                 let [a, b, c, d, e, f] = inverse(matrix)?;
                 let corners = [(left, top), (right, top), (left, bottom), (right, bottom)];
                 let corners = corners.map(|(x, y)| (a * x + b * y + c, d * x + e * y + f));
@@ -154,7 +154,7 @@ impl Step {
                 let ((left, right), (top, bottom)) = (ends(|corner| corner.0), ends(|corner| corner.1));
                 [left, top, right, bottom]
             }
-            Step::Unknown => return None,
+            GeometryStep::Unknown => return None,
         })
     }
 }
@@ -181,7 +181,7 @@ fn area([left, top, right, bottom]: Corners) -> f64 {
 
 /// The column of the old picture for each column of the new one, and likewise the rows. Crops, flips, borders
 /// and resizes to the nearest pixel act on each axis separately.
-struct Lookup {
+struct AxisLookup {
     across: Vec<usize>,
     down: Vec<usize>,
     /// The width of the old picture in pixels.
@@ -191,29 +191,29 @@ struct Lookup {
 /// A column or row outside of the old picture.
 const OUTSIDE: usize = usize::MAX;
 
-impl Lookup {
+impl AxisLookup {
     fn new(size: Size) -> Self {
         let (height, width) = (size.height as usize, size.width as usize);
-        Lookup { across: (0..width).collect(), down: (0..height).collect(), width }
+        AxisLookup { across: (0..width).collect(), down: (0..height).collect(), width }
     }
 
-    fn step(&mut self, step: Step) {
-        let Lookup { across, down, .. } = self;
+    fn step(&mut self, step: GeometryStep) {
+        let AxisLookup { across, down, .. } = self;
         match step {
-            Step::Crop(part) => {
+            GeometryStep::Crop(part) => {
                 cut(across, part.x, part.width);
                 cut(down, part.y, part.height);
             }
-            Step::Flip => across.reverse(),
-            Step::Resize(size) => {
+            GeometryStep::Flip => across.reverse(),
+            GeometryStep::Resize(size) => {
                 *across = resized(across, size.width);
                 *down = resized(down, size.height);
             }
-            Step::Pad { part, size } => {
+            GeometryStep::Pad { part, size } => {
                 *across = padded(across, (part.x, part.width), size.width);
                 *down = padded(down, (part.y, part.height), size.height);
             }
-            Step::Affine(_) | Step::Unknown => {}
+            GeometryStep::Affine(_) | GeometryStep::Unknown => {}
         }
     }
 
@@ -269,7 +269,7 @@ mod tests {
         Size { height, width }
     }
 
-    fn geometry(before: Size, steps: &[Step]) -> Geometry {
+    fn geometry(before: Size, steps: &[GeometryStep]) -> Geometry {
         let mut geometry = Geometry::new(before);
         for step in steps {
             geometry.push(*step, step.size(geometry.after()));
@@ -280,7 +280,7 @@ mod tests {
     fn labels(geometry: &Geometry, labels: &[u8]) -> Vec<u8> {
         let after = geometry.after();
         let mut to = vec![77; after.height as usize * after.width as usize];
-        geometry.labels(labels, 99, &mut to);
+        geometry.move_labels(labels, 99, &mut to);
         to
     }
 
@@ -291,17 +291,22 @@ mod tests {
         let part = Rect { x: 1, y: 0, width: 2, height: 2 };
         let border = Rect { x: 1, y: 1, width: 3, height: 1 };
         for (step, wanted, corners, share) in [
-            (Step::Crop(part), vec![2, 3, 5, 6], [0., 0.5, 1., 2.], 0.5),
-            (Step::Flip, vec![3, 2, 1, 6, 5, 4], [1., 0.5, 3., 2.], 1.),
-            (Step::Resize(size(1, 6)), vec![4, 4, 5, 5, 6, 6], [0., 0.25, 4., 1.], 1.),
+            (GeometryStep::Crop(part), vec![2, 3, 5, 6], [0., 0.5, 1., 2.], 0.5),
+            (GeometryStep::Flip, vec![3, 2, 1, 6, 5, 4], [1., 0.5, 3., 2.], 1.),
+            (GeometryStep::Resize(size(1, 6)), vec![4, 4, 5, 5, 6, 6], [0., 0.25, 4., 1.], 1.),
             (
-                Step::Pad { part: border, size: size(3, 4) },
+                GeometryStep::Pad { part: border, size: size(3, 4) },
                 vec![99, 99, 99, 99, 99, 1, 2, 3, 99, 99, 99, 99],
                 [1., 1.5, 3., 2.],
                 1. / 3.,
             ),
-            (Step::Affine(translate(1., 0.)), vec![99, 1, 2, 99, 4, 5], [1., 0.5, 3., 2.], 1.),
-            (Step::Affine(translate(-1., -1.)), vec![5, 6, 99, 99, 99, 99], [0., 0., 1., 1.], 1. / 3.),
+            (GeometryStep::Affine(translate(1., 0.)), vec![99, 1, 2, 99, 4, 5], [1., 0.5, 3., 2.], 1.),
+            (
+                GeometryStep::Affine(translate(-1., -1.)),
+                vec![5, 6, 99, 99, 99, 99],
+                [0., 0., 1., 1.],
+                1. / 3.,
+            ),
         ] {
             let geometry = geometry(size(2, 3), &[step]);
             assert_eq!(labels(&geometry, &PICTURE), wanted, "{step:?}");
@@ -313,9 +318,9 @@ mod tests {
 
     #[test]
     fn what_was_cut_off_does_not_come_back() {
-        let crop = Step::Crop(Rect { x: 0, y: 0, width: 1, height: 2 });
-        let pad = Step::Pad { part: Rect { x: 0, y: 0, width: 1, height: 2 }, size: size(2, 3) };
-        let steps = [crop, pad, Step::Affine(translate(1., 0.)), Step::Flip];
+        let crop = GeometryStep::Crop(Rect { x: 0, y: 0, width: 1, height: 2 });
+        let pad = GeometryStep::Pad { part: Rect { x: 0, y: 0, width: 1, height: 2 }, size: size(2, 3) };
+        let steps = [crop, pad, GeometryStep::Affine(translate(1., 0.)), GeometryStep::Flip];
         let geometry = geometry(size(2, 3), &steps);
         assert_eq!(labels(&geometry, &PICTURE), [99, 1, 99, 99, 4, 99]);
         let visible = geometry.visible([0., 0., 3., 1.]).unwrap();
@@ -335,7 +340,7 @@ mod tests {
         let visible = plain.visible([-4., 0., 4., 2.]).unwrap();
         assert_eq!((visible.corners, visible.share), ([0., 0., 4., 2.], 1.));
         for matrix in [[0.; 6], [f64::NAN; 6], [1., 1., 0., 1., 1., 0.], [f64::INFINITY; 6]] {
-            let flat = geometry(size(4, 4), &[Step::Affine(matrix)]);
+            let flat = geometry(size(4, 4), &[GeometryStep::Affine(matrix)]);
             assert_eq!(flat.visible([0., 0., 4., 4.]), None, "{matrix:?}");
             assert_eq!(labels(&flat, &[1; 16]).len(), 16);
         }
@@ -343,10 +348,10 @@ mod tests {
 
     #[test]
     fn a_redrawn_picture_has_no_known_geometry() {
-        let mut geometry = geometry(size(2, 2), &[Step::Flip]);
+        let mut geometry = geometry(size(2, 2), &[GeometryStep::Flip]);
         assert!(geometry.is_known());
-        geometry.push(Step::Unknown, size(9, 9));
-        geometry.push(Step::Flip, size(9, 9));
+        geometry.push(GeometryStep::Unknown, size(9, 9));
+        geometry.push(GeometryStep::Flip, size(9, 9));
         assert!(!geometry.is_known());
     }
 }

@@ -1,14 +1,14 @@
 //! Label images: pictures whose pixels are class numbers.
 
 use super::checks::{check, decode_error};
-use super::decode::{caught, png_decoder};
+use super::decode::{catch_panic, png_decoder};
 use super::{ImageError, Size};
 use crate::dtype::DType;
 use png::{BitDepth, ColorType, Transformations};
 
 /// A label image with the numbers of its file: no palette is applied, and nothing is scaled.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Labels {
+pub(crate) struct LabelImage {
     pub(crate) size: Size,
     /// `U8` or `U16`.
     pub(crate) dtype: DType,
@@ -16,9 +16,9 @@ pub(crate) struct Labels {
     pub(crate) data: Vec<u8>,
 }
 
-impl Labels {
+impl LabelImage {
     /// Whether a file begins like a label image.
-    pub(crate) fn begins(file: &[u8]) -> bool {
+    pub(crate) fn has_signature(file: &[u8]) -> bool {
         file.starts_with(b"\x89PNG\r\n\x1a\n")
     }
 
@@ -28,7 +28,7 @@ impl Labels {
     /// # Errors
     /// Those of decoding, [`ImageError::TooLarge`], and [`ImageError::Decode`] for colours and transparency.
     pub(crate) fn read(file: &[u8], limit: usize) -> Result<Self, ImageError> {
-        caught(|| {
+        catch_panic(|| {
             let mut decoder = png_decoder(file, Transformations::IDENTITY);
             let (width, height) = decoder.read_header_info().map_err(decode_error)?.size();
             check(width, height, 1, limit)?;
@@ -55,7 +55,7 @@ impl Labels {
                 BitDepth::Two => (DType::U8, unpacked::<2>(&data, width, height)),
                 BitDepth::Four => (DType::U8, unpacked::<4>(&data, width, height)),
             };
-            Ok(Labels { size: Size { height, width }, dtype, data })
+            Ok(LabelImage { size: Size { height, width }, dtype, data })
         })
     }
 }
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_file() {
-        let read = |color, depth, data: &[u8]| Labels::read(&file(color, depth, data), 1 << 10).unwrap();
+        let read = |color, depth, data: &[u8]| LabelImage::read(&file(color, depth, data), 1 << 10).unwrap();
         let bytes: Vec<u8> = (0..10).collect();
         for color in [ColorType::Grayscale, ColorType::Indexed] {
             assert_eq!(read(color, BitDepth::Eight, &bytes).data, bytes);
@@ -117,7 +117,8 @@ mod tests {
     #[test]
     fn other_files_are_refused() {
         let error = |file: &[u8], limit| {
-            Labels::read(file, limit).unwrap_err().to_string() + &format!("{:?}", Labels::read(file, limit))
+            LabelImage::read(file, limit).unwrap_err().to_string()
+                + &format!("{:?}", LabelImage::read(file, limit))
         };
         assert!(
             error(&file(ColorType::Rgb, BitDepth::Eight, &[0; 30]), 99)
@@ -125,10 +126,10 @@ mod tests {
         );
         assert!(error(&file(ColorType::GrayscaleAlpha, BitDepth::Eight, &[0; 20]), 99).contains("palette"));
         let grey = file(ColorType::Grayscale, BitDepth::Sixteen, &[0; 20]);
-        assert!(Labels::begins(&grey) && Labels::read(&grey, 20).is_ok());
+        assert!(LabelImage::has_signature(&grey) && LabelImage::read(&grey, 20).is_ok());
         assert!(error(&grey, 19).contains("limit of 19"));
         for cut in 0..grey.len() {
-            assert!(Labels::read(&grey[..cut], 99).is_err(), "{cut}");
+            assert!(LabelImage::read(&grey[..cut], 99).is_err(), "{cut}");
         }
     }
 }

@@ -31,12 +31,12 @@ mod rectangle;
 mod size;
 mod transform;
 
-pub(crate) use decode::Opening;
+pub(crate) use decode::FrameOptions;
 pub use filter::Filter;
 pub use frame::{Frame, Layout};
-pub(crate) use frame::{Scratch, Writer};
+pub(crate) use frame::{FrameScratch, PixelWriter};
 pub(crate) use geometry::{Corners, Geometry};
-pub(crate) use labels::Labels;
+pub(crate) use labels::LabelImage;
 pub use size::Size;
 pub use transform::{
     CenterCrop, ColorJitter, RandAugment, RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip,

@@ -14,7 +14,7 @@ pub(in crate::image) struct Orientation {
 }
 
 impl Orientation {
-    pub(in crate::image) fn is_none(self) -> bool {
+    pub(in crate::image) fn is_identity(self) -> bool {
         self == Orientation::default()
     }
 
@@ -24,7 +24,7 @@ impl Orientation {
     }
 
     /// Where a part of the oriented picture, which has this width and height, is in the stored one.
-    pub(in crate::image) fn before(self, part: Rect, (width, height): (u32, u32)) -> Rect {
+    pub(in crate::image) fn stored_part(self, part: Rect, (width, height): (u32, u32)) -> Rect {
         let x = if self.flip_x { width - part.right() } else { part.x };
         let y = if self.flip_y { height - part.bottom() } else { part.y };
         if self.transpose {
@@ -35,7 +35,7 @@ impl Orientation {
     }
 
     /// Orients pixels of `channels` values. `width` and `height` are those of the stored picture.
-    pub(in crate::image) fn draw(
+    pub(in crate::image) fn apply(
         self,
         from: &[u8],
         (width, height): (u32, u32),
@@ -57,16 +57,16 @@ impl Orientation {
 
 impl From<ExifOrientation> for Orientation {
     fn from(orientation: ExifOrientation) -> Self {
-        let turn = |transpose, flip_x, flip_y| Orientation { transpose, flip_x, flip_y };
+        let oriented = |transpose, flip_x, flip_y| Orientation { transpose, flip_x, flip_y };
         match orientation {
-            ExifOrientation::NoTransforms => turn(false, false, false),
-            ExifOrientation::FlipHorizontal => turn(false, true, false),
-            ExifOrientation::Rotate180 => turn(false, true, true),
-            ExifOrientation::FlipVertical => turn(false, false, true),
-            ExifOrientation::Rotate90FlipH => turn(true, false, false),
-            ExifOrientation::Rotate90 => turn(true, true, false),
-            ExifOrientation::Rotate270FlipH => turn(true, true, true),
-            ExifOrientation::Rotate270 => turn(true, false, true),
+            ExifOrientation::NoTransforms => oriented(false, false, false),
+            ExifOrientation::FlipHorizontal => oriented(false, true, false),
+            ExifOrientation::Rotate180 => oriented(false, true, true),
+            ExifOrientation::FlipVertical => oriented(false, false, true),
+            ExifOrientation::Rotate90FlipH => oriented(true, false, false),
+            ExifOrientation::Rotate90 => oriented(true, true, false),
+            ExifOrientation::Rotate270FlipH => oriented(true, true, true),
+            ExifOrientation::Rotate270 => oriented(true, false, true),
         }
     }
 }
@@ -77,11 +77,11 @@ mod tests {
 
     const PIXELS: [u8; 6] = [1, 2, 3, 4, 5, 6];
 
-    fn turned(exif: u8) -> ((u32, u32), Vec<u8>) {
-        let turn = Orientation::from(ExifOrientation::from_exif(exif).unwrap());
+    fn oriented(exif: u8) -> ((u32, u32), Vec<u8>) {
+        let orientation = Orientation::from(ExifOrientation::from_exif(exif).unwrap());
         let mut to = vec![0; 6];
-        turn.draw(&PIXELS, (3, 2), 1, &mut to);
-        (turn.size((3, 2)), to)
+        orientation.apply(&PIXELS, (3, 2), 1, &mut to);
+        (orientation.size((3, 2)), to)
     }
 
     #[test]
@@ -97,17 +97,17 @@ mod tests {
             (8, (2, 3), [3, 6, 2, 5, 1, 4]),
         ];
         for (exif, size, pixels) in table {
-            assert_eq!(turned(exif), (size, pixels.to_vec()), "{exif}");
+            assert_eq!(oriented(exif), (size, pixels.to_vec()), "{exif}");
         }
     }
 
     #[test]
     fn a_part_is_found_where_it_was() {
         for exif in 1..=8 {
-            let turn = Orientation::from(ExifOrientation::from_exif(exif).unwrap());
-            let (size, pixels) = turned(exif);
+            let orientation = Orientation::from(ExifOrientation::from_exif(exif).unwrap());
+            let (size, pixels) = oriented(exif);
             for (x, y) in (0..size.0).flat_map(|x| (0..size.1).map(move |y| (x, y))) {
-                let before = turn.before(Rect { x, y, width: 1, height: 1 }, size);
+                let before = orientation.stored_part(Rect { x, y, width: 1, height: 1 }, size);
                 let (at, was) = ((y * size.0 + x) as usize, (before.y * 3 + before.x) as usize);
                 assert_eq!(pixels[at], PIXELS[was], "{exif}");
             }

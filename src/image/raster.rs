@@ -24,7 +24,7 @@ impl Raster {
 
 /// The first `size` bytes of `memory`, with arbitrary content. The memory never shrinks, so that it is
 /// cleared only once.
-pub(in crate::image) fn room(memory: &mut Vec<u8>, size: usize) -> &mut [u8] {
+pub(in crate::image) fn first_bytes(memory: &mut Vec<u8>, size: usize) -> &mut [u8] {
     if memory.len() < size {
         memory.resize(size, 0);
     }

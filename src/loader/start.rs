@@ -9,7 +9,7 @@ use super::settings::{AllStreams, Begun, Settings};
 use super::stages::{Out, Pipe, Sink, Stages};
 use super::stream::Source;
 use super::tuning::Learned;
-use crate::collate::{Collator, Row, Seat};
+use crate::collate::{Collator, Row, RowSlots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Gauge;
 use crate::sample::{Position, Sample};
@@ -104,22 +104,22 @@ pub(super) fn rows(stages: Stages<Sample>, collator: Option<Collator>, seed: u64
     let row = {
         let write = write.clone();
         move |output: Result<Out<Sample>>, (position, part): (Position, u64), seat| match output? {
-            Out::Item(sample) => write(&sample.or_at(position).part(part), seat),
+            Out::Item(sample) => write(&sample.with_default_position(position).with_part(part), seat),
             Out::Part(_) => Err(without_columns()),
         }
     };
     let pipe = match pipe {
         Pipe::Same(_) => Pipe::Look(Arc::new(write)),
         Pipe::Look(pipe) => Pipe::Look(Arc::new(move |sample: &Sample, seat| {
-            row(pipe(sample, Seat::new()), (sample.position(), 0), seat)
+            row(pipe(sample, RowSlots::new()), (sample.position(), 0), seat)
         })),
         Pipe::One(pipe) => Pipe::One(Arc::new(move |sample: Sample, seat| {
             let position = sample.position();
-            row(pipe(sample, Seat::new()), (position, 0), seat)
+            row(pipe(sample, RowSlots::new()), (position, 0), seat)
         })),
         Pipe::Any(pipe) => Pipe::Any(Arc::new(move |sample: Sample, seat, sink: Sink<'_, Out<Row>>| {
             let (position, mut seat, mut number) = (sample.position(), Some(seat), 0);
-            pipe(sample, Seat::new(), &mut |output| {
+            pipe(sample, RowSlots::new(), &mut |output| {
                 sink(row(output, (position, number), seat.take().unwrap_or_default()));
                 number += 1;
             });

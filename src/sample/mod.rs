@@ -32,11 +32,11 @@ use std::sync::Arc;
 /// assert!(sample.get("png;jpg").is_some(), "alternatives are separated by a semicolon");
 /// ```
 #[derive(Clone)]
-pub struct Sample(Box<Content>);
+pub struct Sample(Box<SampleContent>);
 
 /// The contents of a sample, which are boxed because they are large and are moved often.
 #[derive(Clone)]
-struct Content {
+struct SampleContent {
     key: SmolStr,
     fields: Fields,
     shard: Arc<str>,
@@ -63,12 +63,12 @@ pub struct Position {
 
 /// The key and the shard of a sample, to locate errors.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct SampleLocation {
     key: SmolStr,
     shard: Arc<str>,
 }
 
-impl Place {
+impl SampleLocation {
     pub(crate) fn locate(&self, error: Error) -> Error {
         let error = error.with_key(self.key.as_str());
         if self.shard.is_empty() { error } else { error.in_shard(Arc::clone(&self.shard)) }
@@ -246,17 +246,17 @@ impl Sample {
     /// Adds this sample's key and shard to an error.
     #[must_use]
     pub fn locate(&self, error: Error) -> Error {
-        self.place().locate(error)
+        self.location().locate(error)
     }
 
     /// The key and the shard, to locate errors after the sample has been consumed.
-    pub(crate) fn place(&self) -> Place {
-        Place { key: self.0.key.clone(), shard: Arc::clone(&self.0.shard) }
+    pub(crate) fn location(&self) -> SampleLocation {
+        SampleLocation { key: self.0.key.clone(), shard: Arc::clone(&self.0.shard) }
     }
 
     /// Sets the position of a sample that was made of another one, so that it has that one's random numbers.
     /// A sample of a shard keeps its own.
-    pub(crate) fn or_at(mut self, position: Position) -> Self {
+    pub(crate) fn with_default_position(mut self, position: Position) -> Self {
         if self.0.shard.is_empty() {
             self.0.position = position;
         }
@@ -264,13 +264,13 @@ impl Sample {
     }
 
     /// Sets the shard and the position to those of the sample that this one was made of.
-    pub(crate) fn placed(mut self, place: &Place, position: Position) -> Self {
-        (self.0.shard, self.0.position) = (Arc::clone(&place.shard), position);
+    pub(crate) fn with_origin(mut self, origin: &SampleLocation, position: Position) -> Self {
+        (self.0.shard, self.0.position) = (Arc::clone(&origin.shard), position);
         self
     }
 
     /// Sets the number of the sample among the outputs that a stage made of one sample.
-    pub(crate) fn part(mut self, part: u64) -> Self {
+    pub(crate) fn with_part(mut self, part: u64) -> Self {
         self.0.position.part = part;
         self
     }
@@ -306,7 +306,7 @@ impl Sample {
     }
 
     pub(crate) fn from_parts(key: SmolStr, fields: Fields, shard: Arc<str>, position: Position) -> Self {
-        Sample(Box::new(Content { key, fields, shard, position }))
+        Sample(Box::new(SampleContent { key, fields, shard, position }))
     }
 
     fn find(&self, spec: &str) -> Option<usize> {

@@ -65,7 +65,7 @@ fn data_type(dtype: DType) -> DLDataType {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::{Buffer, Pool};
+    use crate::tensor::{TensorBuffer, TensorPool};
     use dlpark::{legacy, versioned};
 
     #[test]
@@ -94,8 +94,8 @@ mod tests {
 
     #[test]
     fn the_memory_comes_back() {
-        let pool = Pool::new(64);
-        let tensor = || Tensor::new(DType::F32, vec![16], Buffer::pooled(pool.take(), &pool)).unwrap();
+        let pool = TensorPool::new(64);
+        let tensor = || Tensor::new(DType::F32, vec![16], TensorBuffer::pooled(pool.take(), &pool)).unwrap();
         let dlpack: legacy::Dlpack = tensor().into_dlpack().unwrap();
         let address = dlpack.validate().unwrap().data_ptr();
         let other = tensor();

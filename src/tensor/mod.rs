@@ -7,17 +7,17 @@
 //! feature `dlpack`). When the tensor, or what it was converted to, is dropped, later batches reuse its
 //! memory.
 
+mod batch_memory;
 #[cfg(feature = "dlpack")]
 mod dlpack;
-mod memory;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod pool;
 
+pub use batch_memory::{BatchMemory, Pinned};
 #[cfg(feature = "dlpack")]
 pub use dlpark;
-pub use memory::{BatchMemory, Pinned};
-pub(crate) use pool::{Buffer, Pool};
+pub(crate) use pool::{TensorBuffer, TensorPool};
 
 use crate::sample::array::byte_len;
 use crate::sample::{ArrayError, DType, Element};
@@ -39,7 +39,7 @@ use std::fmt;
 pub struct Tensor {
     dtype: DType,
     shape: Vec<usize>,
-    buffer: Buffer,
+    buffer: TensorBuffer,
 }
 
 impl Tensor {
@@ -50,13 +50,13 @@ impl Tensor {
     pub fn zeros(dtype: DType, shape: impl Into<Vec<usize>>) -> Result<Self, ArrayError> {
         let shape = shape.into();
         match byte_len(&shape, dtype.size()).filter(|size| *size < isize::MAX as usize / 2) {
-            Some(size) => Ok(Tensor { dtype, shape, buffer: Buffer::zeroed(size) }),
+            Some(size) => Ok(Tensor { dtype, shape, buffer: TensorBuffer::zeroed(size) }),
             None => Err(ArrayError::Shape { dtype, shape, bytes: 0 }),
         }
     }
 
     /// Makes a tensor of a buffer, which must have its size.
-    pub(crate) fn new(dtype: DType, shape: Vec<usize>, buffer: Buffer) -> Result<Self, ArrayError> {
+    pub(crate) fn new(dtype: DType, shape: Vec<usize>, buffer: TensorBuffer) -> Result<Self, ArrayError> {
         let bytes = buffer.as_ref().len();
         if byte_len(&shape, dtype.size()) == Some(bytes) {
             Ok(Tensor { dtype, shape, buffer })
@@ -152,7 +152,7 @@ impl Tensor {
 /// A copy with memory of its own.
 impl Clone for Tensor {
     fn clone(&self) -> Self {
-        let mut buffer = Buffer::zeroed(self.size());
+        let mut buffer = TensorBuffer::zeroed(self.size());
         buffer.as_mut().copy_from_slice(self.as_bytes());
         Tensor { dtype: self.dtype, shape: self.shape.clone(), buffer }
     }
@@ -205,13 +205,14 @@ mod tests {
         assert!(Tensor::zeros(DType::U8, vec![usize::MAX, 2]).is_err());
         assert!(Tensor::zeros(DType::U8, vec![usize::MAX / 2]).is_err());
         assert_eq!(Tensor::zeros(DType::F64, vec![3, 0]).unwrap().size(), 0);
-        assert!(Tensor::new(DType::F32, vec![2], Buffer::zeroed(7)).is_err());
+        assert!(Tensor::new(DType::F32, vec![2], TensorBuffer::zeroed(7)).is_err());
     }
 
     #[test]
     fn rows_are_parts_of_the_same_memory() {
-        let pool = Pool::new(24);
-        let mut tensor = Tensor::new(DType::I32, vec![3, 2], Buffer::pooled(pool.take(), &pool)).unwrap();
+        let pool = TensorPool::new(24);
+        let mut tensor =
+            Tensor::new(DType::I32, vec![3, 2], TensorBuffer::pooled(pool.take(), &pool)).unwrap();
         tensor.as_mut_slice::<i32>().unwrap().copy_from_slice(&[0, 1, 2, 3, 4, 5]);
         let (begin, copy) = (tensor.as_bytes().as_ptr(), tensor.clone());
         for parts in [0, 2, 4] {
@@ -228,9 +229,10 @@ mod tests {
 
     #[test]
     fn bytes_give_the_memory_back() {
-        let pool = Pool::new(64);
-        let tensor =
-            |pool: &Arc<Pool>| Tensor::new(DType::U8, vec![64], Buffer::pooled(pool.take(), pool)).unwrap();
+        let pool = TensorPool::new(64);
+        let tensor = |pool: &Arc<TensorPool>| {
+            Tensor::new(DType::U8, vec![64], TensorBuffer::pooled(pool.take(), pool)).unwrap()
+        };
         let bytes = tensor(&pool).into_bytes();
         let (address, part) = (bytes.as_ptr(), bytes.slice(3..9));
         drop(bytes);

@@ -1,6 +1,6 @@
 //! A pool of memory for batches: aligned, split into slots, and reused.
 
-use super::memory::{BatchMemory, Slabs};
+use super::batch_memory::{BatchMemory, Slabs};
 use crate::memory::{Gauge, Share};
 use bytes::BytesMut;
 use std::fmt;
@@ -25,7 +25,7 @@ const OVERHEAD: usize = 512;
 ///
 /// `BytesMut` makes slots safe and free of copies: a buffer is split into parts that threads own and write
 /// side by side, and adjacent parts are joined again.
-pub(crate) struct Pool {
+pub(crate) struct TensorPool {
     /// `None` if the size differs from batch to batch.
     size: Option<usize>,
     free: Mutex<Vec<BytesMut>>,
@@ -35,21 +35,26 @@ pub(crate) struct Pool {
     in_use: Gauge,
 }
 
-impl Pool {
+impl TensorPool {
     /// Makes a pool for buffers of `size` bytes.
     pub(crate) fn new(size: usize) -> Arc<Self> {
-        Arc::new(Pool { size: Some(size), free: Mutex::default(), slabs: None, in_use: Gauge::default() })
+        Arc::new(TensorPool {
+            size: Some(size),
+            free: Mutex::default(),
+            slabs: None,
+            in_use: Gauge::default(),
+        })
     }
 
     /// Makes a pool for buffers of `size` bytes in pinned memory.
     pub(crate) fn pinned(size: usize, memory: Arc<dyn BatchMemory>) -> Arc<Self> {
         let slabs = Some(Slabs::new(memory));
-        Arc::new(Pool { size: Some(size), free: Mutex::default(), slabs, in_use: Gauge::default() })
+        Arc::new(TensorPool { size: Some(size), free: Mutex::default(), slabs, in_use: Gauge::default() })
     }
 
     /// Makes a pool for buffers of any size.
     pub(crate) fn of_any_size() -> Arc<Self> {
-        Arc::new(Pool { size: None, free: Mutex::default(), slabs: None, in_use: Gauge::default() })
+        Arc::new(TensorPool { size: None, free: Mutex::default(), slabs: None, in_use: Gauge::default() })
     }
 
     /// Takes a buffer of the pool's size.
@@ -113,7 +118,7 @@ impl Pool {
             }
             return;
         }
-        if Pool::is_aligned(&buffer) {
+        if TensorPool::is_aligned(&buffer) {
             let size = self.size.unwrap_or(buffer.capacity());
             if self.size.is_some() {
                 buffer.resize(size, 0);
@@ -138,11 +143,11 @@ impl Pool {
     }
 }
 
-impl fmt::Debug for Pool {
+impl fmt::Debug for TensorPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.size {
-            Some(size) => write!(f, "Pool({size} bytes each)"),
-            None => f.write_str("Pool(any size)"),
+            Some(size) => write!(f, "TensorPool({size} bytes each)"),
+            None => f.write_str("TensorPool(any size)"),
         }
     }
 }
@@ -167,25 +172,25 @@ fn aligned_room(room: usize) -> BytesMut {
 }
 
 /// A buffer that is returned to its pool when it is dropped.
-pub(crate) struct Buffer {
+pub(crate) struct TensorBuffer {
     data: BytesMut,
-    pool: Option<(Arc<Pool>, Share)>,
+    pool: Option<(Arc<TensorPool>, Share)>,
 }
 
-impl Buffer {
+impl TensorBuffer {
     /// Makes a buffer of zeros that belongs to no pool.
     pub(crate) fn zeroed(size: usize) -> Self {
-        Buffer { data: aligned(size), pool: None }
+        TensorBuffer { data: aligned(size), pool: None }
     }
 
     /// Wraps memory that was taken from a pool, or the beginning of it.
-    pub(crate) fn pooled(data: BytesMut, pool: &Arc<Pool>) -> Self {
+    pub(crate) fn pooled(data: BytesMut, pool: &Arc<TensorPool>) -> Self {
         let share = Share::of(&pool.in_use, data.capacity() as u64);
-        Buffer { data, pool: Some((Arc::clone(pool), share)) }
+        TensorBuffer { data, pool: Some((Arc::clone(pool), share)) }
     }
 }
 
-impl Drop for Buffer {
+impl Drop for TensorBuffer {
     fn drop(&mut self) {
         if let Some((pool, _)) = &self.pool {
             pool.give_back(std::mem::take(&mut self.data));
@@ -193,13 +198,13 @@ impl Drop for Buffer {
     }
 }
 
-impl AsRef<[u8]> for Buffer {
+impl AsRef<[u8]> for TensorBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.data
     }
 }
 
-impl AsMut<[u8]> for Buffer {
+impl AsMut<[u8]> for TensorBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
         &mut self.data
     }
@@ -211,10 +216,10 @@ mod tests {
 
     #[test]
     fn slots_are_joined_without_a_copy_and_the_memory_is_used_again() {
-        let pool = Pool::new(1000);
+        let pool = TensorPool::new(1000);
         let mut rest = pool.take();
         let begin = rest.as_ptr();
-        assert!(Pool::is_aligned(&rest));
+        assert!(TensorPool::is_aligned(&rest));
         let mut slots: Vec<BytesMut> = (0..10).map(|_| rest.split_to(100)).collect();
         drop(rest);
         for (at, slot) in slots.iter_mut().enumerate().rev() {
@@ -226,7 +231,7 @@ mod tests {
         assert_eq!((whole.len(), whole.as_ptr()), (600, begin));
         // The other slots are dropped before the buffer.
         drop(slots);
-        drop(Buffer::pooled(whole, &pool));
+        drop(TensorBuffer::pooled(whole, &pool));
         let again = pool.take();
         assert_eq!((again.len(), again.as_ptr()), (1000, begin));
         assert_eq!(again[599], 5);
@@ -234,13 +239,13 @@ mod tests {
 
     #[test]
     fn memory_of_any_size_is_used_again_where_there_is_enough_of_it() {
-        let pool = Pool::of_any_size();
+        let pool = TensorPool::of_any_size();
         let written = |size: usize| {
             let mut buffer = pool.take_empty(size);
-            assert!(buffer.is_empty() && Pool::is_aligned(&buffer));
+            assert!(buffer.is_empty() && TensorPool::is_aligned(&buffer));
             buffer.extend_from_slice(&vec![7; size]);
             let begin = buffer.as_ptr();
-            assert_eq!(Buffer::pooled(buffer, &pool).as_ref(), vec![7; size]);
+            assert_eq!(TensorBuffer::pooled(buffer, &pool).as_ref(), vec![7; size]);
             begin
         };
         let begin = written(1000);
@@ -254,13 +259,13 @@ mod tests {
 
     #[test]
     fn memory_in_use_is_not_reused() {
-        let pool = Pool::new(100);
+        let pool = TensorPool::new(100);
         let mut whole = pool.take();
         let begin = whole.as_ptr();
         let rest = whole.split_off(50);
-        drop(Buffer::pooled(whole, &pool));
+        drop(TensorBuffer::pooled(whole, &pool));
         assert_ne!(pool.take().as_ptr(), begin);
         drop(rest);
-        assert!(Pool::new(0).take().is_empty());
+        assert!(TensorPool::new(0).take().is_empty());
     }
 }

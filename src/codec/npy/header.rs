@@ -11,26 +11,26 @@ const MAX_CACHED: usize = 256;
 
 /// The dictionary of an npy file, which describes its data.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Header {
+pub(super) struct NpyHeader {
     pub(super) dtype: DType,
     pub(super) big_endian: bool,
     pub(super) fortran: bool,
     pub(super) shape: SmallVec<[usize; 6]>,
 }
 
-impl Header {
+impl NpyHeader {
     /// Parses the dictionary. The arrays of a dataset mostly have the same one, so each thread caches the
     /// last.
     pub(super) fn parse(text: &[u8]) -> Result<Self, NpyError> {
-        thread_local!(static LAST: RefCell<Option<(Vec<u8>, Header)>> = const { RefCell::new(None) });
-        let known = |last: &RefCell<Option<(Vec<u8>, Header)>>| {
+        thread_local!(static LAST: RefCell<Option<(Vec<u8>, NpyHeader)>> = const { RefCell::new(None) });
+        let known = |last: &RefCell<Option<(Vec<u8>, NpyHeader)>>| {
             let last = last.borrow();
             last.as_ref().filter(|(known, _)| known == text).map(|(_, header)| header.clone())
         };
         if let Ok(Some(header)) = LAST.try_with(known) {
             return Ok(header);
         }
-        let header = Parser { text, at: 0 }.header()?;
+        let header = NpyHeaderParser { text, at: 0 }.header()?;
         if text.len() <= MAX_CACHED {
             let _ = LAST.try_with(|last| *last.borrow_mut() = Some((text.to_vec(), header.clone())));
         }
@@ -90,13 +90,13 @@ fn parse_descr(text: &str) -> Result<(DType, bool), NpyError> {
 }
 
 /// Reads the dictionary of the header.
-struct Parser<'a> {
+struct NpyHeaderParser<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-impl<'a> Parser<'a> {
-    fn header(mut self) -> Result<Header, NpyError> {
+impl<'a> NpyHeaderParser<'a> {
+    fn header(mut self) -> Result<NpyHeader, NpyError> {
         let (mut dtype, mut fortran, mut shape) = (None, None, None);
         self.expect(b'{', "expected a dictionary")?;
         while !self.accept(b'}') {
@@ -131,7 +131,7 @@ impl<'a> Parser<'a> {
         }
         match (dtype, fortran, shape) {
             (Some((dtype, big_endian)), Some(fortran), Some(shape)) => {
-                Ok(Header { dtype, big_endian, fortran, shape })
+                Ok(NpyHeader { dtype, big_endian, fortran, shape })
             }
             _ => Err(self.error("a key is missing")),
         }
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn a_cached_header_is_used_only_for_the_same_text() {
         let text = |shape: &str| format!("{{'descr': '<u2', 'fortran_order': False, 'shape': ({shape},), }}");
-        let shapes = ["3", "3", "4", "3", "x", "3"].map(|shape| Header::parse(text(shape).as_bytes()));
+        let shapes = ["3", "3", "4", "3", "x", "3"].map(|shape| NpyHeader::parse(text(shape).as_bytes()));
         let found: Vec<_> =
             shapes.iter().map(|header| header.as_ref().ok().map(|header| header.shape[0])).collect();
         assert_eq!(found, [Some(3), Some(3), Some(4), Some(3), None, Some(3)]);
@@ -256,7 +256,7 @@ mod tests {
             "{'descr': '<u1', 'fortran_order': False, 'shape': (2, 1)}\n",
         ];
         for header in good {
-            let Header { dtype, big_endian, .. } = Header::parse(header.as_bytes()).unwrap();
+            let NpyHeader { dtype, big_endian, .. } = NpyHeader::parse(header.as_bytes()).unwrap();
             assert_eq!((dtype, big_endian), (DType::U8, false), "{header}");
         }
         let bad = [
@@ -281,7 +281,7 @@ mod tests {
             "{'descr': f(), 'fortran_order': False, 'shape': (2,)}",
         ];
         for header in bad {
-            let error = Header::parse(header.as_bytes()).unwrap_err();
+            let error = NpyHeader::parse(header.as_bytes()).unwrap_err();
             assert!(matches!(error, NpyError::Header { .. }), "{header}: {error}");
         }
     }
@@ -290,7 +290,7 @@ mod tests {
     fn types() {
         let of = |descr: &str| {
             let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (1,)}}");
-            Header::parse(text.as_bytes()).map(|header| (header.dtype, header.big_endian))
+            NpyHeader::parse(text.as_bytes()).map(|header| (header.dtype, header.big_endian))
         };
         assert_eq!(of("<i2").unwrap(), (DType::I16, false));
         assert_eq!(of(">f8").unwrap(), (DType::F64, true));
@@ -303,7 +303,7 @@ mod tests {
         for other in ["<U1", "|S2", "|V2", "<M8[ns]", "<c8", "<f16", "|i2", "==i2", "<i3", "", "é"] {
             assert_eq!(of(other).unwrap_err(), NpyError::Unsupported(other.into()));
         }
-        let structure = Header::parse(b"{'descr': [('a', '<i2')], 'fortran_order': False, 'shape': (1,)}");
+        let structure = NpyHeader::parse(b"{'descr': [('a', '<i2')], 'fortran_order': False, 'shape': (1,)}");
         assert_eq!(structure.unwrap_err(), NpyError::Unsupported("structure".into()));
     }
 
@@ -311,11 +311,13 @@ mod tests {
     fn shapes() {
         for (text, shape) in [("()", &[][..]), ("(3,)", &[3]), ("(3, 4)", &[3, 4]), ("(0, 4,)", &[0, 4])] {
             let text = format!("{{'descr': '|u1', 'fortran_order': True, 'shape': {text}}}");
-            assert_eq!(Header::parse(text.as_bytes()).unwrap().shape[..], *shape);
+            assert_eq!(NpyHeader::parse(text.as_bytes()).unwrap().shape[..], *shape);
         }
         let of = |axes: usize| {
             let axes = "1, ".repeat(axes);
-            Header::parse(format!("{{'descr': '|u1', 'fortran_order': True, 'shape': ({axes})}}").as_bytes())
+            NpyHeader::parse(
+                format!("{{'descr': '|u1', 'fortran_order': True, 'shape': ({axes})}}").as_bytes(),
+            )
         };
         assert!(of(MAX_AXES).is_ok());
         assert!(of(MAX_AXES + 1).is_err());

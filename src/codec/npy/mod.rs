@@ -12,7 +12,7 @@ use crate::sample::array::byte_len;
 use crate::sample::{Array, DType};
 use bytes::Bytes;
 use error::MAX_HEADER;
-use header::{Header, descr};
+use header::{NpyHeader, descr};
 use smallvec::SmallVec;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -21,7 +21,7 @@ const ALIGN: usize = 64;
 
 /// The contents of an npy file, without a copy.
 #[derive(Debug)]
-pub(crate) struct View<'a> {
+pub(crate) struct NpyView<'a> {
     pub(crate) dtype: DType,
     pub(crate) big_endian: bool,
     pub(crate) fortran: bool,
@@ -29,9 +29,9 @@ pub(crate) struct View<'a> {
     pub(crate) data: &'a [u8],
 }
 
-impl<'a> View<'a> {
+impl<'a> NpyView<'a> {
     /// Whether a file begins like an npy file.
-    pub(crate) fn begins(file: &[u8]) -> bool {
+    pub(crate) fn has_magic(file: &[u8]) -> bool {
         file.starts_with(MAGIC)
     }
 
@@ -55,7 +55,7 @@ impl<'a> View<'a> {
             .filter(|length| *length <= MAX_HEADER)
             .ok_or(NpyError::HeaderTooLarge(length.into()))?;
         let (header, data) = rest.split_at_checked(length).ok_or(NpyError::Truncated)?;
-        let Header { dtype, big_endian, fortran, shape } = Header::parse(header)?;
+        let NpyHeader { dtype, big_endian, fortran, shape } = NpyHeader::parse(header)?;
 
         let Some(expected) = byte_len(&shape, dtype.size()) else {
             return Err(NpyError::Shape(shape.into_vec()));
@@ -63,7 +63,7 @@ impl<'a> View<'a> {
         if expected != data.len() {
             return Err(NpyError::Length { expected, found: data.len() });
         }
-        Ok(View { dtype, big_endian, fortran, shape, data })
+        Ok(NpyView { dtype, big_endian, fortran, shape, data })
     }
 }
 
@@ -73,7 +73,7 @@ impl Array {
     /// # Errors
     /// See [`NpyError`]. The data must be exactly as long as the header says.
     pub fn from_npy(file: &Bytes) -> Result<Self, NpyError> {
-        let View { dtype, big_endian, fortran, shape, data } = View::new(file)?;
+        let NpyView { dtype, big_endian, fortran, shape, data } = NpyView::new(file)?;
         let mut data = file.slice_ref(data);
         if big_endian {
             let mut swapped = Vec::from(data);

@@ -1,33 +1,33 @@
 //! A picture on its way from a file to a batch.
 
+mod pixel_writer;
 mod plan;
 mod resample;
-mod write;
 
-pub use write::Layout;
-pub(crate) use write::Writer;
+pub use pixel_writer::Layout;
+pub(crate) use pixel_writer::PixelWriter;
 
-use super::decode::Opening;
-use super::geometry::{Geometry, Step};
+use super::decode::FrameOptions;
+use super::geometry::{Geometry, GeometryStep};
 use super::orientation::Orientation;
-use super::raster::{Raster, room};
+use super::raster::{Raster, first_bytes};
 use super::rectangle::Rect;
 use super::{Filter, ImageError, ImageMode, Size, decode, jpeg};
-use plan::{Plan, Resize};
+use plan::{FramePlan, PlannedResize};
 use std::fmt;
 
 /// The memory that frames work in, reused from one frame to the next.
 #[derive(Default)]
-pub(crate) struct Scratch {
+pub(crate) struct FrameScratch {
     /// Begins with the pixels of the current picture.
     pixels: Vec<u8>,
     /// The memory that the next step draws into.
     spare: Vec<u8>,
-    decoder: jpeg::Scratch,
+    decoder: jpeg::JpegScratch,
     resampler: resample::Resampler,
 }
 
-impl Scratch {
+impl FrameScratch {
     /// Frees memory that an unusually large picture took.
     pub(crate) fn trim(&mut self) {
         const MOST: usize = 64 << 20;
@@ -47,35 +47,36 @@ impl Scratch {
 /// the remaining part is decoded, at the smallest scale that suffices.
 pub struct Frame<'a> {
     file: &'a [u8],
-    opening: Opening,
+    options: FrameOptions,
     /// The headers of a JPEG that is not decoded yet; `None` if the pixels are in the scratch memory.
-    jpeg: Option<jpeg::Headers>,
+    jpeg: Option<jpeg::JpegHeaders>,
     /// Width and height of the picture as stored.
     stored: (u32, u32),
-    turn: Orientation,
-    plan: Plan,
+    orientation: Orientation,
+    plan: FramePlan,
     geometry: Geometry,
-    scratch: &'a mut Scratch,
+    scratch: &'a mut FrameScratch,
 }
 
 impl<'a> Frame<'a> {
     /// Opens a file: reads the headers of a JPEG, and decodes any other format.
     pub(crate) fn open(
         file: &'a [u8],
-        opening: Opening,
-        scratch: &'a mut Scratch,
+        options: FrameOptions,
+        scratch: &'a mut FrameScratch,
     ) -> Result<Self, ImageError> {
-        if !matches!(opening.mode, ImageMode::L8 | ImageMode::Rgb8) {
+        if !matches!(options.mode, ImageMode::L8 | ImageMode::Rgb8) {
             return Err(ImageError::Mode {
-                mode: opening.mode,
+                mode: options.mode,
                 format: "a picture of a batch, which is l8 or rgb8",
             });
         }
-        let decode::Opened { jpeg, size: stored, turn } = decode::open(file, opening, &mut scratch.pixels)?;
-        let turn = if opening.upright { turn } else { Orientation::default() };
-        let (width, height) = turn.size(stored);
-        let (plan, geometry) = (Plan::new(width, height), Geometry::new(Size { height, width }));
-        Ok(Frame { file, opening, jpeg, stored, turn, plan, geometry, scratch })
+        let decode::OpenedImage { jpeg, size: stored, orientation } =
+            decode::open(file, options, &mut scratch.pixels)?;
+        let orientation = if options.apply_orientation { orientation } else { Orientation::default() };
+        let (width, height) = orientation.size(stored);
+        let (plan, geometry) = (FramePlan::new(width, height), Geometry::new(Size { height, width }));
+        Ok(Frame { file, options, jpeg, stored, orientation, plan, geometry, scratch })
     }
 
     /// The size in pixels after the transforms so far.
@@ -99,7 +100,7 @@ impl<'a> Frame<'a> {
     /// The number of channels: 1 (grey) or 3 (red, green, blue).
     #[must_use]
     pub fn channels(&self) -> usize {
-        self.opening.mode.channels()
+        self.options.mode.channels()
     }
 
     /// Crops to the rectangle of this size, `(height, width)`, whose upper left pixel is in the row `top` and
@@ -117,7 +118,7 @@ impl<'a> Frame<'a> {
         let size = self.size();
         self.plan = self.plan.crop(rect).ok_or(ImageError::Outside { top, left, part, size })?;
         if part != size {
-            self.geometry.push(Step::Crop(rect), part);
+            self.geometry.push(GeometryStep::Crop(rect), part);
         }
         Ok(())
     }
@@ -134,7 +135,7 @@ impl<'a> Frame<'a> {
             return Err(ImageError::Outside { top: 0, left: 0, part, size: self.size() });
         }
         self.check(width, height)?;
-        let resize = Resize { width, height, filter };
+        let resize = PlannedResize { width, height, filter };
         self.plan = match self.plan.resize(resize) {
             Some(plan) => plan,
             None => {
@@ -144,7 +145,7 @@ impl<'a> Frame<'a> {
             }
         };
         if part != before {
-            self.geometry.push(Step::Resize(part), part);
+            self.geometry.push(GeometryStep::Resize(part), part);
         }
         Ok(())
     }
@@ -152,7 +153,7 @@ impl<'a> Frame<'a> {
     /// Mirrors the picture: left becomes right.
     pub fn flip_horizontal(&mut self) {
         self.plan = self.plan.flip();
-        self.geometry.push(Step::Flip, self.size());
+        self.geometry.push(GeometryStep::Flip, self.size());
     }
 
     /// The pixels: rows from the top, pixels from the left, the channels of a pixel together.
@@ -162,7 +163,7 @@ impl<'a> Frame<'a> {
     pub fn pixels(&mut self) -> Result<&mut [u8], ImageError> {
         self.draw()?;
         let size = self.check(self.width(), self.height())?;
-        Ok(room(&mut self.scratch.pixels, size))
+        Ok(first_bytes(&mut self.scratch.pixels, size))
     }
 
     /// Replaces the picture by a new one of this size, `(height, width)`. `draw` gets the current pixels, and
@@ -178,13 +179,13 @@ impl<'a> Frame<'a> {
         size: impl Into<Size>,
         draw: impl FnOnce(&[u8], &mut [u8]),
     ) -> Result<(), ImageError> {
-        self.redraw_as(Some(Step::Unknown), size.into(), draw)
+        self.redraw_as(Some(GeometryStep::Unknown), size.into(), draw)
     }
 
     /// As [`redraw`](Frame::redraw), for a change that is known to move pixels by this step, or to move none.
     pub(super) fn redraw_as(
         &mut self,
-        step: Option<Step>,
+        step: Option<GeometryStep>,
         size: Size,
         draw: impl FnOnce(&[u8], &mut [u8]),
     ) -> Result<(), ImageError> {
@@ -192,10 +193,10 @@ impl<'a> Frame<'a> {
         self.draw()?;
         let before = self.check(self.width(), self.height())?;
         let bytes = self.check(width, height)?;
-        let Scratch { pixels, spare, .. } = &mut *self.scratch;
-        draw(room(pixels, before), room(spare, bytes));
+        let FrameScratch { pixels, spare, .. } = &mut *self.scratch;
+        draw(first_bytes(pixels, before), first_bytes(spare, bytes));
         std::mem::swap(pixels, spare);
-        (self.stored, self.plan) = ((width, height), Plan::new(width, height));
+        (self.stored, self.plan) = ((width, height), FramePlan::new(width, height));
         if let Some(step) = step {
             self.geometry.push(step, size);
         }
@@ -209,7 +210,7 @@ impl<'a> Frame<'a> {
 
     /// The number of bytes of a picture of this size, which must be within the limit.
     fn check(&self, width: u32, height: u32) -> Result<usize, ImageError> {
-        let limit = self.opening.limit;
+        let limit = self.options.limit;
         let pixels = u64::from(width) * u64::from(height);
         let size = pixels.checked_mul(self.channels() as u64).and_then(|size| usize::try_from(size).ok());
         size.filter(|size| *size <= limit).ok_or(ImageError::TooLarge { size: Size { height, width }, limit })
@@ -217,78 +218,78 @@ impl<'a> Frame<'a> {
 
     /// Executes the plan: the pixels are in the scratch memory then, and the plan is empty.
     fn draw(&mut self) -> Result<(), ImageError> {
-        let (raster, plan, turn) = self.load()?;
+        let (raster, plan, orientation) = self.load()?;
         let (width, height) = (self.width(), self.height());
         if !plan.is_done(raster) {
             self.resample(raster, plan)?;
         }
-        self.turn(plan, turn)?;
+        self.orient(plan, orientation)?;
         // Only now: after an error the frame is unchanged, and another call returns the error again.
         self.jpeg = None;
-        (self.stored, self.turn) = ((width, height), Orientation::default());
-        self.plan = Plan::new(width, height);
+        (self.stored, self.orientation) = ((width, height), Orientation::default());
+        self.plan = FramePlan::new(width, height);
         Ok(())
     }
 
     /// Writes the picture into a slot of a batch.
-    pub(crate) fn write(&mut self, writer: &Writer, slot: &mut [u8]) -> Result<(), ImageError> {
+    pub(crate) fn write(&mut self, writer: &PixelWriter, slot: &mut [u8]) -> Result<(), ImageError> {
         writer.check(self.size(), slot)?;
-        let (raster, plan, turn) = self.load()?;
+        let (raster, plan, orientation) = self.load()?;
         if !plan.is_done(raster) {
-            if writer.is_plain() && turn.is_none() {
-                let Scratch { pixels, resampler, .. } = &mut *self.scratch;
-                return resampler.draw(pixels, raster, plan, self.opening.mode, slot);
+            if writer.is_plain() && orientation.is_identity() {
+                let FrameScratch { pixels, resampler, .. } = &mut *self.scratch;
+                return resampler.draw(pixels, raster, plan, self.options.mode, slot);
             }
             self.resample(raster, plan)?;
         }
         let mirror = Orientation { flip_x: true, ..Orientation::default() };
-        if turn != mirror {
-            self.turn(plan, turn)?;
+        if orientation != mirror {
+            self.orient(plan, orientation)?;
         }
         let size = self.check(self.width(), self.height())?;
-        writer.write(&self.scratch.pixels[..size], turn == mirror, slot);
+        writer.write(&self.scratch.pixels[..size], orientation == mirror, slot);
         Ok(())
     }
 
     /// Decodes the pixels unless they are in memory. Returns the part of the picture that they show, and the
     /// plan and the orientation to be applied to them.
-    fn load(&mut self) -> Result<(Raster, Plan, Orientation), ImageError> {
-        let (plan, turn) = self.plan.before(self.turn, self.stored);
+    fn load(&mut self) -> Result<(Raster, FramePlan, Orientation), ImageError> {
+        let (plan, orientation) = self.plan.for_stored(self.orientation, self.stored);
         let raster = match &self.jpeg {
             None => Raster::whole(self.stored),
             Some(headers) => {
-                let most = (plan.reduction() / self.opening.reducing_gap.max(1.0)).max(1.0);
-                let Opening { verify, .. } = self.opening;
+                let most = (plan.reduction() / self.options.reducing_gap.max(1.0)).max(1.0);
+                let FrameOptions { verify, .. } = self.options;
                 let request = jpeg::DecodeRequest {
                     window: plan.window,
                     reduction: most,
                     channels: self.channels(),
                     verify,
                 };
-                let Scratch { pixels, decoder, .. } = &mut *self.scratch;
-                jpeg::decode(self.file, headers, request, self.opening.limit, decoder, pixels)?
+                let FrameScratch { pixels, decoder, .. } = &mut *self.scratch;
+                jpeg::decode(self.file, headers, request, self.options.limit, decoder, pixels)?
             }
         };
-        Ok((raster, plan, turn))
+        Ok((raster, plan, orientation))
     }
 
-    fn resample(&mut self, raster: Raster, plan: Plan) -> Result<(), ImageError> {
+    fn resample(&mut self, raster: Raster, plan: FramePlan) -> Result<(), ImageError> {
         let size = self.check(plan.kept.width, plan.kept.height)?;
-        let Scratch { pixels, spare, resampler, .. } = &mut *self.scratch;
-        resampler.draw(pixels, raster, plan, self.opening.mode, room(spare, size))?;
+        let FrameScratch { pixels, spare, resampler, .. } = &mut *self.scratch;
+        resampler.draw(pixels, raster, plan, self.options.mode, first_bytes(spare, size))?;
         std::mem::swap(pixels, spare);
         Ok(())
     }
 
-    fn turn(&mut self, plan: Plan, turn: Orientation) -> Result<(), ImageError> {
-        if turn.is_none() {
+    fn orient(&mut self, plan: FramePlan, orientation: Orientation) -> Result<(), ImageError> {
+        if orientation.is_identity() {
             return Ok(());
         }
         let size = (plan.kept.width, plan.kept.height);
         let bytes = self.check(size.0, size.1)?;
         let channels = self.channels();
-        let Scratch { pixels, spare, .. } = &mut *self.scratch;
-        turn.draw(pixels, size, channels, room(spare, bytes));
+        let FrameScratch { pixels, spare, .. } = &mut *self.scratch;
+        orientation.apply(pixels, size, channels, first_bytes(spare, bytes));
         std::mem::swap(pixels, spare);
         Ok(())
     }

@@ -8,27 +8,27 @@ use crate::image::rectangle::Rect;
 /// A crop, a resize, another crop and a flip: any sequence of crops and flips with at most one resize among
 /// them is equal to one of these.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct FramePlan {
     /// The part that is resized. Pixels outside of it do not contribute.
     pub(super) window: Rect,
-    pub(super) resize: Option<Resize>,
+    pub(super) resize: Option<PlannedResize>,
     /// The part of the resized window that is kept.
     pub(super) kept: Rect,
     pub(super) flip: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Resize {
+pub(super) struct PlannedResize {
     pub(super) width: u32,
     pub(super) height: u32,
     pub(super) filter: Filter,
 }
 
-impl Plan {
+impl FramePlan {
     /// The whole picture as it is.
     pub(super) fn new(width: u32, height: u32) -> Self {
         let all = Rect::all(width, height);
-        Plan { window: all, resize: None, kept: all, flip: false }
+        FramePlan { window: all, resize: None, kept: all, flip: false }
     }
 
     /// Crops the result of the plan; `None` if `part` is not inside of it.
@@ -38,39 +38,41 @@ impl Plan {
         let x = if self.flip { self.kept.width - inside.right() } else { inside.x };
         let part = Rect { x, ..inside };
         Some(match self.resize {
-            None => {
-                Plan { window: self.window.part(part)?, kept: Rect::all(part.width, part.height), ..self }
-            }
-            Some(_) => Plan { kept: self.kept.part(part)?, ..self },
+            None => FramePlan {
+                window: self.window.part(part)?,
+                kept: Rect::all(part.width, part.height),
+                ..self
+            },
+            Some(_) => FramePlan { kept: self.kept.part(part)?, ..self },
         })
     }
 
     /// Resizes the result of the plan; `None` if that would be a second resize.
-    pub(super) fn resize(self, resize: Resize) -> Option<Self> {
+    pub(super) fn resize(self, resize: PlannedResize) -> Option<Self> {
         if (self.kept.width, self.kept.height) == (resize.width, resize.height) {
             return Some(self);
         }
         let kept = Rect::all(resize.width, resize.height);
-        self.resize.is_none().then_some(Plan { resize: Some(resize), kept, ..self })
+        self.resize.is_none().then_some(FramePlan { resize: Some(resize), kept, ..self })
     }
 
     pub(super) fn flip(self) -> Self {
-        Plan { flip: !self.flip, ..self }
+        FramePlan { flip: !self.flip, ..self }
     }
 
-    /// Translates the plan to the picture as stored, before `turn` is applied. The returned plan does not
+    /// Translates the plan to the picture as stored, before `orientation` is applied. The returned plan does not
     /// mirror; the returned orientation, which is applied after it, does. `stored` is the width and height
-    /// before `turn`.
-    pub(super) fn before(self, turn: Orientation, stored: (u32, u32)) -> (Self, Orientation) {
+    /// before `orientation`.
+    pub(super) fn for_stored(self, orientation: Orientation, stored: (u32, u32)) -> (Self, Orientation) {
         let resized = self.resize.map_or((self.window.width, self.window.height), |to| (to.width, to.height));
         let resize = self.resize.map(|to| {
-            let (width, height) = turn.size((to.width, to.height));
-            Resize { width, height, ..to }
+            let (width, height) = orientation.size((to.width, to.height));
+            PlannedResize { width, height, ..to }
         });
-        let window = turn.before(self.window, turn.size(stored));
-        let kept = turn.before(self.kept, resized);
-        let turn = Orientation { flip_x: turn.flip_x != self.flip, ..turn };
-        (Plan { window, resize, kept, flip: false }, turn)
+        let window = orientation.stored_part(self.window, orientation.size(stored));
+        let kept = orientation.stored_part(self.kept, resized);
+        let orientation = Orientation { flip_x: orientation.flip_x != self.flip, ..orientation };
+        (FramePlan { window, resize, kept, flip: false }, orientation)
     }
 
     /// Whether the pixels are already the result of the plan, apart from the orientation.
@@ -117,7 +119,7 @@ mod tests {
             steps in proptest::collection::vec(step(), 0..6),
         ) {
             let mut pixels = picture(width, height);
-            let mut plan = Plan::new(width, height);
+            let mut plan = FramePlan::new(width, height);
             for step in steps {
                 match step {
                     Step::Crop([a, b, c, d]) => {
@@ -150,8 +152,8 @@ mod tests {
 
     #[test]
     fn a_second_resize_is_not_planned() {
-        let to = |width, height| Resize { width, height, filter: Filter::Bilinear };
-        let plan = Plan::new(100, 50).crop(Rect { x: 10, y: 0, width: 80, height: 50 }).unwrap();
+        let to = |width, height| PlannedResize { width, height, filter: Filter::Bilinear };
+        let plan = FramePlan::new(100, 50).crop(Rect { x: 10, y: 0, width: 80, height: 50 }).unwrap();
         let plan = plan.resize(to(40, 25)).unwrap();
         assert_eq!(plan.reduction(), 2.0);
         let plan = plan.flip().crop(Rect { x: 0, y: 5, width: 10, height: 20 }).unwrap();
@@ -162,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_lies_outside_is_refused() {
-        let plan = Plan::new(10, 10);
+        let plan = FramePlan::new(10, 10);
         for (x, y, width, height) in [(0, 0, 11, 1), (10, 0, 1, 1), (0, 0, 0, 1), (u32::MAX, 0, 2, 1)] {
             assert_eq!(plan.crop(Rect { x, y, width, height }), None);
         }

@@ -1,8 +1,8 @@
 //! Resizing of the pixels in memory to the part that a plan keeps.
 
-use super::plan::Plan;
+use super::plan::FramePlan;
 use crate::image::Filter;
-use crate::image::raster::{Raster, room};
+use crate::image::raster::{Raster, first_bytes};
 use crate::image::{ImageError, ImageMode};
 use shardstream_resizer::{Image, Part, resize};
 use std::ops::Range;
@@ -32,11 +32,11 @@ impl Resampler {
         &mut self,
         from: &mut [u8],
         raster: Raster,
-        plan: Plan,
+        plan: FramePlan,
         mode: ImageMode,
         to: &mut [u8],
     ) -> Result<(), ImageError> {
-        let Plan { window, kept, .. } = plan;
+        let FramePlan { window, kept, .. } = plan;
         let (width, height) = raster.size();
         let (filter, resized) = plan.resize.map_or((Filter::Nearest, (window.width, window.height)), |to| {
             (to.filter, (to.width, to.height))
@@ -63,7 +63,7 @@ impl Resampler {
         }
         let needed = across.needed(filter.support(), kept.width);
         let (width, height) = (needed.len() as u32, kept.height);
-        let between = room(&mut self.between, width as usize * height as usize * channels);
+        let between = first_bytes(&mut self.between, width as usize * height as usize * channels);
         let part = part(f64::from(across.view.start + needed.start), f64::from(width));
         resize(channels, from, part, filter, Image { width, height, bytes: &mut *between })
             .map_err(failed)?;
@@ -123,14 +123,14 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> ImageError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::Resize;
+    use super::super::plan::PlannedResize;
     use super::*;
     use crate::image::rectangle::Rect;
 
     #[test]
     fn a_part_of_what_is_resized_is_that_part() {
         let mut resampler = Resampler::default();
-        let mut draw = |from: &[u8], plan: Plan| {
+        let mut draw = |from: &[u8], plan: FramePlan| {
             let raster = Raster::whole((plan.window.width, plan.window.height));
             let mut to = vec![0; (plan.kept.width * plan.kept.height) as usize];
             resampler.draw(&mut from.to_vec(), raster, plan, ImageMode::L8, &mut to).unwrap();
@@ -140,8 +140,8 @@ mod tests {
             for (width, resized) in (1..10).flat_map(|width| (1..28).map(move |resized| (width, resized))) {
                 // Rows that differ, so that a confusion of rows is noticed.
                 let from: Vec<u8> = (0..3 * width).map(|at| (at * 97 % 256) as u8).collect();
-                let resize = Resize { width: resized, height: 2, filter };
-                let Some(plan) = Plan::new(width, 3).resize(resize) else { continue };
+                let resize = PlannedResize { width: resized, height: 2, filter };
+                let Some(plan) = FramePlan::new(width, 3).resize(resize) else { continue };
                 let all = draw(&from, plan);
                 for (start, end) in
                     (0..resized).flat_map(|start| (start + 1..=resized).map(move |end| (start, end)))

@@ -18,9 +18,15 @@ fn file(orientation: u8) -> Vec<u8> {
 
 /// The size and pixels of the picture, or of a part of it, mirrored.
 fn drawn(file: &[u8], upright: bool, part: Option<Rect>) -> ((u32, u32), Vec<u8>) {
-    let opening = Opening { mode: ImageMode::Rgb8, upright, reducing_gap: 2.0, verify: true, limit: 1 << 20 };
-    let mut scratch = Scratch::default();
-    let mut frame = Frame::open(file, opening, &mut scratch).unwrap();
+    let options = FrameOptions {
+        mode: ImageMode::Rgb8,
+        apply_orientation: upright,
+        reducing_gap: 2.0,
+        verify: true,
+        limit: 1 << 20,
+    };
+    let mut scratch = FrameScratch::default();
+    let mut frame = Frame::open(file, options, &mut scratch).unwrap();
     if let Some(part) = part {
         frame.crop(part.y, part.x, (part.height, part.width)).unwrap();
         frame.flip_horizontal();
@@ -34,10 +40,10 @@ fn a_picture_is_turned_as_exif_says_when_that_is_wanted() {
     for exif in 1..=8 {
         let file = file(exif);
         assert_eq!(drawn(&file, false, None), (SIZE, lying.clone()), "{exif}");
-        let turn = Orientation::from(ExifOrientation::from_exif(exif).unwrap());
-        let size = turn.size(SIZE);
+        let orientation = Orientation::from(ExifOrientation::from_exif(exif).unwrap());
+        let size = orientation.size(SIZE);
         let mut upright = vec![0; lying.len()];
-        turn.draw(&lying, SIZE, 3, &mut upright);
+        orientation.apply(&lying, SIZE, 3, &mut upright);
         assert_eq!(drawn(&file, true, None), (size, upright.clone()), "{exif}");
 
         // A crop refers to the picture after its orientation is applied.

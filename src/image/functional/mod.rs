@@ -31,7 +31,7 @@ mod color;
 pub(in crate::image) use affine::{Matrix, nearest, shear, translate};
 
 use super::convert::luma;
-use super::geometry::Step;
+use super::geometry::GeometryStep;
 use super::rectangle::Rect;
 use super::{Filter, Frame, ImageError, Size};
 
@@ -180,7 +180,7 @@ pub fn affine(
 ) -> Result<(), ImageError> {
     let (width, height, channels) = (frame.width(), frame.height(), frame.channels());
     let size = (width as usize, height as usize);
-    frame.redraw_as(Some(Step::Affine(matrix)), (height, width).into(), |from, to| match channels {
+    frame.redraw_as(Some(GeometryStep::Affine(matrix)), (height, width).into(), |from, to| match channels {
         3 => affine::draw::<3>(from, size, matrix, filter, fill, to),
         _ => affine::draw::<1>(from, size, matrix, filter, [luma(fill)], to),
     })
@@ -218,7 +218,7 @@ pub fn crop(
     frame.crop(down.from, across.from, (keep_height, keep_width))?;
     let channels = frame.channels();
     let part = Rect { x: across.to, y: down.to, width: across.length, height: down.length };
-    frame.redraw_as(Some(Step::Pad { part, size }), size, |from, to| {
+    frame.redraw_as(Some(GeometryStep::Pad { part, size }), size, |from, to| {
         if channels == 3 {
             to.as_chunks_mut::<3>().0.fill(fill);
         } else {

@@ -1,7 +1,7 @@
 //! Decoding of JPEG files: only the requested part, at the smallest scale that suffices.
 
-mod layout;
-mod narrow;
+mod chroma;
+mod headers;
 mod portable;
 mod request;
 mod scans;
@@ -12,47 +12,47 @@ mod verify;
 use super::orientation::Orientation;
 use super::raster::Raster;
 use super::{ImageError, decode};
+pub(super) use headers::JpegHeaders;
 use image::metadata::Orientation as ExifOrientation;
-pub(super) use layout::Layout as Headers;
 pub(super) use request::DecodeRequest;
-use scans::Fault;
+use scans::ScanError;
 
 const INCOMPLETE: &str = "the JPEG file is damaged: it ends before its last scan";
 
-const EMPTY: &str =
+const NO_PICTURE: &str =
     "the JPEG file has no picture, or one of an unsupported kind: lossless or arithmetic-coded";
 
 /// The memory that decoders keep from file to file.
 #[derive(Default)]
-pub(super) struct Scratch {
-    portable: portable::Scratch,
+pub(super) struct JpegScratch {
+    portable: portable::FileCopy,
     #[cfg(feature = "turbojpeg")]
-    turbo: turbo::Decoder,
+    turbo: turbo::TurboDecoder,
 }
 
-impl Scratch {
+impl JpegScratch {
     /// The memory that grows with the size of files.
     pub(super) fn memory(&mut self) -> &mut Vec<u8> {
         &mut self.portable
     }
 }
 
-impl Headers {
+impl JpegHeaders {
     /// Reads the headers and the positions of the scans. It is an error if the markers are inconsistent, or
     /// if no decoder reads such a file correctly.
     pub(super) fn open(file: &[u8]) -> Result<Self, ImageError> {
-        let headers = Headers::read(file).filter(|headers| headers.width > 0 && headers.height > 0);
+        let headers = JpegHeaders::read(file).filter(|headers| headers.width > 0 && headers.height > 0);
         let mut headers = match headers {
             Some(headers) => headers,
-            None if ends(file) => return Err(ImageError::Decode(EMPTY.into())),
+            None if has_end_marker(file) => return Err(ImageError::Decode(NO_PICTURE.into())),
             None => return Err(ImageError::Truncated),
         };
         headers.scans = scans::read(file, &headers).map_err(|fault| match fault {
-            Fault::Truncated => ImageError::Truncated,
-            Fault::Damaged(why) => ImageError::Decode(why.into()),
+            ScanError::Truncated => ImageError::Truncated,
+            ScanError::Damaged(why) => ImageError::Decode(why.into()),
         })?;
-        match headers.fault() {
-            Some(fault) if headers.is_portable() => Err(ImageError::Decode(fault.into())),
+        match headers.unsupported() {
+            Some(fault) if headers.uses_portable() => Err(ImageError::Decode(fault.into())),
             _ => Ok(headers),
         }
     }
@@ -60,17 +60,17 @@ impl Headers {
     /// Whether the decoder in Rust reads the file: libjpeg would warn about its headers, and such a warning
     /// cannot be told from damage.
     #[cfg(feature = "turbojpeg")]
-    fn is_portable(&self) -> bool {
+    fn uses_portable(&self) -> bool {
         self.is_odd()
     }
 
     #[cfg(not(feature = "turbojpeg"))]
-    fn is_portable(&self) -> bool {
+    fn uses_portable(&self) -> bool {
         true
     }
 
     /// The EXIF orientation of the picture.
-    pub(super) fn turn(&self, file: &[u8]) -> Orientation {
+    pub(super) fn orientation(&self, file: &[u8]) -> Orientation {
         let exif = self.exif.clone().and_then(|exif| file.get(exif));
         exif.and_then(ExifOrientation::from_exif_chunk).map_or_else(Orientation::default, Orientation::from)
     }
@@ -79,25 +79,25 @@ impl Headers {
 /// Decodes at least the requested part of a file with these headers.
 pub(super) fn decode(
     file: &[u8],
-    headers: &Headers,
+    headers: &JpegHeaders,
     request: DecodeRequest,
     limit: usize,
-    scratch: &mut Scratch,
+    scratch: &mut JpegScratch,
     to: &mut Vec<u8>,
 ) -> Result<Raster, ImageError> {
     if request.verify && !headers.scans.complete {
         return Err(ImageError::Decode(INCOMPLETE.into()));
     }
     #[cfg(feature = "turbojpeg")]
-    if !headers.is_portable() {
+    if !headers.uses_portable() {
         return scratch.turbo.decode(file, headers, request, limit, to);
     }
-    decode::caught(|| portable::decode(file, headers, request, limit, &mut scratch.portable, to))
+    decode::catch_panic(|| portable::decode(file, headers, request, limit, &mut scratch.portable, to))
 }
 
 /// Whether a file has an end marker outside of its segments. One inside belongs to an embedded preview, for
 /// example.
-fn ends(file: &[u8]) -> bool {
+fn has_end_marker(file: &[u8]) -> bool {
     let mut rest = file;
     while let Some(at) = memchr::memchr(0xff, rest) {
         rest = &rest[at + 1..];

@@ -4,14 +4,14 @@
 //! data and fill the rest with grey. It can decode neither a region nor at a smaller scale. So if the rows
 //! below the window need not be verified, the height in the header is patched to stop it early.
 
-use super::Headers;
-use super::narrow;
+use super::JpegHeaders;
+use super::chroma;
 use super::request::DecodeRequest;
-use super::verify::{self, Reader};
+use super::verify::{self, WatchedReader};
 use crate::image::ImageError;
 use crate::image::checks::{check, decode_error};
-use crate::image::convert::rechannel;
-use crate::image::raster::{Raster, room};
+use crate::image::convert::convert_in_place;
+use crate::image::raster::{Raster, first_bytes};
 use crate::image::rectangle::Rect;
 use std::cell::Cell;
 use zune_jpeg::JpegDecoder;
@@ -19,14 +19,14 @@ use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
 /// A copy of the file, with a patched height, or with inserted bits that reveal where its data ends.
-pub(super) type Scratch = Vec<u8>;
+pub(super) type FileCopy = Vec<u8>;
 
 pub(super) fn decode(
     file: &[u8],
-    headers: &Headers,
+    headers: &JpegHeaders,
     request: DecodeRequest,
     limit: usize,
-    scratch: &mut Scratch,
+    scratch: &mut FileCopy,
     to: &mut Vec<u8>,
 ) -> Result<Raster, ImageError> {
     let rows = headers.rows_above(request.window.bottom()).filter(|_| !request.verify);
@@ -48,12 +48,12 @@ pub(super) fn decode(
         .set_max_width(usize::from(u16::MAX))
         .set_max_height(usize::from(u16::MAX));
     let fault = Cell::new(None);
-    let reader = Reader::new(file, request.verify, &fault);
+    let reader = WatchedReader::new(file, request.verify, &fault);
     let mut decoder = JpegDecoder::new_with_options(reader, options);
     decoder.decode_headers().map_err(decode_error)?;
     let (colors, channels) = match decoder.input_colorspace() {
         Some(ColorSpace::Luma) => (ColorSpace::Luma, 1),
-        Some(ColorSpace::YCbCr) if headers.repeats_colors().is_some() => (ColorSpace::YCbCr, 3),
+        Some(ColorSpace::YCbCr) if headers.repeats_chroma().is_some() => (ColorSpace::YCbCr, 3),
         _ => (ColorSpace::RGB, 3),
     };
     decoder.set_options(options.jpeg_set_out_colorspace(colors));
@@ -65,7 +65,7 @@ pub(super) fn decode(
     }
     let size = check(width, height, channels.max(request.channels), limit)?;
     let pixels = width as usize * height as usize;
-    let to = room(to, size);
+    let to = first_bytes(to, size);
     let size = pixels * channels;
     // Pixels that the decoder leaves out must not show another picture.
     to[..size].fill(0);
@@ -74,11 +74,11 @@ pub(super) fn decode(
         return Err(ImageError::Decode(fault.into()));
     }
     decoded?;
-    if let (ColorSpace::YCbCr, Some(both)) = (colors, headers.repeats_colors()) {
-        narrow::repeat_colors(&mut to[..size], width as usize, both);
-        narrow::to_rgb(&mut to[..size]);
+    if let (ColorSpace::YCbCr, Some(both)) = (colors, headers.repeats_chroma()) {
+        chroma::repeat_chroma(&mut to[..size], width as usize, both);
+        chroma::to_rgb(&mut to[..size]);
     }
-    rechannel(to, pixels, channels, request.channels);
+    convert_in_place(to, pixels, channels, request.channels);
     Ok(Raster { shrink: 1, part: Rect::all(width, height) })
 }
 
@@ -96,11 +96,11 @@ mod tests {
 
     /// Decodes into memory that is filled with the byte `before`.
     fn decoded(file: &[u8], bottom: u32, verify: bool, before: u8) -> Option<Vec<u8>> {
-        let headers = Headers::open(file).ok()?;
+        let headers = JpegHeaders::open(file).ok()?;
         let window = Rect { x: 0, y: 0, width: 8, height: bottom };
         let request = DecodeRequest { window, reduction: 1.0, channels: 3, verify };
         let mut to = vec![before; 1 << 20];
-        let raster = crate::image::decode::caught(|| {
+        let raster = crate::image::decode::catch_panic(|| {
             decode(file, &headers, request, 1 << 20, &mut Vec::new(), &mut to)
         })
         .ok()?;
@@ -136,8 +136,8 @@ mod tests {
     fn a_marker_in_the_image_data_is_an_error() {
         let mut file = picture();
         let middle = file.len() / 2;
-        assert!(Headers::open(&file).is_ok());
+        assert!(JpegHeaders::open(&file).is_ok());
         file[middle..middle + 4].copy_from_slice(&[0xff, 0xfe, 0, 2]);
-        assert!(matches!(Headers::open(&file), Err(ImageError::Decode(_))));
+        assert!(matches!(JpegHeaders::open(&file), Err(ImageError::Decode(_))));
     }
 }

@@ -5,11 +5,11 @@
 //! over and over, and the size of a scan determines their number. So runs that are missing, surplus or of
 //! another picture are detected without decoding, and so are missing scans.
 
-use super::layout::{Layout, Mark, Scans};
+use super::headers::{JpegHeaders, ScanMark, Scans};
 
 /// Why the image data is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum ScanError {
     /// There is no end marker.
     Truncated,
     Damaged(&'static str),
@@ -19,55 +19,55 @@ const MARKER: &str = "the JPEG file is damaged: there is a marker in the image d
 const RESTART: &str = "the JPEG file is damaged: a restart marker is missing, surplus or out of order";
 
 /// The number of bits that each coefficient of a component still lacks: all before its first scan.
-type Lacking = [u8; 64];
+type MissingBits = [u8; 64];
 
 /// Reads the scans of a file, from its first one to its end marker.
-pub(super) fn read(file: &[u8], layout: &Layout) -> Result<Scans, Fault> {
+pub(super) fn read(file: &[u8], headers: &JpegHeaders) -> Result<Scans, ScanError> {
     let mut marks = Vec::new();
-    let mut lacking = vec![[u8::MAX; 64]; layout.components.len()];
-    let mut interval = layout.interval;
-    let mut at = layout.scan_at;
+    let mut missing_bits = vec![[u8::MAX; 64]; headers.components.len()];
+    let mut interval = headers.interval;
+    let mut at = headers.scan_at;
     loop {
         let header = segment(file, at)?;
-        let units = layout.units(header);
-        note(header, layout, &mut lacking);
-        marks.push(Mark::Scan { at, units, interval });
+        let units = headers.units(header);
+        note(header, headers, &mut missing_bits);
+        marks.push(ScanMark::Scan { at, units, interval });
         let behind = run_ends(file, at + 4 + header.len(), units, interval, &mut marks)?;
         // There may be segments between scans, if a scan has only a part of the picture.
         at = behind;
         loop {
-            match file.get(at + 1).ok_or(Fault::Truncated)? {
+            match file.get(at + 1).ok_or(ScanError::Truncated)? {
                 0xd9 => {
                     return Ok(Scans {
                         marks,
-                        complete: lacking.as_flattened().iter().all(|bits| *bits == 0),
+                        complete: missing_bits.as_flattened().iter().all(|bits| *bits == 0),
                     });
                 }
-                _ if layout.is_one_pass() => return Err(Fault::Damaged(MARKER)),
+                _ if headers.is_one_pass() => return Err(ScanError::Damaged(MARKER)),
                 0xda => break,
                 0xc4 | 0xdb | 0xdd | 0xe0..=0xef | 0xfe => {
                     let content = segment(file, at)?;
                     if let (0xdd, &[high, low]) = (file[at + 1], content) {
                         interval = u16::from_be_bytes([high, low]);
                     }
-                    at = marker(file, at + 4 + content.len()).ok_or(Fault::Truncated)?.1;
+                    at = marker(file, at + 4 + content.len()).ok_or(ScanError::Truncated)?.1;
                 }
-                _ => return Err(Fault::Damaged(MARKER)),
+                _ => return Err(ScanError::Damaged(MARKER)),
             }
         }
     }
 }
 
 /// Records the bits that a scan with this header has.
-fn note(header: &[u8], layout: &Layout, lacking: &mut [Lacking]) {
+fn note(header: &[u8], headers: &JpegHeaders, missing_bits: &mut [MissingBits]) {
     let &[_, ref components @ .., first, last, approximation] = header else { return };
     // A sequential scan has all coefficients, whatever the header says: some encoders write other numbers.
     let (first, last, bits) =
-        if layout.is_sequential() { (0, 63, 0) } else { (first, last, approximation & 15) };
+        if headers.is_sequential() { (0, 63, 0) } else { (first, last, approximation & 15) };
     for [id, _] in components.as_chunks::<2>().0 {
-        let component = layout.components.iter().position(|component| component.id == *id);
+        let component = headers.components.iter().position(|component| component.id == *id);
         let coefficients =
-            component.and_then(|at| lacking[at].get_mut(usize::from(first)..=usize::from(last)));
+            component.and_then(|at| missing_bits[at].get_mut(usize::from(first)..=usize::from(last)));
         coefficients.into_iter().for_each(|coefficients| coefficients.fill(bits));
     }
 }
@@ -78,38 +78,38 @@ fn run_ends(
     data: usize,
     units: u64,
     interval: u16,
-    marks: &mut Vec<Mark>,
-) -> Result<usize, Fault> {
+    marks: &mut Vec<ScanMark>,
+) -> Result<usize, ScanError> {
     let needed = units.checked_sub(1).and_then(|units| units.checked_div(interval.into()));
     // Some encoders write a restart marker after the last interval too.
     let most = needed.map_or(0, |needed| needed + u64::from(units.is_multiple_of(interval.into())));
     let mut restarts = 0;
     let mut from = data;
     let behind = loop {
-        let (end, at) = marker(file, from).ok_or(Fault::Truncated)?;
-        marks.push(Mark::RunEnd { at: end });
+        let (end, at) = marker(file, from).ok_or(ScanError::Truncated)?;
+        marks.push(ScanMark::RunEnd { at: end });
         match file[at + 1] {
             // Surplus markers are not recorded: for a file full of markers they would take many times its
             // size.
             number @ 0xd0..=0xd7 if restarts < most && u64::from(number - 0xd0) == restarts % 8 => {
                 restarts += 1
             }
-            0xd0..=0xd7 => return Err(Fault::Damaged(RESTART)),
+            0xd0..=0xd7 => return Err(ScanError::Damaged(RESTART)),
             _ => break at,
         }
         from = at + 2;
     };
     match needed {
-        Some(needed) if restarts < needed => Err(Fault::Damaged(RESTART)),
+        Some(needed) if restarts < needed => Err(ScanError::Damaged(RESTART)),
         _ => Ok(behind),
     }
 }
 
 /// The content of the segment whose marker is at the offset `at`.
-fn segment(file: &[u8], at: usize) -> Result<&[u8], Fault> {
-    let length = file.get(at + 2..at + 4).ok_or(Fault::Truncated)?;
+fn segment(file: &[u8], at: usize) -> Result<&[u8], ScanError> {
+    let length = file.get(at + 2..at + 4).ok_or(ScanError::Truncated)?;
     let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
-    file.get(at + 4..at + 2 + length).ok_or(Fault::Truncated)
+    file.get(at + 4..at + 2 + length).ok_or(ScanError::Truncated)
 }
 
 /// Finds the next marker from an offset on. Returns the offset of the fill bytes before it, and its own.
@@ -138,9 +138,9 @@ mod tests {
         [b"\xff\xd8", &frame[..], &restarts, &scan, data].concat()
     }
 
-    fn marks(interval: u8, data: &[u8]) -> Result<Vec<Mark>, Fault> {
+    fn marks(interval: u8, data: &[u8]) -> Result<Vec<ScanMark>, ScanError> {
         let file = file(interval, data);
-        let scans = read(&file, &Layout::read(&file).unwrap())?;
+        let scans = read(&file, &JpegHeaders::read(&file).unwrap())?;
         assert!(scans.complete);
         Ok(scans.marks)
     }
@@ -149,8 +149,8 @@ mod tests {
     fn runs_end_at_markers_with_fill_bytes() {
         let (scan, data) = (21, 31);
         let found = marks(1, b"a\xff\0b\xff\xd0\xff\xff\0c\xff\xff\xd1d\xff\xd9rest\xff\xd9").unwrap();
-        let ends = [4, 10, 14].map(|at| Mark::RunEnd { at: data + at });
-        let wanted = [&[Mark::Scan { at: scan, units: 3, interval: 1 }][..], &ends].concat();
+        let ends = [4, 10, 14].map(|at| ScanMark::RunEnd { at: data + at });
+        let wanted = [&[ScanMark::Scan { at: scan, units: 3, interval: 1 }][..], &ends].concat();
         assert_eq!(found, wanted);
     }
 
@@ -172,7 +172,7 @@ mod tests {
         for (interval, data, good) in table {
             let found = marks(interval, data);
             assert_eq!(found.is_ok(), good, "{interval} {}", data.escape_ascii());
-            assert!(good || found == Err(Fault::Damaged(RESTART)));
+            assert!(good || found == Err(ScanError::Damaged(RESTART)));
         }
     }
 
@@ -180,8 +180,8 @@ mod tests {
     fn a_file_without_an_end_is_truncated() {
         let whole = file(1, b"a\xff\0b\xff\xd0\xff\xff\0c\xff\xff\xd1d\xff\xd9");
         for end in 31..whole.len() {
-            let layout = Layout::read(&whole[..end]).unwrap();
-            assert_eq!(read(&whole[..end], &layout).unwrap_err(), Fault::Truncated, "{end}");
+            let headers = JpegHeaders::read(&whole[..end]).unwrap();
+            assert_eq!(read(&whole[..end], &headers).unwrap_err(), ScanError::Truncated, "{end}");
         }
     }
 
@@ -203,7 +203,7 @@ mod tests {
         ];
         for count in 1..=scans.len() {
             let file = [b"\xff\xd8", &frame[..], &scans[..count].concat(), b"\xff\xd9"].concat();
-            let found = read(&file, &Layout::read(&file).unwrap()).unwrap();
+            let found = read(&file, &JpegHeaders::read(&file).unwrap()).unwrap();
             assert_eq!((found.complete, found.marks.len()), (count == scans.len(), 2 * count));
         }
     }

@@ -8,12 +8,12 @@
 //! pixel, or for any bytes there if nothing is to be verified.
 #![allow(unsafe_code)]
 
-use super::Headers;
+use super::JpegHeaders;
 use super::request::DecodeRequest;
 use crate::image::ImageError;
 use crate::image::checks::check;
-use crate::image::convert::{cmyk, rechannel};
-use crate::image::raster::{Raster, room};
+use crate::image::convert::{cmyk_to_rgb, convert_in_place};
+use crate::image::raster::{Raster, first_bytes};
 use crate::image::rectangle::Rect;
 use std::ffi::{CStr, c_int, c_uint};
 use std::ptr::NonNull;
@@ -28,13 +28,13 @@ const _: () = assert!(size_of::<tj::size_t>() == size_of::<usize>(), "turbojpeg 
 
 /// Decodes one file after the other with the same TurboJPEG instance.
 #[derive(Default)]
-pub(super) struct Decoder(Option<Handle>);
+pub(super) struct TurboDecoder(Option<Handle>);
 
-impl Decoder {
+impl TurboDecoder {
     pub(super) fn decode(
         &mut self,
         file: &[u8],
-        headers: &Headers,
+        headers: &JpegHeaders,
         request: DecodeRequest,
         limit: usize,
         to: &mut Vec<u8>,
@@ -76,7 +76,7 @@ impl Handle {
     fn decode(
         &mut self,
         file: &[u8],
-        headers: &Headers,
+        headers: &JpegHeaders,
         request: DecodeRequest,
         limit: usize,
         to: &mut Vec<u8>,
@@ -128,7 +128,7 @@ impl Handle {
 
         let size = check(region.width, region.height, channels.max(request.channels), limit)?;
         let pixels = region.width as usize * region.height as usize;
-        let to = room(to, size);
+        let to = first_bytes(to, size);
         let size = pixels * channels;
         // SAFETY: the instance is alive, and the file is as long as it says, and has not changed since its
         // header was read. `to` has room for the region of pixels of `format`, without gaps between the rows:
@@ -144,9 +144,9 @@ impl Handle {
             }
         }
         if channels == 4 {
-            cmyk(&mut to[..size]);
+            cmyk_to_rgb(&mut to[..size]);
         }
-        rechannel(to, pixels, channels.min(3), request.channels);
+        convert_in_place(to, pixels, channels.min(3), request.channels);
         Ok(Raster { shrink, part: unscaled(region, shrink, width, height) })
     }
 
@@ -181,7 +181,7 @@ impl Handle {
     }
 
     fn error(&self) -> ImageError {
-        failed(self.complaint())
+        failed(self.message())
     }
 
     /// The number of bytes between the last pixel and the end marker, if they are all that is wrong. Decoding
@@ -189,13 +189,13 @@ impl Handle {
     fn surplus(&self) -> Option<usize> {
         // SAFETY: the instance is alive.
         let code = unsafe { tj::tj3GetErrorCode(self.0.as_ptr()) };
-        let complaint = self.complaint();
-        let count = complaint.strip_suffix(" extraneous bytes before marker 0xd9")?.rsplit(' ').next()?;
+        let message = self.message();
+        let count = message.strip_suffix(" extraneous bytes before marker 0xd9")?.rsplit(' ').next()?;
         count.parse().ok().filter(|_| code == tj::TJERR_TJERR_WARNING as c_int)
     }
 
     /// The message of the last error.
-    fn complaint(&self) -> String {
+    fn message(&self) -> String {
         // SAFETY: the instance is alive, and the text is copied before another call can change it.
         let text = unsafe { CStr::from_ptr(tj::tj3GetErrorStr(self.0.as_ptr())) };
         text.to_string_lossy().into_owned()

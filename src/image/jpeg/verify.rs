@@ -2,7 +2,7 @@
 //!
 //! When its bits run out, the decoder continues with zeros, which are valid codes; and it skips data that is
 //! left over after the last pixel. So it gets a copy of the file with one bits after each run of
-//! entropy-coded data, through a [`Reader`] that watches how many of them it reads:
+//! entropy-coded data, through a [`WatchedReader`] that watches how many of them it reads:
 //!
 //! - A code of one bits alone is reserved (T.81, annex C), so a symbol that begins after the end of its run
 //!   is an error.
@@ -13,13 +13,13 @@
 //!   that it skips are left over.
 //!
 //! One of several scans must end with a restart interval, or the decoder does not search for the marker after
-//! it: see [`closing`].
+//! it: see [`closing_interval`].
 //!
 //! Not noticed are missing bits of a run's last symbol that are ones, and up to seven left-over bytes, which
 //! are in the decoder's buffer by then.
 
-use super::layout::Layout;
-use super::layout::Mark;
+use super::headers::JpegHeaders;
+use super::headers::ScanMark;
 use std::cell::Cell;
 use zune_jpeg::zune_core::bytestream::{ZByteIoError, ZByteReaderTrait, ZSeekFrom};
 
@@ -32,7 +32,7 @@ const OPEN: &[u8] = b"\xff";
 const HALF: usize = ONES.len() / 2;
 
 /// Writes a copy of a file with one bits after each run, up to its end marker.
-pub(super) fn copy(file: &[u8], headers: &Layout, to: &mut Vec<u8>) {
+pub(super) fn copy(file: &[u8], headers: &JpegHeaders, to: &mut Vec<u8>) {
     to.clear();
     to.reserve(file.len() + ONES.len() * headers.scans.marks.len());
     let mut copied = 0;
@@ -41,12 +41,12 @@ pub(super) fn copy(file: &[u8], headers: &Layout, to: &mut Vec<u8>) {
     let mut scan_ends_openly = false;
     while let Some(mark) = marks.next() {
         match mark {
-            Mark::Scan { at, units, interval } => {
+            ScanMark::Scan { at, units, interval } => {
                 to.extend_from_slice(&file[copied..at]);
                 copied = at;
                 scan_ends_openly = false;
                 if !headers.is_one_pass() {
-                    let interval = closing(units, interval);
+                    let interval = closing_interval(units, interval);
                     to.extend_from_slice(&[0xff, 0xdd, 0, 4]);
                     to.extend_from_slice(&interval.to_be_bytes());
                     let closes = interval > 0 && units.is_multiple_of(interval.into());
@@ -54,9 +54,9 @@ pub(super) fn copy(file: &[u8], headers: &Layout, to: &mut Vec<u8>) {
                 }
                 first = false;
             }
-            Mark::RunEnd { at } => {
+            ScanMark::RunEnd { at } => {
                 to.extend_from_slice(&file[copied..at]);
-                let last = !matches!(marks.peek(), Some(Mark::RunEnd { .. }));
+                let last = !matches!(marks.peek(), Some(ScanMark::RunEnd { .. }));
                 to.extend_from_slice(if last && scan_ends_openly { OPEN } else { &ONES });
                 // The fill bytes before the marker are dropped.
                 let fill = file[at..].iter().take_while(|byte| **byte == 0xff).count();
@@ -73,7 +73,7 @@ pub(super) fn copy(file: &[u8], headers: &Layout, to: &mut Vec<u8>) {
 /// and after every scan of a sequential one, the decoder must have met the next marker by itself, unless a
 /// restart interval ends with the scan: then it searches for a marker, and accepts any. A scan without
 /// intervals gets one as long as itself. A scan that cannot have one that ends with it gets no one bits.
-fn closing(units: u64, interval: u16) -> u16 {
+fn closing_interval(units: u64, interval: u16) -> u16 {
     if interval > 0 { interval } else { u16::try_from(units).unwrap_or(0) }
 }
 
@@ -81,7 +81,7 @@ const EARLY: &str = "the JPEG file is damaged: its image data ends before the pi
 const SURPLUS: &str = "the JPEG file is damaged: image data is left over";
 
 /// Feeds a file to the decoder, and watches what it reads.
-pub(super) struct Reader<'a> {
+pub(super) struct WatchedReader<'a> {
     file: &'a [u8],
     at: usize,
     watched: bool,
@@ -90,11 +90,11 @@ pub(super) struct Reader<'a> {
     fault: &'a Cell<Option<&'static str>>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> WatchedReader<'a> {
     /// Sets `fault` to what is wrong with the image data if the file is watched, which must be one that
     /// [`copy`] wrote.
     pub(super) fn new(file: &'a [u8], watched: bool, fault: &'a Cell<Option<&'static str>>) -> Self {
-        Reader { file, at: 0, watched, skips: false, fault }
+        WatchedReader { file, at: 0, watched, skips: false, fault }
     }
 
     fn rest(&self) -> &'a [u8] {
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl ZByteReaderTrait for Reader<'_> {
+impl ZByteReaderTrait for WatchedReader<'_> {
     #[inline(always)]
     fn read_byte_no_error(&mut self) -> u8 {
         let byte = self.file.get(self.at).copied();

@@ -1,7 +1,7 @@
 //! RandAugment and TrivialAugmentWide: random operations out of fourteen.
 
 use super::Transform;
-use super::options::bad;
+use super::options::config_error;
 use crate::Result;
 use crate::image::{Filter, Frame, ImageError, Size, functional};
 use crate::rng::Rng;
@@ -45,9 +45,9 @@ pub(super) const OPS: [Op; 14] = [
 
 /// The largest magnitudes of the operations.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Space {
+pub(super) struct AugmentationSpace {
     shear: f32,
-    translate: Distance,
+    translate: Translation,
     rotate: f32,
     /// The deviation from 1 of the factors of brightness, colour, contrast and sharpness.
     factor: f32,
@@ -56,25 +56,30 @@ pub(super) struct Space {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Distance {
+enum Translation {
     /// A share of the picture's side.
     Share(f64),
     Pixels(f32),
 }
 
 /// The magnitudes of RandAugment.
-pub(super) const NARROW: Space = Space {
+pub(super) const NARROW: AugmentationSpace = AugmentationSpace {
     shear: 0.3,
-    translate: Distance::Share(150.0 / 331.0),
+    translate: Translation::Share(150.0 / 331.0),
     rotate: 30.0,
     factor: 0.9,
     posterize: 4.0,
 };
 /// The magnitudes of TrivialAugmentWide.
-pub(super) const WIDE: Space =
-    Space { shear: 0.99, translate: Distance::Pixels(32.0), rotate: 135.0, factor: 0.99, posterize: 6.0 };
+pub(super) const WIDE: AugmentationSpace = AugmentationSpace {
+    shear: 0.99,
+    translate: Translation::Pixels(32.0),
+    rotate: 135.0,
+    factor: 0.99,
+    posterize: 6.0,
+};
 
-impl Space {
+impl AugmentationSpace {
     /// The magnitude in bin `bin` of `bins`, and whether its sign is random; `None` if the operation has no
     /// magnitude. It is calculated exactly as in torchvision: a slightly higher threshold would spare pixels.
     pub(super) fn magnitude(
@@ -84,8 +89,8 @@ impl Space {
         Size { height, width }: Size,
     ) -> Option<(f32, bool)> {
         let translate = |side: u32| match self.translate {
-            Distance::Share(share) => (share * f64::from(side)) as f32,
-            Distance::Pixels(pixels) => pixels,
+            Translation::Share(share) => (share * f64::from(side)) as f32,
+            Translation::Pixels(pixels) => pixels,
         };
         let most = match op {
             Op::Identity | Op::AutoContrast | Op::Equalize => return None,
@@ -116,27 +121,29 @@ fn linear(first: f32, last: f32, bin: u32, bins: u32) -> f32 {
 
 /// The interpolation and the fill colour of geometric operations.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Drawing {
+struct DrawOptions {
     filter: Filter,
     fill: [u8; 3],
 }
 
-impl Default for Drawing {
+impl Default for DrawOptions {
     fn default() -> Self {
-        Drawing { filter: Filter::Nearest, fill: [0; 3] }
+        DrawOptions { filter: Filter::Nearest, fill: [0; 3] }
     }
 }
 
-impl Drawing {
+impl DrawOptions {
     fn filtered(self, filter: Filter) -> Result<Self> {
         match filter {
-            Filter::Nearest | Filter::Bilinear => Ok(Drawing { filter, ..self }),
-            other => Err(bad(format!("augmenting with the filter {other:?}: take Nearest or Bilinear"))),
+            Filter::Nearest | Filter::Bilinear => Ok(DrawOptions { filter, ..self }),
+            other => {
+                Err(config_error(format!("augmenting with the filter {other:?}: take Nearest or Bilinear")))
+            }
         }
     }
 
     fn apply(self, frame: &mut Frame<'_>, op: Op, magnitude: f32) -> Result<(), ImageError> {
-        let Drawing { filter, fill } = self;
+        let DrawOptions { filter, fill } = self;
         let amount = f64::from(magnitude);
         match op {
             Op::Identity => Ok(()),
@@ -162,7 +169,13 @@ impl Drawing {
 }
 
 /// Draws an operation; then its magnitude, if `bin` draws one; then its sign, if it has one.
-fn draw(space: Space, bins: u32, size: Size, rng: &mut Rng, bin: impl FnOnce(&mut Rng) -> u32) -> (Op, f32) {
+fn draw(
+    space: AugmentationSpace,
+    bins: u32,
+    size: Size,
+    rng: &mut Rng,
+    bin: impl FnOnce(&mut Rng) -> u32,
+) -> (Op, f32) {
     let op = OPS[rng.below(OPS.len() as u64) as usize];
     // Whether an operation has a magnitude does not depend on the bin.
     if space.magnitude(op, (0, bins), size).is_none() {
@@ -198,7 +211,7 @@ pub struct RandAugment {
     num_ops: u32,
     magnitude: u32,
     bins: u32,
-    drawing: Drawing,
+    drawing: DrawOptions,
 }
 
 impl RandAugment {
@@ -208,7 +221,7 @@ impl RandAugment {
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) for another magnitude, and for more than 1000 operations.
     pub fn new(num_ops: u32, magnitude: u32) -> Result<Self> {
-        RandAugment { num_ops, magnitude, bins: 31, drawing: Drawing::default() }.checked()
+        RandAugment { num_ops, magnitude, bins: 31, drawing: DrawOptions::default() }.checked()
     }
 
     /// Sets the number of magnitude bins. Default: 31.
@@ -222,7 +235,7 @@ impl RandAugment {
     fn checked(self) -> Result<Self> {
         if self.num_ops > 1000 {
             let operations = self.num_ops;
-            return Err(bad(format!(
+            return Err(config_error(format!(
                 "RandAugment with {operations} operations: take at most 1000, such as 2"
             )));
         }
@@ -230,7 +243,7 @@ impl RandAugment {
             return Ok(self);
         }
         let (magnitude, last) = (self.magnitude, self.bins - 1);
-        Err(bad(format!("RandAugment with the magnitude {magnitude}: take one from 0 to {last}")))
+        Err(config_error(format!("RandAugment with the magnitude {magnitude}: take one from 0 to {last}")))
     }
 
     /// Sets the interpolation of shears, translations and rotations: [`Filter::Nearest`] or
@@ -245,7 +258,7 @@ impl RandAugment {
     /// Sets the colour of pixels from outside of the picture: red, green, blue. Default: black.
     #[must_use]
     pub fn fill(self, fill: [u8; 3]) -> Self {
-        RandAugment { drawing: Drawing { fill, ..self.drawing }, ..self }
+        RandAugment { drawing: DrawOptions { fill, ..self.drawing }, ..self }
     }
 
     pub(super) fn draw(&self, size: Size, rng: &mut Rng) -> (Op, f32) {
@@ -254,7 +267,11 @@ impl RandAugment {
 }
 
 fn at_least_two(bins: u32) -> Result<u32> {
-    if bins >= 2 { Ok(bins) } else { Err(bad(format!("num_magnitude_bins of {bins}: make it at least 2"))) }
+    if bins >= 2 {
+        Ok(bins)
+    } else {
+        Err(config_error(format!("num_magnitude_bins of {bins}: make it at least 2")))
+    }
 }
 
 impl Transform for RandAugment {
@@ -291,14 +308,14 @@ impl Transform for RandAugment {
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrivialAugmentWide {
     bins: u32,
-    drawing: Drawing,
+    drawing: DrawOptions,
 }
 
 impl TrivialAugmentWide {
     /// With 31 magnitude bins, [`Filter::Nearest`], and black as the fill colour.
     #[must_use]
     pub fn new() -> Self {
-        TrivialAugmentWide { bins: 31, drawing: Drawing::default() }
+        TrivialAugmentWide { bins: 31, drawing: DrawOptions::default() }
     }
 
     /// Sets the number of magnitude bins. Default: 31.
@@ -321,7 +338,7 @@ impl TrivialAugmentWide {
     /// Sets the colour of pixels from outside of the picture: red, green, blue. Default: black.
     #[must_use]
     pub fn fill(self, fill: [u8; 3]) -> Self {
-        TrivialAugmentWide { drawing: Drawing { fill, ..self.drawing }, ..self }
+        TrivialAugmentWide { drawing: DrawOptions { fill, ..self.drawing }, ..self }
     }
 
     pub(super) fn draw(&self, size: Size, rng: &mut Rng) -> (Op, f32) {

@@ -1,7 +1,7 @@
 //! Random colour adjustments.
 
 use super::Transform;
-use super::options::{self, FACTORS, bad};
+use super::options::{self, FACTORS, config_error};
 use crate::Result;
 use crate::image::{Frame, Size, functional};
 use crate::rng::Rng;
@@ -29,7 +29,7 @@ pub struct ColorJitter {
 
 /// One colour adjustment.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Step {
+pub(super) enum ColorStep {
     Brightness(f64),
     Contrast(f64),
     Saturation(f64),
@@ -90,15 +90,15 @@ impl ColorJitter {
     }
 
     /// Draws the four adjustments in their order; `None` for those that are disabled.
-    pub(super) fn draw(&self, rng: &mut Rng) -> [Option<Step>; 4] {
+    pub(super) fn draw(&self, rng: &mut Rng) -> [Option<ColorStep>; 4] {
         let mut order = [0, 1, 2, 3];
         rng.shuffle(&mut order);
         let mut drawn = |range: &Option<RangeInclusive<f64>>| range.as_ref().map(|range| rng.between(range));
         let steps = [
-            drawn(&self.brightness).map(Step::Brightness),
-            drawn(&self.contrast).map(Step::Contrast),
-            drawn(&self.saturation).map(Step::Saturation),
-            drawn(&self.hue).map(Step::Hue),
+            drawn(&self.brightness).map(ColorStep::Brightness),
+            drawn(&self.contrast).map(ColorStep::Contrast),
+            drawn(&self.saturation).map(ColorStep::Saturation),
+            drawn(&self.hue).map(ColorStep::Hue),
         ];
         order.map(|which: usize| steps[which])
     }
@@ -109,7 +109,7 @@ fn amount(name: &str, amount: f64, most: f64) -> Result<f64> {
     if (0.0..most).contains(&amount) || amount == most {
         return Ok(amount);
     }
-    Err(bad(format!("ColorJitter with a {name} of {amount}: make it from 0 to {most}")))
+    Err(config_error(format!("ColorJitter with a {name} of {amount}: make it from 0 to {most}")))
 }
 
 fn factor(name: &str, factors: RangeInclusive<f64>) -> Result<Option<RangeInclusive<f64>>> {
@@ -120,10 +120,10 @@ impl Transform for ColorJitter {
     fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
         for step in self.draw(rng).into_iter().flatten() {
             match step {
-                Step::Brightness(factor) => functional::adjust_brightness(frame, factor)?,
-                Step::Contrast(factor) => functional::adjust_contrast(frame, factor)?,
-                Step::Saturation(factor) => functional::adjust_saturation(frame, factor)?,
-                Step::Hue(turns) => functional::adjust_hue(frame, turns)?,
+                ColorStep::Brightness(factor) => functional::adjust_brightness(frame, factor)?,
+                ColorStep::Contrast(factor) => functional::adjust_contrast(frame, factor)?,
+                ColorStep::Saturation(factor) => functional::adjust_saturation(frame, factor)?,
+                ColorStep::Hue(turns) => functional::adjust_hue(frame, turns)?,
             }
         }
         Ok(())
@@ -175,21 +175,21 @@ mod tests {
     fn golden_draws() {
         let mut rng = Rng::new(42, 0, 0);
         let jitter = ColorJitter::new(0.4, 0.0, 2.0, 0.5).unwrap();
-        let drawn: Vec<[Option<Step>; 4]> = (0..2).map(|_| jitter.draw(&mut rng)).collect();
+        let drawn: Vec<[Option<ColorStep>; 4]> = (0..2).map(|_| jitter.draw(&mut rng)).collect();
         assert_eq!(
             drawn,
             [
                 [
-                    Some(Step::Brightness(1.0408622758461785)),
+                    Some(ColorStep::Brightness(1.0408622758461785)),
                     None,
-                    Some(Step::Saturation(2.9195230745433536)),
-                    Some(Step::Hue(-0.28667577119552623))
+                    Some(ColorStep::Saturation(2.9195230745433536)),
+                    Some(ColorStep::Hue(-0.28667577119552623))
                 ],
                 [
-                    Some(Step::Hue(-0.10096421070267425)),
+                    Some(ColorStep::Hue(-0.10096421070267425)),
                     None,
-                    Some(Step::Brightness(0.946452519669633)),
-                    Some(Step::Saturation(0.7626730379441933))
+                    Some(ColorStep::Brightness(0.946452519669633)),
+                    Some(ColorStep::Saturation(0.7626730379441933))
                 ]
             ]
         );

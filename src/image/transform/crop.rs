@@ -1,7 +1,7 @@
 //! Crops and resizes.
 
 use super::Transform;
-use super::options::{self, FACTORS, RATIOS, bad};
+use super::options::{self, FACTORS, RATIOS, config_error};
 use crate::image::rectangle::Rect;
 use crate::image::{Filter, Frame, Size, functional};
 use crate::rng::Rng;
@@ -127,12 +127,12 @@ pub(super) fn below(room: u32, rng: &mut Rng) -> u32 {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resize {
-    to: Target,
+    to: ResizeTarget,
     filter: Filter,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Target {
+enum ResizeTarget {
     Shorter { side: u32, longest: Option<u32> },
     Exact(Size),
 }
@@ -145,7 +145,7 @@ impl Resize {
     /// [`Config`](ErrorKind::Config) for 0.
     pub fn new(side: u32) -> Result<Self> {
         let side = options::size("Resize", side)?.width;
-        Ok(Resize { to: Target::Shorter { side, longest: None }, filter: Filter::default() })
+        Ok(Resize { to: ResizeTarget::Shorter { side, longest: None }, filter: Filter::default() })
     }
 
     /// Resizes to this size, whatever the ratio of the picture. The filter is [`Filter::Bilinear`].
@@ -153,7 +153,7 @@ impl Resize {
     /// # Errors
     /// [`Config`](ErrorKind::Config) for a size without pixels.
     pub fn exact(size: impl Into<Size>) -> Result<Self> {
-        Ok(Resize { to: Target::Exact(options::size("Resize", size)?), filter: Filter::default() })
+        Ok(Resize { to: ResizeTarget::Exact(options::size("Resize", size)?), filter: Filter::default() })
     }
 
     /// Limits the longer side to `longest` pixels. If it would have more, the shorter one is reduced so that
@@ -164,14 +164,16 @@ impl Resize {
     /// [`exact`](Resize::exact) size.
     pub fn max_size(self, longest: u32) -> Result<Self> {
         match self.to {
-            Target::Shorter { side, .. } if longest > side => {
-                Ok(Resize { to: Target::Shorter { side, longest: Some(longest) }, ..self })
+            ResizeTarget::Shorter { side, .. } if longest > side => {
+                Ok(Resize { to: ResizeTarget::Shorter { side, longest: Some(longest) }, ..self })
             }
-            Target::Shorter { side, .. } => Err(bad(format!(
+            ResizeTarget::Shorter { side, .. } => Err(config_error(format!(
                 "Resize to a shorter side of {side} with a max_size of {longest}: make it more than the \
                  shorter side"
             ))),
-            Target::Exact(_) => Err(bad("Resize to an exact size with a max_size: leave it out".into())),
+            ResizeTarget::Exact(_) => {
+                Err(config_error("Resize to an exact size with a max_size: leave it out".into()))
+            }
         }
     }
 
@@ -184,8 +186,8 @@ impl Resize {
     /// The size that a picture of this size is resized to.
     fn size(&self, Size { height, width }: Size) -> Size {
         let (side, longest) = match self.to {
-            Target::Exact(size) => return size,
-            Target::Shorter { side, longest } => (side, longest),
+            ResizeTarget::Exact(size) => return size,
+            ResizeTarget::Shorter { side, longest } => (side, longest),
         };
         let (short, long) = (width.min(height).max(1), width.max(height));
         let scaled = |times: u32, of: u32, by: u32| u64::from(times) * u64::from(of) / u64::from(by.max(1));
@@ -213,8 +215,8 @@ impl Transform for Resize {
 
     fn size_after(&self, before: Option<Size>) -> Option<Size> {
         match (self.to, before) {
-            (Target::Exact(size), _) => Some(size),
-            (Target::Shorter { .. }, before) => before.map(|before| self.size(before)),
+            (ResizeTarget::Exact(size), _) => Some(size),
+            (ResizeTarget::Shorter { .. }, before) => before.map(|before| self.size(before)),
         }
     }
 }
@@ -344,7 +346,7 @@ impl Transform for RandomCrop {
         if padding.height < size.height && padding.width < size.width {
             return Ok(());
         }
-        Err(bad(format!(
+        Err(config_error(format!(
             "RandomCrop to {size} with a padding of {padding}: make the padding less than the size"
         )))
     }

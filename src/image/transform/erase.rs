@@ -37,11 +37,11 @@ pub struct RandomErasing {
     p: f64,
     scale: RangeInclusive<f64>,
     ratio: RangeInclusive<f64>,
-    value: Value,
+    value: EraseValue,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Value {
+enum EraseValue {
     Color([u8; 3]),
     Random,
 }
@@ -54,7 +54,7 @@ impl RandomErasing {
     /// [`Config`](crate::ErrorKind::Config) for a probability that is not from 0 to 1.
     pub fn new(p: f64) -> Result<Self> {
         let p = options::probability("RandomErasing", p)?;
-        Ok(RandomErasing { p, scale: 0.02..=0.33, ratio: 0.3..=3.3, value: Value::Color([0; 3]) })
+        Ok(RandomErasing { p, scale: 0.02..=0.33, ratio: 0.3..=3.3, value: EraseValue::Color([0; 3]) })
     }
 
     /// Sets the range of the rectangle's area, as a share of that of the picture.
@@ -78,14 +78,14 @@ impl RandomErasing {
     /// Sets the colour of the rectangle: red, green, blue. Default: black.
     #[must_use]
     pub fn value(self, color: [u8; 3]) -> Self {
-        RandomErasing { value: Value::Color(color), ..self }
+        RandomErasing { value: EraseValue::Color(color), ..self }
     }
 
     /// Draws each value of the rectangle uniformly from 0 to 255, row by row. torchvision's `value="random"`
     /// draws from a normal distribution, which suits normalised values.
     #[must_use]
     pub fn random(self) -> Self {
-        RandomErasing { value: Value::Random, ..self }
+        RandomErasing { value: EraseValue::Random, ..self }
     }
 
     pub(super) fn draw(&self, Size { height, width }: Size, rng: &mut Rng) -> Option<Rect> {
@@ -114,8 +114,8 @@ impl Transform for RandomErasing {
         let Some(part) = self.draw(frame.size(), rng) else { return Ok(()) };
         let (top, left, size) = (part.y, part.x, Size { height: part.height, width: part.width });
         match self.value {
-            Value::Color(color) => functional::erase(frame, top, left, size, color)?,
-            Value::Random => functional::erase_with(frame, top, left, size, |row| rng.fill_bytes(row))?,
+            EraseValue::Color(color) => functional::erase(frame, top, left, size, color)?,
+            EraseValue::Random => functional::erase_with(frame, top, left, size, |row| rng.fill_bytes(row))?,
         }
         Ok(())
     }

@@ -15,8 +15,8 @@ pub use crop::{CenterCrop, RandomCrop, RandomResizedCrop, Resize};
 pub use erase::RandomErasing;
 pub use flip::RandomHorizontalFlip;
 
-use super::decode::Opening;
-use super::frame::{Frame, Scratch};
+use super::decode::FrameOptions;
+use super::frame::{Frame, FrameScratch};
 use super::{Image, ImageMode, Size};
 use crate::Result;
 use crate::rng::Rng;
@@ -81,9 +81,15 @@ impl Transforms {
     /// Those of [`check`](Transform::check), of decoding and of the transforms.
     pub fn image(&self, file: &[u8], mode: ImageMode, rng: &mut Rng) -> Result<Image> {
         self.check()?;
-        let opening = Opening { mode, upright: false, reducing_gap: 2.0, verify: true, limit: 512 << 20 };
-        let mut scratch = Scratch::default();
-        let mut frame = Frame::open(file, opening, &mut scratch)?;
+        let options = FrameOptions {
+            mode,
+            apply_orientation: false,
+            reducing_gap: 2.0,
+            verify: true,
+            limit: 512 << 20,
+        };
+        let mut scratch = FrameScratch::default();
+        let mut frame = Frame::open(file, options, &mut scratch)?;
         self.apply(&mut frame, rng)?;
         let size = frame.size();
         Ok(Image::new(mode, size, frame.pixels()?.to_vec())?)

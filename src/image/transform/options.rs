@@ -5,19 +5,21 @@ use crate::image::Size;
 use crate::{Error, ErrorKind, Result};
 use std::ops::RangeInclusive;
 
-pub(super) fn bad(message: String) -> Error {
+pub(super) fn config_error(message: String) -> Error {
     ErrorKind::Config(message).into()
 }
 
 /// Maximum number of pixels of a picture. None of the decoders in use goes beyond it.
-const MOST_PIXELS: u64 = 1 << 32;
+const MAX_PIXELS: u64 = 1 << 32;
 
 /// Checks that a size has pixels, and not too many.
 pub(super) fn size(name: &str, size: impl Into<Size>) -> Result<Size> {
     let size = size.into();
     match u64::from(size.height) * u64::from(size.width) {
-        1..=MOST_PIXELS => Ok(size),
-        _ => Err(bad(format!("{name} to {size} pixels: make both at least 1, and no more than 2^32 pixels"))),
+        1..=MAX_PIXELS => Ok(size),
+        _ => Err(config_error(format!(
+            "{name} to {size} pixels: make both at least 1, and no more than 2^32 pixels"
+        ))),
     }
 }
 
@@ -25,7 +27,7 @@ pub(super) fn probability(name: &str, p: f64) -> Result<f64> {
     if (0.0..=1.0).contains(&p) {
         Ok(p)
     } else {
-        Err(bad(format!("{name} with a probability of {p}: make it from 0 to 1")))
+        Err(config_error(format!("{name} with a probability of {p}: make it from 0 to 1")))
     }
 }
 
@@ -40,7 +42,7 @@ pub(super) fn range(
         Ok(range)
     } else {
         let (least, most) = bounds.into_inner();
-        Err(bad(format!(
+        Err(config_error(format!(
             "{what} from {start} to {end}: make it a range that does not end below its start, within {least} to \
              {most}"
         )))
@@ -58,7 +60,7 @@ pub(super) fn shares(
     if start <= 1.0 && end > 0.0 {
         Ok(range)
     } else {
-        Err(bad(format!("{what} from {start} to {end}: make some of it more than 0 and at most 1")))
+        Err(config_error(format!("{what} from {start} to {end}: make some of it more than 0 and at most 1")))
     }
 }
 

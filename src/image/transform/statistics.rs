@@ -2,7 +2,7 @@
 //! does.
 
 use super::auto::{NARROW, OPS, Op, WIDE};
-use super::color::Step;
+use super::color::ColorStep;
 use super::{ColorJitter, RandAugment, RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip};
 use super::{RandomResizedCrop, Transform, Transforms, TrivialAugmentWide};
 use crate::image::{Image, ImageMode, Size};
@@ -137,15 +137,15 @@ fn places_of_crops() {
 fn jitter() {
     let jitter = ColorJitter::new(0.4, 0.9, 1.5, 0.2).unwrap();
     let mut rng = Rng::new(5, 0, 0);
-    let drawn: Vec<Vec<Step>> =
+    let drawn: Vec<Vec<ColorStep>> =
         (0..10_000).map(|_| jitter.draw(&mut rng).into_iter().flatten().collect()).collect();
-    let parts = |step: &Step| match *step {
-        Step::Brightness(factor) => (0, (factor - 0.6) / 0.8),
-        Step::Contrast(factor) => (1, (factor - 0.1) / 1.8),
-        Step::Saturation(factor) => (2, factor / 2.5),
-        Step::Hue(turns) => (3, (turns + 0.2) / 0.4),
+    let parts = |step: &ColorStep| match *step {
+        ColorStep::Brightness(factor) => (0, (factor - 0.6) / 0.8),
+        ColorStep::Contrast(factor) => (1, (factor - 0.1) / 1.8),
+        ColorStep::Saturation(factor) => (2, factor / 2.5),
+        ColorStep::Hue(turns) => (3, (turns + 0.2) / 0.4),
     };
-    let order = |steps: &Vec<Step>| steps.iter().map(|step| parts(step).0).collect::<Vec<_>>();
+    let order = |steps: &Vec<ColorStep>| steps.iter().map(|step| parts(step).0).collect::<Vec<_>>();
     are_equally_likely(drawn.iter().map(order), 24);
     for which in 0..4 {
         let numbers = drawn.iter().flatten().map(parts).filter(|it| it.0 == which).map(|it| it.1);
@@ -153,7 +153,7 @@ fn jitter() {
     }
     let some = ColorJitter::new(0.0, 0.0, 0.0, 0.0).unwrap().contrast(0.5..=0.5).unwrap();
     let drawn = some.draw(&mut rng);
-    assert_eq!(drawn.into_iter().flatten().collect::<Vec<_>>(), [Step::Contrast(0.5)]);
+    assert_eq!(drawn.into_iter().flatten().collect::<Vec<_>>(), [ColorStep::Contrast(0.5)]);
 }
 
 #[test]

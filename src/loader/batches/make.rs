@@ -123,7 +123,8 @@ impl Make<Sample, TensorBatch> {
             }
             Ok(collator.batch(rows, valid)?.in_bucket(bucket).at(judge.state()))
         };
-        let adopt: fn(&Tag, Sample) -> Sample = |tag, sample| sample.or_at(tag.position).part(tag.part);
+        let adopt: fn(&Tag, Sample) -> Sample =
+            |tag, sample| sample.with_default_position(tag.position).with_part(tag.part);
         Make { collator: None, collators: owners, adopt: Some(adopt), batch: Arc::new(batch) }
     }
 }
@@ -135,9 +136,9 @@ fn written(
     seed: impl Fn(usize) -> u64 + Sync,
     threads: usize,
 ) -> Vec<Result<Row>> {
-    let mut seats = collator.seats();
+    let mut seats = collator.slots();
     let mut places: Vec<_> =
-        samples.iter().enumerate().map(|(at, sample)| (at, sample, seats.next_seat())).collect();
+        samples.iter().enumerate().map(|(at, sample)| (at, sample, seats.next_row())).collect();
     let write = |(at, sample, seat)| {
         let sample: &Sample = sample;
         catch(|| collator.row(sample, seed(at), seat))

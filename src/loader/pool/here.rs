@@ -2,7 +2,7 @@
 
 use super::sources::Sources;
 use crate::activity::{self, Activity};
-use crate::collate::{Collator, Seats};
+use crate::collate::{Collator, SlotAllocator};
 use crate::loader::event::{Event, Read};
 use crate::loader::sequence::Outputs;
 use crate::loader::stages::{Stages, Unfold};
@@ -14,14 +14,14 @@ pub(in crate::loader) struct Here<T> {
     sources: Vec<(Source, Unfold<T>)>,
     lanes: usize,
     stages: Arc<[Stages<T>]>,
-    seats: Option<Seats>,
+    seats: Option<SlotAllocator>,
 }
 
 impl<T> Here<T> {
     pub(in crate::loader) fn new(sources: Sources<T>) -> Self {
         let unfolds = sources.unfolds();
         let Sources { sources, lanes, stages, collator, endless: _, .. } = sources;
-        let seats = collator.as_ref().map(Collator::seats);
+        let seats = collator.as_ref().map(Collator::slots);
         Here { sources: sources.into_iter().zip(unfolds).collect(), lanes: lanes.max(1), stages, seats }
     }
 }
@@ -48,7 +48,7 @@ impl<T> Outputs for Here<T> {
                 Read::Input(input) => {
                     let _mapping = activity::during(Activity::Map);
                     activity::on_sample(input.origin.position.shard, input.origin.position.sample);
-                    let seat = self.seats.as_mut().map(Seats::next_seat).unwrap_or_default();
+                    let seat = self.seats.as_mut().map(SlotAllocator::next_row).unwrap_or_default();
                     if let Some(event) = unfold.push(stages.run(input, seat)) {
                         return Some(event);
                     }

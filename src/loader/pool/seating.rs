@@ -5,7 +5,7 @@
 //! row and those near to it stand elsewhere and are copied when their batch is made; nothing else depends on
 //! it.
 
-use crate::collate::{Seat, Seats};
+use crate::collate::{RowSlots, SlotAllocator};
 use crate::loader::event::{Event, Tag};
 use crate::loader::sequence::{Deal, Dealing, Lane, Outputs};
 use std::collections::VecDeque;
@@ -18,9 +18,9 @@ const TURNS_AT_ONCE: usize = 4096;
 /// Gives each source the places of its items, in their order.
 pub(super) struct Seating {
     deal: Deal<Turns>,
-    seats: Seats,
+    seats: SlotAllocator,
     /// By source: the number of the first item that has a seat here, and the seats.
-    places: Vec<(u64, VecDeque<Seat>)>,
+    places: Vec<(u64, VecDeque<RowSlots>)>,
     /// Seats in all of them, and how many there may be.
     aside: usize,
     most_aside: usize,
@@ -50,18 +50,18 @@ impl Seating {
     pub(super) fn new(
         sources: usize,
         (lanes, dealing): (Vec<Lane>, &Dealing),
-        seats: Seats,
+        seats: SlotAllocator,
         row: usize,
     ) -> Self {
         let deal = Deal::new(Turns { ended: vec![false; sources] }, lanes, dealing);
         let places = (0..sources).map(|_| (0, VecDeque::new())).collect();
         // Two rounds in any case: of each source there is more than one row on its way.
-        let most_aside = (BYTES_SET_ASIDE / (row + size_of::<Seat>())).max(2 * sources);
+        let most_aside = (BYTES_SET_ASIDE / (row + size_of::<RowSlots>())).max(2 * sources);
         Seating { deal, seats, places, aside: 0, most_aside }
     }
 
     /// The places of `count` items of a source, from item number `first` on: fewer where they are not known.
-    pub(super) fn take(&mut self, source: usize, first: u64, count: usize) -> VecDeque<Seat> {
+    pub(super) fn take(&mut self, source: usize, first: u64, count: usize) -> VecDeque<RowSlots> {
         let (mut taken, mut turns) = (VecDeque::with_capacity(count), TURNS_AT_ONCE);
         for item in first..first.saturating_add(count as u64) {
             while self.places.get(source).is_some_and(|(first, seats)| first + seats.len() as u64 <= item) {
@@ -83,7 +83,7 @@ impl Seating {
                     seats.pop_front().unwrap_or_default()
                 }
                 // And of those that have become fewer they have been given to others.
-                false => Seat::new(),
+                false => RowSlots::new(),
             });
         }
         taken
@@ -97,7 +97,7 @@ impl Seating {
         loop {
             match self.deal.next() {
                 Some(Event::Item(_, whose)) => {
-                    let seat = self.seats.next_seat();
+                    let seat = self.seats.next_row();
                     if let Some((_, seats)) = self.places.get_mut(whose) {
                         seats.push_back(seat);
                         self.aside += 1;
@@ -147,11 +147,11 @@ mod tests {
         let lanes = (0..streams).map(|source| Lane::new(vec![source], turns(), 0, 0)).collect();
         let (shapes, cuts) = (None, Cuts::Places);
         let dealing = Dealing { reader: (0, 1), batch, shapes, from: 0, furthest: 0, cuts, refill: false };
-        Seating::new(streams, (lanes, &dealing), Collator::new(columns, batch).seats(), 8)
+        Seating::new(streams, (lanes, &dealing), Collator::new(columns, batch).slots(), 8)
     }
 
     /// Where the seats are; 0 for none.
-    fn places(seats: &VecDeque<Seat>) -> Vec<usize> {
+    fn places(seats: &VecDeque<RowSlots>) -> Vec<usize> {
         seats.iter().map(|seat| seat.first().map_or(0, |slot| slot.as_ptr().addr())).collect()
     }
 

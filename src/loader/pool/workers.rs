@@ -7,7 +7,7 @@ use super::seating::Seating;
 use super::sources::Sources;
 use crate::activity::{self, Activity};
 use crate::adapters::{Threads, catch};
-use crate::collate::{Collator, Seat};
+use crate::collate::{Collator, RowSlots};
 use crate::dataset::Stop;
 use crate::error::{ErrorKind, Result};
 use crate::loader::event::{Input, Read};
@@ -95,7 +95,7 @@ impl<T: Send + 'static> Work<T> {
     ) -> Arc<Self> {
         let Sources { sources, lanes, stages, collator, samples, run, .. } = sources;
         let row = collator.as_ref().map_or(0, Collator::row_size);
-        let seats = collator.filter(|_| row > 0).map(|collator| collator.seats());
+        let seats = collator.filter(|_| row > 0).map(|collator| collator.slots());
         let seating = seats.map(|seats| Seating::new(sources.len(), dealt, seats, row));
         let sources = sources.into_iter().map(|source| {
             let budget = source.budget().clone();
@@ -227,7 +227,7 @@ impl<T: Send + 'static> Work<T> {
             let (begun, items, samples) = if let Some(stages) = stages {
                 let map = |input| {
                     let _mapping = activity::during(Activity::Map);
-                    self.map(stages, input, Seat::new())
+                    self.map(stages, input, RowSlots::new())
                 };
                 let (items, bytes, then) = read(&mut source, bounds, cx, map);
                 let found = Found::of(&items, bytes);
@@ -252,7 +252,7 @@ impl<T: Send + 'static> Work<T> {
     }
 
     /// Does the stages with one sample.
-    fn map(&self, stages: &Stages<T>, input: Input, seat: Seat) -> Mapped<T> {
+    fn map(&self, stages: &Stages<T>, input: Input, seat: RowSlots) -> Mapped<T> {
         activity::on_sample(input.origin.position.shard, input.origin.position.sample);
         // Nobody waits for it once the loader is dropped.
         if self.stop.is_stopped() { Mapped::dropped(input) } else { stages.run(input, seat) }
@@ -300,7 +300,7 @@ impl<T: Send + 'static> Work<T> {
         source: Source,
         found: &Found,
         then: Then,
-    ) -> Option<(Begun, VecDeque<Seat>)> {
+    ) -> Option<(Begun, VecDeque<RowSlots>)> {
         let mut guard = self.lock();
         if guard.schedule.is_closed() {
             // What is let go may take long, or come back here.
@@ -324,7 +324,12 @@ impl<T: Send + 'static> Work<T> {
     }
 
     /// Does the stages.
-    fn mapped(&self, place: usize, items: Vec<Fed<Input>>, mut seats: VecDeque<Seat>) -> Vec<Fed<Mapped<T>>> {
+    fn mapped(
+        &self,
+        place: usize,
+        items: Vec<Fed<Input>>,
+        mut seats: VecDeque<RowSlots>,
+    ) -> Vec<Fed<Mapped<T>>> {
         let stages = self.stages.get(place / self.lanes);
         let map = |fed| match (fed, stages) {
             (Fed::Input(input), Some(stages)) => {

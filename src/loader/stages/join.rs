@@ -2,7 +2,7 @@
 
 use crate::adapters::SavedStage;
 use crate::error::{Error, Result};
-use crate::sample::{Place, Position};
+use crate::sample::{Position, SampleLocation};
 use std::any::Any;
 
 /// An output for a stage behind the threads.
@@ -64,7 +64,7 @@ pub(in crate::loader) trait Join<T>: Send {
 #[derive(Debug, Clone, Default)]
 pub(in crate::loader) struct At {
     /// For errors.
-    pub(in crate::loader) place: Option<Place>,
+    pub(in crate::loader) place: Option<SampleLocation>,
     /// How often the stream had come to an end before.
     pub(in crate::loader) pass: u64,
     pub(in crate::loader) position: Position,

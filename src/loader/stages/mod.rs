@@ -27,7 +27,7 @@ pub(super) use unfold::{Mapped, Unfold};
 use self::join::Part;
 use super::event::{Begins, Input};
 use crate::adapters::BucketPlan;
-use crate::collate::Seat;
+use crate::collate::RowSlots;
 use crate::error::Result;
 use std::sync::Arc;
 
@@ -153,8 +153,8 @@ impl<T: 'static> Stages<T> {
 
 impl<T> Stages<T> {
     /// Does what the threads do with a sample.
-    pub(super) fn run(&self, input: Input, seat: Seat) -> Mapped<T> {
-        let place = self.join.as_ref().map(|_| Box::new(input.sample.place()));
+    pub(super) fn run(&self, input: Input, seat: RowSlots) -> Mapped<T> {
+        let place = self.join.as_ref().map(|_| Box::new(input.sample.location()));
         Mapped::new(input.origin, self.pipe.run(input.sample, seat), place)
     }
 

@@ -2,7 +2,7 @@
 
 use super::join::Part;
 use crate::adapters::catch;
-use crate::collate::Seat;
+use crate::collate::RowSlots;
 use crate::error::Result;
 use crate::sample::Sample;
 use smallvec::{SmallVec, smallvec};
@@ -29,9 +29,9 @@ pub(in crate::loader) enum Pipe<T> {
     Any(Any<T>),
 }
 
-type Look<T> = Arc<dyn Fn(&Sample, Seat) -> Result<T> + Send + Sync>;
-type One<T> = Arc<dyn Fn(Sample, Seat) -> Result<T> + Send + Sync>;
-type Any<T> = Arc<dyn Fn(Sample, Seat, Sink<'_, T>) + Send + Sync>;
+type Look<T> = Arc<dyn Fn(&Sample, RowSlots) -> Result<T> + Send + Sync>;
+type One<T> = Arc<dyn Fn(Sample, RowSlots) -> Result<T> + Send + Sync>;
+type Any<T> = Arc<dyn Fn(Sample, RowSlots, Sink<'_, T>) + Send + Sync>;
 
 /// The outputs of one sample.
 pub(in crate::loader) type Outputs<T> = SmallVec<[Result<T>; 1]>;
@@ -85,7 +85,7 @@ pub(super) fn flat_map<T: 'static, I: IntoIterator + 'static>(
 
 impl<T> Pipe<T> {
     /// Gives all outputs of a sample to `sink`.
-    pub(in crate::loader) fn give(&self, sample: Sample, seat: Seat, sink: Sink<'_, T>) {
+    pub(in crate::loader) fn give(&self, sample: Sample, seat: RowSlots, sink: Sink<'_, T>) {
         match self {
             Pipe::Same(same) => sink(Ok(same(sample))),
             Pipe::Look(pipe) => sink(pipe(&sample, seat)),
@@ -95,7 +95,7 @@ impl<T> Pipe<T> {
     }
 
     /// The outputs of a sample. An error or a panic says which sample it was; what came before a panic stays.
-    pub(super) fn run(&self, sample: Sample, seat: Seat) -> Outputs<T> {
+    pub(super) fn run(&self, sample: Sample, seat: RowSlots) -> Outputs<T> {
         // Most pipelines are one of the first two: only the others use the sample up.
         match self {
             Pipe::Same(same) => smallvec![Ok(same(sample))],
@@ -104,12 +104,12 @@ impl<T> Pipe<T> {
                 smallvec![output.map_err(|error| sample.locate(error))]
             }
             Pipe::One(pipe) => {
-                let place = sample.place();
+                let place = sample.location();
                 let output = catch(|| pipe(sample, seat)).and_then(|output| output);
                 smallvec![output.map_err(|error| place.locate(error))]
             }
             Pipe::Any(pipe) => {
-                let place = sample.place();
+                let place = sample.location();
                 let mut outputs = Outputs::new();
                 let ended = catch(|| pipe(sample, seat, &mut |output| outputs.push(output)));
                 outputs.extend(ended.err().map(Err));

@@ -5,7 +5,7 @@ use super::join::{At, Failed, Join};
 use super::pipe::{Out, Outputs};
 use super::since::{MOST_UNANSWERED, Since};
 use crate::error::ErrorKind;
-use crate::sample::Place;
+use crate::sample::SampleLocation;
 use std::fmt;
 
 /// An input with its outputs.
@@ -13,12 +13,12 @@ pub(in crate::loader) struct Mapped<T> {
     origin: Origin,
     outputs: Outputs<Out<T>>,
     /// For errors of a stage behind the threads.
-    place: Option<Box<Place>>,
+    place: Option<Box<SampleLocation>>,
 }
 
 impl<T> Mapped<T> {
     /// What came of an input. `place` is for errors of a stage behind the threads.
-    pub(super) fn new(origin: Origin, outputs: Outputs<Out<T>>, place: Option<Box<Place>>) -> Self {
+    pub(super) fn new(origin: Origin, outputs: Outputs<Out<T>>, place: Option<Box<SampleLocation>>) -> Self {
         Mapped { origin, outputs, place }
     }
 

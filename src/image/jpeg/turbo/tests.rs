@@ -1,4 +1,4 @@
-use super::super::{Scratch, decode, portable};
+use super::super::{JpegScratch, decode, portable};
 use super::*;
 use proptest::prelude::*;
 use std::ptr;
@@ -102,12 +102,12 @@ fn cut(pixels: &[u8], width: u32, channels: usize, part: Rect) -> Vec<u8> {
 }
 
 fn decoded(
-    decoder: &mut Decoder,
+    decoder: &mut TurboDecoder,
     file: &[u8],
     request: DecodeRequest,
 ) -> Result<(Raster, Vec<u8>), ImageError> {
     let mut pixels = vec![7; 5];
-    let headers = Headers::open(file)?;
+    let headers = JpegHeaders::open(file)?;
     let raster = decoder.decode(file, &headers, request, 1 << 24, &mut pixels)?;
     let of = |length: u32| length.div_ceil(raster.shrink) as usize;
     pixels.truncate(of(raster.part.width) * of(raster.part.height) * request.channels);
@@ -121,7 +121,7 @@ fn check_window(file: &[u8], all: Rect, window: Rect, shrink: u32, channels: usi
 
 /// The same for each of these values of `verify`.
 fn check_windows(file: &[u8], all: Rect, window: Rect, shrink: u32, channels: usize, verified: &[bool]) {
-    let decoder = &mut Decoder::default();
+    let decoder = &mut TurboDecoder::default();
     let request = DecodeRequest { window: all, reduction: shrink.into(), channels, verify: verified[0] };
     let (raster, whole) = decoded(decoder, file, request).unwrap();
     assert_eq!(raster, Raster { shrink, part: all });
@@ -155,10 +155,10 @@ proptest! {
     #[test]
     fn the_other_decoder_sees_the_same(kind in kind().prop_filter("small", |kind| kind.width.min(kind.height) > 8)) {
         let file = kind.file();
-        let headers = Headers::open(&file).unwrap();
-        prop_assume!(headers.fault().is_none());
+        let headers = JpegHeaders::open(&file).unwrap();
+        prop_assume!(headers.unsupported().is_none());
         let request = whole(kind);
-        let (_, pixels) = decoded(&mut Decoder::default(), &file, request).unwrap();
+        let (_, pixels) = decoded(&mut TurboDecoder::default(), &file, request).unwrap();
         let mut other = Vec::new();
         let limit = 1 << 24;
         portable::decode(&file, &headers, request, limit, &mut Vec::new(), &mut other).unwrap();
@@ -178,7 +178,7 @@ proptest! {
         let at = at.index(file.len());
         file[at] ^= 1u8 << bit;
         let request = DecodeRequest { window: part(kind.all(), window), verify: bit % 2 == 0, ..whole(kind) };
-        let mut decoder = Decoder::default();
+        let mut decoder = TurboDecoder::default();
         if let Ok((raster, pixels)) = decoded(&mut decoder, &file, request) {
             prop_assert_eq!(pixels.len(), (raster.part.width * raster.part.height * 3) as usize);
         }
@@ -192,7 +192,7 @@ fn a_window_that_is_not_in_the_picture_is_an_error() {
     let Rect { width, height, .. } = Kind::RGB.all();
     for (x, y) in [(width, 0), (width + 90, 0), (0, height), (1, 0), (0, 1)] {
         let request = DecodeRequest { window: Rect { x, y, width, height }, ..whole(Kind::RGB) };
-        assert!(decoded(&mut Decoder::default(), &Kind::RGB.file(), request).is_err(), "{x}, {y}");
+        assert!(decoded(&mut TurboDecoder::default(), &Kind::RGB.file(), request).is_err(), "{x}, {y}");
     }
 }
 
@@ -213,7 +213,7 @@ fn data_that_ends_early_is_an_error_unless_nobody_looks_there() {
         let file = kind.file();
         let corner = DecodeRequest { window: Rect::all(5, 5), ..whole(kind) };
         let unverified = DecodeRequest { verify: false, ..corner };
-        let decoder = &mut Decoder::default();
+        let decoder = &mut TurboDecoder::default();
         for end in data(&file)..file.len() - 2 {
             let cut = [&file[..end], b"\xff\xd9"].concat();
             assert!(decoded(decoder, &cut, whole(kind)).is_err(), "{end}");
@@ -229,7 +229,7 @@ fn data_that_ends_early_is_an_error_unless_nobody_looks_there() {
 
 #[test]
 fn both_decoders_see_data_that_ends_early() {
-    let mut scratch = (Decoder::default(), Vec::new());
+    let mut scratch = (TurboDecoder::default(), Vec::new());
     let colors = [tj::TJPF_TJPF_RGB, tj::TJPF_TJPF_GRAY, tj::TJPF_TJPF_CMYK];
     let samplings =
         [tj::TJSAMP_TJSAMP_444, tj::TJSAMP_TJSAMP_422, tj::TJSAMP_TJSAMP_420, tj::TJSAMP_TJSAMP_440];
@@ -242,7 +242,7 @@ fn both_decoders_see_data_that_ends_early() {
             let last = file.len() - 2;
             for end in (data(&file)..last).step_by(97).chain(last - 20..last) {
                 let cut = [&file[..end], b"\xff\xd9"].concat();
-                let Ok(headers) = Headers::open(&cut) else { continue };
+                let Ok(headers) = JpegHeaders::open(&cut) else { continue };
                 let (request, limit) = (whole(kind), 1 << 20);
                 let mut to = Vec::new();
                 let complete = headers.scans.complete;
@@ -262,7 +262,7 @@ fn bytes_behind_the_last_pixel_are_an_error_unless_they_are_zeros_or_nobody_look
     let surplus = |kind: Kind, bytes: &[u8], verify: bool| {
         let file = kind.file();
         let (start, end) = file.split_at(file.len() - 2);
-        let decoder = &mut Decoder::default();
+        let decoder = &mut TurboDecoder::default();
         let pixels = decoded(decoder, &file, whole(kind)).unwrap();
         let more = [start, bytes, end].concat();
         decoded(decoder, &more, DecodeRequest { verify, ..whole(kind) })
@@ -288,21 +288,21 @@ fn bytes_behind_the_last_pixel_are_an_error_unless_they_are_zeros_or_nobody_look
 fn what_is_only_odd_is_left_to_the_other_decoder() {
     let file = Kind::RGB.file();
     let (version, end) = (11, data(&file));
-    let mut scratch = Scratch::default();
+    let mut scratch = JpegScratch::default();
     let mut read = |file: &[u8]| {
-        let (headers, mut pixels) = (Headers::open(file).unwrap(), Vec::new());
+        let (headers, mut pixels) = (JpegHeaders::open(file).unwrap(), Vec::new());
         decode(file, &headers, whole(Kind::RGB), 1 << 20, &mut scratch, &mut pixels).unwrap();
-        (headers.is_portable(), pixels)
+        (headers.uses_portable(), pixels)
     };
     assert!(!read(&file).0);
     let mut other = Vec::new();
-    let headers = Headers::open(&file).unwrap();
+    let headers = JpegHeaders::open(&file).unwrap();
     let request = whole(Kind::RGB);
     portable::decode(&file, &headers, request, 1 << 20, &mut Vec::new(), &mut other).unwrap();
     for (at, byte) in [(version, 2), (end - 2, 0)] {
         let mut odd = file.clone();
         odd[at] = byte;
-        assert!(decoded(&mut Decoder::default(), &odd, whole(Kind::RGB)).is_err());
+        assert!(decoded(&mut TurboDecoder::default(), &odd, whole(Kind::RGB)).is_err());
         assert_eq!(read(&odd), (true, other.clone()));
     }
 }
@@ -328,18 +328,18 @@ fn layouts_that_the_other_decoder_refuses_are_read() {
     file[adobe] = 0;
     check_window(&file, Kind::RGB.all(), window, 1, 3);
     file[adobe] = 1;
-    assert!(decoded(&mut Decoder::default(), &file, whole(Kind::RGB)).is_err());
+    assert!(decoded(&mut TurboDecoder::default(), &file, whole(Kind::RGB)).is_err());
 }
 
 #[test]
 fn factors_of_a_single_component_mean_nothing() {
     let kind = Kind { colors: tj::TJPF_TJPF_GRAY, subsampling: tj::TJSAMP_TJSAMP_GRAY, ..Kind::RGB };
     let mut file = kind.file();
-    let (_, wanted) = decoded(&mut Decoder::default(), &file, whole(kind)).unwrap();
+    let (_, wanted) = decoded(&mut TurboDecoder::default(), &file, whole(kind)).unwrap();
     let factors = file.windows(2).position(|marker| marker == b"\xff\xc0").unwrap() + 11;
     for both in [0x22, 0x21, 0x12, 0x41] {
         file[factors] = both;
-        assert_eq!(decoded(&mut Decoder::default(), &file, whole(kind)).unwrap().1, wanted);
+        assert_eq!(decoded(&mut TurboDecoder::default(), &file, whole(kind)).unwrap().1, wanted);
         let window = Rect { x: 33, y: 21, width: 9, height: 20 };
         for shrink in [1, 2, 4, 8] {
             check_window(&file, kind.all(), window, shrink, 1);
@@ -352,8 +352,8 @@ fn memory_is_not_taken_beyond_the_limit() {
     for progressive in [false, true] {
         let kind = Kind { progressive, ..Kind::RGB };
         let file = kind.file();
-        let headers = Headers::read(&file).unwrap();
-        let (mut decoder, mut pixels) = (Decoder::default(), Vec::new());
+        let headers = JpegHeaders::read(&file).unwrap();
+        let (mut decoder, mut pixels) = (TurboDecoder::default(), Vec::new());
         let mut read = |request, limit| decoder.decode(&file, &headers, request, limit, &mut pixels);
         let size = 67 * 53 * 3;
         assert!(read(whole(kind), size).is_ok());

@@ -7,7 +7,7 @@
 
 /// Repeats the chroma samples of YCbCr pixels in rows of `width`, of which the file has half the columns and,
 /// if `both` is set, half the rows.
-pub(super) fn repeat_colors(pixels: &mut [u8], width: usize, both: bool) {
+pub(super) fn repeat_chroma(pixels: &mut [u8], width: usize, both: bool) {
     let height = pixels.len() / (3 * width);
     for color in 1..3 {
         let at = |x: usize, y: usize| (y * width + x) * 3 + color;
@@ -69,7 +69,7 @@ mod tests {
             let places = || (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
             let mut pixels: Vec<u8> =
                 places().flat_map(|(x, y)| [7, column(x, y) as u8, column(x, y) as u8]).collect();
-            repeat_colors(&mut pixels, width, both);
+            repeat_chroma(&mut pixels, width, both);
             for ((x, y), pixel) in places().zip(pixels.chunks(3)) {
                 let wanted = of(x / 2, if both { y / 2 } else { y }) as u8;
                 assert_eq!(pixel[0], 7);

@@ -147,7 +147,7 @@ impl fmt::Debug for Slabs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pool::{Buffer, Pool};
+    use super::super::pool::{TensorBuffer, TensorPool};
     use super::*;
     use proptest::prelude::*;
     use std::ops::Range;
@@ -196,16 +196,17 @@ mod tests {
         }
     }
 
-    fn pool(size: usize) -> (Arc<Pool>, Recorded) {
+    fn pool(size: usize) -> (Arc<TensorPool>, Recorded) {
         let recorded = Recorded::default();
-        (Pool::pinned(size, Arc::new(recorded.clone())), recorded)
+        (TensorPool::pinned(size, Arc::new(recorded.clone())), recorded)
     }
 
     #[test]
     fn memory_is_pinned_once_and_used_again() {
         let (pool, recorded) = pool(1000);
         for round in 0..100 {
-            let batches: Vec<Buffer> = (0..3).map(|_| Buffer::pooled(pool.take(), &pool)).collect();
+            let batches: Vec<TensorBuffer> =
+                (0..3).map(|_| TensorBuffer::pooled(pool.take(), &pool)).collect();
             assert!(batches.iter().all(|batch| recorded.holds(batch.as_ref())), "{round}");
             assert_eq!(batches[0].as_ref().len(), 1000);
         }
@@ -217,7 +218,7 @@ mod tests {
     #[test]
     fn bytes_that_outlive_the_pool_are_pinned_as_long_as_somebody_has_them() {
         let (pool, recorded) = pool(100_000);
-        let bytes = bytes::Bytes::from_owner(Buffer::pooled(pool.take(), &pool));
+        let bytes = bytes::Bytes::from_owner(TensorBuffer::pooled(pool.take(), &pool));
         let part = bytes.slice(70_000..70_010);
         drop((pool, bytes));
         assert!(recorded.holds(&part));
@@ -232,7 +233,7 @@ mod tests {
             let mut slots = pool.take();
             // The first sample fails: the rest does not begin where the slab does.
             drop(slots.split_to(256));
-            let rest = Buffer::pooled(slots, &pool);
+            let rest = TensorBuffer::pooled(slots, &pool);
             assert!(recorded.holds(rest.as_ref()));
         }
         assert!(recorded.now() <= 2, "{}", recorded.now());
@@ -245,7 +246,7 @@ mod tests {
             let mut slab = pool.take();
             let rest = slab.split_off(600);
             drop(rest);
-            drop(Buffer::pooled(slab, &pool));
+            drop(TensorBuffer::pooled(slab, &pool));
         }
         assert_eq!((recorded.now(), recorded.ever()), (1, 1));
     }
@@ -259,10 +260,10 @@ mod tests {
                 Err("no device".into())
             }
         }
-        let pool = Pool::pinned(1000, Arc::new(Refuses(AtomicBool::new(false))));
+        let pool = TensorPool::pinned(1000, Arc::new(Refuses(AtomicBool::new(false))));
         let [first, second] = [pool.take(), pool.take()];
         assert_eq!((first.len(), second.len()), (1000, 1000));
-        drop(Buffer::pooled(first, &pool));
+        drop(TensorBuffer::pooled(first, &pool));
     }
 
     #[test]
@@ -290,7 +291,7 @@ mod tests {
             steps in prop::collection::vec((0_u8..4, any::<prop::sample::Index>(), 0.0_f64..1.0), 1..60),
         ) {
             let (pool, recorded) = pool(size);
-            let (mut parts, mut batches): (Vec<BytesMut>, Vec<Buffer>) = Default::default();
+            let (mut parts, mut batches): (Vec<BytesMut>, Vec<TensorBuffer>) = Default::default();
             for (what, which, share) in steps {
                 match what {
                     0 => parts.push(pool.take()),
@@ -303,7 +304,7 @@ mod tests {
                     2 if !parts.is_empty() => {
                         let mut part = parts.swap_remove(which.index(parts.len()));
                         part.fill(7);
-                        batches.push(Buffer::pooled(part, &pool));
+                        batches.push(TensorBuffer::pooled(part, &pool));
                     }
                     3 if !batches.is_empty() => drop(batches.swap_remove(which.index(batches.len()))),
                     _ => {}

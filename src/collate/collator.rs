@@ -1,18 +1,18 @@
 //! Making batches: samples are written into slots, and slots are joined to tensors.
 
 use super::batch::TensorBatch;
-use super::cell::{Cell, Content, Output, Shape};
+use super::cell::{Cell, CellContent, Output, Shape};
 use super::column::Columns;
 use crate::error::{ErrorKind, Result};
 use crate::sample::{DType, Sample};
-use crate::tensor::{Buffer, Pool, Tensor};
+use crate::tensor::{Tensor, TensorBuffer, TensorPool};
 use bytes::BytesMut;
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
 
 /// The slots of a sample in a batch, one for each tensor of a fixed shape.
-pub(crate) type Seat = SmallVec<[BytesMut; INLINE]>;
+pub(crate) type RowSlots = SmallVec<[BytesMut; INLINE]>;
 
 /// A sample with at most this many tensors needs no allocation.
 pub(super) const INLINE: usize = 4;
@@ -21,15 +21,15 @@ pub(super) const INLINE: usize = 4;
 /// [`TensorBatch`].
 #[derive(Debug)]
 pub struct Row {
-    contents: SmallVec<[Content; INLINE]>,
+    contents: SmallVec<[CellContent; INLINE]>,
 }
 
 /// A copy with memory of its own.
 impl Clone for Row {
     fn clone(&self) -> Self {
-        let copy = |content: &Content| match content {
-            Content::Slot(slot) => Content::Slot(slot.clone()),
-            Content::Piece(piece) => Content::Piece(piece.clone()),
+        let copy = |content: &CellContent| match content {
+            CellContent::Slot(slot) => CellContent::Slot(slot.clone()),
+            CellContent::Piece(piece) => CellContent::Piece(piece.clone()),
         };
         Row { contents: self.contents.iter().map(copy).collect() }
     }
@@ -37,15 +37,15 @@ impl Clone for Row {
 
 /// Makes batches of samples; cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Collator(Arc<Inner>);
+pub(crate) struct Collator(Arc<CollatorInner>);
 
-struct Inner {
+struct CollatorInner {
     columns: Columns,
     names: Arc<[Arc<str>]>,
     /// The number of samples in a batch.
     rows: usize,
     /// For each output, the number of bytes of a sample, `None` if it is ragged, and the pool of its buffers.
-    pools: Vec<(Option<usize>, Arc<Pool>)>,
+    pools: Vec<(Option<usize>, Arc<TensorPool>)>,
 }
 
 impl Columns {
@@ -61,8 +61,8 @@ impl Columns {
         self.check()?;
         let samples: Vec<Sample> = samples.into_iter().collect();
         let collator = Collator::new(self.clone(), samples.len());
-        let mut seats = collator.seats();
-        let row = |sample: &Sample| collator.row(sample, self.seed.unwrap_or(0), seats.next_seat());
+        let mut seats = collator.slots();
+        let row = |sample: &Sample| collator.row(sample, self.seed.unwrap_or(0), seats.next_row());
         let rows = samples.iter().map(row).collect::<Result<_>>()?;
         collator.batch(rows, samples.len())
     }
@@ -75,13 +75,16 @@ impl Collator {
             Some(size) => {
                 let bytes = size.saturating_mul(rows);
                 let memory = columns.memory.clone();
-                (Some(size), memory.map_or_else(|| Pool::new(bytes), |memory| Pool::pinned(bytes, memory)))
+                (
+                    Some(size),
+                    memory.map_or_else(|| TensorPool::new(bytes), |memory| TensorPool::pinned(bytes, memory)),
+                )
             }
-            None => (None, Pool::of_any_size()),
+            None => (None, TensorPool::of_any_size()),
         };
         let pools = columns.outputs.iter().map(|output| pool(output.size())).collect();
         let names = columns.tensors().into();
-        Collator(Arc::new(Inner { columns, names, rows, pools }))
+        Collator(Arc::new(CollatorInner { columns, names, rows, pools }))
     }
 
     /// Checks the columns, and that memory has room for a batch.
@@ -99,8 +102,8 @@ impl Collator {
     }
 
     /// Begins to hand out the slots of batches.
-    pub(crate) fn seats(&self) -> Seats {
-        Seats { collator: self.clone(), rest: Seat::new(), left: 0 }
+    pub(crate) fn slots(&self) -> SlotAllocator {
+        SlotAllocator { collator: self.clone(), rest: RowSlots::new(), left: 0 }
     }
 
     /// The number of bytes of a sample in the tensors of a fixed shape.
@@ -125,12 +128,12 @@ impl Collator {
     }
 
     /// Writes a sample into its slots.
-    pub(crate) fn row(&self, sample: &Sample, seed: u64, seat: Seat) -> Result<Row> {
+    pub(crate) fn row(&self, sample: &Sample, seed: u64, seat: RowSlots) -> Result<Row> {
         let mut slots = seat.into_iter();
         let columns = &self.0.columns;
         let mut cells: SmallVec<[Cell; INLINE]> = SmallVec::with_capacity(columns.outputs.len());
         for output in &columns.outputs {
-            cells.push(Cell::new(output, |size| slots.next().unwrap_or_else(|| Pool::single(size))));
+            cells.push(Cell::new(output, |size| slots.next().unwrap_or_else(|| TensorPool::single(size))));
         }
         let seed = columns.seed.unwrap_or(seed);
         for named in &columns.columns {
@@ -143,7 +146,7 @@ impl Collator {
     /// Makes a batch of rows, of which the first `valid` are samples.
     pub(crate) fn batch(&self, rows: Vec<Row>, valid: usize) -> Result<TensorBatch> {
         let count = rows.len();
-        let mut columns: Vec<Vec<Content>> =
+        let mut columns: Vec<Vec<CellContent>> =
             self.0.columns.outputs.iter().map(|_| Vec::with_capacity(count)).collect();
         for row in rows {
             for (column, content) in columns.iter_mut().zip(row.contents) {
@@ -159,7 +162,7 @@ impl Collator {
                 match &output.shape {
                     Shape::Fixed(shape) => {
                         let shape = std::iter::once(count).chain(shape.iter().copied()).collect();
-                        let buffer = Buffer::pooled(joined(column, pool), pool);
+                        let buffer = TensorBuffer::pooled(joined(column, pool), pool);
                         tensors.push(Tensor::new(output.dtype, shape, buffer)?);
                     }
                     Shape::Ragged(_) => tensors.extend(concatenated(column, output, pool)?),
@@ -180,13 +183,13 @@ impl Collator {
 }
 
 /// Joins the slots of a tensor to one buffer, without a copy if each begins where the previous one ends.
-fn joined(cells: Vec<Content>, pool: &Pool) -> BytesMut {
+fn joined(cells: Vec<CellContent>, pool: &TensorPool) -> BytesMut {
     let mut slots = cells.into_iter().filter_map(|content| match content {
-        Content::Slot(slot) => Some(slot),
-        Content::Piece(_) => None,
+        CellContent::Slot(slot) => Some(slot),
+        CellContent::Piece(_) => None,
     });
     // A tensor without rows must be aligned for numbers as well.
-    let Some(mut whole) = slots.next() else { return Pool::single(0) };
+    let Some(mut whole) = slots.next() else { return TensorPool::single(0) };
     let copied = |parts: &mut dyn Iterator<Item = BytesMut>| {
         let mut copy = pool.take();
         copy.clear();
@@ -202,15 +205,15 @@ fn joined(cells: Vec<Content>, pool: &Pool) -> BytesMut {
         }
         whole.unsplit(slot);
     }
-    if Pool::is_aligned(&whole) { whole } else { copied(&mut std::iter::once(whole)) }
+    if TensorPool::is_aligned(&whole) { whole } else { copied(&mut std::iter::once(whole)) }
 }
 
 /// Concatenates the rows of all pieces. Returns them, and where those of each piece begin.
-fn concatenated(cells: Vec<Content>, output: &Output, pool: &Arc<Pool>) -> Result<[Tensor; 2]> {
+fn concatenated(cells: Vec<CellContent>, output: &Output, pool: &Arc<TensorPool>) -> Result<[Tensor; 2]> {
     let pieces = || {
         cells.iter().map(|content| match content {
-            Content::Piece(piece) => &piece[..],
-            Content::Slot(_) => &[],
+            CellContent::Piece(piece) => &piece[..],
+            CellContent::Slot(_) => &[],
         })
     };
     // At least 1, as checked by `Columns::check`.
@@ -226,21 +229,21 @@ fn concatenated(cells: Vec<Content>, output: &Output, pool: &Arc<Pool>) -> Resul
     pieces().for_each(|piece| values.extend_from_slice(piece));
     // An incomplete row is dropped.
     values.truncate(end / row * row);
-    Ok([Tensor::new(output.dtype, shape, Buffer::pooled(values, pool))?, offsets])
+    Ok([Tensor::new(output.dtype, shape, TensorBuffer::pooled(values, pool))?, offsets])
 }
 
 /// Hands out the slots of batches in the order of rows.
-pub(crate) struct Seats {
+pub(crate) struct SlotAllocator {
     collator: Collator,
     /// The memory of each tensor that is not handed out yet.
-    rest: Seat,
+    rest: RowSlots,
     /// The number of rows in it.
     left: usize,
 }
 
-impl Seats {
+impl SlotAllocator {
     /// The slots of the next row.
-    pub(crate) fn next_seat(&mut self) -> Seat {
+    pub(crate) fn next_row(&mut self) -> RowSlots {
         let inner = &self.collator.0;
         if self.left == 0 {
             let fixed = inner.pools.iter().filter(|(size, _)| size.is_some());

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// The contents of the segments before the image data.
 #[derive(Debug, Default, Clone)]
-pub(in crate::image) struct Layout {
+pub(in crate::image) struct JpegHeaders {
     pub(in crate::image) width: u16,
     pub(in crate::image) height: u16,
     /// The offset of the height in the file.
@@ -18,7 +18,7 @@ pub(in crate::image) struct Layout {
     first_scan: usize,
     /// The offset of the first scan's marker.
     pub(super) scan_at: usize,
-    /// Empty before [`Headers::open`](super::Headers::open) has read them.
+    /// Empty before [`JpegHeaders::open`] has read them.
     pub(super) scans: Scans,
     jfif: bool,
     /// Whether the headers have a value that no decoder needs but that libjpeg warns about.
@@ -33,7 +33,7 @@ pub(in crate::image) struct Layout {
 /// The scans of a file.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Scans {
-    pub(super) marks: Vec<Mark>,
+    pub(super) marks: Vec<ScanMark>,
     /// Whether they have all bits of all coefficients. The standard does not require it, but encoders write
     /// them so.
     pub(super) complete: bool,
@@ -41,7 +41,7 @@ pub(super) struct Scans {
 
 /// A place in the image data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum ScanMark {
     /// The marker in front of a scan's header.
     Scan {
         at: usize,
@@ -62,10 +62,10 @@ pub(super) struct Component {
     vertical: u8,
 }
 
-impl Layout {
+impl JpegHeaders {
     /// Reads the headers up to the first scan; `None` if there is none.
     pub(super) fn read(file: &[u8]) -> Option<Self> {
-        let mut layout = Layout::default();
+        let mut headers = JpegHeaders::default();
         let mut rest = file.strip_prefix(b"\xff\xd8")?;
         loop {
             let at = rest.iter().position(|byte| *byte == 0xff)?;
@@ -80,33 +80,33 @@ impl Layout {
             rest = &rest[1 + length..];
             match marker {
                 0xc0..=0xc2 => {
-                    layout.sequential = marker != 0xc2;
+                    headers.sequential = marker != 0xc2;
                     let &[_, h1, h2, w1, w2, count, ref components @ ..] = content else { return None };
-                    layout.height = u16::from_be_bytes([h1, h2]);
-                    layout.width = u16::from_be_bytes([w1, w2]);
-                    layout.height_at = start + 1;
+                    headers.height = u16::from_be_bytes([h1, h2]);
+                    headers.width = u16::from_be_bytes([w1, w2]);
+                    headers.height_at = start + 1;
                     let (components, more) = components.as_chunks::<3>();
                     // No decoder reads more components, and each of them adds to the work on a scan.
                     if !more.is_empty() || components.len() != usize::from(count) || !(1..=4).contains(&count)
                     {
                         return None;
                     }
-                    layout.components = components.iter().map(Component::read).collect();
+                    headers.components = components.iter().map(Component::read).collect();
                 }
-                0xdd => layout.interval = content.try_into().map_or(0, u16::from_be_bytes),
+                0xdd => headers.interval = content.try_into().map_or(0, u16::from_be_bytes),
                 0xe0 if content.starts_with(b"JFIF\0") => {
-                    layout.jfif = true;
-                    layout.odd |= content.get(5).is_some_and(|version| *version != 1);
+                    headers.jfif = true;
+                    headers.odd |= content.get(5).is_some_and(|version| *version != 1);
                 }
                 0xe1 if content.starts_with(b"Exif\0\0") => {
-                    layout.exif.get_or_insert(start + 6..start + content.len());
+                    headers.exif.get_or_insert(start + 6..start + content.len());
                 }
-                0xee if content.starts_with(b"Adobe") => layout.adobe = content.get(11).copied(),
+                0xee if content.starts_with(b"Adobe") => headers.adobe = content.get(11).copied(),
                 0xda => {
-                    layout.first_scan = usize::from(*content.first()?);
-                    layout.scan_at = start - 4;
-                    layout.odd |= layout.sequential && !content.ends_with(&[0, 63, 0]);
-                    return Some(layout);
+                    headers.first_scan = usize::from(*content.first()?);
+                    headers.scan_at = start - 4;
+                    headers.odd |= headers.sequential && !content.ends_with(&[0, 63, 0]);
+                    return Some(headers);
                 }
                 _ => {}
             }
@@ -115,7 +115,7 @@ impl Layout {
 
     /// Why `zune-jpeg` would return other pixels than libjpeg (and so Pillow), or panic; `None` if it returns
     /// the same.
-    pub(super) fn fault(&self) -> Option<&'static str> {
+    pub(super) fn unsupported(&self) -> Option<&'static str> {
         let first = self.components.first()?;
         let max = |factor: fn(&Component) -> u8| self.components.iter().map(factor).max().unwrap_or_default();
         if first.horizontal < max(|component| component.horizontal) {
@@ -184,7 +184,7 @@ impl Layout {
 
     /// `Some` if libjpeg repeats the chroma samples instead of interpolating them, because they have only one
     /// or two columns; `true` if they have half the rows as well.
-    pub(super) fn repeats_colors(&self) -> Option<bool> {
+    pub(super) fn repeats_chroma(&self) -> Option<bool> {
         let (horizontal, vertical) = self.factors();
         match &self.components[..] {
             [_, colors @ ..] if self.width <= 4 && colors.len() == 2 => {
@@ -201,7 +201,7 @@ impl Layout {
     #[cfg(feature = "turbojpeg")]
     pub(super) fn is_filled_up(&self, file: &[u8], count: usize) -> bool {
         match self.scans.marks[..] {
-            [.., Mark::RunEnd { at }] => {
+            [.., ScanMark::RunEnd { at }] => {
                 let bytes = at.checked_sub(count).and_then(|from| file.get(from..at));
                 bytes.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
             }
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     fn fault(file: &[u8]) -> Option<&'static str> {
-        Layout::read(file)?.fault()
+        JpegHeaders::read(file)?.unsupported()
     }
 
     const JFIF: &[u8] = b"\xff\xe0\0\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0";
@@ -259,7 +259,7 @@ mod tests {
     fn at_most_four_components_are_supported() {
         for count in [1, 4, 5, 80] {
             let file = headers(b"", SEQUENTIAL, &vec![(1, 0x11); count][..], 1);
-            assert_eq!(Layout::read(&file).is_some(), count <= 4, "{count}");
+            assert_eq!(JpegHeaders::read(&file).is_some(), count <= 4, "{count}");
         }
     }
 

@@ -17,17 +17,17 @@ pub enum Layout {
 
 /// Writes pictures of one size into slots.
 #[derive(Debug, Clone)]
-pub(crate) struct Writer {
+pub(crate) struct PixelWriter {
     size: Size,
     channels: usize,
     layout: Layout,
-    numbers: Numbers,
+    tables: PixelTables,
 }
 
 /// The values that are written, as a lookup table for each channel, with an entry for each of its 256 values.
 /// A table is as fast as arithmetic, and gives exactly the results of the usual arithmetic, in any type.
 #[derive(Debug, Clone)]
-enum Numbers {
+enum PixelTables {
     U8,
     F32(Vec<[f32; 256]>),
     Bf16(Vec<[bf16; 256]>),
@@ -37,7 +37,7 @@ enum Numbers {
 /// The mean and the standard deviation of each channel.
 pub(crate) type Statistics<'a> = (&'a [f32], &'a [f32]);
 
-impl Writer {
+impl PixelWriter {
     /// Values of type `u8` are 0 to 255. Those of other types are 0 to 1, minus the mean and divided by the
     /// deviation if `normalize` is given. Returns `None` for a type that pixels cannot have.
     pub(crate) fn new(
@@ -48,27 +48,27 @@ impl Writer {
         normalize: Option<Statistics<'_>>,
     ) -> Option<Self> {
         let channels = mode.channels();
-        let numbers = match dtype {
-            DType::U8 => Numbers::U8,
-            DType::F32 => Numbers::F32(tables(channels, normalize, |number| number)),
-            DType::BF16 => Numbers::Bf16(tables(channels, normalize, bf16::from_f32)),
-            DType::F16 => Numbers::F16(tables(channels, normalize, f16::from_f32)),
+        let tables = match dtype {
+            DType::U8 => PixelTables::U8,
+            DType::F32 => PixelTables::F32(tables(channels, normalize, |number| number)),
+            DType::BF16 => PixelTables::Bf16(tables(channels, normalize, bf16::from_f32)),
+            DType::F16 => PixelTables::F16(tables(channels, normalize, f16::from_f32)),
             _ => return None,
         };
-        Some(Writer { size, channels, layout, numbers })
+        Some(PixelWriter { size, channels, layout, tables })
     }
 
     /// Whether slots hold the pixels unchanged.
     pub(super) fn is_plain(&self) -> bool {
-        matches!(self.numbers, Numbers::U8) && (self.layout == Layout::Hwc || self.channels == 1)
+        matches!(self.tables, PixelTables::U8) && (self.layout == Layout::Hwc || self.channels == 1)
     }
 
     /// Checks that a picture of this size fills the slot.
     pub(super) fn check(&self, found: Size, slot: &[u8]) -> Result<(), ImageError> {
-        let item = match self.numbers {
-            Numbers::U8 => 1,
-            Numbers::F32(_) => 4,
-            Numbers::Bf16(_) | Numbers::F16(_) => 2,
+        let item = match self.tables {
+            PixelTables::U8 => 1,
+            PixelTables::F32(_) => 4,
+            PixelTables::Bf16(_) | PixelTables::F16(_) => 2,
         };
         let wanted = self.size;
         let bytes = wanted.height as usize * wanted.width as usize * self.channels * item;
@@ -78,11 +78,11 @@ impl Writer {
     /// Writes pixels into a slot, mirrored if `mirror` is set.
     pub(super) fn write(&self, pixels: &[u8], mirror: bool, slot: &mut [u8]) {
         let shape = (self.size.width as usize, self.channels, self.layout, mirror);
-        match &self.numbers {
-            Numbers::U8 => arrange(pixels, shape, slot, |_, number| number),
-            Numbers::F32(tables) => typed(pixels, shape, slot, tables),
-            Numbers::Bf16(tables) => typed(pixels, shape, slot, tables),
-            Numbers::F16(tables) => typed(pixels, shape, slot, tables),
+        match &self.tables {
+            PixelTables::U8 => arrange(pixels, shape, slot, |_, number| number),
+            PixelTables::F32(tables) => typed(pixels, shape, slot, tables),
+            PixelTables::Bf16(tables) => typed(pixels, shape, slot, tables),
+            PixelTables::F16(tables) => typed(pixels, shape, slot, tables),
         }
     }
 }
@@ -103,9 +103,9 @@ fn tables<T: Copy + Default>(
 }
 
 /// Width, channels, layout, and whether the picture is mirrored.
-type Shape = (usize, usize, Layout, bool);
+type Arrangement = (usize, usize, Layout, bool);
 
-fn typed<T: bytemuck::Pod>(pixels: &[u8], shape: Shape, slot: &mut [u8], tables: &[[T; 256]]) {
+fn typed<T: bytemuck::Pod>(pixels: &[u8], shape: Arrangement, slot: &mut [u8], tables: &[[T; 256]]) {
     // Slots are aligned for any type.
     let slot: &mut [T] = bytemuck::cast_slice_mut(slot);
     match tables {
@@ -120,7 +120,7 @@ fn typed<T: bytemuck::Pod>(pixels: &[u8], shape: Shape, slot: &mut [u8], tables:
 
 fn arrange<T>(
     pixels: &[u8],
-    (width, channels, layout, mirror): Shape,
+    (width, channels, layout, mirror): Arrangement,
     slot: &mut [T],
     number: impl Fn(usize, u8) -> T,
 ) {
@@ -177,7 +177,7 @@ mod tests {
     const PIXELS: [u8; 18] = [0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32, 40, 41, 42, 50, 51, 52];
 
     fn written(layout: Layout, mirror: bool) -> Vec<u8> {
-        let writer = Writer::new(Size::from((2, 3)), ImageMode::Rgb8, layout, DType::U8, None).unwrap();
+        let writer = PixelWriter::new(Size::from((2, 3)), ImageMode::Rgb8, layout, DType::U8, None).unwrap();
         let mut slot = vec![0; 18];
         writer.write(&PIXELS, mirror, &mut slot);
         slot
@@ -200,7 +200,7 @@ mod tests {
         let normal =
             |byte: u8, channel: usize| (f32::from(byte) / 255.0 - mean[channel]) / deviation[channel];
         let slot = |dtype: DType| {
-            let writer = Writer::new(
+            let writer = PixelWriter::new(
                 Size::from((2, 3)),
                 ImageMode::Rgb8,
                 Layout::Hwc,
@@ -220,12 +220,15 @@ mod tests {
         assert_eq!(slot(DType::BF16).chunks(2).map(short).collect::<Vec<_>>(), rounded);
         let rounded: Vec<u16> = wanted.iter().map(|number| f16::from_f32(*number).to_bits()).collect();
         assert_eq!(slot(DType::F16).chunks(2).map(short).collect::<Vec<_>>(), rounded);
-        assert!(Writer::new(Size::from((2, 3)), ImageMode::Rgb8, Layout::Hwc, DType::I64, None).is_none());
+        assert!(
+            PixelWriter::new(Size::from((2, 3)), ImageMode::Rgb8, Layout::Hwc, DType::I64, None).is_none()
+        );
     }
 
     #[test]
     fn grey_has_one_layout() {
-        let writer = Writer::new(Size::from((1, 2)), ImageMode::L8, Layout::Chw, DType::F32, None).unwrap();
+        let writer =
+            PixelWriter::new(Size::from((1, 2)), ImageMode::L8, Layout::Chw, DType::F32, None).unwrap();
         let mut slot = [0; 8];
         writer.write(&[0, 255], true, &mut slot);
         assert_eq!(slot, [0, 0, 128, 63, 0, 0, 0, 0]);
@@ -233,7 +236,8 @@ mod tests {
 
     #[test]
     fn a_picture_of_another_size_is_refused() {
-        let writer = Writer::new(Size::from((2, 3)), ImageMode::Rgb8, Layout::Hwc, DType::U8, None).unwrap();
+        let writer =
+            PixelWriter::new(Size::from((2, 3)), ImageMode::Rgb8, Layout::Hwc, DType::U8, None).unwrap();
         assert!(writer.check(Size::from((2, 3)), &[0; 18]).is_ok());
         assert!(writer.check(Size::from((3, 2)), &[0; 18]).is_err());
         assert!(writer.check(Size::from((2, 3)), &[0; 17]).is_err());
