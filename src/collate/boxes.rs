@@ -5,7 +5,7 @@ use super::check::{self, config_error};
 use super::field::{Field, FieldArray, FieldNumbers, Form, sequence_options};
 use super::ragged::vec_to_bytes;
 use crate::codec::BoxError;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::image::{Corners, Geometry};
 use crate::sample::{DType, Element, Sample};
 use half::{bf16, f16};
@@ -209,7 +209,7 @@ impl Boxes {
         let mut labels: Option<Vec<i64>> = labels.map(|all| numbers.iter().map(|at| all[*at]).collect());
 
         let Some(max) = self.fixed else {
-            let [to, labels_to @ ..] = cells else { return Err(other_cells()) };
+            let [to, labels_to @ ..] = cells else { return Err(check::wrong_cells()) };
             to.put(vec_to_bytes(kept.into_flattened()))?;
             return labels_to
                 .iter_mut()
@@ -227,7 +227,7 @@ impl Boxes {
             kept.truncate(max);
             labels.iter_mut().for_each(|labels| labels.truncate(max));
         }
-        let [to, present, labels_to @ ..] = cells else { return Err(other_cells()) };
+        let [to, present, labels_to @ ..] = cells else { return Err(check::wrong_cells()) };
         fill(to.numbers::<f32>()?, kept.as_flattened());
         fill(present.numbers::<bool>()?, &vec![true; kept.len()]);
         labels_to.iter_mut().zip(labels).try_for_each(|(to, labels)| {
@@ -275,8 +275,8 @@ impl Boxes {
         let visible = geometry.visible(corners)?;
         // Rounded as in the batch: a box may lose its area to rounding.
         let [left, top, right, bottom] = visible.corners.map(|corner| f64::from(corner as f32));
-        let least = self.min_size - ROUNDING;
-        let small = right <= left || bottom <= top || right - left < least || bottom - top < least;
+        let min_size = self.min_size - ROUNDING;
+        let small = right <= left || bottom <= top || right - left < min_size || bottom - top < min_size;
         if small || visible.share < self.min_visible - ROUNDING {
             return None;
         }
@@ -290,10 +290,6 @@ impl Boxes {
 
 /// The tolerance of limits for calculated numbers.
 const ROUNDING: f64 = 1e-4;
-
-fn other_cells() -> Error {
-    ErrorKind::Config("a column with other cells than it asked for".into()).into()
-}
 
 /// Writes the numbers, followed by zeros.
 fn fill<T: Copy + Default>(to: &mut [T], numbers: &[T]) {

@@ -15,6 +15,11 @@ pub(super) fn in_column(name: &str, error: &Error) -> Error {
     }
 }
 
+/// The error of a column that gets other cells than those of its outputs.
+pub(super) fn wrong_cells() -> Error {
+    config_error("a column with other cells than it asked for")
+}
+
 /// Checks the name of a field, or alternatives that are separated by semicolons.
 pub(super) fn field(spec: &str) -> Result<()> {
     match spec.split(';').find(|name| name.is_empty() || name.trim() != *name) {

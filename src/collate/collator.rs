@@ -93,7 +93,7 @@ impl Collator {
         let size = self.row_size().checked_mul(self.0.rows);
         // An allocation that fails later would end the process.
         let fits = |size| Vec::<u8>::new().try_reserve_exact(size).is_ok();
-        if size.is_none_or(|size| size > isize::MAX as usize / 2 || !fits(size)) {
+        if !size.is_some_and(|size| TensorPool::is_possible(size) && fits(size)) {
             let (rows, size) = (self.0.rows, self.row_size());
             let what = format!("batches of {rows} samples of {size} bytes are larger than any memory");
             return Err(ErrorKind::Config(what).into());

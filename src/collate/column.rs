@@ -4,7 +4,7 @@ use super::cell::{Cell, Output, Shape};
 use super::check::{config_error, in_column};
 use crate::error::Result;
 use crate::sample::Sample;
-use crate::tensor::{BatchMemory, Tensor};
+use crate::tensor::{BatchMemory, Tensor, TensorPool};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -185,7 +185,7 @@ impl Columns {
         }
         for (name, output) in self.names.iter().zip(&self.outputs) {
             let (dtype, size) = (output.dtype, output.row_size());
-            if size.is_none_or(|size| size > isize::MAX as usize / 2) {
+            if !size.is_some_and(TensorPool::is_possible) {
                 let shape = output.row();
                 return config(format!(
                     "the tensor {name:?} of {dtype}{shape:?} is larger than any memory: make its shape \

@@ -291,9 +291,9 @@ impl ImageColumn {
         if size.height == 0 || size.width == 0 {
             return Err(config_error(format!("the size {size}: make both at least 1")));
         }
-        let (channels, limit) = (self.options.mode.channels() as u64, self.options.limit);
+        let (channels, limit) = (self.options.mode.channels(), self.options.limit);
         for size in self.transforms.sizes().chain([size]) {
-            let bytes = u64::from(size.height).saturating_mul(u64::from(size.width)).saturating_mul(channels);
+            let bytes = size.value_count(channels).unwrap_or(u64::MAX);
             if bytes > limit as u64 {
                 return Err(config_error(format!(
                     "`max_size` of {limit} bytes, and a picture of {size} takes {bytes}: raise it, or make \
@@ -361,8 +361,7 @@ impl Column for ImageColumn {
     }
 
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
-        let other_cells = || ErrorKind::Config("a column with other cells than it asked for".into());
-        let (cell, cells) = cells.split_first_mut().ok_or_else(other_cells)?;
+        let (cell, cells) = cells.split_first_mut().ok_or_else(check::wrong_cells)?;
         let geometry = self.draw(sample, &self.field, seed, cell.bytes())?;
         if !geometry.is_known() && self.has_followers() {
             return Err(config_error(
@@ -380,7 +379,7 @@ impl Column for ImageColumn {
         match (&self.mask, mask_to) {
             (Some(mask), [cell]) => mask.write(sample, &geometry, self.options.limit, cell),
             (None, []) => Ok(()),
-            _ => Err(other_cells().into()),
+            _ => Err(check::wrong_cells()),
         }
     }
 }

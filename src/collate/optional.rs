@@ -1,7 +1,7 @@
 //! Columns of fields that not every sample has.
 
 use super::cell::{Cell, Output, Shape};
-use super::check::config_error;
+use super::check::{self, config_error};
 use super::collator::INLINE;
 use super::column::Column;
 use crate::error::{ErrorKind, Result};
@@ -120,7 +120,7 @@ impl<C: Column> Column for Optional<C> {
 
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
         let Some((present, cells)) = cells.split_last_mut() else {
-            return Err(ErrorKind::Config("a column with other cells than it asked for".into()).into());
+            return Err(check::wrong_cells());
         };
         let found = match self.column.write(sample, seed, cells) {
             Ok(()) => true,

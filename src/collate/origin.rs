@@ -1,10 +1,10 @@
 //! Columns of where a sample comes from: its key, its shard and its position.
 
 use super::cell::{Cell, Output};
-use super::check::config_error;
+use super::check::{self, config_error};
 use super::column::Column;
 use super::ragged::put_all;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::sample::{DType, Position, Sample};
 use bytes::Bytes;
 
@@ -97,7 +97,7 @@ impl Column for ShardColumn {
 ///
 /// They are the same on every run, rank and thread, and identify a sample in fewer bytes than its key. The
 /// position of a sample that was made by hand is 0, 0, 0, 0, unless it was [numbered](Sample::numbered). A
-/// number that does not fit `int64`, which no shard has, is an error, [`ErrorKind::Config`].
+/// number that does not fit `int64`, which no shard has, is an error, [`ErrorKind::Config`](crate::ErrorKind::Config).
 ///
 /// ```
 /// use shardstream::Sample;
@@ -129,7 +129,7 @@ impl Column for PositionColumn {
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
         let Position { epoch, shard, sample, part } = sample.position();
         let [cell] = cells else {
-            return Err(ErrorKind::Config("a column with other cells than it asked for".into()).into());
+            return Err(check::wrong_cells());
         };
         let numbers = [("epoch", epoch), ("shard", shard), ("sample", sample), ("part", part)];
         for (to, (what, number)) in cell.numbers::<i64>()?.iter_mut().zip(numbers) {
@@ -144,6 +144,7 @@ impl Column for PositionColumn {
 mod tests {
     use super::*;
     use crate::collate::Columns;
+    use crate::error::ErrorKind;
 
     fn columns() -> Columns {
         Columns::new()

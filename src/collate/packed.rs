@@ -100,7 +100,7 @@ impl<T: Integer> PackedTokens<T> {
     /// Checks that memory may have room for the rows.
     fn fits<U: Integer>(&self) -> Result<()> {
         let (rows, length) = (self.rows, self.length);
-        match byte_len(&[rows, length], U::DTYPE.size()).filter(|size| *size <= isize::MAX as usize / 2) {
+        match byte_len(&[rows, length], U::DTYPE.size()).filter(|size| TensorPool::is_possible(*size)) {
             Some(_) => Ok(()),
             None => Err(config_error(format!(
                 "{rows} rows of the length {length} are larger than any memory: take fewer `rows`"

@@ -4,7 +4,7 @@ use super::cell::{Cell, Output};
 use super::check::{self, config_error};
 use super::column::Column;
 use super::image::ImageColumn;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::sample::Sample;
 use crate::tensor::TensorPool;
 use std::cmp::Ordering;
@@ -132,7 +132,7 @@ impl Column for RaggedImages {
 
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
         let [cell] = cells else {
-            return Err(ErrorKind::Config("a column with other cells than it asked for".into()).into());
+            return Err(check::wrong_cells());
         };
         let fields = self.fields(sample);
         if self.max.is_none() && fields.len() > MAX_PICTURES {
@@ -146,7 +146,7 @@ impl Column for RaggedImages {
         let too_many =
             || config_error(format!("{} pictures of a sample are larger than any memory", fields.len()));
         let size = self.image.picture().row_size().ok_or_else(too_many)?;
-        let all = fields.len().checked_mul(size).filter(|all| *all <= isize::MAX as usize / 2);
+        let all = fields.len().checked_mul(size).filter(|all| TensorPool::is_possible(*all));
         let mut pictures = TensorPool::single(all.ok_or_else(too_many)?);
         for (field, slot) in fields.iter().zip(pictures.chunks_exact_mut(size.max(1))) {
             self.image.draw(sample, field, seed, slot)?;
@@ -159,6 +159,7 @@ impl Column for RaggedImages {
 mod tests {
     use super::*;
     use crate::collate::{Columns, Mask, TensorBatch};
+    use crate::error::ErrorKind;
     use crate::image::{Image, ImageMode, Layout, RandomCrop};
     use crate::sample::DType;
 

@@ -5,7 +5,7 @@ use super::check;
 use super::column::Column;
 use super::number::{Number, misfit, of_json};
 use crate::codec::{excerpt, parse_int, parse_json};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::sample::{DType, Sample, Value};
 use std::marker::PhantomData;
 
@@ -107,7 +107,7 @@ impl<T: Number> Column for Scalar<T> {
         let number = self.read(value).map_err(|what| Error::decode(self.field.as_str(), what))?;
         match cells {
             [cell] => cell.numbers::<T>()?.fill(number),
-            _ => return Err(ErrorKind::Config("a column with other cells than it asked for".into()).into()),
+            _ => return Err(check::wrong_cells()),
         }
         Ok(())
     }
@@ -117,6 +117,7 @@ impl<T: Number> Column for Scalar<T> {
 mod tests {
     use super::*;
     use crate::collate::Columns;
+    use crate::error::ErrorKind;
     use half::{bf16, f16};
 
     fn read<T: Number + PartialEq>(value: impl Into<Value>) -> Result<T, String> {

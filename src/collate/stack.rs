@@ -1,7 +1,7 @@
 //! Several fields of a sample in one tensor.
 
 use super::cell::{Cell, CellContent, Output, Shape};
-use super::check::config_error;
+use super::check::{self, config_error};
 use super::collator::INLINE;
 use super::column::Column;
 use super::optional::PRESENT;
@@ -89,7 +89,7 @@ impl<C: Column> Column for Stack<C> {
 
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
         let Some((present, cells)) = cells.split_last_mut() else {
-            return Err(ErrorKind::Config("a column with other cells than it asked for".into()).into());
+            return Err(check::wrong_cells());
         };
         let mut rests: SmallVec<[BytesMut; INLINE]> = cells.iter_mut().map(Cell::take_slot).collect();
         for (at, (column, present)) in self.columns.iter().zip(present.numbers::<bool>()?).enumerate() {

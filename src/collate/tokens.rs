@@ -6,7 +6,7 @@ use super::column::Column;
 use super::field::{Field, sequence_options};
 use super::number::Integer;
 use crate::codec::BoxError;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::sample::{DType, Sample};
 
 /// A column of sequences of whole numbers, such as tokens, padded to one length.
@@ -99,7 +99,7 @@ impl<T: Integer> Column for Tokens<T> {
 
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
         let [numbers, length, mask @ ..] = cells else {
-            return Err(ErrorKind::Config("a column with other cells than it asked for".into()).into());
+            return Err(check::wrong_cells());
         };
         let slot = numbers.numbers::<T>()?;
         let taken = self.field.with(sample, |found| {

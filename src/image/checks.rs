@@ -1,17 +1,25 @@
-//! Checks that all decoders need.
+//! Size checks of pictures, and errors of decoders.
 
 use super::{ImageError, Size};
 
-/// Returns the number of bytes of a picture. It is an error if the picture has no pixels or takes more than
-/// `limit` bytes.
-pub(super) fn check(width: u32, height: u32, pixel_size: usize, limit: usize) -> Result<usize, ImageError> {
-    let picture = Size { height, width };
-    if width == 0 || height == 0 {
-        return Err(ImageError::Decode(format!("a picture of {picture} has no pixels").into()));
+/// Returns the number of bytes of a picture, which must have pixels and be within the limit.
+pub(super) fn checked_size(
+    width: u32,
+    height: u32,
+    pixel_size: usize,
+    limit: usize,
+) -> Result<usize, ImageError> {
+    let size = Size { height, width };
+    if size.pixels() == 0 {
+        return Err(ImageError::Decode(format!("a picture of {size} has no pixels").into()));
     }
-    let size = (u64::from(width) * u64::from(height)).checked_mul(pixel_size as u64);
-    let size = size.and_then(|size| usize::try_from(size).ok());
-    size.filter(|size| *size <= limit).ok_or(ImageError::TooLarge { size: picture, limit })
+    within_limit(size, pixel_size, limit)
+}
+
+/// Returns the number of bytes of a picture, which must be within the limit.
+pub(super) fn within_limit(size: Size, pixel_size: usize, limit: usize) -> Result<usize, ImageError> {
+    let bytes = size.value_count(pixel_size).and_then(|bytes| usize::try_from(bytes).ok());
+    bytes.filter(|bytes| *bytes <= limit).ok_or(ImageError::TooLarge { size, limit })
 }
 
 /// Wraps the error that a decoder returns for a damaged file.

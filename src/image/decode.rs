@@ -1,6 +1,6 @@
 //! Decoding of image files to pixels.
 
-use super::checks::{check, decode_error};
+use super::checks::{checked_size, decode_error};
 use super::convert::{convert, to_8_bits};
 use super::orientation::Orientation;
 use super::rectangle::Rect;
@@ -142,7 +142,7 @@ fn read(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
 
 impl MemoryLimit {
     fn check(self, width: u32, height: u32, pixel_size: usize) -> Result<(), ImageError> {
-        check(width, height, pixel_size.max(self.mode.pixel_size()), self.limit).map(drop)
+        checked_size(width, height, pixel_size.max(self.mode.pixel_size()), self.limit).map(drop)
     }
 }
 

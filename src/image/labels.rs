@@ -1,6 +1,6 @@
 //! Label images: pictures whose pixels are class numbers.
 
-use super::checks::{check, decode_error};
+use super::checks::{checked_size, decode_error};
 use super::decode::{catch_panic, png_decoder};
 use super::{ImageError, Size};
 use crate::dtype::DType;
@@ -31,7 +31,7 @@ impl LabelImage {
         catch_panic(|| {
             let mut decoder = png_decoder(file, Transformations::IDENTITY);
             let (width, height) = decoder.read_header_info().map_err(decode_error)?.size();
-            check(width, height, 1, limit)?;
+            checked_size(width, height, 1, limit)?;
             let mut reader = decoder.read_info().map_err(decode_error)?;
             let (color, depth) = reader.output_color_type();
             if !matches!(color, ColorType::Grayscale | ColorType::Indexed) {
@@ -40,7 +40,7 @@ impl LabelImage {
                 return Err(ImageError::Decode(what.into()));
             }
             let wide = depth == BitDepth::Sixteen;
-            check(width, height, if wide { 2 } else { 1 }, limit)?;
+            checked_size(width, height, if wide { 2 } else { 1 }, limit)?;
             let mut data = vec![0; reader.output_buffer_size().unwrap_or_default()];
             reader.next_frame(&mut data).map_err(decode_error)?;
             reader.finish().map_err(decode_error)?;

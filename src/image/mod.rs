@@ -279,8 +279,7 @@ impl Image {
         pixels: impl Into<Pixels>,
     ) -> Result<Self, ImageError> {
         let (size, pixels) = (size.into(), pixels.into());
-        let numbers = u64::from(size.height) * u64::from(size.width); // at most 2^64, less what two factors of 2^32 - 1 lack
-        let fits = numbers.checked_mul(mode.channels() as u64) == Some(pixels.len() as u64);
+        let fits = size.value_count(mode.channels()) == Some(pixels.len() as u64);
         if fits && mode.is_float() == matches!(pixels, Pixels::F32(_)) {
             Ok(Image { mode, size, pixels })
         } else {

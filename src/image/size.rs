@@ -12,6 +12,19 @@ pub struct Size {
     pub width: u32,
 }
 
+impl Size {
+    /// The number of pixels.
+    pub(crate) fn pixels(self) -> u64 {
+        // Both are less than 2^32.
+        u64::from(self.height) * u64::from(self.width)
+    }
+
+    /// The number of values of a picture with `per_pixel` values, or bytes, in a pixel; `None` if it overflows.
+    pub(crate) fn value_count(self, per_pixel: usize) -> Option<u64> {
+        self.pixels().checked_mul(per_pixel as u64)
+    }
+}
+
 impl From<u32> for Size {
     fn from(side: u32) -> Self {
         Size { height: side, width: side }
@@ -33,6 +46,14 @@ impl fmt::Display for Size {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_do_not_overflow() {
+        let largest = Size::from(u32::MAX);
+        assert_eq!(largest.value_count(1), Some(largest.pixels()));
+        assert_eq!(largest.value_count(3), None);
+        assert_eq!(Size::from((2, 3)).value_count(4), Some(24));
+    }
 
     #[test]
     fn height_comes_first() {

@@ -49,7 +49,7 @@ impl Tensor {
     /// [`ArrayError::Shape`] if the size exceeds any memory.
     pub fn zeros(dtype: DType, shape: impl Into<Vec<usize>>) -> Result<Self, ArrayError> {
         let shape = shape.into();
-        match byte_len(&shape, dtype.size()).filter(|size| *size < isize::MAX as usize / 2) {
+        match byte_len(&shape, dtype.size()).filter(|size| TensorPool::is_possible(*size)) {
             Some(size) => Ok(Tensor { dtype, shape, buffer: TensorBuffer::zeroed(size) }),
             None => Err(ArrayError::Shape { dtype, shape, bytes: 0 }),
         }

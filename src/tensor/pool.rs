@@ -93,6 +93,11 @@ impl TensorPool {
         free.iter().map(|buffer| buffer.capacity() as u64).sum()
     }
 
+    /// Whether any memory may have room for `size` bytes, rounded up to the alignment.
+    pub(crate) fn is_possible(size: usize) -> bool {
+        size < isize::MAX as usize / 2
+    }
+
     /// Makes a buffer that belongs to no pool.
     pub(crate) fn single(size: usize) -> BytesMut {
         aligned(size)

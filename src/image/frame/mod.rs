@@ -7,6 +7,7 @@ mod resample;
 pub use pixel_writer::Layout;
 pub(crate) use pixel_writer::PixelWriter;
 
+use super::checks::within_limit;
 use super::decode::FrameOptions;
 use super::geometry::{Geometry, GeometryStep};
 use super::orientation::Orientation;
@@ -30,13 +31,13 @@ pub(crate) struct FrameScratch {
 impl FrameScratch {
     /// Frees memory that an unusually large picture took.
     pub(crate) fn trim(&mut self) {
-        const MOST: usize = 64 << 20;
+        const MAX_KEPT: usize = 64 << 20;
         for memory in [&mut self.pixels, &mut self.spare, self.decoder.memory()] {
-            if memory.capacity() > MOST {
+            if memory.capacity() > MAX_KEPT {
                 *memory = Vec::new();
             }
         }
-        self.resampler.trim(MOST);
+        self.resampler.trim(MAX_KEPT);
     }
 }
 
@@ -134,7 +135,7 @@ impl<'a> Frame<'a> {
         if height == 0 || width == 0 {
             return Err(ImageError::Outside { top: 0, left: 0, part, size: self.size() });
         }
-        self.check(width, height)?;
+        self.byte_len(width, height)?;
         let resize = PlannedResize { width, height, filter };
         self.plan = match self.plan.resize(resize) {
             Some(plan) => plan,
@@ -162,7 +163,7 @@ impl<'a> Frame<'a> {
     /// Those of decoding.
     pub fn pixels(&mut self) -> Result<&mut [u8], ImageError> {
         self.draw()?;
-        let size = self.check(self.width(), self.height())?;
+        let size = self.byte_len(self.width(), self.height())?;
         Ok(first_bytes(&mut self.scratch.pixels, size))
     }
 
@@ -191,8 +192,8 @@ impl<'a> Frame<'a> {
     ) -> Result<(), ImageError> {
         let Size { height, width } = size;
         self.draw()?;
-        let before = self.check(self.width(), self.height())?;
-        let bytes = self.check(width, height)?;
+        let before = self.byte_len(self.width(), self.height())?;
+        let bytes = self.byte_len(width, height)?;
         let FrameScratch { pixels, spare, .. } = &mut *self.scratch;
         draw(first_bytes(pixels, before), first_bytes(spare, bytes));
         std::mem::swap(pixels, spare);
@@ -209,11 +210,8 @@ impl<'a> Frame<'a> {
     }
 
     /// The number of bytes of a picture of this size, which must be within the limit.
-    fn check(&self, width: u32, height: u32) -> Result<usize, ImageError> {
-        let limit = self.options.limit;
-        let pixels = u64::from(width) * u64::from(height);
-        let size = pixels.checked_mul(self.channels() as u64).and_then(|size| usize::try_from(size).ok());
-        size.filter(|size| *size <= limit).ok_or(ImageError::TooLarge { size: Size { height, width }, limit })
+    fn byte_len(&self, width: u32, height: u32) -> Result<usize, ImageError> {
+        within_limit(Size { height, width }, self.channels(), self.options.limit)
     }
 
     /// Executes the plan: the pixels are in the scratch memory then, and the plan is empty.
@@ -246,7 +244,7 @@ impl<'a> Frame<'a> {
         if orientation != mirror {
             self.orient(plan, orientation)?;
         }
-        let size = self.check(self.width(), self.height())?;
+        let size = self.byte_len(self.width(), self.height())?;
         writer.write(&self.scratch.pixels[..size], orientation == mirror, slot);
         Ok(())
     }
@@ -258,14 +256,10 @@ impl<'a> Frame<'a> {
         let raster = match &self.jpeg {
             None => Raster::whole(self.stored),
             Some(headers) => {
-                let most = (plan.reduction() / self.options.reducing_gap.max(1.0)).max(1.0);
+                let reduction = (plan.reduction() / self.options.reducing_gap.max(1.0)).max(1.0);
                 let FrameOptions { verify, .. } = self.options;
-                let request = jpeg::DecodeRequest {
-                    window: plan.window,
-                    reduction: most,
-                    channels: self.channels(),
-                    verify,
-                };
+                let request =
+                    jpeg::DecodeRequest { window: plan.window, reduction, channels: self.channels(), verify };
                 let FrameScratch { pixels, decoder, .. } = &mut *self.scratch;
                 jpeg::decode(self.file, headers, request, self.options.limit, decoder, pixels)?
             }
@@ -274,7 +268,7 @@ impl<'a> Frame<'a> {
     }
 
     fn resample(&mut self, raster: Raster, plan: FramePlan) -> Result<(), ImageError> {
-        let size = self.check(plan.kept.width, plan.kept.height)?;
+        let size = self.byte_len(plan.kept.width, plan.kept.height)?;
         let FrameScratch { pixels, spare, resampler, .. } = &mut *self.scratch;
         resampler.draw(pixels, raster, plan, self.options.mode, first_bytes(spare, size))?;
         std::mem::swap(pixels, spare);
@@ -286,7 +280,7 @@ impl<'a> Frame<'a> {
             return Ok(());
         }
         let size = (plan.kept.width, plan.kept.height);
-        let bytes = self.check(size.0, size.1)?;
+        let bytes = self.byte_len(size.0, size.1)?;
         let channels = self.channels();
         let FrameScratch { pixels, spare, .. } = &mut *self.scratch;
         orientation.apply(pixels, size, channels, first_bytes(spare, bytes));

@@ -71,8 +71,9 @@ impl PixelWriter {
             PixelTables::Bf16(_) | PixelTables::F16(_) => 2,
         };
         let wanted = self.size;
-        let bytes = wanted.height as usize * wanted.width as usize * self.channels * item;
-        if found == wanted && slot.len() == bytes { Ok(()) } else { Err(ImageError::Size { found, wanted }) }
+        let bytes = wanted.value_count(self.channels * item);
+        let fits = found == wanted && bytes == Some(slot.len() as u64);
+        if fits { Ok(()) } else { Err(ImageError::Size { found, wanted }) }
     }
 
     /// Writes pixels into a slot, mirrored if `mirror` is set.

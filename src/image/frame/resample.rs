@@ -19,9 +19,9 @@ pub(super) struct Resampler {
 }
 
 impl Resampler {
-    /// Frees the memory if it is larger than `most` bytes.
-    pub(super) fn trim(&mut self, most: usize) {
-        if self.between.capacity() > most {
+    /// Frees the memory if it is larger than `max` bytes.
+    pub(super) fn trim(&mut self, max: usize) {
+        if self.between.capacity() > max {
             self.between = Vec::new();
         }
     }

@@ -53,14 +53,14 @@ pub(super) fn hue(pixels: &mut [u8], turns: f32) {
     let turned = 6.0 * (turns - turns.floor());
     for pixel in pixels.as_chunks_mut::<3>().0 {
         let [r, g, b] = pixel.map(f32::from);
-        let (most, least) = (r.max(g).max(b), r.min(g).min(b));
-        let range = most - least;
+        let (max, min) = (r.max(g).max(b), r.min(g).min(b));
+        let range = max - min;
         if range == 0.0 {
             continue;
         }
-        let hue = if most == r {
+        let hue = if max == r {
             (g - b) / range
-        } else if most == g {
+        } else if max == g {
             2.0 + (b - r) / range
         } else {
             4.0 + (r - g) / range
@@ -68,15 +68,15 @@ pub(super) fn hue(pixels: &mut [u8], turns: f32) {
         let hue = (hue + turned + 6.0) % 6.0;
         let (sector, part) = (hue as u8, hue.fract());
         let [falling, rising] =
-            [most - range * part, least + range * part].map(|number| (number * (255.999 / 255.0)) as u8);
-        let (most, least) = (most as u8, least as u8);
+            [max - range * part, min + range * part].map(|number| (number * (255.999 / 255.0)) as u8);
+        let (max, min) = (max as u8, min as u8);
         *pixel = match sector {
-            0 => [most, rising, least],
-            1 => [falling, most, least],
-            2 => [least, most, rising],
-            3 => [least, falling, most],
-            4 => [rising, least, most],
-            _ => [most, least, falling],
+            0 => [max, rising, min],
+            1 => [falling, max, min],
+            2 => [min, max, rising],
+            3 => [min, falling, max],
+            4 => [rising, min, max],
+            _ => [max, min, falling],
         };
     }
 }
@@ -96,13 +96,13 @@ pub(super) fn invert(pixels: &mut [u8]) {
 
 pub(super) fn autocontrast(pixels: &mut [u8], channels: usize) {
     each_channel(pixels, channels, |counts| {
-        let least = counts.iter().position(|count| *count > 0).unwrap_or(0) as u8;
-        let most = counts.iter().rposition(|count| *count > 0).unwrap_or(0) as u8;
-        let range = u32::from(most - least);
+        let min = counts.iter().position(|count| *count > 0).unwrap_or(0) as u8;
+        let max = counts.iter().rposition(|count| *count > 0).unwrap_or(0) as u8;
+        let range = u32::from(max - min);
         if range == 0 {
             return None;
         }
-        Some(table(|number| (u32::from(number.clamp(least, most) - least) * 255 / range) as u8))
+        Some(table(|number| (u32::from(number.clamp(min, max) - min) * 255 / range) as u8))
     });
 }
 

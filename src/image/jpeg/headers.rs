@@ -164,14 +164,14 @@ impl JpegHeaders {
     /// The largest sampling factors, in a row and in a column, at least 1.
     fn factors(&self) -> (u8, u8) {
         let all = self.components.iter();
-        all.fold((1, 1), |most, one| (most.0.max(one.horizontal), most.1.max(one.vertical)))
+        all.fold((1, 1), |max, one| (max.0.max(one.horizontal), max.1.max(one.vertical)))
     }
 
     /// The number of MCUs of a scan with this header; 0 if it names no component of the picture.
     pub(super) fn units(&self, scan: &[u8]) -> u64 {
         let (horizontal, vertical) = self.factors();
-        let along = |pixels: u16, factor: u8, most: u8| {
-            (u64::from(pixels) * u64::from(factor)).div_ceil(8 * u64::from(most))
+        let along = |pixels: u16, factor: u8, max: u8| {
+            (u64::from(pixels) * u64::from(factor)).div_ceil(8 * u64::from(max))
         };
         match scan {
             // The blocks of a single component, without those that pad the MCUs of several.

@@ -9,7 +9,7 @@ use super::chroma;
 use super::request::DecodeRequest;
 use super::verify::{self, WatchedReader};
 use crate::image::ImageError;
-use crate::image::checks::{check, decode_error};
+use crate::image::checks::{checked_size, decode_error};
 use crate::image::convert::convert_in_place;
 use crate::image::raster::{Raster, first_bytes};
 use crate::image::rectangle::Rect;
@@ -63,7 +63,7 @@ pub(super) fn decode(
     if (width, height) != (headers.width.into(), rows.unwrap_or(headers.height).into()) {
         return Err(ImageError::Decode("the JPEG file contradicts itself about its size".into()));
     }
-    let size = check(width, height, channels.max(request.channels), limit)?;
+    let size = checked_size(width, height, channels.max(request.channels), limit)?;
     let pixels = width as usize * height as usize;
     let to = first_bytes(to, size);
     let size = pixels * channels;

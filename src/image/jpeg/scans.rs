@@ -82,7 +82,7 @@ fn run_ends(
 ) -> Result<usize, ScanError> {
     let needed = units.checked_sub(1).and_then(|units| units.checked_div(interval.into()));
     // Some encoders write a restart marker after the last interval too.
-    let most = needed.map_or(0, |needed| needed + u64::from(units.is_multiple_of(interval.into())));
+    let max_restarts = needed.map_or(0, |needed| needed + u64::from(units.is_multiple_of(interval.into())));
     let mut restarts = 0;
     let mut from = data;
     let behind = loop {
@@ -91,7 +91,7 @@ fn run_ends(
         match file[at + 1] {
             // Surplus markers are not recorded: for a file full of markers they would take many times its
             // size.
-            number @ 0xd0..=0xd7 if restarts < most && u64::from(number - 0xd0) == restarts % 8 => {
+            number @ 0xd0..=0xd7 if restarts < max_restarts && u64::from(number - 0xd0) == restarts % 8 => {
                 restarts += 1
             }
             0xd0..=0xd7 => return Err(ScanError::Damaged(RESTART)),

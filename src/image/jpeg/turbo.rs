@@ -11,7 +11,7 @@
 use super::JpegHeaders;
 use super::request::DecodeRequest;
 use crate::image::ImageError;
-use crate::image::checks::check;
+use crate::image::checks::checked_size;
 use crate::image::convert::{cmyk_to_rgb, convert_in_place};
 use crate::image::raster::{Raster, first_bytes};
 use crate::image::rectangle::Rect;
@@ -103,7 +103,7 @@ impl Handle {
         };
         // libjpeg keeps files of several scans in memory as a whole.
         if !headers.is_one_pass() {
-            check(width, height, channels.max(request.channels), limit)?;
+            checked_size(width, height, channels.max(request.channels), limit)?;
         }
 
         let shrink =
@@ -126,7 +126,7 @@ impl Handle {
             all
         };
 
-        let size = check(region.width, region.height, channels.max(request.channels), limit)?;
+        let size = checked_size(region.width, region.height, channels.max(request.channels), limit)?;
         let pixels = region.width as usize * region.height as usize;
         let to = first_bytes(to, size);
         let size = pixels * channels;

@@ -104,12 +104,12 @@ impl ColorJitter {
     }
 }
 
-/// Checks the amount of an adjustment, which is at most `most`.
-fn amount(name: &str, amount: f64, most: f64) -> Result<f64> {
-    if (0.0..most).contains(&amount) || amount == most {
+/// Checks the amount of an adjustment, which is at most `max`.
+fn amount(name: &str, amount: f64, max: f64) -> Result<f64> {
+    if (0.0..max).contains(&amount) || amount == max {
         return Ok(amount);
     }
-    Err(config_error(format!("ColorJitter with a {name} of {amount}: make it from 0 to {most}")))
+    Err(config_error(format!("ColorJitter with a {name} of {amount}: make it from 0 to {max}")))
 }
 
 fn factor(name: &str, factors: RangeInclusive<f64>) -> Result<Option<RangeInclusive<f64>>> {

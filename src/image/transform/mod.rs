@@ -1,19 +1,20 @@
 //! Transforms of pictures between file and batch, named as in torchvision.
 
-mod auto;
+mod auto_augment;
 mod color;
 mod crop;
 mod erase;
 mod flip;
+mod operation;
 mod options;
-#[cfg(test)]
-mod statistics;
+mod resize;
 
-pub use auto::{RandAugment, TrivialAugmentWide};
+pub use auto_augment::{RandAugment, TrivialAugmentWide};
 pub use color::{ColorJitter, RandomGrayscale};
-pub use crop::{CenterCrop, RandomCrop, RandomResizedCrop, Resize};
+pub use crop::{CenterCrop, RandomCrop, RandomResizedCrop};
 pub use erase::RandomErasing;
 pub use flip::RandomHorizontalFlip;
+pub use resize::Resize;
 
 use super::decode::FrameOptions;
 use super::frame::{Frame, FrameScratch};
@@ -126,3 +127,6 @@ impl fmt::Debug for Transforms {
         write!(f, "Transforms({})", self.0.len())
     }
 }
+
+#[cfg(test)]
+mod tests;

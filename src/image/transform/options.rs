@@ -15,7 +15,7 @@ const MAX_PIXELS: u64 = 1 << 32;
 /// Checks that a size has pixels, and not too many.
 pub(super) fn size(name: &str, size: impl Into<Size>) -> Result<Size> {
     let size = size.into();
-    match u64::from(size.height) * u64::from(size.width) {
+    match size.pixels() {
         1..=MAX_PIXELS => Ok(size),
         _ => Err(config_error(format!(
             "{name} to {size} pixels: make both at least 1, and no more than 2^32 pixels"
@@ -41,10 +41,10 @@ pub(super) fn range(
     if start <= end && bounds.contains(&start) && bounds.contains(&end) {
         Ok(range)
     } else {
-        let (least, most) = bounds.into_inner();
+        let (min, max) = bounds.into_inner();
         Err(config_error(format!(
-            "{what} from {start} to {end}: make it a range that does not end below its start, within {least} to \
-             {most}"
+            "{what} from {start} to {end}: make it a range that does not end below its start, within {min} to \
+             {max}"
         )))
     }
 }

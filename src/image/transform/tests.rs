@@ -1,8 +1,8 @@
 //! Tests that what is drawn has the documented distribution. Seeds are fixed: a test that passes once always
 //! does.
 
-use super::auto::{NARROW, OPS, Op, WIDE};
 use super::color::ColorStep;
+use super::operation::{NARROW, OPS, Op, WIDE};
 use super::{ColorJitter, RandAugment, RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip};
 use super::{RandomResizedCrop, Transform, Transforms, TrivialAugmentWide};
 use crate::image::{Image, ImageMode, Size};
@@ -15,8 +15,8 @@ fn is_uniform(mut numbers: Vec<f64>) {
     numbers.sort_by(f64::total_cmp);
     let n = numbers.len() as f64;
     let apart = |(at, number): (usize, &f64)| (number - at as f64 / n).max((at + 1) as f64 / n - number);
-    let most = numbers.iter().enumerate().map(apart).fold(0.0, f64::max);
-    assert!(n >= 1000.0 && most * n.sqrt() < 1.95, "{most} of {n}");
+    let distance = numbers.iter().enumerate().map(apart).fold(0.0, f64::max);
+    assert!(n >= 1000.0 && distance * n.sqrt() < 1.95, "{distance} of {n}");
 }
 
 /// The test for two samples: whether they have the same distribution.
@@ -26,9 +26,9 @@ fn are_alike(mut one: Vec<f64>, mut other: Vec<f64>) {
     other.sort_by(f64::total_cmp);
     let share = |of: &[f64], number: f64| of.partition_point(|it| *it <= number) as f64 / of.len() as f64;
     let apart = |number: &f64| (share(&one, *number) - share(&other, *number)).abs();
-    let most = one.iter().chain(&other).map(apart).fold(0.0, f64::max);
+    let distance = one.iter().chain(&other).map(apart).fold(0.0, f64::max);
     let (n, m) = (one.len() as f64, other.len() as f64);
-    assert!(most * (n * m / (n + m)).sqrt() < 1.95, "{most} of {n} and {m}");
+    assert!(distance * (n * m / (n + m)).sqrt() < 1.95, "{distance} of {n} and {m}");
 }
 
 /// Pearson's chi-squared test that all of `kinds` outcomes are equally likely, at the same level.
@@ -79,8 +79,8 @@ fn resized_crops_where_all_fit() {
     let area = |width: u32, height: u32| f64::from(width) * f64::from(height) / (side * side);
     is_uniform(parts.iter().map(|part| (area(part.width, part.height) - 0.1) / 0.3).collect());
     let ratio = |width: u32, height: u32| (f64::from(width) / f64::from(height)).ln();
-    let most = (4.0_f64 / 3.0).ln();
-    is_uniform(parts.iter().map(|part| (ratio(part.width, part.height) + most) / (2.0 * most)).collect());
+    let max = (4.0_f64 / 3.0).ln();
+    is_uniform(parts.iter().map(|part| (ratio(part.width, part.height) + max) / (2.0 * max)).collect());
     let place = |at: u32, length: u32| f64::from(at) / (side - f64::from(length));
     is_uniform(parts.iter().map(|part| place(part.x, part.width)).collect());
     is_uniform(parts.iter().map(|part| place(part.y, part.height)).collect());
@@ -183,8 +183,8 @@ fn operations() {
     are_equally_likely(magnitudes(Op::TranslateX), 62);
     are_equally_likely(magnitudes(Op::Solarize), 31);
     let bits = (0..31).filter_map(|bin| WIDE.magnitude(Op::Posterize, (bin, 31), size));
-    let least = bits.map(|it| it.0).fold(8.0, f32::min);
-    assert_eq!(least, 2.0);
+    let min = bits.map(|it| it.0).fold(8.0, f32::min);
+    assert_eq!(min, 2.0);
     assert!(magnitudes(Op::Posterize).all(|it| (2.0..=8.0).contains(&f32::from_bits(it))));
 }
 

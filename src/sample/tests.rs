@@ -1,0 +1,71 @@
+use super::*;
+
+#[test]
+fn a_field_of_another_type_stays_in_its_place() {
+    let mut sample = Sample::new("a").with("cls", 300).with("txt", "x");
+    let error = sample.take::<u8>("cls").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the field \"cls\" holds a whole number, not a whole number of 8 bits without a sign (sample a)"
+    );
+    assert_eq!(sample.fields().map(|(name, _)| name).collect::<Vec<_>>(), ["cls", "txt"]);
+    assert_eq!(sample.take::<u16>("cls").unwrap(), 300);
+}
+
+#[test]
+fn a_wrong_type_says_what_to_do() {
+    let mut sample = Sample::new("a").with("bin", b"x").with("txt", "x");
+    let hint = |error: Error| error.to_string();
+    assert!(hint(sample.take::<i64>("bin").unwrap_err()).contains("is a `decode` step missing"));
+    assert!(hint(sample.take::<Bytes>("txt").unwrap_err()).contains("`Decoder::without`"));
+    #[cfg(feature = "image")]
+    assert!(hint(sample.take::<crate::image::Image>("bin").unwrap_err()).contains("`images(…)`"));
+}
+
+#[test]
+fn a_value_of_the_callers_own_type_is_taken_by_that_type() {
+    let mut sample = Sample::new("a").with("own", Value::other('x'));
+    assert!(sample.take::<Arc<u8>>("own").is_err());
+    assert_eq!(*sample.take::<Arc<char>>("own").unwrap(), 'x');
+    assert!(sample.is_empty());
+}
+
+#[test]
+fn alternatives_take_the_first_present() {
+    let mut sample = Sample::new("k").with("png", b"p").with("jpg", b"j");
+    assert_eq!(sample.take::<Bytes>("jpg;png").unwrap(), "j");
+    assert_eq!(sample.take::<Bytes>("jpg;png").unwrap(), "p");
+    let error = sample.take::<Bytes>("jpg;png").unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::MissingField { .. }));
+    assert!(error.to_string().contains("it has: nothing else"), "{error}");
+    assert_eq!(error.location().key(), Some("k"));
+}
+
+#[test]
+fn a_wrong_type_names_both() {
+    let error = Sample::new("k").with("cls", b"7").take::<i64>("cls").unwrap_err();
+    assert!(error.to_string().contains("bytes"), "{error}");
+}
+
+#[test]
+fn compact_keeps_the_content() {
+    let chunk = Bytes::from(vec![7u8; 1 << 20]);
+    let mut sample =
+        Sample::new("k").with("a", chunk.slice(..10)).with("b", 3).with("c", chunk.slice(20..25));
+    sample.compact();
+    drop(chunk);
+    assert_eq!(sample.get("a").unwrap().as_bytes().unwrap(), &[7u8; 10][..]);
+    assert_eq!(sample.get("c").unwrap().as_bytes().unwrap(), &[7u8; 5][..]);
+    assert_eq!(sample.size(), 10 + 8 + 5);
+}
+
+#[test]
+fn randomness_depends_on_seed_and_position_only() {
+    let at = |epoch, sample| {
+        let position = Position { epoch, shard: 3, sample, part: 0 };
+        Sample::from_parts("k".into(), Fields::new(), "s".into(), position)
+    };
+    assert_eq!(at(1, 2).rng(9).below(1 << 60), at(1, 2).rng(9).below(1 << 60));
+    assert_ne!(at(1, 2).rng(9).below(1 << 60), at(2, 2).rng(9).below(1 << 60));
+    assert_ne!(at(1, 2).rng(9).below(1 << 60), at(1, 3).rng(9).below(1 << 60));
+}
