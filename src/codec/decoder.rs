@@ -25,8 +25,8 @@ type Decode = dyn Fn(&Bytes, usize) -> Result<Value, BoxError> + Send + Sync;
 /// let decoder = Decoder::new()
 ///     .with("tokens", |bytes| Ok(Value::other(bytes.chunks(2).map(<[u8]>::to_vec).collect::<Vec<_>>())))
 ///     .without("pkl");
-/// let sample = Sample::new("0001").with("cls", b"7\n").with("txt", b"a cat").with("tokens", b"abcd").with("bin", b"!");
-/// let mut sample = decoder.decode(sample)?;
+/// let sample = Sample::new("0001").with("cls", b"7\n").with("txt", b"a cat");
+/// let mut sample = decoder.decode(sample.with("tokens", b"abcd").with("bin", b"!"))?;
 /// assert_eq!(sample.take::<i64>("cls")?, 7);
 /// assert_eq!(sample.take::<String>("txt")?, "a cat");
 /// assert_eq!(sample.get("tokens").and_then(Value::downcast::<Vec<Vec<u8>>>).unwrap().len(), 2);

@@ -193,13 +193,16 @@ mod tests {
             byte: u8,
         ) {
             let size = shape.iter().product::<usize>() * dtype.size();
-            let data = |at: usize| (0..size).map(|i| byte.wrapping_mul(i as u8) ^ at as u8).collect::<Vec<u8>>();
+            let data = |at: usize| -> Vec<u8> {
+                (0..size).map(|i| byte.wrapping_mul(i as u8) ^ at as u8).collect()
+            };
             let samples = (0..count).map(|at| {
                 let array = Array::new(dtype, shape.clone(), data(at)).unwrap();
                 Sample::new("k").with("a", array.to_npy()).with("b", array).with("c", data(at))
             });
             let column = |field: &str| ArrayColumn::new(field, dtype, &shape[..]);
-            let columns = Columns::new().with("a", column("a")).with("b", column("b")).with("c", column("c").raw());
+            let columns = Columns::new().with("a", column("a")).with("b", column("b"));
+            let columns = columns.with("c", column("c").raw());
             let batch = columns.collate(samples).unwrap();
             for (_, tensor) in batch.iter() {
                 prop_assert_eq!(tensor.as_bytes(), (0..count).flat_map(data).collect::<Vec<u8>>());

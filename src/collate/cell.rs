@@ -107,8 +107,8 @@ impl Cell {
     }
 
     /// Makes a cell with memory of its own, outside of a batch.
-    pub(super) fn alone(output: &Output) -> Self {
-        Cell::new(output, TensorPool::single)
+    pub(super) fn standalone(output: &Output) -> Self {
+        Cell::new(output, TensorPool::unpooled)
     }
 
     /// Makes a cell of the same output with another content.

@@ -133,7 +133,7 @@ impl Collator {
         let columns = &self.0.columns;
         let mut cells: SmallVec<[Cell; INLINE]> = SmallVec::with_capacity(columns.outputs.len());
         for output in &columns.outputs {
-            cells.push(Cell::new(output, |size| slots.next().unwrap_or_else(|| TensorPool::single(size))));
+            cells.push(Cell::new(output, |size| slots.next().unwrap_or_else(|| TensorPool::unpooled(size))));
         }
         let seed = columns.seed.unwrap_or(seed);
         for named in &columns.columns {
@@ -189,7 +189,7 @@ fn joined(cells: Vec<CellContent>, pool: &TensorPool) -> BytesMut {
         CellContent::Piece(_) => None,
     });
     // A tensor without rows must be aligned for numbers as well.
-    let Some(mut whole) = slots.next() else { return TensorPool::single(0) };
+    let Some(mut whole) = slots.next() else { return TensorPool::unpooled(0) };
     let copied = |parts: &mut dyn Iterator<Item = BytesMut>| {
         let mut copy = pool.take();
         copy.clear();

@@ -24,7 +24,9 @@ use std::ops::Range;
 /// use shardstream::collate::{Columns, CutMix, Scalar};
 ///
 /// let columns = Columns::new()
-///     .with_fn("image", [8, 8, 3], |sample: &Sample, pixels: &mut [u8]| Ok(pixels.fill(sample.key().len() as u8)))
+///     .with_fn("image", [8, 8, 3], |sample: &Sample, pixels: &mut [u8]| {
+///         Ok(pixels.fill(sample.key().len() as u8))
+///     })
 ///     .with("label", Scalar::<i32>::new("cls"));
 /// let samples = [Sample::new("a").with("cls", 0), Sample::new("bb").with("cls", 1)];
 /// let mut batch = columns.collate(samples)?;

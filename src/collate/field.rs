@@ -290,7 +290,8 @@ macro_rules! sequence_options {
             self
         }
 
-        /// Reads the tensor of this name from a safetensors file (feature `safetensors`) or a decoded npz file.
+        /// Reads the tensor of this name from a safetensors file (feature `safetensors`) or a decoded npz
+        /// file.
         #[must_use]
         pub fn named(mut self, tensor: &str) -> Self {
             self.field.form = $crate::collate::field::Form::Named(tensor.into());

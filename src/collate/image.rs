@@ -181,7 +181,8 @@ impl ImageColumn {
     /// let image = ImageColumn::new("png", 10).then(CenterCrop::new(10)?).boxes(boxes);
     /// let png = Image::new(ImageMode::Rgb8, (20, 20), vec![0; 1200])?.to_png()?;
     /// let json = r#"{"boxes": [[0, 0, 6, 6], [3, 8, 9, 12], [4, 9, 12, 19]], "labels": [7, 8, 9]}"#;
-    /// let batch = Columns::new().with("image", image).collate([Sample::new("0001").with("png", png).with("json", json)])?;
+    /// let sample = Sample::new("0001").with("png", png).with("json", json);
+    /// let batch = Columns::new().with("image", image).collate([sample])?;
     /// assert_eq!(batch["image"].shape(), [1, 10, 10, 3]);
     /// assert_eq!(batch["image.boxes"].as_slice::<f32>()?, [0., 3., 4., 7., 0., 4., 7., 10.]);
     /// assert_eq!(batch["image.boxes.offsets"].as_slice::<i64>()?, [0, 2]);

@@ -83,7 +83,8 @@ impl Mask {
         check::field(self.field.spec())?;
         let (dtype, fill) = (self.dtype, self.fill);
         let fits = for_dtype!(dtype, T => T::of_int(fill).is_some(), {
-            return Err(config_error(format!("the `dtype` {dtype} of a mask: take uint8, uint16, int32 or int64")));
+            let what = format!("the `dtype` {dtype} of a mask: take uint8, uint16, int32 or int64");
+            return Err(config_error(what));
         });
         if fits { Ok(()) } else { Err(config_error(format!("`fill` of a mask: {}", misfit_in(dtype, fill)))) }
     }

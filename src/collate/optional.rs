@@ -101,7 +101,7 @@ impl<C: Column> Column for Optional<C> {
         if size.is_none_or(|size| size > MAX_TRIED) {
             return Ok(());
         }
-        let mut cells: SmallVec<[Cell; INLINE]> = outputs.iter().map(Cell::alone).collect();
+        let mut cells: SmallVec<[Cell; INLINE]> = outputs.iter().map(Cell::standalone).collect();
         let empty = Sample::new("");
         match self.column.write(&empty, 0, &mut cells) {
             Ok(()) => Err(config_error(

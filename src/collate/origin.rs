@@ -17,7 +17,8 @@ use bytes::Bytes;
 /// use shardstream::Sample;
 /// use shardstream::collate::{Columns, KeyColumn};
 ///
-/// let batch = Columns::new().with("key", KeyColumn::new()).collate([Sample::new("a/0001"), Sample::new("a/0002")])?;
+/// let samples = [Sample::new("a/0001"), Sample::new("a/0002")];
+/// let batch = Columns::new().with("key", KeyColumn::new()).collate(samples)?;
 /// assert!(batch.strings("key")?.eq(["a/0001", "a/0002"]));
 /// # Ok::<(), shardstream::Error>(())
 /// ```
@@ -97,7 +98,8 @@ impl Column for ShardColumn {
 ///
 /// They are the same on every run, rank and thread, and identify a sample in fewer bytes than its key. The
 /// position of a sample that was made by hand is 0, 0, 0, 0, unless it was [numbered](Sample::numbered). A
-/// number that does not fit `int64`, which no shard has, is an error, [`ErrorKind::Config`](crate::ErrorKind::Config).
+/// number that does not fit `int64`, which no shard has, is an error,
+/// [`ErrorKind::Config`](crate::ErrorKind::Config).
 ///
 /// ```
 /// use shardstream::Sample;

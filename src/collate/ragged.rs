@@ -114,7 +114,8 @@ impl<T: Number> Column for Ragged<T> {
 /// use shardstream::Sample;
 ///
 /// let columns = Columns::new().with("caption", Text::new("txt"));
-/// let batch = columns.collate([Sample::new("0001").with("txt", "été"), Sample::new("0002").with("txt", b"sun")])?;
+/// let samples = [Sample::new("0001").with("txt", "été"), Sample::new("0002").with("txt", b"sun")];
+/// let batch = columns.collate(samples)?;
 /// assert_eq!(batch["caption"].shape(), [8]);
 /// assert!(batch.strings("caption")?.eq(["été", "sun"]));
 /// # Ok::<(), shardstream::Error>(())
@@ -185,7 +186,8 @@ impl Column for Text {
 /// use shardstream::collate::{Blob, Columns};
 /// use shardstream::Sample;
 ///
-/// let batch = Columns::new().with("file", Blob::new("jpg")).collate([Sample::new("a").with("jpg", b"\xff\xd8")])?;
+/// let sample = Sample::new("a").with("jpg", b"\xff\xd8");
+/// let batch = Columns::new().with("file", Blob::new("jpg")).collate([sample])?;
 /// assert_eq!(batch.pieces::<u8>("file")?.next(), Some(&[0xff, 0xd8][..]));
 /// # Ok::<(), shardstream::Error>(())
 /// ```
@@ -273,17 +275,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_sequence_comes_back(sequences in prop::collection::vec(prop::collection::vec(any::<i16>(), 0..9), 0..9)) {
+        fn every_sequence_comes_back(
+            sequences in prop::collection::vec(prop::collection::vec(any::<i16>(), 0..9), 0..9),
+        ) {
             let samples = sequences.iter().enumerate().map(|(at, numbers)| {
                 let array = Array::from_vec(vec![numbers.len()], numbers.clone()).unwrap();
                 let sample = Sample::new(at.to_string());
                 if at % 2 == 0 { sample.with("x", array.to_npy()) } else { sample.with("x", array) }
             });
-            let columns = Columns::new().with("x", Ragged::<i16>::new("x")).with("y", Ragged::<i64>::new("x"));
+            let columns = Columns::new().with("x", Ragged::<i16>::new("x"));
+            let columns = columns.with("y", Ragged::<i64>::new("x"));
             let batch = columns.collate(samples).unwrap();
             prop_assert_eq!(batch["x.offsets"].shape(), [sequences.len() + 1]);
             prop_assert!(batch.pieces::<i16>("x").unwrap().eq(sequences.iter().map(Vec::as_slice)));
-            let wide = sequences.iter().map(|numbers| numbers.iter().map(|n| i64::from(*n)).collect::<Vec<_>>());
+            let widened = |numbers: &Vec<i16>| numbers.iter().map(|n| i64::from(*n)).collect::<Vec<_>>();
+            let wide = sequences.iter().map(widened);
             prop_assert!(batch.pieces::<i64>("y").unwrap().map(<[i64]>::to_vec).eq(wide));
         }
     }

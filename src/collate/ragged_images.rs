@@ -147,7 +147,7 @@ impl Column for RaggedImages {
             || config_error(format!("{} pictures of a sample are larger than any memory", fields.len()));
         let size = self.image.picture().row_size().ok_or_else(too_many)?;
         let all = fields.len().checked_mul(size).filter(|all| TensorPool::is_possible(*all));
-        let mut pictures = TensorPool::single(all.ok_or_else(too_many)?);
+        let mut pictures = TensorPool::unpooled(all.ok_or_else(too_many)?);
         for (field, slot) in fields.iter().zip(pictures.chunks_exact_mut(size.max(1))) {
             self.image.draw(sample, field, seed, slot)?;
         }

@@ -194,8 +194,10 @@ mod tests {
             let cells = |f: &dyn Fn(Option<&u16>) -> i32| -> Vec<i32> {
                 sequences.iter().flat_map(|tokens| (0..length).map(|at| f(tokens.get(at)))).collect()
             };
-            prop_assert_eq!(batch["x"].as_slice::<i32>().unwrap(), cells(&|token| token.map_or(-1, |t| (*t).into())));
-            let mask: Vec<i32> = batch["x.mask"].as_slice::<bool>().unwrap().iter().map(|m| (*m).into()).collect();
+            let wanted = cells(&|token| token.map_or(-1, |t| (*t).into()));
+            prop_assert_eq!(batch["x"].as_slice::<i32>().unwrap(), wanted);
+            let mask = batch["x.mask"].as_slice::<bool>().unwrap();
+            let mask: Vec<i32> = mask.iter().map(|m| (*m).into()).collect();
             prop_assert_eq!(mask, cells(&|token| token.is_some().into()));
             let lengths: Vec<i32> = sequences.iter().map(|tokens| tokens.len().min(length) as i32).collect();
             prop_assert_eq!(batch["x.lengths"].as_slice::<i32>().unwrap(), lengths);

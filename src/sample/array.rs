@@ -195,7 +195,8 @@ macro_rules! elements {
 }
 
 elements!(
-    i8: I8, i16: I16, i32: I32, i64: I64, u8: U8, u16: U16, u32: U32, u64: U64, f16: F16, bf16: BF16, f32: F32, f64: F64
+    i8: I8, i16: I16, i32: I32, i64: I64, u8: U8, u16: U16, u32: U32, u64: U64,
+    f16: F16, bf16: BF16, f32: F32, f64: F64
 );
 
 impl sealed::Sealed for bool {

@@ -99,7 +99,7 @@ impl TensorPool {
     }
 
     /// Makes a buffer that belongs to no pool.
-    pub(crate) fn single(size: usize) -> BytesMut {
+    pub(crate) fn unpooled(size: usize) -> BytesMut {
         aligned(size)
     }
 

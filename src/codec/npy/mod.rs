@@ -233,8 +233,12 @@ mod tests {
         }
 
         #[test]
-        fn no_damage_makes_it_panic(damage in prop::collection::vec((0usize..140, any::<u8>()), 1..4), cut in 0usize..140) {
-            let mut file = Vec::from(Array::from_vec(vec![3, 2], vec![1i16, 2, 3, 4, 5, 6]).unwrap().to_npy());
+        fn no_damage_makes_it_panic(
+            damage in prop::collection::vec((0usize..140, any::<u8>()), 1..4),
+            cut in 0usize..140,
+        ) {
+            let array = Array::from_vec(vec![3, 2], vec![1i16, 2, 3, 4, 5, 6]).unwrap();
+            let mut file = Vec::from(array.to_npy());
             for (at, byte) in damage {
                 file[at] = byte;
             }

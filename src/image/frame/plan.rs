@@ -60,9 +60,9 @@ impl FramePlan {
         FramePlan { flip: !self.flip, ..self }
     }
 
-    /// Translates the plan to the picture as stored, before `orientation` is applied. The returned plan does not
-    /// mirror; the returned orientation, which is applied after it, does. `stored` is the width and height
-    /// before `orientation`.
+    /// Translates the plan to the picture as stored, before `orientation` is applied. The returned plan does
+    /// not mirror; the returned orientation, which is applied after it, does. `stored` is the width and
+    /// height before `orientation`.
     pub(super) fn for_stored(self, orientation: Orientation, stored: (u32, u32)) -> (Self, Orientation) {
         let resized = self.resize.map_or((self.window.width, self.window.height), |to| (to.width, to.height));
         let resize = self.resize.map(|to| {

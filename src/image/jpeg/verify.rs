@@ -18,8 +18,7 @@
 //! Not noticed are missing bits of a run's last symbol that are ones, and up to seven left-over bytes, which
 //! are in the decoder's buffer by then.
 
-use super::headers::JpegHeaders;
-use super::headers::ScanMark;
+use super::headers::{JpegHeaders, ScanMark};
 use std::cell::Cell;
 use zune_jpeg::zune_core::bytestream::{ZByteIoError, ZByteReaderTrait, ZSeekFrom};
 

@@ -43,8 +43,8 @@ pub(super) fn range(
     } else {
         let (min, max) = bounds.into_inner();
         Err(config_error(format!(
-            "{what} from {start} to {end}: make it a range that does not end below its start, within {min} to \
-             {max}"
+            "{what} from {start} to {end}: make it a range that does not end below its start, \
+             within {min} to {max}"
         )))
     }
 }

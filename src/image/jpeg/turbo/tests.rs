@@ -153,7 +153,9 @@ proptest! {
     }
 
     #[test]
-    fn the_other_decoder_sees_the_same(kind in kind().prop_filter("small", |kind| kind.width.min(kind.height) > 8)) {
+    fn the_other_decoder_sees_the_same(
+        kind in kind().prop_filter("small", |kind| kind.width.min(kind.height) > 8),
+    ) {
         let file = kind.file();
         let headers = JpegHeaders::open(&file).unwrap();
         prop_assume!(headers.unsupported().is_none());
@@ -173,7 +175,12 @@ proptest! {
     }
 
     #[test]
-    fn damage_is_an_error_or_a_picture(kind in kind(), at: prop::sample::Index, bit in 0..8u8, window in fractions()) {
+    fn damage_is_an_error_or_a_picture(
+        kind in kind(),
+        at: prop::sample::Index,
+        bit in 0..8u8,
+        window in fractions(),
+    ) {
         let mut file = kind.file();
         let at = at.index(file.len());
         file[at] ^= 1u8 << bit;
