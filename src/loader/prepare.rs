@@ -5,7 +5,7 @@ use super::last_batch::LastBatch;
 use super::report::Owners;
 use super::sequence::{Batching, MixOrder, MixedStream, SequenceConfig, StreamLengths};
 use super::settings::{DatasetSettings, Settings};
-use super::stream::{EpochRange, Gate, StreamConfig, StreamReader};
+use super::stream::{Gate, StreamConfig, StreamEpochs, StreamReader};
 use super::watch::StreamId;
 use crate::dataset::{CurrentShard, Stop, Versions};
 use crate::error::Result;
@@ -75,18 +75,18 @@ impl Settings {
             let of_stream = || states.iter().skip(local_stream).step_by(mine.len().max(1));
             let epochs = match run {
                 Run::EpochsFrom(first) => {
-                    EpochRange::Sequential(first.saturating_add(header.begins(dataset)), None)
+                    StreamEpochs::Sequential(first.saturating_add(header.begins(dataset)), None)
                 }
                 Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
                     let first = epoch.saturating_mul(part.passes);
                     if sequence.repeat_streams {
-                        EpochRange::Repeating(
+                        StreamEpochs::Repeating(
                             first,
                             part.passes,
                             Gate::new(part.passes, self.repeats(of_stream())),
                         )
                     } else {
-                        EpochRange::Sequential(first, Some(part.passes))
+                        StreamEpochs::Sequential(first, Some(part.passes))
                     }
                 }
             };
@@ -148,7 +148,7 @@ impl Settings {
                     Run::Epoch(epoch) | Run::EpochRepeated(epoch) => epoch.saturating_mul(part.passes),
                 };
                 let stream = |stream: &usize| {
-                    let epochs = EpochRange::Sequential(first, Some(1));
+                    let epochs = StreamEpochs::Sequential(first, Some(1));
                     let stream = settings.stream(dataset, *stream, (epochs, stop.clone()), versions.clone());
                     StreamConfig { shuffle: 0, ..stream }
                 };
@@ -163,7 +163,7 @@ impl Settings {
         &self,
         dataset: usize,
         stream: usize,
-        (epochs, stop): (EpochRange, Stop),
+        (epochs, stop): (StreamEpochs, Stop),
         versions: Versions,
     ) -> StreamConfig {
         let part = &self.parts[dataset];

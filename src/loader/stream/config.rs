@@ -30,7 +30,7 @@ pub(in crate::loader) struct StreamConfig {
     pub(in crate::loader) shuffle_bytes: usize,
     /// Bytes in the shuffle buffer.
     pub(in crate::loader) shuffled: Gauge,
-    pub(in crate::loader) epochs: EpochRange,
+    pub(in crate::loader) epochs: StreamEpochs,
     pub(in crate::loader) stop: Stop,
     /// The versions of the shards, shared by all streams of the dataset.
     pub(in crate::loader) versions: Versions,
@@ -42,20 +42,20 @@ pub(in crate::loader) struct StreamConfig {
 
 /// The epochs that a stream reads.
 #[derive(Debug, Clone)]
-pub(in crate::loader) enum EpochRange {
+pub(in crate::loader) enum StreamEpochs {
     /// The first epoch, and the number of epochs; none for no end.
     Sequential(u64, Option<u64>),
     /// The first epoch, and the number of epochs, repeated as often as the gate allows.
     Repeating(u64, u64, Gate),
 }
 
-impl EpochRange {
+impl StreamEpochs {
     /// The epoch that pass `pass` reads, counted from 0; none after the last pass.
     pub(super) fn of(&self, pass: u64) -> Option<u64> {
         match self {
-            EpochRange::Sequential(_, Some(count)) if pass >= *count => None,
-            EpochRange::Sequential(first, _) => first.checked_add(pass),
-            EpochRange::Repeating(first, count, _) => first.checked_add(pass % (*count).max(1)),
+            StreamEpochs::Sequential(_, Some(count)) if pass >= *count => None,
+            StreamEpochs::Sequential(first, _) => first.checked_add(pass),
+            StreamEpochs::Repeating(first, count, _) => first.checked_add(pass % (*count).max(1)),
         }
     }
 }

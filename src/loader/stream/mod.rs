@@ -14,6 +14,6 @@ mod pass_reader;
 mod reader;
 mod resume;
 
-pub(super) use config::{EpochRange, SelectFn, StreamConfig};
+pub(super) use config::{SelectFn, StreamConfig, StreamEpochs};
 pub(super) use gate::Gate;
 pub(super) use reader::StreamReader;

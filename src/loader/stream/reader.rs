@@ -1,6 +1,6 @@
 //! Reads one stream of one dataset, pass by pass.
 
-use super::config::{EpochRange, StreamConfig};
+use super::config::{StreamConfig, StreamEpochs};
 use super::gate::Gate;
 use super::pass_reader::{NumberedSample, PassReader, SampleError};
 use super::resume;
@@ -121,8 +121,8 @@ impl StreamReader {
     /// The gate that lets the stream start again at its end, if it can.
     pub(in crate::loader) fn gate(&self) -> Option<&Gate> {
         match &self.stream.epochs {
-            EpochRange::Repeating(_, _, gate) => Some(gate),
-            EpochRange::Sequential(..) => None,
+            StreamEpochs::Repeating(_, _, gate) => Some(gate),
+            StreamEpochs::Sequential(..) => None,
         }
     }
 
@@ -204,7 +204,7 @@ impl StreamReader {
         };
         // Samples that failed in one epoch may be readable in the next. But a repeated epoch is only for
         // filling batches: without samples, it ends the stream.
-        if let EpochRange::Repeating(_, count, _) = self.stream.epochs
+        if let StreamEpochs::Repeating(_, count, _) = self.stream.epochs
             && self.pass >= count
         {
             (self.ended, self.following) = (true, None);
