@@ -3,7 +3,7 @@
 use super::batches::{Progress, Promised};
 use super::last_batch::LastBatch;
 use super::report::Owners;
-use super::sequence::{Batching, MixOrder, MixedStream, SequenceConfig, StreamLengths};
+use super::sequence::{Batching, DatasetOrder, MixedStream, SequenceConfig, StreamLengths};
 use super::settings::{DatasetSettings, Settings};
 use super::stream::{Gate, StreamConfig, StreamEpochs, StreamReader};
 use super::watch::StreamId;
@@ -98,7 +98,7 @@ impl Settings {
         }
         for (local_stream, &stream) in mine.iter().enumerate() {
             let of_stream = || states.iter().skip(local_stream).step_by(mine.len());
-            let order = self.mix_order(stream, &header);
+            let order = self.dataset_order(stream, &header);
             let taken = of_stream().map(StreamState::places).sum();
             let numbers = (0..self.parts.len()).map(|dataset| dataset * mine.len() + local_stream).collect();
             mixed_streams.push(MixedStream::new(numbers, order, taken, self.repeats(of_stream())));
@@ -242,9 +242,9 @@ impl Settings {
     }
 
     /// Which dataset gives which item of a stream.
-    pub(super) fn mix_order(&self, stream: usize, header: &Header) -> MixOrder {
+    pub(super) fn dataset_order(&self, stream: usize, header: &Header) -> DatasetOrder {
         let (seed, streams) =
             self.first().map_or((0, 1), |dataset| (dataset.seed(), dataset.plan().streams()));
-        MixOrder::scheduled((&self.weights(), &self.schedule), header.origin, (stream, streams), seed)
+        DatasetOrder::scheduled((&self.weights(), &self.schedule), header.origin, (stream, streams), seed)
     }
 }

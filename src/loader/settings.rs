@@ -4,7 +4,7 @@
 use super::last_batch::LastBatch;
 use super::policy::OnError;
 use super::report::Owners;
-use super::sequence::{MixOrder, StreamLengths};
+use super::sequence::{DatasetOrder, StreamLengths};
 use super::shapes::Shapes;
 use super::stream::SelectFn;
 use super::tuning::{Resources, Tuning};
@@ -109,7 +109,7 @@ impl Settings {
                 return config("0 passes of a dataset: leave it out, or give it at least 1");
             }
         }
-        MixOrder::check(&self.weights(), &self.schedule)?;
+        DatasetOrder::check(&self.weights(), &self.schedule)?;
         if self.batch == 0 {
             return config("batches of 0 items: the size must be at least 1");
         }

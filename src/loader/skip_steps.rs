@@ -2,7 +2,7 @@
 
 use super::last_batch::LastBatch;
 use super::prepare::RankPosition;
-use super::sequence::MixOrder;
+use super::sequence::DatasetOrder;
 use super::settings::{DatasetSettings, Settings};
 use crate::adapters::replay;
 use crate::error::{ErrorKind, Result};
@@ -52,7 +52,7 @@ impl Settings {
             let count = lengths.0.len() as u64;
             let until = next_number.saturating_sub(stream as u64).div_ceil(count);
             let taken: u64 = of_stream.iter().map(|at| at.places()).sum();
-            let order = self.mix_order(stream, header);
+            let order = self.dataset_order(stream, header);
             let more = self.inputs_of_stream(&of_stream, order, (taken, until), run)?;
             for ((at, part), inputs) in of_stream.iter_mut().zip(&self.parts).zip(more) {
                 if inputs > 0 {
@@ -68,7 +68,7 @@ impl Settings {
     fn inputs_of_stream(
         &self,
         of_stream: &[&mut StreamState],
-        mut order: MixOrder,
+        mut order: DatasetOrder,
         (taken, until): (u64, u64),
         run: Run,
     ) -> Result<Vec<u64>> {

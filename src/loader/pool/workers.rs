@@ -41,7 +41,7 @@ pub(super) struct Workers<T> {
     streams_per_dataset: usize,
     stop: Stop,
     /// Observers hold it too, and may drop it last. So it contains none of the caller's functions.
-    state: Arc<Mutex<PoolState<T>>>,
+    state: Arc<Mutex<WorkersState<T>>>,
     /// Signals that a source can be read.
     readable: Condvar,
     /// Wakes the thread that takes the outputs.
@@ -52,7 +52,7 @@ pub(super) struct Workers<T> {
     source_wakers: OnceLock<Arc<[Waker]>>,
 }
 
-impl<T: Send + 'static> PoolStatus for Mutex<PoolState<T>> {
+impl<T: Send + 'static> PoolStatus for Mutex<WorkersState<T>> {
     fn streams(&self) -> Vec<StreamProgress> {
         self.lock().unwrap_or_else(PoisonError::into_inner).schedule.progress()
     }
@@ -67,7 +67,7 @@ impl<T: Send + 'static> PoolStatus for Mutex<PoolState<T>> {
     }
 }
 
-struct PoolState<T> {
+struct WorkersState<T> {
     schedule: ReadSchedule<StreamReader, MappedInput<T>>,
     slots: Option<SlotPredictor>,
     /// Number of threads that wait for work.
@@ -80,7 +80,7 @@ struct PoolState<T> {
     done: WorkDone,
 }
 
-impl<T> PoolState<T> {
+impl<T> WorkersState<T> {
     fn set_wanted(&mut self, threads: usize) {
         self.wanted = threads;
         self.schedule.set_threads(threads);
@@ -103,7 +103,7 @@ impl<T: Send + 'static> Workers<T> {
             (source, budget)
         });
         let schedule = ReadSchedule::new(sources, threads, row_bytes).counted(samples);
-        let state = PoolState {
+        let state = WorkersState {
             schedule,
             slots,
             idle: 0,
@@ -137,7 +137,7 @@ impl<T: Send + 'static> Workers<T> {
         drop(left);
     }
 
-    fn lock(&self) -> MutexGuard<'_, PoolState<T>> {
+    fn lock(&self) -> MutexGuard<'_, WorkersState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -242,7 +242,7 @@ impl<T: Send + 'static> Workers<T> {
     }
 
     /// Wakes an idle thread, if a source can be read.
-    fn notify_idle(&self, state: MutexGuard<'_, PoolState<T>>) {
+    fn notify_idle(&self, state: MutexGuard<'_, WorkersState<T>>) {
         let is_needed = state.idle > 0 && state.schedule.is_readable();
         drop(state);
         if is_needed {

@@ -1,6 +1,6 @@
 //! Mixes the same stream of several datasets into one.
 
-use super::{MixOrder, SourceOutputs};
+use super::{DatasetOrder, SourceOutputs};
 use crate::loader::event::LoaderEvent;
 
 /// One logical stream of a job: of a single dataset, or of several in proportion to their weights.
@@ -8,7 +8,7 @@ use crate::loader::event::LoaderEvent;
 pub(in crate::loader) struct MixedStream {
     /// For each dataset the number of its source, and whether it has ended.
     sources: Vec<(usize, bool)>,
-    order: MixOrder,
+    order: DatasetOrder,
     /// Number of items, or gaps, that were taken: the index of the next one.
     taken: u64,
     /// Number of times that all sources were repeated, and whether there was an item since the last time.
@@ -19,7 +19,7 @@ pub(in crate::loader) struct MixedStream {
 impl MixedStream {
     /// Mixes one source of each dataset. `taken` items were taken before, and all sources were repeated
     /// `repeats` times.
-    pub(in crate::loader) fn new(sources: Vec<usize>, order: MixOrder, taken: u64, repeats: u64) -> Self {
+    pub(in crate::loader) fn new(sources: Vec<usize>, order: DatasetOrder, taken: u64, repeats: u64) -> Self {
         let sources = sources.into_iter().map(|source| (source, false)).collect();
         MixedStream { sources, order, taken, repeats, had_item: taken > 0 }
     }
@@ -77,7 +77,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn mixed(lengths: &[u32], weights: &[u32], skip: usize) -> Vec<usize> {
-        let order = MixOrder::new(weights.to_vec(), 42, 3).unwrap();
+        let order = DatasetOrder::new(weights.to_vec(), 42, 3).unwrap();
         let mut stream = MixedStream::new((0..lengths.len()).collect(), order, skip as u64, 0);
         let mut listed = Listed::items(lengths.iter().map(|length| vec![0; *length as usize]));
         let dataset = |event| match event {
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn all_sources_repeat_together_and_only_after_an_item() {
-        let order = MixOrder::new(vec![1, 1], 42, 3).unwrap();
+        let order = DatasetOrder::new(vec![1, 1], 42, 3).unwrap();
         let mut stream = MixedStream::new(vec![0, 1], order, 0, 0);
         let mut listed = Listed::items([vec![1], vec![2, 3]]).repeated();
         let rounds: Vec<usize> = (0..3)
@@ -115,7 +115,7 @@ mod tests {
             .collect();
         assert_eq!(rounds, [3, 3, 3]);
         let mut none = Listed::items([vec![], vec![]]).repeated();
-        let mut stream = MixedStream::new(vec![0, 1], MixOrder::new(vec![1, 1], 42, 3).unwrap(), 0, 0);
+        let mut stream = MixedStream::new(vec![0, 1], DatasetOrder::new(vec![1, 1], 42, 3).unwrap(), 0, 0);
         assert!(stream.next(&mut none).is_none() && !stream.repeat(&mut none));
     }
 

@@ -1,10 +1,10 @@
 use super::*;
 use crate::loader::sequence::testing::{Listed, fatal, fault, item};
-use crate::loader::sequence::{MixOrder, MixedStream};
+use crate::loader::sequence::{DatasetOrder, MixedStream};
 
 /// The sequence of streams with these events, of which this many items were taken before.
 fn sequenced(streams: Vec<(u64, Vec<LoaderEvent<u32>>)>, config: SequenceConfig) -> Vec<String> {
-    let order = || MixOrder::new(vec![1], 0, 0).unwrap();
+    let order = || DatasetOrder::new(vec![1], 0, 0).unwrap();
     let taken = streams.iter().enumerate();
     let all = taken.map(|(source, (taken, _))| MixedStream::new(vec![source], order(), *taken, 0)).collect();
     let listed = Listed::events(streams.into_iter().map(|(_, events)| events));
@@ -148,7 +148,7 @@ fn an_error_between_samples_takes_no_number_and_a_fatal_one_ends_the_sequence() 
 
 #[test]
 fn streams_repeat_while_there_are_batches_to_fill() {
-    let order = || MixOrder::new(vec![1], 0, 0).unwrap();
+    let order = || DatasetOrder::new(vec![1], 0, 0).unwrap();
     let streams = |count| (0..count).map(|source| MixedStream::new(vec![source], order(), 0, 0)).collect();
     let sequence = |listed, count, steps| {
         let batching = Batching::Steps(steps);

@@ -11,7 +11,7 @@ use crate::state::WeightChange;
 /// first index of the window. A change of the weights starts a new window, so the order after it does not
 /// depend on the weights before.
 #[derive(Debug, Clone)]
-pub(in crate::loader) struct MixOrder {
+pub(in crate::loader) struct DatasetOrder {
     /// By their first index; the first one starts at 0.
     phases: Vec<WeightPhase>,
     seed: u64,
@@ -34,7 +34,7 @@ struct WeightPhase {
 /// Maximum number of items in a window, which is a list in memory.
 const MAX_WINDOW: u64 = 1 << 16;
 
-impl MixOrder {
+impl DatasetOrder {
     /// An order with weights that never change.
     #[cfg(test)]
     pub(in crate::loader) fn new(weights: Vec<u32>, seed: u64, stream: usize) -> Result<Self> {
@@ -66,7 +66,7 @@ impl MixOrder {
             let length = weights.iter().map(|weight| u64::from(*weight)).sum();
             phases.push(WeightPhase { from, weights: weights.to_vec(), length });
         }
-        MixOrder { phases, seed, stream: stream as u64, window: Vec::new(), number: 0 }
+        DatasetOrder { phases, seed, stream: stream as u64, window: Vec::new(), number: 0 }
     }
 
     /// Checks weights and changes.
@@ -207,14 +207,14 @@ mod tests {
     }
 
     /// The datasets at the first indices, if none ends.
-    fn datasets(order: &mut MixOrder, count: u64) -> Vec<usize> {
+    fn datasets(order: &mut DatasetOrder, count: u64) -> Vec<usize> {
         (0..count).map(|index| order.dataset_at(index, |_| false)).collect()
     }
 
     #[test]
     fn weights_are_not_all_zero_and_bounded() {
         let wrong = |weights: &[u32], changes: &[WeightChange]| {
-            MixOrder::check(weights, changes).unwrap_err().to_string()
+            DatasetOrder::check(weights, changes).unwrap_err().to_string()
         };
         for weights in [&[u32::MAX, u32::MAX][..], &[1 << 16, 1]] {
             assert!(wrong(weights, &[]).contains("whose sum is at most 65536"), "{weights:?}");
@@ -223,7 +223,7 @@ mod tests {
             assert!(wrong(weights, &[]).contains("whole numbers from 1 up"), "{weights:?}");
         }
         assert!(wrong(&[1, 0], &[change(5, &[2, 0])]).contains("dataset 1 has the weight 0, always"));
-        assert!(MixOrder::check(&[1, 0], &[change(5, &[0, 1])]).is_ok());
+        assert!(DatasetOrder::check(&[1, 0], &[change(5, &[0, 1])]).is_ok());
         assert!(wrong(&[1, 1], &[change(5, &[0, 0])]).contains("[0, 0] from item 5 on"));
         assert!(wrong(&[1, 1], &[change(5, &[1])]).contains("are 1, and there are 2 datasets"));
         assert!(wrong(&[1, 1], &[change(0, &[1, 2])]).contains("by `weight` of each dataset"));
@@ -238,7 +238,7 @@ mod tests {
         // Item 5 of a job with 3 streams: index 2 of the streams 0 and 1, index 1 of stream 2.
         for (stream, first) in [(0, 2), (1, 2), (2, 1)] {
             let changes = [change(5, &[0, 1])];
-            let mut of_stream = MixOrder::scheduled((&[1, 0], &changes), None, (stream, 3), 7);
+            let mut of_stream = DatasetOrder::scheduled((&[1, 0], &changes), None, (stream, 3), 7);
             let found = datasets(&mut of_stream, 6);
             assert_eq!(found.iter().position(|dataset| *dataset == 1), Some(first), "stream {stream}");
             assert!(found[first..].iter().all(|dataset| *dataset == 1));
@@ -247,9 +247,9 @@ mod tests {
 
     #[test]
     fn a_change_leaves_the_windows_before_it_as_they_were() {
-        let plain = datasets(&mut MixOrder::new(vec![3, 2], 42, 3).unwrap(), 40);
+        let plain = datasets(&mut DatasetOrder::new(vec![3, 2], 42, 3).unwrap(), 40);
         let changes = [change(23, &[1, 4])];
-        let changed = datasets(&mut MixOrder::scheduled((&[3, 2], &changes), None, (3, 1), 42), 40);
+        let changed = datasets(&mut DatasetOrder::scheduled((&[3, 2], &changes), None, (3, 1), 42), 40);
         assert_eq!(changed[..20], plain[..20], "stream 3 of a job with one stream starts at item 3");
         assert_ne!(changed[20..], plain[20..]);
     }
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn the_order_after_an_origin_does_not_depend_on_the_weights_before() {
         let after = |weights: &[u32], changes: &[WeightChange], origin| {
-            datasets(&mut MixOrder::scheduled((weights, changes), origin, (0, 2), 42), 40)[10..].to_vec()
+            datasets(&mut DatasetOrder::scheduled((weights, changes), origin, (0, 2), 42), 40)[10..].to_vec()
         };
         let expected = after(&[9, 9], &[change(20, &[3, 1]), change(50, &[1, 1])], None);
         assert_eq!(after(&[3, 1], &[change(50, &[1, 1])], Some(20)), expected);
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_dataset_with_a_weight_replaces_one_that_has_ended() {
-        let mut order = MixOrder::scheduled((&[1, 0, 1], &[change(9, &[1, 1, 1])]), None, (0, 1), 0);
+        let mut order = DatasetOrder::scheduled((&[1, 0, 1], &[change(9, &[1, 1, 1])]), None, (0, 1), 0);
         assert!((0..9).all(|index| order.dataset_at(index, |at| at == 0) == 2));
         assert!((0..9).all(|index| order.dataset_at(index, |at| at != 1) == 1), "an epoch has all samples");
     }
@@ -283,7 +283,7 @@ mod tests {
                 WeightChange { from, weights }
             });
             let changes: Vec<_> = changes.collect();
-            MixOrder::check(&weights, &changes).ok().map(|()| (weights, changes))
+            DatasetOrder::check(&weights, &changes).ok().map(|()| (weights, changes))
         })
     }
 
@@ -294,7 +294,7 @@ mod tests {
             (weights, changes) in schedules(), streams in 1usize..5, origin in prop::option::of(0u64..150),
         ) {
             for stream in 0..streams {
-                let make = || MixOrder::scheduled((&weights, &changes), origin, (stream, streams), 42);
+                let make = || DatasetOrder::scheduled((&weights, &changes), origin, (stream, streams), 42);
                 let found = datasets(&mut make(), 200 / streams as u64);
                 let (mut last, mut window) = (None, vec![0; weights.len()]);
                 for (index, dataset) in found.iter().enumerate() {
@@ -328,7 +328,7 @@ mod tests {
             (weights, changes) in schedules(), left in prop::collection::vec(0u64..60, 3),
             (from, until) in (0u64..50, 0u64..150),
         ) {
-            let make = || MixOrder::scheduled((&weights, &changes), None, (1, 2), 7);
+            let make = || DatasetOrder::scheduled((&weights, &changes), None, (1, 2), 7);
             let left = &left[..weights.len()];
             let (mut order, mut expected) = (make(), vec![0; left.len()]);
             for index in from..until {
