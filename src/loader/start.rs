@@ -114,31 +114,31 @@ fn first_item<T: Send + 'static>(streams: AllStreams, stages: Arc<[Stages<T>]>) 
 /// Adds a stage that writes each sample into its slots of the batch.
 pub(super) fn write_rows(stages: Stages<Sample>, collator: Option<Collator>, seed: u64) -> Stages<Row> {
     let Stages { pipe, names, .. } = stages;
-    let write = move |sample: &Sample, seat| match &collator {
-        Some(collator) => collator.row(sample, seed, seat).map(PipeOutput::Item),
+    let write = move |sample: &Sample, slots| match &collator {
+        Some(collator) => collator.row(sample, seed, slots).map(PipeOutput::Item),
         None => Err(without_columns()),
     };
     let row = {
         let write = write.clone();
-        move |output: Result<PipeOutput<Sample>>, (position, part): (Position, u64), seat| match output? {
-            PipeOutput::Item(sample) => write(&sample.or_at(position).part(part), seat),
+        move |output: Result<PipeOutput<Sample>>, (position, part): (Position, u64), slots| match output? {
+            PipeOutput::Item(sample) => write(&sample.or_at(position).part(part), slots),
             PipeOutput::Erased(_) => Err(without_columns()),
         }
     };
     let pipe = match pipe {
         Pipe::Identity(_) => Pipe::ByRef(Arc::new(write)),
-        Pipe::ByRef(pipe) => Pipe::ByRef(Arc::new(move |sample: &Sample, seat| {
-            row(pipe(sample, Seat::new()), (sample.position(), 0), seat)
+        Pipe::ByRef(pipe) => Pipe::ByRef(Arc::new(move |sample: &Sample, slots| {
+            row(pipe(sample, Seat::new()), (sample.position(), 0), slots)
         })),
-        Pipe::One(pipe) => Pipe::One(Arc::new(move |sample: Sample, seat| {
+        Pipe::One(pipe) => Pipe::One(Arc::new(move |sample: Sample, slots| {
             let position = sample.position();
-            row(pipe(sample, Seat::new()), (position, 0), seat)
+            row(pipe(sample, Seat::new()), (position, 0), slots)
         })),
         Pipe::Many(pipe) => {
-            Pipe::Many(Arc::new(move |sample: Sample, seat, sink: Sink<'_, PipeOutput<Row>>| {
-                let (position, mut seat, mut number) = (sample.position(), Some(seat), 0);
+            Pipe::Many(Arc::new(move |sample: Sample, slots, sink: Sink<'_, PipeOutput<Row>>| {
+                let (position, mut slots, mut number) = (sample.position(), Some(slots), 0);
                 pipe(sample, Seat::new(), &mut |output| {
-                    sink(row(output, (position, number), seat.take().unwrap_or_default()));
+                    sink(row(output, (position, number), slots.take().unwrap_or_default()));
                     number += 1;
                 });
             }))

@@ -14,19 +14,20 @@ pub(in crate::loader) struct InlineOutputs<T> {
     sources: Vec<(StreamReader, TaggedOutputs<T>)>,
     streams_per_dataset: usize,
     stages: Arc<[Stages<T>]>,
-    seats: Option<Seats>,
+    /// Allocates the slots of rows.
+    allocator: Option<Seats>,
 }
 
 impl<T> InlineOutputs<T> {
     pub(in crate::loader) fn new(sources: Sources<T>) -> Self {
         let outputs = sources.tagged_outputs();
         let Sources { sources, streams_per_dataset, stages, collator, endless: _, .. } = sources;
-        let seats = collator.as_ref().map(Collator::seats);
+        let allocator = collator.as_ref().map(Collator::seats);
         InlineOutputs {
             sources: sources.into_iter().zip(outputs).collect(),
             streams_per_dataset: streams_per_dataset.max(1),
             stages,
-            seats,
+            allocator,
         }
     }
 }
@@ -53,8 +54,8 @@ impl<T> SourceOutputs for InlineOutputs<T> {
                 StreamEvent::Input(input) => {
                     let _mapping = activity::during(Activity::Map);
                     activity::on_sample(input.origin.position.shard, input.origin.position.sample);
-                    let seat = self.seats.as_mut().map(Seats::next_seat).unwrap_or_default();
-                    if let Some(event) = outputs.push(stages.run(input, seat)) {
+                    let slots = self.allocator.as_mut().map(Seats::next_seat).unwrap_or_default();
+                    if let Some(event) = outputs.push(stages.run(input, slots)) {
                         return Some(event);
                     }
                 }
@@ -75,8 +76,8 @@ impl<T> SourceOutputs for InlineOutputs<T> {
     }
 
     fn end_batch(&mut self) {
-        if let Some(seats) = &mut self.seats {
-            seats.end_batch();
+        if let Some(allocator) = &mut self.allocator {
+            allocator.end_batch();
         }
     }
 }

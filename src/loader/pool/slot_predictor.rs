@@ -17,7 +17,7 @@ const MAX_ASSIGNED_AT_ONCE: usize = 4096;
 /// Assigns slots to the items of each source, in their order.
 pub(super) struct SlotPredictor {
     sequencer: Sequencer<AssumedOutputs>,
-    seats: Seats,
+    allocator: Seats,
     /// By source: the number of the first item with a reserved slot, and the slots.
     reserved: Vec<(u64, VecDeque<Seat>)>,
     /// Number of slots in all of them, and its maximum.
@@ -49,37 +49,37 @@ impl SlotPredictor {
     pub(super) fn new(
         sources: usize,
         (streams, sequence): (Vec<MixedStream>, &SequenceConfig),
-        seats: Seats,
+        allocator: Seats,
         row_bytes: usize,
     ) -> Self {
         let sequencer = Sequencer::new(AssumedOutputs { ended: vec![false; sources] }, streams, sequence);
         let reserved = (0..sources).map(|_| (0, VecDeque::new())).collect();
         // At least two for each source, which has more than one row in progress.
         let max_reserved = (MAX_BYTES_RESERVED / (row_bytes + size_of::<Seat>())).max(2 * sources);
-        SlotPredictor { sequencer, seats, reserved, reserved_count: 0, max_reserved }
+        SlotPredictor { sequencer, allocator, reserved, reserved_count: 0, max_reserved }
     }
 
     /// The slots of `count` items of a source, from item number `first` on: fewer if they are not known.
     pub(super) fn take(&mut self, source: usize, first: u64, count: usize) -> VecDeque<Seat> {
         let (mut taken, mut budget) = (VecDeque::with_capacity(count), MAX_ASSIGNED_AT_ONCE);
         for item in first..first.saturating_add(count as u64) {
-            while self.reserved.get(source).is_some_and(|(first, seats)| first + seats.len() as u64 <= item) {
+            while self.reserved.get(source).is_some_and(|(first, slots)| first + slots.len() as u64 <= item) {
                 if budget == 0 || !self.assign_next(source) {
                     return taken;
                 }
                 budget -= 1;
             }
-            let Some((first, seats)) = self.reserved.get_mut(source) else { return taken };
+            let Some((first, slots)) = self.reserved.get_mut(source) else { return taken };
             // Earlier samples gave more items than predicted: the slots of those items are passed.
-            let passed = usize::try_from(item.saturating_sub(*first)).unwrap_or(usize::MAX).min(seats.len());
-            seats.drain(..passed);
+            let passed = usize::try_from(item.saturating_sub(*first)).unwrap_or(usize::MAX).min(slots.len());
+            slots.drain(..passed);
             *first += passed as u64;
             self.reserved_count -= passed;
             taken.push_back(match *first == item {
                 true => {
                     *first += 1;
                     self.reserved_count -= 1;
-                    seats.pop_front().unwrap_or_default()
+                    slots.pop_front().unwrap_or_default()
                 }
                 // Earlier samples gave fewer items: the slot of this item was given to one of them.
                 false => Seat::new(),
@@ -99,14 +99,14 @@ impl SlotPredictor {
         loop {
             match self.sequencer.next() {
                 Some(LoaderEvent::Item(_, owner)) => {
-                    let seat = self.seats.next_seat();
-                    if let Some((_, seats)) = self.reserved.get_mut(owner) {
-                        seats.push_back(seat);
+                    let slots = self.allocator.next_seat();
+                    if let Some((_, row_slots)) = self.reserved.get_mut(owner) {
+                        row_slots.push_back(slots);
                         self.reserved_count += 1;
                     }
                     return true;
                 }
-                Some(LoaderEvent::BatchEnd(_)) => self.seats.end_batch(),
+                Some(LoaderEvent::BatchEnd(_)) => self.allocator.end_batch(),
                 Some(_) => {}
                 None => return false,
             }
@@ -122,9 +122,9 @@ impl SlotPredictor {
         if let Some(ended) = self.sequencer.sources().ended.get_mut(source) {
             *ended = true;
         }
-        if let Some((_, seats)) = self.reserved.get_mut(source) {
-            self.reserved_count -= seats.len();
-            seats.clear();
+        if let Some((_, row_slots)) = self.reserved.get_mut(source) {
+            self.reserved_count -= row_slots.len();
+            row_slots.clear();
         }
     }
 
@@ -156,15 +156,15 @@ mod tests {
     }
 
     /// The addresses of the slots; 0 for none.
-    fn addresses(seats: &VecDeque<Seat>) -> Vec<usize> {
-        seats.iter().map(|seat| seat.first().map_or(0, |slot| slot.as_ptr().addr())).collect()
+    fn addresses(row_slots: &VecDeque<Seat>) -> Vec<usize> {
+        row_slots.iter().map(|slots| slots.first().map_or(0, |slot| slot.as_ptr().addr())).collect()
     }
 
     #[test]
     fn streams_get_the_slots_of_their_sequence_numbers_whichever_asks_first() {
         let mut predictor = predictor(2, 6);
-        let (second_seats, first_seats) = (predictor.take(1, 0, 3), predictor.take(0, 0, 3));
-        let (second, first) = (addresses(&second_seats), addresses(&first_seats));
+        let (second_slots, first_slots) = (predictor.take(1, 0, 3), predictor.take(0, 0, 3));
+        let (second, first) = (addresses(&second_slots), addresses(&first_slots));
         let begin = first[0];
         assert_eq!(first, [begin, begin + 16, begin + 32]);
         assert_eq!(second, [begin + 8, begin + 24, begin + 40]);

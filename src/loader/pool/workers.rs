@@ -69,7 +69,7 @@ impl<T: Send + 'static> PoolStatus for Mutex<WorkersState<T>> {
 
 struct WorkersState<T> {
     schedule: ReadSchedule<StreamReader, MappedInput<T>>,
-    slots: Option<SlotPredictor>,
+    slot_predictor: Option<SlotPredictor>,
     /// Number of threads that wait for work.
     idle: usize,
     /// Number of threads that run, and that are wanted.
@@ -96,8 +96,9 @@ impl<T: Send + 'static> Workers<T> {
     ) -> Arc<Self> {
         let Sources { sources, streams_per_dataset, stages, collator, samples, run, .. } = sources;
         let row_bytes = collator.as_ref().map_or(0, Collator::row_size);
-        let seats = collator.filter(|_| row_bytes > 0).map(|collator| collator.seats());
-        let slots = seats.map(|seats| SlotPredictor::new(sources.len(), sequence, seats, row_bytes));
+        let allocator = collator.filter(|_| row_bytes > 0).map(|collator| collator.seats());
+        let slot_predictor =
+            allocator.map(|allocator| SlotPredictor::new(sources.len(), sequence, allocator, row_bytes));
         let sources = sources.into_iter().map(|source| {
             let budget = source.budget().clone();
             (source, budget)
@@ -105,7 +106,7 @@ impl<T: Send + 'static> Workers<T> {
         let schedule = ReadSchedule::new(sources, threads, row_bytes).counted(samples);
         let state = WorkersState {
             schedule,
-            slots,
+            slot_predictor,
             idle: 0,
             threads: 0,
             wanted: threads,
@@ -168,11 +169,11 @@ impl<T: Send + 'static> Workers<T> {
                 let (items, bytes, status) = read_chunk(&mut reader, limits, cx, |input| input);
                 let summary = ReadSummary::of(&items, bytes);
                 memory.set((bytes + size_of_val(&*items)) as u64);
-                let Some((id, seats)) = self.put_back(source, reader, &summary, status) else { continue };
+                let Some((id, row_slots)) = self.put_back(source, reader, &summary, status) else { continue };
                 activity::set(Activity::Map);
                 drop(reading);
                 let _mapping = span!("map", stream = source);
-                let items = catch(|| self.map_all(source, items, seats));
+                let items = catch(|| self.map_all(source, items, row_slots));
                 (id, items.unwrap_or_else(|panic| vec![ChunkItem::Fatal(panic)]), summary.samples)
             };
             let outputs = items.iter().map(ChunkItem::len).sum();
@@ -187,10 +188,10 @@ impl<T: Send + 'static> Workers<T> {
     }
 
     /// Runs the stages on one sample.
-    fn map(&self, stages: &Stages<T>, input: StageInput, seat: Seat) -> MappedInput<T> {
+    fn map(&self, stages: &Stages<T>, input: StageInput, slots: Seat) -> MappedInput<T> {
         activity::on_sample(input.origin.position.shard, input.origin.position.sample);
         // Its outputs are not needed once the loader is dropped.
-        if self.stop.is_stopped() { MappedInput::dropped(input) } else { stages.run(input, seat) }
+        if self.stop.is_stopped() { MappedInput::dropped(input) } else { stages.run(input, slots) }
     }
 
     /// Runs the stages on the samples of a chunk.
@@ -198,12 +199,12 @@ impl<T: Send + 'static> Workers<T> {
         &self,
         source: usize,
         items: Vec<ChunkItem<StageInput>>,
-        mut seats: VecDeque<Seat>,
+        mut row_slots: VecDeque<Seat>,
     ) -> Vec<ChunkItem<MappedInput<T>>> {
         let stages = self.stages_of(source);
         let map = |item| match (item, stages) {
             (ChunkItem::Input(input), Some(stages)) => {
-                ChunkItem::Input(self.map(stages, input, seats.pop_front().unwrap_or_default()))
+                ChunkItem::Input(self.map(stages, input, row_slots.pop_front().unwrap_or_default()))
             }
             (ChunkItem::Input(_), None) => {
                 ChunkItem::Fatal(ErrorKind::Config("a dataset that is not in the mix".into()).into())
@@ -270,12 +271,12 @@ impl<T: Send + 'static> Workers<T> {
         let read = (summary.samples, summary.bytes, summary.is_chunk);
         let id = state.schedule.put_back(source, reader, read, status);
         let chunk = id.map(|id| {
-            let Some(slots) = &mut state.slots else { return (id, VecDeque::new()) };
-            let seats = slots.take(source, id.first_item, summary.samples);
+            let Some(predictor) = &mut state.slot_predictor else { return (id, VecDeque::new()) };
+            let row_slots = predictor.take(source, id.first_item, summary.samples);
             if summary.ended {
-                slots.end(source);
+                predictor.end(source);
             }
-            (id, seats)
+            (id, row_slots)
         });
         self.notify_idle(guard);
         chunk
@@ -335,8 +336,8 @@ impl<T: Send + 'static> Workers<T> {
 
     /// Says that a source that had ended is repeated.
     pub(super) fn repeat(&self, source: usize) {
-        if let Some(slots) = &mut self.lock().slots {
-            slots.repeat(source);
+        if let Some(predictor) = &mut self.lock().slot_predictor {
+            predictor.repeat(source);
         }
     }
 }

@@ -161,9 +161,9 @@ impl<T: 'static> Stages<T> {
 
 impl<T> Stages<T> {
     /// Runs the stages of the threads on a sample.
-    pub(super) fn run(&self, input: StageInput, seat: Seat) -> MappedInput<T> {
+    pub(super) fn run(&self, input: StageInput, slots: Seat) -> MappedInput<T> {
         let place = self.stream_stage.as_ref().map(|_| Box::new(input.sample.place()));
-        MappedInput::new(input.origin, self.pipe.run(input.sample, seat), place)
+        MappedInput::new(input.origin, self.pipe.run(input.sample, slots), place)
     }
 
     /// The outputs of one source of a dataset, in order, through the stream stage.

@@ -48,10 +48,10 @@ pub(super) fn map<T: 'static, U: 'static>(
 ) -> Pipe<U> {
     match pipe {
         Pipe::Identity(same) => Pipe::One(Arc::new(move |sample, _| f(same(sample)))),
-        Pipe::ByRef(pipe) => Pipe::ByRef(Arc::new(move |sample, seat| pipe(sample, seat).and_then(&f))),
-        Pipe::One(pipe) => Pipe::One(Arc::new(move |sample, seat| pipe(sample, seat).and_then(&f))),
-        Pipe::Many(pipe) => Pipe::Many(Arc::new(move |sample, seat, sink| {
-            pipe(sample, seat, &mut |item| sink(item.and_then(&f)));
+        Pipe::ByRef(pipe) => Pipe::ByRef(Arc::new(move |sample, slots| pipe(sample, slots).and_then(&f))),
+        Pipe::One(pipe) => Pipe::One(Arc::new(move |sample, slots| pipe(sample, slots).and_then(&f))),
+        Pipe::Many(pipe) => Pipe::Many(Arc::new(move |sample, slots, sink| {
+            pipe(sample, slots, &mut |item| sink(item.and_then(&f)));
         })),
     }
 }
@@ -61,8 +61,8 @@ pub(super) fn filter_map<T: 'static, U: 'static>(
     pipe: Pipe<T>,
     f: impl Fn(T) -> Result<Option<U>> + Send + Sync + 'static,
 ) -> Pipe<U> {
-    Pipe::Many(Arc::new(move |sample, seat, sink| {
-        pipe.run_into(sample, seat, &mut |item| match item.and_then(&f) {
+    Pipe::Many(Arc::new(move |sample, slots, sink| {
+        pipe.run_into(sample, slots, &mut |item| match item.and_then(&f) {
             Ok(Some(output)) => sink(Ok(output)),
             Ok(None) => {}
             Err(error) => sink(Err(error)),
@@ -75,8 +75,8 @@ pub(super) fn flat_map<T: 'static, I: IntoIterator + 'static>(
     pipe: Pipe<T>,
     f: impl Fn(T) -> Result<I> + Send + Sync + 'static,
 ) -> Pipe<I::Item> {
-    Pipe::Many(Arc::new(move |sample, seat, sink| {
-        pipe.run_into(sample, seat, &mut |item| match item.and_then(&f) {
+    Pipe::Many(Arc::new(move |sample, slots, sink| {
+        pipe.run_into(sample, slots, &mut |item| match item.and_then(&f) {
             Ok(outputs) => outputs.into_iter().for_each(|output| sink(Ok(output))),
             Err(error) => sink(Err(error)),
         });
@@ -85,34 +85,34 @@ pub(super) fn flat_map<T: 'static, I: IntoIterator + 'static>(
 
 impl<T> Pipe<T> {
     /// Passes all outputs of a sample to `sink`.
-    pub(in crate::loader) fn run_into(&self, sample: Sample, seat: Seat, sink: Sink<'_, T>) {
+    pub(in crate::loader) fn run_into(&self, sample: Sample, slots: Seat, sink: Sink<'_, T>) {
         match self {
             Pipe::Identity(same) => sink(Ok(same(sample))),
-            Pipe::ByRef(pipe) => sink(pipe(&sample, seat)),
-            Pipe::One(pipe) => sink(pipe(sample, seat)),
-            Pipe::Many(pipe) => pipe(sample, seat, sink),
+            Pipe::ByRef(pipe) => sink(pipe(&sample, slots)),
+            Pipe::One(pipe) => sink(pipe(sample, slots)),
+            Pipe::Many(pipe) => pipe(sample, slots, sink),
         }
     }
 
     /// The outputs of a sample. Errors and panics name the sample. Outputs before a panic are kept.
-    pub(super) fn run(&self, sample: Sample, seat: Seat) -> SampleOutputs<T> {
+    pub(super) fn run(&self, sample: Sample, slots: Seat) -> SampleOutputs<T> {
         // Most pipelines are one of the first two, which do not consume the sample: its place is copied only
         // for the others.
         match self {
             Pipe::Identity(same) => smallvec![Ok(same(sample))],
             Pipe::ByRef(pipe) => {
-                let output = catch(|| pipe(&sample, seat)).and_then(|output| output);
+                let output = catch(|| pipe(&sample, slots)).and_then(|output| output);
                 smallvec![output.map_err(|error| sample.locate(error))]
             }
             Pipe::One(pipe) => {
                 let place = sample.place();
-                let output = catch(|| pipe(sample, seat)).and_then(|output| output);
+                let output = catch(|| pipe(sample, slots)).and_then(|output| output);
                 smallvec![output.map_err(|error| place.locate(error))]
             }
             Pipe::Many(pipe) => {
                 let place = sample.place();
                 let mut outputs = SampleOutputs::new();
-                let ended = catch(|| pipe(sample, seat, &mut |output| outputs.push(output)));
+                let ended = catch(|| pipe(sample, slots, &mut |output| outputs.push(output)));
                 outputs.extend(ended.err().map(Err));
                 let located = |output: Result<T>| output.map_err(|error| place.locate(error));
                 outputs.into_iter().map(located).collect()
