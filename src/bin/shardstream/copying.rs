@@ -1,11 +1,10 @@
 //! Copying objects between stores: whole or not at all, and read again.
 
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Failure, other_error};
 use crate::files::{local_path, normalised};
 use crate::interrupt::Stop;
-use crate::making::failed;
-use crate::options::{Json, Patterns, Threads};
+use crate::options::{JsonOption, Patterns, ThreadsOption};
 use crate::progress::{Progress, Unit};
 use crate::saved_plan::put;
 use crate::series::remove_partial;
@@ -26,7 +25,7 @@ const EVERY: Duration = Duration::from_secs(5);
 
 /// An object and where it is copied to.
 #[derive(Debug, Clone)]
-struct Copying {
+struct CopyJob {
     from: SecretUrl,
     to: SecretUrl,
     name: String,
@@ -38,12 +37,12 @@ struct Copying {
 
 /// What was copied: beside the copies, by their names.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Records {
-    copies: BTreeMap<String, Record>,
+struct CopyRecords {
+    copies: BTreeMap<String, CopyRecord>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Record {
+struct CopyRecord {
     from: String,
     size: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,7 +56,7 @@ struct Record {
 /// What was done for an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Action {
+enum CopyAction {
     Copied,
     /// The same object was there.
     Kept,
@@ -70,9 +69,9 @@ struct Copied {
     to: String,
     bytes: u64,
     crc32c: String,
-    action: Action,
+    action: CopyAction,
     #[serde(skip)]
-    record: Option<(String, Record)>,
+    record: Option<(String, CopyRecord)>,
 }
 
 /// What is copied, and how, for `cp` and `sync`.
@@ -86,22 +85,22 @@ pub(crate) struct CopyOptions {
     #[arg(long)]
     no_reread: bool,
     #[command(flatten)]
-    threads: Threads,
+    threads: ThreadsOption,
     #[command(flatten)]
-    json: Json,
+    json: JsonOption,
 }
 
 impl CopyOptions {
     /// Copies the objects, and reports what is there now.
-    pub(crate) fn run(self, there: There, context: &Context) -> std::result::Result<(), Failure> {
-        let how = How { there, reread: !self.no_reread, threads: self.threads.count() };
+    pub(crate) fn run(self, there: ExistingCopies, context: &Context) -> std::result::Result<(), Failure> {
+        let how = CopySettings { there, reread: !self.no_reread, threads: self.threads.count() };
         report(&copy_all(self.places, how, context)?, self.json.json, context)
     }
 }
 
 /// What is done with objects that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum There {
+pub(crate) enum ExistingCopies {
     Refuse,
     /// Those that are the same are kept.
     KeepSame,
@@ -110,23 +109,23 @@ pub(crate) enum There {
 
 /// How objects are copied.
 #[derive(Debug, Clone, Copy)]
-struct How {
-    there: There,
+struct CopySettings {
+    there: ExistingCopies,
     /// Whether copies are read again.
     reread: bool,
     threads: usize,
 }
 
 /// Copies what matches the places before the last to the last, and returns what is there now, in order.
-fn copy_all(places: Vec<String>, how: How, context: &Context) -> std::result::Result<Vec<Copied>, Failure> {
+fn copy_all(places: Vec<String>, how: CopySettings, context: &Context) -> std::result::Result<Vec<Copied>, Failure> {
     let copies = plan(places, how, context)?;
     let Some(directory) = copies.first().map(|copy| directory(copy.to.expose_secret()).to_owned()) else {
         return Ok(Vec::new());
     };
     let place = format!("{directory}{RECORDS}");
     let records = read_records(&place, context)?;
-    if how.there == There::Refuse {
-        let taken: Vec<&Copying> = copies.iter().filter(|copy| copy.there.is_some()).collect();
+    if how.there == ExistingCopies::Refuse {
+        let taken: Vec<&CopyJob> = copies.iter().filter(|copy| copy.there.is_some()).collect();
         if let Some(first) = taken.first() {
             return Err(Failure::Failed(format!(
                 "{} of {} there already, such as {}: --resume keeps those that are the same, --force \
@@ -137,7 +136,7 @@ fn copy_all(places: Vec<String>, how: How, context: &Context) -> std::result::Re
             )));
         }
     }
-    if how.there == There::KeepSame {
+    if how.there == ExistingCopies::KeepSame {
         let names: BTreeSet<String> = copies.iter().map(|copy| stored_name(&copy.to)).collect();
         remove_partial(&directory, |name| names.contains(name));
     }
@@ -155,9 +154,9 @@ fn copy_all(places: Vec<String>, how: How, context: &Context) -> std::result::Re
     let flag = stop.clone();
     let source = copies.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
     let flag = stop.clone();
-    let done = source.par_map(how.threads, move |copy: Copying| Ok(flag.guard(|| copier.copy(&copy))));
+    let done = source.par_map(how.threads, move |copy: CopyJob| Ok(flag.guard(|| copier.copy(&copy))));
     let (mut copied, mut saved) = (Vec::new(), Instant::now());
-    let mut now = Records { copies: records.copies.clone() };
+    let mut now = CopyRecords { copies: records.copies.clone() };
     // After a failure too: what others have copied is recorded.
     for item in done.ahead(how.threads) {
         let Some(mut done) = item? else { continue };
@@ -178,7 +177,7 @@ fn copy_all(places: Vec<String>, how: How, context: &Context) -> std::result::Re
 }
 
 /// Which objects are copied to where.
-fn plan(mut places: Vec<String>, how: How, context: &Context) -> std::result::Result<Vec<Copying>, Failure> {
+fn plan(mut places: Vec<String>, how: CopySettings, context: &Context) -> std::result::Result<Vec<CopyJob>, Failure> {
     let Some(to) = places.pop().filter(|_| !places.is_empty()) else {
         return Err(Failure::Usage("give what is copied, and last where to".into()));
     };
@@ -200,11 +199,11 @@ fn plan(mut places: Vec<String>, how: How, context: &Context) -> std::result::Re
             )));
         }
         let (from, to) = (from.clone(), SecretUrl::from(url));
-        copies.push(Copying { from, to, name, size: None, version: None, there: None });
+        copies.push(CopyJob { from, to, name, size: None, version: None, there: None });
     }
     let (store, flag) = (context.store.clone(), context.interrupt.clone());
     let source = copies.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
-    let looked = source.par_map(how.threads.max(16), move |mut copy: Copying| {
+    let looked = source.par_map(how.threads.max(16), move |mut copy: CopyJob| {
         let from = store.stat(copy.from.expose_secret())?;
         (copy.size, copy.version) = (from.size, from.version);
         copy.there = match store.stat(copy.to.expose_secret()) {
@@ -219,9 +218,9 @@ fn plan(mut places: Vec<String>, how: How, context: &Context) -> std::result::Re
     Ok(copies?)
 }
 
-fn read_records(place: &str, context: &Context) -> std::result::Result<Records, Failure> {
+fn read_records(place: &str, context: &Context) -> std::result::Result<CopyRecords, Failure> {
     let text = match context.store.open(place)?.read_all() {
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => return Ok(Records::default()),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => return Ok(CopyRecords::default()),
         text => text?,
     };
     serde_json::from_slice(&text).map_err(|error| {
@@ -255,16 +254,16 @@ struct Copier {
     store: Store,
     stop: Stop,
     progress: Arc<Progress>,
-    how: How,
-    records: Arc<Records>,
+    how: CopySettings,
+    records: Arc<CopyRecords>,
 }
 
 impl Copier {
-    fn copy(&self, copy: &Copying) -> Result<Copied> {
-        if self.how.there == There::KeepSame
+    fn copy(&self, copy: &CopyJob) -> Result<Copied> {
+        if self.how.there == ExistingCopies::KeepSame
             && let Some((record, is_new)) = self.same(copy)?
         {
-            return Ok(self.copied(copy, record, Action::Kept, is_new));
+            return Ok(self.copied(copy, record, CopyAction::Kept, is_new));
         }
         let from = copy.from.expose_secret();
         let mut body = self.store.open_stored(from)?;
@@ -293,20 +292,20 @@ impl Copier {
             }
         }
         let from = copy.from.to_string();
-        let record = Record { from, size, version, copy: written.version, crc32c };
-        Ok(self.copied(copy, record, Action::Copied, true))
+        let record = CopyRecord { from, size, version, copy: written.version, crc32c };
+        Ok(self.copied(copy, record, CopyAction::Copied, true))
     }
 
     /// Removes a copy that is none.
-    fn refuse(&self, copy: &Copying, what: &str) -> Result<Copied> {
+    fn refuse(&self, copy: &CopyJob, what: &str) -> Result<Copied> {
         self.store.delete(copy.to.expose_secret())?;
-        Err(failed(format!("the copy is not what was copied, and was removed: {what}")).in_shard(&copy.to))
+        Err(other_error(format!("the copy is not what was copied, and was removed: {what}")).in_shard(&copy.to))
     }
 
     /// The record of the object that is there, if it is the same, and whether it is new.
     ///
     /// It is the same as was recorded, with the same versions; without a record both are read.
-    fn same(&self, copy: &Copying) -> Result<Option<(Record, bool)>> {
+    fn same(&self, copy: &CopyJob) -> Result<Option<(CopyRecord, bool)>> {
         let Some(there) = copy.there.as_ref().filter(|there| there.size.is_some() && there.size == copy.size)
         else {
             return Ok(None);
@@ -325,7 +324,7 @@ impl Copier {
             return Ok(None);
         }
         let (version, copied) = (copy.version.clone(), there.version.clone());
-        Ok(Some((Record { from, size, version, copy: copied, crc32c }, true)))
+        Ok(Some((CopyRecord { from, size, version, copy: copied, crc32c }, true)))
     }
 
     /// The CRC-32C and the length of an object.
@@ -343,7 +342,7 @@ impl Copier {
         Ok((crc32c, size))
     }
 
-    fn copied(&self, copy: &Copying, record: Record, action: Action, is_new: bool) -> Copied {
+    fn copied(&self, copy: &CopyJob, record: CopyRecord, action: CopyAction, is_new: bool) -> Copied {
         Copied {
             from: copy.from.to_string(),
             to: copy.to.to_string(),
@@ -360,14 +359,14 @@ fn report(copied: &[Copied], json: bool, context: &Context) -> std::result::Resu
     if json {
         return copied.iter().try_for_each(|copy| context.output.record(copy));
     }
-    let of = |action: Action| copied.iter().filter(move |copy| copy.action == action);
-    let counted = |action: Action| crate::text::counted(of(action).count() as u64, "object");
-    let bytes = crate::text::bytes(of(Action::Copied).map(|copy| copy.bytes).sum());
-    let kept = match of(Action::Kept).count() {
+    let of = |action: CopyAction| copied.iter().filter(move |copy| copy.action == action);
+    let counted = |action: CopyAction| crate::text::counted(of(action).count() as u64, "object");
+    let bytes = crate::text::bytes(of(CopyAction::Copied).map(|copy| copy.bytes).sum());
+    let kept = match of(CopyAction::Kept).count() {
         0 => String::new(),
-        _ => format!("; {} the same already", counted(Action::Kept)),
+        _ => format!("; {} the same already", counted(CopyAction::Kept)),
     };
-    context.output.line(format_args!("{} copied, {bytes}{kept}", counted(Action::Copied)))
+    context.output.line(format_args!("{} copied, {bytes}{kept}", counted(CopyAction::Copied)))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub(crate) struct Distribution {
 
 /// What a document says of a distribution.
 #[derive(Debug, Serialize)]
-pub(crate) struct Summary {
+pub(crate) struct DistributionSummary {
     min: u64,
     mean: f64,
     max: u64,
@@ -49,8 +49,8 @@ impl Distribution {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    pub(crate) fn summary(&self) -> Summary {
-        Summary { min: self.least, mean: self.mean(), max: self.most }
+    pub(crate) fn summary(&self) -> DistributionSummary {
+        DistributionSummary { min: self.least, mean: self.mean(), max: self.most }
     }
 
     /// Least, mean and most in one line: `6 to 8, mean 7.2`.

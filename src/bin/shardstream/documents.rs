@@ -3,9 +3,9 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::files::{exists, normalised};
-use crate::making::Making;
-use crate::saved_plan::{Existing, is_document};
+use crate::saved_plan::{ExistingShards, is_document};
 use crate::series::Series;
+use crate::write_options::WriteOptions;
 use shardstream::{ErrorKind, Index, SecretUrl};
 
 /// Refuses to replace what is at a place.
@@ -33,7 +33,7 @@ pub(crate) fn check_new(place: &str, force: bool, instead: &str, context: &Conte
 pub(crate) fn check_index(
     place: Option<&str>,
     series: &Series,
-    making: &Making,
+    write_options: &WriteOptions,
     context: &Context,
 ) -> Result<(), Failure> {
     let Some(place) = place else { return Ok(()) };
@@ -44,10 +44,10 @@ pub(crate) fn check_index(
             "the index {place} would be in the place of a file of its series"
         )));
     }
-    match making.existing() {
-        Existing::Remove => check_new(place, true, "", context),
-        Existing::Refuse => check_new(place, false, "", context),
-        Existing::Resume => match Index::load(&context.store, place) {
+    match write_options.existing() {
+        ExistingShards::Remove => check_new(place, true, "", context),
+        ExistingShards::Refuse => check_new(place, false, "", context),
+        ExistingShards::Resume => match Index::load(&context.store, place) {
             Ok(index) if index.iter().all(|shard| series.holds(shard.url())) => Ok(()),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(()),
             Err(error) if !matches!(error.kind(), ErrorKind::Index(_)) => Err(error.into()),
@@ -65,10 +65,10 @@ pub(crate) fn check_index(
 pub(crate) fn check_classes(
     place: &str,
     classes: &[String],
-    making: &Making,
+    write_options: &WriteOptions,
     context: &Context,
 ) -> Result<(), Failure> {
-    if making.existing() == Existing::Remove {
+    if write_options.existing() == ExistingShards::Remove {
         return check_new(place, true, "", context);
     }
     if !exists(&context.store, place)? {

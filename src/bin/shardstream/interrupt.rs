@@ -95,7 +95,7 @@ pub(crate) fn interrupted() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::making::failed;
+    use crate::failure::other_error;
 
     #[test]
     fn the_first_error_stops_the_others() {
@@ -104,8 +104,8 @@ mod tests {
         assert!(!stop.is_set() && stop.finish().is_ok());
         // The second one is under way when the first one fails.
         let outer = stop.guard(|| {
-            assert!(stop.guard(|| Err::<(), _>(failed("first"))).is_none());
-            Err::<(), _>(failed("second"))
+            assert!(stop.guard(|| Err::<(), _>(other_error("first"))).is_none());
+            Err::<(), _>(other_error("second"))
         });
         assert!(outer.is_none() && stop.is_set());
         assert!(stop.guard(|| -> Result<()> { unreachable!("it was stopped") }).is_none());

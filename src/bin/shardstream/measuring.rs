@@ -16,17 +16,17 @@ const COMPRESSED: [&str; 4] = [".gz", ".tgz", ".zst", ".tzst"];
 
 /// What is measured with.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Settings {
+pub(crate) struct LoaderSettings {
     pub(crate) threads: usize,
     pub(crate) streams: usize,
     pub(crate) batch: usize,
     pub(crate) shuffle: usize,
-    pub(crate) work: Work,
+    pub(crate) work: SampleWork,
 }
 
 /// What is done with samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
+pub(crate) enum SampleWork {
     Nothing,
     Decode,
     Resize(u32),
@@ -34,7 +34,7 @@ pub(crate) enum Work {
 
 /// What a stage did in its time.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Measured {
+pub(crate) struct StageRate {
     pub(crate) stage: String,
     /// Of shards: as they are stored in `read`, and decompressed behind it.
     pub(crate) bytes: u64,
@@ -44,16 +44,16 @@ pub(crate) struct Measured {
     pub(crate) samples_per_second: f64,
 }
 
-impl Measured {
+impl StageRate {
     pub(crate) fn new(stage: impl Into<String>, bytes: u64, samples: u64, elapsed: Duration) -> Self {
         let seconds = elapsed.as_secs_f64().max(1e-9);
         let (bytes_per_second, samples_per_second) = (bytes as f64 / seconds, samples as f64 / seconds);
-        Measured { stage: stage.into(), bytes, samples, seconds, bytes_per_second, samples_per_second }
+        StageRate { stage: stage.into(), bytes, samples, seconds, bytes_per_second, samples_per_second }
     }
 }
 
-impl Measured {
-    /// Counts bytes of shards for samples, where only these were counted.
+impl StageRate {
+    /// StageCounts bytes of shards for samples, where only these were counted.
     pub(crate) fn count_bytes(&mut self, each: f64) {
         self.bytes = (self.samples as f64 * each) as u64;
         self.bytes_per_second = self.samples_per_second * each;
@@ -70,7 +70,7 @@ pub(crate) struct Bench<'a> {
 
 /// What threads count together.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct StageCounts {
     pub(crate) bytes: AtomicU64,
     pub(crate) samples: AtomicU64,
     /// The number of the next shard, in rounds over the list.
@@ -79,7 +79,7 @@ pub(crate) struct Counts {
 
 impl Bench<'_> {
     /// Reads the bytes of shards.
-    pub(crate) fn read(&self, threads: usize) -> std::result::Result<Measured, Failure> {
+    pub(crate) fn read(&self, threads: usize) -> std::result::Result<StageRate, Failure> {
         self.on_threads("read", threads, |url, store, counts, is_over| {
             for chunk in store.open_stored(url.expose_secret())? {
                 counts.bytes.fetch_add(chunk?.len() as u64, Ordering::Relaxed);
@@ -96,7 +96,7 @@ impl Bench<'_> {
     }
 
     /// Reads the bytes of shards, and decompresses them.
-    pub(crate) fn decompress(&self, threads: usize) -> std::result::Result<Measured, Failure> {
+    pub(crate) fn decompress(&self, threads: usize) -> std::result::Result<StageRate, Failure> {
         self.on_threads("decompress", threads, |url, store, counts, is_over| {
             for chunk in store.open(url.expose_secret())? {
                 counts.bytes.fetch_add(chunk?.len() as u64, Ordering::Relaxed);
@@ -109,8 +109,8 @@ impl Bench<'_> {
     }
 
     /// Reads samples, and does some work with each.
-    pub(crate) fn parse(&self, threads: usize, work: Work) -> std::result::Result<Measured, Failure> {
-        let stage = if work == Work::Nothing { "parse" } else { "decode" };
+    pub(crate) fn parse(&self, threads: usize, work: SampleWork) -> std::result::Result<StageRate, Failure> {
+        let stage = if work == SampleWork::Nothing { "parse" } else { "decode" };
         let decoder = Decoder::new().images(ImageMode::Rgb8);
         self.on_threads(stage, threads, move |url, store, counts, is_over| {
             let chunks = store.open(url.expose_secret())?.inspect(|chunk| {
@@ -118,15 +118,15 @@ impl Bench<'_> {
                 counts.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
             });
             let transforms = match work {
-                Work::Resize(pixels) => Some(Transforms::new().then(Resize::exact((pixels, pixels))?)),
+                SampleWork::Resize(pixels) => Some(Transforms::new().then(Resize::exact((pixels, pixels))?)),
                 _ => None,
             };
             for sample in read(chunks, SampleParser::new(url.clone())) {
                 let sample = sample?;
                 counts.samples.fetch_add(1, Ordering::Relaxed);
                 match (work, &transforms) {
-                    (Work::Decode, _) => drop(decoder.decode(sample)?),
-                    (Work::Resize(_), Some(transforms)) => resize(&sample, transforms)?,
+                    (SampleWork::Decode, _) => drop(decoder.decode(sample)?),
+                    (SampleWork::Resize(_), Some(transforms)) => resize(&sample, transforms)?,
                     _ => {}
                 }
                 if is_over() {
@@ -142,9 +142,9 @@ impl Bench<'_> {
         &self,
         stage: &str,
         threads: usize,
-        work: impl Fn(&SecretUrl, &Store, &Counts, &dyn Fn() -> bool) -> Result<()> + Sync,
-    ) -> std::result::Result<Measured, Failure> {
-        let (counts, begun) = (Counts::default(), Instant::now());
+        work: impl Fn(&SecretUrl, &Store, &StageCounts, &dyn Fn() -> bool) -> Result<()> + Sync,
+    ) -> std::result::Result<StageRate, Failure> {
+        let (counts, begun) = (StageCounts::default(), Instant::now());
         let (store, interrupt): (&Store, &Interrupt) = (&self.context.store, &self.context.interrupt);
         let is_over = || begun.elapsed() >= self.time || interrupt.is_set();
         let run = || -> Result<()> {
@@ -161,16 +161,16 @@ impl Bench<'_> {
         interrupt.check()?;
         done?;
         let [bytes, samples] = [&counts.bytes, &counts.samples].map(|count| count.load(Ordering::Relaxed));
-        Ok(Measured::new(stage, bytes, samples, begun.elapsed()))
+        Ok(StageRate::new(stage, bytes, samples, begun.elapsed()))
     }
 
     /// Runs a loader, and returns what it says of itself too.
     pub(crate) fn loader(
         &self,
         stage: &str,
-        settings: Settings,
-    ) -> std::result::Result<(Measured, Report), Failure> {
-        let Settings { threads, streams, batch, shuffle, work } = settings;
+        settings: LoaderSettings,
+    ) -> std::result::Result<(StageRate, Report), Failure> {
+        let LoaderSettings { threads, streams, batch, shuffle, work } = settings;
         let mut dataset = Dataset::builder(self.shards.clone())
             .store(self.context.store.clone())
             .topology(Topology::single())
@@ -184,16 +184,16 @@ impl Bench<'_> {
             loader = loader.shuffle(shuffle);
         }
         let report = match work {
-            Work::Nothing => self.drive(&loader.build()?)?,
-            Work::Decode => self.drive(&loader.decode(Decoder::new().images(ImageMode::Rgb8)).build()?)?,
-            Work::Resize(pixels) => {
+            SampleWork::Nothing => self.drive(&loader.build()?)?,
+            SampleWork::Decode => self.drive(&loader.decode(Decoder::new().images(ImageMode::Rgb8)).build()?)?,
+            SampleWork::Resize(pixels) => {
                 let image = ImageColumn::new("jpg;jpeg;png;webp", (pixels, pixels))
                     .then(Resize::exact((pixels, pixels))?);
                 self.drive(&loader.collate(Columns::new().with("image", image)).build()?)?
             }
         };
         let elapsed = report.elapsed;
-        let measured = Measured::new(stage, 0, report.items, elapsed);
+        let measured = StageRate::new(stage, 0, report.items, elapsed);
         Ok((measured, report))
     }
 

@@ -88,7 +88,7 @@ fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<SecretUrl>, 
 
 /// Whether output is for a program.
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Json {
+pub(crate) struct JsonOption {
     /// Write JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -96,13 +96,13 @@ pub(crate) struct Json {
 
 /// On how many threads.
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Threads {
+pub(crate) struct ThreadsOption {
     /// Number of shards processed at a time [default: one for each core].
     #[arg(short = 'j', long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }
 
-impl Threads {
+impl ThreadsOption {
     pub(crate) fn count(self) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         self.threads.map_or_else(cores, usize::from)
@@ -150,13 +150,13 @@ impl IndexedPatterns {
 
 /// The shards and the loader of a training, for `bench` and `plan`.
 #[derive(Debug, Args)]
-pub(crate) struct Training {
+pub(crate) struct TrainingOptions {
     #[command(flatten)]
     pub(crate) patterns: Patterns,
     #[command(flatten)]
     pub(crate) index: IndexOption,
     #[command(flatten)]
-    pub(crate) threads: Threads,
+    pub(crate) threads: ThreadsOption,
     /// Number of logical streams, of all ranks together [default: that of the ranks in `plan`; in `bench`
     /// that of the threads, or of the shards if there are fewer].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
@@ -165,10 +165,10 @@ pub(crate) struct Training {
     #[arg(long, value_name = "SAMPLES", default_value_t = 0)]
     pub(crate) shuffle: u32,
     #[command(flatten)]
-    pub(crate) json: Json,
+    pub(crate) json: JsonOption,
 }
 
-impl Training {
+impl TrainingOptions {
     pub(crate) fn streams(&self, default: usize) -> usize {
         self.streams.map_or(default, |streams| streams as usize)
     }

@@ -9,7 +9,7 @@ use shardstream::{Result, SecretUrl};
 /// result, in order, on this one. Ends at the first error of either, or when the program is interrupted.
 ///
 /// `work` should ask the interrupt itself, between samples.
-pub(crate) fn each_shard<T: Send + 'static>(
+pub(crate) fn for_each_shard<T: Send + 'static>(
     shards: &ShardList,
     threads: usize,
     interrupt: &Interrupt,

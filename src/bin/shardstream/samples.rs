@@ -44,27 +44,27 @@ pub(crate) fn in_order(
 /// Shows progress over shards that several threads read, with how many samples they have read. Clones are of
 /// the same.
 #[derive(Debug, Clone)]
-pub(crate) struct ShardProgress(Arc<Shards>);
+pub(crate) struct ShardProgress(Arc<SharedProgress>);
 
 #[derive(Debug)]
-struct Shards {
+struct SharedProgress {
     progress: Progress,
     samples: AtomicU64,
 }
 
 /// Number of samples read between two looks at the clock.
-const EACH: u64 = 1024;
+const SAMPLES_PER_UPDATE: u64 = 1024;
 
 impl ShardProgress {
     pub(crate) fn start(context: &Context, what: &str, shards: usize) -> Self {
         let progress = context.progress(what, Unit::Shards, Some(shards as u64));
-        ShardProgress(Arc::new(Shards { progress, samples: AtomicU64::new(0) }))
+        ShardProgress(Arc::new(SharedProgress { progress, samples: AtomicU64::new(0) }))
     }
 
     /// One more sample was read, of any shard.
     pub(crate) fn sample(&self) {
         let samples = self.0.samples.fetch_add(1, Ordering::Relaxed) + 1;
-        if samples.is_multiple_of(EACH) {
+        if samples.is_multiple_of(SAMPLES_PER_UPDATE) {
             self.show(samples, 0);
         }
     }

@@ -2,8 +2,8 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::measuring::{Bench, Measured, Settings, Work};
-use crate::options::{Json, Training};
+use crate::measuring::{Bench, StageRate, LoaderSettings, SampleWork};
+use crate::options::{JsonOption, TrainingOptions};
 use crate::table::Table;
 use crate::text;
 use serde::Serialize;
@@ -24,7 +24,7 @@ const SMALL: f64 = 16e3;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    training: Training,
+    training: TrainingOptions,
     /// Samples in a batch.
     #[arg(long, value_name = "SAMPLES", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
@@ -63,12 +63,12 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 #[derive(Debug, Clone)]
 struct Comparison {
-    setting: Setting,
+    setting: ComparedSetting,
     values: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Setting {
+enum ComparedSetting {
     Threads,
     Streams,
     Batch,
@@ -77,11 +77,11 @@ enum Setting {
 
 fn comparison(text: &str) -> Result<Comparison, String> {
     let (setting, values) = text.split_once('=').ok_or("expected SETTING=VALUES, such as threads=1,2,4")?;
-    let setting = <Setting as clap::ValueEnum>::from_str(setting, false)
+    let setting = <ComparedSetting as clap::ValueEnum>::from_str(setting, false)
         .map_err(|_| format!("{setting:?} is none of threads, streams, batch, shuffle"))?;
     let values = values.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>();
     match values {
-        Ok(values) if values.iter().all(|value| *value > 0 || setting == Setting::Shuffle) => {
+        Ok(values) if values.iter().all(|value| *value > 0 || setting == ComparedSetting::Shuffle) => {
             Ok(Comparison { setting, values })
         }
         _ => Err("the values are numbers above 0, with commas between them".into()),
@@ -89,8 +89,8 @@ fn comparison(text: &str) -> Result<Comparison, String> {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
-    stages: Vec<Measured>,
+struct BenchReport {
+    stages: Vec<StageRate>,
     slowest: String,
     advice: String,
     /// What the loader says of itself, its limit among it.
@@ -103,28 +103,28 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let index = training.index.load(context)?;
     let threads = training.threads.count();
     let work = match options.resize {
-        Some(pixels) => Work::Resize(pixels.into()),
-        None if options.decode => Work::Decode,
-        None => Work::Nothing,
+        Some(pixels) => SampleWork::Resize(pixels.into()),
+        None if options.decode => SampleWork::Decode,
+        None => SampleWork::Nothing,
     };
     let streams = training.streams(threads.min(shards.len()));
     let (batch, shuffle) = (options.batch as usize, training.shuffle as usize);
     let bench = Bench { shards, index, time: Duration::from_secs_f64(options.seconds), context };
-    let settings = Settings { threads, streams, batch, shuffle, work };
+    let settings = LoaderSettings { threads, streams, batch, shuffle, work };
     match &options.compare {
         Some(comparison) => compare(&bench, settings, comparison, training.json),
         None => stages(&bench, settings, training.json),
     }
 }
 
-fn stages(bench: &Bench<'_>, settings: Settings, json: Json) -> Result<(), Failure> {
+fn stages(bench: &Bench<'_>, settings: LoaderSettings, json: JsonOption) -> Result<(), Failure> {
     let mut stages = vec![bench.read(settings.threads)?];
     if bench.is_compressed() {
         stages.push(bench.decompress(settings.threads)?);
     }
-    stages.push(bench.parse(settings.threads, Work::Nothing)?);
+    stages.push(bench.parse(settings.threads, SampleWork::Nothing)?);
     let each = stages.last().map_or(0.0, |parse| parse.bytes as f64 / parse.samples.max(1) as f64);
-    if settings.work != Work::Nothing {
+    if settings.work != SampleWork::Nothing {
         stages.push(bench.parse(settings.threads, settings.work)?);
     }
     let (mut measured, loader) = bench.loader("loader", settings)?;
@@ -133,7 +133,7 @@ fn stages(bench: &Bench<'_>, settings: Settings, json: Json) -> Result<(), Failu
     let (slowest, advice) = verdict(&stages, settings, bench);
     if json.json {
         let loader = serde_json::from_str(&loader.to_json()).unwrap_or_default();
-        return bench.context.output.document(&Report { stages, slowest, advice, loader });
+        return bench.context.output.document(&BenchReport { stages, slowest, advice, loader });
     }
     let output = &bench.context.output;
     output.line(table("stage", &stages))?;
@@ -143,7 +143,7 @@ fn stages(bench: &Bench<'_>, settings: Settings, json: Json) -> Result<(), Failu
     output.line(format_args!("try: {advice}"))
 }
 
-fn table(title: &str, stages: &[Measured]) -> Table {
+fn table(title: &str, stages: &[StageRate]) -> Table {
     if stages.iter().all(|stage| stage.bytes == 0) {
         let mut table = Table::new(&[title, ">samples/s", ">seconds"]);
         for stage in stages {
@@ -169,9 +169,9 @@ fn table(title: &str, stages: &[Measured]) -> Table {
 
 /// The stage that takes the longest for a sample of `each` bytes. A stage does what those before it do: what
 /// it adds to their time is its own.
-fn slowest(stages: &[Measured], each: f64) -> Option<&Measured> {
+fn slowest(stages: &[StageRate], each: f64) -> Option<&StageRate> {
     let mut before = 0.0;
-    let mut slowest: Option<(&Measured, f64)> = None;
+    let mut slowest: Option<(&StageRate, f64)> = None;
     for stage in stages {
         let time = each / stage.bytes_per_second.max(1e-9);
         let own = (time - before).max(0.0);
@@ -184,7 +184,7 @@ fn slowest(stages: &[Measured], each: f64) -> Option<&Measured> {
 }
 
 /// Which stage is the slowest, and what to try.
-fn verdict(stages: &[Measured], settings: Settings, bench: &Bench<'_>) -> (String, String) {
+fn verdict(stages: &[StageRate], settings: LoaderSettings, bench: &Bench<'_>) -> (String, String) {
     let parsed = stages.iter().find(|stage| stage.samples > 0);
     let each = parsed.map_or(1.0, |parse| parse.bytes as f64 / parse.samples as f64).max(1.0);
     // Of compressed shards, the stored bytes of a sample are not known: expanding them reads them too.
@@ -208,30 +208,30 @@ fn verdict(stages: &[Measured], settings: Settings, bench: &Bench<'_>) -> (Strin
 
 fn compare(
     bench: &Bench<'_>,
-    settings: Settings,
+    settings: LoaderSettings,
     comparison: &Comparison,
-    json: Json,
+    json: JsonOption,
 ) -> Result<(), Failure> {
     let name = format!("{:?}", comparison.setting).to_lowercase();
-    let mut rounds: Vec<Vec<Measured>> = vec![Vec::new(); comparison.values.len()];
+    let mut rounds: Vec<Vec<StageRate>> = vec![Vec::new(); comparison.values.len()];
     // In turn, so that what else the machine does is shared by all.
     for _ in 0..ROUNDS {
         for (value, measured) in comparison.values.iter().zip(&mut rounds) {
             let mut settings = settings;
             match comparison.setting {
-                Setting::Threads => settings.threads = *value,
-                Setting::Streams => settings.streams = *value,
-                Setting::Batch => settings.batch = *value,
-                Setting::Shuffle => settings.shuffle = *value,
+                ComparedSetting::Threads => settings.threads = *value,
+                ComparedSetting::Streams => settings.streams = *value,
+                ComparedSetting::Batch => settings.batch = *value,
+                ComparedSetting::Shuffle => settings.shuffle = *value,
             }
             measured.push(bench.loader(&format!("{name}={value}"), settings)?.0);
         }
     }
-    let median = |mut measured: Vec<Measured>| {
+    let median = |mut measured: Vec<StageRate>| {
         measured.sort_by(|one, other| one.samples_per_second.total_cmp(&other.samples_per_second));
         measured.swap_remove(measured.len() / 2)
     };
-    let medians: Vec<Measured> = rounds.into_iter().map(median).collect();
+    let medians: Vec<StageRate> = rounds.into_iter().map(median).collect();
     if json.json {
         return medians.iter().try_for_each(|measured| bench.context.output.record(measured));
     }
@@ -249,11 +249,11 @@ mod tests {
     #[test]
     fn the_slowest_stage_adds_most_to_the_time_of_a_sample() {
         let slowest_of = |rates: &[(&str, f64)]| {
-            let stages: Vec<Measured> = rates
+            let stages: Vec<StageRate> = rates
                 .iter()
-                .map(|(stage, rate)| Measured {
+                .map(|(stage, rate)| StageRate {
                     bytes_per_second: *rate,
-                    ..Measured::new(*stage, 0, 0, Duration::ZERO)
+                    ..StageRate::new(*stage, 0, 0, Duration::ZERO)
                 })
                 .collect();
             slowest(&stages, 1000.0).map(|stage| stage.stage.clone())
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn comparisons() {
         let read = comparison("threads=1,2,4").unwrap();
-        assert_eq!((read.setting, read.values), (Setting::Threads, vec![1, 2, 4]));
+        assert_eq!((read.setting, read.values), (ComparedSetting::Threads, vec![1, 2, 4]));
         assert!(
             ["threads", "threads=", "threads=0", "x=1", "threads=a"]
                 .iter()

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::field::{Kind, name_of};
+use crate::field::{FieldKind, name_of};
 use crate::options::Patterns;
 use crate::samples;
 use shardstream::Sample;
@@ -64,7 +64,7 @@ fn write(sample: &Sample, spec: &str, is_one: bool, context: &Context) -> Result
     let value = sample.field(spec)?;
     let name = name_of(sample, value).unwrap_or(spec);
     let Some(bytes) = value.as_bytes() else { return Ok(()) };
-    let is_text = Kind::of(name).is_text() && !name.to_ascii_lowercase().ends_with(".gz");
+    let is_text = FieldKind::of(name).is_text() && !name.to_ascii_lowercase().ends_with(".gz");
     if context.output.is_terminal() && !is_text && std::str::from_utf8(bytes).is_err() {
         let message = format!("the field {name:?} is not text: send it to a file, as in `> out.{name}`");
         return Err(Failure::Failed(message));

@@ -1,7 +1,7 @@
 //! `shardstream cp`
 
 use crate::context::Context;
-use crate::copying::{CopyOptions, There};
+use crate::copying::{CopyOptions, ExistingCopies};
 use crate::failure::Failure;
 
 /// Copy shards, or any objects, between stores.
@@ -25,9 +25,9 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let there = match (options.resume, options.force) {
-        (true, _) => There::KeepSame,
-        (_, true) => There::Replace,
-        _ => There::Refuse,
+        (true, _) => ExistingCopies::KeepSame,
+        (_, true) => ExistingCopies::Replace,
+        _ => ExistingCopies::Refuse,
     };
     options.copy.run(there, context)
 }

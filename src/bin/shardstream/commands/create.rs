@@ -1,19 +1,22 @@
 //! `shardstream create`
 
+use crate::class_folders::ClassFolders;
 use crate::context::Context;
 use crate::documents::{check_classes, check_index};
 use crate::failure::Failure;
 use crate::inspection::{Inspected, Inspection};
-use crate::items::{Item, Items, note};
-use crate::lists::{self, Columns};
-use crate::making::{Cutter, Job, Limits, Making};
+use crate::file_samples::{FileSamples, PlannedSample};
+use crate::lists::{self, ListColumns};
 use crate::options::read_text;
 use crate::outcome::Outcome;
+use crate::output::note;
 use crate::progress::Unit;
 use crate::saved_plan::{SavedPlan, put};
 use crate::series::Series;
+use crate::shard_cutter::ShardCutter;
 use crate::text;
-use crate::tree::Tree;
+use crate::write_job::WriteJob;
+use crate::write_options::{ShardLimits, WriteOptions};
 use shardstream::{Rng, SecretUrl};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,13 +34,13 @@ use std::time::Instant;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    from: From,
+    from: SourceOptions,
     /// The directory that relative paths of a list start from. [default: that of a CSV or JSON-lines list,
     /// the working directory otherwise]
     #[arg(long, value_name = "DIR", conflicts_with = "from_dir")]
     root: Option<PathBuf>,
     #[command(flatten)]
-    columns: Columns,
+    columns: ListColumns,
     /// With --from-dir: a field `json` with the path of the image.
     #[arg(long, requires = "from_dir")]
     with_names: bool,
@@ -53,7 +56,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAMES")]
     to: String,
     #[command(flatten)]
-    limits: Limits,
+    limits: ShardLimits,
     /// Put the samples into a random order, as a training needs it: --from-dir has them class by class, and a
     /// shuffle buffer mixes only what is near.
     #[arg(long, value_name = "SEED")]
@@ -63,13 +66,13 @@ pub(crate) struct Options {
     #[arg(long, value_name = "INDEX", num_args = 0..=1)]
     index: Option<Option<String>>,
     #[command(flatten)]
-    making: Making,
+    write_options: WriteOptions,
 }
 
 /// What samples are made of.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
-struct From {
+struct SourceOptions {
     /// A folder with a folder of images for each class: samples of jpg, png or webp, and cls. The classes, in
     /// the order of their numbers, are written beside the shards (train.classes.json).
     #[arg(long, value_name = "DIR")]
@@ -87,15 +90,15 @@ struct From {
 }
 
 /// The samples before their files are looked at.
-struct Found {
+struct CreateInput {
     root: PathBuf,
-    items: Vec<Item>,
+    items: Vec<PlannedSample>,
     classes: Option<Vec<String>>,
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let Options { limits, shuffle, making, verify, skip_bad, .. } = &options;
-    making.check(options.index.is_some())?;
+    let Options { limits, shuffle, write_options, verify, skip_bad, .. } = &options;
+    write_options.check(options.index.is_some())?;
     let series = Series::new(&options.to)?;
     if !options.columns.is_default() && options.from.from_csv.is_none() && options.from.from_jsonl.is_none() {
         let what = "--file, --key and --as-json are for --from-csv and --from-jsonl";
@@ -103,9 +106,9 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     }
     let place = options.index.as_ref();
     let index = place.map(|place| place.clone().unwrap_or_else(|| series.beside("index")));
-    check_index(index.as_deref(), &series, making, context)?;
-    let Found { root, items, classes } = find(&options, context)?;
-    let threads = making.threads.count();
+    check_index(index.as_deref(), &series, write_options, context)?;
+    let CreateInput { root, items, classes } = find(&options, context)?;
+    let threads = write_options.threads.count();
     let inspection = Inspection { root: root.clone(), threads, decode: *verify, skip_bad: *skip_bad };
     let Inspected { mut items, left_out, renamed } = inspection.run(items, context)?;
     if items.is_empty() {
@@ -114,8 +117,8 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     if let Some(seed) = shuffle {
         Rng::new(*seed, 0, 0).shuffle(&mut items);
     }
-    let items = Items::new(root, items)?;
-    let mut cutter = Cutter::new(*limits);
+    let items = FileSamples::new(root, items)?;
+    let mut cutter = ShardCutter::new(*limits);
     for number in 0..items.len() {
         cutter.push(&items.key(number), items.sizes(number));
     }
@@ -131,26 +134,26 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         plan = plan.option("with-names", true);
     }
     let place = series.beside("classes");
-    let job = Job { series, plan, shards, samples: Arc::new(items) };
+    let job = WriteJob { series, plan, shards, samples: Arc::new(items) };
     if let Some(classes) = &classes {
         // Where the plan is another one, that says more.
-        job.check(making, context)?;
-        check_classes(&place, classes, making, context)?;
+        job.check(write_options, context)?;
+        check_classes(&place, classes, write_options, context)?;
     }
     let start = Instant::now();
-    let outcome = job.run(making, context)?;
+    let outcome = job.run(write_options, context)?;
     let rates = outcome.rates(start.elapsed());
     if let Some(classes) = classes {
         put(&place, &classes, &context.store)?;
     }
     outcome.save_index(index.as_deref(), context)?;
-    Outcome::report(&[outcome], index.as_deref(), making.json, context)?;
-    if making.json.json {
+    Outcome::report(&[outcome], index.as_deref(), write_options.json, context)?;
+    if write_options.json.json {
         return Ok(());
     }
     let files =
         |count: u64, what: &str| (count > 0).then(|| format!("{} {what}", text::counted(count, "file")));
-    let machines = making.machines.rank()?;
+    let machines = write_options.machines.rank()?;
     let lines = [
         rates,
         files(renamed, "stored by content, not by extension"),
@@ -165,18 +168,18 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     lines.into_iter().flatten().try_for_each(|line| context.output.line(line))
 }
 
-fn find(options: &Options, context: &Context) -> Result<Found, Failure> {
-    let From { from_dir, from_csv, from_jsonl, from_list } = &options.from;
+fn find(options: &Options, context: &Context) -> Result<CreateInput, Failure> {
+    let SourceOptions { from_dir, from_csv, from_jsonl, from_list } = &options.from;
     if let Some(root) = from_dir {
         let progress = context.progress("listing files", Unit::Samples, None);
         // To list a directory is to wait for a disk.
-        let threads = options.making.threads.count().max(8);
-        let tree = Tree::read(root, options.with_names, threads, progress, &context.interrupt)?;
-        let Tree { classes, items, ignored } = tree;
+        let threads = options.write_options.threads.count().max(8);
+        let tree = ClassFolders::read(root, options.with_names, threads, progress, &context.interrupt)?;
+        let ClassFolders { classes, items, ignored } = tree;
         if ignored > 0 {
             note(format_args!("left out: {} with another extension", text::counted(ignored, "file")));
         }
-        return Ok(Found { root: root.clone(), items, classes: Some(classes) });
+        return Ok(CreateInput { root: root.clone(), items, classes: Some(classes) });
     }
     let list = [from_csv, from_jsonl, from_list].into_iter().flatten().next().map_or("-", String::as_str);
     let document = read_text(list, context)?;
@@ -191,5 +194,5 @@ fn find(options: &Options, context: &Context) -> Result<Found, Failure> {
         _ if from_list.is_some() || list == "-" || list.contains("://") => PathBuf::new(),
         list => Path::new(list).parent().unwrap_or(Path::new("")).to_owned(),
     };
-    Ok(Found { root: options.root.clone().unwrap_or_else(beside), items, classes: None })
+    Ok(CreateInput { root: options.root.clone().unwrap_or_else(beside), items, classes: None })
 }

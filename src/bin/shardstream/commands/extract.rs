@@ -4,8 +4,8 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::files;
 use crate::interrupt::Stop;
-use crate::options::{Patterns, Threads};
-use crate::parallel::each_shard;
+use crate::options::{Patterns, ThreadsOption};
+use crate::parallel::for_each_shard;
 use crate::samples::{self, ShardProgress};
 use crate::text;
 use clap::ValueEnum;
@@ -40,14 +40,14 @@ pub(crate) struct Options {
     #[arg(short = 'n', long = "samples", value_name = "COUNT")]
     samples: Option<u64>,
     /// What to do where a file is there already.
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Existing::Fail)]
-    existing: Existing,
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = ExistingFiles::Fail)]
+    existing: ExistingFiles,
     #[command(flatten)]
-    threads: Threads,
+    threads: ThreadsOption,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Existing {
+enum ExistingFiles {
     /// End with an error: it may be of another shard.
     Fail,
     /// Leave it as it is: to resume.
@@ -62,14 +62,14 @@ struct Extraction {
     to: String,
     keys: Vec<Glob>,
     fields: Vec<String>,
-    existing: Existing,
+    existing: ExistingFiles,
     /// MD5 of the names of all files of this run.
     names: Mutex<HashSet<[u8; 16]>>,
 }
 
 /// What was written.
 #[derive(Debug, Default, Clone, Copy)]
-struct Written {
+struct ExtractCounts {
     read: u64,
     samples: u64,
     files: u64,
@@ -121,8 +121,8 @@ fn first(
     shards: &ShardList,
     most: u64,
     context: &Context,
-) -> Result<Written, Failure> {
-    let mut total = Written::default();
+) -> Result<ExtractCounts, Failure> {
+    let mut total = ExtractCounts::default();
     if most > 0 {
         samples::in_order(shards, context, "extract", |sample| {
             extraction.write(&sample, &mut total)?;
@@ -137,13 +137,13 @@ fn all(
     shards: &ShardList,
     threads: usize,
     context: &Context,
-) -> Result<Written, Failure> {
+) -> Result<ExtractCounts, Failure> {
     let progress = ShardProgress::start(context, "extract", shards.len());
     let (extraction, stop) = (Arc::new(extraction), Stop::new(&context.interrupt));
-    let mut total = Written::default();
+    let mut total = ExtractCounts::default();
     let (each, stopped) = (progress.clone(), stop.clone());
     let write = move |url: &SecretUrl| {
-        let mut written = Written::default();
+        let mut written = ExtractCounts::default();
         for sample in samples::of_shard(&extraction.store, url)? {
             stopped.check()?;
             extraction.write(&sample?, &mut written)?;
@@ -153,10 +153,10 @@ fn all(
     };
     let guard = stop.clone();
     let work = move |_: usize, url: &SecretUrl| Ok(guard.guard(|| write(url)));
-    each_shard(shards, threads, &context.interrupt, work, |_, written| {
+    for_each_shard(shards, threads, &context.interrupt, work, |_, written| {
         progress.shard();
         stop.finish()?;
-        let Written { read, samples, files, skipped, bytes } = written.unwrap_or_default();
+        let ExtractCounts { read, samples, files, skipped, bytes } = written.unwrap_or_default();
         total.read += read;
         total.samples += samples;
         total.files += files;
@@ -175,7 +175,7 @@ impl Extraction {
     }
 
     /// Writes the fields of a sample that are wanted.
-    fn write(&self, sample: &Sample, written: &mut Written) -> Result<()> {
+    fn write(&self, sample: &Sample, written: &mut ExtractCounts) -> Result<()> {
         written.read += 1;
         if !self.keys.is_empty() && !self.keys.iter().any(|key| key.matches(sample.key())) {
             return Ok(());
@@ -192,7 +192,7 @@ impl Extraction {
                 return Err(sample.locate(io::Error::new(io::ErrorKind::InvalidInput, message).into()));
             }
             if !self.claim(&name) {
-                if self.existing == Existing::Skip {
+                if self.existing == ExistingFiles::Skip {
                     written.skipped += 1;
                     continue;
                 }
@@ -201,14 +201,14 @@ impl Extraction {
                 return Err(sample.locate(io::Error::new(io::ErrorKind::AlreadyExists, message).into()));
             }
             let place = files::below(&self.to, &name);
-            let replace = self.existing == Existing::Replace;
+            let replace = self.existing == ExistingFiles::Replace;
             let is_written = (replace || !files::exists(&self.store, &place)?)
                 && files::write(&self.store, &place, bytes, replace)
                     .map_err(|error| sample.locate(error.in_member(name.clone())))?;
             if is_written {
                 written.files += 1;
                 written.bytes += bytes.len() as u64;
-            } else if self.existing == Existing::Skip {
+            } else if self.existing == ExistingFiles::Skip {
                 written.skipped += 1;
             } else {
                 let message = format!("{} is there already: see --existing", SecretUrl::from(place));

@@ -2,10 +2,10 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::field::{Kind, Shown};
-use crate::options::{Json, Patterns};
+use crate::field::{FieldKind, FieldPreview};
+use crate::options::{JsonOption, Patterns};
 use crate::samples;
-use crate::sheet::{Sheet, half_blocks};
+use crate::contact_sheet::{ContactSheet, half_blocks};
 use crate::text;
 use serde::Serialize;
 use shardstream::codec::Decoder;
@@ -41,14 +41,14 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with = "json")]
     terminal: bool,
     #[command(flatten)]
-    json: Json,
+    json: JsonOption,
 }
 
 #[derive(Serialize)]
-struct Record<'a> {
+struct HeadRecord<'a> {
     shard: &'a str,
     key: &'a str,
-    fields: BTreeMap<&'a str, Shown>,
+    fields: BTreeMap<&'a str, FieldPreview>,
 }
 
 /// The most pixels of a contact sheet: one of 10,000 images of 160 pixels a side.
@@ -59,7 +59,7 @@ const TERMINAL: u32 = 48;
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let shards = options.patterns.shards(context)?;
     let decoder = Decoder::new();
-    let mut sheet = options.sheet.as_ref().map(|_| Sheet::new(options.side, options.columns));
+    let mut sheet = options.sheet.as_ref().map(|_| ContactSheet::new(options.side, options.columns));
     let mut left = options.samples;
     if left > 0 {
         samples::in_order(&shards, context, "head", |sample| {
@@ -94,16 +94,16 @@ fn show(sample: &Sample, options: &Options, decoder: &Decoder, context: &Context
     let wanted = sample.fields().filter(|(field, _)| is_wanted(field, options));
     let fields = wanted.filter_map(|(field, value)| Some((field, value.as_bytes()?)));
     if options.json.json {
-        let fields = fields.map(|(field, bytes)| (field, Shown::of(field, bytes, decoder))).collect();
-        return context.output.record(&Record { shard: sample.shard(), key: sample.key(), fields });
+        let fields = fields.map(|(field, bytes)| (field, FieldPreview::of(field, bytes, decoder))).collect();
+        return context.output.record(&HeadRecord { shard: sample.shard(), key: sample.key(), fields });
     }
     context.output.line(format_args!("{}  {}", text::printable(sample.key()), sample.shard()))?;
     let width = sample.fields().map(|(field, _)| field.chars().count()).max().unwrap_or(0);
     for (field, bytes) in fields {
-        let shown = Shown::of(field, bytes, decoder);
+        let shown = FieldPreview::of(field, bytes, decoder);
         context.output.line(format_args!("  {:width$}  {}", text::printable(field), shown.line))?;
         if options.terminal
-            && shown.kind == Kind::Image
+            && shown.kind == FieldKind::Image
             && let Ok(blocks) = half_blocks(bytes, TERMINAL)
         {
             context.output.bytes(blocks.as_bytes())?;
@@ -113,9 +113,9 @@ fn show(sample: &Sample, options: &Options, decoder: &Decoder, context: &Context
 }
 
 /// Adds the images of a sample to the sheet.
-fn add(sample: &Sample, options: &Options, sheet: &mut Sheet) -> Result<(), Failure> {
+fn add(sample: &Sample, options: &Options, sheet: &mut ContactSheet) -> Result<(), Failure> {
     for (field, value) in sample.fields() {
-        if Kind::of(field) != Kind::Image || !is_wanted(field, options) {
+        if FieldKind::of(field) != FieldKind::Image || !is_wanted(field, options) {
             continue;
         }
         if let Some(bytes) = value.as_bytes() {

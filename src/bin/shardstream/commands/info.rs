@@ -1,11 +1,11 @@
 //! `shardstream info`
 
 use crate::context::Context;
-use crate::distribution::{Distribution, Summary};
+use crate::distribution::{Distribution, DistributionSummary};
 use crate::failure::Failure;
-use crate::field::{Content, Kind};
-use crate::options::{IndexedPatterns, Json, Threads};
-use crate::parallel::each_shard;
+use crate::field::{FieldContent, FieldKind};
+use crate::options::{IndexedPatterns, JsonOption, ThreadsOption};
+use crate::parallel::for_each_shard;
 use crate::samples::{self, ShardProgress};
 use crate::table::Table;
 use crate::text;
@@ -28,14 +28,14 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with = "index")]
     fast: bool,
     #[command(flatten)]
-    json: Json,
+    json: JsonOption,
     #[command(flatten)]
-    threads: Threads,
+    threads: ThreadsOption,
 }
 
 /// What was found of a field.
 #[derive(Debug, Clone, Default)]
-struct Field {
+struct FieldSummary {
     sizes: Distribution,
     /// How many there are of each type, such as `jpeg` or `float32 [3]`.
     types: BTreeMap<String, u64>,
@@ -45,12 +45,12 @@ struct Field {
 
 /// What was found in a shard, or in all of them.
 #[derive(Debug, Clone, Default)]
-struct Found {
+struct ShardContents {
     samples: u64,
     /// Sizes of samples, as far as they are known: an index may have numbers of samples alone.
     sizes: Distribution,
     bytes: u64,
-    fields: BTreeMap<String, Field>,
+    fields: BTreeMap<String, FieldSummary>,
 }
 
 /// The most types of a field that are listed; arrays may all be of different shapes.
@@ -59,7 +59,7 @@ const OTHER: &str = "other";
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let (shards, index) = options.patterns.shards(context)?;
-    let mut total = Found::default();
+    let mut total = ShardContents::default();
     let mut each = Distribution::default();
     match (options.samples, index) {
         (Some(most), _) => {
@@ -84,7 +84,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
                     of_index(&builder.build(&ShardList::from_urls([url.clone()]))?, url)
                 }
                 (None, false) => {
-                    let (decoder, mut found) = (Decoder::new(), Found::default());
+                    let (decoder, mut found) = (Decoder::new(), ShardContents::default());
                     for sample in samples::of_shard(&store, url)? {
                         if interrupt.is_set() {
                             break;
@@ -96,7 +96,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
                     Ok(found)
                 }
             };
-            each_shard(&shards, options.threads.count(), &context.interrupt, work, |_, found| {
+            for_each_shard(&shards, options.threads.count(), &context.interrupt, work, |_, found| {
                 if is_counted {
                     progress.samples(found.samples);
                 }
@@ -115,25 +115,25 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
 }
 
 /// What an index says of a shard.
-fn of_index(index: &Index, url: &SecretUrl) -> Result<Found> {
+fn of_index(index: &Index, url: &SecretUrl) -> Result<ShardContents> {
     let shard: &ShardIndex = index.get(url.expose_secret()).ok_or_else(|| {
         let message = "the index does not know this shard: build it again";
         Error::from(ErrorKind::Config(message.into())).in_shard(url)
     })?;
     let bytes = shard.bytes().unwrap_or(0);
-    let mut found = Found { samples: shard.samples(), bytes, ..Found::default() };
+    let mut found = ShardContents { samples: shard.samples(), bytes, ..ShardContents::default() };
     for number in 0..shard.samples() {
         if let Some(size) = shard.size_of(number) {
             found.sizes.add(size);
         }
         for (name, size) in shard.fields(number).into_iter().flatten() {
-            found.fields.entry(name.to_owned()).or_default().add(size, Kind::of(name).to_string());
+            found.fields.entry(name.to_owned()).or_default().add(size, FieldKind::of(name).to_string());
         }
     }
     Ok(found)
 }
 
-impl Field {
+impl FieldSummary {
     fn add(&mut self, size: u64, kind: String) {
         self.sizes.add(size);
         self.count(kind, 1);
@@ -171,17 +171,17 @@ impl Field {
 }
 
 /// The type of a field's content, in a few words.
-fn kind(field: &str, content: &Result<Content>) -> String {
+fn kind(field: &str, content: &Result<FieldContent>) -> String {
     match content {
-        Ok(Content::Image(format, _)) => (*format).to_owned(),
-        Ok(Content::Value(Value::Array(array))) => format!("{} {:?}", array.dtype(), array.shape()),
-        Ok(Content::Value(_) | Content::Bytes) => Kind::of(field).to_string(),
-        Err(_) => format!("no {}", Kind::of(field)),
+        Ok(FieldContent::Image(format, _)) => (*format).to_owned(),
+        Ok(FieldContent::Value(Value::Array(array))) => format!("{} {:?}", array.dtype(), array.shape()),
+        Ok(FieldContent::Value(_) | FieldContent::Bytes) => FieldKind::of(field).to_string(),
+        Err(_) => format!("no {}", FieldKind::of(field)),
     }
 }
 
 #[derive(Debug, Serialize)]
-struct Document<'a> {
+struct InfoDocument<'a> {
     shards: usize,
     samples: u64,
     /// Whether only the first samples were looked at.
@@ -190,43 +190,43 @@ struct Document<'a> {
     shard_bytes: Option<u64>,
     /// As far as they are known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    sample_bytes: Option<Summary>,
+    sample_bytes: Option<DistributionSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    samples_per_shard: Option<Summary>,
-    fields: BTreeMap<&'a str, FieldDocument<'a>>,
+    samples_per_shard: Option<DistributionSummary>,
+    fields: BTreeMap<&'a str, InfoField<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct FieldDocument<'a> {
+struct InfoField<'a> {
     samples: u64,
-    bytes: Summary,
+    bytes: DistributionSummary,
     types: &'a BTreeMap<String, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    height: Option<Summary>,
+    height: Option<DistributionSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    width: Option<Summary>,
+    width: Option<DistributionSummary>,
 }
 
-impl Found {
+impl ShardContents {
     fn sample(&mut self, sample: &Sample, decoder: &Decoder) {
         self.samples += 1;
         self.sizes.add(sample.size() as u64);
         for (name, value) in sample.fields() {
             let Some(bytes) = value.as_bytes() else { continue };
             if !self.fields.contains_key(name) {
-                self.fields.insert(name.to_owned(), Field::default());
+                self.fields.insert(name.to_owned(), FieldSummary::default());
             }
             let Some(field) = self.fields.get_mut(name) else { continue };
-            let content = Content::of(name, bytes, decoder);
+            let content = FieldContent::of(name, bytes, decoder);
             field.add(bytes.len() as u64, kind(name, &content));
-            if let Ok(Content::Image(_, size)) = content {
+            if let Ok(FieldContent::Image(_, size)) = content {
                 field.heights.add(size.height.into());
                 field.widths.add(size.width.into());
             }
         }
     }
 
-    fn merge(&mut self, other: &Found) {
+    fn merge(&mut self, other: &ShardContents) {
         self.samples += other.samples;
         self.sizes.merge(&other.sizes);
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -241,10 +241,10 @@ impl Found {
         }
     }
 
-    fn document(&self, shards: usize, each: &Distribution, is_part: bool) -> Document<'_> {
+    fn document(&self, shards: usize, each: &Distribution, is_part: bool) -> InfoDocument<'_> {
         let some = |numbers: &Distribution| (numbers.count > 0).then(|| numbers.summary());
         let fields = self.fields.iter().map(|(name, field)| {
-            let document = FieldDocument {
+            let document = InfoField {
                 samples: field.sizes.count,
                 bytes: field.sizes.summary(),
                 types: &field.types,
@@ -253,7 +253,7 @@ impl Found {
             };
             (&**name, document)
         });
-        Document {
+        InfoDocument {
             shards,
             samples: self.samples,
             is_part,

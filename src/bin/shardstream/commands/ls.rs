@@ -2,8 +2,8 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::options::{Json, Patterns, Threads, shards_of};
-use crate::parallel::each_shard;
+use crate::options::{JsonOption, Patterns, ThreadsOption, shards_of};
+use crate::parallel::for_each_shard;
 use crate::table::Table;
 use crate::text;
 use serde::Serialize;
@@ -23,13 +23,13 @@ pub(crate) struct Options {
     #[arg(short, long)]
     long: bool,
     #[command(flatten)]
-    json: Json,
+    json: JsonOption,
     #[command(flatten)]
-    threads: Threads,
+    threads: ThreadsOption,
 }
 
 #[derive(Debug, Serialize)]
-struct Listed {
+struct ListedShard {
     url: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
@@ -49,13 +49,13 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let store = context.store.clone();
     let look = move |_: usize, url: &SecretUrl| object(url, &known, &store);
     let threads = options.threads.count().max(16);
-    each_shard(&shards, threads, &context.interrupt, look, |number, object| {
+    for_each_shard(&shards, threads, &context.interrupt, look, |number, object| {
         let url = shards[number].to_string();
         let bytes = object.size;
         total = total.saturating_add(bytes.unwrap_or(0));
         unknown += u64::from(bytes.is_none());
         if options.json.json {
-            return context.output.record(&Listed { url, bytes, version: object.version });
+            return context.output.record(&ListedShard { url, bytes, version: object.version });
         }
         table.row([bytes.map_or_else(|| "?".into(), text::number), url]);
         Ok(())

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::input::Input;
-use crate::options::Training;
+use crate::options::TrainingOptions;
 use crate::quantity::size;
 use crate::table::Table;
 use crate::text;
@@ -26,7 +26,7 @@ const STREAMS: [usize; 4] = [1, 2, 4, 8];
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    training: Training,
+    training: TrainingOptions,
     /// The number of ranks.
     #[arg(long, value_name = "RANKS", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
@@ -36,8 +36,8 @@ pub(crate) struct Options {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
     /// How the last samples that fill no batch are handled.
-    #[arg(long, value_enum, default_value_t = Last::Keep)]
-    last_batch: Last,
+    #[arg(long, value_enum, default_value_t = LastBatchOption::Keep)]
+    last_batch: LastBatchOption,
     /// The seed of the order.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -59,25 +59,25 @@ pub(crate) struct Options {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Last {
+enum LastBatchOption {
     Keep,
     Drop,
     Pad,
 }
 
-impl From<Last> for LastBatch {
-    fn from(last: Last) -> Self {
+impl From<LastBatchOption> for LastBatch {
+    fn from(last: LastBatchOption) -> Self {
         match last {
-            Last::Keep => LastBatch::Keep,
-            Last::Drop => LastBatch::Drop,
-            Last::Pad => LastBatch::Pad,
+            LastBatchOption::Keep => LastBatch::Keep,
+            LastBatchOption::Drop => LastBatch::Drop,
+            LastBatchOption::Pad => LastBatch::Pad,
         }
     }
 }
 
 /// What one rank reads in an epoch.
 #[derive(Debug, Clone, Default, Serialize)]
-struct Rank {
+struct RankLoad {
     rank: usize,
     streams: usize,
     samples: u64,
@@ -89,7 +89,7 @@ struct Rank {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct PlanReport {
     shards: usize,
     samples: u64,
     bytes: u64,
@@ -116,7 +116,7 @@ struct Report {
     bytes_per_epoch: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     price_per_epoch: Option<f64>,
-    ranks: Vec<Rank>,
+    ranks: Vec<RankLoad>,
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
@@ -132,7 +132,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     show(&options, &report, context)
 }
 
-fn report(options: &Options, shards: &[ShardIndex], context: &Context) -> Result<Report, Failure> {
+fn report(options: &Options, shards: &[ShardIndex], context: &Context) -> Result<PlanReport, Failure> {
     let world_size = usize::from(options.world_size);
     let streams = options.training.streams(world_size);
     let index: Index = shards.iter().cloned().collect();
@@ -157,7 +157,7 @@ fn report(options: &Options, shards: &[ShardIndex], context: &Context) -> Result
             Some(gb.unwrap_or(0.0) * read as f64 / 1e9 + requested.unwrap_or(0.0) * requests as f64 / 1e4)
         }
     };
-    Ok(Report {
+    Ok(PlanReport {
         shards: index.len(),
         samples,
         bytes,
@@ -187,7 +187,7 @@ fn one_rank(
     streams: usize,
     rank: usize,
     context: &Context,
-) -> Result<Rank, Failure> {
+) -> Result<RankLoad, Failure> {
     let dataset = Dataset::builder(index.shards())
         .store(context.store.clone())
         .index(index.clone())
@@ -201,7 +201,7 @@ fn one_rank(
         .batch(options.batch as usize)
         .last_batch(options.last_batch.into())
         .build()?;
-    let mut found = Rank { rank, steps: loader.steps(), streams: dataset.streams().len(), ..Rank::default() };
+    let mut found = RankLoad { rank, steps: loader.steps(), streams: dataset.streams().len(), ..RankLoad::default() };
     let mut shards = vec![false; index.len()];
     for &stream in dataset.streams() {
         for Slice { shard: number, samples, .. } in dataset.plan().stream(options.epoch, stream) {
@@ -232,7 +232,7 @@ fn bytes_of(shard: &ShardIndex, samples: std::ops::Range<u64>) -> u64 {
     }
 }
 
-fn show(options: &Options, report: &Report, context: &Context) -> Result<(), Failure> {
+fn show(options: &Options, report: &PlanReport, context: &Context) -> Result<(), Failure> {
     let line = |what: &str, value: String| context.output.line(format_args!("{what:<18}{value}"));
     let list = |numbers: &[usize]| numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     let counted = |count: usize, what| text::counted(count as u64, what);

@@ -3,15 +3,16 @@
 use crate::context::Context;
 use crate::documents::check_index;
 use crate::failure::Failure;
+use crate::field_edit::FieldEdit;
 use crate::input::Input;
-use crate::items::note;
-use crate::making::{Limits, Making};
 use crate::options::{IndexOption, Patterns, read_text};
 use crate::outcome::Outcome;
-use crate::ranges::{Edit, Place};
-use crate::rewriting::Rewriting;
+use crate::output::note;
+use crate::range_samples::SamplePosition;
+use crate::rewrite::Rewrite;
 use crate::series::Series;
 use crate::text;
+use crate::write_options::{ShardLimits, WriteOptions};
 use shardstream::shards::glob::Glob;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAMES")]
     to: String,
     #[command(flatten)]
-    limits: Limits,
+    limits: ShardLimits,
     /// Write the samples in a random order over all shards.
     #[arg(long, value_name = "SEED")]
     shuffle: Option<u64>,
@@ -57,25 +58,25 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", conflicts_with = "index")]
     keys: Option<String>,
     #[command(flatten)]
-    edit: Edit,
+    edit: FieldEdit,
     /// Write the index of the new shards here.
     #[arg(long, value_name = "INDEX")]
     to_index: Option<String>,
     #[command(flatten)]
-    making: Making,
+    write_options: WriteOptions,
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let Options { patterns, limits, shuffle, index, edit, to_index, making, .. } = &options;
-    making.check(to_index.is_some())?;
+    let Options { patterns, limits, shuffle, index, edit, to_index, write_options, .. } = &options;
+    write_options.check(to_index.is_some())?;
     let series = Series::new(&options.to)?;
-    check_index(to_index.as_deref(), &series, making, context)?;
+    check_index(to_index.as_deref(), &series, write_options, context)?;
     let glob = options.filter.as_ref().map(|filter| Glob::new(filter)).transpose()?;
     let listed = options.keys.as_ref().map(|file| read_text(file, context)).transpose()?;
     let listed: Option<HashSet<&str>> =
         listed.as_ref().map(|text| text.lines().map(str::trim).filter(|line| !line.is_empty()).collect());
     let loaded = index.load(context)?;
-    let threads = making.threads.count().max(16);
+    let threads = write_options.threads.count().max(16);
     let input = Input::load(patterns, loaded.as_ref(), threads, context)?;
     input.check_apart(&series)?;
     let input = Arc::new(input.check_unchanged(threads, context)?);
@@ -85,7 +86,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             && listed.as_ref().is_none_or(|listed| matches(&|key| listed.contains(key)))
     };
     let wanted = input.samples().filter(|(_, _, key)| is_wanted(*key));
-    let order: Vec<Place> = wanted.map(|(shard, sample, _)| (shard, sample)).collect();
+    let order: Vec<SamplePosition> = wanted.map(|(shard, sample, _)| (shard, sample)).collect();
     if let Some(listed) = &listed {
         let found: HashSet<&str> = input.samples().filter_map(|(_, _, key)| key).collect();
         let missing = listed.iter().filter(|key| !found.contains(**key)).count() as u64;
@@ -93,17 +94,17 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             note(format_args!("--keys names {} that no shard has", text::counted(missing, "key")));
         }
     }
-    let rewriting = Rewriting {
+    let rewrite = Rewrite {
         command: "reshard",
         limits: *limits,
         shuffle: *shuffle,
         edit,
-        making,
+        write_options,
         options: Vec::new(),
     };
-    rewriting.check(&input)?;
-    let job = rewriting.plan(series, &input, order, context)?;
-    let outcome = rewriting.run(job, context)?;
+    rewrite.check(&input)?;
+    let job = rewrite.plan(series, &input, order, context)?;
+    let outcome = rewrite.run(job, context)?;
     outcome.save_index(to_index.as_deref(), context)?;
-    Outcome::report(&[outcome], to_index.as_deref(), making.json, context)
+    Outcome::report(&[outcome], to_index.as_deref(), write_options.json, context)
 }

@@ -3,14 +3,15 @@
 use crate::context::Context;
 use crate::documents::check_index;
 use crate::failure::Failure;
+use crate::field_edit::FieldEdit;
 use crate::input::Input;
-use crate::making::{Limits, Making};
+use crate::input_hash::InputHash;
 use crate::options::Patterns;
 use crate::outcome::Outcome;
-use crate::ranges::{Edit, Place};
-use crate::rewriting::Rewriting;
-use crate::saved_plan::Hash;
+use crate::range_samples::SamplePosition;
+use crate::rewrite::Rewrite;
 use crate::series::Series;
+use crate::write_options::{ShardLimits, WriteOptions};
 use std::sync::Arc;
 
 /// Split samples into series, such as train and val, by a hash of their keys.
@@ -28,7 +29,7 @@ pub(crate) struct Options {
     /// The names of the shards of a series, and its share of the samples, such as 'train-%06d.tar=0.9'. Given
     /// once for each series.
     #[arg(long, value_name = "NAMES=SHARE", required = true, value_parser = target)]
-    to: Vec<Target>,
+    to: Vec<SplitTarget>,
     /// Another seed is another split.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -36,33 +37,33 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SEED")]
     shuffle: Option<u64>,
     #[command(flatten)]
-    limits: Limits,
+    limits: ShardLimits,
     #[command(flatten)]
-    edit: Edit,
+    edit: FieldEdit,
     /// Write the index of each series beside it (train.index.json for train-%06d.tar).
     #[arg(long)]
     indexes: bool,
     #[command(flatten)]
-    making: Making,
+    write_options: WriteOptions,
 }
 
 #[derive(Debug, Clone)]
-struct Target {
+struct SplitTarget {
     names: String,
     share: f64,
 }
 
-fn target(text: &str) -> Result<Target, String> {
+fn target(text: &str) -> Result<SplitTarget, String> {
     let (names, share) = text.rsplit_once('=').ok_or("expected NAMES=SHARE, such as train-%06d.tar=0.9")?;
     match share.parse() {
-        Ok(share) if share > 0.0 && share <= 1.0 => Ok(Target { names: names.to_owned(), share }),
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(SplitTarget { names: names.to_owned(), share }),
         _ => Err(format!("{share:?} is no share: give a number above 0, up to 1")),
     }
 }
 
 /// Which of the parts that end at these places, from 0 to 1, a key falls into.
 fn part(key: &str, seed: u64, ends: &[f64]) -> Option<usize> {
-    let mut hash = Hash::default();
+    let mut hash = InputHash::default();
     hash.number(seed);
     hash.text(key);
     let place = (hash.finish_number() >> 11) as f64 / (1_u64 << 53) as f64;
@@ -89,8 +90,8 @@ fn ends(shares: impl Iterator<Item = f64>) -> Result<Vec<f64>, Failure> {
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let Options { patterns, to, seed, shuffle, limits, edit, indexes, making } = &options;
-    making.check(*indexes)?;
+    let Options { patterns, to, seed, shuffle, limits, edit, indexes, write_options } = &options;
+    write_options.check(*indexes)?;
     let ends = ends(to.iter().map(|target| target.share))?;
     let series: Vec<Series> = to.iter().map(|target| Series::new(&target.names)).collect::<Result<_, _>>()?;
     for (number, one) in series.iter().enumerate() {
@@ -99,10 +100,10 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             return Err(Failure::Usage(format!("--to: two series have the same names ({other} and {one})")));
         }
     }
-    let threads = making.threads.count().max(16);
+    let threads = write_options.threads.count().max(16);
     let input = Arc::new(Input::load(patterns, None, threads, context)?);
     series.iter().try_for_each(|series| input.check_apart(series))?;
-    let mut orders: Vec<Vec<Place>> = vec![Vec::new(); to.len()];
+    let mut orders: Vec<Vec<SamplePosition>> = vec![Vec::new(); to.len()];
     for (shard, sample, key) in input.samples() {
         let part = part(key.unwrap_or_default(), *seed, &ends);
         if let Some(order) = part.and_then(|part| orders.get_mut(part)) {
@@ -114,27 +115,27 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     for (number, (series, order)) in series.into_iter().zip(orders).enumerate() {
         let start = number.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0.0);
         let end = ends.get(number).copied().unwrap_or(1.0);
-        let rewriting = Rewriting {
+        let rewrite = Rewrite {
             command: "split",
             limits: *limits,
             shuffle: *shuffle,
             edit,
-            making,
+            write_options,
             options: vec![("seed", seed.to_string()), ("share", format!("{start} to {end}"))],
         };
-        rewriting.check(&input)?;
+        rewrite.check(&input)?;
         let index = indexes.then(|| series.beside("index"));
-        check_index(index.as_deref(), &series, making, context)?;
-        let job = rewriting.plan(series, &input, order, context)?;
-        jobs.push((rewriting, job, index));
+        check_index(index.as_deref(), &series, write_options, context)?;
+        let job = rewrite.plan(series, &input, order, context)?;
+        jobs.push((rewrite, job, index));
     }
     let mut outcomes = Vec::new();
-    for (rewriting, job, index) in jobs {
-        let outcome = rewriting.run(job, context)?;
+    for (rewrite, job, index) in jobs {
+        let outcome = rewrite.run(job, context)?;
         outcome.save_index(index.as_deref(), context)?;
         outcomes.push(outcome);
     }
-    Outcome::report(&outcomes, None, making.json, context)
+    Outcome::report(&outcomes, None, write_options.json, context)
 }
 
 #[cfg(test)]

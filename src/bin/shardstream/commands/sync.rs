@@ -1,7 +1,7 @@
 //! `shardstream sync`
 
 use crate::context::Context;
-use crate::copying::{CopyOptions, There};
+use crate::copying::{CopyOptions, ExistingCopies};
 use crate::failure::Failure;
 
 /// Copy the shards, or any objects, that are missing in a directory or differ there.
@@ -20,5 +20,5 @@ pub(crate) fn run(mut options: Options, context: &Context) -> Result<(), Failure
     if let Some(to) = options.copy.places.last_mut().filter(|to| !to.ends_with('/')) {
         to.push('/');
     }
-    options.copy.run(There::KeepSame, context)
+    options.copy.run(ExistingCopies::KeepSame, context)
 }

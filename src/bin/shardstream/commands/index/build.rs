@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::documents::check_new;
 use crate::failure::Failure;
 use crate::options::Patterns;
-use crate::parallel::each_shard;
+use crate::parallel::for_each_shard;
 use crate::samples::ShardProgress;
 use shardstream::index::ShardIndex;
 use shardstream::store::Store;
@@ -27,7 +27,7 @@ pub(crate) struct Options {
     #[arg(long)]
     update: bool,
     #[command(flatten)]
-    force: super::saving::Force,
+    force: super::save::ForceOption,
     /// How many shards are indexed at a time.
     #[arg(short = 'j', long, value_name = "COUNT", default_value_t = 16, value_parser = count)]
     threads: u16,
@@ -46,7 +46,7 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         false => None,
     };
     let index = of_shards(&shards, old, options.checksums, options.threads.into(), context)?;
-    super::saving::save(&index, &options.to, context)
+    super::save::save(&index, &options.to, context)
 }
 
 /// Indexes shards, with progress. What `old` says of a shard that has not changed is taken.
@@ -65,7 +65,7 @@ pub(super) fn of_shards(
             Some(known) if is_current(known, url, checksums, &store)? => Ok(known.clone()),
             _ => one(url, checksums, &store),
         };
-    each_shard(shards, threads, &context.interrupt, work, |_, shard| {
+    for_each_shard(shards, threads, &context.interrupt, work, |_, shard| {
         progress.samples(shard.samples());
         progress.shard();
         indexed.push(shard);

@@ -15,11 +15,11 @@ pub(super) struct Options {
     #[arg(value_name = "INDEX")]
     index: String,
     #[command(flatten)]
-    json: Json,
+    json: JsonOption,
 }
 
 #[derive(Debug, Serialize)]
-struct Document {
+struct IndexInfo {
     shards: usize,
     samples: u64,
     bytes: u64,
@@ -33,7 +33,7 @@ struct Document {
 
 pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let index = Index::load(&context.store, &options.index)?;
-    let mut document = Document {
+    let mut document = IndexInfo {
         shards: index.len(),
         samples: index.samples(),
         bytes: index.iter().filter_map(|shard| shard.bytes()).sum(),

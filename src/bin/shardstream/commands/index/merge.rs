@@ -20,7 +20,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "INDEX")]
     to: String,
     #[command(flatten)]
-    force: super::saving::Force,
+    force: super::save::ForceOption,
 }
 
 pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
@@ -42,5 +42,5 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             }
         }
     }
-    super::saving::save(&shards.into_iter().collect(), &options.to, context)
+    super::save::save(&shards.into_iter().collect(), &options.to, context)
 }

@@ -11,7 +11,7 @@ use shardstream::{Index, SecretUrl};
 ///
 /// The numbers of samples must be those of the document.
 #[derive(Debug, clap::Args)]
-pub(super) struct Import {
+pub(super) struct ImportOptions {
     /// A wids-shard-index-v1 document: a path or URL.
     #[arg(value_name = "WIDS")]
     wids: String,
@@ -22,14 +22,14 @@ pub(super) struct Import {
     #[arg(long)]
     checksums: bool,
     #[command(flatten)]
-    force: super::saving::Force,
+    force: super::save::ForceOption,
 }
 
 /// Write an index as Python's wids does: URLs and numbers of samples alone.
 ///
 /// wids reads the indexes of `index build` too; this one is shorter.
 #[derive(Debug, clap::Args)]
-pub(super) struct Export {
+pub(super) struct ExportOptions {
     /// The index: a path or URL.
     #[arg(value_name = "INDEX")]
     index: String,
@@ -37,10 +37,10 @@ pub(super) struct Export {
     #[arg(long, value_name = "WIDS")]
     to: String,
     #[command(flatten)]
-    force: super::saving::Force,
+    force: super::save::ForceOption,
 }
 
-pub(super) fn import(options: Import, context: &Context) -> Result<(), Failure> {
+pub(super) fn import(options: ImportOptions, context: &Context) -> Result<(), Failure> {
     check_new(&options.to, options.force.force, "", context)?;
     let wids = Index::load(&context.store, &options.wids)?;
     let index = build::of_shards(&wids.shards(), None, options.checksums, 16, context)?;
@@ -54,10 +54,10 @@ pub(super) fn import(options: Import, context: &Context) -> Result<(), Failure> 
             )));
         }
     }
-    super::saving::save(&index, &options.to, context)
+    super::save::save(&index, &options.to, context)
 }
 
-pub(super) fn export(options: Export, context: &Context) -> Result<(), Failure> {
+pub(super) fn export(options: ExportOptions, context: &Context) -> Result<(), Failure> {
     check_new(&options.to, options.force.force, "", context)?;
     let index = Index::load(&context.store, &options.index)?;
     if options.to.ends_with(".shidx") {
@@ -68,5 +68,5 @@ pub(super) fn export(options: Export, context: &Context) -> Result<(), Failure> 
             "the index is of samples that {filter:?} selected, and wids would read all"
         )));
     }
-    super::saving::save(&index.counts(), &options.to, context)
+    super::save::save(&index.counts(), &options.to, context)
 }

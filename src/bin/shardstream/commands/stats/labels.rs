@@ -8,19 +8,19 @@ use std::collections::BTreeMap;
 
 /// Where the label of a sample is: a field, or a place in a JSON document.
 #[derive(Debug)]
-pub(super) struct Label {
+pub(super) struct LabelSpec {
     spec: String,
     field: String,
     path: Vec<String>,
     decoder: Decoder,
 }
 
-impl Label {
+impl LabelSpec {
     /// `cls`, or `json:annotation.label`.
     pub(super) fn new(spec: &str) -> Self {
         let (field, path) = spec.split_once(':').unwrap_or((spec, ""));
         let path = path.split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect();
-        Label { spec: spec.to_owned(), field: field.to_owned(), path, decoder: Decoder::new() }
+        LabelSpec { spec: spec.to_owned(), field: field.to_owned(), path, decoder: Decoder::new() }
     }
 
     pub(super) fn spec(&self) -> &str {
@@ -65,13 +65,13 @@ fn shown(json: &Json) -> String {
 
 /// How many samples have each label.
 #[derive(Debug, Default)]
-pub(super) struct Labels {
+pub(super) struct LabelCounts {
     counts: BTreeMap<String, u64>,
     /// How many samples have none.
     pub(super) without: u64,
 }
 
-impl Labels {
+impl LabelCounts {
     pub(super) fn add(&mut self, label: Option<String>) {
         match label {
             Some(label) => *self.counts.entry(label).or_default() += 1,
@@ -79,7 +79,7 @@ impl Labels {
         }
     }
 
-    pub(super) fn merge(&mut self, other: Labels) {
+    pub(super) fn merge(&mut self, other: LabelCounts) {
         self.without += other.without;
         for (label, count) in other.counts {
             *self.counts.entry(label).or_default() += count;

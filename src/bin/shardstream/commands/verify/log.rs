@@ -1,6 +1,6 @@
 //! Which shards were verified already: one line of JSON for each, behind one that says how they were.
 
-use super::report::Report;
+use super::report::ShardReport;
 use crate::failure::Failure;
 use md5::{Digest, Md5};
 use serde::{Deserialize, Serialize};
@@ -14,20 +14,20 @@ use std::sync::{Mutex, PoisonError};
 const FORMAT: &str = "shardstream-verify-v2";
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Header {
+struct LogHeader {
     format: String,
     options: String,
 }
 
 /// The reports of an earlier run, and the file that those of this one are added to.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct VerifyLog {
     /// By [`place_of`]; the last one of a shard counts.
-    known: HashMap<String, Report>,
+    known: HashMap<String, ShardReport>,
     file: Mutex<File>,
 }
 
-impl Log {
+impl VerifyLog {
     /// Opens or begins a log of shards that are verified with these options.
     pub(super) fn open(path: &Path, options: &str) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::io(path.display(), &error);
@@ -37,14 +37,14 @@ impl Log {
         let text = String::from_utf8_lossy(&text);
         let mut lines = text.lines();
         let mut known = HashMap::new();
-        match lines.next().map(serde_json::from_str::<Header>) {
+        match lines.next().map(serde_json::from_str::<LogHeader>) {
             None => {
-                let header = Header { format: FORMAT.into(), options: options.into() };
+                let header = LogHeader { format: FORMAT.into(), options: options.into() };
                 write(&mut file, &header).map_err(failed)?;
             }
             Some(Ok(header)) if header.format == FORMAT && header.options == options => {
                 // What a run that was killed did not write whole is verified again.
-                let reports = lines.filter_map(|line| serde_json::from_str::<Report>(line).ok());
+                let reports = lines.filter_map(|line| serde_json::from_str::<ShardReport>(line).ok());
                 known.extend(reports.map(|report| (report.place.clone(), report)));
                 if !text.ends_with('\n') {
                     file.write_all(b"\n").map_err(failed)?;
@@ -63,18 +63,18 @@ impl Log {
                 return Err(Failure::Usage(message));
             }
         }
-        Ok(Log { known, file: Mutex::new(file) })
+        Ok(VerifyLog { known, file: Mutex::new(file) })
     }
 
     /// What is known of a shard that has this size and version now. One without a version is always read.
-    pub(super) fn get(&self, place: &str, bytes: u64, version: Option<&str>) -> Option<Report> {
+    pub(super) fn get(&self, place: &str, bytes: u64, version: Option<&str>) -> Option<ShardReport> {
         let known = self.known.get(place)?;
         let is_same = known.bytes == bytes && version.is_some() && known.version.as_deref() == version;
-        is_same.then(|| Report { resumed: true, ..known.clone() })
+        is_same.then(|| ShardReport { resumed: true, ..known.clone() })
     }
 
     /// Adds what was found in a shard.
-    pub(super) fn add(&self, report: &Report) -> std::io::Result<()> {
+    pub(super) fn add(&self, report: &ShardReport) -> std::io::Result<()> {
         write(&mut self.file.lock().unwrap_or_else(PoisonError::into_inner), report)
     }
 }

@@ -1,18 +1,18 @@
 //! `shardstream verify`
 
 mod log;
-mod recovery;
+mod resume_point;
 mod report;
 mod shard;
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::options::{IndexedPatterns, Json, Threads};
-use crate::parallel::each_shard;
+use crate::options::{IndexedPatterns, JsonOption, ThreadsOption};
+use crate::parallel::for_each_shard;
 use crate::samples::ShardProgress;
 use crate::text;
-use log::{Log, fingerprint};
-use report::{Finding, Report};
+use log::{VerifyLog, fingerprint};
+use report::{Finding, ShardReport};
 use serde::Serialize;
 use shard::Verifier;
 use shardstream::{SecretUrl, ShardList};
@@ -53,14 +53,14 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     #[command(flatten)]
-    json: Json,
+    json: JsonOption,
     #[command(flatten)]
-    threads: Threads,
+    threads: ThreadsOption,
 }
 
 /// The last line of `--json`.
 #[derive(Debug, Serialize)]
-struct Summary {
+struct VerifySummary {
     shards: u64,
     samples: u64,
     bytes: u64,
@@ -76,7 +76,7 @@ struct Summary {
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    context.output.outlast();
+    context.output.ignore_closed_pipe();
     let (shards, index) = options.patterns.shards(context)?;
     // What was verified with other options says nothing of these.
     let asked = format!(
@@ -86,7 +86,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         options.may_be_empty,
         index.as_ref().map_or_else(|| Ok("none".to_owned()), fingerprint)?
     );
-    let log = options.resume.as_deref().map(|path| Log::open(path, &asked)).transpose()?.map(Arc::new);
+    let log = options.resume.as_deref().map(|path| VerifyLog::open(path, &asked)).transpose()?.map(Arc::new);
     let progress = ShardProgress::start(context, "verify", shards.len());
     let verifier = Verifier {
         progress: progress.clone(),
@@ -98,9 +98,9 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         may_be_empty: options.may_be_empty.clone(),
         keys: options.unique_keys,
     };
-    let mut all = All::new(&options, context, &shards);
+    let mut all = Verification::new(&options, context, &shards);
     let work = move |_: usize, url: &SecretUrl| verifier.verify(url, log.as_deref());
-    each_shard(&shards, options.threads.count(), &context.interrupt, work, |number, report| {
+    for_each_shard(&shards, options.threads.count(), &context.interrupt, work, |number, report| {
         if report.resumed {
             progress.samples(report.samples);
         }
@@ -112,20 +112,20 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
 }
 
 /// What was found so far, of all shards.
-struct All<'a> {
+struct Verification<'a> {
     options: &'a Options,
     context: &'a Context,
     shards: &'a ShardList,
-    summary: Summary,
+    summary: VerifySummary,
     /// Sets of fields, with how many samples have them, and in which shard such a sample was first.
-    fields: BTreeMap<Vec<String>, report::Having>,
+    fields: BTreeMap<Vec<String>, report::FieldSet>,
     keys: HashMap<u64, u32>,
-    images: BTreeMap<String, report::Sides>,
+    images: BTreeMap<String, report::ImageSizes>,
 }
 
-impl<'a> All<'a> {
+impl<'a> Verification<'a> {
     fn new(options: &'a Options, context: &'a Context, shards: &'a ShardList) -> Self {
-        let summary = Summary {
+        let summary = VerifySummary {
             shards: 0,
             samples: 0,
             bytes: 0,
@@ -135,7 +135,7 @@ impl<'a> All<'a> {
             unread: 0,
             without_samples: 0,
         };
-        All {
+        Verification {
             options,
             context,
             shards,
@@ -146,7 +146,7 @@ impl<'a> All<'a> {
         }
     }
 
-    fn take(&mut self, number: usize, report: Report) -> Result<(), Failure> {
+    fn take(&mut self, number: usize, report: ShardReport) -> Result<(), Failure> {
         self.summary.shards += 1;
         self.summary.samples += report.samples;
         self.summary.bytes += report.bytes;

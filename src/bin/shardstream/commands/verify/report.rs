@@ -60,7 +60,7 @@ impl fmt::Display for Finding {
 
 /// How many samples have these fields and no others.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Having {
+pub(super) struct FieldSet {
     /// In the order of the alphabet.
     pub(super) fields: Vec<String>,
     pub(super) samples: u64,
@@ -71,18 +71,18 @@ pub(super) struct Having {
 
 /// The sizes of the images of a field.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Sides {
+pub(super) struct ImageSizes {
     images: u64,
     height: (u32, u32),
     width: (u32, u32),
 }
 
-impl Sides {
+impl ImageSizes {
     pub(super) fn add(&mut self, height: u32, width: u32) {
-        self.merge(&Sides { images: 1, height: (height, height), width: (width, width) });
+        self.merge(&ImageSizes { images: 1, height: (height, height), width: (width, width) });
     }
 
-    pub(super) fn merge(&mut self, other: &Sides) {
+    pub(super) fn merge(&mut self, other: &ImageSizes) {
         match (self.images, other.images) {
             (_, 0) => {}
             (0, _) => *self = other.clone(),
@@ -95,9 +95,9 @@ impl Sides {
     }
 }
 
-impl fmt::Display for Sides {
+impl fmt::Display for ImageSizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Sides { images, height: (lowest, highest), width: (narrowest, widest) } = self;
+        let ImageSizes { images, height: (lowest, highest), width: (narrowest, widest) } = self;
         write!(
             f,
             "{} decoded, height {lowest} to {highest}, width {narrowest} to {widest}",
@@ -108,7 +108,7 @@ impl fmt::Display for Sides {
 
 /// What was found in one shard.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Report {
+pub(super) struct ShardReport {
     /// Without what is secret.
     pub(super) url: String,
     /// Which URL it is, for the log.
@@ -117,8 +117,8 @@ pub(super) struct Report {
     pub(super) version: Option<String>,
     pub(super) samples: u64,
     pub(super) findings: Vec<Finding>,
-    pub(super) fields: Vec<Having>,
-    pub(super) images: BTreeMap<String, Sides>,
+    pub(super) fields: Vec<FieldSet>,
+    pub(super) images: BTreeMap<String, ImageSizes>,
     /// Hashes of the keys, with the keys, where they must differ over all shards.
     #[serde(skip)]
     pub(super) keys: Vec<(u64, String)>,

@@ -1,9 +1,9 @@
 //! Verifying one shard.
 
-use super::log::{Log, place_of};
-use super::recovery::{self, Start};
-use super::report::{Finding, Having, Report};
-use crate::field::Kind;
+use super::log::{VerifyLog, place_of};
+use super::resume_point::{self, ResumePoint};
+use super::report::{Finding, FieldSet, ShardReport};
+use crate::field::FieldKind;
 use crate::interrupt::Interrupt;
 use crate::samples::{self, ShardProgress};
 use bytes::Bytes;
@@ -53,11 +53,11 @@ const MOST_RESUMED: usize = 100;
 
 /// What is known while a shard is read.
 #[derive(Default)]
-struct Reading<'a> {
+struct ShardReading<'a> {
     /// What the samples are compared with.
     index: Option<&'a ShardIndex>,
     /// Sets of fields, and how many samples have them.
-    fields: BTreeMap<Vec<String>, Having>,
+    fields: BTreeMap<Vec<String>, FieldSet>,
     decoder: Decoder,
     /// Whether a sample could not be read.
     is_broken: bool,
@@ -84,8 +84,8 @@ impl Verifier {
     ///
     /// # Errors
     /// [`ErrorKind::Stopped`] if the program was interrupted, and a log that cannot be written.
-    pub(super) fn verify(&self, url: &SecretUrl, log: Option<&Log>) -> Result<Report> {
-        let mut report = Report { url: url.to_string(), place: place_of(url), ..Report::default() };
+    pub(super) fn verify(&self, url: &SecretUrl, log: Option<&VerifyLog>) -> Result<ShardReport> {
+        let mut report = ShardReport { url: url.to_string(), place: place_of(url), ..ShardReport::default() };
         let object = match self.store.stat(url.expose_secret()) {
             Ok(object) => object,
             Err(error) => {
@@ -109,8 +109,8 @@ impl Verifier {
         Ok(report)
     }
 
-    fn read(&self, url: &SecretUrl, object: &ObjectVersion, report: &mut Report) -> Result<()> {
-        let mut reading = Reading { index: self.indexed(url, object, report), ..Reading::default() };
+    fn read(&self, url: &SecretUrl, object: &ObjectVersion, report: &mut ShardReport) -> Result<()> {
+        let mut reading = ShardReading { index: self.indexed(url, object, report), ..ShardReading::default() };
         let mut samples = match samples::of_shard(&self.store, url) {
             Ok(samples) => samples,
             Err(error) => {
@@ -161,12 +161,12 @@ impl Verifier {
         &self,
         damage: u64,
         url: &SecretUrl,
-        reading: &mut Reading<'_>,
-        report: &mut Report,
+        reading: &mut ShardReading<'_>,
+        report: &mut ShardReport,
     ) -> Result<Option<Read<Body>>> {
-        let start = recovery::behind(damage, url, reading.index, &self.store, &self.interrupt)?;
+        let start = resume_point::behind(damage, url, reading.index, &self.store, &self.interrupt)?;
         report.resumed_at(start.as_ref());
-        let Some(Start { offset, sample }) = start else { return Ok(None) };
+        let Some(ResumePoint { offset, sample }) = start else { return Ok(None) };
         if sample.is_none() {
             // How many samples were lost, and with that the number of any other, is not known.
             reading.index = None;
@@ -176,7 +176,7 @@ impl Verifier {
         Ok(Some(read(body, parser)))
     }
 
-    fn sample(&self, sample: &Sample, reading: &mut Reading<'_>, report: &mut Report) {
+    fn sample(&self, sample: &Sample, reading: &mut ShardReading<'_>, report: &mut ShardReport) {
         report.samples += 1;
         self.progress.sample();
         if let Some(shard) = reading.index
@@ -188,7 +188,7 @@ impl Verifier {
         }
         let mut names: Vec<String> = sample.fields().map(|(name, _)| name.to_owned()).collect();
         names.sort_unstable();
-        let having = reading.fields.entry(names).or_insert_with_key(|names| Having {
+        let having = reading.fields.entry(names).or_insert_with_key(|names| FieldSet {
             fields: names.clone(),
             samples: 0,
             shard: report.url.clone(),
@@ -204,7 +204,7 @@ impl Verifier {
     }
 
     /// What the index says of the shard, if it is the one that was indexed.
-    fn indexed(&self, url: &SecretUrl, object: &ObjectVersion, report: &mut Report) -> Option<&ShardIndex> {
+    fn indexed(&self, url: &SecretUrl, object: &ObjectVersion, report: &mut ShardReport) -> Option<&ShardIndex> {
         let index = self.index.as_ref()?;
         let Some(shard) = index.get(url.expose_secret()) else {
             report.found("not_indexed", None, "the index does not know this shard".into());
@@ -216,7 +216,7 @@ impl Verifier {
         Some(shard)
     }
 
-    fn fields(&self, sample: &Sample, decoder: &Decoder, report: &mut Report) {
+    fn fields(&self, sample: &Sample, decoder: &Decoder, report: &mut ShardReport) {
         for (name, value) in sample.fields() {
             let Some(bytes) = value.as_bytes() else { continue };
             if bytes.is_empty() {
@@ -240,10 +240,10 @@ impl Verifier {
         sample: &Sample,
         (name, bytes): (&str, &Bytes),
         decoder: &Decoder,
-        report: &mut Report,
+        report: &mut ShardReport,
     ) -> Result<()> {
-        match Kind::of(name) {
-            Kind::Image if !name.to_ascii_lowercase().ends_with(".gz") => {
+        match FieldKind::of(name) {
+            FieldKind::Image if !name.to_ascii_lowercase().ends_with(".gz") => {
                 let image =
                     Image::decode(bytes, ImageMode::Rgb8).map_err(|error| Error::decode(name, error))?;
                 let (height, width) = (image.height(), image.width());
@@ -252,20 +252,20 @@ impl Verifier {
                     report.found("small_image", Some((sample.key(), name)), message);
                 }
                 if !report.images.contains_key(name) {
-                    report.images.insert(name.to_owned(), super::report::Sides::default());
+                    report.images.insert(name.to_owned(), super::report::ImageSizes::default());
                 }
                 if let Some(sides) = report.images.get_mut(name) {
                     sides.add(height, width);
                 }
                 Ok(())
             }
-            Kind::Pickle => Ok(()),
+            FieldKind::Pickle => Ok(()),
             _ => decoder.decode_field(name, bytes).map(drop),
         }
     }
 }
 
-impl Report {
+impl ShardReport {
     /// Takes in an error: damage is found, and anything else leaves the shard unread.
     fn fault(&mut self, error: &Error) {
         match is_elsewhere(error) {
@@ -280,10 +280,10 @@ impl Report {
     }
 
     /// Says with the last finding where the shard is read again.
-    fn resumed_at(&mut self, start: Option<&Start>) {
+    fn resumed_at(&mut self, start: Option<&ResumePoint>) {
         let Some(finding) = self.findings.last_mut() else { return };
         let more = match start {
-            Some(Start { offset, .. }) => format!("; reading resumed at byte {offset}"),
+            Some(ResumePoint { offset, .. }) => format!("; reading resumed at byte {offset}"),
             None => "; nothing behind it can be read".to_owned(),
         };
         finding.message.push_str(&more);

@@ -2,13 +2,16 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::field_edit::FieldEdit;
 use crate::input::Input;
-use crate::items::note;
-use crate::making::{Cutter, Job, Limits, Making};
 use crate::outcome::Outcome;
-use crate::ranges::{Edit, Place, Ranges};
+use crate::output::note;
+use crate::range_samples::{RangeSamples, SamplePosition};
 use crate::saved_plan::SavedPlan;
 use crate::series::Series;
+use crate::shard_cutter::ShardCutter;
+use crate::write_job::WriteJob;
+use crate::write_options::{ShardLimits, WriteOptions};
 use shardstream::{Rng, SecretUrl};
 use std::sync::Arc;
 
@@ -17,17 +20,17 @@ const READS: usize = 32;
 
 /// One series that samples are written into.
 #[derive(Debug)]
-pub(crate) struct Rewriting<'a> {
+pub(crate) struct Rewrite<'a> {
     pub(crate) command: &'static str,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ShardLimits,
     pub(crate) shuffle: Option<u64>,
-    pub(crate) edit: &'a Edit,
-    pub(crate) making: &'a Making,
+    pub(crate) edit: &'a FieldEdit,
+    pub(crate) write_options: &'a WriteOptions,
     /// What else says which samples are written, for the plan.
     pub(crate) options: Vec<(&'static str, String)>,
 }
 
-impl Rewriting<'_> {
+impl Rewrite<'_> {
     /// Refuses what cannot be read in this order.
     pub(crate) fn check(&self, input: &Input) -> Result<(), Failure> {
         match input.without_ranges().filter(|_| self.shuffle.is_some()) {
@@ -49,10 +52,10 @@ impl Rewriting<'_> {
         &self,
         series: Series,
         input: &Arc<Input>,
-        mut order: Vec<Place>,
+        mut order: Vec<SamplePosition>,
         context: &Context,
-    ) -> Result<Job<Ranges>, Failure> {
-        let Rewriting { limits, shuffle, making, .. } = self;
+    ) -> Result<WriteJob<RangeSamples>, Failure> {
+        let Rewrite { limits, shuffle, write_options, .. } = self;
         if order.is_empty() {
             let names = SecretUrl::from(series.pattern());
             return Err(Failure::Failed(format!("no sample is left for {names}")));
@@ -61,10 +64,10 @@ impl Rewriting<'_> {
             Rng::new(*seed, 0, 0).shuffle(&mut order);
         }
         let samples = order.len();
-        let threads = making.threads.count();
+        let threads = write_options.threads.count();
         let reads = if input.is_remote() { (READS / threads).max(1) } else { 1 };
-        let ranges = Ranges::new(context.store.clone(), Arc::clone(input), order, self.edit.clone(), reads);
-        let mut cutter = Cutter::new(*limits);
+        let ranges = RangeSamples::new(context.store.clone(), Arc::clone(input), order, self.edit.clone(), reads);
+        let mut cutter = ShardCutter::new(*limits);
         for number in 0..samples {
             cutter.push_members(|size| ranges.add_members(number, size));
         }
@@ -83,14 +86,14 @@ impl Rewriting<'_> {
         for (name, value) in &self.options {
             plan = plan.option(name, value);
         }
-        let job = Job { series, plan, shards, samples: Arc::new(ranges) };
-        job.check(making, context)?;
+        let job = WriteJob { series, plan, shards, samples: Arc::new(ranges) };
+        job.check(write_options, context)?;
         Ok(job)
     }
 
     /// Writes the shards of a plan that are not there.
-    pub(crate) fn run(&self, job: Job<Ranges>, context: &Context) -> Result<Outcome, Failure> {
-        let outcome = job.run(self.making, context)?;
+    pub(crate) fn run(&self, job: WriteJob<RangeSamples>, context: &Context) -> Result<Outcome, Failure> {
+        let outcome = job.run(self.write_options, context)?;
         if let Some((count, most)) = outcome.larger_than(self.limits.max_size) {
             note(format_args!(
                 "{} larger than --max-size, up to {}: the index does not have the names of samples, and some \

@@ -6,7 +6,7 @@ use shardstream::{Index, SecretUrl};
 
 /// Whether what is there is replaced.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub(super) struct Force {
+pub(super) struct ForceOption {
     /// Replace what is there under this name.
     #[arg(long)]
     pub(super) force: bool,

@@ -10,7 +10,7 @@ const BLOCK: usize = 512;
 
 /// Where reading resumes, and with which sample of the archive, where an index tells.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Start {
+pub(super) struct ResumePoint {
     pub(super) offset: u64,
     pub(super) sample: Option<u64>,
 }
@@ -27,14 +27,14 @@ pub(super) fn behind(
     index: Option<&ShardIndex>,
     store: &Store,
     interrupt: &Interrupt,
-) -> Result<Option<Start>> {
+) -> Result<Option<ResumePoint>> {
     match index {
         Some(shard) if shard.range(0..shard.samples()).is_some() => Ok(next_sample(damage, shard)),
         _ => next_header(damage, url, store, interrupt),
     }
 }
 
-fn next_sample(damage: u64, shard: &ShardIndex) -> Option<Start> {
+fn next_sample(damage: u64, shard: &ShardIndex) -> Option<ResumePoint> {
     let begin = |sample: u64| shard.range(sample..sample + 1).map_or(u64::MAX, |bytes| bytes.start);
     let (mut low, mut high) = (0, shard.samples());
     while low < high {
@@ -44,10 +44,10 @@ fn next_sample(damage: u64, shard: &ShardIndex) -> Option<Start> {
             false => low = middle + 1,
         }
     }
-    Some(Start { offset: begin(low), sample: Some(shard.position_of(low)?) })
+    Some(ResumePoint { offset: begin(low), sample: Some(shard.position_of(low)?) })
 }
 
-fn next_header(damage: u64, url: &SecretUrl, store: &Store, interrupt: &Interrupt) -> Result<Option<Start>> {
+fn next_header(damage: u64, url: &SecretUrl, store: &Store, interrupt: &Interrupt) -> Result<Option<ResumePoint>> {
     let mut offset = (damage / BLOCK as u64 + 1) * BLOCK as u64;
     let body = match store.open_range(url.expose_secret(), offset..u64::MAX) {
         Ok(body) => body,
@@ -64,7 +64,7 @@ fn next_header(damage: u64, url: &SecretUrl, store: &Store, interrupt: &Interrup
         let left = blocks.remainder().len();
         let count = blocks.len() as u64;
         if let Some(at) = blocks.into_iter().position(is_header) {
-            return Ok(Some(Start { offset: offset + at as u64 * BLOCK as u64, sample: None }));
+            return Ok(Some(ResumePoint { offset: offset + at as u64 * BLOCK as u64, sample: None }));
         }
         offset += count * BLOCK as u64;
         rest.drain(..rest.len() - left);
@@ -112,7 +112,7 @@ mod tests {
         std::fs::write(&path, archive.into_inner().unwrap()).unwrap();
         let url = SecretUrl::from(path.to_str().unwrap());
         let find = |damage| behind(damage, &url, None, &Store::default(), &Interrupt::default()).unwrap();
-        assert_eq!(find(0), Some(Start { offset: 3584, sample: None }));
-        assert_eq!((find(3583), find(3584)), (Some(Start { offset: 3584, sample: None }), None));
+        assert_eq!(find(0), Some(ResumePoint { offset: 3584, sample: None }));
+        assert_eq!((find(3583), find(3584)), (Some(ResumePoint { offset: 3584, sample: None }), None));
     }
 }
