@@ -74,7 +74,7 @@ fn commands(emulator: &Emulator) {
     let extract = ["extract", &data, "--to", &to, "--keys", "00000[1-3]", "--fields", "txt"];
     assert_eq!(done(&extract), "3 files of 3 samples, 29 B\n");
     let again = there(&extract);
-    assert!(again.code == Some(1) && again.err.contains("/files/000001.txt is there already"), "{again:?}");
+    assert!(again.code == Some(1) && again.err.contains("/files/000001.txt already exists"), "{again:?}");
     assert_eq!(
         done(&[&extract[..], &["--existing", "skip"]].concat()),
         "0 files of 3 samples, 0 B, 3 files that were there\n"
@@ -160,7 +160,7 @@ fn writes(emulator: &Emulator) {
     refused.envs(emulator.environment()).args(reshard).arg(&there);
     let refused = Ran::from(refused.output().unwrap());
     assert!(
-        refused.code == Some(1) && refused.err.contains("3 shards of this series are there"),
+        refused.code == Some(1) && refused.err.contains("3 shards of this series already exist"),
         "{refused:?}"
     );
     let checked = done(dir.path(), &[emulator], &["index", "check", &index]);

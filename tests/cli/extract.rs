@@ -60,7 +60,7 @@ fn files_that_are_there_are_not_lost() {
     let command = ["extract", "data", "--to", "out", "--fields", "txt"];
     output(dir.path(), &command);
     let error = failure(dir.path(), &command, 1);
-    assert!(error.contains("is there already: see --existing"), "{error}");
+    assert!(error.contains("already exists: see --existing"), "{error}");
     fs::write(dir.path().join("out/000000.txt"), "mine").unwrap();
     fs::remove_file(dir.path().join("out/000005.txt")).unwrap();
     let said = output(dir.path(), &[&command[..], &["--existing", "skip"]].concat());

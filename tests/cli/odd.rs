@@ -22,8 +22,8 @@ fn places_without_shards() {
         assert_eq!(
             failure(dir.path(), &["ls", directory], 1),
             format!(
-                "shardstream: no shards: no .tar, .tar.gz or .tar.zst right in {directory}; data/**/*.tar \
-                 looks in the directories below it too\n"
+                "shardstream: no shards: no .tar, .tar.gz or .tar.zst directly in {directory}; data/**/*.tar \
+                 includes its subdirectories\n"
             )
         );
     }
@@ -106,7 +106,7 @@ fn options_that_make_no_sense() {
     assert!(unknown.contains("a similar subcommand exists: 'verify'"), "{unknown}");
     for seconds in ["nan", "soon"] {
         let error = failure(dir.path(), &["ls", "data", "--progress", seconds], 2);
-        assert!(error.contains("is no number of seconds"), "{error}");
+        assert!(error.contains("is not a number of seconds"), "{error}");
     }
     let error = failure(dir.path(), &["extract", "data", "--to", "out", "--fields", "jpg"], 1);
     assert_eq!(error, "shardstream: none of 12 samples has a field of --fields\n");

@@ -1,8 +1,8 @@
 //! A folder with one folder of images for each class.
 
 use crate::failure::Failure;
-use crate::interrupt::Interrupt;
 use crate::file_samples::{FieldSource, PlannedSample};
+use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use shardstream::prelude::*;
 use std::fs;
@@ -162,7 +162,7 @@ fn field(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::{Screen, ProgressSettings, Unit};
+    use crate::progress::{ProgressSettings, Screen, Unit};
     use std::time::Duration;
 
     fn read(root: &Path, with_names: bool) -> Result<ClassFolders, Failure> {

@@ -1,4 +1,4 @@
-//! Documents that a command writes: what is there already is not replaced without `--force`.
+//! Checks that a document which a command writes replaces nothing without `--force`.
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -8,28 +8,27 @@ use crate::series::Series;
 use crate::write_options::WriteOptions;
 use shardstream::{ErrorKind, Index, SecretUrl};
 
-/// Refuses to replace what is at a place.
+/// Refuses to replace a file or object, unless `force` is set and it is a JSON document.
 ///
-/// `instead` says what else the user can do.
+/// `instead` tells the user, in the error, what else to do.
 pub(crate) fn check_new(place: &str, force: bool, instead: &str, context: &Context) -> Result<(), Failure> {
     if !exists(&context.store, place)? {
         return Ok(());
     }
     let shown = SecretUrl::from(place);
     match force {
-        // A slip must not cost a shard, or a list.
+        // A mistyped name must not destroy a shard or a list.
         true if is_document(place, &context.store)? => Ok(()),
         true => Err(Failure::Failed(format!(
-            "{shown} is there already, and is no JSON document: --force does not replace it, give another \
-             name"
+            "{shown} already exists, and is not a JSON document: --force does not replace it, give another name"
         ))),
-        false => Err(Failure::Failed(format!("{shown} is there already: {instead}--force replaces it"))),
+        false => Err(Failure::Failed(format!("{shown} already exists: {instead}--force replaces it"))),
     }
 }
 
-/// Refuses to replace what is where the index of a series is to be written, before anything is.
+/// Checks, before anything is written, that the index of a series replaces no other document.
 ///
-/// A run that is resumed replaces an index of shards of the same series.
+/// A resumed run replaces an index of the same series.
 pub(crate) fn check_index(
     place: Option<&str>,
     series: &Series,
@@ -40,9 +39,7 @@ pub(crate) fn check_index(
     let own = ["plan", "classes"].map(|what| normalised(&series.beside(what)));
     if series.holds(place) || own.contains(&normalised(place)) {
         let place = SecretUrl::from(place);
-        return Err(Failure::Usage(format!(
-            "the index {place} would be in the place of a file of its series"
-        )));
+        return Err(Failure::Usage(format!("the index {place} would replace a file of its series")));
     }
     match write_options.existing() {
         ExistingShards::Remove => check_new(place, true, "", context),
@@ -54,14 +51,14 @@ pub(crate) fn check_index(
             _ => {
                 let place = SecretUrl::from(place);
                 let what =
-                    format!("{place} is there already, and is no index of this series: give another name");
+                    format!("{place} already exists, and is not an index of this series: give another name");
                 Err(Failure::Failed(what))
             }
         },
     }
 }
 
-/// Refuses to replace a list of other classes, before anything is written.
+/// Checks, before anything is written, that the list of classes replaces no other list.
 pub(crate) fn check_classes(
     place: &str,
     classes: &[String],
@@ -76,7 +73,7 @@ pub(crate) fn check_classes(
     }
     let text = context.store.open(place)?.read_all()?;
     match serde_json::from_slice::<Vec<String>>(&text) {
-        Ok(there) if there == classes => Ok(()),
+        Ok(existing) if existing == classes => Ok(()),
         _ => check_new(place, false, "it is not the list of these classes; ", context),
     }
 }

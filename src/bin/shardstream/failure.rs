@@ -8,7 +8,7 @@ use std::process::ExitCode;
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    failed: a fault of a file or the network, or bad data where the command must not meet any
+  1    failed: an error of a file or the network, or bad data that the command does not accept
   2    wrong usage
   3    `verify` or `index check` found damage
   130  interrupted (Ctrl-C, SIGTERM)";

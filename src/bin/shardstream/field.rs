@@ -32,7 +32,9 @@ impl FieldKind {
         let lower = field.to_ascii_lowercase();
         let name = lower.strip_suffix(".gz").unwrap_or(&lower);
         match name.rsplit('.').next().unwrap_or(name) {
-            "jpg" | "jpeg" | "jpe" | "jfif" | "png" | "webp" | "ppm" | "pgm" | "pbm" | "pnm" => FieldKind::Image,
+            "jpg" | "jpeg" | "jpe" | "jfif" | "png" | "webp" | "ppm" | "pgm" | "pbm" | "pnm" => {
+                FieldKind::Image
+            }
             "txt" | "text" | "transcript" => FieldKind::Text,
             "cls" | "cls2" | "class" | "count" | "index" | "inx" | "id" => FieldKind::Integer,
             "json" | "jsn" => FieldKind::Json,
@@ -268,7 +270,10 @@ mod tests {
     fn kinds_are_those_of_the_codecs() {
         assert_eq!(FieldKind::of("seg.PNG"), FieldKind::Image);
         assert_eq!(FieldKind::of("txt.gz"), FieldKind::Text);
-        assert_eq!([FieldKind::of("cls"), FieldKind::of("x"), FieldKind::of("")], [FieldKind::Integer, FieldKind::Bytes, FieldKind::Bytes]);
+        assert_eq!(
+            [FieldKind::of("cls"), FieldKind::of("x"), FieldKind::of("")],
+            [FieldKind::Integer, FieldKind::Bytes, FieldKind::Bytes]
+        );
     }
 
     #[test]

@@ -151,7 +151,11 @@ mod tests {
     /// One sample of one file, which had five bytes when it was inspected.
     fn items(root: &Path) -> FileSamples {
         let content = FieldSource::File { path: "a.jpg".into(), size: 5 };
-        FileSamples::new(root.to_owned(), vec![PlannedSample { key: None, fields: vec![("jpg".into(), content)] }]).unwrap()
+        FileSamples::new(
+            root.to_owned(),
+            vec![PlannedSample { key: None, fields: vec![("jpg".into(), content)] }],
+        )
+        .unwrap()
     }
 
     #[test]

@@ -16,16 +16,16 @@ pub(crate) struct GlobalOptions {
     /// Show no progress.
     #[arg(short, long, global = true)]
     quiet: bool,
-    /// Seconds between lines of progress where stderr is no terminal.
+    /// Seconds between progress lines if stderr is not a terminal.
     #[arg(long, global = true, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     progress: Duration,
-    /// Keep what is read of remote shards in this directory.
+    /// Cache remote shards in this directory.
     #[arg(long, global = true, value_name = "DIR")]
     cache: Option<PathBuf>,
-    /// The most bytes that the cache may hold, such as 500G.
+    /// Maximum size of the cache, such as 500G.
     #[arg(long, global = true, value_name = "SIZE", requires = "cache", value_parser = size)]
     cache_size: Option<u64>,
-    /// Number of times that a request is tried again after a network fault.
+    /// Number of retries of a request after a network fault.
     #[arg(long, global = true, value_name = "COUNT")]
     retries: Option<u32>,
     /// Show events of this level and above on stderr: long waits, retries, shards.

@@ -18,10 +18,10 @@ pub(crate) struct ListColumns {
     /// May be given several times. [default: file, file_name, filename, path or image, whichever is there]
     #[arg(long = "file", value_name = "COLUMN[=FIELD]")]
     files: Vec<String>,
-    /// The column of the keys. [default: samples are numbered]
+    /// The column with the keys. [default: samples are numbered]
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
-    /// Put the other columns into one field `json`, in place of a field each.
+    /// Put the other columns into one field `json`, instead of one field each.
     #[arg(long)]
     as_json: bool,
 }
@@ -68,8 +68,10 @@ impl ListColumns {
         }
         match self.as_json {
             true if rest.is_empty() => {}
-            true => fields
-                .push(("json".into(), FieldSource::Bytes(Value::Object(rest).to_string().into_bytes().into()))),
+            true => fields.push((
+                "json".into(),
+                FieldSource::Bytes(Value::Object(rest).to_string().into_bytes().into()),
+            )),
             false => {
                 let values = rest.into_iter().filter(|(_, value)| *value != Value::Null);
                 fields.extend(values.map(|(column, value)| {
@@ -205,7 +207,11 @@ impl CsvRows<'_> {
 }
 
 /// Parses a list of JSON objects, one a line.
-pub(crate) fn jsonl(document: &str, columns: &ListColumns, place: &str) -> Result<Vec<PlannedSample>, Failure> {
+pub(crate) fn jsonl(
+    document: &str,
+    columns: &ListColumns,
+    place: &str,
+) -> Result<Vec<PlannedSample>, Failure> {
     let mut samples = Vec::new();
     for (number, line) in document.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let failed = |what: String| Failure::Failed(format!("{place}, line {}: {what}", number + 1));
@@ -282,7 +288,9 @@ mod tests {
             ("file\nnone", "no extension"),
             ("file,jpg\na.jpg,1", "two columns make a field \"jpg\""),
         ] {
-            let Err(Failure::Failed(error)) = csv(text, &ListColumns::default(), "l") else { panic!("{text}") };
+            let Err(Failure::Failed(error)) = csv(text, &ListColumns::default(), "l") else {
+                panic!("{text}")
+            };
             assert!(error.contains(what), "{error}");
         }
     }

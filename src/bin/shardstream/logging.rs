@@ -1,4 +1,4 @@
-//! What the crate logs while a command runs: lines on stderr, or a timeline of the threads.
+//! The log of the crate while a command runs: lines on stderr, or a timeline of the threads.
 
 use crate::failure::Failure;
 use std::fs::File;
@@ -9,18 +9,19 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// From which level on events are shown on stderr.
+/// The lowest level of events that are shown on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Level {
-    /// Long waits, samples that were skipped.
+    /// Long waits, skipped samples.
     Warn,
-    /// Requests that are tried again, the begin and end of reading.
+    /// Retried requests, the begin and end of reading.
     Info,
     /// Each shard, late responses, the number of requests in flight.
     Debug,
 }
 
-/// Shows events from a level on, and writes the spans of all threads into a file until the guard is dropped.
+/// Starts to show events from `level` on, and to write the spans of all threads to the file `trace`. The file is
+/// complete when the guard is dropped.
 pub(crate) fn begin(level: Option<Level>, trace: Option<&Path>) -> Result<Option<FlushGuard>, Failure> {
     if level.is_none() && trace.is_none() {
         return Ok(None);

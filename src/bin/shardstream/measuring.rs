@@ -1,4 +1,4 @@
-//! Measuring how fast shards are read, parsed, decoded and loaded.
+//! Measures how fast shards are read, parsed, decoded and loaded.
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -11,10 +11,10 @@ use shardstream::{Result, SecretUrl};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// What compressed shards end in.
+/// File name endings of compressed shards.
 const COMPRESSED: [&str; 4] = [".gz", ".tgz", ".zst", ".tzst"];
 
-/// What is measured with.
+/// The settings of the measured loader.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LoaderSettings {
     pub(crate) threads: usize,
@@ -24,7 +24,7 @@ pub(crate) struct LoaderSettings {
     pub(crate) work: SampleWork,
 }
 
-/// What is done with samples.
+/// What is done with each sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SampleWork {
     Nothing,
@@ -32,11 +32,11 @@ pub(crate) enum SampleWork {
     Resize(u32),
 }
 
-/// What a stage did in its time.
+/// The rate of one stage, as `--json` reports it.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct StageRate {
     pub(crate) stage: String,
-    /// Of shards: as they are stored in `read`, and decompressed behind it.
+    /// Bytes of shards: as stored in the stage `read`, and decompressed in later stages.
     pub(crate) bytes: u64,
     pub(crate) samples: u64,
     pub(crate) seconds: f64,
@@ -50,17 +50,15 @@ impl StageRate {
         let (bytes_per_second, samples_per_second) = (bytes as f64 / seconds, samples as f64 / seconds);
         StageRate { stage: stage.into(), bytes, samples, seconds, bytes_per_second, samples_per_second }
     }
-}
 
-impl StageRate {
-    /// StageCounts bytes of shards for samples, where only these were counted.
-    pub(crate) fn count_bytes(&mut self, each: f64) {
-        self.bytes = (self.samples as f64 * each) as u64;
-        self.bytes_per_second = self.samples_per_second * each;
+    /// Fills in the bytes of a stage that counted samples only, from the mean bytes of a sample.
+    pub(crate) fn set_bytes_from_samples(&mut self, bytes_per_sample: f64) {
+        self.bytes = (self.samples as f64 * bytes_per_sample) as u64;
+        self.bytes_per_second = self.samples_per_second * bytes_per_sample;
     }
 }
 
-/// What is measured.
+/// The shards to measure, and the time for each stage.
 pub(crate) struct Bench<'a> {
     pub(crate) shards: ShardList,
     pub(crate) index: Option<Index>,
@@ -68,17 +66,17 @@ pub(crate) struct Bench<'a> {
     pub(crate) context: &'a Context,
 }
 
-/// What threads count together.
+/// Counters that the threads of a stage share.
 #[derive(Debug, Default)]
 pub(crate) struct StageCounts {
     pub(crate) bytes: AtomicU64,
     pub(crate) samples: AtomicU64,
-    /// The number of the next shard, in rounds over the list.
+    /// Number of the next shard to read; it continues after the end of the list, for another round.
     next: AtomicUsize,
 }
 
 impl Bench<'_> {
-    /// Reads the bytes of shards.
+    /// Measures reading the stored bytes of shards.
     pub(crate) fn read(&self, threads: usize) -> std::result::Result<StageRate, Failure> {
         self.on_threads("read", threads, |url, store, counts, is_over| {
             for chunk in store.open_stored(url.expose_secret())? {
@@ -91,11 +89,12 @@ impl Bench<'_> {
         })
     }
 
+    /// Whether any shard is compressed.
     pub(crate) fn is_compressed(&self) -> bool {
         self.shards.iter().any(|url| COMPRESSED.iter().any(|end| url.expose_secret().ends_with(end)))
     }
 
-    /// Reads the bytes of shards, and decompresses them.
+    /// Measures reading and decompressing shards.
     pub(crate) fn decompress(&self, threads: usize) -> std::result::Result<StageRate, Failure> {
         self.on_threads("decompress", threads, |url, store, counts, is_over| {
             for chunk in store.open(url.expose_secret())? {
@@ -108,7 +107,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Reads samples, and does some work with each.
+    /// Measures parsing samples, with some work for each.
     pub(crate) fn parse(&self, threads: usize, work: SampleWork) -> std::result::Result<StageRate, Failure> {
         let stage = if work == SampleWork::Nothing { "parse" } else { "decode" };
         let decoder = Decoder::new().images(ImageMode::Rgb8);
@@ -137,7 +136,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Takes shards in turn on threads, until the time is over.
+    /// Calls `work` for one shard after the other, on several threads, until the time is over.
     fn on_threads(
         &self,
         stage: &str,
@@ -164,7 +163,7 @@ impl Bench<'_> {
         Ok(StageRate::new(stage, bytes, samples, begun.elapsed()))
     }
 
-    /// Runs a loader, and returns what it says of itself too.
+    /// Measures a loader. Returns its own report as well.
     pub(crate) fn loader(
         &self,
         stage: &str,
@@ -185,7 +184,9 @@ impl Bench<'_> {
         }
         let report = match work {
             SampleWork::Nothing => self.drive(&loader.build()?)?,
-            SampleWork::Decode => self.drive(&loader.decode(Decoder::new().images(ImageMode::Rgb8)).build()?)?,
+            SampleWork::Decode => {
+                self.drive(&loader.decode(Decoder::new().images(ImageMode::Rgb8)).build()?)?
+            }
             SampleWork::Resize(pixels) => {
                 let image = ImageColumn::new("jpg;jpeg;png;webp", (pixels, pixels))
                     .then(Resize::exact((pixels, pixels))?);
@@ -197,7 +198,7 @@ impl Bench<'_> {
         Ok((measured, report))
     }
 
-    /// Takes batches until the time is over.
+    /// Takes batches until the time is over, and returns the report of the loader.
     fn drive<B: Send + 'static>(&self, loader: &Loader<B>) -> std::result::Result<Report, Failure> {
         let begun = Instant::now();
         let mut batches = loader.epochs(0);
@@ -212,7 +213,7 @@ impl Bench<'_> {
     }
 }
 
-/// Decodes the image of a sample and scales it.
+/// Decodes and resizes the image of a sample.
 fn resize(sample: &Sample, transforms: &Transforms) -> Result<()> {
     let file = sample.field("jpg;jpeg;png;webp")?;
     let Some(file) = file.as_bytes() else { return Ok(()) };

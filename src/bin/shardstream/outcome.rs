@@ -102,9 +102,10 @@ impl Outcome {
             text::counted(samples, "sample"),
             text::bytes(bytes)
         );
-        for (made, what) in
-            [(ShardAction::Kept, "already there"), (ShardAction::Rewritten, "not as planned and written again")]
-        {
+        for (made, what) in [
+            (ShardAction::Kept, "already there"),
+            (ShardAction::Rewritten, "not as planned and written again"),
+        ] {
             match self.count(made) {
                 0 => {}
                 count => line.push_str(&format!("; {} {what}", text::number(count))),
@@ -118,7 +119,8 @@ impl Outcome {
         if elapsed < MIN_TIME_FOR_RATES {
             return None;
         }
-        let written = || self.shards.iter().filter(|done| done.made != ShardAction::Kept).map(|done| &done.index);
+        let written =
+            || self.shards.iter().filter(|done| done.made != ShardAction::Kept).map(|done| &done.index);
         let (shards, samples) = (written().count() as u64, written().map(ShardIndex::samples).sum::<u64>());
         let bytes: u64 = written().filter_map(ShardIndex::bytes).sum();
         let seconds = elapsed.as_secs_f64();
@@ -171,7 +173,8 @@ mod tests {
         }
         let made = [ShardAction::Written, ShardAction::Kept, ShardAction::Rewritten];
         let shards = writer.finish().unwrap().into_iter().zip(made);
-        let outcome = Outcome::new(shards.map(|(shard, made)| FinishedShard { made, index: shard.index }).collect());
+        let outcome =
+            Outcome::new(shards.map(|(shard, made)| FinishedShard { made, index: shard.index }).collect());
         assert_eq!(outcome.rates(Duration::from_secs(9)), None);
         let expected = "2 shards, 450.6 kB, written in 20 s: 22.5 kB/s, 2 samples/s";
         assert_eq!(outcome.rates(Duration::from_secs(20)).as_deref(), Some(expected));

@@ -23,7 +23,12 @@ impl Output {
     pub(crate) fn new(screen: Screen) -> Self {
         let out = io::stdout();
         let is_terminal = out.is_terminal();
-        Output { out: Mutex::new(BufWriter::new(out)), is_terminal, screen, ignores_closed_pipe: AtomicBool::new(false) }
+        Output {
+            out: Mutex::new(BufWriter::new(out)),
+            is_terminal,
+            screen,
+            ignores_closed_pipe: AtomicBool::new(false),
+        }
     }
 
     /// Discards output from now on if stdout is closed. For commands whose exit status is their result.
@@ -56,7 +61,8 @@ impl Output {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_terminal {
             // The progress bar may be on the same terminal, so hide it while writing.
-            return self.check_written(self.screen.suspend(|| out.write_all(bytes).and_then(|()| out.flush())));
+            return self
+                .check_written(self.screen.suspend(|| out.write_all(bytes).and_then(|()| out.flush())));
         }
         self.check_written(out.write_all(bytes))
     }

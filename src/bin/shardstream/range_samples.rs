@@ -1,8 +1,8 @@
 //! Samples of the input shards, read by byte range in any order.
 
-use crate::input::Input;
 use crate::failure::other_error;
 use crate::field_edit::FieldEdit;
+use crate::input::Input;
 use crate::input_hash::InputHash;
 use crate::write_job::SampleSource;
 use shardstream::index::{Member, ShardIndex};
@@ -55,7 +55,13 @@ struct SampleRun {
 }
 
 impl RangeSamples {
-    pub(crate) fn new(store: Store, input: Arc<Input>, order: Vec<SamplePosition>, edit: FieldEdit, concurrent_reads: usize) -> Self {
+    pub(crate) fn new(
+        store: Store,
+        input: Arc<Input>,
+        order: Vec<SamplePosition>,
+        edit: FieldEdit,
+        concurrent_reads: usize,
+    ) -> Self {
         RangeSamples(Arc::new(RangeReader { store, input, order, edit, concurrent_reads }))
     }
 

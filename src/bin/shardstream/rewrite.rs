@@ -1,4 +1,4 @@
-//! Writing samples of shards into other shards: what `reshard` and `split` share.
+//! Writes samples of existing shards into new ones, for `reshard` and `split`.
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -15,10 +15,10 @@ use crate::write_options::{ShardLimits, WriteOptions};
 use shardstream::{Rng, SecretUrl};
 use std::sync::Arc;
 
-/// How many ranges of remote shards are read at a time.
-const READS: usize = 32;
+/// Number of ranges of remote shards read at a time.
+const CONCURRENT_READS: usize = 32;
 
-/// One series that samples are written into.
+/// The options for one new series.
 #[derive(Debug)]
 pub(crate) struct Rewrite<'a> {
     pub(crate) command: &'static str,
@@ -26,28 +26,28 @@ pub(crate) struct Rewrite<'a> {
     pub(crate) shuffle: Option<u64>,
     pub(crate) edit: &'a FieldEdit,
     pub(crate) write_options: &'a WriteOptions,
-    /// What else says which samples are written, for the plan.
+    /// Further options that select the samples, for the plan.
     pub(crate) options: Vec<(&'static str, String)>,
 }
 
 impl Rewrite<'_> {
-    /// Refuses what cannot be read in this order.
+    /// Refuses to shuffle shards whose samples have no byte ranges.
     pub(crate) fn check(&self, input: &Input) -> Result<(), Failure> {
         match input.without_ranges().filter(|_| self.shuffle.is_some()) {
             Some(shard) => Err(Failure::Failed(format!(
-                "{} is compressed, or its samples cannot be read one by one for another reason, as --shuffle \
-                 does: write it to .tar shards without --shuffle first",
+                "{} is compressed, or its samples have no byte ranges for another reason, which --shuffle needs: \
+                 write it to .tar shards without --shuffle first",
                 SecretUrl::from(shard.url())
             ))),
             None => Ok(()),
         }
     }
 
-    /// Plans the shards of these samples. Nothing is written yet.
+    /// Plans the shards for these samples. Writes nothing.
     ///
     /// # Errors
-    /// Besides those of the stores: no sample, samples that no shard can have, and shards that are there and
-    /// must stay.
+    /// Besides errors of the stores: no samples, samples that a shard cannot hold, and existing shards that must
+    /// be kept.
     pub(crate) fn plan(
         &self,
         series: Series,
@@ -65,8 +65,9 @@ impl Rewrite<'_> {
         }
         let samples = order.len();
         let threads = write_options.threads.count();
-        let reads = if input.is_remote() { (READS / threads).max(1) } else { 1 };
-        let ranges = RangeSamples::new(context.store.clone(), Arc::clone(input), order, self.edit.clone(), reads);
+        let reads = if input.is_remote() { (CONCURRENT_READS / threads).max(1) } else { 1 };
+        let ranges =
+            RangeSamples::new(context.store.clone(), Arc::clone(input), order, self.edit.clone(), reads);
         let mut cutter = ShardCutter::new(*limits);
         for number in 0..samples {
             cutter.push_members(|size| ranges.add_members(number, size));
@@ -91,15 +92,15 @@ impl Rewrite<'_> {
         Ok(job)
     }
 
-    /// Writes the shards of a plan that are not there.
+    /// Writes the missing shards of a plan.
     pub(crate) fn run(&self, job: WriteJob<RangeSamples>, context: &Context) -> Result<Outcome, Failure> {
         let outcome = job.run(self.write_options, context)?;
-        if let Some((count, most)) = outcome.larger_than(self.limits.max_size) {
+        if let Some((count, largest)) = outcome.larger_than(self.limits.max_size) {
             note(format_args!(
-                "{} larger than --max-size, up to {}: the index does not have the names of samples, and some \
-                 need longer headers than planned; without --index names are known",
+                "{} larger than --max-size, up to {}: the index has no keys, and some names need longer headers than \
+                 planned; without --index, keys are known",
                 crate::text::counted(count, "shard"),
-                crate::text::bytes(most)
+                crate::text::bytes(largest)
             ));
         }
         Ok(outcome)

@@ -116,10 +116,10 @@ pub(crate) fn check(
         (ExistingShards::Remove, _) => {}
         (ExistingShards::Refuse, Some(first)) => {
             return Err(Failure::Failed(format!(
-                "{} of this series {} there already, such as {}: --resume resumes a run of the same \
-                 options, --force removes them",
+                "{} of this series already {}, such as {}: --resume resumes a run of the same options, \
+                 --force removes them",
                 crate::text::counted(shards.len() as u64, "shard"),
-                if shards.len() == 1 { "is" } else { "are" },
+                if shards.len() == 1 { "exists" } else { "exist" },
                 SecretUrl::from(first)
             )));
         }

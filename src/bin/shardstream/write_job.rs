@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::failure::{Failure, other_error};
 use crate::interrupt::Stop;
-use crate::outcome::{FinishedShard, ShardAction, Outcome};
+use crate::outcome::{FinishedShard, Outcome, ShardAction};
 use crate::progress::{Progress, Unit};
 use crate::saved_plan::{ExistingShards, NAMES, SavedPlan, begin, check, confirm};
 use crate::series::Series;
@@ -37,13 +37,21 @@ pub(crate) struct WriteJob<S> {
 
 impl<S: SampleSource> WriteJob<S> {
     /// Checks that existing shards and plans allow this job. Writes nothing.
-    pub(crate) fn check(&self, write_options: &WriteOptions, context: &Context) -> std::result::Result<(), Failure> {
+    pub(crate) fn check(
+        &self,
+        write_options: &WriteOptions,
+        context: &Context,
+    ) -> std::result::Result<(), Failure> {
         let plan = self.plan.clone().option(NAMES, self.series.names());
         check(&plan, &self.series, write_options.existing(), &context.store).map(drop)
     }
 
     /// Writes the missing shards of this rank.
-    pub(crate) fn run(self, write_options: &WriteOptions, context: &Context) -> std::result::Result<Outcome, Failure> {
+    pub(crate) fn run(
+        self,
+        write_options: &WriteOptions,
+        context: &Context,
+    ) -> std::result::Result<Outcome, Failure> {
         let WriteJob { series, plan, shards, samples } = self;
         let rank = write_options.machines.rank()?;
         let existing = write_options.existing();

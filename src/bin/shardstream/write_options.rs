@@ -9,11 +9,11 @@ use crate::saved_plan::ExistingShards;
 /// Options for the size of shards.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct ShardLimits {
-    /// The most samples in a shard.
+    /// Maximum number of samples in a shard.
     #[arg(long, visible_alias = "count", value_name = "SAMPLES", default_value_t = 10_000)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_count: u64,
-    /// The most bytes in a shard, before compression, such as 500M. A sample with more is a shard of its own.
+    /// Maximum size of a shard before compression, such as 500M. A larger sample gets a shard of its own.
     #[arg(long, visible_alias = "size", value_name = "SIZE", default_value = "500M")]
     #[arg(value_parser = at_least_one)]
     pub(crate) max_size: u64,
@@ -27,10 +27,10 @@ fn at_least_one(text: &str) -> Result<u64, String> {
 /// Options of a command that writes a series of shards.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct WriteOptions {
-    /// Resume a run of the same options that was ended: the shards that are there are kept.
+    /// Resume an interrupted run with the same options: existing shards are kept.
     #[arg(long, conflicts_with = "force")]
     pub(crate) resume: bool,
-    /// Remove the shards of this series that are there, and replace an index and classes that are there.
+    /// Remove the existing shards of this series, and replace an existing index and list of classes.
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]

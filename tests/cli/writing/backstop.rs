@@ -48,7 +48,7 @@ fn a_listing_that_lags() {
     let before = puts();
     // The listing has no shard, and yet none is written over.
     let ran = reshard(dir.path(), &server.url(""), &[]);
-    assert!(ran.code == Some(1) && ran.err.contains("this shard is there already"), "{ran:?}");
+    assert!(ran.code == Some(1) && ran.err.contains("this shard already exists"), "{ran:?}");
     assert_eq!(puts(), before);
     let ran = reshard(dir.path(), &server.url(""), &["--resume"]);
     assert!(ran.code == Some(0) && ran.out.ends_with("; 3 already there\n"), "{ran:?}");

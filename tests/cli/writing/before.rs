@@ -84,14 +84,14 @@ fn series_that_cannot_be_written_together() {
     // The second series is there.
     output(dir.path(), &["reshard", "data", "--to", "val/v-%d.tar"]);
     let ran = split("val/v-%d.tar=0.1", &[]);
-    assert!(ran.code == Some(1) && ran.err.contains("1 shard of this series is there already"), "{ran:?}");
+    assert!(ran.code == Some(1) && ran.err.contains("1 shard of this series already exists"), "{ran:?}");
     assert!(is_empty(&dir.path().join("out")));
     // The index of the second series is there, or is that of another one.
     fs::create_dir(dir.path().join("new")).unwrap();
     fs::write(dir.path().join("new/v.index.json"), "mine").unwrap();
     for resume in [&[][..], &["--resume"]] {
         let ran = split("new/v-%d.tar=0.1", &[&["--indexes"][..], resume].concat());
-        assert!(ran.code == Some(1) && ran.err.contains("new/v.index.json is there already"), "{ran:?}");
+        assert!(ran.code == Some(1) && ran.err.contains("new/v.index.json already exists"), "{ran:?}");
         assert!(is_empty(&dir.path().join("out")));
     }
     for to in ["./out//train-%d.tar=0.1", "out/../out/train-%d.tar=0.1"] {
@@ -107,7 +107,7 @@ fn an_index_that_is_there_is_not_replaced() {
     fs::write(dir.path().join("p.json"), "{}").unwrap();
     for resume in [&[][..], &["--resume"]] {
         let error = failure(dir.path(), &[&create[..], resume].concat(), 1);
-        assert!(error.contains("p.json is there already"), "{error}");
+        assert!(error.contains("p.json already exists"), "{error}");
         assert!(is_empty(&dir.path().join("out")) && fs::read(dir.path().join("p.json")).unwrap() == b"{}");
     }
     output(dir.path(), &[&create[..], &["--force"]].concat());
@@ -118,20 +118,20 @@ fn an_index_that_is_there_is_not_replaced() {
     let reshard = ["reshard", "out/p-0.tar", "--to", "re/x-%d.tar", "--to-index", "p.json"];
     for resume in [&[][..], &["--resume"]] {
         let error = failure(dir.path(), &[&reshard[..], resume].concat(), 1);
-        assert!(error.contains("p.json is there already"), "{error}");
+        assert!(error.contains("p.json already exists"), "{error}");
         assert!(is_empty(&dir.path().join("re")));
     }
     // In the place of the input, even by --force.
     let there = fs::read(dir.path().join("out/p-0.tar")).unwrap();
     let command = ["reshard", "out/p-0.tar", "--to", "re/x-%d.tar", "--to-index", "out/p-0.tar", "--force"];
     let error = failure(dir.path(), &command, 1);
-    assert!(error.contains("is no JSON document"), "{error}");
+    assert!(error.contains("is not a JSON document"), "{error}");
     assert!(fs::read(dir.path().join("out/p-0.tar")).unwrap() == there && is_empty(&dir.path().join("re")));
     // In the place of another file of the series.
     for place in ["re/x.plan.json", "./re/x-3.tar"] {
         let error =
             failure(dir.path(), &["reshard", "out/p-0.tar", "--to", "re/x-%d.tar", "--to-index", place], 2);
-        assert!(error.contains("in the place of a file of its series"), "{error}");
+        assert!(error.contains("would replace a file of its series"), "{error}");
     }
 }
 
@@ -144,7 +144,7 @@ fn other_classes_are_not_replaced() {
     fs::write(out.join("p.classes.json"), "[\"bird\"]").unwrap();
     for resume in [&[][..], &["--resume"]] {
         let error = failure(dir.path(), &[&create[..], resume].concat(), 1);
-        assert!(error.contains("out/p.classes.json is there already"), "{error}");
+        assert!(error.contains("out/p.classes.json already exists"), "{error}");
         assert_eq!(files(&out).len(), 1);
     }
     output(dir.path(), &[&create[..], &["--force"]].concat());
@@ -180,7 +180,7 @@ fn a_pipe_is_no_file() {
     let made = std::process::Command::new("mkfifo").arg(dir.path().join("photos/cat/9.png")).status();
     assert!(made.unwrap().success());
     let error = failure(dir.path(), &["create", "--from-dir", "photos", "--to", "out/p-%d.tar"], 1);
-    assert!(error.contains("photos/cat/9.png: this is no file"), "{error}");
+    assert!(error.contains("photos/cat/9.png: this is not a file"), "{error}");
 }
 
 #[test]
@@ -197,11 +197,11 @@ fn what_index_commands_write_is_not_replaced() {
         &["index", "import-wids", "data/wids.json"],
     ] {
         let error = failure(dir.path(), &[command, &["--to", there]].concat(), 1);
-        assert!(error.contains("data/train-000000.tar is there already"), "{command:?}: {error}");
+        assert!(error.contains("data/train-000000.tar already exists"), "{command:?}: {error}");
         assert!(files(&dir.path().join("data")) == before, "{command:?}");
         // Neither by a slip.
         let error = failure(dir.path(), &[command, &["--to", there, "--force"]].concat(), 1);
-        assert!(error.contains("is no JSON document"), "{command:?}: {error}");
+        assert!(error.contains("is not a JSON document"), "{command:?}: {error}");
         assert!(files(&dir.path().join("data")) == before, "{command:?}");
         fs::write(dir.path().join("old.json"), "{}").unwrap();
         output(dir.path(), &[command, &["--to", "old.json", "--force"]].concat());

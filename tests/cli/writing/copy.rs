@@ -19,7 +19,7 @@ fn copies_are_the_same_and_not_made_twice() {
     };
     same("copy");
     let error = failure(dir.path(), &["cp", shards, "copy"], 1);
-    assert!(error.contains("3 of 3 objects there already, such as copy/train-000000.tar"), "{error}");
+    assert!(error.contains("3 of 3 objects already exist, such as copy/train-000000.tar"), "{error}");
     let kept = "0 objects copied, 0 B; 3 objects the same already\n";
     assert_eq!(output(dir.path(), &["cp", "--resume", shards, "copy"]), kept);
     assert_eq!(output(dir.path(), &["sync", "data", "copy"]), kept);
@@ -86,7 +86,7 @@ fn between_stores_and_not_what_a_store_spoils() {
     });
     let ran = with(&spoils.url(""), &["cp", "data/train-000000.tar", "gs://bucket/copy/"]);
     assert!(
-        ran.code == Some(1) && ran.err.contains("the copy is not what was copied, and was removed"),
+        ran.code == Some(1) && ran.err.contains("the copy differs from the source, and was removed"),
         "{ran:?}"
     );
     assert!(spoils.requests().iter().any(|request| request.method == "DELETE"));

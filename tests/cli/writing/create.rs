@@ -42,7 +42,7 @@ fn a_folder_for_each_class() {
     // Nothing is overwritten, and nothing is written again that is there.
     let before = files(&out);
     let error = failure(dir.path(), &create, 1);
-    assert!(error.contains("3 shards of this series are there already"), "{error}");
+    assert!(error.contains("3 shards of this series already exist"), "{error}");
     fs::remove_file(out.join("train-000001.tar")).unwrap();
     fs::write(out.join("train-000000.tar"), &before["train-000000.tar"][..10_240]).unwrap();
     let again = run(dir.path(), &[&create[..], &["--resume"]].concat());
@@ -144,7 +144,7 @@ fn bad_files_are_found_before_anything_is_written() {
     let create = ["create", "--from-dir", "photos", "--to", "out/%d.tar"];
     let error = failure(dir.path(), &create, 1);
     assert!(error.contains("photos/cat/0.png: the file is empty\n"), "{error}");
-    assert!(error.contains("photos/dog/1.png: this is no png; --skip-bad leaves them out"), "{error}");
+    assert!(error.contains("photos/dog/1.png: this is not a png; --skip-bad leaves them out"), "{error}");
     assert!(!dir.path().join("out").exists());
     let ran = run(dir.path(), &[&create[..], &["--skip-bad"]].concat());
     assert_eq!((ran.code, ran.err.lines().count()), (Some(0), 2), "{ran:?}");

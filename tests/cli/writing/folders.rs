@@ -2,8 +2,9 @@
 //! the folder and in the shards, several machines.
 
 use super::{files, photos, picture, samples};
-use crate::program::{failure, output, program, run};
+use crate::program::{Ran, failure, output, program, run};
 use crate::support::noise;
+use crate::support::server::{Reply, Server};
 use shardstream::Index;
 use shardstream::image::{Image, ImageMode};
 use shardstream::store::Store;
@@ -138,7 +139,7 @@ fn another_plan_is_refused() {
     assert!(shards(&out).len() < 9 && samples(&out, "train").len() == 91);
     fs::write(&place, "{}").unwrap();
     let error = failure(dir.path(), &[&fewer[..], &["--resume"]].concat(), 1);
-    assert!(error.contains("is no plan of a series of shards"), "{error}");
+    assert!(error.contains("is not a plan of a series of shards"), "{error}");
     fs::remove_file(&place).unwrap();
     let error = failure(dir.path(), &[&fewer[..], &["--resume"]].concat(), 1);
     assert!(error.contains("but no plan"), "{error}");
@@ -176,6 +177,48 @@ fn the_rank_of_a_launcher() {
     assert!(last.status.success() && said.ends_with(&all), "{said}");
     failure(dir.path(), &create("x/%03d.tar", &["--rank", "0"]), 2);
     failure(dir.path(), &create("x/%03d.tar", &["--world-size", "2"]), 2);
+}
+
+/// The metadata server of worker `number` of three TPU VMs.
+fn metadata_server(number: usize) -> Server {
+    Server::start(move |request| {
+        let reply = match request.path().rsplit('/').next() {
+            Some("agent-worker-number") => Reply::new(200, number.to_string()),
+            Some("worker-network-endpoints") => Reply::new(200, "a:b:10.0.0.2,a:b:10.0.0.3,a:b:10.0.0.4"),
+            Some("tpu-env") => Reply::new(200, "TYPE: 'V3'\n"),
+            _ => Reply::new(404, ""),
+        };
+        reply.with("Metadata-Flavor", "Google")
+    })
+}
+
+#[test]
+fn the_rank_of_a_tpu_vm() {
+    let dir = tree();
+    output(dir.path(), &create("alone/%03d.tar", &[]));
+    let of_rank = |server: &Server, environment: &[(&str, &str)]| -> Ran {
+        let mut command = program(dir.path());
+        command.env("GCE_METADATA_HOST", format!("127.0.0.1:{}", server.port()));
+        command.envs(environment.iter().copied());
+        command.args(create("out/%03d.tar", &["--rank", "auto"])).output().unwrap().into()
+    };
+    for number in [1, 2, 0] {
+        let server = metadata_server(number);
+        let ran = of_rank(&server, &[]);
+        assert!(ran.code == Some(0) && !server.requests().is_empty(), "{ran:?}");
+    }
+    assert!(shards(&dir.path().join("out")) == shards(&dir.path().join("alone")));
+    // The environment comes first, and can turn the request off.
+    let server = metadata_server(0);
+    let launcher = [("SHARDSTREAM_RANK", "1"), ("SHARDSTREAM_WORLD_SIZE", "3")];
+    assert_eq!(of_rank(&server, &launcher).code, Some(0));
+    let ran = of_rank(&server, &[("TPU_SKIP_MDS_QUERY", "1")]);
+    assert!(ran.code == Some(2) && ran.err.contains("the environment does not have the rank"), "{ran:?}");
+    assert!(server.requests().is_empty());
+    // A server that is not Google's is an error, and rank 0 is not assumed.
+    let other = Server::start(|_| Reply::new(200, "0"));
+    let ran = of_rank(&other, &[]);
+    assert!(ran.code == Some(2) && ran.err.contains("Metadata-Flavor: Google"), "{ran:?}");
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn shards_are_found_under_any_name_of_their_directory() {
     output(dir.path(), &["reshard", "data", "--to", "out/%d.tar"]);
     for to in ["out//%d.tar", "./out/./%d.tar", "data/../out/%d.tar", &url] {
         let error = failure(dir.path(), &["reshard", "data", "--to", to], 1);
-        assert!(error.contains("1 shard of this series is there already"), "{to}: {error}");
+        assert!(error.contains("1 shard of this series already exists"), "{to}: {error}");
         output(dir.path(), &["reshard", "data", "--to", to, "--force", "--count", "5"]);
         assert_eq!(files(&dir.path().join("out")).len(), 4);
         output(dir.path(), &["reshard", "data", "--to", to, "--force"]);

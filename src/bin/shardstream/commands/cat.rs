@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 
 /// Write one field to stdout, as it is stored.
 ///
-/// Of one sample (--key or --nth), or of all samples one after the other, where each text, number and JSON
-/// document gets a line end if it has none.
+/// The field of one sample (--key or --nth), or of all samples in order. Of all samples, each text, number and
+/// JSON document gets a line end if it has none.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -19,10 +19,10 @@ pub(crate) struct Options {
     /// The field; alternatives are separated by ;, as in "jpg;png".
     #[arg(long, value_name = "FIELD")]
     field: String,
-    /// Only of the sample of this key.
+    /// Only the sample with this key.
     #[arg(long, value_name = "KEY", conflicts_with = "nth")]
     key: Option<String>,
-    /// Only of the sample of this number, from 0, in the order of the shards.
+    /// Only the sample with this number, counted from 0 in the order of the shards.
     #[arg(long, value_name = "NUMBER")]
     nth: Option<u64>,
 }
@@ -41,7 +41,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         if !here {
             return Ok(ControlFlow::Continue(()));
         }
-        // Where all are written, samples without the field are passed over, unless all are.
+        // A single sample must have the field. Of all samples, at least one must.
         if is_one || sample.get(&options.field).is_some() {
             write(&sample, &options.field, is_one, context)?;
             found = true;

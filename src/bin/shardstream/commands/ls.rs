@@ -13,8 +13,8 @@ use std::collections::{BTreeSet, HashMap};
 
 /// List the shards that match patterns.
 ///
-/// Braces are expanded without looking whether there are such shards; wildcards and directories are listed.
-/// With -l or --json each shard is looked at, and one that is missing is an error.
+/// Braces are expanded without checking that the shards exist; wildcards and directories are listed. With -l or
+/// --json each shard is looked up, and a missing one is an error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -28,6 +28,7 @@ pub(crate) struct Options {
     threads: ThreadsOption,
 }
 
+/// A shard, as `--json` shows it.
 #[derive(Debug, Serialize)]
 struct ListedShard {
     url: String,
@@ -76,6 +77,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     ))
 }
 
+/// The size of a shard if it is known, or else what the store says about it.
 fn object(
     url: &SecretUrl,
     known: &HashMap<String, u64>,
@@ -91,8 +93,8 @@ fn object(
     }
 }
 
-/// The sizes that listings of buckets tell: a request for thousands of objects in place of one each. They are
-/// for shards that a listing has found, in whose directories there are shards for the most part.
+/// Sizes of shards from listings of buckets: one request for a thousand objects instead of one for each. Only
+/// used if a pattern was resolved by a listing, because then most objects of those directories are shards.
 fn sizes_of_listings(
     patterns: &[SecretUrl],
     shards: &ShardList,
@@ -108,7 +110,7 @@ fn sizes_of_listings(
     let mut known = HashMap::new();
     let mut last: Option<&str> = None;
     for directory in directories {
-        // A listing goes into the directories below, which come after theirs.
+        // A listing includes subdirectories, which sort after their parent.
         if last.is_some_and(|above| directory.starts_with(above)) {
             continue;
         }

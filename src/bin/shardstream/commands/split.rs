@@ -16,12 +16,11 @@ use std::sync::Arc;
 
 /// Split samples into series, such as train and val, by a hash of their keys.
 ///
-/// Where a sample goes depends on its key, the seed and the shares alone: not on its shard, its order, or
-/// what other samples there are. A sample that is added later moves no other. Shares that sum to less than 1
-/// leave samples out.
+/// The series of a sample depends only on its key, the seed and the shares, not on its shard, its order or other
+/// samples. Samples that are added later do not move others. Shares that sum to less than 1 leave samples out.
 ///
 /// The headers of all shards are read first, and all series are planned before one is written. Shards are
-/// written, resumed and given out to machines as `reshard` does it, one series after the other.
+/// written, resumed and divided among machines as in `reshard`, one series after the other.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -30,10 +29,10 @@ pub(crate) struct Options {
     /// once for each series.
     #[arg(long, value_name = "NAMES=SHARE", required = true, value_parser = target)]
     to: Vec<SplitTarget>,
-    /// Another seed is another split.
+    /// The seed of the split.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Write the samples of each series in a random order.
+    /// Shuffle the samples of each series with this seed.
     #[arg(long, value_name = "SEED")]
     shuffle: Option<u64>,
     #[command(flatten)]
@@ -47,6 +46,7 @@ pub(crate) struct Options {
     write_options: WriteOptions,
 }
 
+/// A series, and its share of the samples.
 #[derive(Debug, Clone)]
 struct SplitTarget {
     names: String,
@@ -57,20 +57,21 @@ fn target(text: &str) -> Result<SplitTarget, String> {
     let (names, share) = text.rsplit_once('=').ok_or("expected NAMES=SHARE, such as train-%06d.tar=0.9")?;
     match share.parse() {
         Ok(share) if share > 0.0 && share <= 1.0 => Ok(SplitTarget { names: names.to_owned(), share }),
-        _ => Err(format!("{share:?} is no share: give a number above 0, up to 1")),
+        _ => Err(format!("{share:?} is not a share: give a number above 0, up to 1")),
     }
 }
 
-/// Which of the parts that end at these places, from 0 to 1, a key falls into.
+/// The number of the series that a key belongs to; `None` if to none. The interval from 0 to 1 is divided at
+/// `ends`.
 fn part(key: &str, seed: u64, ends: &[f64]) -> Option<usize> {
     let mut hash = InputHash::default();
     hash.number(seed);
     hash.text(key);
-    let place = (hash.finish_number() >> 11) as f64 / (1_u64 << 53) as f64;
-    ends.iter().position(|end| place < *end)
+    let point = (hash.finish_number() >> 11) as f64 / (1_u64 << 53) as f64;
+    ends.iter().position(|end| point < *end)
 }
 
-/// Where each part ends: the shares added up.
+/// The end of each series' part of the interval from 0 to 1: the cumulative shares.
 fn ends(shares: impl Iterator<Item = f64>) -> Result<Vec<f64>, Failure> {
     let mut sum = 0.0;
     let mut ends: Vec<f64> = shares
@@ -82,7 +83,7 @@ fn ends(shares: impl Iterator<Item = f64>) -> Result<Vec<f64>, Failure> {
     if sum > 1.0 + 1e-9 {
         return Err(Failure::Usage(format!("--to: the shares sum to {sum}, which is more than 1")));
     }
-    // 0.7 + 0.2 + 0.1 is a little less than 1.
+    // In floating point, 0.7 + 0.2 + 0.1 is slightly less than 1.
     if let Some(last) = ends.last_mut().filter(|_| sum > 1.0 - 1e-9) {
         *last = 1.0;
     }
@@ -151,12 +152,12 @@ mod tests {
         assert!(["a", "a=0", "a=1.1", "a=x"].iter().all(|text| target(text).is_err()));
     }
 
-    /// These must never change: a split that is made again would put samples of val into train.
+    /// These must never change, or a repeated split would move samples of val into train.
     #[test]
     fn keys_fall_as_they_always_did() {
         let parts: Vec<Option<usize>> =
             (0..12).map(|key| part(&format!("{key:06}"), 0, &[0.5, 0.8])).collect();
-        // As Python's hashlib says too.
+        // Computed with Python's hashlib.
         let expected = [1, 9, 0, 0, 9, 0, 0, 0, 0, 1, 0, 0].map(|part| (part < 9).then_some(part));
         assert_eq!(parts, expected);
         let shares = (0..10_000).filter(|key| part(&key.to_string(), 7, &[0.9]) == Some(0)).count();

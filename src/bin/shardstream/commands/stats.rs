@@ -20,7 +20,7 @@ use shardstream::{Result, Sample, SecretUrl, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Count labels, measure lengths and sizes, and take mean and standard deviation of images.
+/// Count labels, measure lengths and sizes, and compute mean and standard deviation of images.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -28,10 +28,10 @@ pub(crate) struct Options {
     /// The field whose values are counted; of JSON, FIELD:PATH, as in json:annotation.label [default: cls].
     #[arg(long, value_name = "FIELD")]
     label: Option<String>,
-    /// Number of labels shown, the most frequent first.
+    /// Number of labels shown, the most frequent ones first.
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     top: usize,
-    /// Number of images decoded for mean and deviation, the same number of each shard.
+    /// Number of images decoded for mean and standard deviation, the same number from each shard.
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     images: u64,
     #[command(flatten)]
@@ -40,19 +40,20 @@ pub(crate) struct Options {
     threads: ThreadsOption,
 }
 
-/// What was measured, of a shard or of all.
+/// Statistics of one shard, or of all.
 #[derive(Debug, Default)]
 struct Stats {
     samples: u64,
     labels: LabelCounts,
     bytes: BTreeMap<String, Distribution>,
-    /// Characters of texts, elements of arrays.
+    /// Number of characters of texts, and of elements of arrays.
     lengths: BTreeMap<String, Distribution>,
     heights: BTreeMap<String, Distribution>,
     widths: BTreeMap<String, Distribution>,
     channels: BTreeMap<String, ChannelSums>,
 }
 
+/// The document that `--json` writes.
 #[derive(Debug, Serialize)]
 struct StatsDocument {
     samples: u64,
@@ -90,14 +91,14 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             if interrupt.is_set() {
                 break;
             }
-            stats.take(&sample?, &wanted, each, &decoder)?;
-            each_sample.sample();
+            stats.add_sample(&sample?, &wanted, each, &decoder)?;
+            each_sample.add_sample();
         }
         Ok(stats)
     };
     let mut total = Stats::default();
     for_each_shard(&shards, options.threads.count(), &context.interrupt, work, |_, stats| {
-        progress.shard();
+        progress.add_shard();
         total.merge(stats);
         Ok(())
     })?;
@@ -129,8 +130,8 @@ fn add(into: &mut BTreeMap<String, Distribution>, name: &str, number: u64) {
 }
 
 impl Stats {
-    /// Takes in a sample. Of each field, a limited number of images of a shard are decoded.
-    fn take(&mut self, sample: &Sample, label: &LabelSpec, images: u64, decoder: &Decoder) -> Result<()> {
+    /// Adds a sample. Decodes at most `images` images of each field.
+    fn add_sample(&mut self, sample: &Sample, label: &LabelSpec, images: u64, decoder: &Decoder) -> Result<()> {
         self.samples += 1;
         self.labels.add(label.of(sample)?);
         for (name, value) in sample.fields() {

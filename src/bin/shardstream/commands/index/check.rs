@@ -12,9 +12,9 @@ use std::collections::HashSet;
 
 /// Compare an index with the shards as they are now.
 ///
-/// It finds shards that are missing, or have another size or version than when they were indexed; with
-/// patterns, also shards that the index does not know. It does not read the shards: `verify --index` does
-/// that. Exits with 3 if anything was found.
+/// Finds shards that are missing, or whose size or version has changed since they were indexed; with patterns,
+/// also shards that are not in the index. Does not read the shards: `verify --index` does. The exit code is 3 if
+/// anything was found.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     /// The index: a path or URL.
@@ -26,14 +26,15 @@ pub(super) struct Options {
     json: JsonOption,
 }
 
-/// Patterns that may be left out.
+/// Optional patterns.
 #[derive(Debug, clap::Args)]
 struct OtherPatterns {
-    /// Shards that the index should know.
+    /// Shards that should be in the index.
     #[arg(value_name = "PATTERN")]
     patterns: Vec<String>,
 }
 
+/// A shard that differs from the index.
 #[derive(Debug, Serialize)]
 struct IndexMismatch {
     shard: String,

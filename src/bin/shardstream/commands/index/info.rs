@@ -8,7 +8,7 @@ use serde::Serialize;
 use shardstream::Index;
 use std::collections::BTreeSet;
 
-/// Say what an index knows.
+/// Show what an index contains.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     /// The index: a path or URL.
@@ -18,14 +18,16 @@ pub(super) struct Options {
     json: JsonOption,
 }
 
+/// The document that `--json` writes.
 #[derive(Debug, Serialize)]
 struct IndexInfo {
     shards: usize,
     samples: u64,
     bytes: u64,
     fields: BTreeSet<String>,
-    /// Shards whose samples have known places, and those whose samples have checksums.
+    /// Number of shards whose samples have known offsets.
     located: u64,
+    /// Number of shards whose samples have checksums.
     checksums: u64,
     /// The names of the filters that selected samples.
     selections: BTreeSet<String>,

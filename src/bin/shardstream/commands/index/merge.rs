@@ -8,9 +8,9 @@ use shardstream::index::ShardIndex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// Make one index of several, in their order.
+/// Merge several indexes into one, in their order.
 ///
-/// A shard that is in several of them must be the same in all.
+/// A shard that is in several indexes must have the same entry in all.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     /// Indexes: paths or URLs.

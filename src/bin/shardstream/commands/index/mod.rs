@@ -10,7 +10,7 @@ mod wids;
 use crate::context::Context;
 use crate::failure::Failure;
 
-/// Build, check and merge indexes: what is where in the shards.
+/// Build, check and merge indexes, which say where each sample is in its shard.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(subcommand)]

@@ -6,7 +6,7 @@ use shardstream::image::{Image, ImageMode};
 use shardstream::{Error, Result};
 use std::fmt;
 
-/// Sums over the pixels of images, by channel. Pixels are from 0 to 255, so that the sums are exact.
+/// Sums over the pixels of images, by channel. Pixel values are integers from 0 to 255, so the sums are exact.
 #[derive(Debug, Default)]
 pub(super) struct ChannelSums {
     pub(super) images: u64,
@@ -15,7 +15,7 @@ pub(super) struct ChannelSums {
     squares: [u128; 3],
 }
 
-/// Mean and deviation for pixels from 0 to 1, red, green and blue.
+/// Mean and standard deviation of red, green and blue, for pixel values from 0 to 1.
 #[derive(Debug, Serialize)]
 pub(super) struct ImageStats {
     images: u64,
@@ -24,7 +24,7 @@ pub(super) struct ImageStats {
 }
 
 impl ChannelSums {
-    /// Takes in the image of a file, every pixel with the same weight.
+    /// Adds an encoded image. Every pixel has the same weight.
     ///
     /// # Errors
     /// [`Decode`](shardstream::ErrorKind::Decode).
