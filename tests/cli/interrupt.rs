@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM in the middle of a command.
+//! Ctrl-C and SIGTERM while a command runs.
 #![cfg(unix)]
 
 use crate::program::{output, program, run, sample};
@@ -18,10 +18,10 @@ fn start(directory: &Path, arguments: &[&str]) -> Child {
     program(directory).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Waits until something is true, or the program has ended.
-fn wait_until(child: &mut Child, is_so: impl Fn() -> bool) {
+/// Waits until a condition holds. Panics if the program ends first.
+fn wait_until(child: &mut Child, condition: impl Fn() -> bool) {
     let start = Instant::now();
-    while !is_so() {
+    while !condition() {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it was interrupted");
         assert!(start.elapsed() < Duration::from_secs(60), "nothing happens");
         std::thread::sleep(Duration::from_millis(1));
@@ -92,7 +92,7 @@ fn a_verification_resumes_where_it_was_interrupted() {
         noted = lines();
     }
     assert!(noted < 41, "nothing was left to resume");
-    // The last line of a run that was killed may be a part of one.
+    // A killed run may leave an incomplete last line.
     let text = fs::read_to_string(&log).unwrap();
     fs::write(&log, &text[..text.len() - 20]).unwrap();
     let resumed = run(dir.path(), &command);

@@ -1,4 +1,4 @@
-//! Inputs that are not what the program expects: what it says of them is to be of use.
+//! Unexpected inputs: the program must explain them.
 
 use crate::program::{Ran, demo, failure, output, run};
 use crate::support::{archive, files};
@@ -33,7 +33,7 @@ fn places_without_shards() {
 }
 
 #[test]
-fn files_that_are_no_archives() {
+fn files_that_are_not_archives() {
     let dir = with("text.tar", &b"a text\n".repeat(100));
     let gzip = [&[0x1f, 0x8b, 8, 0][..], &[0; 600]].concat();
     fs::write(dir.path().join("gzip.tar"), gzip).unwrap();
@@ -43,7 +43,7 @@ fn files_that_are_no_archives() {
         let error = failure(dir.path(), &[command, "gzip.tar"], 1);
         assert!(error.contains("gzip data, whose name must end in .tar.gz"), "{error}");
     }
-    // What was not verified does not pass for sound.
+    // A shard that could not be verified does not count as sound.
     let Ran { code, out, .. } = run(dir.path(), &["verify", "gzip.tar"]);
     assert_eq!(code, Some(1));
     let summary = "1 shard of 0 samples, 604 B: no damage found, 1 shard not verified\n";
@@ -52,7 +52,7 @@ fn files_that_are_no_archives() {
 
 #[test]
 fn shards_without_samples_are_named() {
-    // Members without an extension are no fields.
+    // Members without an extension are not fields.
     for bytes in [archive(&[]), files(&["README", "b/Makefile"])] {
         let dir = with("a.tar", &bytes);
         assert_eq!(output(dir.path(), &["head", "a.tar"]), "no samples in 1 shard\n");
@@ -82,7 +82,7 @@ fn keys_of_any_language_and_with_control_characters() {
 }
 
 #[test]
-fn an_index_tells_which_shards() {
+fn without_patterns_the_shards_are_those_of_the_index() {
     let dir = demo();
     output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
     let named = output(dir.path(), &["info", "data", "--index", "i.json"]);
@@ -91,7 +91,7 @@ fn an_index_tells_which_shards() {
         output(dir.path(), &["verify", "--index", "i.json"]),
         "3 shards of 12 samples, 61.4 kB: no damage found\n"
     );
-    // An empty list is no reason to take all.
+    // An empty list must not select all shards of the index.
     fs::write(dir.path().join("list"), "# none\n").unwrap();
     let empty = failure(dir.path(), &["verify", "--index", "i.json", "--list", "list"], 1);
     assert_eq!(empty, "shardstream: no shards: the list is empty\n");
@@ -99,7 +99,7 @@ fn an_index_tells_which_shards() {
 }
 
 #[test]
-fn options_that_make_no_sense() {
+fn invalid_options() {
     let dir = demo();
     assert!(failure(dir.path(), &[], 2).contains("Usage: shardstream"));
     let unknown = failure(dir.path(), &["verfy", "data"], 2);
@@ -112,8 +112,8 @@ fn options_that_make_no_sense() {
     assert_eq!(error, "shardstream: none of 12 samples has a field of --fields\n");
 }
 
-/// What cannot be written is named, and not only the shard that it comes from. A file where a directory
-/// should be stands for a directory that is not writable, since the superuser may write everywhere.
+/// The error names the file that cannot be written, and not only the shard. A file in place of a directory stands
+/// for a directory without write permission, which would not stop root.
 #[test]
 fn places_that_cannot_be_written() {
     let dir = demo();

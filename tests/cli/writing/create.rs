@@ -39,7 +39,7 @@ fn a_folder_for_each_class() {
     let index = Index::load(&Store::default(), out.join("train.index.json").to_str().unwrap()).unwrap();
     assert_eq!((index.len(), index.samples()), (3, 12));
 
-    // Nothing is overwritten, and nothing is written again that is there.
+    // Nothing is overwritten, and existing shards are not written again.
     let before = files(&out);
     let error = failure(dir.path(), &create, 1);
     assert!(error.contains("3 shards of this series already exist"), "{error}");
@@ -103,7 +103,7 @@ fn lists_of_csv_and_json_lines() {
     assert_eq!((found.len(), &*found[3].0, text(&found[3], "json")), (4, "owl/3", "{\"box\":[1,3]}"));
     assert_eq!(found[3].1[0].0, "jpg.png");
 
-    // What no reader would read back is refused before anything is written.
+    // Samples that cannot be read back are refused before anything is written.
     fs::write(dir.path().join("twice.csv"), "file,key\na.png,x\nb.png,x\n").unwrap();
     for name in ["a.png", "b.png"] {
         fs::write(dir.path().join(name), super::picture(1)).unwrap();

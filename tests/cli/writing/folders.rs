@@ -1,5 +1,5 @@
-//! `shardstream create --from-dir` as it makes the shards of a training: images of several formats, damage in
-//! the folder and in the shards, several machines.
+//! `shardstream create --from-dir` for a training: images of several formats, damaged images and shards, several
+//! machines.
 
 use super::{files, photos, picture, samples};
 use crate::program::{Ran, failure, output, program, run};
@@ -13,8 +13,8 @@ use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A folder `root` with 90 files of several sizes and formats in three classes, one of them with a folder in
-/// it. They begin as images do, and have noise behind that.
+/// A temporary directory with a folder `root` of 90 files of several sizes and formats in three classes, one with
+/// a subfolder. The files begin like images, followed by noise.
 pub(super) fn tree() -> TempDir {
     let heads: [(&str, &[u8]); 4] = [
         ("JPEG", b"\xff\xd8\xff\xe0"),
@@ -34,15 +34,15 @@ pub(super) fn tree() -> TempDir {
     dir
 }
 
-/// The options of a series of ten shards and more of [`tree`].
+/// The command that writes [`tree`] to a series of ten shards or more.
 pub(super) const CREATE: &str = "create --from-dir root --shuffle 1 --max-count 9 --max-size 40k --to";
 
-/// The words of [`CREATE`], with the names of the shards, and more options.
+/// The arguments of [`CREATE`], with the names of the shards and more options.
 fn create<'a>(names: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     CREATE.split(' ').chain([names]).chain(more.iter().copied()).collect()
 }
 
-/// The shards in a directory.
+/// The content of each shard of a directory, by name.
 fn shards(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     files(directory).into_iter().filter(|(name, _)| name.ends_with(".tar")).collect()
 }
@@ -78,7 +78,7 @@ fn samples_are_the_files() {
 }
 
 #[test]
-fn what_is_not_as_planned_is_written_again() {
+fn shards_that_are_not_as_planned_are_written_again() {
     let dir = tree();
     output(dir.path(), &create("alone/train-%04d.tar", &["-j", "1"]));
     output(dir.path(), &create("out/train-%04d.tar", &["-j", "7"]));
@@ -86,7 +86,7 @@ fn what_is_not_as_planned_is_written_again() {
     assert!(shards(&out) == expected);
     let total = expected.len();
 
-    // Gone, cut, longer, damaged in a header, and another shard of the same size under this name.
+    // A missing, truncated, extended and damaged shard, and another shard of the same size under this name.
     let shard = |number: usize| out.join(format!("train-{number:04}.tar"));
     fs::remove_file(shard(0)).unwrap();
     let mut cut = fs::read(shard(2)).unwrap();
@@ -127,13 +127,13 @@ fn another_plan_is_refused() {
     let seed: Vec<&str> = resume.iter().map(|word| if *word == "1" { "2" } else { word }).collect();
     refused(&seed, "shuffle 1 then, 2 now");
     refused(&create(names, &["--resume", "--with-names"]), "with-names none then, true now");
-    // A class more, and then an image more.
+    // Add a class, and then an image.
     fs::create_dir(dir.path().join("root/zebra")).unwrap();
     refused(&resume, "keys, names, sizes or versions of the input");
     fs::write(dir.path().join("root/zebra/0.jpg"), b"\xff\xd8\xff").unwrap();
     refused(&resume, "samples 90 then, 91 now");
 
-    // Fewer shards than before: none of the old ones stays among them.
+    // With fewer shards than before, no old one is left.
     let fewer = ["create", "--from-dir", "root", "--max-count", "30", "--to", names];
     output(dir.path(), &[&fewer[..], &["--force"]].concat());
     assert!(shards(&out).len() < 9 && samples(&out, "train").len() == 91);
@@ -168,7 +168,7 @@ fn the_rank_of_a_launcher() {
         assert_eq!(of_rank("0", more).status.code(), Some(2), "{more:?}");
     }
     assert_eq!(of_rank("3", &[]).status.code(), Some(2));
-    // The environment counts only where it is asked for.
+    // Without `--rank auto` the environment is not read.
     let mut last = program(dir.path());
     last.env("SHARDSTREAM_RANK", "1").env("SHARDSTREAM_WORLD_SIZE", "3");
     let last = last.args(create("out/%03d.tar", &["--resume", "--index"])).output().unwrap();
@@ -222,12 +222,12 @@ fn the_rank_of_a_tpu_vm() {
 }
 
 #[test]
-fn an_image_is_stored_as_what_it_is() {
+fn an_image_is_stored_under_its_real_format() {
     let dir = photos();
-    // As one of ImageNet's training images is.
+    // One of ImageNet's training images is such a PNG.
     let path = dir.path().join("photos/cat/0.JPEG");
     fs::rename(dir.path().join("photos/cat/0.png"), &path).unwrap();
-    // Of four colours, which no reader of three would store again.
+    // A CMYK image, which would change if it were decoded and encoded again.
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/codec/images");
     let printed = fs::read(data.join("cmyk.jpg")).unwrap();
     fs::write(dir.path().join("photos/dog/print.jpg"), &printed).unwrap();
@@ -281,12 +281,12 @@ fn verify_finds_images_that_do_not_decode() {
         error.contains("photos/cat/cut.jpg: the image is truncated") && error.lines().count() == 1,
         "{error}"
     );
-    // Without damage a run that is resumed may leave it out.
+    // Without damaged images, a resumed run does not need --verify.
     for name in ["cat/cut.jpg", "dog/cut.webp", "owl/damaged.png"] {
         fs::remove_file(photo(name)).unwrap();
     }
     assert!(output(dir.path(), &with(&["--resume"])).ends_with("; 1 already there\n"));
-    // Without --verify only the beginning of a file is looked at.
+    // Without --verify, only the beginning of a file is read.
     fs::write(photo("cat/cut.jpg"), &jpeg[..jpeg.len() / 2]).unwrap();
     output(dir.path(), &with(&["--force"]));
 }
