@@ -1,5 +1,5 @@
-//! `--help`, completions and man pages. `SHARDSTREAM_BLESS=1 cargo test --features cli --test cli help` updates
-//! the golden texts: check in the diff that every change was intended.
+//! `--help`, completions and man pages. `SHARDSTREAM_BLESS=1 cargo test --features cli --test cli help`
+//! updates the golden texts: check in the diff that every change was intended.
 
 use crate::program::output;
 use std::fs;

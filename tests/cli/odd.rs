@@ -112,8 +112,8 @@ fn invalid_options() {
     assert_eq!(error, "shardstream: none of 12 samples has a field of --fields\n");
 }
 
-/// The error names the file that cannot be written, and not only the shard. A file in place of a directory stands
-/// for a directory without write permission, which would not stop root.
+/// The error names the file that cannot be written, and not only the shard. A file in place of a directory
+/// stands for a directory without write permission, which would not stop root.
 #[test]
 fn places_that_cannot_be_written() {
     let dir = demo();

@@ -1,7 +1,7 @@
 //! Runs the commands of `docs/cli.md` and `docs/cli-writing.md`, and compares their output with the pages.
 //!
-//! Every block that begins with ```` ```console ```` is run, in order, in one directory with the data set of the
-//! page. Blocks that begin with ```` ```console times ```` are compared without their numbers.
+//! Every block that begins with ```` ```console ```` is run, in order, in one directory with the data set of
+//! the page. Blocks that begin with ```` ```console times ```` are compared without their numbers.
 //! `SHARDSTREAM_BLESS=1` updates the outputs in the pages.
 #![cfg(target_os = "linux")]
 

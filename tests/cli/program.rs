@@ -61,8 +61,8 @@ pub(crate) fn unread(directory: &Path, arguments: &[&str]) -> Option<i32> {
     child.wait().unwrap().code()
 }
 
-/// A temporary directory with a folder `data` of three shards. Each has four samples of an image, a class, a text
-/// and a JSON document.
+/// A temporary directory with a folder `data` of three shards. Each has four samples of an image, a class, a
+/// text and a JSON document.
 pub(crate) fn demo() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     write(&directory.path().join("data/train-%06d.tar"), 12, 4);

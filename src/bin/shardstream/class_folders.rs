@@ -20,8 +20,8 @@ pub(crate) struct ClassFolders {
 
 impl ClassFolders {
     /// Lists `ROOT/CLASS/…/*.{jpg,jpeg,png,webp}`, `threads` classes at a time. The number of a class is the
-    /// position of its name among the sorted names. Folders whose names begin with a dot are skipped. Symbolic
-    /// links are followed. `with_names` adds a field `json` with the path of the image.
+    /// position of its name among the sorted names. Folders whose names begin with a dot are skipped.
+    /// Symbolic links are followed. `with_names` adds a field `json` with the path of the image.
     pub(crate) fn read(
         root: &Path,
         with_names: bool,

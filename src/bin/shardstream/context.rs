@@ -36,13 +36,14 @@ impl Context {
         })
     }
 
-    /// Starts the log on stderr if `--log` was given, and the timeline in the file `trace` if there is one. The
-    /// timeline is complete when the guard is dropped.
+    /// Starts the log on stderr if `--log` was given, and the timeline in the file `trace` if there is one.
+    /// The timeline is complete when the guard is dropped.
     pub(crate) fn log(&self, trace: Option<&Path>) -> Result<Option<FlushGuard>, Failure> {
         logging::begin(self.global.log(), trace)
     }
 
-    /// Shows progress on stderr until the returned value is dropped. `total` is the number of units, if known.
+    /// Shows progress on stderr until the returned value is dropped. `total` is the number of units, if
+    /// known.
     pub(crate) fn progress(&self, what: &str, unit: Unit, total: Option<u64>) -> Progress {
         Progress::start(what, unit, total, &self.global.progress(), &self.screen)
     }

@@ -80,8 +80,8 @@ struct Copied {
 /// Options that `cp` and `sync` share.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CopyOptions {
-    /// Objects, patterns or directories, and last the directory to copy them to. For a single object, `cp` also
-    /// takes a target name.
+    /// Objects, patterns or directories, and last the directory to copy them to. For a single object, `cp`
+    /// also takes a target name.
     #[arg(value_name = "FROM|TO", required = true)]
     pub(crate) places: Vec<String>,
     /// Do not read copies again; compare only their sizes.
@@ -299,7 +299,8 @@ impl Copier {
             let (again, bytes) = self.sum(copy.to.expose_secret(), false)?;
             if (again, bytes) != (crc32c, size) {
                 let what = format!(
-                    "{size} bytes with CRC-32C {crc32c:08x} were written, but {bytes} bytes with {again:08x} read"
+                    "{size} bytes with CRC-32C {crc32c:08x} were written, but {bytes} bytes with \
+                     {again:08x} read"
                 );
                 return self.reject(copy, &what);
             }

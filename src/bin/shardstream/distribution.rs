@@ -11,7 +11,8 @@ pub(crate) struct Distribution {
     pub(crate) sum: u64,
     min: u64,
     max: u64,
-    /// Number of values in each bin of the histogram, from [`bin_start`] of its number to that of the next one.
+    /// Number of values in each bin of the histogram, from [`bin_start`] of its number to that of the next
+    /// one.
     bins: BTreeMap<u32, u64>,
 }
 

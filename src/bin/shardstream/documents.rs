@@ -20,7 +20,8 @@ pub(crate) fn check_new(place: &str, force: bool, instead: &str, context: &Conte
         // A mistyped name must not destroy a shard or a list.
         true if is_document(place, &context.store)? => Ok(()),
         true => Err(Failure::Failed(format!(
-            "{shown} already exists, and is not a JSON document: --force does not replace it, give another name"
+            "{shown} already exists, and is not a JSON document: --force does not replace it, give another \
+             name"
         ))),
         false => Err(Failure::Failed(format!("{shown} already exists: {instead}--force replaces it"))),
     }

@@ -88,8 +88,9 @@ pub(crate) fn exists(store: &Store, place: &str) -> Result<bool> {
     }
 }
 
-/// Writes a file or object, which appears under its name when it is complete. An existing local file is replaced
-/// if `replace` is set, and kept otherwise; an existing object is replaced. Returns whether it was written.
+/// Writes a file or object, which appears under its name when it is complete. An existing local file is
+/// replaced if `replace` is set, and kept otherwise; an existing object is replaced. Returns whether it was
+/// written.
 ///
 /// Unlike [`Store::create`], it does not sync a local file to the disk, which would take most of the time for
 /// many small files. After a power failure, extract again.

@@ -2,7 +2,8 @@
 
 use md5::{Digest, Md5};
 
-/// An MD5 hash of numbers and of texts with their lengths. It tells inputs apart, and protects against nobody.
+/// An MD5 hash of numbers and of texts with their lengths. It tells inputs apart, and protects against
+/// nobody.
 #[derive(Clone, Default)]
 pub(crate) struct InputHash(Md5);
 

@@ -42,8 +42,8 @@ pub(crate) struct Inspected {
 }
 
 impl Inspection {
-    /// Inspects the files of the samples: their sizes, and the image format that their first bytes show. An image
-    /// whose extension is wrong gets the field of its real format.
+    /// Inspects the files of the samples: their sizes, and the image format that their first bytes show. An
+    /// image whose extension is wrong gets the field of its real format.
     ///
     /// # Errors
     /// One error that lists the bad files, unless `skip_bad` is set.
@@ -77,8 +77,8 @@ impl Inspection {
         Ok(Inspected { samples, left_out: bad.len() as u64, renamed: renamed.len() as u64 })
     }
 
-    /// Fills in the sizes of a sample's files. Returns the sample with a note on each image whose extension is
-    /// wrong, or the fault of one of its files.
+    /// Fills in the sizes of a sample's files. Returns the sample with a note on each image whose extension
+    /// is wrong, or the fault of one of its files.
     fn inspect(&self, mut sample: PlannedSample) -> Result<(PlannedSample, Vec<String>), String> {
         let mut notes = Vec::new();
         for (field, content) in &mut sample.fields {

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Whether Ctrl-C or SIGTERM has asked the program to end. Clones share the flag.
 ///
-/// Commands check it between samples. A second Ctrl-C ends the program at once, in case a read hangs. Even then
-/// no file is half written, since files and objects appear under their names only when they are complete.
+/// Commands check it between samples. A second Ctrl-C ends the program at once, in case a read hangs. Even
+/// then no file is half written, since files and objects appear under their names only when they are
+/// complete.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 

@@ -90,8 +90,8 @@ impl ListColumns {
         }
     }
 
-    /// `None` if the column names no file. Otherwise the field that `--file` gives for it; the inner `None` means
-    /// that the extension of the file names the field.
+    /// `None` if the column names no file. Otherwise the field that `--file` gives for it; the inner `None`
+    /// means that the extension of the file names the field.
     fn file_column(&self, column: &str) -> Option<Option<&str>> {
         if self.files.is_empty() {
             return FILE_COLUMNS.contains(&column).then_some(None);
@@ -222,8 +222,8 @@ pub(crate) fn jsonl(
     Ok(samples)
 }
 
-/// Parses a list of files, one a line. Files whose paths are the same up to the first dot of the file name form
-/// one sample; the rest of the name is the field.
+/// Parses a list of files, one a line. Files whose paths are the same up to the first dot of the file name
+/// form one sample; the rest of the name is the field.
 pub(crate) fn files(document: &str, place: &str) -> Result<Vec<PlannedSample>, Failure> {
     let mut samples: Vec<PlannedSample> = Vec::new();
     let mut by_key: HashMap<Box<str>, usize> = HashMap::new();

@@ -20,8 +20,8 @@ pub(crate) enum Level {
     Debug,
 }
 
-/// Starts to show events from `level` on, and to write the spans of all threads to the file `trace`. The file is
-/// complete when the guard is dropped.
+/// Starts to show events from `level` on, and to write the spans of all threads to the file `trace`. The file
+/// is complete when the guard is dropped.
 pub(crate) fn begin(level: Option<Level>, trace: Option<&Path>) -> Result<Option<FlushGuard>, Failure> {
     if level.is_none() && trace.is_none() {
         return Ok(None);

@@ -7,13 +7,13 @@ use std::path::Path;
 /// Options for several machines that write a series together.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct MachineOptions {
-    /// Rank of this machine, from 0: it writes the shards RANK, RANK + WORLD_SIZE and so on. `auto` takes rank and
-    /// world size from the environment, as torchrun, Slurm, MPI and other launchers set it, and on a Cloud TPU VM
-    /// otherwise from its metadata server.
+    /// Rank of this machine, from 0: it writes the shards RANK, RANK + WORLD_SIZE and so on. `auto` takes
+    /// rank and world size from the environment, as torchrun, Slurm, MPI and other launchers set it, and on a
+    /// Cloud TPU VM otherwise from its metadata server.
     #[arg(long, value_name = "RANK|auto", value_parser = rank_option)]
     rank: Option<RankOption>,
-    /// Number of machines that write the shards, each with the same options. Implies --resume, as `--rank auto`
-    /// does.
+    /// Number of machines that write the shards, each with the same options. Implies --resume, as `--rank
+    /// auto` does.
     #[arg(long, value_name = "COUNT", requires = "rank")]
     world_size: Option<usize>,
 }
@@ -82,8 +82,8 @@ impl MachineOptions {
 
 /// The rank from the environment, and on a Cloud TPU VM otherwise from its metadata server.
 ///
-/// `GCE_METADATA_HOST` counts as a TPU VM as well: whoever sets it wants the server to be asked. Elsewhere the
-/// request would only wait for its time-out.
+/// `GCE_METADATA_HOST` counts as a TPU VM as well: whoever sets it wants the server to be asked. Elsewhere
+/// the request would only wait for its time-out.
 fn detect() -> shardstream::Result<Topology> {
     match has_tpu(Path::new("/dev")) || std::env::var_os("GCE_METADATA_HOST").is_some() {
         true => Topology::detect_on_tpu_vm(),

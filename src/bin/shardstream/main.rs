@@ -1,7 +1,7 @@
 //! The program `shardstream`: inspects, checks, indexes, creates and copies shards.
 //!
-//! A thin layer over the crate's public API. Each command is a file in `commands`; the other modules hold what
-//! the commands share.
+//! A thin layer over the crate's public API. Each command is a file in `commands`; the other modules hold
+//! what the commands share.
 
 mod class_folders;
 mod commands;
@@ -76,8 +76,8 @@ fn main() -> ExitCode {
     match done.and(context.output.flush()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Output from before the failure is still useful. If it cannot be written either, the first failure
-            // is the one to report.
+            // Output from before the failure is still useful. If it cannot be written either, the first
+            // failure is the one to report.
             drop(context.output.flush());
             failure.report()
         }

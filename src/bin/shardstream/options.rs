@@ -159,8 +159,8 @@ pub(crate) struct TrainingOptions {
     pub(crate) index: IndexOption,
     #[command(flatten)]
     pub(crate) threads: ThreadsOption,
-    /// Number of logical streams of all ranks together [default: the number of ranks in `plan`; in `bench` that of
-    /// threads, or of shards if there are fewer].
+    /// Number of logical streams of all ranks together [default: the number of ranks in `plan`; in `bench`
+    /// that of threads, or of shards if there are fewer].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     streams: Option<u32>,
     /// Samples in the shuffle buffer of each stream.

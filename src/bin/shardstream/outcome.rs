@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::options::Json;
+use crate::options::JsonOption;
 use crate::text;
 use serde::Serialize;
 use shardstream::index::ShardIndex;
@@ -58,7 +58,8 @@ impl Outcome {
         Outcome { shards }
     }
 
-    /// Saves the index of the series at `place`, if there is one. The outcome must hold all shards of the series.
+    /// Saves the index of the series at `place`, if there is one. The outcome must hold all shards of the
+    /// series.
     pub(crate) fn save_index(&self, place: Option<&str>, context: &Context) -> Result<(), Failure> {
         let Some(place) = place else { return Ok(()) };
         let index: Index = self.shards.iter().map(|done| done.index.clone()).collect();

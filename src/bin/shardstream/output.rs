@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// Buffered stdout, shared by threads.
 ///
-/// When its reader has closed it, writing fails with [`Failure::Closed`], which ends the program quietly, unless
-/// the command [ignores a closed pipe](Output::ignore_closed_pipe).
+/// When its reader has closed it, writing fails with [`Failure::Closed`], which ends the program quietly,
+/// unless the command [ignores a closed pipe](Output::ignore_closed_pipe).
 pub(crate) struct Output {
     out: Mutex<BufWriter<Stdout>>,
     is_terminal: bool,

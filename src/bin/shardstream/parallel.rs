@@ -5,8 +5,8 @@ use crate::interrupt::Interrupt;
 use shardstream::prelude::*;
 use shardstream::{Result, SecretUrl};
 
-/// Calls `work` for each shard and its number in the list, on `threads` threads, and `take` for each result, in
-/// order, on the calling thread.
+/// Calls `work` for each shard and its number in the list, on `threads` threads, and `take` for each result,
+/// in order, on the calling thread.
 ///
 /// `work` should check the interrupt between samples.
 ///

@@ -22,12 +22,14 @@ const MAX_GAP: u64 = 256 << 10;
 
 /// Size of a block of a tar archive.
 const BLOCK: u64 = 512;
-/// Sizes of the headers of a member whose name has up to 100 bytes, more bytes, and the most that are written.
+/// Sizes of the headers of a member whose name has up to 100 bytes, more bytes, and the most that are
+/// written.
 const SHORT_NAME: u64 = BLOCK;
 const LONG_NAME: u64 = 3 * BLOCK;
 const LONGEST_NAME: u64 = 11 * BLOCK;
 
-/// A sample of the input: the number of its shard, and its number among the samples in the index of that shard.
+/// A sample of the input: the number of its shard, and its number among the samples in the index of that
+/// shard.
 pub(crate) type SamplePosition = (u32, u32);
 
 /// Samples of the input shards in a given order.
@@ -65,8 +67,8 @@ impl RangeSamples {
         RangeSamples(Arc::new(RangeReader { store, input, order, edit, concurrent_reads }))
     }
 
-    /// Adds the members of output sample `number` to the size of an archive. If keys are not known, headers are
-    /// taken to be as long as in the input.
+    /// Adds the members of output sample `number` to the size of an archive. If keys are not known, headers
+    /// are taken to be as long as in the input.
     pub(crate) fn add_members(&self, number: usize, size: &mut ArchiveSize) {
         let inner = &*self.0;
         let Some((shard, sample)) = inner.order.get(number).copied() else { return };

@@ -35,8 +35,8 @@ impl Rewrite<'_> {
     pub(crate) fn check(&self, input: &Input) -> Result<(), Failure> {
         match input.without_ranges().filter(|_| self.shuffle.is_some()) {
             Some(shard) => Err(Failure::Failed(format!(
-                "{} is compressed, or its samples have no byte ranges for another reason, which --shuffle needs: \
-                 write it to .tar shards without --shuffle first",
+                "{} is compressed, or its samples have no byte ranges for another reason, which --shuffle \
+                 needs: write it to .tar shards without --shuffle first",
                 SecretUrl::from(shard.url())
             ))),
             None => Ok(()),
@@ -45,9 +45,8 @@ impl Rewrite<'_> {
 
     /// Plans the shards for these samples. Writes nothing.
     ///
-    /// # Errors
-    /// Besides errors of the stores: no samples, samples that a shard cannot hold, and existing shards that must
-    /// be kept.
+    /// # Errors Besides errors of the stores: no samples, samples that a shard cannot hold, and existing
+    /// shards that must be kept.
     pub(crate) fn plan(
         &self,
         series: Series,
@@ -97,8 +96,8 @@ impl Rewrite<'_> {
         let outcome = job.run(self.write_options, context)?;
         if let Some((count, largest)) = outcome.larger_than(self.limits.max_size) {
             note(format_args!(
-                "{} larger than --max-size, up to {}: the index has no keys, and some names need longer headers than \
-                 planned; without --index, keys are known",
+                "{} larger than --max-size, up to {}: the index has no keys, and some names need longer \
+                 headers than planned; without --index, keys are known",
                 crate::text::counted(count, "shard"),
                 crate::text::bytes(largest)
             ));

@@ -18,8 +18,8 @@ pub(crate) fn of_shard(store: &Store, url: &SecretUrl) -> Result<Read<Body>> {
     Ok(read(store.open(url.expose_secret())?, SampleParser::new(url)))
 }
 
-/// Calls `take` for each sample of all shards, in order, until it returns `Break`. `what` names the command in
-/// the progress.
+/// Calls `take` for each sample of all shards, in order, until it returns `Break`. `what` names the command
+/// in the progress.
 ///
 /// # Errors
 /// The first error of reading or of `take`, and [`Failure::Interrupted`].

@@ -43,8 +43,8 @@ impl Series {
         }
         let other = second[directory.len()..].bytes();
         let same = stem.bytes().zip(other).take_while(|(one, other)| one == other).count();
-        // The names of shards 0 and 1 differ in the last digit of the number, before which there are only zeros.
-        // Digits are ASCII, so the common part ends at a character.
+        // The names of shards 0 and 1 differ in the last digit of the number, before which there are only
+        // zeros. Digits are ASCII, so the common part ends at a character.
         let name = stem.get(..same).unwrap_or(stem).trim_end_matches('0').trim_end_matches(['-', '_', '.']);
         let name = if name.is_empty() { "shards" } else { name };
         let (directory, name) = (directory.to_owned(), name.to_owned());

@@ -1,4 +1,5 @@
-//! Checks that are repeated while shards are written, since a listing may lag and other runs may write as well.
+//! Checks that are repeated while shards are written, since a listing may lag and other runs may write as
+//! well.
 
 use super::{files, samples};
 use crate::program::{Ran, demo, output, program, write};

@@ -1,5 +1,5 @@
-//! Faults that the writing commands find before they write anything: invalid samples, series and documents that
-//! must not be replaced, changed shards.
+//! Faults that the writing commands find before they write anything: invalid samples, series and documents
+//! that must not be replaced, changed shards.
 
 use super::{files, photos, samples};
 use crate::program::{demo, failure, output, run};

@@ -1,4 +1,5 @@
-//! Runs the `shardstream create` commands in the shell blocks of the pages, with an emulated bucket for `gs://`.
+//! Runs the `shardstream create` commands in the shell blocks of the pages, with an emulated bucket for
+//! `gs://`.
 
 use super::photos;
 use crate::program::{Ran, program};

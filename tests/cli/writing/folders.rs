@@ -1,5 +1,5 @@
-//! `shardstream create --from-dir` for a training: images of several formats, damaged images and shards, several
-//! machines.
+//! `shardstream create --from-dir` for a training: images of several formats, damaged images and shards,
+//! several machines.
 
 use super::{files, photos, picture, samples};
 use crate::program::{Ran, failure, output, program, run};
@@ -13,8 +13,8 @@ use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A temporary directory with a folder `root` of 90 files of several sizes and formats in three classes, one with
-/// a subfolder. The files begin like images, followed by noise.
+/// A temporary directory with a folder `root` of 90 files of several sizes and formats in three classes, one
+/// with a subfolder. The files begin like images, followed by noise.
 pub(super) fn tree() -> TempDir {
     let heads: [(&str, &[u8]); 4] = [
         ("JPEG", b"\xff\xd8\xff\xe0"),

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::measuring::{Bench, StageRate, LoaderSettings, SampleWork};
+use crate::measuring::{Bench, LoaderSettings, SampleWork, StageRate};
 use crate::options::{JsonOption, TrainingOptions};
 use crate::table::Table;
 use crate::text;
@@ -17,10 +17,10 @@ const SMALL_SAMPLE: f64 = 16e3;
 
 /// Measure how fast shards are read, parsed, decoded and loaded, and name the slowest stage.
 ///
-/// Each stage is measured by itself for --seconds, and includes the work of the stages before it: read reads the
-/// bytes, parse turns them into samples, decode decodes their fields (with --decode or --resize), and the loader
-/// does all of it in batches, as in a training. After the first time, local files are read from the page cache;
-/// to measure the disk, use data larger than the memory.
+/// Each stage is measured by itself for --seconds, and includes the work of the stages before it: read reads
+/// the bytes, parse turns them into samples, decode decodes their fields (with --decode or --resize), and the
+/// loader does all of it in batches, as in a training. After the first time, local files are read from the
+/// page cache; to measure the disk, use data larger than the memory.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -39,12 +39,12 @@ pub(crate) struct Options {
     /// Seconds for which each stage is measured.
     #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     seconds: f64,
-    /// Measure only the loader, three times with each value of a setting: threads, streams, batch or shuffle, such
-    /// as threads=1,2,4.
+    /// Measure only the loader, three times with each value of a setting: threads, streams, batch or shuffle,
+    /// such as threads=1,2,4.
     #[arg(long, value_name = "SETTING=VALUES", value_parser = comparison)]
     compare: Option<Comparison>,
-    /// Write a timeline of the loader's threads to this file, for Perfetto or chrome://tracing. It grows by some MB
-    /// a second.
+    /// Write a timeline of the loader's threads to this file, for Perfetto or chrome://tracing. It grows by
+    /// some MB a second.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 }
@@ -170,8 +170,8 @@ fn table(title: &str, stages: &[StageRate]) -> Table {
     table
 }
 
-/// The stage that takes the longest for a sample of this size. Each stage includes the work of the stages before
-/// it, so its own time is what it adds to theirs.
+/// The stage that takes the longest for a sample of this size. Each stage includes the work of the stages
+/// before it, so its own time is what it adds to theirs.
 fn slowest(stages: &[StageRate], bytes_per_sample: f64) -> Option<&StageRate> {
     let mut before = 0.0;
     let mut slowest: Option<(&StageRate, f64)> = None;
@@ -190,7 +190,8 @@ fn slowest(stages: &[StageRate], bytes_per_sample: f64) -> Option<&StageRate> {
 fn verdict(stages: &[StageRate], settings: LoaderSettings, bench: &Bench<'_>) -> (String, String) {
     let parsed = stages.iter().find(|stage| stage.samples > 0);
     let each = parsed.map_or(1.0, |parse| parse.bytes as f64 / parse.samples as f64).max(1.0);
-    // Stored bytes per sample of compressed shards are not known, so skip `read`, which `decompress` includes.
+    // Stored bytes per sample of compressed shards are not known, so skip `read`, which `decompress`
+    // includes.
     let counted = if bench.is_compressed() { &stages[1..] } else { stages };
     let Some(slowest) = slowest(counted, each) else { return ("read".into(), String::new()) };
     let remote = bench.shards.iter().any(|url| url.expose_secret().contains("://"));

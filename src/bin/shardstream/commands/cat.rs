@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 
 /// Write one field to stdout, as it is stored.
 ///
-/// The field of one sample (--key or --nth), or of all samples in order. Of all samples, each text, number and
-/// JSON document gets a line end if it has none.
+/// The field of one sample (--key or --nth), or of all samples in order. Of all samples, each text, number
+/// and JSON document gets a line end if it has none.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]

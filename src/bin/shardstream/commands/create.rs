@@ -4,8 +4,8 @@ use crate::class_folders::ClassFolders;
 use crate::context::Context;
 use crate::documents::{check_classes, check_index};
 use crate::failure::Failure;
-use crate::inspection::{Inspected, Inspection};
 use crate::file_samples::{FileSamples, PlannedSample};
+use crate::inspection::{Inspected, Inspection};
 use crate::lists::{self, ListColumns};
 use crate::options::read_text;
 use crate::outcome::Outcome;
@@ -24,12 +24,13 @@ use std::time::Instant;
 
 /// Create shards from files: folders of images, a CSV or JSON-lines list, or a list of files.
 ///
-/// The plan is written beside the shards first (train.plan.json for train-%06d.tar). A shard appears under its
-/// name when it is complete, and --resume resumes an interrupted run. The shards are the same, byte by byte, on
-/// any number of threads and machines. A file that changes between two runs and keeps its size is not noticed.
+/// The plan is written beside the shards first (train.plan.json for train-%06d.tar). A shard appears under
+/// its name when it is complete, and --resume resumes an interrupted run. The shards are the same, byte by
+/// byte, on any number of threads and machines. A file that changes between two runs and keeps its size is
+/// not noticed.
 ///
-/// Files are stored as they are. An image with a wrong extension, such as a PNG called .JPEG, is stored as the
-/// field of its real format (png), and listed.
+/// Files are stored as they are. An image with a wrong extension, such as a PNG called .JPEG, is stored as
+/// the field of its real format (png), and listed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -43,11 +44,12 @@ pub(crate) struct Options {
     /// With --from-dir: add a field `json` with the path of the image.
     #[arg(long, requires = "from_dir")]
     with_names: bool,
-    /// Decode every image before anything is written, and list damaged ones. A later --resume does not need it.
+    /// Decode every image before anything is written, and list damaged ones. A later --resume does not need
+    /// it.
     #[arg(long)]
     verify: bool,
-    /// Leave out samples with files that are missing, empty, not the image that their extension says, or found by
-    /// --verify, and list them.
+    /// Leave out samples with files that are missing, empty, not the image that their extension says, or
+    /// found by --verify, and list them.
     #[arg(long)]
     skip_bad: bool,
     /// The names of the shards, such as 'out/train-%06d.tar' or 's3://bucket/train-%06d.tar'.
@@ -55,12 +57,12 @@ pub(crate) struct Options {
     to: String,
     #[command(flatten)]
     limits: ShardLimits,
-    /// Shuffle all samples with this seed. Training needs it: --from-dir lists them class by class, and a shuffle
-    /// buffer mixes only nearby samples.
+    /// Shuffle all samples with this seed. Training needs it: --from-dir lists them class by class, and a
+    /// shuffle buffer mixes only nearby samples.
     #[arg(long, value_name = "SEED")]
     shuffle: Option<u64>,
-    /// Write the index of the shards, so that a training need not scan them: beside them (train.index.json for
-    /// train-%06d.tar), or here.
+    /// Write the index of the shards, so that a training need not scan them: beside them (train.index.json
+    /// for train-%06d.tar), or here.
     #[arg(long, value_name = "INDEX", num_args = 0..=1)]
     index: Option<Option<String>>,
     #[command(flatten)]
@@ -71,8 +73,9 @@ pub(crate) struct Options {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct SourceOptions {
-    /// A folder with one folder of images for each class. Samples have the fields jpg, png or webp, and cls. The
-    /// names of the classes are written beside the shards, in the order of their numbers (train.classes.json).
+    /// A folder with one folder of images for each class. Samples have the fields jpg, png or webp, and cls.
+    /// The names of the classes are written beside the shards, in the order of their numbers
+    /// (train.classes.json).
     #[arg(long, value_name = "DIR")]
     from_dir: Option<PathBuf>,
     /// A CSV list with one row for each sample, and column names in the first row; - is stdin.
@@ -81,8 +84,8 @@ struct SourceOptions {
     /// A list with one JSON object a line for each sample; - is stdin.
     #[arg(long, value_name = "FILE")]
     from_jsonl: Option<String>,
-    /// A list of files, one a line; - is stdin. Files whose paths are the same up to the first dot of the file
-    /// name form one sample.
+    /// A list of files, one a line; - is stdin. Files whose paths are the same up to the first dot of the
+    /// file name form one sample.
     #[arg(long, value_name = "FILE")]
     from_list: Option<String>,
 }

@@ -1,11 +1,11 @@
 //! `shardstream head`
 
+use crate::contact_sheet::{ContactSheet, half_blocks};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::field::{FieldKind, FieldPreview};
 use crate::options::{JsonOption, Patterns};
 use crate::samples;
-use crate::contact_sheet::{ContactSheet, half_blocks};
 use crate::text;
 use serde::Serialize;
 use shardstream::codec::Decoder;

@@ -13,8 +13,8 @@ use std::collections::{BTreeSet, HashMap};
 
 /// List the shards that match patterns.
 ///
-/// Braces are expanded without checking that the shards exist; wildcards and directories are listed. With -l or
-/// --json each shard is looked up, and a missing one is an error.
+/// Braces are expanded without checking that the shards exist; wildcards and directories are listed. With -l
+/// or --json each shard is looked up, and a missing one is an error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -21,8 +21,8 @@ const STREAMS_PER_RANK: [usize; 4] = [1, 2, 4, 8];
 
 /// Show what a training will read, before it runs: ranks, balance, steps, memory, bandwidth, requests, cost.
 ///
-/// Uses the same plan as a `Dataset` and a `Loader` with these options. Loads the index, or reads the headers of
-/// the shards. Shards that have changed since the index was built are an error.
+/// Uses the same plan as a `Dataset` and a `Loader` with these options. Loads the index, or reads the headers
+/// of the shards. Shards that have changed since the index was built are an error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -203,7 +203,8 @@ fn rank_load(
         .batch(options.batch as usize)
         .last_batch(options.last_batch.into())
         .build()?;
-    let mut load = RankLoad { rank, steps: loader.steps(), streams: dataset.streams().len(), ..RankLoad::default() };
+    let mut load =
+        RankLoad { rank, steps: loader.steps(), streams: dataset.streams().len(), ..RankLoad::default() };
     let mut shards = vec![false; index.len()];
     for &stream in dataset.streams() {
         for Slice { shard: number, samples, .. } in dataset.plan().stream(options.epoch, stream) {

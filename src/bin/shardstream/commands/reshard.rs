@@ -19,21 +19,21 @@ use std::sync::Arc;
 
 /// Write samples into shards of another size, in another order, or with other fields.
 ///
-/// The positions of the samples are taken from --index, or from the headers of the shards, which are then read
-/// first. Samples are read by byte range, adjacent ones together up to 4 MB. --shuffle puts all samples into a
-/// random order, and reads each sample by itself: 1,000,000 samples in a bucket take 1,000,000 requests, 32 at a
-/// time. Memory: about 100 bytes for each sample, plus its key without --index, and up to 8 MB for each
-/// concurrent read.
+/// The positions of the samples are taken from --index, or from the headers of the shards, which are then
+/// read first. Samples are read by byte range, adjacent ones together up to 4 MB. --shuffle puts all samples
+/// into a random order, and reads each sample by itself: 1,000,000 samples in a bucket take 1,000,000
+/// requests, 32 at a time. Memory: about 100 bytes for each sample, plus its key without --index, and up to 8
+/// MB for each concurrent read.
 ///
 /// An index has no keys. With --index, headers are taken to be as long as in the input, so shards may become
-/// larger than --max-size if names are not ASCII or longer than 500 bytes, or if the input is compressed; a note
-/// on stderr says so. A duplicate key in a shard is then found only when that shard is written.
+/// larger than --max-size if names are not ASCII or longer than 500 bytes, or if the input is compressed; a
+/// note on stderr says so. A duplicate key in a shard is then found only when that shard is written.
 ///
-/// Compressed shards have no byte ranges. They are read from their beginning for each output shard, and cannot
-/// be shuffled.
+/// Compressed shards have no byte ranges. They are read from their beginning for each output shard, and
+/// cannot be shuffled.
 ///
-/// The plan is written beside the shards (out.plan.json for out-%06d.tar). A shard appears under its name when
-/// it is complete. --resume keeps the shards of the same plan, and the result is the same, byte by byte.
+/// The plan is written beside the shards (out.plan.json for out-%06d.tar). A shard appears under its name
+/// when it is complete. --resume keeps the shards of the same plan, and the result is the same, byte by byte.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -48,7 +48,8 @@ pub(crate) struct Options {
     shuffle: Option<u64>,
     #[command(flatten)]
     index: IndexOption,
-    /// Keep only samples whose key matches this pattern, such as 'n0144*/**'. Reads the headers of all shards.
+    /// Keep only samples whose key matches this pattern, such as 'n0144*/**'. Reads the headers of all
+    /// shards.
     #[arg(long, value_name = "GLOB", conflicts_with = "index")]
     filter: Option<String>,
     /// Keep only samples whose key is in this file, one a line; - is stdin. Reads the headers of all shards.

@@ -16,8 +16,9 @@ use std::sync::Arc;
 
 /// Split samples into series, such as train and val, by a hash of their keys.
 ///
-/// The series of a sample depends only on its key, the seed and the shares, not on its shard, its order or other
-/// samples. Samples that are added later do not move others. Shares that sum to less than 1 leave samples out.
+/// The series of a sample depends only on its key, the seed and the shares, not on its shard, its order or
+/// other samples. Samples that are added later do not move others. Shares that sum to less than 1 leave
+/// samples out.
 ///
 /// The headers of all shards are read first, and all series are planned before one is written. Shards are
 /// written, resumed and divided among machines as in `reshard`, one series after the other.

@@ -13,7 +13,7 @@ use crate::samples::{self, ShardProgress};
 use crate::table::{Table, bars};
 use crate::text;
 use images::{ChannelSums, ImageStats};
-use labels::{LabelSpec, LabelCounts};
+use labels::{LabelCounts, LabelSpec};
 use serde::Serialize;
 use shardstream::codec::Decoder;
 use shardstream::{Result, Sample, SecretUrl, Value};
@@ -131,7 +131,13 @@ fn add(into: &mut BTreeMap<String, Distribution>, name: &str, number: u64) {
 
 impl Stats {
     /// Adds a sample. Decodes at most `images` images of each field.
-    fn add_sample(&mut self, sample: &Sample, label: &LabelSpec, images: u64, decoder: &Decoder) -> Result<()> {
+    fn add_sample(
+        &mut self,
+        sample: &Sample,
+        label: &LabelSpec,
+        images: u64,
+        decoder: &Decoder,
+    ) -> Result<()> {
         self.samples += 1;
         self.labels.add(label.of(sample)?);
         for (name, value) in sample.fields() {

@@ -12,9 +12,9 @@ use std::collections::HashSet;
 
 /// Compare an index with the shards as they are now.
 ///
-/// Finds shards that are missing, or whose size or version has changed since they were indexed; with patterns,
-/// also shards that are not in the index. Does not read the shards: `verify --index` does. The exit code is 3 if
-/// anything was found.
+/// Finds shards that are missing, or whose size or version has changed since they were indexed; with
+/// patterns, also shards that are not in the index. Does not read the shards: `verify --index` does. The exit
+/// code is 3 if anything was found.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     /// The index: a path or URL.

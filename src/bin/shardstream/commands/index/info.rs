@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::options::Json;
+use crate::options::JsonOption;
 use crate::text;
 use serde::Serialize;
 use shardstream::Index;

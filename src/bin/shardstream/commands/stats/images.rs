@@ -6,7 +6,8 @@ use shardstream::image::{Image, ImageMode};
 use shardstream::{Error, Result};
 use std::fmt;
 
-/// Sums over the pixels of images, by channel. Pixel values are integers from 0 to 255, so the sums are exact.
+/// Sums over the pixels of images, by channel. Pixel values are integers from 0 to 255, so the sums are
+/// exact.
 #[derive(Debug, Default)]
 pub(super) struct ChannelSums {
     pub(super) images: u64,

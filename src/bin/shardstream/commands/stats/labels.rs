@@ -94,8 +94,8 @@ impl LabelCounts {
         &self.counts
     }
 
-    /// The labels, the most frequent one first. Labels of equal frequency are sorted: numbers by value, then other
-    /// labels alphabetically.
+    /// The labels, the most frequent one first. Labels of equal frequency are sorted: numbers by value, then
+    /// other labels alphabetically.
     pub(super) fn by_count(&self) -> Vec<(&str, u64)> {
         let mut labels: Vec<(&str, u64)> =
             self.counts.iter().map(|(label, count)| (&**label, *count)).collect();

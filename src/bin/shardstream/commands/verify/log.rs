@@ -83,8 +83,8 @@ impl VerifyLog {
     }
 }
 
-/// A hash of the complete URL of a shard. URLs may differ in the query only, which may have secrets and is not
-/// written to the log.
+/// A hash of the complete URL of a shard. URLs may differ in the query only, which may have secrets and is
+/// not written to the log.
 pub(super) fn url_hash(url: &SecretUrl) -> String {
     hexadecimal(Md5::digest(url.expose_secret()).into())
 }

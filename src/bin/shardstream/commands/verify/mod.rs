@@ -1,8 +1,8 @@
 //! `shardstream verify`
 
 mod log;
-mod resume_point;
 mod report;
+mod resume_point;
 mod shard;
 
 use crate::context::Context;
@@ -22,11 +22,11 @@ use std::sync::Arc;
 
 /// Look for damage in archives, samples and fields, and compare with an index.
 ///
-/// Each shard is read to its end, past damaged samples and headers. Finds shards that are missing, truncated or
-/// overwritten, damaged headers, samples with two members of one extension, samples whose members are not
-/// adjacent, members that are not plain files, empty fields, and samples without a field that nearly all others
-/// have. With --decode, also fields that do not decode; with --index, shards that changed, different samples,
-/// and different bytes if the index has checksums. The exit code is 3 if anything was found.
+/// Each shard is read to its end, past damaged samples and headers. Finds shards that are missing, truncated
+/// or overwritten, damaged headers, samples with two members of one extension, samples whose members are not
+/// adjacent, members that are not plain files, empty fields, and samples without a field that nearly all
+/// others have. With --decode, also fields that do not decode; with --index, shards that changed, different
+/// samples, and different bytes if the index has checksums. The exit code is 3 if anything was found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -17,7 +17,8 @@ pub(super) struct Finding {
     pub(super) member: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,
-    /// The kind of the fault: the name of an [`ErrorKind`](shardstream::ErrorKind), or a kind of this command.
+    /// The kind of the fault: the name of an [`ErrorKind`](shardstream::ErrorKind), or a kind of this
+    /// command.
     pub(super) kind: String,
     pub(super) message: String,
 }

@@ -15,9 +15,9 @@ pub(super) struct ResumePoint {
     pub(super) sample: Option<u64>,
 }
 
-/// Finds where to resume after damage at byte `damage`: at the next sample in the index, or without an index at
-/// the next header with a correct checksum, which may be in the middle of a sample. `None` if there is none, and
-/// in compressed shards, which have no offsets.
+/// Finds where to resume after damage at byte `damage`: at the next sample in the index, or without an index
+/// at the next header with a correct checksum, which may be in the middle of a sample. `None` if there is
+/// none, and in compressed shards, which have no offsets.
 ///
 /// # Errors
 /// Those of reading the shard.
@@ -47,7 +47,12 @@ fn next_sample(damage: u64, shard: &ShardIndex) -> Option<ResumePoint> {
     Some(ResumePoint { offset: begin(low), sample: Some(shard.position_of(low)?) })
 }
 
-fn next_header(damage: u64, url: &SecretUrl, store: &Store, interrupt: &Interrupt) -> Result<Option<ResumePoint>> {
+fn next_header(
+    damage: u64,
+    url: &SecretUrl,
+    store: &Store,
+    interrupt: &Interrupt,
+) -> Result<Option<ResumePoint>> {
     let mut offset = (damage / BLOCK as u64 + 1) * BLOCK as u64;
     let body = match store.open_range(url.expose_secret(), offset..u64::MAX) {
         Ok(body) => body,
@@ -72,8 +77,8 @@ fn next_header(damage: u64, url: &SecretUrl, store: &Store, interrupt: &Interrup
     Ok(None)
 }
 
-/// Whether a block is a header with a correct checksum. The checksum is the sum of all bytes, with its own bytes
-/// counted as spaces.
+/// Whether a block is a header with a correct checksum. The checksum is the sum of all bytes, with its own
+/// bytes counted as spaces.
 fn is_header(block: &[u8]) -> bool {
     let Some((checksum, name)) = block.get(148..156).zip(block.first()) else { return false };
     let digits: Vec<u8> =

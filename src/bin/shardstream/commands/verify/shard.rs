@@ -1,8 +1,8 @@
 //! Verifies one shard.
 
 use super::log::{VerifyLog, url_hash};
-use super::resume_point::{self, ResumePoint};
 use super::report::{FieldSet, Finding, ImageSizes, ShardReport};
+use super::resume_point::{self, ResumePoint};
 use crate::field::FieldKind;
 use crate::interrupt::Interrupt;
 use crate::samples::{self, ShardProgress};
@@ -32,7 +32,8 @@ pub(super) struct Verifier {
     pub(super) keys: bool,
 }
 
-/// Whether an error is not about the shard, but about the network, credentials, the machine or a missing feature.
+/// Whether an error is not about the shard, but about the network, credentials, the machine or a missing
+/// feature.
 fn is_unrelated(error: &Error) -> bool {
     matches!(
         error.kind(),
@@ -86,7 +87,8 @@ impl Verifier {
     /// # Errors
     /// [`ErrorKind::Stopped`] if the program was interrupted, and errors of writing the log.
     pub(super) fn verify(&self, url: &SecretUrl, log: Option<&VerifyLog>) -> Result<ShardReport> {
-        let mut report = ShardReport { url: url.to_string(), url_hash: url_hash(url), ..ShardReport::default() };
+        let mut report =
+            ShardReport { url: url.to_string(), url_hash: url_hash(url), ..ShardReport::default() };
         let object = match self.store.stat(url.expose_secret()) {
             Ok(object) => object,
             Err(error) => {
@@ -112,7 +114,8 @@ impl Verifier {
 
     /// Reads all samples of a shard.
     fn read(&self, url: &SecretUrl, object: &ObjectVersion, report: &mut ShardReport) -> Result<()> {
-        let mut reading = ShardReading { index: self.indexed(url, object, report), ..ShardReading::default() };
+        let mut reading =
+            ShardReading { index: self.indexed(url, object, report), ..ShardReading::default() };
         let mut samples = match samples::of_shard(&self.store, url) {
             Ok(samples) => samples,
             Err(error) => {
@@ -207,7 +210,12 @@ impl Verifier {
     }
 
     /// The index of the shard, if there is one. Reports a shard that changed since, or is not indexed.
-    fn indexed(&self, url: &SecretUrl, object: &ObjectVersion, report: &mut ShardReport) -> Option<&ShardIndex> {
+    fn indexed(
+        &self,
+        url: &SecretUrl,
+        object: &ObjectVersion,
+        report: &mut ShardReport,
+    ) -> Option<&ShardIndex> {
         let index = self.index.as_ref()?;
         let Some(shard) = index.get(url.expose_secret()) else {
             report.add_finding("not_indexed", None, "the index does not have this shard".into());
