@@ -7,7 +7,7 @@
 //! | task | what is in the shards | what happens to it |
 //! |---|---|---|
 //! | `imagenet` | `jpg`, `cls` | RandomResizedCrop 224, flip, normalised `f32`, NCHW, batches of 64 |
-//! | `cifar` | `png` of 32 x 32, `cls` | padding 4, random crop, flip, `f32`, NCHW, batches of 128 |
+//! | `cifar` | `png` of 32 x 32, `cls` | padding 4, crop, flip, normalised `f32`, NCHW, batches of 128 |
 //! | `json` | `json` | the bytes of the documents, one after the other, in batches of 256 |
 //! | `tokens` | `npy` of 1024 `uint16` | `i32[64, 1024]` |
 //! | `raw` | anything | the samples as they are, in batches of 64 |
