@@ -124,7 +124,7 @@ pub(crate) fn check(
             )));
         }
         (ExistingShards::Refuse, None) => {
-            // A plan of this series without shards is from a run that wrote none, and may be replaced.
+            // Without shards, an earlier plan of the same series is of no use and may be replaced.
             let other =
                 read(&place, store)?.filter(|then| then.options.get(NAMES) != plan.options.get(NAMES));
             if let Some(other) = other {
