@@ -66,6 +66,37 @@ fn with_comma(number: u64) -> String {
     }
 }
 
+/// Waits until the program handles SIGINT.
+#[cfg(target_os = "linux")]
+fn wait_for_handler(child: &mut Child) {
+    let status = format!("/proc/{}/status", child.id());
+    let handles_int = || {
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
+        u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << 1) != 0
+    };
+    wait_until(child, handles_int);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn one_signal_ends_a_read_of_stdin() {
+    let dir = tempfile::tempdir().unwrap();
+    for command in [&["ls", "--list", "-"][..], &["create", "--from-list", "-", "--to", "out/%d.tar"]] {
+        let mut program = program(dir.path());
+        program.args(command).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = program.spawn().unwrap();
+        // Keeps stdin open.
+        let stdin = child.stdin.take();
+        wait_for_handler(&mut child);
+        signal(&child, "INT");
+        let ended = child.wait_with_output().unwrap();
+        drop(stdin);
+        let error = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!((ended.status.code(), &*error), (Some(130), "shardstream: interrupted\n"));
+    }
+}
+
 #[test]
 fn a_verification_resumes_where_it_was_interrupted() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Unexpected inputs: the program must explain them.
 
 use crate::program::{Ran, demo, failure, output, run};
-use crate::support::{archive, files};
+use crate::support::{archive, files, member};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -67,6 +67,24 @@ fn shards_without_samples_are_named() {
         assert!(output(dir.path(), &["info", "a.tar"]).starts_with("1 shard of 0 samples"));
         assert_eq!(output(dir.path(), &["stats", "a.tar"]), "0 samples\n");
     }
+}
+
+#[test]
+fn shards_without_samples_cannot_be_planned_or_measured() {
+    let dir = with("a.tar", &archive(&[]));
+    let error = failure(dir.path(), &["plan", "a.tar"], 1);
+    assert_eq!(error, "shardstream: there is nothing to plan: no samples in 1 shard\n");
+    let error = failure(dir.path(), &["bench", "a.tar", "--seconds", "0.05"], 1);
+    assert!(error.contains("the shards have no samples, or --seconds is too short"), "{error}");
+}
+
+#[test]
+fn control_characters_of_keys_are_escaped_in_errors() {
+    let mut bytes = member("a\u{1b}[2J.cls", tar::EntryType::Regular, b"seven");
+    bytes.resize(bytes.len() + 1024, 0);
+    let dir = with("a.tar", &bytes);
+    let error = failure(dir.path(), &["stats", "a.tar"], 1);
+    assert!(error.contains("a\\u{1b}[2J") && !error.contains('\u{1b}'), "{error:?}");
 }
 
 #[test]

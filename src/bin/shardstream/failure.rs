@@ -1,5 +1,6 @@
 //! Failures of commands, and the exit status for each.
 
+use crate::text;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
@@ -46,6 +47,8 @@ impl Failure {
             Failure::Damage | Failure::Closed => String::new(),
         };
         if !message.is_empty() {
+            // A message may have a key or name from a shard.
+            let message = text::printable_lines(&message);
             // stderr may be closed too, and then there is nowhere left to report that.
             drop(writeln!(io::stderr(), "shardstream: {message}"));
         }

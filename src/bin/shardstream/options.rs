@@ -3,13 +3,17 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::files;
+use crate::interrupt::Interrupt;
 use clap::Args;
 use shardstream::dataset::Shards;
 use shardstream::index::Index;
 use shardstream::store::Store;
 use shardstream::{SecretUrl, ShardList};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 /// The shards that a command reads.
 #[derive(Debug, Args)]
@@ -105,7 +109,7 @@ pub(crate) struct ThreadsOption {
 impl ThreadsOption {
     /// The number of threads: by default one for each core.
     pub(crate) fn count(self) -> usize {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = || thread::available_parallelism().map_or(1, usize::from);
         self.threads.map_or_else(cores, usize::from)
     }
 }
@@ -180,13 +184,29 @@ impl TrainingOptions {
 /// Reads a text file from a path or URL; `-` is stdin.
 pub(crate) fn read_text(place: &str, context: &Context) -> Result<String, Failure> {
     if place == "-" {
-        let mut text = String::new();
-        std::io::stdin()
-            .read_to_string(&mut text)
-            .map_err(|error| Failure::io("cannot read stdin", &error))?;
-        return Ok(text);
+        return read_stdin(&context.interrupt);
     }
     let bytes = context.store.open(place)?.read_all()?;
     let utf8 = |_| Failure::Failed(format!("{} is not UTF-8", SecretUrl::from(place)));
     String::from_utf8(bytes.into()).map_err(utf8)
+}
+
+/// Reads stdin to its end, or until the program is interrupted.
+fn read_stdin(interrupt: &Interrupt) -> Result<String, Failure> {
+    let (sender, receiver) = mpsc::channel();
+    // On a thread of its own, because a signal does not end a read of stdin.
+    thread::spawn(move || {
+        let mut text = String::new();
+        // Nobody receives it after an interrupt.
+        drop(sender.send(io::stdin().read_to_string(&mut text).map(|_| text)));
+    });
+    loop {
+        match receiver.recv_timeout(Duration::from_millis(50)) {
+            Ok(read) => return read.map_err(|error| Failure::io("cannot read stdin", &error)),
+            Err(RecvTimeoutError::Timeout) => interrupt.check()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Failure::Failed("cannot read stdin".into()));
+            }
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::progress::Screen;
+use crate::text;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -83,7 +84,7 @@ impl Output {
 /// Writes a line to stderr that is no part of the output.
 pub(crate) fn note(message: impl fmt::Display) {
     // stderr may be closed, and then there is nowhere left to report that.
-    drop(writeln!(io::stderr(), "shardstream: {message}"));
+    drop(writeln!(io::stderr(), "shardstream: {}", text::printable_lines(&message.to_string())));
 }
 
 impl fmt::Debug for Output {

@@ -68,6 +68,11 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
+/// Text of several lines with control characters other than line breaks escaped.
+pub(crate) fn printable_lines(text: &str) -> String {
+    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
+}
+
 /// The first `max_characters` characters of a text, on one line.
 pub(crate) fn shortened(text: &str, max_characters: usize) -> String {
     let text = text.trim_end_matches(['\r', '\n']);
@@ -102,6 +107,7 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(printable("a\u{1b}[31mb\n"), "a\\u{1b}[31mb\\n");
+        assert_eq!(printable_lines("a\u{1b}[2J\n  ^"), "a\\u{1b}[2J\n  ^");
         assert_eq!(shortened("a cat\n", 10), "a cat");
         assert_eq!(shortened("a long text", 6), "a lon…");
     }

@@ -126,7 +126,14 @@ fn stages(bench: &Bench<'_>, settings: LoaderSettings, json: JsonOption) -> Resu
     if bench.is_compressed() {
         stages.push(bench.decompress(settings.threads)?);
     }
-    stages.push(bench.parse(settings.threads, SampleWork::Nothing)?);
+    let parsed = bench.parse(settings.threads, SampleWork::Nothing)?;
+    if parsed.samples == 0 {
+        return Err(Failure::Failed(format!(
+            "no sample was read in {:.1} s: the shards have no samples, or --seconds is too short",
+            parsed.seconds
+        )));
+    }
+    stages.push(parsed);
     let each = stages.last().map_or(0.0, |parse| parse.bytes as f64 / parse.samples.max(1) as f64);
     if settings.work != SampleWork::Nothing {
         stages.push(bench.parse(settings.threads, settings.work)?);

@@ -127,6 +127,10 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let threads = training.threads.count().max(16);
     let input = Input::load(&training.patterns, loaded.as_ref(), threads, context)?;
     let input = input.check_unchanged(threads, context)?;
+    if input.shards.iter().all(|shard| shard.samples() == 0) {
+        let shards = text::counted(input.shards.len() as u64, "shard");
+        return Err(Failure::Failed(format!("there is nothing to plan: no samples in {shards}")));
+    }
     let report = report(&options, &input.shards, context)?;
     if training.json.json {
         return context.output.document(&report);
