@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use shardstream::topology::{Launcher, Topology};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// Options for several machines that write a series together.
 #[derive(Debug, Clone, clap::Args)]
@@ -16,6 +17,9 @@ pub(crate) struct MachineOptions {
     /// auto` does.
     #[arg(long, value_name = "COUNT", requires = "rank")]
     world_size: Option<usize>,
+    /// The rank, once it is known: the metadata server is asked only once.
+    #[arg(skip)]
+    known: OnceLock<MachineRank>,
 }
 
 /// The value of `--rank`.
@@ -45,7 +49,11 @@ impl MachineOptions {
     /// # Errors
     /// [`Failure::Usage`] if the rank is out of range or cannot be detected.
     pub(crate) fn rank(&self) -> Result<MachineRank, Failure> {
-        self.rank_from(detect)
+        if let Some(rank) = self.known.get() {
+            return Ok(*rank);
+        }
+        let rank = self.rank_from(detect)?;
+        Ok(*self.known.get_or_init(|| rank))
     }
 
     /// Whether other machines may write shards of the series as well.
@@ -131,7 +139,7 @@ mod tests {
         let rank = |given: Option<RankOption>, world_size, variables: &[(&str, &str)]| {
             let find = |name: &str| variables.iter().find(|(variable, _)| *variable == name);
             let detect = || Topology::detect_from(|name| find(name).map(|(_, value)| (*value).to_owned()));
-            let machines = MachineOptions { rank: given, world_size };
+            let machines = MachineOptions { rank: given, world_size, known: OnceLock::new() };
             machines.rank_from(detect).map(|MachineRank { rank, world_size }| (rank, world_size)).ok()
         };
         let (number, auto) = (|number| Some(RankOption::Number(number)), Some(RankOption::Auto));
