@@ -149,6 +149,24 @@ fn places_that_cannot_be_written() {
     assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"");
 }
 
+/// As when the shell expands `--sheet data/*.tar`.
+#[test]
+fn a_sheet_or_timeline_does_not_replace_a_shard() {
+    let dir = demo();
+    let shard = "data/train-000000.tar";
+    let before = fs::read(dir.path().join(shard)).unwrap();
+    for command in [["head", "--sheet", shard], ["bench", "--trace", shard]] {
+        let error = failure(dir.path(), &[&command[..], &["data/train-000001.tar"]].concat(), 1);
+        assert!(error.contains("train-000000.tar already exists, and is not a "), "{error}");
+        assert!(fs::read(dir.path().join(shard)).unwrap() == before, "{command:?}");
+    }
+    // An earlier one is replaced.
+    for _ in 0..2 {
+        output(dir.path(), &["head", "data", "--sheet", "sheet.png"]);
+        output(dir.path(), &["bench", "data", "--seconds", "0.05", "--trace", "trace.json"]);
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_disk_that_is_full() {

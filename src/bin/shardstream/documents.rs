@@ -1,7 +1,8 @@
-//! Checks that a document which a command writes replaces nothing without `--force`.
+//! Checks that a file which a command writes does not replace another one by mistake.
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::field::image_format;
 use crate::files::{exists, normalised};
 use crate::saved_plan::{ExistingShards, is_document};
 use crate::series::Series;
@@ -24,6 +25,22 @@ pub(crate) fn check_new(place: &str, force: bool, instead: &str, context: &Conte
              name"
         ))),
         false => Err(Failure::Failed(format!("{shown} already exists: {instead}--force replaces it"))),
+    }
+}
+
+/// Refuses to replace a file or object that is not a PNG image.
+pub(crate) fn check_sheet(place: &str, context: &Context) -> Result<(), Failure> {
+    if !exists(&context.store, place)? {
+        return Ok(());
+    }
+    let first = context.store.open(place)?.next().transpose()?.unwrap_or_default();
+    match first.is_empty() || image_format(&first) == Some("png") {
+        true => Ok(()),
+        // `head --sheet data/*.tar` must not destroy the first shard.
+        false => Err(Failure::Failed(format!(
+            "{} already exists, and is not a PNG image: give another name for the sheet",
+            SecretUrl::from(place)
+        ))),
     }
 }
 

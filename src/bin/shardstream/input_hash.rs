@@ -2,8 +2,7 @@
 
 use md5::{Digest, Md5};
 
-/// An MD5 hash of numbers and of texts with their lengths. It tells inputs apart, and protects against
-/// nobody.
+/// An MD5 hash of numbers and of texts with their lengths. It distinguishes inputs; it is not a signature.
 #[derive(Clone, Default)]
 pub(crate) struct InputHash(Md5);
 

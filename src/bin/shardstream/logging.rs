@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Read as _};
 use std::path::Path;
 use tracing_chrome::{ChromeLayerBuilder, FlushGuard};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -38,6 +38,7 @@ pub(crate) fn begin(level: Option<Level>, trace: Option<&Path>) -> Result<Option
     let (timeline, guard) = match trace {
         None => (None, None),
         Some(path) => {
+            check_timeline(path)?;
             let file = File::create(path)
                 .map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
             let (layer, guard) =
@@ -47,4 +48,18 @@ pub(crate) fn begin(level: Option<Level>, trace: Option<&Path>) -> Result<Option
     };
     tracing_subscriber::registry().with(lines).with(timeline).init();
     Ok(guard)
+}
+
+/// Refuses to replace a file that is not a timeline, so that `bench --trace data/*.tar` does not destroy the
+/// first shard.
+fn check_timeline(path: &Path) -> Result<(), Failure> {
+    let mut first = [0];
+    let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
+    match is_file.then(|| File::open(path).and_then(|mut file| file.read(&mut first))) {
+        Some(Ok(1)) if first != *b"[" => Err(Failure::Failed(format!(
+            "{} already exists, and is not a timeline: give another name",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::contact_sheet::{ContactSheet, half_blocks};
 use crate::context::Context;
+use crate::documents::check_sheet;
 use crate::failure::Failure;
 use crate::field::{FieldKind, FieldPreview};
 use crate::options::{JsonOption, Patterns};
@@ -60,6 +61,9 @@ const MAX_SHEET_PIXELS: u64 = 1 << 28;
 const TERMINAL_COLUMNS: u32 = 48;
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    if let Some(place) = &options.sheet {
+        check_sheet(place, context)?;
+    }
     let shards = options.patterns.shards(context)?;
     let decoder = Decoder::new();
     let mut sheet = options.sheet.as_ref().map(|_| ContactSheet::new(options.side, options.columns));
