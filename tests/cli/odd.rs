@@ -122,6 +122,11 @@ fn invalid_options() {
     assert!(failure(dir.path(), &[], 2).contains("Usage: shardstream"));
     let unknown = failure(dir.path(), &["verfy", "data"], 2);
     assert!(unknown.contains("a similar subcommand exists: 'verify'"), "{unknown}");
+    for rate in ["nan", "inf", "-1"] {
+        let option = format!("--samples-per-second={rate}");
+        let error = failure(dir.path(), &["plan", "data", &option], 2);
+        assert!(error.contains("is not a number from 0 on"), "{error}");
+    }
     for seconds in ["nan", "soon"] {
         let error = failure(dir.path(), &["ls", "data", "--progress", seconds], 2);
         assert!(error.contains("is not a number of seconds"), "{error}");

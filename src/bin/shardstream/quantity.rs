@@ -31,9 +31,21 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number).map_err(|_| bad())
 }
 
+/// Parses a number that is not negative, such as a rate or a price.
+pub(crate) fn amount(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
+    number.ok_or_else(|| format!("{text:?} is not a number from 0 on"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn amounts() {
+        assert_eq!(["0", "0.09", "1e3"].map(amount), [0.0, 0.09, 1000.0].map(Ok));
+        assert!(["", "nan", "-1", "inf", "ten"].iter().all(|text| amount(text).is_err()));
+    }
 
     #[test]
     fn numbers_of_seconds() {

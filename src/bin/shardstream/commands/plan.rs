@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::input::Input;
 use crate::options::TrainingOptions;
-use crate::quantity::size;
+use crate::quantity::{amount, size};
 use crate::table::Table;
 use crate::text;
 use serde::Serialize;
@@ -45,16 +45,16 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 0)]
     epoch: u64,
     /// Samples per second of all ranks together, to show the bandwidth that they need.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = amount)]
     samples_per_second: Option<f64>,
     /// Memory for the requests of one rank.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size)]
     budget: u64,
     /// The price of a GB that leaves the store.
-    #[arg(long, value_name = "PRICE")]
+    #[arg(long, value_name = "PRICE", value_parser = amount)]
     price_per_gb: Option<f64>,
     /// The price of 10,000 requests.
-    #[arg(long, value_name = "PRICE")]
+    #[arg(long, value_name = "PRICE", value_parser = amount)]
     price_per_10k_requests: Option<f64>,
 }
 
