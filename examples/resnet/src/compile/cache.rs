@@ -5,6 +5,7 @@
 
 use super::Program;
 use super::key::{Key, Target};
+use super::marker::{self, LoadMarker};
 use crate::pjrt::{Client, PluginOption, Result};
 use crate::plugin::Found;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ use std::time::{Duration, SystemTime};
 /// How many bytes of programs a directory has; those that were unused for longest are removed beyond it.
 pub const LIMIT: u64 = 4 << 30;
 const ENDING: &str = "executable";
-const SCRATCH: &str = ".new-";
+pub(super) const SCRATCH: &str = ".new-";
 /// No program takes so long to write.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
@@ -125,6 +126,20 @@ impl Cache {
         Ok(Some(Entry { outputs: header.outputs, executable }))
     }
 
+    /// Marks the entry of the program as being loaded, until the marker is dropped. `None` where the
+    /// directory cannot be written or takes no locks: a crash in the load is then not recognised.
+    pub(super) fn mark_load(&self, key: &Key) -> Option<LoadMarker> {
+        LoadMarker::create(&self.path(key)).ok()
+    }
+
+    /// The marker of a process that died while it loaded this program, whose entry is removed.
+    pub(super) fn discard_crashed(&self, key: &Key) -> Option<PathBuf> {
+        let path = self.path(key);
+        let marker = marker::crash_marker(&path)?;
+        let _ = fs::remove_file(path);
+        Some(marker)
+    }
+
     /// Keeps a program, in place of what is there, and removes others beyond the limit.
     pub(super) fn put(&self, key: &Key, entry: &Entry) -> std::result::Result<Stored, String> {
         self.write(key, entry).map_err(|error| error.to_string())
@@ -171,6 +186,8 @@ impl Cache {
                 && modified.elapsed().is_ok_and(|age| age > ABANDONED)
             {
                 let _ = fs::remove_file(path);
+            } else {
+                marker::remove_if_old(&path);
             }
         }
         programs.sort();

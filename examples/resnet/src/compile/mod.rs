@@ -2,6 +2,7 @@
 
 mod cache;
 mod key;
+mod marker;
 
 pub use cache::{Cache, LIMIT};
 pub use key::{Key, Target};
@@ -82,6 +83,7 @@ impl<'a> Compiler<'a> {
             Some(cache) => cache.key(self.client, program)?,
             None => None,
         };
+        let key = key.filter(|key| !self.crashed_before(key));
         if let Some(executable) = key.as_ref().and_then(|key| self.load(program, key)) {
             self.report.loaded.add(program.name, begun);
             return Ok(executable);
@@ -95,11 +97,26 @@ impl<'a> Compiler<'a> {
         Ok(executable)
     }
 
+    /// Whether a process died while it loaded this program. Then it is neither loaded nor kept, so that a
+    /// plugin that always crashes does so once.
+    fn crashed_before(&mut self, key: &Key) -> bool {
+        let Some(cache) = &self.cache else { return false };
+        let Some(marker) = cache.discard_crashed(key) else { return false };
+        self.report.warnings.push(format!(
+            "a process died while it loaded the compiled program {}: that file is removed, and the program is \
+             compiled at each start for a day, or until you remove {}",
+            cache.path(key).display(),
+            marker.display()
+        ));
+        true
+    }
+
     fn load(&mut self, program: &Program<'_>, key: &Key) -> Option<Executable> {
         let cache = self.cache.as_ref()?;
         let reason = match cache.get(key) {
             Ok(None) => return None,
             Ok(Some(Entry { outputs, executable })) => {
+                let _marker = cache.mark_load(key);
                 match self.client.load(&executable, program.signature.clone(), program.options, program.span)
                 {
                     Ok(loaded) if loaded.outputs() == outputs => return Some(loaded),

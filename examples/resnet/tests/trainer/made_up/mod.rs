@@ -1,7 +1,11 @@
 //! Processes that a plugin joins: with a made-up one, as the CUDA plugin needs a GPU. It is built by the
 //! compiler that built the tests.
 
+use crate::child::child;
 use crate::common::synthetic;
+use resnet::compile::{Cache, Compiler, Program};
+use resnet::pjrt::{CompileOptions, OptionValue, PluginOption, Signature, Span};
+use resnet::plugin::Found;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,8 +14,11 @@ use std::time::{Duration, Instant};
 
 /// The made-up plugin, whose name tells the trainer that it drives GPUs.
 fn plugin() -> &'static Path {
-    static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    static BUILT: OnceLock<(Option<tempfile::TempDir>, PathBuf)> = OnceLock::new();
     let (_, path) = BUILT.get_or_init(|| {
+        if let Some(path) = std::env::var_os("MADE_UP_PLUGIN") {
+            return (None, path.into());
+        }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("made_up_gpu.so");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trainer/made_up/plugin.rs");
@@ -22,7 +29,7 @@ fn plugin() -> &'static Path {
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        (dir, path)
+        (Some(dir), path)
     });
     path
 }
@@ -137,4 +144,56 @@ fn another_program_is_refused() {
     let (well, _, errors) = run(&mut rank("resnet8-bf16-x8", "1", &address, "30"));
     assert!(!well && errors.contains("resnet8-x8 (") && errors.contains("is trained there"), "{errors}");
     assert!(!first.join().unwrap().0);
+}
+
+#[test]
+#[ignore = "run by a_program_that_crashes_in_its_load_is_compiled_at_the_next_start"]
+fn compile_with_cache() {
+    let dir = std::env::var_os("MADE_UP_CACHE").unwrap();
+    let found = Found { path: plugin().into(), how: "made up".into() };
+    let visible =
+        PluginOption { name: "visible_devices".into(), value: OptionValue::Ints(vec![0]) };
+    let client = found.load().unwrap().client(&[visible]).unwrap();
+    let cache = Cache::open(dir, &client, &found, &[]).unwrap();
+    let mut compiler = Compiler::with_cache(&client, Some(cache));
+    let options = CompileOptions::default();
+    let program =
+        Program { name: "step", code: b"code", signature: Signature::default(), options: &options, span: Span::Job };
+    compiler.compile(&program).unwrap();
+    println!("{}", compiler.report());
+}
+
+#[test]
+fn a_program_that_crashes_in_its_load_is_compiled_at_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    // The plugin is a part of the key: all starts share one file of it.
+    let start = |crash: bool| {
+        let mut process = child(module_path!(), "compile_with_cache");
+        process.env("MADE_UP_CACHE", dir.path()).env("MADE_UP_PLUGIN", plugin());
+        if crash {
+            process.env("MADE_UP_CRASH", "1");
+        }
+        run(&mut process)
+    };
+    let files = |ending: &str| {
+        let files = std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().path());
+        files.filter(|path| path.to_str().unwrap().contains(ending)).collect::<Vec<_>>()
+    };
+    let (_, out, errors) = start(false);
+    assert!(out.contains("programs: step compiled in"), "{out}{errors}");
+    let (well, out, _) = start(true);
+    assert!(!well && !out.contains("programs:"), "{out}");
+    assert_eq!((files(".executable").len(), files(".loading-").len()), (1, 1));
+    for _ in 0..2 {
+        let (well, out, errors) = start(true);
+        assert!(well && out.contains("programs: step compiled in"), "{out}{errors}");
+        assert!(out.contains("warning: a process died while it loaded the compiled program"), "{out}");
+        assert_eq!((files(".executable").len(), files(".loading-").len()), (0, 1));
+    }
+    std::fs::remove_file(&files(".loading-")[0]).unwrap();
+    let (_, out, _) = start(false);
+    assert!(out.contains("programs: step compiled in") && !out.contains("warning"), "{out}");
+    let (_, out, _) = start(false);
+    assert!(out.contains("programs: step loaded from the cache in"), "{out}");
+    assert_eq!((files(".executable").len(), files(".loading-").len()), (1, 0));
 }

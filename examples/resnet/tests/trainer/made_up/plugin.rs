@@ -1,5 +1,5 @@
 //! A PJRT plugin without devices, built by the tests: it joins processes as the CUDA plugin does, and counts
-//! what it is given. Uploads are let go at once; nothing can be compiled.
+//! what it is given. Uploads are let go at once; programs can be compiled and loaded, but not run.
 #![allow(unsafe_code)]
 
 #[allow(non_camel_case_types, non_snake_case, non_upper_case_globals, dead_code, clippy::all)]
@@ -223,6 +223,42 @@ unsafe extern "C" fn ready(args: *mut PJRT_Event_OnReady_Args) -> Answer {
     null_mut()
 }
 
+/// The one executable, which has no results and runs on the first device.
+unsafe extern "C" fn compile(args: *mut PJRT_Client_Compile_Args) -> Answer {
+    let args = unsafe { &mut *args };
+    args.executable = args.client.cast();
+    null_mut()
+}
+
+/// Crashes if the test says so.
+unsafe extern "C" fn load(args: *mut PJRT_Executable_DeserializeAndLoad_Args) -> Answer {
+    if std::env::var_os("MADE_UP_CRASH").is_some() {
+        std::process::abort();
+    }
+    let args = unsafe { &mut *args };
+    args.loaded_executable = args.client.cast();
+    null_mut()
+}
+
+unsafe extern "C" fn serialize(args: *mut PJRT_Executable_Serialize_Args) -> Answer {
+    let args = unsafe { &mut *args };
+    (args.serialized_bytes, args.serialized_bytes_size) = (c"code".as_ptr(), 4);
+    null_mut()
+}
+
+unsafe extern "C" fn executable(args: *mut PJRT_LoadedExecutable_GetExecutable_Args) -> Answer {
+    let args = unsafe { &mut *args };
+    args.executable = args.loaded_executable.cast();
+    null_mut()
+}
+
+unsafe extern "C" fn executable_devices(args: *mut PJRT_LoadedExecutable_AddressableDevices_Args) -> Answer {
+    let args = unsafe { &mut *args };
+    let client = unsafe { &*args.executable.cast::<Client>() };
+    (args.addressable_devices, args.num_addressable_devices) = (client.local.as_ptr(), 1);
+    null_mut()
+}
+
 unsafe extern "C" fn code(args: *mut PJRT_Error_GetCode_Args) -> Answer {
     let args = unsafe { &mut *args };
     args.code = PJRT_Error_Code(unsafe { (*args.error.cast::<Failure>()).code });
@@ -263,5 +299,13 @@ pub extern "C" fn GetPjrtApi() -> *const PJRT_Api {
     api.PJRT_Event_Await = Some(nothing);
     api.PJRT_Event_Destroy = Some(nothing);
     api.PJRT_Event_OnReady = Some(ready);
+    api.PJRT_Client_Compile = Some(compile);
+    api.PJRT_LoadedExecutable_GetExecutable = Some(executable);
+    api.PJRT_LoadedExecutable_AddressableDevices = Some(executable_devices);
+    api.PJRT_LoadedExecutable_Destroy = Some(nothing);
+    api.PJRT_Executable_NumOutputs = Some(nothing);
+    api.PJRT_Executable_Destroy = Some(nothing);
+    api.PJRT_Executable_Serialize = Some(serialize);
+    api.PJRT_Executable_DeserializeAndLoad = Some(load);
     Box::leak(Box::new(api))
 }
