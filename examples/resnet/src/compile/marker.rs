@@ -4,13 +4,14 @@
 //! While a process loads the entry `HASH.executable`, the file `HASH.loading-RANDOM` is beside it, and the
 //! process holds a lock on that file. A marker without a lock was left by a process that died in the load.
 
-use super::cache::SCRATCH;
 use fs4::FileExt;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Begins the names of files that are not in place yet.
+pub(super) const SCRATCH: &str = ".new-";
 const LOADING: &str = "loading-";
 /// The age at which a marker no longer counts: the process may have been killed for another reason.
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
@@ -113,7 +114,12 @@ mod tests {
         assert_eq!(crash_marker(&dir.path().join("cd34.executable")), None);
         remove_if_old(&marker);
         assert!(marker.exists());
-        File::options().write(true).open(&marker).unwrap().set_modified(SystemTime::now() - 2 * MAX_AGE).unwrap();
+        File::options()
+            .write(true)
+            .open(&marker)
+            .unwrap()
+            .set_modified(SystemTime::now() - 2 * MAX_AGE)
+            .unwrap();
         assert_eq!(crash_marker(&entry), None);
         remove_if_old(&marker);
         assert!(!marker.exists());
