@@ -1,10 +1,14 @@
-//! Warns of a training that does not move: names what it waits for, and the rank that the others wait for.
+//! Warns when a training hangs: says what it waits for, and which rank the others wait for.
 //!
-//! A rank that hangs stops all others within a collective, where they can only say that they wait for the
-//! devices. So ranks that have waited too long leave notes (`rank_notes.rs`) of what they wait for. Those
-//! that wait for something else than the devices, or leave no note, hold up the job.
+//! A rank that hangs blocks all others in a collective, and they only know that they wait for the devices. So
+//! ranks that have waited too long leave notes (`rank_notes.rs`) that say what they wait for. The ranks that
+//! wait for something other than the devices, or leave no note, hold up the job.
+
+#[cfg(test)]
+mod tests;
 
 use crate::data::Split;
+use crate::exit_code::EXIT_HUNG;
 use crate::rank_notes::{Note, RankNotes};
 use crate::stop;
 use shardstream::Topology;
@@ -14,33 +18,29 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Exit code of a training that was ended because a step took longer than `--step-timeout`. The same command
-/// resumes it.
-pub const EXIT_HUNG: u8 = 4;
+/// Maximum wait for the notes of the other ranks.
+const GATHER_TIMEOUT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// For how long the notes of the other ranks are waited for at most, and how often they are read.
-const GATHER: Duration = Duration::from_secs(20);
-const LOOK: Duration = Duration::from_millis(500);
-
-/// What the training loop is at.
+/// What the training loop is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
-    /// It waits for a batch.
+    /// Waiting for a batch.
     Batch,
-    /// It starts a step.
+    /// Starting a step.
     Launch,
-    /// It waits for the result of a step, which all ranks compute together.
+    /// Waiting for the result of a step, which all ranks compute together.
     Devices,
-    /// It writes a checkpoint, or waits for the one before.
+    /// Writing a checkpoint, or waiting for the previous one.
     Checkpoint,
-    /// It waits for the ranks to agree on the last step.
+    /// Waiting for the ranks to agree on the last step.
     Stop,
 }
 
 impl Activity {
     const ALL: [Self; 5] = [Self::Batch, Self::Launch, Self::Devices, Self::Checkpoint, Self::Stop];
 
-    /// The word of its note.
+    /// The word for it in notes.
     fn word(self) -> &'static str {
         match self {
             Self::Batch => "batch",
@@ -52,7 +52,7 @@ impl Activity {
     }
 }
 
-/// What is waited for, after "waits for".
+/// The text after "waits for".
 impl fmt::Display for Activity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -65,51 +65,52 @@ impl fmt::Display for Activity {
     }
 }
 
-/// What a watchdog does.
-pub struct Settings {
-    /// The wait after which it warns; it warns again after twice as long, and so on.
+/// The settings of a watchdog.
+pub struct WatchdogSettings {
+    /// The wait after which it warns first; each further warning comes after twice the wait.
     pub warn_after: Option<Duration>,
     /// The wait after which it ends the process with [`EXIT_HUNG`].
     pub end_after: Option<Duration>,
-    /// Says what batches wait for, where that is known.
+    /// Returns what batches wait for, if known.
     pub batch_wait: Box<dyn Fn() -> Option<String> + Send + Sync>,
-    /// Takes the lines of a warning.
-    pub tell: Box<dyn Fn(&str) + Send + Sync>,
+    /// Prints a line of a warning.
+    pub print: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-/// Watches a training loop, which tells what it is at. By default it does nothing. Clones are the same.
+/// Watches a training loop, which reports its activities. The default does nothing. Clones watch the same
+/// loop.
 #[derive(Clone, Default)]
-pub struct Watchdog(Option<Arc<Shared>>);
+pub struct Watchdog(Option<Arc<WatchedLoop>>);
 
-struct Shared {
-    settings: Settings,
+struct WatchedLoop {
+    settings: WatchdogSettings,
     topology: Topology,
     notes: Option<RankNotes>,
-    now: Mutex<Now>,
+    now: Mutex<LoopStatus>,
     ended: Condvar,
-    /// A thread gathers the notes.
+    /// Whether a thread is gathering notes.
     gathering: AtomicBool,
 }
 
-/// What the loop is at.
+/// The current activity of the loop.
 #[derive(Debug, Clone, Copy)]
-struct Now {
+struct LoopStatus {
     epoch: u64,
     split: Split,
     /// Steps of training and validation that were started.
     steps: u64,
-    /// `None`: nothing that is watched.
+    /// `None` before the first activity.
     activity: Option<Activity>,
     since: Instant,
-    /// The loop has ended.
+    /// Whether the loop has ended.
     ended: bool,
 }
 
 impl Watchdog {
-    /// Watches from now on. Ranks leave their notes below `url`; without one, each knows only of itself.
+    /// Starts to watch. Ranks leave notes below `url`; without it, each rank knows only about itself.
     /// `first_step` is the step at which the job begins or resumes, the same on all ranks.
     pub fn start(
-        settings: Settings,
+        settings: WatchdogSettings,
         topology: Topology,
         url: Option<String>,
         first_step: u64,
@@ -119,7 +120,7 @@ impl Watchdog {
         };
         let notes = url.filter(|_| topology.world_size() > 1);
         let notes = notes.map(|url| RankNotes::new(url, topology, first_step));
-        let now = Now {
+        let now = LoopStatus {
             epoch: 0,
             split: Split::Train,
             steps: 0,
@@ -127,7 +128,7 @@ impl Watchdog {
             since: Instant::now(),
             ended: false,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WatchedLoop {
             settings,
             topology,
             notes,
@@ -141,13 +142,13 @@ impl Watchdog {
         Ok(Self(Some(shared)))
     }
 
-    /// A part of an epoch, counted from 0, begins.
+    /// Reports that a part of an epoch begins; epochs count from 0.
     pub fn begin(&self, epoch: u64, split: Split) {
         self.update(|now| (now.epoch, now.split) = (epoch, split));
     }
 
-    /// The loop begins to do this.
-    pub fn at(&self, activity: Activity) {
+    /// Reports that the loop begins an activity.
+    pub fn set_activity(&self, activity: Activity) {
         self.update(|now| {
             now.steps += u64::from(activity == Activity::Launch);
             now.activity = Some(activity);
@@ -155,7 +156,7 @@ impl Watchdog {
         });
     }
 
-    /// Nothing more is watched.
+    /// Ends the watch.
     pub fn finish(&self) {
         self.update(|now| now.ended = true);
         if let Some(shared) = &self.0 {
@@ -163,7 +164,7 @@ impl Watchdog {
         }
     }
 
-    fn update(&self, change: impl FnOnce(&mut Now)) {
+    fn update(&self, change: impl FnOnce(&mut LoopStatus)) {
         if let Some(shared) = &self.0 {
             change(&mut shared.now());
         }
@@ -176,17 +177,17 @@ impl fmt::Debug for Watchdog {
     }
 }
 
-impl Shared {
-    fn now(&self) -> MutexGuard<'_, Now> {
+impl WatchedLoop {
+    fn now(&self) -> MutexGuard<'_, LoopStatus> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the loop again and again, until it has ended.
+    /// Checks the loop periodically until it has ended.
     fn watch(self: &Arc<Self>, look: Duration) {
         if let Some(notes) = &self.notes {
             notes.clear();
         }
-        // Since when the wait lasts that was warned of, and after how much of it the next warning comes.
+        // The beginning of the wait that was warned about, and the duration at which the next warning comes.
         let mut warned: Option<(Instant, Duration)> = None;
         loop {
             let now = self.now();
@@ -201,7 +202,7 @@ impl Shared {
                 warned = None;
                 if now.since != since {
                     let waited = (now.since - since).as_secs_f64();
-                    self.say(&format!("the training continues after a wait of {waited:.0} s"));
+                    self.print(&format!("the training continues after a wait of {waited:.0} s"));
                 }
                 self.withdraw();
             }
@@ -211,8 +212,12 @@ impl Shared {
             let Some(activity) = now.activity else { continue };
             let waited = now.since.elapsed();
             if let Some(limit) = self.settings.end_after.filter(|limit| waited >= *limit) {
-                self.say(&format!("error: no step in {} s: {}", limit.as_secs(), self.own(&now, activity)));
-                // The log is written by a thread of its own.
+                self.print(&format!(
+                    "error: no step in {} s: {}",
+                    limit.as_secs(),
+                    self.describe_wait(&now, activity)
+                ));
+                // Gives the thread that writes the log some time.
                 thread::sleep(Duration::from_secs(1));
                 stop::end("a step took longer than --step-timeout", i32::from(EXIT_HUNG));
             }
@@ -225,19 +230,20 @@ impl Shared {
         }
     }
 
-    /// Warns on another thread: the store may hang as well.
-    fn warn(self: &Arc<Self>, now: Now, activity: Activity) {
+    /// Warns on another thread, since the store may hang too.
+    fn warn(self: &Arc<Self>, now: LoopStatus, activity: Activity) {
         if self.gathering.swap(true, Ordering::SeqCst) {
             return;
         }
         let shared = self.clone();
         let warn = move || {
             let waited = now.since.elapsed();
-            let own = shared.own(&now, activity);
-            let ranks =
-                shared.gather(&now, activity).map(|notes| ranks(&notes, shared.topology.world_size()));
+            let own = shared.describe_wait(&now, activity);
+            let ranks = shared
+                .gather(&now, activity)
+                .map(|notes| describe_ranks(&notes, shared.topology.world_size()));
             let ranks = ranks.map(|ranks| format!("; {ranks}")).unwrap_or_default();
-            shared.say(&format!("warning: no step for {:.0} s: {own}{ranks}", waited.as_secs_f64()));
+            shared.print(&format!("warning: no step for {:.0} s: {own}{ranks}", waited.as_secs_f64()));
             shared.gathering.store(false, Ordering::SeqCst);
         };
         if thread::Builder::new().name("watchdog".into()).spawn(warn).is_err() {
@@ -245,33 +251,35 @@ impl Shared {
         }
     }
 
-    /// Leaves the note of this rank, and waits for those of the others.
-    fn gather(&self, now: &Now, activity: Activity) -> Option<Vec<Note>> {
+    /// Writes this rank's note, and waits for those of the others.
+    fn gather(&self, now: &LoopStatus, activity: Activity) -> Option<Vec<Note>> {
         let notes = self.notes.as_ref()?;
         notes.write(activity.word(), now.steps).ok()?;
         let begun = Instant::now();
         loop {
-            let newest = newest(notes.read().ok()?);
+            let newest = newest_notes(notes.read().ok()?);
             let all = newest.len() == self.topology.world_size();
-            if all || begun.elapsed() >= GATHER.min(self.settings.warn_after.unwrap_or(GATHER)) {
+            if all
+                || begun.elapsed() >= GATHER_TIMEOUT.min(self.settings.warn_after.unwrap_or(GATHER_TIMEOUT))
+            {
                 return Some(newest);
             }
             if self.now().since != now.since {
                 self.withdraw();
                 return None;
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
     fn withdraw(&self) {
         let Some(notes) = self.notes.clone() else { return };
-        // Without a thread, the next note has a higher step.
+        // If no thread starts, the next note replaces this one, as it has a higher step.
         let _ = thread::Builder::new().name("watchdog".into()).spawn(move || notes.withdraw());
     }
 
     /// What this rank waits for.
-    fn own(&self, now: &Now, activity: Activity) -> String {
+    fn describe_wait(&self, now: &LoopStatus, activity: Activity) -> String {
         let cause = (self.settings.batch_wait)().filter(|_| activity == Activity::Batch);
         let cause = cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
         let part = match now.split {
@@ -286,20 +294,20 @@ impl Shared {
         )
     }
 
-    fn say(&self, line: &str) {
-        (self.settings.tell)(line);
+    fn print(&self, line: &str) {
+        (self.settings.print)(line);
     }
 }
 
-/// The last note of each rank.
-fn newest(mut notes: Vec<Note>) -> Vec<Note> {
+/// The newest note of each rank.
+fn newest_notes(mut notes: Vec<Note>) -> Vec<Note> {
     notes.sort_by_key(|note| (note.rank, std::cmp::Reverse(note.steps)));
     notes.dedup_by_key(|note| note.rank);
     notes
 }
 
-/// Which ranks hold up the job, as far as their notes say.
-fn ranks(notes: &[Note], world_size: usize) -> String {
+/// Says which ranks hold up the job, by their notes.
+fn describe_ranks(notes: &[Note], world_size: usize) -> String {
     let silent: Vec<String> = (0..world_size)
         .filter(|rank| notes.iter().all(|note| note.rank != *rank))
         .map(|rank| rank.to_string())
@@ -321,7 +329,7 @@ fn ranks(notes: &[Note], world_size: usize) -> String {
         ));
     }
     if held_up.is_empty() {
-        // All wait for each other: those behind have launched fewer steps.
+        // All wait for the devices. The ranks that launched fewer steps are behind.
         let steps = notes.iter().map(|note| note.steps);
         let (Some(least), Some(most)) = (steps.clone().min(), steps.max()) else { return String::new() };
         if least == most {
@@ -332,100 +340,4 @@ fn ranks(notes: &[Note], world_size: usize) -> String {
         return format!("behind are, with {least} of {most} steps, the ranks {}", behind.join(", "));
     }
     format!("the job waits for: {}", held_up.join("; "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn note(rank: usize, word: &str, steps: u64) -> Note {
-        Note { rank, word: word.into(), steps }
-    }
-
-    #[test]
-    fn the_rank_that_holds_up_the_others_is_named() {
-        let waiting = [note(0, "devices", 12), note(1, "batch", 11), note(2, "devices", 12)];
-        assert_eq!(ranks(&waiting, 3), "the job waits for: rank 1 waits for a batch after 11 steps");
-        let said = ranks(&[note(0, "devices", 12)], 3);
-        assert!(said.starts_with("the job waits for: ranks 1, 2 left no note"), "{said}");
-        assert_eq!(
-            ranks(&[note(0, "devices", 12), note(1, "devices", 12)], 2),
-            "all 2 ranks wait for the devices after 12 steps"
-        );
-        assert_eq!(
-            ranks(&[note(0, "devices", 12), note(1, "devices", 11)], 2),
-            "behind are, with 11 of 12 steps, the ranks 1"
-        );
-    }
-
-    #[test]
-    fn the_last_note_of_a_rank_counts() {
-        let notes = vec![note(1, "batch", 3), note(0, "devices", 3), note(1, "devices", 40)];
-        assert_eq!(newest(notes), [note(0, "devices", 3), note(1, "devices", 40)]);
-    }
-
-    type Lines = Arc<Mutex<Vec<String>>>;
-
-    fn start(rank: usize, ranks: usize, url: Option<&str>, warn_ms: u64) -> (Watchdog, Lines) {
-        let lines = Lines::default();
-        let said = lines.clone();
-        let settings = Settings {
-            warn_after: Some(Duration::from_millis(warn_ms)),
-            end_after: None,
-            batch_wait: Box::new(|| Some("a request of shard 7".into())),
-            tell: Box::new(move |line| said.lock().unwrap().push(line.into())),
-        };
-        let topology = Topology::new(rank, ranks).unwrap();
-        (Watchdog::start(settings, topology, url.map(Into::into), 0).unwrap(), lines)
-    }
-
-    fn wait_for(lines: &Lines, what: &str) -> String {
-        let begun = Instant::now();
-        loop {
-            let all = lines.lock().unwrap().join("\n");
-            if all.contains(what) {
-                return all;
-            }
-            assert!(begun.elapsed() < Duration::from_secs(60), "no {what:?} in {all:?}");
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    #[test]
-    fn a_wait_is_warned_of_again_and_its_end_is_told() {
-        let (dog, lines) = start(0, 1, None, 50);
-        dog.begin(2, Split::Train);
-        dog.at(Activity::Launch);
-        dog.at(Activity::Batch);
-        let said = wait_for(&lines, "warning");
-        assert!(
-            said.contains(
-                "rank 0 waits for a batch (a request of shard 7) after 1 steps, in the training of epoch 3"
-            ),
-            "{said}"
-        );
-        wait_for(
-            &lines,
-            "warning: no step for 0 s: rank 0 waits for a batch (a request of shard 7) after 1 steps, in the \
-             training of epoch 3\nwarning",
-        );
-        dog.at(Activity::Launch);
-        wait_for(&lines, "continues after a wait of");
-        dog.finish();
-    }
-
-    #[test]
-    fn ranks_name_the_one_that_hangs() {
-        let dir = tempfile::tempdir().unwrap();
-        let url = dir.path().join("watch");
-        let dogs = [0, 1, 2].map(|rank| start(rank, 3, url.to_str(), 300));
-        for (rank, (dog, _)) in dogs.iter().enumerate() {
-            dog.at(Activity::Launch);
-            dog.at(if rank == 1 { Activity::Checkpoint } else { Activity::Devices });
-        }
-        for (_, lines) in &dogs {
-            wait_for(lines, "the job waits for: rank 1 waits for its checkpoint after 1 steps");
-        }
-        dogs.iter().for_each(|(dog, _)| dog.finish());
-    }
 }

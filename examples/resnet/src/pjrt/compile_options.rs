@@ -1,13 +1,22 @@
-//! The few compile options that we set, as a protocol buffer.
+//! Compile options, encoded as a protocol buffer.
 
 use crate::protobuf::Message;
 
-/// Over how many devices a program runs, and how.
+/// The devices that a program is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Span {
+    /// The first devices of the whole job.
+    Job,
+    /// The first devices of this process.
+    Process,
+}
+
+/// The number of devices that a program runs on, and how it is spread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompileOptions {
-    /// Copies that run the same program side by side without talking to each other.
+    /// Number of copies that run the same program independently.
     pub replicas: usize,
-    /// Devices that share one program, its data split among them as the program's annotations say.
+    /// Number of devices that share one program; its annotations say how data is split among them.
     pub partitions: usize,
 }
 

@@ -1,8 +1,12 @@
-//! Finding the PJRT plugin of this machine.
+//! Finds the PJRT plugin for this machine.
+
+mod error;
+
+pub use error::PluginError;
 
 use crate::cuda;
-use crate::pjrt::{self, Plugin, PluginOption};
-use crate::wheel::{self, Pinned, Wheel};
+use crate::pjrt::{Plugin, PluginOption};
+use crate::wheel::{Pinned, Wheel};
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt;
@@ -10,70 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
-/// Why there is no plugin.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// A path that somebody gave is no file.
-    #[error("{from} names {path}, which is no file")]
-    NoFile {
-        /// Who gave the path.
-        from: &'static str,
-        /// The path.
-        path: PathBuf,
-    },
-    /// No CPU plugin is published for this platform.
-    #[error("no CPU plugin is known for {platform}; --plugin takes the path of any PJRT plugin")]
-    Platform {
-        /// Operating system and processor.
-        platform: String,
-    },
-    /// Nowhere to keep it.
-    #[error("no cache directory: set SHARDSTREAM_CACHE, XDG_CACHE_HOME or HOME")]
-    NoCache,
-    /// What is in the cache cannot be loaded.
-    #[error(
-        "the plugin in the cache cannot be loaded; if it is damaged, delete {folder} to have it fetched again"
-    )]
-    Cached {
-        /// Of the plugin.
-        folder: PathBuf,
-        /// Why.
-        source: pjrt::Error,
-    },
-    /// A plugin that is not ours cannot be loaded.
-    #[error(transparent)]
-    Load(pjrt::Error),
-    /// Compiling for a TPU needs its compiler.
-    #[error(
-        "no libtpu found: install it (pip install libtpu) in the environment of python3, or set \
-         TPU_LIBRARY_PATH, or give --plugin"
-    )]
-    NoLibtpu,
-    /// The driver of the GPU is too old.
-    #[error(
-        "the driver of this machine's GPU is {found}, and the CUDA plugin needs {} or newer",
-        cuda::OLDEST_DRIVER
-    )]
-    Driver {
-        /// Of this machine.
-        found: cuda::Driver,
-    },
-    /// No CUDA plugin is published for this platform.
-    #[error("no CUDA plugin is known for {platform}; --plugin takes the path of any PJRT plugin")]
-    CudaPlatform {
-        /// Operating system and processor.
-        platform: String,
-    },
-    /// A plugin could not be fetched.
-    #[error(transparent)]
-    Wheel(#[from] wheel::Error),
-}
-
-/// Which plugin to take.
+/// Which plugin to use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Choice {
+pub enum PluginChoice {
     /// XLA's plugin for the CPU, which is downloaded the first time.
     Cpu,
     /// JAX's plugin for NVIDIA's GPUs, which is downloaded the first time.
@@ -84,7 +28,7 @@ pub enum Choice {
     Path(PathBuf),
 }
 
-impl FromStr for Choice {
+impl FromStr for PluginChoice {
     type Err = Infallible;
 
     fn from_str(text: &str) -> Result<Self, Infallible> {
@@ -97,7 +41,7 @@ impl FromStr for Choice {
     }
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for PluginChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu => f.write_str("cpu"),
@@ -108,23 +52,23 @@ impl fmt::Display for Choice {
     }
 }
 
-/// A plugin and how it was found.
+/// A plugin, and how it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundPlugin {
     /// The shared library.
     pub path: PathBuf,
-    /// For the log.
+    /// A description for the log.
     pub how: Cow<'static, str>,
 }
 
-impl Found {
-    /// Loads it, which runs its code.
-    pub fn load(&self) -> Result<Plugin, Error> {
+impl FoundPlugin {
+    /// Loads the plugin, which runs its code.
+    pub fn load(&self) -> Result<Plugin, PluginError> {
         let folder =
             self.path.parent().filter(|folder| cache_dir().is_ok_and(|cache| folder.starts_with(cache)));
         Plugin::load(&self.path).map_err(|source| match folder {
-            Some(folder) => Error::Cached { folder: folder.into(), source },
-            None => Error::Load(source),
+            Some(folder) => PluginError::Cached { folder: folder.into(), source },
+            None => PluginError::Load(source),
         })
     }
 
@@ -133,7 +77,7 @@ impl Found {
         self.name().contains("tpu")
     }
 
-    /// Whether it drives GPUs, and so joins processes through keys that they put for each other.
+    /// Whether it drives GPUs. Such a plugin connects processes through a key-value store.
     pub fn is_gpu(&self) -> bool {
         ["cuda", "gpu", "rocm"].iter().any(|kind| self.name().contains(kind))
     }
@@ -142,15 +86,15 @@ impl Found {
         self.path.file_name().unwrap_or_default().to_string_lossy().to_lowercase()
     }
 
-    /// Options to open its devices with: the CPU plugin can divide the machine into any number of them.
+    /// Options that open `devices` devices: the CPU plugin can divide the machine into any number of them.
     pub fn client_options(&self, devices: usize) -> Vec<PluginOption> {
         if self.name().contains("cpu") { vec![("cpu_device_count", devices as i64).into()] } else { vec![] }
     }
 }
 
-/// The plugin to train with: the given one; else that of a TPU or GPU, if there is one; else that of the CPU.
-/// Those of GPU and CPU are downloaded the first time.
-pub fn find(given: Option<&Choice>) -> Result<Found, Error> {
+/// The plugin to train with: the given one; else that of this machine's TPU or GPU; else that of the CPU. The
+/// plugins for GPU and CPU are downloaded the first time.
+pub fn find(given: Option<&PluginChoice>) -> Result<FoundPlugin, PluginError> {
     if let Some(found) = by_option(given)? {
         return Ok(found);
     }
@@ -162,7 +106,7 @@ pub fn find(given: Option<&Choice>) -> Result<Found, Error> {
     let how = match tpu {
         true => "CPU, as no libtpu was found for this machine's TPU".into(),
         false if gpu_present(dev) && cuda::is_supported() => match cuda_plugin(Path::new("/proc")) {
-            Err(Error::Driver { found }) => {
+            Err(PluginError::Driver { found }) => {
                 let needed = cuda::OLDEST_DRIVER;
                 format!("CPU, as the driver of this machine's GPU is {found}, older than {needed}").into()
             }
@@ -170,42 +114,42 @@ pub fn find(given: Option<&Choice>) -> Result<Found, Error> {
         },
         false => "CPU".into(),
     };
-    Ok(Found { how, ..cpu()? })
+    Ok(FoundPlugin { how, ..cpu()? })
 }
 
-/// The plugin to compile for a TPU with, which need not be present.
-pub fn find_compiler(given: Option<&Choice>) -> Result<Found, Error> {
+/// The plugin that compiles for a TPU. No TPU need be present.
+pub fn find_compiler(given: Option<&PluginChoice>) -> Result<FoundPlugin, PluginError> {
     match by_option(given)? {
         Some(found) => Ok(found),
-        None => libtpu()?.ok_or(Error::NoLibtpu),
+        None => libtpu()?.ok_or(PluginError::NoLibtpu),
     }
 }
 
-/// Whether the plugin to train with would drive a TPU of this machine.
-pub fn is_on_tpu(given: Option<&Choice>) -> Result<bool, Error> {
+/// Whether training would use a TPU of this machine.
+pub fn is_on_tpu(given: Option<&PluginChoice>) -> Result<bool, PluginError> {
     if !tpu_present(Path::new("/dev")) {
         return Ok(false);
     }
     match given {
-        Some(Choice::Cpu | Choice::Cuda) => Ok(false),
-        Some(Choice::Path(path)) => Ok(file(path.clone(), "--plugin")?.is_tpu()),
-        Some(Choice::Tpu) | None => Ok(libtpu()?.is_some_and(|found| found.is_tpu())),
+        Some(PluginChoice::Cpu | PluginChoice::Cuda) => Ok(false),
+        Some(PluginChoice::Path(path)) => Ok(plugin_file(path.clone(), "--plugin")?.is_tpu()),
+        Some(PluginChoice::Tpu) | None => Ok(libtpu()?.is_some_and(|found| found.is_tpu())),
     }
 }
 
-/// Whether this machine has a TPU, as far as `dev` shows: `accel0` … or `vfio/0` …
+/// Whether this machine has a TPU: a device `accel0` … or `vfio/0` … in `dev`.
 pub fn tpu_present(dev: &Path) -> bool {
-    // /dev/vfio/vfio alone is there without any device.
-    numbered(dev, "accel") || numbered(&dev.join("vfio"), "")
+    // /dev/vfio/vfio exists on machines without a device too.
+    has_numbered_file(dev, "accel") || has_numbered_file(&dev.join("vfio"), "")
 }
 
-/// Whether this machine has a GPU of NVIDIA, as far as `dev` shows: `nvidia0` …
+/// Whether this machine has an NVIDIA GPU: a device `nvidia0` … in `dev`.
 pub fn gpu_present(dev: &Path) -> bool {
-    numbered(dev, "nvidia")
+    has_numbered_file(dev, "nvidia")
 }
 
-/// Whether a folder has a file of this name with a number behind it.
-fn numbered(dir: &Path, prefix: &str) -> bool {
+/// Whether a folder has a file named `prefix` followed by a number.
+fn has_numbered_file(dir: &Path, prefix: &str) -> bool {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.map(|e| e.file_name()).any(|name| {
         let number = name.to_str().and_then(|n| n.strip_prefix(prefix));
@@ -213,19 +157,19 @@ fn numbered(dir: &Path, prefix: &str) -> bool {
     })
 }
 
-/// The CUDA plugin: that of python3 if it is the version that we know, else from the cache or downloaded.
-/// `proc` is `/proc`.
-fn cuda_plugin(proc: &Path) -> Result<Found, Error> {
+/// The CUDA plugin: python3's if it has the pinned version, else the cached or downloaded one. `proc` is
+/// `/proc`.
+fn cuda_plugin(proc: &Path) -> Result<FoundPlugin, PluginError> {
     if !cuda::is_supported() {
-        return Err(Error::CudaPlatform { platform: platform() });
+        return Err(PluginError::CudaPlatform { platform: platform() });
     }
     if let Some(found) = cuda::driver(proc).filter(|driver| *driver < cuda::OLDEST_DRIVER) {
-        return Err(Error::Driver { found });
+        return Err(PluginError::Driver { found });
     }
     if let Some(path) = python_cuda() {
-        return Ok(Found { path, how: "CUDA plugin of python3".into() });
+        return Ok(FoundPlugin { path, how: "CUDA plugin of python3".into() });
     }
-    Ok(Found { path: cuda::WHEELS.ensure(&cache_dir()?)?, how: "CUDA".into() })
+    Ok(FoundPlugin { path: cuda::WHEELS.ensure(&cache_dir()?)?, how: "CUDA".into() })
 }
 
 fn platform() -> String {
@@ -233,16 +177,16 @@ fn platform() -> String {
 }
 
 /// The CPU plugin, from the cache or downloaded.
-pub fn cpu() -> Result<Found, Error> {
+pub fn cpu() -> Result<FoundPlugin, PluginError> {
     let platform = platform();
-    let wheel = cpu_wheel(&platform).ok_or(Error::Platform { platform })?;
-    Ok(Found { path: wheel.ensure(&cache_dir()?)?, how: "CPU".into() })
+    let wheel = cpu_wheel(&platform).ok_or(PluginError::Platform { platform })?;
+    Ok(FoundPlugin { path: wheel.ensure(&cache_dir()?)?, how: "CPU".into() })
 }
 
-/// Where downloads and generated data are kept: `SHARDSTREAM_CACHE`, or the user's cache directory.
-pub fn cache_dir() -> Result<PathBuf, Error> {
+/// The directory for downloads and generated data: `SHARDSTREAM_CACHE`, or the user's cache directory.
+pub fn cache_dir() -> Result<PathBuf, PluginError> {
     let env = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    cache_dir_of(env).ok_or(Error::NoCache)
+    cache_dir_of(env).ok_or(PluginError::NoCache)
 }
 
 /// The wheel of the CPU plugin, made by the OpenXLA project.
@@ -267,39 +211,39 @@ fn cache_dir_of(env: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
         .or_else(|| Some(env("HOME")?.join(".cache").join("shardstream")))
 }
 
-fn by_option(given: Option<&Choice>) -> Result<Option<Found>, Error> {
-    let find = |choice: &Choice| match choice {
-        Choice::Cpu => cpu(),
-        Choice::Cuda => cuda_plugin(Path::new("/proc")),
-        Choice::Tpu => libtpu()?.ok_or(Error::NoLibtpu),
-        Choice::Path(path) => file(path.clone(), "--plugin"),
+fn by_option(given: Option<&PluginChoice>) -> Result<Option<FoundPlugin>, PluginError> {
+    let find = |choice: &PluginChoice| match choice {
+        PluginChoice::Cpu => cpu(),
+        PluginChoice::Cuda => cuda_plugin(Path::new("/proc")),
+        PluginChoice::Tpu => libtpu()?.ok_or(PluginError::NoLibtpu),
+        PluginChoice::Path(path) => plugin_file(path.clone(), "--plugin"),
     };
     given.map(find).transpose()
 }
 
-fn libtpu() -> Result<Option<Found>, Error> {
+fn libtpu() -> Result<Option<FoundPlugin>, PluginError> {
     if let Some(path) = std::env::var_os("TPU_LIBRARY_PATH").filter(|p| !p.is_empty()) {
-        return file(path.into(), "TPU_LIBRARY_PATH").map(Some);
+        return plugin_file(path.into(), "TPU_LIBRARY_PATH").map(Some);
     }
-    Ok(python_libtpu().map(|path| Found { path, how: "libtpu of python3".into() }))
+    Ok(python_libtpu().map(|path| FoundPlugin { path, how: "libtpu of python3".into() }))
 }
 
-fn file(path: PathBuf, from: &'static str) -> Result<Found, Error> {
-    // The dynamic linker would look for a name without a slash in its own folders.
+fn plugin_file(path: PathBuf, from: &'static str) -> Result<FoundPlugin, PluginError> {
+    // The dynamic linker looks for a name without a slash in its own folders only.
     match std::path::absolute(&path) {
-        Ok(whole) if whole.is_file() => Ok(Found { path: whole, how: from.into() }),
-        _ => Err(Error::NoFile { from, path }),
+        Ok(whole) if whole.is_file() => Ok(FoundPlugin { path: whole, how: from.into() }),
+        _ => Err(PluginError::NoFile { from, path }),
     }
 }
 
-/// Where python3 has the package libtpu. It is looked up, not imported: importing it would claim the TPU.
+/// The libtpu of python3. The package is looked up and not imported, since an import would claim the TPU.
 fn python_libtpu() -> Option<PathBuf> {
     const LOOK_UP: &str = "import importlib.util as u; s = u.find_spec('libtpu'); \
                            print(next(iter(s.submodule_search_locations)) if s else '')";
     python_file(LOOK_UP, "libtpu.so")
 }
 
-/// Where python3 has the version of the CUDA plugin that we know, with NVIDIA's libraries beside it.
+/// The CUDA plugin of python3, if it has the pinned version and NVIDIA's libraries beside it.
 fn python_cuda() -> Option<PathBuf> {
     const LOOK_UP: &str = "import importlib.util as u, importlib.metadata as m; \
                            s = u.find_spec('jax_plugins.xla_cuda12'); \
@@ -356,14 +300,14 @@ mod tests {
 
     #[test]
     fn a_given_path_must_be_a_file() {
-        let e = find(Some(&Choice::Path("no/plugin.so".into()))).unwrap_err();
-        assert!(matches!(e, Error::NoFile { from: "--plugin", .. }), "{e}");
+        let e = find(Some(&PluginChoice::Path("no/plugin.so".into()))).unwrap_err();
+        assert!(matches!(e, PluginError::NoFile { from: "--plugin", .. }), "{e}");
     }
 
     #[test]
     fn a_given_name_is_that_of_a_file_here() {
         // The linker would otherwise search its own folders for a name without a slash.
-        let found = find(Some(&Choice::Path("Cargo.toml".into()))).unwrap();
+        let found = find(Some(&PluginChoice::Path("Cargo.toml".into()))).unwrap();
         assert!(found.path.is_absolute(), "{found:?}");
     }
 
@@ -395,8 +339,8 @@ mod tests {
     #[test]
     fn a_choice_is_a_word_or_a_path() {
         for text in ["cpu", "cuda", "tpu", "./cpu", "dir/plugin.so"] {
-            let choice: Choice = text.parse().unwrap();
-            assert_eq!(matches!(choice, Choice::Path(_)), text.contains('/'));
+            let choice: PluginChoice = text.parse().unwrap();
+            assert_eq!(matches!(choice, PluginChoice::Path(_)), text.contains('/'));
             assert_eq!(choice.to_string(), text);
         }
     }
@@ -409,7 +353,7 @@ mod tests {
 
     #[test]
     fn only_the_cpu_plugin_is_told_how_many_devices() {
-        let options = |path: &str| Found { path: path.into(), how: "".into() }.client_options(8);
+        let options = |path: &str| FoundPlugin { path: path.into(), how: "".into() }.client_options(8);
         assert_eq!(options("x/xla_cpu_pjrt.so"), [("cpu_device_count", 8).into()]);
         assert!(options("cpu/libtpu.so").is_empty());
     }

@@ -4,18 +4,17 @@ use super::sys;
 use std::fmt;
 use std::str::FromStr;
 
-/// A named value that a plugin knows, as text `name=value`: for example `cpu_device_count=8` of the CPU
-/// plugin.
+/// An option of a plugin, as text `name=value`: for example `cpu_device_count=8` of the CPU plugin.
 ///
-/// A value of digits is a whole number, one of digits and a point is a fraction, `true` and `false` are what
-/// they say, whole numbers in brackets, `[0,1]`, are a list, and any other is text; so is all that is in
-/// double quotes.
+/// A value of digits is a whole number, one of digits and a point a fraction, `true` and `false` are
+/// Booleans, whole numbers in brackets, `[0,1]`, are a list. Any other value, and any value in double quotes,
+/// is text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PluginOption {
-    /// As the plugin knows it.
+    /// The plugin's name of the option.
     pub name: String,
-    /// Of the type that the plugin expects: given another one, a plugin may refuse to open, or end the
-    /// process, as the CPU plugin does.
+    /// The value, of the type that the plugin expects. With another type, a plugin may fail to open, or end
+    /// the process, as the CPU plugin does.
     pub value: OptionValue,
 }
 
@@ -26,7 +25,7 @@ pub enum OptionValue {
     Int(i64),
     /// A fraction.
     Float(f32),
-    /// Yes or no.
+    /// A Boolean.
     Bool(bool),
     /// Whole numbers.
     Ints(Vec<i64>),
@@ -40,7 +39,7 @@ impl From<(&str, i64)> for PluginOption {
     }
 }
 
-/// A text that is no [`PluginOption`].
+/// The error of a text that is not a [`PluginOption`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no option {0:?}: it is name=value")]
 pub struct ParseOptionError(String);
@@ -98,7 +97,7 @@ impl OptionValue {
 }
 
 impl PluginOption {
-    /// As the C API has it; the option must outlive every use of the result.
+    /// The option as a C struct. The option must outlive every use of the result.
     pub(super) fn to_raw(&self) -> sys::PJRT_NamedValue {
         let mut raw = *args!(PJRT_NamedValue {
             name: self.name.as_ptr().cast(),
@@ -130,7 +129,7 @@ impl PluginOption {
                 raw.value_size = text.len();
             }
         }
-        // These are in an array, whose stride is the size without padding.
+        // These structs are elements of an array, whose stride is the size without padding.
         raw.struct_size = size_of::<sys::PJRT_NamedValue>();
         raw
     }

@@ -1,6 +1,6 @@
 //! The key-value store by which a plugin joins the processes of a job.
 
-use super::error::{Code, Error};
+use super::error::{Code, PjrtError};
 use super::sys;
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::{c_char, c_void};
@@ -9,36 +9,36 @@ use std::ptr::{self, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Values that the processes of a job put for each other. Called from any thread of the plugin, and as long
-/// as its client lives: communicators are made when a program first runs.
+/// A key-value store that the processes of a job share. The plugin calls it from any thread, as long as the
+/// client lives: communicators are created when a program first runs.
 pub trait KeyValues: Send + Sync {
-    /// Puts a value.
+    /// Stores a value.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), KeyValueError>;
 
-    /// Waits until a value is there.
+    /// Waits until there is a value.
     fn get(&self, key: &[u8], timeout: Duration) -> Result<Vec<u8>, KeyValueError>;
 
-    /// The value, if it is there.
+    /// The value, if there is one.
     fn try_get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KeyValueError>;
 }
 
-/// Why a value could not be put or had.
+/// Why a value could not be stored or read.
 #[derive(Debug)]
 pub struct KeyValueError {
-    /// For the plugin.
+    /// The code for the plugin.
     pub code: Code,
-    /// For whoever opens the devices.
+    /// The error for the caller that opens the devices.
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// What the callbacks get as their argument.
-pub(super) struct Store {
+/// The argument of the callbacks.
+pub(super) struct CallbackStore {
     values: Arc<dyn KeyValues>,
-    /// The first error, which is more than the plugin can tell of it.
+    /// The first error, which has more details than the plugin reports.
     failed: Mutex<Option<KeyValueError>>,
 }
 
-impl Store {
+impl CallbackStore {
     pub(super) fn new(values: Arc<dyn KeyValues>) -> Box<Self> {
         Box::new(Self { values, failed: Mutex::default() })
     }
@@ -47,8 +47,8 @@ impl Store {
     ///
     /// # Safety
     ///
-    /// The store outlives the client that is made of these arguments.
-    pub(super) unsafe fn offer(&self, args: &mut sys::PJRT_Client_Create_Args) {
+    /// The store outlives the client that is created with these arguments.
+    pub(super) unsafe fn set_callbacks(&self, args: &mut sys::PJRT_Client_Create_Args) {
         let this = ptr::from_ref(self).cast_mut().cast();
         args.kv_get_callback = Some(get);
         args.kv_get_user_arg = this;
@@ -58,19 +58,22 @@ impl Store {
         args.kv_put_user_arg = this;
     }
 
-    /// Why the plugin could not open its devices, if a value was the reason.
-    pub(super) fn explain(&self, error: Error) -> Error {
+    /// Replaces the plugin's error by that of the store, if the store was the cause.
+    pub(super) fn explain(&self, error: PjrtError) -> PjrtError {
         match (error, self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()) {
-            (Error::Call { call, .. }, Some(KeyValueError { source, .. })) => Error::Join { call, source },
+            (PjrtError::Call { call, .. }, Some(KeyValueError { source, .. })) => {
+                PjrtError::Join { call, source }
+            }
             (error, _) => error,
         }
     }
 
-    /// Runs a callback; the error that it returns to the plugin.
+    /// Runs a callback, and returns its error to the plugin.
     ///
     /// # Safety
     ///
-    /// `user_arg` is that of [`offer`](Self::offer), and `callback_error` null or a function of the plugin.
+    /// `user_arg` is that of [`set_callbacks`](Self::set_callbacks), and `callback_error` null or a function
+    /// of the plugin.
     unsafe fn answer(
         user_arg: *mut c_void,
         callback_error: *mut sys::PJRT_CallbackError,
@@ -79,7 +82,7 @@ impl Store {
     ) -> *mut sys::PJRT_Error {
         // SAFETY: the caller's promise; the store is alive as long as the client is.
         let store = unsafe { &*user_arg.cast::<Self>() };
-        // The caller is C++, through which no panic may pass.
+        // A panic must not unwind into the caller, which is C++.
         let error = match catch_unwind(AssertUnwindSafe(|| callback(&*store.values))) {
             Ok(Ok(())) => return null_mut(),
             Ok(Err(error)) => error,
@@ -102,7 +105,7 @@ impl Store {
     }
 }
 
-/// Before the value, its length, since the plugin gives back no more than the pointer.
+/// Size of the length that is stored before each value, since the plugin returns only the pointer.
 const HEADER: usize = size_of::<usize>();
 
 fn layout(length: usize) -> Option<Layout> {
@@ -127,7 +130,7 @@ fn hand_over(value: &[u8]) -> Result<*mut c_char, KeyValueError> {
     }
 }
 
-/// Frees what [`hand_over`] has given.
+/// Frees a value of [`hand_over`].
 ///
 /// # Safety
 ///
@@ -158,7 +161,7 @@ unsafe extern "C" fn put(args: *mut sys::PJRT_KeyValuePutCallback_Args) -> *mut 
     unsafe {
         let args = &*args;
         let (key, value) = (bytes(args.key, args.key_size), bytes(args.value, args.value_size));
-        Store::answer(args.user_arg, args.callback_error, false, |values| values.put(key, value))
+        CallbackStore::answer(args.user_arg, args.callback_error, false, |values| values.put(key, value))
     }
 }
 
@@ -169,7 +172,7 @@ unsafe extern "C" fn get(args: *mut sys::PJRT_KeyValueGetCallback_Args) -> *mut 
         let args = &mut *args;
         let key = bytes(args.key, args.key_size);
         let timeout = Duration::from_millis(u64::try_from(args.timeout_in_ms).unwrap_or(0));
-        Store::answer(args.user_arg, args.callback_error, false, |values| {
+        CallbackStore::answer(args.user_arg, args.callback_error, false, |values| {
             let value = values.get(key, timeout)?;
             args.value = hand_over(&value)?;
             args.value_size = value.len();
@@ -184,8 +187,8 @@ unsafe extern "C" fn try_get(args: *mut sys::PJRT_KeyValueTryGetCallback_Args) -
     unsafe {
         let args = &mut *args;
         let key = bytes(args.key, args.key_size);
-        // That a value is not there is an answer like any other.
-        Store::answer(args.user_arg, args.callback_error, true, |values| {
+        // A missing value is a regular response.
+        CallbackStore::answer(args.user_arg, args.callback_error, true, |values| {
             let value = values.try_get(key)?.ok_or_else(|| not_found(key))?;
             args.value = hand_over(&value)?;
             args.value_size = value.len();

@@ -1,6 +1,6 @@
-//! What is done to the images: the same for all sources of them.
+//! Decoding and augmentation of images, the same for all sources.
 
-use super::Split;
+use super::sets::Split;
 use shardstream::collate::{Columns, ImageColumn};
 use shardstream::image::{
     CenterCrop, Frame, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Resize, Size,
@@ -12,21 +12,22 @@ pub(super) const IMAGE: &str = "jpg;jpeg;png;webp;ppm";
 /// The field of the class.
 pub(super) const CLASS: &str = "cls";
 
-/// Images from this size on are cut out of photographs; smaller ones are taken as they are.
+/// Image sizes from this one on are for photographs, which are cropped; smaller images are taken whole.
 const PHOTOGRAPHS: u32 = 64;
-/// How far a small image is shifted at most, in pixels; what comes in from outside is black.
+/// Maximum shift of a small image in pixels; the border is filled with black.
 const SHIFT: u32 = 4;
 
-/// Bytes of `size` x `size` pixels and a class below `classes` for every sample.
+/// Columns that turn each sample into `size` x `size` RGB pixels and a class below `classes`.
 ///
-/// Large ones as everybody trains on ImageNet: a random part of the image and a flip in training, 7/8 of its
-/// middle in validation. Small ones as on CIFAR-10: a shift and a flip in training, nothing in validation.
+/// Large images are augmented as usual for ImageNet: a random crop and a flip in training, the central 7/8 in
+/// validation. Small ones are augmented as usual for CIFAR-10: a shift and a flip in training, nothing in
+/// validation.
 pub(super) fn columns(split: Split, size: usize, classes: usize) -> Result<Columns> {
     let train = split == Split::Train;
     let side = u32::try_from(size).map_err(|_| Error::step(format!("no image has {size} pixels a side")))?;
     let mut images = ImageColumn::new(IMAGE, side);
     if side < PHOTOGRAPHS {
-        // A larger image would otherwise be cropped without a word.
+        // Without this check, a larger image would be cropped silently.
         images = images.then(move |image: &mut Frame<'_>, _: &mut Rng| {
             let (found, wanted) = (image.size(), Size::from(side));
             if found == wanted {
