@@ -162,8 +162,8 @@ impl<T: 'static> Stages<T> {
 impl<T> Stages<T> {
     /// Runs the stages of the threads on a sample.
     pub(super) fn run(&self, input: StageInput, slots: RowSlots) -> MappedInput<T> {
-        let place = self.stream_stage.as_ref().map(|_| Box::new(input.sample.location()));
-        MappedInput::new(input.origin, self.pipe.run(input.sample, slots), place)
+        let location = self.stream_stage.as_ref().map(|_| Box::new(input.sample.location()));
+        MappedInput::new(input.origin, self.pipe.run(input.sample, slots), location)
     }
 
     /// The outputs of one source of a dataset, in order, through the stream stage.

@@ -96,8 +96,8 @@ impl<T> Pipe<T> {
 
     /// The outputs of a sample. Errors and panics name the sample. Outputs before a panic are kept.
     pub(super) fn run(&self, sample: Sample, slots: RowSlots) -> SampleOutputs<T> {
-        // Most pipelines are one of the first two, which do not consume the sample: its place is copied only
-        // for the others.
+        // Most pipelines are one of the first two, which do not consume the sample: its location is copied
+        // only for the others.
         match self {
             Pipe::Identity(same) => smallvec![Ok(same(sample))],
             Pipe::ByRef(pipe) => {
@@ -105,16 +105,16 @@ impl<T> Pipe<T> {
                 smallvec![output.map_err(|error| sample.locate(error))]
             }
             Pipe::One(pipe) => {
-                let place = sample.location();
+                let location = sample.location();
                 let output = catch(|| pipe(sample, slots)).and_then(|output| output);
-                smallvec![output.map_err(|error| place.locate(error))]
+                smallvec![output.map_err(|error| location.locate(error))]
             }
             Pipe::Many(pipe) => {
-                let place = sample.location();
+                let location = sample.location();
                 let mut outputs = SampleOutputs::new();
                 let ended = catch(|| pipe(sample, slots, &mut |output| outputs.push(output)));
                 outputs.extend(ended.err().map(Err));
-                let located = |output: Result<T>| output.map_err(|error| place.locate(error));
+                let located = |output: Result<T>| output.map_err(|error| location.locate(error));
                 outputs.into_iter().map(located).collect()
             }
         }

@@ -67,7 +67,7 @@ pub(in crate::loader) trait StreamStage<T>: Send {
 #[derive(Debug, Clone, Default)]
 pub(in crate::loader) struct OutputOrigin {
     /// The sample, for errors.
-    pub(in crate::loader) place: Option<SampleLocation>,
+    pub(in crate::loader) location: Option<SampleLocation>,
     /// Number of passes that the stream had completed before.
     pub(in crate::loader) pass: u64,
     pub(in crate::loader) position: Position,
@@ -78,8 +78,8 @@ pub(in crate::loader) struct OutputOrigin {
 impl OutputOrigin {
     /// Adds the sample to an error.
     pub(super) fn locate(&self, error: Error) -> Error {
-        match &self.place {
-            Some(place) => place.locate(error),
+        match &self.location {
+            Some(location) => location.locate(error),
             None => error,
         }
     }

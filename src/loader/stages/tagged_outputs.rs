@@ -15,22 +15,22 @@ pub(in crate::loader) struct MappedInput<T> {
     origin: InputOrigin,
     outputs: SampleOutputs<PipeOutput<T>>,
     /// For the errors of a stream stage.
-    place: Option<Box<SampleLocation>>,
+    location: Option<Box<SampleLocation>>,
 }
 
 impl<T> MappedInput<T> {
-    /// `place` is for the errors of a stream stage.
+    /// `location` is for the errors of a stream stage.
     pub(super) fn new(
         origin: InputOrigin,
         outputs: SampleOutputs<PipeOutput<T>>,
-        place: Option<Box<SampleLocation>>,
+        location: Option<Box<SampleLocation>>,
     ) -> Self {
-        MappedInput { origin, outputs, place }
+        MappedInput { origin, outputs, location }
     }
 
     /// An input that was dropped without running the stages.
     pub(in crate::loader) fn dropped(input: StageInput) -> Self {
-        MappedInput { origin: input.origin, outputs: SampleOutputs::new(), place: None }
+        MappedInput { origin: input.origin, outputs: SampleOutputs::new(), location: None }
     }
 
     /// Number of items that it gives, without those emitted before a restore.
@@ -120,7 +120,7 @@ impl<T> TaggedOutputs<T> {
             self.next_pass = Some(mapped);
             return self.next();
         }
-        let MappedInput { mut origin, mut outputs, place } = mapped;
+        let MappedInput { mut origin, mut outputs, location } = mapped;
         if self.pass != origin.pass {
             self.pass = origin.pass;
             self.note = None;
@@ -159,7 +159,7 @@ impl<T> TaggedOutputs<T> {
         let seen = origin.emitted.outputs;
         outputs.by_ref().take(usize::try_from(seen).unwrap_or(usize::MAX)).for_each(drop);
         let at = OutputOrigin {
-            place: place.map(|place| *place),
+            location: location.map(|location| *location),
             pass: origin.pass,
             position: origin.position,
             part: 0,

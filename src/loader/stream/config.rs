@@ -87,11 +87,11 @@ impl StreamConfig {
     pub(super) fn select(&self, sample: Sample) -> Result<Option<Sample>> {
         let Some(select) = &self.select else { return Ok(Some(sample)) };
         let _selecting = activity::during(Activity::Select);
-        let (place, position) = (sample.location(), sample.position());
+        let (location, position) = (sample.location(), sample.position());
         let selected = catch(|| select(sample)).and_then(|selected| selected);
         match selected {
-            Ok(selected) => Ok(selected.map(|sample| sample.with_origin(&place, position))),
-            Err(error) => Err(place.locate(error)),
+            Ok(selected) => Ok(selected.map(|sample| sample.with_origin(&location, position))),
+            Err(error) => Err(location.locate(error)),
         }
     }
 
