@@ -7,10 +7,10 @@ use super::Loader;
 use super::batches::{Make, Pad};
 use super::last_batch::LastBatch;
 use super::policy::OnError;
-use super::settings::{Part, Settings};
+use super::settings::{DatasetSettings, Settings};
 use super::stages::{Stages, identity};
-use super::start::{loader, rows};
-use super::stream::Select;
+use super::start::{loader, write_rows};
+use super::stream::SelectFn;
 use super::tuning::Resources;
 use super::watch::{OnStall, Stall};
 use crate::adapters::Batch;
@@ -31,7 +31,7 @@ use std::time::Duration;
 /// sense is an error of [`build`](LoaderBuilder::build).
 #[must_use = "a builder does nothing until `build` makes a loader of it"]
 pub struct LoaderBuilder<T, B = Batch<T>> {
-    parts: Vec<(Part, Stages<T>)>,
+    parts: Vec<(DatasetSettings, Stages<T>)>,
     schedule: Vec<WeightChange>,
     resources: Resources,
     batch: Option<usize>,
@@ -89,9 +89,15 @@ impl Loader<()> {
 
 impl LoaderBuilder<Sample> {
     pub(super) fn new(dataset: Dataset) -> Self {
-        let stages = Stages { pipe: identity(), join: None, names: Vec::new(), remembers: false, none: true };
+        let stages = Stages {
+            pipe: identity(),
+            stream_stage: None,
+            names: Vec::new(),
+            is_stateful: false,
+            is_empty: true,
+        };
         LoaderBuilder {
-            parts: vec![(Part::new(dataset), stages)],
+            parts: vec![(DatasetSettings::new(dataset), stages)],
             schedule: Vec::new(),
             resources: Resources::default(),
             batch: None,
@@ -127,8 +133,8 @@ impl LoaderBuilder<Sample> {
         self.selected("select_map", Arc::new(f))
     }
 
-    fn selected(mut self, name: &str, f: Select) -> Self {
-        if self.parts.iter().any(|(_, stages)| !stages.none) {
+    fn selected(mut self, name: &str, f: SelectFn) -> Self {
+        if self.parts.iter().any(|(_, stages)| !stages.is_empty) {
             let what = format!(
                 "`{name}` behind another stage: it sees samples as they are read, so call it before `decode` \
                  and `map`, or use `filter_map`"
@@ -195,7 +201,7 @@ impl LoaderBuilder<Sample, TensorBatch> {
     pub fn build(self) -> Result<Loader<TensorBatch>> {
         let Checked { settings, stages, columns, .. } = self.checked()?;
         // Datasets of the same seed must not be augmented alike.
-        let seed = |(number, part): (usize, &Part)| {
+        let seed = |(number, part): (usize, &DatasetSettings)| {
             part.dataset.seed() ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         };
         let seeds: Vec<u64> = settings.parts.iter().enumerate().map(seed).collect();
@@ -208,8 +214,8 @@ impl LoaderBuilder<Sample, TensorBatch> {
             );
             return Err(ErrorKind::Config(what).into());
         }
-        if stages.iter().any(|stages| stages.join.is_some()) {
-            let sizes = (0..shapes).map(|bucket| settings.size(bucket));
+        if stages.iter().any(|stages| stages.stream_stage.is_some()) {
+            let sizes = (0..shapes).map(|bucket| settings.bucket_size(bucket));
             let collators =
                 columns.into_iter().zip(sizes).map(|(columns, size)| Collator::new(columns, size));
             let collators: Vec<Collator> = collators.collect();
@@ -225,7 +231,7 @@ impl LoaderBuilder<Sample, TensorBatch> {
         }
         let stages = stages.into_iter().zip(seeds);
         let stages: Vec<Stages<Row>> =
-            stages.map(|(stages, seed)| rows(stages, make.collator.clone(), seed)).collect();
+            stages.map(|(stages, seed)| write_rows(stages, make.collator.clone(), seed)).collect();
         let pad: Pad<Row> = (settings.last == LastBatch::Pad).then_some(Row::clone);
         Ok(loader(settings, stages, pad, make))
     }
@@ -352,13 +358,13 @@ impl<T, B> LoaderBuilder<T, B> {
         if let Some(wrong) = self.wrong {
             return Err(ErrorKind::Config(wrong).into());
         }
-        let (parts, stages): (Vec<Part>, Vec<Stages<T>>) = self.parts.into_iter().unzip();
+        let (parts, stages): (Vec<DatasetSettings>, Vec<Stages<T>>) = self.parts.into_iter().unzip();
         let names = stages.iter().map(|stages| &stages.names);
         let parts = parts.into_iter().zip(names).map(|(mut part, names)| {
             part.stages.extend(names.iter().cloned());
             part
         });
-        let (parts, policy): (Vec<Part>, _) = (parts.collect(), Arc::new(self.policy));
+        let (parts, policy): (Vec<DatasetSettings>, _) = (parts.collect(), Arc::new(self.policy));
         let buckets = parts.iter().find_map(|part| part.buckets.clone());
         let buckets = buckets.map(|plan| plan(self.batch)).transpose().map_err(ErrorKind::Config)?;
         let largest = buckets.as_ref().and_then(|plan| plan.sizes.iter().max().copied());
@@ -373,7 +379,7 @@ impl<T, B> LoaderBuilder<T, B> {
         Ok(Checked { settings, stages, pad: self.pad, columns: self.columns })
     }
 
-    fn each(mut self, option: impl Fn(&mut Part, &mut Stages<T>)) -> Self {
+    fn each(mut self, option: impl Fn(&mut DatasetSettings, &mut Stages<T>)) -> Self {
         self.parts.iter_mut().for_each(|(part, stages)| option(part, stages));
         self
     }

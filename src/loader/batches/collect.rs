@@ -3,7 +3,7 @@
 use super::make::{Items, Judge, Make};
 use crate::adapters::catch;
 use crate::error::{Error, ErrorKind, Result};
-use crate::loader::event::{Cut, Event, Fault, From, Replay, Tag};
+use crate::loader::event::{BatchEnd, LoaderEvent, Replay, SampleFault, SourcePass, Tag};
 use crate::loader::policy::{Counts, OnError, Verdict};
 use crate::loader::report::Fill;
 use crate::sample::Position;
@@ -34,7 +34,7 @@ pub(in crate::loader) struct Collect<I, T, B> {
     pad: Pad<T>,
     items: Vec<T>,
     /// Where they come from, of batches that may fail in parts.
-    from: Vec<From>,
+    from: Vec<SourcePass>,
     /// How many items the last batch had, to reserve room for as many.
     expected: usize,
     /// The first item of the epoch, where a batch had nothing else to be padded with: not the last item of
@@ -60,7 +60,7 @@ impl<I, T, B> Collect<I, T, B> {
     }
 
     /// Makes a batch of what has been collected, which may be nothing.
-    fn cut(&mut self, cut: Cut) -> Result<Given<B>> {
+    fn cut(&mut self, cut: BatchEnd) -> Result<Given<B>> {
         let mut items = std::mem::take(&mut self.items);
         let (valid, from) = (items.len(), std::mem::take(&mut self.from));
         self.expected = valid;
@@ -92,11 +92,11 @@ impl<I, T, B> Collect<I, T, B> {
     }
 
     /// What happens to a failure: an error to be given out, or none.
-    fn judge(&mut self, fault: Fault) -> Option<Error> {
+    fn judge(&mut self, fault: SampleFault) -> Option<Error> {
         let counts = self.progress.fault(&fault)?;
         match self.policy.judge(fault.error, counts) {
             Verdict::Skip(error) => {
-                self.progress.skip(&fault.from, &error);
+                self.progress.skip(&fault.source, &error);
                 None
             }
             Verdict::Stop(error) => {
@@ -108,37 +108,37 @@ impl<I, T, B> Collect<I, T, B> {
     }
 }
 
-impl<T, B, I: Iterator<Item = Event<T>>> Iterator for Collect<I, T, B> {
+impl<T, B, I: Iterator<Item = LoaderEvent<T>>> Iterator for Collect<I, T, B> {
     type Item = Result<Given<B>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.ended {
             match self.events.next() {
-                Some(Event::Item(tag, item)) => {
+                Some(LoaderEvent::Item(tag, item)) => {
                     if self.items.is_empty() {
                         self.items.reserve_exact(self.expected.min(MAX_RESERVED));
                     }
                     match self.make.adopt {
                         Some(adopt) => {
-                            self.from.push(tag.from);
+                            self.from.push(tag.source);
                             self.items.push(adopt(&tag, item));
                         }
                         None => self.items.push(item),
                     }
                     self.progress.pass(tag);
                 }
-                Some(Event::Empty(tag)) => self.progress.pass_empty(tag),
-                Some(Event::Fault(fault)) => {
+                Some(LoaderEvent::Gap(tag)) => self.progress.pass_empty(tag),
+                Some(LoaderEvent::Fault(fault)) => {
                     if let Some(error) = self.judge(fault) {
                         return Some(Err(error));
                     }
                 }
-                Some(Event::Fatal(error)) => {
+                Some(LoaderEvent::Fatal(error)) => {
                     self.ended = true;
                     return Some(Err(error));
                 }
-                Some(Event::Cut(cut)) => {
-                    self.progress.cut(cut.slots, self.pad.is_some());
+                Some(LoaderEvent::BatchEnd(cut)) => {
+                    self.progress.cut(cut.next_number, self.pad.is_some());
                     return Some(self.cut(cut));
                 }
                 None => {
@@ -160,7 +160,7 @@ struct Late<'a> {
 }
 
 impl Judge for Late<'_> {
-    fn failed(&mut self, from: &From, error: Error) -> Result<()> {
+    fn failed(&mut self, from: &SourcePass, error: Error) -> Result<()> {
         let in_a_row = self.progress.late_in_a_row;
         self.progress.late_in_a_row += 1;
         match self.policy.judge(error, Counts { in_a_row, ..self.progress.counts() }) {
@@ -282,30 +282,39 @@ impl Progress {
     /// Takes note of an item that is being consumed.
     fn pass(&mut self, mut tag: Tag) {
         self.reach(&mut tag);
-        let number = tag.from.dataset * self.lanes + tag.from.lane;
+        let number = tag.source.dataset * self.lanes + tag.source.local_stream;
         let Some(stream) = self.streams.get_mut(number) else { return };
-        self.items[tag.from.lane] += 1;
+        self.items[tag.source.local_stream] += 1;
         if let Some(promised) = &self.promised
-            && promised.passes.get(tag.from.dataset).is_some_and(|passes| tag.from.pass >= *passes)
+            && promised.passes.get(tag.source.dataset).is_some_and(|passes| tag.source.pass >= *passes)
         {
-            stream.ledger.repeat(promised.places(stream.stream, tag.slot, tag.slot + 1));
+            stream.ledger.repeat(promised.places(
+                stream.stream,
+                tag.sequence_number,
+                tag.sequence_number + 1,
+            ));
         }
-        stream.digest.add(tag.slot, tag.from.dataset, Position { part: tag.part, ..tag.position });
+        stream.digest.add(
+            tag.sequence_number,
+            tag.source.dataset,
+            Position { part: tag.part, ..tag.position },
+        );
     }
 
     /// Takes note of a place that stays empty.
     fn pass_empty(&mut self, mut tag: Tag) {
         self.reach(&mut tag);
-        if let Some(stream) = self.streams.get_mut(tag.from.dataset * self.lanes + tag.from.lane) {
+        if let Some(stream) = self.streams.get_mut(tag.source.dataset * self.lanes + tag.source.local_stream)
+        {
             stream.empty += 1;
         }
     }
 
     /// Moves a stream to where it is to begin again behind this item, or empty place.
     fn reach(&mut self, tag: &mut Tag) {
-        let number = tag.from.dataset * self.lanes + tag.from.lane;
+        let number = tag.source.dataset * self.lanes + tag.source.local_stream;
         let Some(stream) = self.streams.get_mut(number) else { return };
-        let here = || Replay { pass: tag.from.pass, taken: tag.taken, ..Replay::default() };
+        let here = || Replay { pass: tag.source.pass, taken: tag.taken, ..Replay::default() };
         let Replay { pass, taken, given, skips, saved } =
             tag.replay.take().map_or_else(here, |replay| *replay);
         if stream.pass != pass {
@@ -321,8 +330,9 @@ impl Progress {
             }
         }
         (stream.taken, stream.again, stream.skips, stream.saved) = (taken, given, skips, saved);
-        stream.part = tag.rest.map(|(number, given)| Part { number, given: given.outputs, used: given.used });
-        stream.given_pass = match stream.given_pass.max(tag.from.pass) {
+        stream.part =
+            tag.unfinished.map(|(number, given)| Part { number, given: given.outputs, used: given.used });
+        stream.given_pass = match stream.given_pass.max(tag.source.pass) {
             given if given > pass => given,
             _ => 0,
         };
@@ -335,8 +345,8 @@ impl Progress {
 
     /// Takes note of a failure: what was counted by then, or none where this one was counted before a
     /// restore.
-    fn fault(&mut self, fault: &Fault) -> Option<Counts> {
-        let number = fault.from.dataset * self.lanes + fault.from.lane;
+    fn fault(&mut self, fault: &SampleFault) -> Option<Counts> {
+        let number = fault.source.dataset * self.lanes + fault.source.local_stream;
         let stream = self.streams.get_mut(number)?;
         if self.known[number] > 0 {
             self.known[number] -= 1;
@@ -355,7 +365,7 @@ impl Progress {
         Counts { in_a_row: 0, total, samples }
     }
 
-    fn skip(&mut self, from: &From, error: &Error) {
+    fn skip(&mut self, from: &SourcePass, error: &Error) {
         let epoch = self.epoch_of(from);
         count!("shardstream_skipped_samples_total", 1);
         log!(
@@ -365,13 +375,13 @@ impl Progress {
             dataset = from.dataset,
             error = format_args!("{error:#}")
         );
-        if let Some(stream) = self.streams.get_mut(from.dataset * self.lanes + from.lane) {
+        if let Some(stream) = self.streams.get_mut(from.dataset * self.lanes + from.local_stream) {
             stream.skip(epoch, error);
         }
     }
 
     /// Which epoch of the dataset a pass reads.
-    fn epoch_of(&self, from: &From) -> u64 {
+    fn epoch_of(&self, from: &SourcePass) -> u64 {
         let repeats = self.header.datasets.get(from.dataset).map_or(1, |dataset| dataset.repeats.max(1));
         match self.header.run {
             Run::EpochsFrom(first) => {

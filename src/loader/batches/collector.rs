@@ -3,7 +3,7 @@
 use super::{Collect, Given};
 use crate::activity::{self, Activity};
 use crate::error::Result;
-use crate::loader::event::Event;
+use crate::loader::event::LoaderEvent;
 use crate::loader::tuning::Tuning;
 use crate::loader::watch::{Role, Run};
 use crate::telemetry::span;
@@ -23,7 +23,7 @@ impl<I, T, B> Collector<I, T, B> {
     }
 }
 
-impl<T, B, I: Iterator<Item = Event<T>>> Iterator for Collector<I, T, B> {
+impl<T, B, I: Iterator<Item = LoaderEvent<T>>> Iterator for Collector<I, T, B> {
     type Item = Result<Given<B>>;
 
     fn next(&mut self) -> Option<Self::Item> {

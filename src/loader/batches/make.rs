@@ -3,7 +3,7 @@
 use crate::adapters::{Batch, catch};
 use crate::collate::{Collator, Columns, Row, TensorBatch};
 use crate::error::{Error, ErrorKind, Result};
-use crate::loader::event::{From, Tag};
+use crate::loader::event::{SourcePass, Tag};
 use crate::sample::Sample;
 use crate::state::State;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ pub(in crate::loader) struct Items<T> {
     /// Which shape it has, where there are several.
     pub(in crate::loader) bucket: Option<usize>,
     /// Where they come from, of batches that may fail in parts.
-    pub(in crate::loader) from: Vec<From>,
+    pub(in crate::loader) from: Vec<SourcePass>,
 }
 
 /// Where the job is, and what happens to items that fail while their batch is made.
 pub(in crate::loader) trait Judge {
     /// # Errors
     /// The same error, where it is not to be skipped.
-    fn failed(&mut self, from: &From, error: Error) -> Result<()>;
+    fn failed(&mut self, from: &SourcePass, error: Error) -> Result<()>;
 
     /// An item did not fail.
     fn passed(&mut self);

@@ -3,10 +3,10 @@
 use super::LoaderBuilder;
 use crate::adapters::{Buckets, GroupBy, Stage};
 use crate::error::{ErrorKind, Result};
-use crate::loader::event::Begins;
+use crate::loader::event::StreamStart;
 use crate::loader::last_batch::LastBatch;
-use crate::loader::settings::MakePlan;
-use crate::loader::stages::{Rows, Stages};
+use crate::loader::settings::MakeBucketPlan;
+use crate::loader::stages::{ChunkedStage, Stages};
 use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         I: IntoIterator + 'static,
         I::Item: Send + 'static,
     {
-        if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
+        if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
             let what =
                 "`flat_map` behind a stage with a memory: make several items of each before that stage";
             let mut next: LoaderBuilder<I::Item> =
@@ -141,12 +141,12 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             };
             self.wrong.get_or_insert(format!("the stage `{name}`: {what}"));
         }
-        if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
+        if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
             let what = format!("the stage `{name}` behind another with a memory: make one stage of both");
             self.wrong.get_or_insert(what);
         }
-        let make: Arc<dyn Fn(&Begins) -> C + Send + Sync> = Arc::new(move |_: &Begins| make());
-        self.stages(|stages| stages.remembering(name.clone(), Arc::clone(&make)))
+        let make: Arc<dyn Fn(&StreamStart) -> C + Send + Sync> = Arc::new(move |_: &StreamStart| make());
+        self.stages(|stages| stages.stateful(name.clone(), Arc::clone(&make)))
     }
 
     /// Collects `size` items of one key at a time: samples of one class, of one speaker, of one video. Groups
@@ -208,7 +208,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         buckets: Buckets<N>,
         size: impl Fn(&T) -> Result<[usize; N]> + Send + Sync + 'static,
     ) -> Self {
-        if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
+        if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
             self.wrong.get_or_insert("`buckets` behind a stage with a memory: make one stage of both".into());
         }
         let plan = match buckets.plan(Some(1)) {
@@ -225,7 +225,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             Ok((of.bucket_of(size)?, used))
         });
         let mut made = self.stages(|stages| stages.bucketed(Arc::clone(&plan), Arc::clone(&measure)));
-        let plan: MakePlan = Arc::new(move |batch| buckets.plan(batch));
+        let plan: MakeBucketPlan = Arc::new(move |batch| buckets.plan(batch));
         made.parts.iter_mut().for_each(|(part, _)| part.buckets = Some(Arc::clone(&plan)));
         made
     }
@@ -281,13 +281,15 @@ impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
         if length == 0 {
             self.wrong.get_or_insert("rows of 0 tokens: the length must be at least 1".into());
         }
-        if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
+        if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
             self.wrong
                 .get_or_insert("`chunked` behind another stage with a memory: make one stage of both".into());
         }
         self.stages(|stages| {
             let separator = separator.clone();
-            stages.joined(name.clone(), move |_| Box::new(Rows::new(length, separator.clone())))
+            stages.with_stream_stage(name.clone(), move |_| {
+                Box::new(ChunkedStage::new(length, separator.clone()))
+            })
         })
     }
 }
