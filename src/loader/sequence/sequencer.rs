@@ -208,15 +208,15 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
                 return None;
             }
             if self.batch_is_complete() {
-                let empty = self.filled == 0;
-                self.sources.end_batch();
-                let batch_end = self.end_batch();
                 // A batch without an item counts only if all ranks must get the same number of batches, or
                 // batches of the same shape in the same step. A step that another rank had completed before a
                 // restore does not count.
                 let is_new = |shapes: &Shapes| shapes.end() > self.furthest;
-                let shaped = self.shapes.as_ref().is_some_and(is_new) && self.live_streams > 0;
-                if empty && self.batching == Batching::Aligned && !shaped {
+                let has_shape = self.shapes.as_ref().is_some_and(is_new) && self.live_streams > 0;
+                let counts = self.filled > 0 || self.batching != Batching::Aligned || has_shape;
+                self.sources.end_batch();
+                let batch_end = self.end_batch();
+                if !counts {
                     continue;
                 }
                 return Some(batch_end);

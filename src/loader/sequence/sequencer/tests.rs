@@ -171,3 +171,22 @@ fn streams_repeat_while_there_are_batches_to_fill() {
     let listed = Listed::items([vec![0, 2], vec![]]).repeated();
     assert_eq!(sequence(listed, 2, 1), ["0:0", "fatal"], "a stream without samples is an error");
 }
+
+#[test]
+fn a_step_that_another_rank_completed_before_a_restore_is_no_batch() {
+    // Stream 0 has given its items of the first step of 4. Stream 1 had ended before.
+    let sequence = |furthest| {
+        let config = SequenceConfig {
+            rank: (0, 1),
+            batch: 4,
+            shapes: Some(Shapes::new(&[1], [4], 0).unwrap()),
+            first_number: 0,
+            furthest,
+            batching: Batching::Aligned,
+            repeat_streams: false,
+        };
+        sequenced(vec![(2, vec![item(4), item(6)]), (0, Vec::new())], config)
+    };
+    assert_eq!(sequence(4), ["4:4", "6:6", "|8"]);
+    assert_eq!(sequence(0), ["|4", "4:4", "6:6", "|8"], "all ranks take a step that is new");
+}
