@@ -96,8 +96,8 @@ impl<T> Pipe<T> {
 
     /// The outputs of a sample. Errors and panics name the sample. Outputs before a panic are kept.
     pub(super) fn run(&self, sample: Sample, slots: RowSlots) -> SampleOutputs<T> {
-        // Most pipelines are one of the first two, which do not consume the sample: its location is copied only
-        // for the others.
+        // Most pipelines are one of the first two, which do not consume the sample: its location is copied
+        // only for the others.
         match self {
             Pipe::Identity(same) => smallvec![Ok(same(sample))],
             Pipe::ByRef(pipe) => {
