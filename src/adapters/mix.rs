@@ -20,7 +20,7 @@ use std::task::{Context, Poll, ready};
 /// assert_eq!(round_robin(sources()).longest().collect::<Vec<_>>(), [1, 3, 4, 2, 5, 6]);
 /// ```
 pub fn round_robin<S>(sources: impl IntoIterator<Item = S>) -> Mix<S> {
-    Mix::new(sources.into_iter().collect(), Turns::InTurn { next: 0 })
+    Mix::new(sources.into_iter().collect(), MixOrder::InTurn { next: 0 })
 }
 
 /// Takes every item from a source that is drawn at random, with probabilities in proportion to the weights.
@@ -49,7 +49,7 @@ pub fn random_mix<S>(sources: impl IntoIterator<Item = (S, f64)>, seed: u64) -> 
         return Err(ErrorKind::Config(format!("weights that add up to {total} cannot be drawn from")).into());
     }
     let rng = Box::new(Rng::keyed(Purpose::Mix, seed, 0, 0));
-    Ok(Mix::new(sources, Turns::Drawn { weights, rng }))
+    Ok(Mix::new(sources, MixOrder::Drawn { weights, rng }))
 }
 
 /// Several sources as one: an [`Iterator`] or a [`Stream`], as the sources are.
@@ -60,27 +60,27 @@ pub fn random_mix<S>(sources: impl IntoIterator<Item = (S, f64)>, seed: u64) -> 
 #[must_use = "adapters are lazy: they do nothing unless they are iterated over or polled"]
 pub struct Mix<S> {
     sources: Vec<S>,
-    turns: Turns,
+    turns: MixOrder,
     /// The source that has been chosen and has not answered yet.
     current: Option<usize>,
     longest: bool,
 }
 
-enum Turns {
+enum MixOrder {
     InTurn { next: usize },
     Drawn { weights: Vec<f64>, rng: Box<Rng> },
 }
 
-impl Turns {
+impl MixOrder {
     /// Which of the `count` sources is to give the next item.
     fn choose(&mut self, count: usize) -> Option<usize> {
         match self {
-            Turns::InTurn { next } => {
+            MixOrder::InTurn { next } => {
                 let at = next.checked_rem(count)?;
                 *next = at + 1;
                 Some(at)
             }
-            Turns::Drawn { weights, rng } => {
+            MixOrder::Drawn { weights, rng } => {
                 let mut point = rng.unit() * weights.iter().sum::<f64>();
                 let fits = |weight: &f64| {
                     let here = point < *weight;
@@ -95,14 +95,14 @@ impl Turns {
 
     fn remove(&mut self, at: usize) {
         match self {
-            Turns::InTurn { next } => *next = at,
-            Turns::Drawn { weights, .. } => drop(weights.remove(at)),
+            MixOrder::InTurn { next } => *next = at,
+            MixOrder::Drawn { weights, .. } => drop(weights.remove(at)),
         }
     }
 }
 
 impl<S> Mix<S> {
-    fn new(sources: Vec<S>, turns: Turns) -> Self {
+    fn new(sources: Vec<S>, turns: MixOrder) -> Self {
         Mix { sources, turns, current: None, longest: false }
     }
 
@@ -128,7 +128,7 @@ impl<S> Mix<S> {
             self.turns.remove(at);
         } else if item.is_none() {
             self.sources.clear();
-            self.turns = Turns::InTurn { next: 0 };
+            self.turns = MixOrder::InTurn { next: 0 };
         }
         item
     }
@@ -169,7 +169,7 @@ impl<S> fmt::Debug for Mix<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Mix");
         shown.field("sources", &self.sources.len()).field("longest", &self.longest);
-        if let Turns::Drawn { weights, .. } = &self.turns {
+        if let MixOrder::Drawn { weights, .. } = &self.turns {
             shown.field("weights", weights);
         }
         shown.finish_non_exhaustive()

@@ -82,7 +82,7 @@ impl<T> Shuffle<T> {
 
 /// What a buffer without a bound in bytes has become.
 #[derive(Debug)]
-pub(crate) struct Replayed {
+pub(crate) struct ReplayedBuffer {
     /// The numbers of the items in it, in their order.
     pub(crate) held: Vec<u64>,
     /// How many items have come in.
@@ -93,7 +93,7 @@ pub(crate) struct Replayed {
 
 /// Finds out, without any item, what a buffer of `size` holds after it gave `taken` items out. `length` is
 /// how many come in, where their end was seen by then. None when that many cannot have come out.
-pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>) -> Option<Replayed> {
+pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>) -> Option<ReplayedBuffer> {
     let (mut held, mut inputs) = (Vec::new(), 0);
     for _ in 0..taken {
         while held.len() < size.max(1) && length.is_none_or(|length| inputs < length) {
@@ -105,7 +105,7 @@ pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>)
         }
         held.swap_remove(rng.below(held.len() as u64) as usize);
     }
-    Some(Replayed { held, inputs: length.unwrap_or(inputs), rng })
+    Some(ReplayedBuffer { held, inputs: length.unwrap_or(inputs), rng })
 }
 
 impl<S, T> Staged<S, Shuffle<T>> {
@@ -313,7 +313,7 @@ mod tests {
             let taken = taken.index(count as usize + 1) as u64;
             // Its end is seen when there is too little to fill the buffer again.
             let ended = taken > 0 && taken + size.max(1) as u64 > count + 1;
-            let Replayed { held, inputs, rng } = replay(size, rng(), taken, ended.then_some(count)).unwrap();
+            let ReplayedBuffer { held, inputs, rng } = replay(size, rng(), taken, ended.then_some(count)).unwrap();
             let stage = Shuffle::new(size, rng, |_| 0).holding(held);
             let rest = Staged::new((inputs..count).map(Ok), stage).map(Result::unwrap);
             prop_assert_eq!(rest.collect::<Vec<_>>(), &whole[taken as usize..]);

@@ -132,18 +132,18 @@ pin_project! {
     pub struct Staged<S, C> {
         #[pin]
         source: S,
-        machine: Machine<C>,
+        machine: StageMachine<C>,
     }
 }
 
 #[derive(Debug)]
-struct Machine<C> {
+struct StageMachine<C> {
     stage: C,
-    phase: Phase,
+    phase: StagePhase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum StagePhase {
     /// Nothing has been asked for yet.
     New,
     /// The source is open.
@@ -156,7 +156,7 @@ enum Phase {
 
 impl<S, C> Staged<S, C> {
     pub(super) fn new(source: S, stage: C) -> Self {
-        Staged { source, machine: Machine { stage, phase: Phase::New } }
+        Staged { source, machine: StageMachine { stage, phase: StagePhase::New } }
     }
 
     /// Changes the stage: for the options that an adapter has.
@@ -167,37 +167,37 @@ impl<S, C> Staged<S, C> {
 
     /// Whether everything has come out.
     pub(super) fn is_ended(&self) -> bool {
-        self.machine.phase == Phase::Ended
+        self.machine.phase == StagePhase::Ended
     }
 }
 
-impl<C> Machine<C> {
+impl<C> StageMachine<C> {
     /// What comes out before the source must be asked: an item or the end.
     fn output<T>(&mut self) -> Poll<Option<Result<C::Out>>>
     where
         C: Stage<T>,
     {
-        if self.phase == Phase::New {
-            self.phase = Phase::Open;
+        if self.phase == StagePhase::New {
+            self.phase = StagePhase::Open;
             if let Err(error) = self.stage.check() {
-                self.phase = Phase::Ended;
+                self.phase = StagePhase::Ended;
                 return Poll::Ready(Some(Err(error)));
             }
         }
-        if self.phase == Phase::Open {
+        if self.phase == StagePhase::Open {
             if let Some(item) = self.stage.pull() {
                 return Poll::Ready(Some(item));
             }
             if !self.stage.is_done() {
                 return Poll::Pending;
             }
-            self.phase = Phase::Draining;
+            self.phase = StagePhase::Draining;
         }
-        if self.phase == Phase::Draining {
+        if self.phase == StagePhase::Draining {
             if let Some(item) = self.stage.drain() {
                 return Poll::Ready(Some(item));
             }
-            self.phase = Phase::Ended;
+            self.phase = StagePhase::Ended;
         }
         Poll::Ready(None)
     }
@@ -211,7 +211,7 @@ impl<C> Machine<C> {
             Some(Ok(item)) => self.stage.push(item),
             Some(Err(error)) => Some(Err(error)),
             None => {
-                self.phase = Phase::Draining;
+                self.phase = StagePhase::Draining;
                 None
             }
         }
@@ -222,9 +222,9 @@ impl<C> Machine<C> {
         C: Stage<T>,
     {
         match self.phase {
-            Phase::Ended => (0, Some(0)),
-            Phase::New if self.stage.check().is_err() => (1, Some(1)),
-            Phase::New | Phase::Open if !self.stage.is_done() => self.stage.size_hint(upstream),
+            StagePhase::Ended => (0, Some(0)),
+            StagePhase::New if self.stage.check().is_err() => (1, Some(1)),
+            StagePhase::New | StagePhase::Open if !self.stage.is_done() => self.stage.size_hint(upstream),
             _ => self.stage.size_hint((0, Some(0))),
         }
     }

@@ -62,7 +62,7 @@ const DEPTH: usize = 2;
 #[must_use = "feeds are lazy: nothing is brought to a device unless it is iterated over or polled"]
 pub struct Feed<B> {
     ready: Background<B>,
-    meter: Meter,
+    meter: FeedMeter,
 }
 
 /// The [`Stream`] face of a [`Feed`].
@@ -71,7 +71,7 @@ pub struct Feed<B> {
 #[must_use = "streams do nothing unless they are polled"]
 pub struct FeedStream<B> {
     ready: BackgroundStream<B>,
-    meter: Meter,
+    meter: FeedMeter,
 }
 
 impl<B: Send + 'static> Feed<B> {
@@ -83,7 +83,7 @@ impl<B: Send + 'static> Feed<B> {
         U: FnMut(T) -> Result<B> + Send + 'static,
     {
         let uploaded = batches.map(move |batch| batch.and_then(&mut upload));
-        Feed { ready: uploaded.prefetch(DEPTH), meter: Meter::default() }
+        Feed { ready: uploaded.prefetch(DEPTH), meter: FeedMeter::default() }
     }
 
     /// How many batches may be on the devices, or on their way, beside the one that the step has: at least 1.
@@ -119,7 +119,7 @@ impl<B> Iterator for Feed<B> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Result<B>> {
-        self.meter.ask(self.ready.is_waiting());
+        self.meter.ask(self.ready.is_ready());
         let item = self.ready.next();
         self.meter.answer(item.as_ref());
         item
@@ -132,7 +132,7 @@ impl<B> Stream for FeedStream<B> {
     type Item = Result<B>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<B>>> {
-        let is_waiting = self.ready.is_waiting();
+        let is_waiting = self.ready.is_ready();
         self.meter.ask(is_waiting);
         let item = ready!(Pin::new(&mut self.ready).poll_next(context));
         self.meter.answer(item.as_ref());
@@ -209,13 +209,13 @@ impl fmt::Display for FeedReport {
 
 /// Counts the batches and the waiting.
 #[derive(Debug, Default)]
-struct Meter {
+struct FeedMeter {
     report: FeedReport,
     /// Since when a batch has been asked for, and whether it was there.
     asked: Option<(Instant, bool)>,
 }
 
-impl Meter {
+impl FeedMeter {
     /// Someone wants a batch. Whoever polls asks more than once.
     fn ask(&mut self, is_waiting: bool) {
         self.asked.get_or_insert_with(|| (Instant::now(), is_waiting));

@@ -4,7 +4,7 @@ mod mixing;
 mod stages;
 
 use super::Loader;
-use super::batches::{Make, Pad};
+use super::batches::{BatchMaker, PadFn};
 use super::last_batch::LastBatch;
 use super::policy::OnError;
 use super::settings::{Part, Settings};
@@ -36,7 +36,7 @@ pub struct LoaderBuilder<T, B = Batch<T>> {
     resources: Resources,
     batch: Option<usize>,
     last: LastBatch,
-    pad: Pad<T>,
+    pad: PadFn<T>,
     policy: OnError,
     on_stall: OnStall,
     columns: Vec<Columns>,
@@ -193,7 +193,7 @@ impl LoaderBuilder<Sample, TensorBatch> {
     /// # Errors
     /// [`ErrorKind::Config`] with the option that makes no sense, and what to do.
     pub fn build(self) -> Result<Loader<TensorBatch>> {
-        let Checked { settings, stages, columns, .. } = self.checked()?;
+        let CheckedOptions { settings, stages, columns, .. } = self.checked()?;
         // Datasets of the same seed must not be augmented alike.
         let seed = |(number, part): (usize, &Part)| {
             part.dataset.seed() ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -214,19 +214,19 @@ impl LoaderBuilder<Sample, TensorBatch> {
                 columns.into_iter().zip(sizes).map(|(columns, size)| Collator::new(columns, size));
             let collators: Vec<Collator> = collators.collect();
             collators.iter().try_for_each(Collator::check)?;
-            let pad: Pad<Sample> = (settings.last == LastBatch::Pad).then_some(Sample::clone);
+            let pad: PadFn<Sample> = (settings.last == LastBatch::Pad).then_some(Sample::clone);
             let pads = settings.last == LastBatch::Pad;
-            let make = Make::behind(collators, seeds, settings.resources.threads(), pads);
+            let make = BatchMaker::tensors_after_stage(collators, seeds, settings.resources.threads(), pads);
             return Ok(loader(settings, stages, pad, make));
         }
-        let make = Make::tensors(columns.into_iter().next().unwrap_or_default(), settings.batch);
+        let make = BatchMaker::tensors(columns.into_iter().next().unwrap_or_default(), settings.batch);
         if let Some(collator) = &make.collator {
             collator.check()?;
         }
         let stages = stages.into_iter().zip(seeds);
         let stages: Vec<Stages<Row>> =
             stages.map(|(stages, seed)| rows(stages, make.collator.clone(), seed)).collect();
-        let pad: Pad<Row> = (settings.last == LastBatch::Pad).then_some(Row::clone);
+        let pad: PadFn<Row> = (settings.last == LastBatch::Pad).then_some(Row::clone);
         Ok(loader(settings, stages, pad, make))
     }
 }
@@ -237,8 +237,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// # Errors
     /// [`ErrorKind::Config`] with the option that makes no sense, and what to do.
     pub fn build(self) -> Result<Loader<Batch<T>>> {
-        let Checked { settings, stages, pad, .. } = self.checked()?;
-        Ok(loader(settings, stages, pad, Make::items()))
+        let CheckedOptions { settings, stages, pad, .. } = self.checked()?;
+        Ok(loader(settings, stages, pad, BatchMaker::items()))
     }
 }
 
@@ -348,7 +348,7 @@ impl<T, B> LoaderBuilder<T, B> {
         self
     }
 
-    fn checked(self) -> Result<Checked<T>> {
+    fn checked(self) -> Result<CheckedOptions<T>> {
         if let Some(wrong) = self.wrong {
             return Err(ErrorKind::Config(wrong).into());
         }
@@ -370,7 +370,7 @@ impl<T, B> LoaderBuilder<T, B> {
         let LoaderBuilder { resources, schedule, last, on_stall, .. } = self;
         let settings = Settings { parts, schedule, resources, batch, buckets, last, policy, on_stall };
         settings.check()?;
-        Ok(Checked { settings, stages, pad: self.pad, columns: self.columns })
+        Ok(CheckedOptions { settings, stages, pad: self.pad, columns: self.columns })
     }
 
     fn each(mut self, option: impl Fn(&mut Part, &mut Stages<T>)) -> Self {
@@ -380,10 +380,10 @@ impl<T, B> LoaderBuilder<T, B> {
 }
 
 /// Options that make sense.
-struct Checked<T> {
+struct CheckedOptions<T> {
     settings: Settings,
     stages: Vec<Stages<T>>,
-    pad: Pad<T>,
+    pad: PadFn<T>,
     columns: Vec<Columns>,
 }
 

@@ -48,11 +48,11 @@ pub use crate::activity::Activity;
 use crate::dataset::Dataset;
 use crate::error::Result;
 use crate::state::{ChangeReport, Changes, Header, Run, State, misfit};
-use report::Owners;
+use report::MemoryGauges;
 use settings::{Begun, Settings};
 use std::fmt;
 use std::sync::Arc;
-use tuning::Learned;
+use tuning::LearnedTuning;
 
 /// Reads, shuffles, maps and batches a dataset on threads, in an order that does not depend on them.
 ///
@@ -310,8 +310,8 @@ impl<B: Send + 'static> Loader<B> {
             Err(error) => {
                 let reached = self.settings.reached(None);
                 let state = State::new(Arc::new(header), reached, 0, Arc::default());
-                let tuning = Learned::new(&self.settings.resources, None).begin();
-                let run = self.settings.watched(state, Owners::default(), Vec::new(), tuning);
+                let tuning = LearnedTuning::new(&self.settings.resources, None).begin();
+                let run = self.settings.watched(state, MemoryGauges::default(), Vec::new(), tuning);
                 Batches::failed(error, run)
             }
         }

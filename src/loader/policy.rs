@@ -29,7 +29,7 @@ pub struct OnError {
     /// Given by the caller; else [`IN_A_ROW`].
     in_a_row: Option<u64>,
     total: Option<u64>,
-    share: Option<Share>,
+    share: Option<ShareLimit>,
     rest_of_shard: bool,
 }
 
@@ -38,7 +38,7 @@ const IN_A_ROW: u64 = 100;
 
 /// The largest share of failures, once as many samples were seen as `minimum`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Share {
+struct ShareLimit {
     largest: f64,
     minimum: u64,
 }
@@ -73,7 +73,7 @@ impl OnError {
     /// share. Where a stage makes several items of a sample, or leaves samples out, items are counted, and
     /// not samples. Default: no limit.
     pub fn share(mut self, largest: f64, minimum: u64) -> Self {
-        self.share = Some(Share { largest, minimum });
+        self.share = Some(ShareLimit { largest, minimum });
         self
     }
 
@@ -99,14 +99,14 @@ impl OnError {
         if self.in_a_row == Some(0) || self.total == Some(0) {
             return bad("a limit of 0 failures skips nothing: use `OnError::stop`, or a limit of at least 1");
         }
-        if self.rest_of_shard && !self.skipped.has(Class::Damage) {
+        if self.rest_of_shard && !self.skipped.has(FailureClass::Damage) {
             return bad("`rest_of_shard` is for damage, which it does not skip: add `Failures::damage()`");
         }
         match self.share {
-            Some(Share { largest, .. }) if !(largest > 0.0 && largest < 1.0) => {
+            Some(ShareLimit { largest, .. }) if !(largest > 0.0 && largest < 1.0) => {
                 bad(&format!("a share of {largest} failures must be more than 0 and less than 1"))
             }
-            Some(Share { minimum: 0, .. }) => {
+            Some(ShareLimit { minimum: 0, .. }) => {
                 bad("a share is compared from a number of samples on: give at least 1, better some thousands")
             }
             _ => Ok(()),
@@ -116,13 +116,13 @@ impl OnError {
     /// Whether this error, met while a shard is read, costs the rest of the shard.
     pub(crate) fn ends_shard(&self, error: &Error) -> bool {
         self.rest_of_shard
-            && self.skipped.has(Class::Damage)
-            && Class::of(error.kind()) == Some(Class::Damage)
+            && self.skipped.has(FailureClass::Damage)
+            && FailureClass::of(error.kind()) == Some(FailureClass::Damage)
     }
 
     /// Whether a failure is skipped, where `before` failures preceded it.
     pub(crate) fn judge(&self, error: Error, before: Counts) -> Verdict {
-        if !Class::of(error.kind()).is_some_and(|class| self.skipped.has(class)) {
+        if !FailureClass::of(error.kind()).is_some_and(|class| self.skipped.has(class)) {
             return Verdict::Stop(error);
         }
         let Counts { in_a_row, total, samples } = before;
@@ -137,7 +137,7 @@ impl OnError {
         if let Some(most) = self.total.filter(|most| total >= *most) {
             return too_many(format!("{most} in total"), total, error);
         }
-        if let Some(Share { largest, minimum }) = self.share {
+        if let Some(ShareLimit { largest, minimum }) = self.share {
             let failed = total.saturating_add(1);
             let seen = samples.saturating_add(failed);
             if seen >= minimum && failed as f64 > largest * seen as f64 {
@@ -199,31 +199,31 @@ impl Failures {
     /// `Decompress`, `TooLarge`, `TooManyMembers`, `DuplicateMember` and `ScatteredSample` of [`ErrorKind`],
     /// and `MissingSample` where a joined shard is damaged.
     pub const fn damage() -> Self {
-        Class::Damage.alone()
+        FailureClass::Damage.alone()
     }
 
     /// Fields that cannot be decoded, are missing, or are of another type or shape than was asked for:
     /// `Decode`, `Array`, `WrongType`, `MissingField`, `MissingTensor` and `Pickle` of [`ErrorKind`]; and
     /// samples that cannot be joined to those of a sound side, `MissingSample` and `FieldConflict`.
     pub const fn decode() -> Self {
-        Class::Decode.alone()
+        FailureClass::Decode.alone()
     }
 
     /// Errors of the caller's own steps: [`ErrorKind::Step`], and what a step that encodes or writes samples
     /// meets (`Encode`, `Unwritable`).
     pub const fn step() -> Self {
-        Class::Step.alone()
+        FailureClass::Step.alone()
     }
 
     /// Panics of the caller's own steps: [`ErrorKind::Panicked`]. A panic is a mistake in a program more
     /// often than in its data, so it is no part of [`step`](Failures::step).
     pub const fn panics() -> Self {
-        Class::Panic.alone()
+        FailureClass::Panic.alone()
     }
 
     /// Shards that are not there: [`ErrorKind::NotFound`].
     pub const fn missing_shards() -> Self {
-        Class::MissingShard.alone()
+        FailureClass::MissingShard.alone()
     }
 
     /// All of these.
@@ -247,10 +247,10 @@ impl Failures {
     /// ```
     #[must_use]
     pub fn contains(self, kind: &ErrorKind) -> bool {
-        Class::of(kind).is_some_and(|class| self.has(class))
+        FailureClass::of(kind).is_some_and(|class| self.has(class))
     }
 
-    const fn has(self, class: Class) -> bool {
+    const fn has(self, class: FailureClass) -> bool {
         self.0 & class.alone().0 != 0
     }
 
@@ -270,13 +270,13 @@ impl BitOr for Failures {
 /// `{Damage, Decode}`.
 impl fmt::Debug for Failures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(Class::ALL.into_iter().filter(|class| self.has(*class))).finish()
+        f.debug_set().entries(FailureClass::ALL.into_iter().filter(|class| self.has(*class))).finish()
     }
 }
 
 /// What a failure is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
+enum FailureClass {
     Damage,
     Decode,
     Step,
@@ -284,8 +284,8 @@ enum Class {
     MissingShard,
 }
 
-impl Class {
-    const ALL: [Class; 5] = [Class::Damage, Class::Decode, Class::Step, Class::Panic, Class::MissingShard];
+impl FailureClass {
+    const ALL: [FailureClass; 5] = [FailureClass::Damage, FailureClass::Decode, FailureClass::Step, FailureClass::Panic, FailureClass::MissingShard];
 
     const fn alone(self) -> Failures {
         Failures(1 << self as u8)
@@ -293,7 +293,7 @@ impl Class {
 
     /// The class of an error; none for one that is never skipped. Without a wildcard, so that a new kind must
     /// be classified.
-    fn of(kind: &ErrorKind) -> Option<Class> {
+    fn of(kind: &ErrorKind) -> Option<FailureClass> {
         match kind {
             ErrorKind::Damaged { .. }
             | ErrorKind::SampleChecksum { .. }
@@ -304,10 +304,10 @@ impl Class {
             | ErrorKind::Decompress { .. }
             | ErrorKind::TooManyMembers { .. }
             | ErrorKind::DuplicateMember { .. }
-            | ErrorKind::ScatteredSample => Some(Class::Damage),
+            | ErrorKind::ScatteredSample => Some(FailureClass::Damage),
             // Neither an index nor a response that is too large is of one shard.
             ErrorKind::TooLarge { what: "an index" | "the head of an answer", .. } => None,
-            ErrorKind::TooLarge { .. } | ErrorKind::MissingSample { damaged: true } => Some(Class::Damage),
+            ErrorKind::TooLarge { .. } | ErrorKind::MissingSample { damaged: true } => Some(FailureClass::Damage),
             ErrorKind::Decode { .. }
             | ErrorKind::Array(_)
             | ErrorKind::WrongType { .. }
@@ -315,11 +315,11 @@ impl Class {
             | ErrorKind::FieldConflict { .. }
             | ErrorKind::MissingField { .. }
             | ErrorKind::MissingTensor { .. }
-            | ErrorKind::Pickle { .. } => Some(Class::Decode),
+            | ErrorKind::Pickle { .. } => Some(FailureClass::Decode),
             // Nothing that reads meets the errors of writing: a step of the caller's did.
-            ErrorKind::Step(_) | ErrorKind::Encode { .. } | ErrorKind::Unwritable(_) => Some(Class::Step),
-            ErrorKind::Panicked(_) => Some(Class::Panic),
-            ErrorKind::NotFound(_) => Some(Class::MissingShard),
+            ErrorKind::Step(_) | ErrorKind::Encode { .. } | ErrorKind::Unwritable(_) => Some(FailureClass::Step),
+            ErrorKind::Panicked(_) => Some(FailureClass::Panic),
+            ErrorKind::NotFound(_) => Some(FailureClass::MissingShard),
             // Options, and what the job is made of.
             ErrorKind::Pattern { .. }
             | ErrorKind::MissingVariable { .. }

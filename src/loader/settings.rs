@@ -1,14 +1,14 @@
 //! The options of a loader, checked; what a state says of them; and the streams they begin.
 
-use super::batches::{Progress, Promised};
+use super::batches::{RankProgress, PromisedItems};
 use super::last_batch::LastBatch;
 use super::policy::OnError;
-use super::report::Owners;
+use super::report::MemoryGauges;
 use super::sequence::{Cuts, Dealing, Lane, Lengths, Turns};
 use super::shapes::Shapes;
 use super::stream::{Epochs, Gate, Select, Source, Stream};
 use super::tuning::{Resources, Tuning};
-use super::watch::{OnStall, Run as Watched, StreamId};
+use super::watch::{OnStall, RunMonitor, StreamId};
 use crate::adapters::BucketPlan;
 use crate::dataset::{CurrentShard, Dataset, Stop, Versions};
 use crate::error::{ErrorKind, Result};
@@ -84,8 +84,8 @@ pub(super) struct Begun {
     pub(super) sources: Vec<Source>,
     pub(super) lanes: Vec<Lane>,
     pub(super) dealing: Dealing,
-    pub(super) progress: Progress,
-    pub(super) owners: Owners,
+    pub(super) progress: RankProgress,
+    pub(super) owners: MemoryGauges,
     /// By source.
     pub(super) streams: Vec<StreamId>,
     pub(super) stop: Stop,
@@ -186,7 +186,7 @@ impl Settings {
         };
         let Position { streams: states, reached, batches } = at;
         let dealing = self.dealing(run, reached)?;
-        let mut owners = Owners::default();
+        let mut owners = MemoryGauges::default();
         let versions: Vec<Versions> =
             self.parts.iter().map(|_| Versions::owned_by(&owners.network)).collect();
         let (mut sources, mut lanes) = (Vec::with_capacity(states.len()), Vec::with_capacity(mine.len()));
@@ -221,11 +221,11 @@ impl Settings {
         }
         let first = self.unshuffled(mine, header.clone(), versions, stop.clone());
         let fills = matches!(dealing.cuts, Cuts::Steps(_));
-        let promised = self.lengths().filter(|_| fills).map(|lengths| Promised {
+        let promised = self.lengths().filter(|_| fills).map(|lengths| PromisedItems {
             lengths: lengths.0.into(),
             passes: self.parts.iter().map(|part| part.passes).collect(),
         });
-        let progress = Progress::new(Arc::new(header), (reached, batches), lanes.len(), states);
+        let progress = RankProgress::new(Arc::new(header), (reached, batches), lanes.len(), states);
         let progress = progress.promised(promised);
         let endless = matches!(run, Run::EpochsFrom(_));
         let ended = state.is_some_and(State::has_ended);
@@ -390,16 +390,16 @@ impl Settings {
     pub(super) fn watched(
         &self,
         state: State,
-        owners: Owners,
+        owners: MemoryGauges,
         streams: Vec<StreamId>,
         tuning: Arc<Tuning>,
-    ) -> Watched {
+    ) -> RunMonitor {
         let steps = match state.header().run {
             Run::EpochsFrom(_) => None,
             Run::Epoch(_) | Run::EpochRepeated(_) => self.steps_from(state.slots()),
         };
         let stores = self.parts.iter().flat_map(|part| part.dataset.stores());
-        Watched::new(state, stores, (owners, streams), tuning, steps, self.on_stall.clone())
+        RunMonitor::new(state, stores, (owners, streams), tuning, steps, self.on_stall.clone())
     }
 
     /// The streams that this rank reads.

@@ -1,14 +1,14 @@
 //! From checked options to a loader: what a run puts together.
 
 use super::Loader;
-use super::batches::{Batches, Collect, Collected, Collector, First, Make, Pad};
+use super::batches::{Batches, BatchCollector, Collected, MonitoredCollector, FirstItem, BatchMaker, PadFn};
 use super::event::Event;
 use super::pool::{Here, Pool, Sources};
 use super::sequence::{Deal, Outputs};
 use super::settings::{AllStreams, Begun, Settings};
 use super::stages::{Out, Pipe, Sink, Stages};
 use super::stream::Source;
-use super::tuning::Learned;
+use super::tuning::LearnedTuning;
 use crate::collate::{Collator, Row, RowSlots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Gauge;
@@ -19,11 +19,11 @@ use std::sync::Arc;
 pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
     settings: Settings,
     stages: Vec<Stages<T>>,
-    pad: Pad<T>,
-    make: Make<T, B>,
+    pad: PadFn<T>,
+    make: BatchMaker<T, B>,
 ) -> Loader<B> {
     let (settings, stages) = (Arc::new(settings), Arc::<[Stages<T>]>::from(stages));
-    let learned = Learned::new(&settings.resources, make.batch_bytes());
+    let learned = LearnedTuning::new(&settings.resources, make.batch_bytes());
     let start = move |settings: &Settings, begun: Begun| {
         let Begun { sources, lanes, dealing, progress, mut owners, streams, stop, first, endless, ended } =
             begun;
@@ -57,9 +57,9 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
             }
         };
         let progress = (progress, Arc::clone(&settings.policy));
-        let collect = Collect::new(events, pad, first, make.clone(), progress);
+        let collect = BatchCollector::new(events, pad, first, make.clone(), progress);
         let ahead = has_threads.then(|| tuning.most_prefetch());
-        let collector = Collector::new(collect, run.clone(), has_threads.then_some(tuning));
+        let collector = MonitoredCollector::new(collect, run.clone(), has_threads.then_some(tuning));
         let batches: Collected<B> = Box::new(collector);
         Batches::new(batches, ahead, stop, run)
     };
@@ -68,7 +68,7 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
 
 /// Reads the first item of the epoch again, that has room in a shape where there are several: one of this
 /// rank's, or where it has none, one of another rank's.
-fn first_item<T: Send + 'static>(streams: AllStreams, stages: Arc<[Stages<T>]>) -> First<T> {
+fn first_item<T: Send + 'static>(streams: AllStreams, stages: Arc<[Stages<T>]>) -> FirstItem<T> {
     Box::new(move |only| {
         let streams = streams();
         let (count, lanes) = (streams.len(), streams.len() / stages.len().max(1));

@@ -1,6 +1,6 @@
 //! The document of a mixture, and what can be wrong in it.
 
-use super::names::meant;
+use super::names::suggestion;
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::{SecretUrl, redact_text};
 use serde::{Deserialize, Deserializer};
@@ -20,7 +20,7 @@ pub struct Mixture {
     #[serde(default)]
     pub seed: u64,
     /// Whether shards come in an order of their own in each epoch, for datasets that do not say.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub shuffle_shards: bool,
     /// The size of the shuffle buffer of each stream, for datasets that do not say.
     #[serde(default)]
@@ -50,10 +50,10 @@ pub struct MixedDataset {
     #[serde(deserialize_with = "one_or_more")]
     pub shards: Vec<SecretUrl>,
     /// Its weight at first.
-    #[serde(default = "one")]
+    #[serde(default = "default_one")]
     pub weight: u32,
     /// How many of its epochs are one of the mix.
-    #[serde(default = "one")]
+    #[serde(default = "default_one")]
     pub passes: u64,
     /// Its seed, if it has one of its own.
     #[serde(default)]
@@ -104,9 +104,9 @@ impl Mixture {
     /// that is.
     pub fn from_toml(text: &str) -> Result<Self> {
         let config = |what: String| ErrorKind::Config(format!("the mixture: {what}"));
-        let table: toml::Table = toml::from_str(text).map_err(|error| config(told(text, &error)))?;
+        let table: toml::Table = toml::from_str(text).map_err(|error| config(located_message(text, &error)))?;
         check_keys(&table).map_err(config)?;
-        let mixture: Mixture = toml::from_str(text).map_err(|error| config(told(text, &error)))?;
+        let mixture: Mixture = toml::from_str(text).map_err(|error| config(located_message(text, &error)))?;
         mixture.check().map_err(config)?;
         Ok(mixture)
     }
@@ -139,7 +139,7 @@ impl Mixture {
                 return Err(format!(
                     "the weights from item {} on are of `{name}`{}, which is none of the datasets",
                     change.from,
-                    meant(name, names())
+                    suggestion(name, names())
                 ));
             }
         }
@@ -151,14 +151,14 @@ impl Mixture {
 }
 
 /// An error with its line. What it shows of the document may be a URL with secrets in it.
-fn told(text: &str, error: &toml::de::Error) -> String {
+fn located_message(text: &str, error: &toml::de::Error) -> String {
     let message = redact_text(error.message());
     let before = error.span().and_then(|span| text.get(..span.start));
     before.map_or(message.clone(), |before| format!("line {}: {message}", before.matches('\n').count() + 1))
 }
 
-const OF_MIXTURE: [&str; 7] = ["streams", "seed", "shuffle_shards", "shuffle", "stages", "dataset", "change"];
-const OF_DATASET: [&str; 10] = [
+const MIXTURE_KEYS: [&str; 7] = ["streams", "seed", "shuffle_shards", "shuffle", "stages", "dataset", "change"];
+const DATASET_KEYS: [&str; 10] = [
     "name",
     "shards",
     "weight",
@@ -170,33 +170,33 @@ const OF_DATASET: [&str; 10] = [
     "index",
     "stages",
 ];
-const OF_CHANGE: [&str; 2] = ["from", "weights"];
+const CHANGE_KEYS: [&str; 2] = ["from", "weights"];
 
 /// Looks for keys that are not known: serde would name them, and not what was meant.
 fn check_keys(table: &toml::Table) -> Result<(), String> {
     let check = |table: &toml::Table, known: &[&str], place: &str| {
         let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };
-        let meant = meant(key, known.iter().copied());
-        let what = format!("{place} has no key `{key}`{meant}: it has {}", known.join(", "));
+        let suggestion = suggestion(key, known.iter().copied());
+        let what = format!("{place} has no key `{key}`{suggestion}: it has {}", known.join(", "));
         Err(redact_text(&what))
     };
-    check(table, &OF_MIXTURE, "a mixture")?;
+    check(table, &MIXTURE_KEYS, "a mixture")?;
     let tables = |key| table.get(key).and_then(toml::Value::as_array).into_iter().flatten();
     for (number, dataset) in tables("dataset").filter_map(toml::Value::as_table).enumerate() {
         let name = dataset.get("name").and_then(toml::Value::as_str);
         let name = name.map_or(number.to_string(), |name| format!("`{name}`"));
-        check(dataset, &OF_DATASET, &format!("dataset {name}"))?;
+        check(dataset, &DATASET_KEYS, &format!("dataset {name}"))?;
     }
     tables("change")
         .filter_map(toml::Value::as_table)
-        .try_for_each(|change| check(change, &OF_CHANGE, "a change"))
+        .try_for_each(|change| check(change, &CHANGE_KEYS, "a change"))
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
-fn one<N: From<u8>>() -> N {
+fn default_one<N: From<u8>>() -> N {
     N::from(1)
 }
 
@@ -217,12 +217,12 @@ fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SecretU
 fn index<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IndexPlace>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "`true` for an index beside the shards, or where it is kept")]
-    enum Place {
+    enum IndexOption {
         Beside(bool),
         At(String),
     }
-    Ok(match Place::deserialize(deserializer)? {
-        Place::Beside(beside) => beside.then_some(IndexPlace::Beside),
-        Place::At(place) => Some(IndexPlace::At(place.into())),
+    Ok(match IndexOption::deserialize(deserializer)? {
+        IndexOption::Beside(beside) => beside.then_some(IndexPlace::Beside),
+        IndexOption::At(place) => Some(IndexPlace::At(place.into())),
     })
 }

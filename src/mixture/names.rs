@@ -24,10 +24,10 @@ use std::sync::Arc;
 /// assert!(stages.names().eq(["lines", "text"]));
 /// ```
 #[must_use = "stages are made of samples by `Mixture::builder`"]
-pub struct NamedStages<T>(BTreeMap<String, Make<T>>);
+pub struct NamedStages<T>(BTreeMap<String, AppendStages<T>>);
 
 /// Puts stages behind the samples of a dataset.
-type Make<T> = Arc<dyn Fn(LoaderBuilder<Sample>) -> LoaderBuilder<T> + Send + Sync>;
+type AppendStages<T> = Arc<dyn Fn(LoaderBuilder<Sample>) -> LoaderBuilder<T> + Send + Sync>;
 
 impl<T> NamedStages<T> {
     /// None yet.
@@ -51,7 +51,7 @@ impl<T> NamedStages<T> {
     }
 
     /// The stages that a dataset names.
-    pub(super) fn get(&self, name: Option<&str>, dataset: &str) -> Result<&Make<T>> {
+    pub(super) fn get(&self, name: Option<&str>, dataset: &str) -> Result<&AppendStages<T>> {
         let config = |what: String| Err(ErrorKind::Config(format!("dataset `{dataset}`: {what}")).into());
         let names = self.names().collect::<Vec<_>>().join(", ");
         let Some(name) = name else {
@@ -61,7 +61,7 @@ impl<T> NamedStages<T> {
             Some(stages) => Ok(stages),
             None => config(format!(
                 "there are no stages `{name}`{}: there are {names}",
-                meant(name, self.names())
+                suggestion(name, self.names())
             )),
         }
     }
@@ -93,7 +93,7 @@ impl<T> fmt::Debug for NamedStages<T> {
 }
 
 /// Asks whether the nearest of these names was meant, where one is near.
-pub(super) fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let nearest = known.map(|known| (distance(name, known), known)).min();
     match nearest {
         Some((distance, known)) if distance <= (name.chars().count() / 3).max(1) => {
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn near_names_are_meant() {
         let known = ["weight", "shards", "seed"];
-        let found = |name| meant(name, known.into_iter());
+        let found = |name| suggestion(name, known.into_iter());
         for (name, expected) in
             [("wieght", "weight"), ("weights", "weight"), ("shard", "shards"), ("sed", "seed")]
         {

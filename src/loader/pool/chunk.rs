@@ -1,6 +1,6 @@
 //! What is read of a source at once, and what became of it.
 
-use crate::adapters::catch;
+use crate::panic::catch;
 use crate::error::Error;
 use crate::loader::event::{Input, Read};
 use crate::store::Held;

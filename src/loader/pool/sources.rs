@@ -5,7 +5,7 @@ use crate::loader::event::Begins;
 use crate::loader::shapes::Shapes;
 use crate::loader::stages::{Stages, Unfold};
 use crate::loader::stream::Source;
-use crate::loader::watch::Run;
+use crate::loader::watch::RunMonitor;
 use crate::memory::Gauge;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(in crate::loader) struct Sources<T> {
     /// Items that have no room in this shape are left out, where places have none.
     pub(in crate::loader) only: Option<usize>,
     /// Is told what the threads do.
-    pub(in crate::loader) run: Option<Run>,
+    pub(in crate::loader) run: Option<RunMonitor>,
 }
 
 impl<T> Sources<T> {

@@ -6,7 +6,7 @@ use super::schedule::{Begun, Next, Schedule, Turn};
 use super::seating::Seating;
 use super::sources::Sources;
 use crate::activity::{self, Activity};
-use crate::adapters::{Threads, catch};
+use crate::adapters::Threads;
 use crate::collate::{Collator, RowSlots};
 use crate::dataset::Stop;
 use crate::error::{ErrorKind, Result};
@@ -15,7 +15,8 @@ use crate::loader::sequence::{Dealing, Lane};
 use crate::loader::stages::{Mapped, Stages};
 use crate::loader::stream::Source;
 use crate::loader::tuning::Tuning;
-use crate::loader::watch::{PoolStatus, Role, Run, StreamProgress, WorkDone};
+use crate::loader::watch::{PoolStatus, Role, RunMonitor, StreamProgress, WorkDone};
+use crate::panic::catch;
 use crate::telemetry::span;
 use crate::wait;
 use cpu_time::ThreadTime;
@@ -46,7 +47,7 @@ pub(super) struct Work<T> {
     /// Of whoever takes the outputs.
     taker: AtomicWaker,
     /// Is told what the threads do.
-    run: Option<Run>,
+    run: Option<RunMonitor>,
     /// Of each source: they wake the threads when it has something to read.
     wakers: OnceLock<Arc<[Waker]>>,
 }

@@ -1,7 +1,7 @@
 //! What limits a run, and what to change.
 
 use super::Report;
-use super::times::Work;
+use super::times::WorkKind;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -77,11 +77,11 @@ impl Limit {
             _ if work.is_zero() && time.is_zero() => Limit::Unknown,
             _ if time > work => idle,
             _ if times.threads == 0 && collect > work => Limit::Collect,
-            Work::ReadFiles => Limit::Files,
-            Work::Parse => Limit::Parse,
-            Work::Select => Limit::Select,
-            Work::Shuffle => Limit::Shuffle,
-            Work::Map => Limit::Map,
+            WorkKind::ReadFiles => Limit::Files,
+            WorkKind::Parse => Limit::Parse,
+            WorkKind::Select => Limit::Select,
+            WorkKind::Shuffle => Limit::Shuffle,
+            WorkKind::Map => Limit::Map,
         }
     }
 

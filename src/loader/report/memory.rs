@@ -86,7 +86,7 @@ impl fmt::Display for MemoryReport {
 
 /// The counters of what a run holds.
 #[derive(Debug, Clone, Default)]
-pub(in crate::loader) struct Owners {
+pub(in crate::loader) struct MemoryGauges {
     pub(in crate::loader) network: Gauge,
     pub(in crate::loader) samples: Gauge,
     /// One for each shuffle buffer.
@@ -95,7 +95,7 @@ pub(in crate::loader) struct Owners {
     pub(in crate::loader) collators: Vec<Collator>,
 }
 
-impl Owners {
+impl MemoryGauges {
     pub(in crate::loader) fn report(&self) -> MemoryReport {
         let (read_buffers, idle_read_buffers) = read_buffers();
         MemoryReport {

@@ -14,7 +14,7 @@ mod times;
 
 pub use limit::Limit;
 pub use memory::MemoryReport;
-pub(super) use memory::Owners;
+pub(super) use memory::MemoryGauges;
 pub use times::Times;
 
 use crate::state::Ledger;

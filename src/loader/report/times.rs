@@ -100,15 +100,15 @@ impl Times {
     }
 
     /// The largest share of the work of the threads that read and map, with its name.
-    pub(super) fn largest_work(&self) -> (Work, Duration) {
+    pub(super) fn largest_work(&self) -> (WorkKind, Duration) {
         let all = [
-            (Work::ReadFiles, self.read_files),
-            (Work::Parse, self.parse),
-            (Work::Select, self.select),
-            (Work::Shuffle, self.shuffle),
-            (Work::Map, self.map),
+            (WorkKind::ReadFiles, self.read_files),
+            (WorkKind::Parse, self.parse),
+            (WorkKind::Select, self.select),
+            (WorkKind::Shuffle, self.shuffle),
+            (WorkKind::Map, self.map),
         ];
-        all.into_iter().max_by_key(|(_, time)| *time).unwrap_or((Work::Map, Duration::ZERO))
+        all.into_iter().max_by_key(|(_, time)| *time).unwrap_or((WorkKind::Map, Duration::ZERO))
     }
 
     /// The time that the threads worked that read and map.
@@ -119,7 +119,7 @@ impl Times {
 
 /// What the threads that read and map work at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum WorkKind {
     ReadFiles,
     Parse,
     Select,

@@ -1,7 +1,8 @@
 //! A stage with a memory behind the threads, for one stream.
 
 use super::join::{At, Failed, Join, Part, Pulled};
-use crate::adapters::{SavedStage, Stage, catch};
+use crate::adapters::{SavedStage, Stage};
+use crate::panic::catch;
 use crate::error::{ErrorKind, Result};
 use crate::loader::event::Begins;
 use std::sync::Arc;

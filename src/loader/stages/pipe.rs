@@ -1,8 +1,8 @@
 //! The stages on the threads, as one function from a sample to its outputs.
 
 use super::join::Part;
-use crate::adapters::catch;
 use crate::collate::RowSlots;
+use crate::panic::catch;
 use crate::error::Result;
 use crate::sample::Sample;
 use smallvec::{SmallVec, smallvec};

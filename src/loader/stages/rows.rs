@@ -1,7 +1,8 @@
 //! Documents of tokens joined and cut into rows of one length, with a position in the middle of a document.
 
 use super::join::{At, Failed, Join, Part, Pulled};
-use crate::adapters::{Chunked, SavedStage, Stage, catch};
+use crate::adapters::{Chunked, SavedStage, Stage};
+use crate::panic::catch;
 use crate::error::{ErrorKind, Result};
 use std::sync::Arc;
 

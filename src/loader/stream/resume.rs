@@ -5,7 +5,7 @@ use super::super::event::{Given, Input, Origin};
 use super::super::policy::is_outage;
 use super::reading::{Numbered, Reading};
 use super::stream::Stream;
-use crate::adapters::{Replayed, replay};
+use crate::adapters::{ReplayedBuffer, replay};
 use crate::dataset::ShardReader;
 use crate::error::{Error, Result};
 use crate::index::ShardIndex;
@@ -28,8 +28,8 @@ const GAP: u64 = 1 << 20;
 pub(super) fn reading(stream: &Stream, epoch: u64, from: &StreamState) -> Result<Reading> {
     let slices = stream.slices(epoch);
     let current = last_opened(stream.stream, &slices, from)?;
-    let Replayed { held, inputs, rng } = match stream.shuffle {
-        0 | 1 => Replayed { held: Vec::new(), inputs: from.taken, rng: stream.rng(epoch) },
+    let ReplayedBuffer { held, inputs, rng } = match stream.shuffle {
+        0 | 1 => ReplayedBuffer { held: Vec::new(), inputs: from.taken, rng: stream.rng(epoch) },
         size => replay(size, stream.rng(epoch), from.taken, from.length)
             .ok_or_else(|| misfit(format!("stream {} had fewer samples than were taken", stream.stream)))?,
     };

@@ -2,7 +2,7 @@
 
 use super::gate::Gate;
 use crate::activity::{self, Activity};
-use crate::adapters::catch;
+use crate::panic::catch;
 use crate::dataset::{CurrentShard, Dataset, ShardReader, Stop, Versions};
 use crate::error::Result;
 use crate::loader::policy::OnError;

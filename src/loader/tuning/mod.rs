@@ -14,7 +14,7 @@ mod resources;
 mod tuner;
 
 pub(super) use resources::Resources;
-pub(super) use tuner::Seen;
+pub(super) use tuner::RunTotals;
 
 use crate::error::Result;
 use crate::telemetry::log;
@@ -23,14 +23,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
-use tuner::{Limits, Tuner};
+use tuner::{TuningLimits, Tuner};
 
 /// What the runs of one loader have found out: the next one begins with it.
 #[derive(Debug, Clone)]
-pub(super) struct Learned(Arc<Mutex<Found>>, Limits);
+pub(super) struct LearnedTuning(Arc<Mutex<LearnedChoices>>, TuningLimits);
 
 #[derive(Debug)]
-struct Found {
+struct LearnedChoices {
     threads: usize,
     prefetch: usize,
     /// Before another number of threads is tried, where the last trial failed.
@@ -41,20 +41,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Learned {
+impl LearnedTuning {
     /// Nothing yet, of a loader whose batches have this many bytes, where that is known.
     pub(super) fn new(resources: &Resources, batch_bytes: Option<u64>) -> Self {
         let limits = resources.limits(batch_bytes);
-        let found = Found { threads: limits.threads.0, prefetch: limits.prefetch.0, patience: None };
-        Learned(Arc::new(Mutex::new(found)), limits)
+        let found = LearnedChoices { threads: limits.threads.0, prefetch: limits.prefetch.0, patience: None };
+        LearnedTuning(Arc::new(Mutex::new(found)), limits)
     }
 
     /// Begins a run.
     pub(super) fn begin(&self) -> Arc<Tuning> {
-        let Found { threads, prefetch, patience } = *lock(&self.0);
-        let Limits { threads: (_, most_threads), prefetch: (_, most), tunes_threads, .. } = self.1;
+        let LearnedChoices { threads, prefetch, patience } = *lock(&self.0);
+        let TuningLimits { threads: (_, most_threads), prefetch: (_, most), tunes_threads, .. } = self.1;
         let is_tuned = threads > 0 && (tunes_threads || most > prefetch);
-        let limits = Limits { threads: (threads, most_threads), prefetch: (prefetch, most), ..self.1 };
+        let limits = TuningLimits { threads: (threads, most_threads), prefetch: (prefetch, most), ..self.1 };
         Arc::new(Tuning {
             threads: AtomicUsize::new(threads),
             least_threads: if tunes_threads { threads.min(1) } else { threads },
@@ -76,7 +76,7 @@ pub(super) struct Tuning {
     /// Places for batches that are ready, where their number may change.
     room: Option<Semaphore>,
     tuner: Option<Mutex<Tuner>>,
-    learned: Arc<Mutex<Found>>,
+    learned: Arc<Mutex<LearnedChoices>>,
 }
 
 impl Tuning {
@@ -134,13 +134,13 @@ impl Tuning {
     }
 
     /// Looks at the run, and changes what should be changed. `seen` is only called if it is time to.
-    pub(super) fn look(&self, seen: impl FnOnce() -> Seen) {
+    pub(super) fn look(&self, seen: impl FnOnce() -> RunTotals) {
         let Some(tuner) = &self.tuner else { return };
         let mut tuner = lock(tuner);
         if !tuner.is_due() {
             return;
         }
-        let change = tuner.see(Seen { idle_cores: machine::idle_cores(), ..seen() });
+        let change = tuner.see(RunTotals { idle_cores: machine::idle_cores(), ..seen() });
         let (proven, patience) = (tuner.proven(), tuner.patience());
         let (threads, prefetch) = tuner.choices();
         drop(tuner);

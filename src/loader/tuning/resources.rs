@@ -1,6 +1,6 @@
 //! What a loader may use, and what of it the caller fixed.
 
-use super::tuner::Limits;
+use super::tuner::TuningLimits;
 use crate::error::{ErrorKind, Result};
 use std::thread;
 
@@ -60,14 +60,14 @@ impl Resources {
     }
 
     /// Within what a tuner may choose.
-    pub(super) fn limits(&self, batch_bytes: Option<u64>) -> Limits {
+    pub(super) fn limits(&self, batch_bytes: Option<u64>) -> TuningLimits {
         let (threads, cores) = (self.threads(), self.cores());
         let most = cores.saturating_mul(THREADS_PER_CORE).min(MOST_THREADS).max(threads);
         let prefetch = self.prefetch.unwrap_or(PREFETCH);
         let bytes = self.prefetch_bytes.unwrap_or(PREFETCH_BYTES);
         let fits = |batch: u64| usize::try_from(bytes / batch.max(1)).unwrap_or(usize::MAX);
         let batches = batch_bytes.map_or(prefetch, |batch| fits(batch).min(MOST_PREFETCH).max(prefetch));
-        Limits {
+        TuningLimits {
             cores,
             threads: (threads, if self.threads.is_some() { threads } else { most }),
             tunes_threads: self.threads.is_none(),

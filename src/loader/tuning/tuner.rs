@@ -52,7 +52,7 @@ const MANY_BATCHES: u64 = 50;
 
 /// The number of each that a run begins with, and the largest that may be chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Limits {
+pub(super) struct TuningLimits {
     /// Number of cores that the threads may compute on.
     pub(super) cores: usize,
     pub(super) threads: (usize, usize),
@@ -63,7 +63,7 @@ pub(super) struct Limits {
 
 /// What a run has done so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::loader) struct Seen {
+pub(in crate::loader) struct RunTotals {
     pub(in crate::loader) elapsed: Duration,
     /// The trainer waited, or did something else than steps.
     pub(in crate::loader) waited: Duration,
@@ -84,10 +84,10 @@ pub(in crate::loader) struct Seen {
     pub(in crate::loader) is_full: bool,
 }
 
-impl Seen {
-    fn since(&self, before: &Seen) -> Seen {
+impl RunTotals {
+    fn since(&self, before: &RunTotals) -> RunTotals {
         let idle_cores = self.idle_cores.zip(before.idle_cores);
-        Seen {
+        RunTotals {
             elapsed: self.elapsed.saturating_sub(before.elapsed),
             waited: self.waited.saturating_sub(before.waited),
             rested: self.rested.saturating_sub(before.rested),
@@ -161,14 +161,14 @@ struct Trial {
 /// Decides when to change the number of threads, or of batches ahead.
 #[derive(Debug)]
 pub(super) struct Tuner {
-    limits: Limits,
+    limits: TuningLimits,
     threads: usize,
     prefetch: usize,
     at: Option<Instant>,
     /// Where the window began; none before the first batch.
-    before: Option<Seen>,
+    before: Option<RunTotals>,
     /// The same for batches that are late.
-    even: Option<Seen>,
+    even: Option<RunTotals>,
     trial: Option<Trial>,
     /// Windows without a trial.
     rest: u32,
@@ -177,7 +177,7 @@ pub(super) struct Tuner {
 
 impl Tuner {
     /// Begins with the first number of each, and as much patience as was learned.
-    pub(super) fn new(limits: Limits, patience: Option<u32>) -> Self {
+    pub(super) fn new(limits: TuningLimits, patience: Option<u32>) -> Self {
         Tuner {
             limits,
             threads: limits.threads.0,
@@ -224,7 +224,7 @@ impl Tuner {
     }
 
     /// Looks at the run, and changes at most one of the two.
-    pub(super) fn see(&mut self, seen: Seen) -> Option<Change> {
+    pub(super) fn see(&mut self, seen: RunTotals) -> Option<Change> {
         // Until the first batch comes, connections are opened and buffers filled.
         if seen.batches == 0 {
             return None;
@@ -254,7 +254,7 @@ impl Tuner {
         self.tune_prefetch(&window)
     }
 
-    fn tune_threads(&mut self, window: &Seen) -> Option<Change> {
+    fn tune_threads(&mut self, window: &RunTotals) -> Option<Change> {
         if !self.limits.tunes_threads {
             return None;
         }
@@ -309,7 +309,7 @@ impl Tuner {
         Some(change)
     }
 
-    fn tune_prefetch(&mut self, window: &Seen) -> Option<Change> {
+    fn tune_prefetch(&mut self, window: &RunTotals) -> Option<Change> {
         let more = (self.prefetch * 2).min(self.limits.prefetch.1);
         let is_late = window.late > 1 && window.late as f64 > LATE * window.batches as f64;
         if !is_late || window.share(window.full) < ENOUGH || more <= self.prefetch {
@@ -321,221 +321,4 @@ impl Tuner {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMITS: Limits = Limits { cores: 4, threads: (4, 64), tunes_threads: true, prefetch: (2, 32) };
-    /// Number of cores of the machine.
-    const MACHINE: f64 = 4.0;
-
-    fn seconds(seconds: f64) -> Duration {
-        Duration::from_secs_f64(seconds)
-    }
-
-    /// A run whose items take `cpu` and `wait` milliseconds each, and whose trainer takes steps of ten items.
-    struct Model {
-        cpu: f64,
-        wait: f64,
-        /// The time of a step, in seconds.
-        step: f64,
-        /// More items than this nobody gives in a second, such as a service.
-        most: f64,
-        /// Cores that others compute on.
-        others: f64,
-        seen: Seen,
-    }
-
-    impl Model {
-        fn new(cpu: f64, wait: f64) -> Self {
-            Model { cpu, wait, step: 0.0, most: f64::INFINITY, others: 0.0, seen: Seen::default() }
-        }
-
-        /// The rate that this number of threads can have.
-        fn possible(&self, threads: usize) -> f64 {
-            let of_cores = (MACHINE - self.others) * 1000.0 / self.cpu;
-            let of_threads = threads as f64 * 1000.0 / (self.cpu + self.wait);
-            of_threads.min(of_cores).min(self.most)
-        }
-
-        /// What a second with this number of threads adds.
-        fn second(&mut self, threads: usize) -> Seen {
-            let possible = self.possible(threads);
-            let wanted = if self.step > 0.0 { 10.0 / self.step } else { f64::INFINITY };
-            let rate = possible.min(wanted);
-            let before = self.seen.items / 10;
-            self.seen.elapsed += seconds(1.0);
-            self.seen.waited += seconds(1.0 - rate / wanted);
-            self.seen.work += seconds(threads as f64 * rate / possible);
-            self.seen.full += seconds(1.0 - rate / possible);
-            self.seen.items += rate as u64;
-            let computing = rate * self.cpu / 1000.0;
-            self.seen.cpu += seconds(computing);
-            let idle = self.seen.idle_cores.unwrap_or_default();
-            self.seen.idle_cores = Some(idle + seconds((MACHINE - self.others - computing).max(0.0)));
-            self.seen.batches += self.seen.items / 10 - before;
-            self.seen
-        }
-
-        /// The number of threads in each second.
-        fn run(&mut self, seconds: usize) -> Vec<usize> {
-            let mut tuner = Tuner::new(LIMITS, None);
-            self.go_on(&mut tuner, seconds)
-        }
-
-        fn go_on(&mut self, tuner: &mut Tuner, seconds: usize) -> Vec<usize> {
-            let second = |_| {
-                let seen = self.second(tuner.threads);
-                tuner.see(seen);
-                tuner.threads
-            };
-            (0..seconds).map(second).collect()
-        }
-    }
-
-    #[test]
-    fn threads_that_wait_for_a_service_are_joined_by_others() {
-        let threads = Model::new(0.1, 10.0).run(60);
-        assert_eq!(threads.last(), Some(&64), "{threads:?}");
-        // Up to what the trainer takes, and no more.
-        let mut model = Model { step: 0.0083, ..Model::new(0.1, 10.0) };
-        let threads = *model.run(60).last().unwrap();
-        assert!(model.possible(threads) >= 1200.0 && threads < 20, "{threads}");
-    }
-
-    #[test]
-    fn threads_that_compute_stay_alone() {
-        assert_eq!(Model::new(1.0, 0.1).run(60), [4; 60]);
-        // Half of the time they wait, so that twice as many have the cores.
-        let threads = *Model::new(1.0, 1.0).run(60).last().unwrap();
-        assert!((6..=8).contains(&threads), "{threads}");
-        // Others have half of the cores: to wait for a core is not to wait for something else.
-        assert_eq!(Model { others: 2.0, ..Model::new(1.0, 0.1) }.run(60), [4; 60]);
-    }
-
-    #[test]
-    fn threads_that_are_no_use_go_and_are_tried_more_and_more_seldom() {
-        let threads = Model { most: 100.0, ..Model::new(0.1, 10.0) }.run(600);
-        let trials = threads.windows(2).filter(|pair| pair[0] < pair[1]).count();
-        assert!((3..=12).contains(&trials), "{trials} trials: {threads:?}");
-        assert!(threads.iter().filter(|threads| **threads == 4).count() > 500);
-    }
-
-    /// A slow disk of the first epoch is in the page cache in the next one.
-    #[test]
-    fn threads_that_need_not_wait_any_longer_are_joined_by_none() {
-        let mut tuner = Tuner::new(LIMITS, None);
-        let mut model = Model::new(1.0, 50.0);
-        assert_eq!(model.go_on(&mut tuner, 60).last(), Some(&64));
-        model.wait = 0.0;
-        let threads = model.go_on(&mut tuner, 60);
-        assert_eq!(threads.last(), Some(&4), "{threads:?}");
-        // And where fewer are slower after all, they come back.
-        let mut tuner = Tuner::new(Limits { threads: (64, 64), ..LIMITS }, None);
-        let mut model = Model { others: 4.0 - 64.0 / 51.0, ..Model::new(1.0, 50.0) };
-        let threads = model.go_on(&mut tuner, 600);
-        assert!(threads.iter().filter(|threads| **threads == 64).count() > 540, "{threads:?}");
-    }
-
-    /// Steps of four seconds, and a service that gives a batch in five: only every fifth second has a wait.
-    #[test]
-    fn slow_steps_are_no_reason_to_keep_threads() {
-        let mut tuner = Tuner::new(LIMITS, None);
-        let mut most = 0;
-        for second in 1..1000_u64 {
-            let seen = Seen {
-                elapsed: seconds(second as f64),
-                waited: seconds((second / 5) as f64),
-                work: seconds(4.0 * second as f64),
-                items: 50 * second,
-                idle_cores: Some(seconds(4.0 * second as f64)),
-                batches: 1 + second / 5,
-                ..Seen::default()
-            };
-            tuner.see(Seen { work: seconds(tuner.threads as f64 * second as f64), ..seen });
-            most = most.max(tuner.threads);
-        }
-        assert!(most <= 8 && tuner.proven() == 4, "{most}, {tuner:?}");
-    }
-
-    #[test]
-    fn threads_that_wait_for_bytes_or_memory_stay_alone() {
-        for (work, is_full) in [(1.0, false), (4.0, true)] {
-            let mut tuner = Tuner::new(LIMITS, None);
-            for second in 1..60_u32 {
-                let time = seconds(f64::from(second));
-                let seen = Seen {
-                    elapsed: time,
-                    waited: time,
-                    work: time.mul_f64(work),
-                    items: 100 * u64::from(second),
-                    batches: u64::from(second),
-                    late: u64::from(second),
-                    is_full,
-                    ..Seen::default()
-                };
-                assert_eq!(tuner.see(seen), None);
-            }
-        }
-    }
-
-    #[test]
-    fn batches_that_are_late_by_chance_have_more_ahead() {
-        let run = |full: f64, late: u64, rested: f64| {
-            let mut tuner = Tuner::new(LIMITS, None);
-            for second in 1..60_u32 {
-                let time = seconds(f64::from(second));
-                let seen = Seen {
-                    elapsed: time,
-                    waited: time.mul_f64(0.02),
-                    rested: time.mul_f64(rested),
-                    work: time * 2,
-                    full: time.mul_f64(full),
-                    items: 1000 * u64::from(second),
-                    batches: 10 * u64::from(second),
-                    late: late * u64::from(second),
-                    ..Seen::default()
-                };
-                tuner.see(seen);
-            }
-            tuner.choices()
-        };
-        assert_eq!(run(0.3, 1, 0.0), (4, 32));
-        assert_eq!(run(0.3, 0, 0.0), (4, 2), "none was late");
-        assert_eq!(run(0.0, 1, 0.0), (4, 2), "none was early: the rate is not enough");
-        assert_eq!(run(0.3, 1, 0.5), (4, 2), "the trainer did something else");
-    }
-
-    #[test]
-    fn little_says_nothing_yet() {
-        let blocked = |seconds: u64, items: u64| {
-            let elapsed = Duration::from_secs(seconds);
-            Seen { elapsed, waited: elapsed, work: elapsed * 4, items, batches: 1, ..Seen::default() }
-        };
-        let see = |seen: &[Seen]| {
-            let mut tuner = Tuner::new(LIMITS, None);
-            seen.iter().filter_map(|seen| tuner.see(*seen)).last()
-        };
-        assert_eq!(see(&[Seen { batches: 0, ..blocked(1, 900) }, blocked(2, 1800)]), None, "it begins");
-        assert_eq!(see(&[blocked(1, 0), blocked(3, 31)]), None);
-        assert_eq!(see(&[blocked(1, 0), blocked(3, 32)]), Some(Change::Blocked));
-        assert_eq!(see(&[blocked(1, 0), blocked(60, 1)]), None);
-        assert_eq!(see(&[blocked(1, 0), blocked(61, 1)]), Some(Change::Blocked));
-        assert_eq!(see(&[blocked(1, 0), blocked(90, 0)]), None, "it hangs");
-    }
-
-    #[test]
-    fn what_is_tried_is_not_proven_and_patience_is_kept() {
-        let mut tuner = Tuner::new(LIMITS, None);
-        let mut model = Model { most: 100.0, ..Model::new(0.1, 10.0) };
-        while tuner.trial.is_none() {
-            model.go_on(&mut tuner, 1);
-        }
-        assert_eq!((tuner.proven(), tuner.choices().0, tuner.patience()), (4, 8, None));
-        model.go_on(&mut tuner, 4);
-        assert_eq!((tuner.proven(), tuner.patience()), (4, Some(8)));
-        let mut next = Tuner::new(LIMITS, tuner.patience());
-        assert_eq!(model.go_on(&mut next, 7), [4; 7]);
-        tuner.bound_threads(3);
-        assert_eq!(tuner.choices().0, 3);
-    }
-}
+mod tests;

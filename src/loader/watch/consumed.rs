@@ -20,7 +20,7 @@ pub(super) struct Consumed {
     pub(super) late: u64,
     /// When the batches were made that have not been given out.
     pub(super) made: VecDeque<Instant>,
-    pub(super) steps: Steps,
+    pub(super) steps: StepTimer,
     /// Since when the next batch has been waited for, and whether it was there then.
     pub(super) waiting: Option<(Instant, bool)>,
     /// Whether there was a warning of this wait.
@@ -42,7 +42,7 @@ impl Consumed {
             ready: 0,
             late: 0,
             made: VecDeque::new(),
-            steps: Steps::default(),
+            steps: StepTimer::default(),
             waiting: None,
             is_warned: false,
         }
@@ -59,7 +59,7 @@ impl Consumed {
 /// The time between two batches, in which the trainer does a step, or something else for much longer:
 /// validation, a checkpoint.
 #[derive(Debug, Default)]
-pub(super) struct Steps {
+pub(super) struct StepTimer {
     /// When the last batch was given out.
     pub(super) since: Option<Instant>,
     /// How long a step takes, smoothed.
@@ -75,7 +75,7 @@ const REST: (u32, Duration) = (16, Duration::from_secs(1));
 /// Number of steps after which it is known how long they take.
 const KNOWN: u32 = 8;
 
-impl Steps {
+impl StepTimer {
     /// The time that was longer than steps are, until now.
     pub(super) fn rested(&self, now: Instant) -> Duration {
         self.rested + self.rest(now)
@@ -108,8 +108,8 @@ mod tests {
 
     #[test]
     fn a_gap_that_is_much_longer_than_a_step_is_a_rest() {
-        let (mut steps, mut now) = (Steps::default(), Instant::now());
-        let mut step = |steps: &mut Steps, time: u64| {
+        let (mut steps, mut now) = (StepTimer::default(), Instant::now());
+        let mut step = |steps: &mut StepTimer, time: u64| {
             steps.since = Some(now);
             now += Duration::from_millis(time);
             let resting = steps.rested(now);

@@ -1,6 +1,6 @@
 //! What everybody is doing and waiting for, as text and as data.
 
-use super::status::{Role, SeenThread, StreamId, StreamProgress};
+use super::status::{Role, ThreadSnapshot, StreamId, StreamProgress};
 use crate::SecretUrl;
 use crate::activity::Activity;
 use crate::store::{RequestReport, is_local};
@@ -110,7 +110,7 @@ impl fmt::Display for StreamActivity {
 pub(super) fn diagnose(
     waited: Option<Duration>,
     batches: u64,
-    seen: &[SeenThread],
+    seen: &[ThreadSnapshot],
     (streams, progress): (&[StreamId], Option<Vec<StreamProgress>>),
     mut requests: Vec<RequestReport>,
 ) -> Diagnosis {
@@ -167,7 +167,7 @@ fn has_stream(activity: Activity) -> bool {
     )
 }
 
-fn cause(diagnosis: &Diagnosis, seen: &[SeenThread]) -> String {
+fn cause(diagnosis: &Diagnosis, seen: &[ThreadSnapshot]) -> String {
     if diagnosis.waited.is_none() {
         return "the trainer does not wait".into();
     }
@@ -193,7 +193,7 @@ fn cause(diagnosis: &Diagnosis, seen: &[SeenThread]) -> String {
 }
 
 /// What a thread does with a stream.
-fn in_stream(diagnosis: &Diagnosis, thread: &SeenThread, stream: Option<usize>) -> String {
+fn in_stream(diagnosis: &Diagnosis, thread: &ThreadSnapshot, stream: Option<usize>) -> String {
     let (name, phrase, time) = (thread.mark.name(), thread.activity, thread.time.as_secs_f64());
     match thread.activity {
         Activity::Map => {

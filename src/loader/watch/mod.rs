@@ -21,7 +21,7 @@ mod status;
 
 pub use diagnosis::{Diagnosis, StreamActivity, StreamStatus, ThreadStatus};
 pub use run::Reporter;
-pub(super) use run::Run;
+pub(super) use run::RunMonitor;
 pub(super) use stall::OnStall;
 pub use stall::Stall;
 pub(super) use status::{PoolStatus, Role, StreamId, StreamProgress, WorkDone};

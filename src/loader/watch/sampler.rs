@@ -1,6 +1,6 @@
 //! The one thread of the process that looks at the threads of all runs.
 
-use crate::adapters::catch;
+use crate::panic::catch;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;

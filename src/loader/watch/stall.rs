@@ -1,7 +1,7 @@
 //! When to warn that a trainer waits, and how.
 
 use super::diagnosis::Diagnosis;
-use crate::adapters::catch;
+use crate::panic::catch;
 use crate::telemetry::log;
 use std::fmt;
 use std::io::{self, Write as _};

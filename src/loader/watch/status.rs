@@ -59,7 +59,7 @@ pub(in crate::loader) struct WorkDone {
 
 /// What a thread was seen doing.
 #[derive(Debug, Clone)]
-pub(super) struct SeenThread {
+pub(super) struct ThreadSnapshot {
     pub(super) role: Role,
     pub(super) mark: Arc<ThreadMark>,
     pub(super) activity: Activity,

@@ -4,10 +4,10 @@ use super::consumed::Consumed;
 use super::diagnosis::{Diagnosis, diagnose};
 use super::sampler::{self, Sampled};
 use super::stall::{OnStall, Stall};
-use super::status::{PoolStatus, Role, SeenThread, StreamId, WorkDone};
+use super::status::{PoolStatus, Role, ThreadSnapshot, StreamId, WorkDone};
 use crate::activity::{self, Activity, ThreadMark};
-use crate::loader::report::{Fill, Owners, Queues, Report, Times};
-use crate::loader::tuning::{Seen as SeenWork, Tuning};
+use crate::loader::report::{Fill, MemoryGauges, Queues, Report, Times};
+use crate::loader::tuning::{RunTotals, Tuning};
 use crate::state::State;
 use crate::store::{Store, StoreReport};
 use crate::telemetry::{count, log, observe};
@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 
 /// A run that is under way. Clones are the same.
 #[derive(Clone)]
-pub(in crate::loader) struct Run(Arc<Inner>);
+pub(in crate::loader) struct RunMonitor(Arc<MonitoredRun>);
 
 /// Reports on a run at any time, from any thread, also while the batches are being iterated over; from
 /// [`Batches::reporter`](crate::loader::Batches::reporter). Clones are the same.
 ///
 /// It keeps what it reports on, and neither the threads nor the data of the run.
 #[derive(Clone)]
-pub struct Reporter(Run);
+pub struct Reporter(RunMonitor);
 
 impl Reporter {
     /// As [`Batches::report`](crate::loader::Batches::report).
@@ -53,9 +53,9 @@ impl fmt::Debug for Reporter {
     }
 }
 
-struct Inner {
+struct MonitoredRun {
     stores: Vec<(Store, StoreReport)>,
-    owners: Owners,
+    owners: MemoryGauges,
     streams: Vec<StreamId>,
     tuning: Arc<Tuning>,
     /// Number of batches that the run has, if it is known.
@@ -63,7 +63,7 @@ struct Inner {
     on_stall: OnStall,
     consumed: Mutex<Consumed>,
     is_watched: AtomicBool,
-    watched: Mutex<Watched>,
+    watched: Mutex<WatchedThreads>,
     #[cfg(feature = "metrics")]
     gauges: Mutex<super::gauges::Gauges>,
     pool: OnceLock<Weak<dyn PoolStatus>>,
@@ -71,46 +71,46 @@ struct Inner {
 
 /// The threads, and what they did.
 #[derive(Debug, Default)]
-struct Watched {
-    threads: Vec<Seen>,
+struct WatchedThreads {
+    threads: Vec<WatchedThread>,
     times: Times,
     at: Option<Instant>,
 }
 
 /// A thread with what was last seen of it.
 #[derive(Debug)]
-struct Seen {
+struct WatchedThread {
     role: Role,
     mark: Arc<ThreadMark>,
     changes: u64,
     since: Instant,
 }
 
-impl Inner {
+impl MonitoredRun {
     fn consumed(&self) -> MutexGuard<'_, Consumed> {
         self.consumed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn watched(&self) -> MutexGuard<'_, Watched> {
+    fn watched(&self) -> MutexGuard<'_, WatchedThreads> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Sampled for Inner {
+impl Sampled for MonitoredRun {
     fn has_ended(&self) -> bool {
         self.consumed().ended.is_some()
     }
 
     fn look(self: Arc<Self>) {
-        Run(self).look();
+        RunMonitor(self).look();
     }
 }
 
-impl Run {
+impl RunMonitor {
     pub(in crate::loader) fn new<'a>(
         state: State,
         stores: impl Iterator<Item = &'a Store>,
-        (owners, streams): (Owners, Vec<StreamId>),
+        (owners, streams): (MemoryGauges, Vec<StreamId>),
         tuning: Arc<Tuning>,
         steps: Option<u64>,
         on_stall: OnStall,
@@ -122,7 +122,7 @@ impl Run {
             }
         }
         let consumed = Consumed::new(state);
-        Run(Arc::new(Inner {
+        RunMonitor(Arc::new(MonitoredRun {
             stores: all,
             owners,
             streams,
@@ -156,7 +156,7 @@ impl Run {
         // Threads that have ended hold their marks no longer.
         watched.threads.retain(|seen| Arc::strong_count(&seen.mark) > 1);
         let changes = mark.changes();
-        watched.threads.push(Seen { role, mark, changes, since: Instant::now() });
+        watched.threads.push(WatchedThread { role, mark, changes, since: Instant::now() });
     }
 
     /// Who tells how far the streams are.
@@ -353,7 +353,7 @@ impl Run {
         }
         let idle = self.pool().map_or(Activity::Idle, |pool| pool.idle());
         let mut watched = self.0.watched();
-        let Watched { threads, times, at } = &mut *watched;
+        let WatchedThreads { threads, times, at } = &mut *watched;
         let now = Instant::now();
         let passed = at.replace(now).map_or(Duration::ZERO, |before| now.saturating_duration_since(before));
         for seen in threads {
@@ -377,12 +377,12 @@ impl Run {
     }
 
     /// What the choice of the number of threads and of batches ahead depends on.
-    fn seen(&self) -> SeenWork {
+    fn seen(&self) -> RunTotals {
         let WorkDone { items, cpu, is_full } = self.pool().map_or_else(WorkDone::default, |pool| pool.done());
         let times = self.0.watched().times;
         let consumed = self.0.consumed();
         let now = Instant::now();
-        SeenWork {
+        RunTotals {
             elapsed: consumed.begun.map_or(Duration::ZERO, |begun| now.saturating_duration_since(begun)),
             waited: consumed.waited + consumed.waited_until(now),
             rested: consumed.steps.rested(now),
@@ -398,7 +398,7 @@ impl Run {
     }
 
     /// What the threads do.
-    fn threads(&self) -> Vec<SeenThread> {
+    fn threads(&self) -> Vec<ThreadSnapshot> {
         let idle = self.pool().map_or(Activity::Idle, |pool| pool.idle());
         let watched = self.0.watched();
         let activity = |mark: &ThreadMark| match mark.activity() {
@@ -407,7 +407,7 @@ impl Run {
         };
         // A thread that was started to resume a stream has ended when it is done.
         let seen = watched.threads.iter().filter(|seen| seen.mark.activity() != Activity::Other);
-        let seen = seen.map(|seen| SeenThread {
+        let seen = seen.map(|seen| ThreadSnapshot {
             role: seen.role,
             mark: Arc::clone(&seen.mark),
             activity: activity(&seen.mark),
@@ -417,10 +417,10 @@ impl Run {
     }
 }
 
-impl fmt::Debug for Run {
+impl fmt::Debug for RunMonitor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let consumed = self.0.consumed();
-        f.debug_struct("Run")
+        f.debug_struct("RunMonitor")
             .field("batches", &consumed.batches)
             .field("items", &consumed.items)
             .field("waited", &consumed.waited)
