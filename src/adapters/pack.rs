@@ -1,4 +1,4 @@
-//! `Pack`: documents packed into rows of one length, with little padding.
+//! `Pack`: packs documents into rows of one length, with little padding.
 
 use super::{SavedStage, Stage};
 use crate::collate::{RowFit, fit_decreasing};
@@ -6,21 +6,20 @@ use crate::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
 use std::vec;
 
-/// How many documents are looked at together, unless it is said.
+/// Default number of documents that are packed together.
 const LOOK_AHEAD: usize = 1000;
 
-/// A [`Stage`] that packs documents of tokens into rows of a fixed length, so that little of a row is
-/// padding.
+/// A [`Stage`] that packs documents of tokens into rows of a fixed length, with little padding.
 ///
-/// It waits for [`look_ahead`](Pack::look_ahead) documents and packs them, from the longest to the shortest,
-/// each whole into a row with room for it, which [`Fit`] chooses; then it waits for the next ones. Documents
-/// keep their order within a row, and rows are in the order of their first documents. A document that is
-/// longer than a row is cut into pieces; an empty one is left out. [`Fit::Contiguous`] waits for nothing, and
+/// It collects [`look_ahead`](Pack::look_ahead) documents and packs them, from the longest to the shortest,
+/// each as a whole into a row with enough room, which [`Fit`] chooses; then it collects the next ones.
+/// Documents keep their order within a row, and rows are in the order of their first documents. A document
+/// longer than a row is cut into pieces; an empty one is left out. [`Fit::Contiguous`] needs no look-ahead: it
 /// cuts documents wherever a row ends.
 ///
 /// [`PackedRow::len`] is the number of tokens of a row. Documents with a median of 400 tokens (log-normal,
-/// deviation 1) fill more than 99 % of rows of 2048. The [report](crate::loader::Report::fill) of a loader
-/// says how much it is.
+/// deviation 1) fill more than 99 % of rows of 2048. The [report](crate::loader::Report::fill) of a loader has
+/// the share that is filled.
 ///
 /// ```
 /// use shardstream::adapters::{IteratorExt, Pack};
@@ -34,22 +33,22 @@ const LOOK_AHEAD: usize = 1000;
 /// # Ok::<_, shardstream::Error>(())
 /// ```
 ///
-/// In a loader, [`LoaderBuilder::stage`](crate::loader::LoaderBuilder::stage) gives each logical stream one
-/// of them. A restore reads the documents of the rows that were packed together again; with `Contiguous`,
-/// only the one in which the last row ended.
+/// In a loader, add it by [`LoaderBuilder::stage`](crate::loader::LoaderBuilder::stage): each logical stream
+/// has its own. A restore reads the documents again that were packed together; with `Contiguous`, only the one
+/// in which the last row ended.
 #[derive(Debug, Clone)]
 #[must_use = "a stage does nothing until it is driven"]
 pub struct Pack<N> {
     length: usize,
     look_ahead: usize,
     fit: Fit,
-    /// What waits, each with its number among the documents.
+    /// The documents that wait, each with its number in the input.
     documents: VecDeque<(u64, vec::IntoIter<N>)>,
-    /// How many tokens of the first one are in earlier rows.
+    /// Number of tokens of the first waiting document that are in earlier rows.
     used: u64,
-    /// The same, of the first one that will be pushed, after a restore.
+    /// After a restore, the same for the first document to be pushed.
     resumed: u64,
-    /// How many tokens wait.
+    /// Number of tokens that wait.
     waiting: usize,
     pushed: u64,
     ready: VecDeque<PackedRow<N>>,
@@ -64,12 +63,12 @@ pub enum Fit {
     Best,
     /// The first row with enough room (*first fit decreasing*).
     First,
-    /// Each document follows the one before it; what has no room in a row is the beginning of the next one.
+    /// No choice: documents follow each other, and one that does not fit into its row continues in the next.
     /// Only the last row of a pass has padding.
     Contiguous,
 }
 
-/// Documents in one row.
+/// A row of documents, from [`Pack`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackedRow<N> {
     tokens: Vec<N>,
@@ -77,7 +76,7 @@ pub struct PackedRow<N> {
 }
 
 impl<N> Pack<N> {
-    /// Rows of at most `length` tokens.
+    /// Packs documents into rows of at most `length` tokens.
     pub fn new(length: usize) -> Self {
         Pack {
             length,
@@ -92,13 +91,30 @@ impl<N> Pack<N> {
         }
     }
 
-    /// How many documents, or pieces of long ones, are packed together. Default: 1000. It has no meaning with
-    /// [`Fit::Contiguous`].
+    /// Number of documents, or pieces of long ones, that are packed together. Default: 1000. It has no effect
+    /// with [`Fit::Contiguous`].
+    ///
+    /// ```
+    /// use shardstream::adapters::{IteratorExt, Pack};
+    ///
+    /// let documents = [vec![1; 3], vec![2; 4], vec![3; 1]].into_iter().map(Ok);
+    /// let rows = documents.stage(Pack::new(4).look_ahead(2)).map(|row| row.unwrap().tokens().to_vec());
+    /// assert_eq!(rows.collect::<Vec<_>>(), [vec![1, 1, 1], vec![2, 2, 2, 2], vec![3]]);
+    /// ```
     pub fn look_ahead(self, documents: usize) -> Self {
         Pack { look_ahead: documents, ..self }
     }
 
     /// How the row of a document is chosen. Default: [`Fit::Best`].
+    ///
+    /// ```
+    /// use shardstream::adapters::{Fit, IteratorExt, Pack};
+    ///
+    /// let documents = [vec![1; 3], vec![2; 4], vec![3; 1]].into_iter().map(Ok);
+    /// let pack = Pack::new(4).fit(Fit::Contiguous);
+    /// let rows = documents.stage(pack).map(|row| row.unwrap().tokens().to_vec());
+    /// assert_eq!(rows.collect::<Vec<_>>(), [[1, 1, 1, 2], [2, 2, 2, 3]]);
+    /// ```
     pub fn fit(self, fit: Fit) -> Self {
         Pack { fit, ..self }
     }
@@ -110,28 +126,28 @@ impl<N> Pack<N> {
         }
     }
 
-    /// Packs what has been collected.
+    /// Packs the documents that wait.
     fn pack(&mut self) {
-        let into = if self.fit == Fit::First { RowFit::First } else { RowFit::Best };
+        let fit = if self.fit == Fit::First { RowFit::First } else { RowFit::Best };
         let lengths: Vec<usize> = self.documents.iter().map(|(_, document)| document.len()).collect();
-        let (rows, count) = fit_decreasing(&lengths, self.length, into);
+        let (rows, count) = fit_decreasing(&lengths, self.length, fit);
         let mut packed: Vec<Option<PackedRow<N>>> = (0..count).map(|_| None).collect();
-        // In the order of their first documents.
+        // Rows in the order of their first documents.
         let mut order = Vec::with_capacity(count);
         for ((_, document), row) in self.documents.drain(..).zip(rows) {
             let Some(slot) = row.and_then(|row| packed.get_mut(row)) else { continue };
-            let made = slot.get_or_insert_with(|| {
+            let packed_row = slot.get_or_insert_with(|| {
                 order.extend(row);
                 PackedRow { tokens: Vec::with_capacity(self.length), lengths: Vec::new() }
             });
-            made.lengths.push(document.len());
-            made.tokens.extend(document);
+            packed_row.lengths.push(document.len());
+            packed_row.tokens.extend(document);
         }
         self.waiting = 0;
         self.ready.extend(order.into_iter().filter_map(|row| packed[row].take()));
     }
 
-    /// The next `length` tokens, wherever documents end, or what there is.
+    /// Cuts a row of the next `length` tokens, or of all that wait if they are fewer.
     fn cut(&mut self, length: usize) -> PackedRow<N> {
         let mut row = PackedRow { tokens: Vec::with_capacity(length), lengths: Vec::new() };
         while row.tokens.len() < length
@@ -160,7 +176,7 @@ impl<N> Stage<Vec<N>> for Pack<N> {
         if self.fit == Fit::Contiguous {
             let used = usize::try_from(std::mem::take(&mut self.resumed)).unwrap_or(usize::MAX);
             if used > 0 && used >= document.len() {
-                return Some(Err(misfit("more tokens of a document were used than it has")));
+                return Some(Err(saved_by_another("more tokens of a document were used than it has")));
             }
             if used > 0 {
                 self.used = used as u64;
@@ -214,7 +230,7 @@ impl<N> Stage<Vec<N>> for Pack<N> {
         match saved.numbers[..] {
             [] => {}
             [used] if saved.inputs > 0 => self.resumed = used,
-            _ => return Err(misfit("packed rows were saved with other numbers")),
+            _ => return Err(saved_by_another("packed rows were saved with other numbers")),
         }
         Ok(())
     }
@@ -233,31 +249,42 @@ impl<N> Stage<Vec<N>> for Pack<N> {
     }
 }
 
-fn misfit(what: &str) -> Error {
+/// The error for a state that this stage cannot have saved.
+fn saved_by_another(what: &str) -> Error {
     ErrorKind::State(what.into()).into()
 }
 
 impl<N> PackedRow<N> {
-    /// The tokens of all documents, one behind the other, without padding.
+    /// The tokens of all documents, concatenated, without padding.
     #[must_use]
     pub fn tokens(&self) -> &[N] {
         &self.tokens
     }
 
-    /// How many tokens there are.
+    /// Number of tokens.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "no row is empty")]
     pub fn len(&self) -> usize {
         self.tokens.len()
     }
 
-    /// How many tokens each document has.
+    /// Number of tokens of each document.
+    ///
+    /// ```
+    /// use shardstream::adapters::{IteratorExt, Pack};
+    ///
+    /// let documents = [vec![7; 2], vec![8; 3]].into_iter().map(Ok);
+    /// let row = documents.stage(Pack::new(8)).next().unwrap()?;
+    /// assert_eq!((row.lengths(), row.len()), (&[2, 3][..], 5));
+    /// assert_eq!(row.padded(8, 0), [7, 7, 8, 8, 8, 0, 0, 0]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
     #[must_use]
     pub fn lengths(&self) -> &[usize] {
         &self.lengths
     }
 
-    /// The tokens, filled up to `length` with `pad`.
+    /// The tokens, padded to `length` with `pad`.
     #[must_use]
     pub fn padded(self, length: usize, pad: N) -> Vec<N>
     where
@@ -268,8 +295,8 @@ impl<N> PackedRow<N> {
         tokens
     }
 
-    /// For `length` tokens, the number of the document that each is of: from 1, and 0 for padding. Attention
-    /// must not go from one document to another.
+    /// For each of `length` tokens, the number of its document in the row, from 1; padding has 0. Attention must
+    /// not cross documents.
     #[must_use]
     pub fn segments(&self, length: usize) -> Vec<u32> {
         let numbered = (1u32..).zip(&self.lengths);
@@ -277,7 +304,7 @@ impl<N> PackedRow<N> {
         segments.chain(std::iter::repeat(0)).take(length).collect()
     }
 
-    /// For `length` tokens, the position of each in its document, from 0. Padding has 0 too.
+    /// For each of `length` tokens, its position in its document, from 0; padding has 0.
     #[must_use]
     pub fn positions(&self, length: usize) -> Vec<u32> {
         let positions = self.lengths.iter().flat_map(|length| (0u32..).take(*length));

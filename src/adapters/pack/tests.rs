@@ -18,7 +18,9 @@ fn packed(lengths: &[usize], length: usize, look_ahead: usize, fit: Fit) -> Rows
 proptest! {
     #[test]
     fn every_token_comes_once_and_documents_stay_together(
-        lengths in prop::collection::vec(0usize..30, 0..60), length in 1usize..20, look_ahead in 1usize..20,
+        lengths in prop::collection::vec(0usize..30, 0..60),
+        length in 1usize..20,
+        look_ahead in 1usize..20,
         fit in prop_oneof![Just(Fit::Best), Just(Fit::First)],
     ) {
         let rows = packed(&lengths, length, look_ahead, fit);
@@ -40,8 +42,7 @@ proptest! {
             seen.extend_from_slice(row.tokens());
         }
         seen.sort_unstable();
-        let all = lengths.iter().enumerate().flat_map(|(number, length)| (0..*length).map(move |at| (number, at)));
-        prop_assert!(seen.into_iter().eq(all));
+        prop_assert!(seen.into_iter().eq(documents(&lengths).flatten()));
     }
 
     #[test]
@@ -53,7 +54,7 @@ proptest! {
         prop_assert!(whole.iter().map(PackedRow::tokens).eq(all.chunks(length)));
         let pieces = |row: &PackedRow<_>| row.lengths().iter().sum::<usize>() == row.len();
         prop_assert!(whole.iter().all(pieces));
-        // Behind every row, a new stage continues with the inputs that the old one asks for.
+        // After each row, a new stage continues with the inputs that the old one needs again.
         let mut stage = Pack::new(length).fit(Fit::Contiguous);
         let mut given = 0;
         for (number, document) in documents(&lengths).enumerate() {
@@ -74,7 +75,7 @@ proptest! {
 }
 
 #[test]
-fn a_document_goes_where_it_leaves_the_least_room() {
+fn best_fit_leaves_the_least_room() {
     let lengths =
         |rows: &[PackedRow<_>]| rows.iter().map(|row| row.lengths().to_vec()).collect::<Vec<_>>();
     let best = |sizes: &[usize], look_ahead| lengths(&packed(sizes, 10, look_ahead, Fit::Best));
@@ -90,7 +91,7 @@ fn a_document_goes_where_it_leaves_the_least_room() {
     assert_eq!(best, [vec![6, 3], vec![6, 2], vec![5]]);
 }
 
-/// Lengths as documents have them: the logarithm is normal, of mean 6 and deviation 1.
+/// Realistic lengths: log-normal, of mean 6 and deviation 1.
 #[test]
 fn little_is_padding() {
     let mut rng = Rng::new(7, 0, 0);
