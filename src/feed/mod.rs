@@ -85,8 +85,8 @@ impl<B: Send + 'static> Feed<B> {
         Feed { ready: uploaded.prefetch(DEPTH), meter: FeedMeter::default() }
     }
 
-    /// Number of batches that may be on the devices or in transfer, beside the one that the step uses: at least
-    /// 1. Default: 2. The thread holds one more.
+    /// Number of batches that may be on the devices or in transfer, beside the one that the step uses. It must
+    /// be at least 1; the default is 2. The thread holds one more.
     pub fn depth(mut self, batches: usize) -> Self {
         self.ready = self.ready.ahead(batches);
         self
