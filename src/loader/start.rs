@@ -58,7 +58,7 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
         };
         let progress = (progress, Arc::clone(&settings.policy));
         let collect = BatchCollector::new(events, pad, first, make.clone(), progress);
-        let ahead = has_threads.then(|| tuning.most_prefetch());
+        let ahead = has_threads.then(|| tuning.max_prefetch());
         let collector = MonitoredCollector::new(collect, run.clone(), has_threads.then_some(tuning));
         let batches: Collected<B> = Box::new(collector);
         Batches::new(batches, ahead, stop, run)

@@ -148,7 +148,7 @@ impl<T: Send + 'static> Work<T> {
             })?;
         }
         match self.add_threads(tuning.threads(), started) {
-            Err(_) if self.lock().threads >= tuning.least_threads() => {
+            Err(_) if self.lock().threads >= tuning.min_threads() => {
                 self.make_do(tuning);
                 Ok(())
             }

@@ -324,7 +324,7 @@ impl RunMonitor {
     /// Looks at the threads, and warns of a long wait.
     fn look(&self) {
         self.tick();
-        self.0.tuning.look(|| self.seen());
+        self.0.tuning.update(|| self.totals());
         #[cfg(feature = "metrics")]
         self.0.gauges.lock().unwrap_or_else(PoisonError::into_inner).show(|| self.report());
         let waited = {
@@ -377,7 +377,7 @@ impl RunMonitor {
     }
 
     /// What the choice of the number of threads and of batches ahead depends on.
-    fn seen(&self) -> RunTotals {
+    fn totals(&self) -> RunTotals {
         let WorkDone { items, cpu, is_full } = self.pool().map_or_else(WorkDone::default, |pool| pool.done());
         let times = self.0.watched().times;
         let consumed = self.0.consumed();
