@@ -70,23 +70,23 @@ impl Drop for StopOnDrop {
 
 /// Tells the monitor what the trainer received, and unpacks it.
 fn unpack<B>(run: &RunMonitor, item: Option<Result<RunOutput<B>>>) -> Option<Result<B>> {
-    run.took();
+    run.item_taken();
     match item {
         Some(Ok(RunOutput::Batch(batch, (items, fill), state))) => {
-            run.got(Some((items, fill, state)));
+            run.item_received(Some((items, fill, state)));
             Some(Ok(batch))
         }
         Some(Ok(RunOutput::End(state))) => {
-            run.got(None);
+            run.item_received(None);
             run.ended(Some(state.unwrap_or_else(|| run.state()).ended()));
             None
         }
         Some(Err(error)) => {
-            run.got(None);
+            run.item_received(None);
             Some(Err(error))
         }
         None => {
-            run.got(None);
+            run.item_received(None);
             run.ended(None);
             None
         }
@@ -199,11 +199,11 @@ impl<B> Iterator for Batches<B> {
         let _waiting = span!("wait for a batch");
         let item = match &mut self.batches {
             BatchSource::Ahead(batches) => {
-                self.run.asks(batches.is_ready());
+                self.run.batch_requested(batches.is_ready());
                 batches.next()
             }
             BatchSource::Inline(batches) => {
-                self.run.asks(false);
+                self.run.batch_requested(false);
                 batches.next()
             }
         };
@@ -223,7 +223,7 @@ impl<B> Stream for BatchesStream<B> {
     type Item = Result<B>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.run.asks(self.batches.is_ready());
+        self.run.batch_requested(self.batches.is_ready());
         let item = ready!(Pin::new(&mut self.batches).poll_next(cx));
         Poll::Ready(unpack(&self.run, item))
     }

@@ -34,7 +34,7 @@ impl<T, B, I: Iterator<Item = Event<T>>> Iterator for MonitoredCollector<I, T, B
             self.collect.next()
         };
         if let Some(Ok(RunOutput::Batch(..))) = item {
-            self.run.made();
+            self.run.batch_made();
         }
         if let Some(ahead) = &self.ahead {
             activity::set(if item.is_some() { Activity::AwaitTrainer } else { Activity::Other });

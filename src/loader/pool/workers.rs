@@ -63,7 +63,7 @@ impl<T: Send + 'static> PoolStatus for Mutex<Shared<T>> {
 
     fn done(&self) -> WorkDone {
         let shared = self.lock().unwrap_or_else(PoisonError::into_inner);
-        WorkDone { is_full: shared.schedule.is_full(), ..shared.done }
+        WorkDone { is_memory_full: shared.schedule.is_full(), ..shared.done }
     }
 }
 
