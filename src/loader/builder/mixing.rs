@@ -1,46 +1,41 @@
 //! The options of datasets that are mixed.
 
-use super::LoaderBuilder;
+use super::{LoaderBuilder, RunOptions};
 use crate::loader::last_batch::LastBatch;
 use crate::loader::policy::OnError;
 use crate::loader::tuning::Resources;
-use crate::loader::watch::OnStall;
 use crate::state::WeightChange;
-use std::marker::PhantomData;
 
 impl<T: Send + 'static> LoaderBuilder<T> {
     pub(in crate::loader) fn mixed(builders: impl IntoIterator<Item = LoaderBuilder<T>>) -> Self {
-        let mut mixed = LoaderBuilder {
-            parts: Vec::new(),
-            schedule: Vec::new(),
-            resources: Resources::default(),
-            batch: None,
-            last: LastBatch::Keep,
-            pad: None,
-            policy: OnError::stop(),
-            on_stall: OnStall::default(),
-            columns: Vec::new(),
-            wrong: None,
-            batches: PhantomData,
-        };
-        for builder in builders {
-            let Resources { threads, cores, prefetch, prefetch_bytes } = builder.resources;
-            let set = builder.batch.is_some() || builder.last != LastBatch::Keep || builder.on_stall.is_set();
-            let set = set || prefetch.is_some() || prefetch_bytes.is_some();
-            if set || builder.policy != OnError::stop() || !builder.schedule.is_empty() {
-                let what = "`batch`, `last_batch`, `prefetch`, `prefetch_bytes`, `on_error`, `stall_after`, \
-                            `on_stall` and `weights_from` are options of the mix: set them on what \
-                            `Loader::mix` returns";
-                mixed.wrong.get_or_insert(what.into());
+        let mut mixed = LoaderBuilder::of(Vec::new(), RunOptions::default());
+        for LoaderBuilder { parts, options, .. } in builders {
+            let Resources { threads, cores, prefetch, prefetch_bytes } = options.resources;
+            let is_set = options.batch.is_some()
+                || options.last != LastBatch::Keep
+                || options.policy != OnError::stop()
+                || options.on_stall.is_set()
+                || prefetch.is_some()
+                || prefetch_bytes.is_some()
+                || !options.schedule.is_empty();
+            if is_set {
+                mixed.options.fail(
+                    "`batch`, `last_batch`, `prefetch`, `prefetch_bytes`, `on_error`, `stall_after`, \
+                     `on_stall` and `weights_from` are options of the mix: set them on what `Loader::mix` \
+                     returns",
+                );
             }
-            mixed.wrong = mixed.wrong.or(builder.wrong);
-            mixed.parts.extend(builder.parts);
-            mixed.resources.threads = mixed.resources.threads.max(threads);
-            mixed.resources.cores = mixed.resources.cores.max(cores);
+            if let Some(error) = options.error {
+                mixed.options.fail(error);
+            }
+            mixed.parts.extend(parts);
+            let resources = &mut mixed.options.resources;
+            resources.threads = resources.threads.max(threads);
+            resources.cores = resources.cores.max(cores);
         }
-        // A number that was fixed for one of them is fixed for the mix.
-        if mixed.resources.threads.is_some() {
-            mixed.resources.cores = None;
+        // A number of threads that is fixed for one dataset is fixed for the mix.
+        if mixed.options.resources.threads.is_some() {
+            mixed.options.resources.cores = None;
         }
         mixed
     }
@@ -53,7 +48,7 @@ impl<T, B> LoaderBuilder<T, B> {
     pub fn name(mut self, name: impl Into<String>) -> Self {
         if self.parts.len() > 1 {
             let what = "`name` of a mix: set it on each dataset before `Loader::mix`";
-            self.wrong.get_or_insert(what.into());
+            self.options.fail(what);
         }
         let name = name.into();
         self.each(|part, _| part.name = Some(name.clone()))
@@ -66,7 +61,7 @@ impl<T, B> LoaderBuilder<T, B> {
         if self.parts.len() > 1 {
             let what = "`weight` of a mix: set it on each dataset before `Loader::mix`, as the datasets of \
                         mixes that are mixed again have all one level";
-            self.wrong.get_or_insert(what.into());
+            self.options.fail(what);
         }
         self.each(|part, _| part.weight = weight)
     }
@@ -119,7 +114,7 @@ impl<T, B> LoaderBuilder<T, B> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn weights_from(mut self, item: u64, weights: impl IntoIterator<Item = u32>) -> Self {
-        self.schedule.push(WeightChange { from: item, weights: weights.into_iter().collect() });
+        self.options.schedule.push(WeightChange { from: item, weights: weights.into_iter().collect() });
         self
     }
 

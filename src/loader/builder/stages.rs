@@ -8,7 +8,6 @@ use crate::loader::last_batch::LastBatch;
 use crate::loader::settings::MakePlan;
 use crate::loader::stages::{Rows, Stages};
 use std::hash::Hash;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 impl<T: Send + 'static> LoaderBuilder<T> {
@@ -56,7 +55,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
                 "`flat_map` behind a stage with a memory: make several items of each before that stage";
             let mut next: LoaderBuilder<I::Item> =
                 self.stages(|stages| stages.filter_map(Arc::new(|_| Ok(None))));
-            next.wrong.get_or_insert(what.into());
+            next.options.fail(what);
             return next;
         }
         let f = Arc::new(f);
@@ -139,11 +138,11 @@ impl<T: Send + 'static> LoaderBuilder<T> {
                 ErrorKind::Config(what) => what.clone(),
                 _ => error.to_string(),
             };
-            self.wrong.get_or_insert(format!("the stage `{name}`: {what}"));
+            self.options.fail(format!("the stage `{name}`: {what}"));
         }
         if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
             let what = format!("the stage `{name}` behind another with a memory: make one stage of both");
-            self.wrong.get_or_insert(what);
+            self.options.fail(what);
         }
         let make: Arc<dyn Fn(&Begins) -> C + Send + Sync> = Arc::new(move |_: &Begins| make());
         self.stages(|stages| stages.remembering(name.clone(), Arc::clone(&make)))
@@ -209,12 +208,12 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         size: impl Fn(&T) -> Result<[usize; N]> + Send + Sync + 'static,
     ) -> Self {
         if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
-            self.wrong.get_or_insert("`buckets` behind a stage with a memory: make one stage of both".into());
+            self.options.fail("`buckets` behind a stage with a memory: make one stage of both");
         }
         let plan = match buckets.plan(Some(1)) {
             Ok(plan) => Arc::new(plan),
             Err(wrong) => {
-                self.wrong.get_or_insert(wrong);
+                self.options.fail(wrong);
                 return self;
             }
         };
@@ -231,41 +230,19 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     }
 
     fn stages<U>(self, with: impl Fn(Stages<T>) -> Stages<U>) -> LoaderBuilder<U> {
-        let LoaderBuilder {
-            parts,
-            schedule,
-            resources,
-            batch,
-            last,
-            pad: _,
-            policy,
-            on_stall,
-            columns,
-            mut wrong,
-            ..
-        } = self;
-        if last == LastBatch::Pad {
-            let what =
-                "`LastBatch::Pad` was set for items of another type: call `last_batch` after the stages";
-            wrong.get_or_insert(what.into());
+        let mut options = self.options;
+        if options.last == LastBatch::Pad {
+            options.fail(
+                "`LastBatch::Pad` was set for items of another type: call `last_batch` after the stages",
+            );
         }
-        let parts = parts.into_iter().map(|(part, stages)| (part, with(stages))).collect();
-        let (pad, batches) = (None, PhantomData);
-        LoaderBuilder {
-            parts,
-            schedule,
-            resources,
-            batch,
-            last,
-            pad,
-            policy,
-            on_stall,
-            columns,
-            wrong,
-            batches,
-        }
+        LoaderBuilder::of(
+            self.parts.into_iter().map(|(part, stages)| (part, with(stages))).collect(),
+            options,
+        )
     }
 }
+
 impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
     /// Joins documents of tokens and cuts them into rows of `length` tokens: each document is followed by the
     /// `separator`, if there is one, and a row begins where the one before it ends. That is the usual way to
@@ -279,11 +256,10 @@ impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
         let name =
             format!("chunked({length}, {})", if separator.is_some() { "separator" } else { "no separator" });
         if length == 0 {
-            self.wrong.get_or_insert("rows of 0 tokens: the length must be at least 1".into());
+            self.options.fail("rows of 0 tokens: the length must be at least 1");
         }
         if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
-            self.wrong
-                .get_or_insert("`chunked` behind another stage with a memory: make one stage of both".into());
+            self.options.fail("`chunked` behind another stage with a memory: make one stage of both");
         }
         self.stages(|stages| {
             let separator = separator.clone();
