@@ -7,7 +7,8 @@ use std::fmt;
 /// Default of the largest number of items of a stream that wait.
 const LOOK_AHEAD: usize = 256;
 
-/// Extra share of steps that [`Buckets::count`] gives to larger shapes, so that items never queue up for them.
+/// Extra share of steps that [`Buckets::count`] gives to larger shapes, so that items never queue up for
+/// them.
 const MARGIN: f64 = 0.03;
 
 /// The sum of the shares that [`Buckets::count`] sets.
@@ -82,9 +83,9 @@ impl<const N: usize> Buckets<N> {
         Buckets { shares: Some(shares.into_iter().collect()), ..self }
     }
 
-    /// Sets the [shares](Buckets::shares) from the sizes of some items, such as the first ten thousand: as many
-    /// steps of each shape as its items fill, and 3 % more for large shapes. Set the sizes of batches before.
-    /// Items larger than every shape are not counted.
+    /// Sets the [shares](Buckets::shares) from the sizes of some items, such as the first ten thousand: as
+    /// many steps of each shape as its items fill, and 3 % more for large shapes. Set the sizes of batches
+    /// before. Items larger than every shape are not counted.
     pub fn count(self, sizes: impl IntoIterator<Item = [usize; N]>) -> Self {
         let mut counts = vec![0.0f64; self.shapes.len()];
         for size in sizes {
@@ -111,14 +112,15 @@ impl<const N: usize> Buckets<N> {
             })
             .collect();
         let sum: f64 = steps.iter().sum();
-        let share =
-            |steps: &f64| ((f64::from(COUNTED_SUM) * steps / sum.max(f64::MIN_POSITIVE)).round() as u32).max(1);
+        let share = |steps: &f64| {
+            ((f64::from(COUNTED_SUM) * steps / sum.max(f64::MIN_POSITIVE)).round() as u32).max(1)
+        };
         let shares = steps.iter().map(share).collect();
         Buckets { shares: Some(shares), ..self }
     }
 
-    /// Number of items in a batch of each shape, on each rank: more for small shapes, if every batch is to have
-    /// about as many tokens or pixels. Default: the loader's batch size for all.
+    /// Number of items in a batch of each shape, on each rank: more for small shapes, if every batch is to
+    /// have about as many tokens or pixels. Default: the loader's batch size for all.
     ///
     /// ```
     /// use shardstream::adapters::Buckets;
@@ -130,8 +132,8 @@ impl<const N: usize> Buckets<N> {
         Buckets { batches: Some(sizes.into_iter().collect()), ..self }
     }
 
-    /// Sets the [sizes of batches](Buckets::batches) to as many items of each shape as fit into `budget` tokens
-    /// or pixels, and at least 1.
+    /// Sets the [sizes of batches](Buckets::batches) to as many items of each shape as fit into `budget`
+    /// tokens or pixels, and at least 1.
     pub fn budget(self, budget: usize) -> Self {
         let sizes = (0..self.shapes.len()).map(|bucket| {
             let volume = usize::try_from(self.volume(bucket)).unwrap_or(usize::MAX);
@@ -186,8 +188,8 @@ impl<const N: usize> Buckets<N> {
         self.shapes[item].iter().zip(self.shapes[room]).all(|(size, room)| *size <= room)
     }
 
-    /// Checks the options, and resolves them for a loader with batches of `batch` items, unless the shapes have
-    /// sizes of their own.
+    /// Checks the options, and resolves them for a loader with batches of `batch` items, unless the shapes
+    /// have sizes of their own.
     pub(crate) fn plan(&self, batch: Option<usize>) -> Result<BucketPlan, String> {
         let count = self.shapes.len();
         let bad = |what: String| Err(format!("buckets: {what}"));

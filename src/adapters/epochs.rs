@@ -31,12 +31,12 @@ impl<S> Epochs<S> {
         Epochs { source: Staged::new(source, Slice::new(..)), length }
     }
 
-    /// The next epoch: as many items of the source as the length says, or fewer if the source ends. Errors are
-    /// returned in addition.
+    /// The next epoch: as many items of the source as the length says, or fewer if the source ends. Errors
+    /// are returned in addition.
     ///
     /// If an epoch is dropped before its end, the next one continues after the last item that was returned,
-    /// and has its full length. An epoch is a stream only if the source is `Unpin`: put any other source into a
-    /// `Box::pin`.
+    /// and has its full length. An epoch is a stream only if the source is `Unpin`: put any other source into
+    /// a `Box::pin`.
     pub fn epoch(&mut self) -> Epoch<'_, S> {
         Staged::new(&mut self.source, Slice::new(..self.length))
     }

@@ -10,7 +10,8 @@ use bytestring::ByteString;
 use futures::Stream;
 use std::ops::RangeBounds;
 
-/// Defines an extension trait of `$base`, which is `Iterator` or `Stream`. The examples use iterators in both.
+/// Defines an extension trait of `$base`, which is `Iterator` or `Stream`. The examples use iterators in
+/// both.
 macro_rules! extension {
     ($(#[$doc:meta])* $name:ident of $base:ident { $($more:item)* }) => {
         $(#[$doc])*
@@ -55,8 +56,8 @@ macro_rules! extension {
 
             /// Maps each item to another one.
             ///
-            /// The closure gets the value of the `Ok`, where that of `map` gets the whole `Result`. (The usual
-            /// name of this, `map_ok`, would be ambiguous beside that of `futures` or `itertools`.)
+            /// The closure gets the value of the `Ok`, where that of `map` gets the whole `Result`. (The
+            /// usual name of this, `map_ok`, would be ambiguous beside that of `futures` or `itertools`.)
             ///
             /// ```
             /// use shardstream::adapters::IteratorExt;
@@ -93,10 +94,10 @@ macro_rules! extension {
             /// Shuffles samples in a buffer of `size` samples. A size of 0 or 1 keeps their order.
             ///
             /// The order depends on the seed and the number of samples only, and is the same every time: for
-            /// a new one in each epoch, see [`shuffle_with`](Self::shuffle_with). An error is returned as soon
-            /// as it is met, ahead of the samples in the buffer. The buffer holds [compact](Sample::compact)
-            /// samples, so that a few bytes keep no network chunk in memory. Bound it by [`Staged::max_bytes`]
-            /// if samples are large, and see [`Staged::initial`] to start sooner.
+            /// a new one in each epoch, see [`shuffle_with`](Self::shuffle_with). An error is returned as
+            /// soon as it is met, ahead of the samples in the buffer. The buffer holds
+            /// [compact](Sample::compact) samples, so that a few bytes keep no network chunk in memory. Bound
+            /// it by [`Staged::max_bytes`] if samples are large, and see [`Staged::initial`] to start sooner.
             ///
             /// ```
             /// use shardstream::Sample;
@@ -124,11 +125,12 @@ macro_rules! extension {
             /// use shardstream::{Rng, Sample};
             ///
             /// let samples = || (0..100).map(|n| Ok(Sample::new(n.to_string())));
-            /// let epoch = |epoch| {
+            /// let keys = |epoch| {
             ///     let shuffled = samples().shuffle_with(100, Rng::new(42, epoch, 0));
-            ///     shuffled.map_item(|sample| sample.key().to_owned()).collect::<shardstream::Result<Vec<_>>>()
+            ///     let keys = shuffled.map_item(|sample| sample.key().to_owned());
+            ///     keys.collect::<shardstream::Result<Vec<_>>>()
             /// };
-            /// assert_ne!(epoch(0)?, epoch(1)?);
+            /// assert_ne!(keys(0)?, keys(1)?);
             /// # Ok::<_, shardstream::Error>(())
             /// ```
             fn shuffle_with(self, size: usize, rng: Rng) -> Staged<Self, Shuffle<Sample>>
@@ -273,9 +275,9 @@ macro_rules! extension {
             ///
             /// [`Staged::separator`] appends a token to each document. A rest that does not fill a row is
             /// dropped, unless [`Staged::partial`] says otherwise. A row may start anywhere in a document, so
-            /// this has no state to resume from: after a [loader](crate::Loader), a stop loses the tokens that
-            /// wait for their row. Use [`LoaderBuilder::chunked`](crate::loader::LoaderBuilder::chunked) there,
-            /// or pack the documents of a batch by [`PackedTokens`](crate::collate::PackedTokens).
+            /// this has no state to resume from: after a [loader](crate::Loader), a stop loses the tokens
+            /// that wait for their row. Use [`LoaderBuilder::chunked`](crate::loader::LoaderBuilder::chunked)
+            /// there, or pack the documents of a batch by [`PackedTokens`](crate::collate::PackedTokens).
             ///
             /// ```
             /// use shardstream::adapters::IteratorExt;

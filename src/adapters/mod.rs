@@ -1,8 +1,8 @@
 //! Adapters on iterators and streams: the stages between samples and batches.
 //!
 //! [`IteratorExt`] and [`StreamExt`] add the same adapters to iterators and to streams of
-//! [`Result`](crate::Result)s. Each adapter is one [`Stage`], a state machine that iterators and streams drive
-//! alike, so that the results are the same.
+//! [`Result`](crate::Result)s. Each adapter is one [`Stage`], a state machine that iterators and streams
+//! drive alike, so that the results are the same.
 //!
 //! | adapter | what it does |
 //! |---|---|
@@ -13,7 +13,8 @@
 //! | [`decode`](IteratorExt::decode) | decode the fields of samples |
 //! | [`rename`](IteratorExt::rename) | rename fields |
 //! | [`to_tuple`](IteratorExt::to_tuple) | convert samples to tuples of Rust types |
-//! | [`batched`](IteratorExt::batched), [`unbatched`](IteratorExt::unbatched) | collect items into batches, and back |
+//! | [`batched`](IteratorExt::batched) | collect items into batches |
+//! | [`unbatched`](IteratorExt::unbatched) | split batches into items |
 //! | [`chunked`](IteratorExt::chunked) | cut documents of tokens into rows of one length |
 //! | [`stage`](IteratorExt::stage) with [`Pack`] | pack documents into rows |
 //! | [`stage`](IteratorExt::stage) with [`GroupBy`] | group items by class, speaker or video |
@@ -35,9 +36,9 @@
 //!
 //! # Errors
 //!
-//! An error passes every adapter at once, ahead of the items that wait in a buffer or a batch. It does not end
-//! the iteration: the next call continues with the next item, and the caller decides whether to stop or to
-//! skip.
+//! An error passes every adapter at once, ahead of the items that wait in a buffer or a batch. It does not
+//! end the iteration: the next call continues with the next item, and the caller decides whether to stop or
+//! to skip.
 //!
 //! ```
 //! use shardstream::adapters::IteratorExt;
@@ -91,8 +92,8 @@ pub use group_by::GroupBy;
 pub use map::{MapItem, TryMap};
 pub use mix::{Mix, random_mix, round_robin};
 pub use pack::{Fit, Pack, PackedRow};
-pub use parallel::{Background, BackgroundStream};
 pub(crate) use parallel::Threads;
+pub use parallel::{Background, BackgroundStream};
 pub use rename::Rename;
 pub use select::Select;
 pub use shuffle::Shuffle;

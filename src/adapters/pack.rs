@@ -14,12 +14,12 @@ const LOOK_AHEAD: usize = 1000;
 /// It collects [`look_ahead`](Pack::look_ahead) documents and packs them, from the longest to the shortest,
 /// each as a whole into a row with enough room, which [`Fit`] chooses; then it collects the next ones.
 /// Documents keep their order within a row, and rows are in the order of their first documents. A document
-/// longer than a row is cut into pieces; an empty one is left out. [`Fit::Contiguous`] needs no look-ahead: it
-/// cuts documents wherever a row ends.
+/// longer than a row is cut into pieces; an empty one is left out. [`Fit::Contiguous`] needs no look-ahead:
+/// it cuts documents wherever a row ends.
 ///
 /// [`PackedRow::len`] is the number of tokens of a row. Documents with a median of 400 tokens (log-normal,
-/// deviation 1) fill more than 99 % of rows of 2048. The [report](crate::loader::Report::fill) of a loader has
-/// the share that is filled.
+/// deviation 1) fill more than 99 % of rows of 2048. The [report](crate::loader::Report::fill) of a loader
+/// has the share that is filled.
 ///
 /// ```
 /// use shardstream::adapters::{IteratorExt, Pack};
@@ -34,8 +34,8 @@ const LOOK_AHEAD: usize = 1000;
 /// ```
 ///
 /// In a loader, add it by [`LoaderBuilder::stage`](crate::loader::LoaderBuilder::stage): each logical stream
-/// has its own. A restore reads the documents again that were packed together; with `Contiguous`, only the one
-/// in which the last row ended.
+/// has its own. A restore reads the documents again that were packed together; with `Contiguous`, only the
+/// one in which the last row ended.
 #[derive(Debug, Clone)]
 #[must_use = "a stage does nothing until it is driven"]
 pub struct Pack<N> {
@@ -295,8 +295,8 @@ impl<N> PackedRow<N> {
         tokens
     }
 
-    /// For each of `length` tokens, the number of its document in the row, from 1; padding has 0. Attention must
-    /// not cross documents.
+    /// For each of `length` tokens, the number of its document in the row, from 1; padding has 0. Attention
+    /// must not cross documents.
     #[must_use]
     pub fn segments(&self, length: usize) -> Vec<u32> {
         let numbered = (1u32..).zip(&self.lengths);

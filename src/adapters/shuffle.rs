@@ -8,8 +8,9 @@ use std::fmt;
 /// The stage of [`shuffle`](super::IteratorExt::shuffle): a buffer from which items are drawn at random.
 ///
 /// The buffer fills up to its size; from then on, each item that is added replaces a random one, which is
-/// returned. At the end the rest is returned in random order. The order depends only on the random numbers and
-/// the number of items, never on time; with [`max_bytes`](Staged::max_bytes), on the sizes of the items too.
+/// returned. At the end the rest is returned in random order. The order depends only on the random numbers
+/// and the number of items, never on time; with [`max_bytes`](Staged::max_bytes), on the sizes of the items
+/// too.
 pub struct Shuffle<T> {
     size: usize,
     /// Number of items from which on one is drawn: `initial` at first, then growing up to `size`.
@@ -110,8 +111,8 @@ pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>)
 }
 
 impl<S, T> Staged<S, Shuffle<T>> {
-    /// Returns items as soon as `count` of them are in the buffer. It then grows by one with each item that is
-    /// returned, until it is full.
+    /// Returns items as soon as `count` of them are in the buffer. It then grows by one with each item that
+    /// is returned, until it is full.
     ///
     /// The first item comes sooner, but the first items are shuffled less. By default the buffer fills first
     /// (Python's webdataset starts at 100 items). A `count` of 0 counts as 1, and one beyond the size of the
@@ -131,8 +132,8 @@ impl<S, T> Staged<S, Shuffle<T>> {
 }
 
 impl<S> Staged<S, Shuffle<Sample>> {
-    /// Bounds the bytes of the samples in the buffer: beyond them, samples are returned although the buffer is
-    /// not full. A single sample beyond the bound passes through.
+    /// Bounds the bytes of the samples in the buffer: beyond them, samples are returned although the buffer
+    /// is not full. A single sample beyond the bound passes through.
     ///
     /// The order then depends on the sizes of the samples too. It is still the same in every run.
     ///
@@ -334,7 +335,8 @@ mod tests {
             let taken = taken.index(count as usize + 1) as u64;
             // The end is seen when too few items are left to fill the buffer again.
             let ended = taken > 0 && taken + size.max(1) as u64 > count + 1;
-            let ReplayedBuffer { held, inputs, rng } = replay(size, rng(), taken, ended.then_some(count)).unwrap();
+            let replayed = replay(size, rng(), taken, ended.then_some(count)).unwrap();
+            let ReplayedBuffer { held, inputs, rng } = replayed;
             let stage = Shuffle::new(size, rng, |_| 0).holding(held);
             let rest = Staged::new((inputs..count).map(Ok), stage).map(Result::unwrap);
             prop_assert_eq!(rest.collect::<Vec<_>>(), &whole[taken as usize..]);

@@ -10,8 +10,8 @@ use std::task::{Context, Poll, ready};
 
 /// A step between samples and batches: a state machine that takes items and returns items.
 ///
-/// A stage owns no thread, socket or clock, and never sees an error of the stages before it: [`Staged`], which
-/// drives it from an iterator or from a stream with the same results, passes those on.
+/// A stage owns no thread, socket or clock, and never sees an error of the stages before it: [`Staged`],
+/// which drives it from an iterator or from a stream with the same results, passes those on.
 ///
 /// Every adapter of [this module](crate::adapters) that works on the caller's thread is such a stage. A stage
 /// of your own needs only [`push`](Stage::push), and is appended by
@@ -46,8 +46,8 @@ pub trait Stage<In> {
     /// Takes an item, and returns at most one output.
     fn push(&mut self, item: In) -> Option<Result<Self::Out>>;
 
-    /// Returns an output that needs no further item. It is called before every [`push`](Stage::push), until it
-    /// returns none.
+    /// Returns an output that needs no further item. It is called before every [`push`](Stage::push), until
+    /// it returns none.
     fn pull(&mut self) -> Option<Result<Self::Out>> {
         None
     }
@@ -57,9 +57,9 @@ pub trait Stage<In> {
         None
     }
 
-    /// Whether the stage is as it was before its first item, and remembers none of its inputs. Only then can a
-    /// [loader](crate::loader::LoaderBuilder::stage) that is restored start with the next item, rather than at
-    /// the beginning of the pass.
+    /// Whether the stage is as it was before its first item, and remembers none of its inputs. Only then can
+    /// a [loader](crate::loader::LoaderBuilder::stage) that is restored start with the next item, rather than
+    /// at the beginning of the pass.
     fn is_fresh(&self) -> bool {
         false
     }
@@ -72,12 +72,12 @@ pub trait Stage<In> {
     }
 
     /// Restores what [`save`](Stage::save) returned, before the first [`push`](Stage::push). Then the last
-    /// [`inputs`](SavedStage::inputs) are pushed again. Outputs that had been returned, and errors, must not be
-    /// returned again; and none may be returned before the last of these inputs is pushed.
+    /// [`inputs`](SavedStage::inputs) are pushed again. Outputs that had been returned, and errors, must not
+    /// be returned again; and none may be returned before the last of these inputs is pushed.
     ///
     /// # Errors
-    /// [`ErrorKind::State`](crate::ErrorKind::State) for numbers that `save` cannot have returned. An error of
-    /// this kind ends a loader's run, whenever the stage returns it.
+    /// [`ErrorKind::State`](crate::ErrorKind::State) for numbers that `save` cannot have returned. An error
+    /// of this kind ends a loader's run, whenever the stage returns it.
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
         let _ = saved;
         Ok(())

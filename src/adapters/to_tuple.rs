@@ -6,8 +6,8 @@ use bytestring::ByteString;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A type that [`to_tuple`](super::IteratorExt::to_tuple) converts samples to: a tuple of up to six types that
-/// are [`FromValue`], or an array of one such type.
+/// A type that [`to_tuple`](super::IteratorExt::to_tuple) converts samples to: a tuple of up to six types
+/// that are [`FromValue`], or an array of one such type.
 pub trait FromFields: sealed::Sealed + Sized {
     /// The names of the fields, one for each element of the tuple.
     type Specs<'a>: IntoIterator<Item = &'a str>;

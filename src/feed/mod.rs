@@ -51,10 +51,10 @@ const DEPTH: usize = 2;
 
 /// An iterator over batches on the devices, which a thread transfers ahead of the step.
 ///
-/// It returns the results of the closure, in the order of the batches. An error of a batch or of the closure is
-/// returned in its place, and iteration can continue; a panic is
-/// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked), and the end. The thread starts when the first batch is
-/// asked for. Dropping the feed joins it: that waits for a call of the closure under way, but not for the
+/// It returns the results of the closure, in the order of the batches. An error of a batch or of the closure
+/// is returned in its place, and iteration can continue; a panic is
+/// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked), and the end. The thread starts when the first batch
+/// is asked for. Dropping the feed joins it: that waits for a call of the closure under way, but not for the
 /// network, like dropping a [`Loader`](crate::Loader)'s batches.
 ///
 /// The closure should start a transfer without waiting for it, and return a handle. The handle must own the
@@ -75,7 +75,8 @@ pub struct FeedStream<B> {
 }
 
 impl<B: Send + 'static> Feed<B> {
-    /// Feeds the results of `upload`, which is called on the thread of the feed for one batch after the other.
+    /// Feeds the results of `upload`, which is called on the thread of the feed for one batch after the
+    /// other.
     pub fn new<T, I, U>(batches: I, mut upload: U) -> Self
     where
         I: Iterator<Item = Result<T>> + Send + 'static,
@@ -85,8 +86,8 @@ impl<B: Send + 'static> Feed<B> {
         Feed { ready: uploaded.prefetch(DEPTH), meter: FeedMeter::default() }
     }
 
-    /// Number of batches that may be on the devices or in transfer, beside the one that the step uses. It must
-    /// be at least 1; the default is 2. The thread holds one more.
+    /// Number of batches that may be on the devices or in transfer, beside the one that the step uses. It
+    /// must be at least 1; the default is 2. The thread holds one more.
     pub fn depth(mut self, batches: usize) -> Self {
         self.ready = self.ready.ahead(batches);
         self
@@ -151,8 +152,8 @@ impl<B> fmt::Debug for FeedStream<B> {
     }
 }
 
-/// Whether the devices had to wait for data. Reports of several feeds can be added, such as those of the parts
-/// of an epoch.
+/// Whether the devices had to wait for data. Reports of several feeds can be added, such as those of the
+/// parts of an epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FeedReport {
@@ -169,8 +170,8 @@ pub struct FeedReport {
 }
 
 impl FeedReport {
-    /// *Data readiness*: the share of the steps, from 0 to 1, whose batch was ready when it was asked for. The
-    /// first batch of a feed is excluded; without any other it is 1.
+    /// *Data readiness*: the share of the steps, from 0 to 1, whose batch was ready when it was asked for.
+    /// The first batch of a feed is excluded; without any other it is 1.
     #[must_use]
     pub fn readiness(&self) -> f64 {
         match self.batches.saturating_sub(self.firsts) {

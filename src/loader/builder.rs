@@ -70,12 +70,12 @@ impl Loader<()> {
         LoaderBuilder::new(dataset)
     }
 
-    /// A builder of a loader of several datasets, each with its own stages, [weight](LoaderBuilder::weight) and
-    /// number of [epochs](LoaderBuilder::passes), mixed item by item.
+    /// A builder of a loader of several datasets, each with its own stages, [weight](LoaderBuilder::weight)
+    /// and number of [epochs](LoaderBuilder::passes), mixed item by item.
     ///
-    /// The weights hold exactly: in each stream, a window of as many items as the weights add up to has as many
-    /// items of each dataset as its weight, in an order that depends on the seed of the first dataset. Each
-    /// dataset has its own epochs. When one has ended, the next one takes its place.
+    /// The weights hold exactly: in each stream, a window of as many items as the weights add up to has as
+    /// many items of each dataset as its weight, in an order that depends on the seed of the first dataset.
+    /// Each dataset has its own epochs. When one has ended, the next one takes its place.
     ///
     /// The datasets must have the same number of streams, and be read by the same ranks.
     ///

@@ -6,8 +6,10 @@
 /// |---|---|---|---|
 /// | `Keep` | are smaller; none is empty | may differ | may differ |
 /// | `Drop` | are left out: all are full | are equal | may differ |
-/// | `Pad` | are padded with clones, which a [mask](crate::adapters::Batch::mask) shows | are equal | may differ |
+/// | `Pad` | are padded with clones; see [`mask`] | are equal | may differ |
 /// | `Repeat` | are filled with the first items of the epoch | are equal | is an error of `build` |
+///
+/// [`mask`]: crate::adapters::Batch::mask
 ///
 /// *With an index* means that the lengths of all streams are known: all datasets have an index, none is
 /// resampled, and no stage changes the number of items. A sample that fails or is

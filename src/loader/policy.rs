@@ -73,8 +73,8 @@ impl OnError {
     }
 
     /// The largest share of failures among the items and failures of a rank, between 0 and 1, such as 0.001.
-    /// It is compared once there are `minimum` of them, since one failure among few is a large share. Items are
-    /// counted, which are not samples if a stage splits or drops samples. Default: no limit.
+    /// It is compared once there are `minimum` of them, since one failure among few is a large share. Items
+    /// are counted, which are not samples if a stage splits or drops samples. Default: no limit.
     pub fn share(mut self, largest: f64, minimum: u64) -> Self {
         self.share = Some(ShareLimit { largest, minimum });
         self
@@ -90,8 +90,8 @@ impl OnError {
     /// Checks the options.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a limit of 0 failures, for a share that is not between 0 and 1, and for limits
-    /// if nothing is skipped.
+    /// [`ErrorKind::Config`] for a limit of 0 failures, for a share that is not between 0 and 1, and for
+    /// limits if nothing is skipped.
     ///
     /// ```
     /// use shardstream::loader::{Failures, OnError};
@@ -212,13 +212,14 @@ impl Failures {
 
     /// Fields that cannot be decoded, are missing, or have another type or shape than was asked for:
     /// `Decode`, `Array`, `WrongType`, `MissingField`, `MissingTensor` and `Pickle` of [`ErrorKind`]; and
-    /// samples that cannot be joined although the other dataset is sound, `MissingSample` and `FieldConflict`.
+    /// samples that cannot be joined although the other dataset is sound, `MissingSample` and
+    /// `FieldConflict`.
     pub const fn decode() -> Self {
         FailureClass::Decode.only()
     }
 
-    /// Errors of the caller's own steps: [`ErrorKind::Step`], and those of a step that encodes or writes samples
-    /// (`Encode`, `Unwritable`).
+    /// Errors of the caller's own steps: [`ErrorKind::Step`], and those of a step that encodes or writes
+    /// samples (`Encode`, `Unwritable`).
     pub const fn step() -> Self {
         FailureClass::Step.only()
     }
@@ -293,15 +294,15 @@ enum FailureClass {
 }
 
 impl FailureClass {
-    const ALL: [FailureClass; 5] = [FailureClass::Damage, FailureClass::Decode, FailureClass::Step, FailureClass::Panic, FailureClass::MissingShard];
+    const ALL: [Self; 5] = [Self::Damage, Self::Decode, Self::Step, Self::Panic, Self::MissingShard];
 
     const fn only(self) -> Failures {
         Failures(1 << self as u8)
     }
 
-    /// The class of an error; none for one that is never skipped. The match has no wildcard, so that a new kind
-    /// must be classified.
-    fn of(kind: &ErrorKind) -> Option<FailureClass> {
+    /// The class of an error; none for one that is never skipped. The match has no wildcard, so that a new
+    /// kind must be classified.
+    fn of(kind: &ErrorKind) -> Option<Self> {
         match kind {
             ErrorKind::Damaged { .. }
             | ErrorKind::SampleChecksum { .. }
@@ -312,10 +313,10 @@ impl FailureClass {
             | ErrorKind::Decompress { .. }
             | ErrorKind::TooManyMembers { .. }
             | ErrorKind::DuplicateMember { .. }
-            | ErrorKind::ScatteredSample => Some(FailureClass::Damage),
+            | ErrorKind::ScatteredSample => Some(Self::Damage),
             // Neither an index nor a response belongs to one shard.
             ErrorKind::TooLarge { what: "an index" | "the head of an answer", .. } => None,
-            ErrorKind::TooLarge { .. } | ErrorKind::MissingSample { damaged: true } => Some(FailureClass::Damage),
+            ErrorKind::TooLarge { .. } | ErrorKind::MissingSample { damaged: true } => Some(Self::Damage),
             ErrorKind::Decode { .. }
             | ErrorKind::Array(_)
             | ErrorKind::WrongType { .. }
@@ -323,11 +324,11 @@ impl FailureClass {
             | ErrorKind::FieldConflict { .. }
             | ErrorKind::MissingField { .. }
             | ErrorKind::MissingTensor { .. }
-            | ErrorKind::Pickle { .. } => Some(FailureClass::Decode),
+            | ErrorKind::Pickle { .. } => Some(Self::Decode),
             // Reading has no errors of writing: a step of the caller's wrote.
-            ErrorKind::Step(_) | ErrorKind::Encode { .. } | ErrorKind::Unwritable(_) => Some(FailureClass::Step),
-            ErrorKind::Panicked(_) => Some(FailureClass::Panic),
-            ErrorKind::NotFound(_) => Some(FailureClass::MissingShard),
+            ErrorKind::Step(_) | ErrorKind::Encode { .. } | ErrorKind::Unwritable(_) => Some(Self::Step),
+            ErrorKind::Panicked(_) => Some(Self::Panic),
+            ErrorKind::NotFound(_) => Some(Self::MissingShard),
             // Options and inputs of the job.
             ErrorKind::Pattern { .. }
             | ErrorKind::MissingVariable { .. }

@@ -1,6 +1,6 @@
 //! The options of a loader, checked; what a state says of them; and the streams they begin.
 
-use super::batches::{RankProgress, PromisedItems};
+use super::batches::{PromisedItems, RankProgress};
 use super::last_batch::LastBatch;
 use super::policy::OnError;
 use super::report::MemoryGauges;

@@ -1,7 +1,7 @@
 //! From checked options to a loader: what a run puts together.
 
 use super::Loader;
-use super::batches::{Batches, BatchCollector, Collected, MonitoredCollector, FirstItem, BatchMaker, PadFn};
+use super::batches::{BatchCollector, BatchMaker, Batches, Collected, FirstItem, MonitoredCollector, PadFn};
 use super::event::Event;
 use super::pool::{Here, Pool, Sources};
 use super::sequence::{Deal, Outputs};

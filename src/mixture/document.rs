@@ -112,7 +112,8 @@ impl Mixture {
     /// ```
     pub fn from_toml(text: &str) -> Result<Self> {
         let config = |what: String| ErrorKind::Config(format!("the mixture: {what}"));
-        let table: toml::Table = toml::from_str(text).map_err(|error| config(located_message(text, &error)))?;
+        let table: toml::Table =
+            toml::from_str(text).map_err(|error| config(located_message(text, &error)))?;
         check_keys(&table).map_err(config)?;
         let mixture: Mixture = toml::from_str(text).map_err(|error| config(located_message(text, &error)))?;
         mixture.check().map_err(config)?;
@@ -165,7 +166,8 @@ fn located_message(text: &str, error: &toml::de::Error) -> String {
     before.map_or(message.clone(), |before| format!("line {}: {message}", before.matches('\n').count() + 1))
 }
 
-const MIXTURE_KEYS: [&str; 7] = ["streams", "seed", "shuffle_shards", "shuffle", "stages", "dataset", "change"];
+const MIXTURE_KEYS: [&str; 7] =
+    ["streams", "seed", "shuffle_shards", "shuffle", "stages", "dataset", "change"];
 const DATASET_KEYS: [&str; 10] = [
     "name",
     "shards",

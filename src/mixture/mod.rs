@@ -30,8 +30,8 @@
 //! weights = { books = 1 }  # the others keep their weights
 //! ```
 //!
-//! [`Mixture::builder`] returns a [`LoaderBuilder`], as [`Loader::mix`](crate::Loader::mix) does, on which the
-//! size of batches and all their other options are set. Datasets have names, so that a state can be
+//! [`Mixture::builder`] returns a [`LoaderBuilder`], as [`Loader::mix`](crate::Loader::mix) does, on which
+//! the size of batches and all their other options are set. Datasets have names, so that a state can be
 //! [restored](crate::Loader::restore_changed) onto another version of the document.
 //!
 //! ```

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The stages that the datasets of a [`Mixture`](super::Mixture) can name: functions from a builder of samples
-/// to a builder of items. All of them must end in items of the same type.
+/// The stages that the datasets of a [`Mixture`](super::Mixture) can name: functions from a builder of
+/// samples to a builder of items. All of them must end in items of the same type.
 ///
 /// ```
 /// use shardstream::mixture::NamedStages;

@@ -76,8 +76,7 @@ proptest! {
 
 #[test]
 fn best_fit_leaves_the_least_room() {
-    let lengths =
-        |rows: &[PackedRow<_>]| rows.iter().map(|row| row.lengths().to_vec()).collect::<Vec<_>>();
+    let lengths = |rows: &[PackedRow<_>]| rows.iter().map(|row| row.lengths().to_vec()).collect::<Vec<_>>();
     let best = |sizes: &[usize], look_ahead| lengths(&packed(sizes, 10, look_ahead, Fit::Best));
     // 7 leaves 3, 6 leaves 4, 4 fits there, 3 fits behind 7.
     assert_eq!(best(&[3, 6, 7, 4], 100), [vec![3, 7], vec![6, 4]]);
@@ -95,8 +94,7 @@ fn best_fit_leaves_the_least_room() {
 #[test]
 fn little_is_padding() {
     let mut rng = Rng::new(7, 0, 0);
-    let mut normal =
-        || (0..12).map(|_| rng.below(1 << 30) as f64 / f64::from(1 << 30)).sum::<f64>() - 6.0;
+    let mut normal = || (0..12).map(|_| rng.below(1 << 30) as f64 / f64::from(1 << 30)).sum::<f64>() - 6.0;
     let lengths: Vec<usize> = (0..10_000).map(|_| (6.0 + normal()).exp() as usize + 1).collect();
     for (fit, least) in [(Fit::Best, 0.99), (Fit::First, 0.99), (Fit::Contiguous, 0.999)] {
         let rows = packed(&lengths, 2048, 1000, fit);

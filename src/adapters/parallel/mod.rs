@@ -239,7 +239,8 @@ impl<T: Send + 'static> ThreadedQueue<T> {
         W: FnOnce(Sender<QueueEntry<T>>) + Send + 'static,
     {
         let (sender, entries) = async_channel::bounded(ahead);
-        let mut queue = ThreadedQueue { entries: Box::pin(entries), front: None, threads: Threads::default() };
+        let mut queue =
+            ThreadedQueue { entries: Box::pin(entries), front: None, threads: Threads::default() };
         for (number, work) in works.into_iter().enumerate() {
             let sender = sender.clone();
             queue.threads.start(format!("{name}-{number}"), move || work(sender))?;

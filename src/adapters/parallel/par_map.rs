@@ -74,7 +74,9 @@ impl<I, F> SharedMap<I, F> {
                     queue.send_blocking(entry).ok()?;
                     return Some((item, sender));
                 }
-                Ok(Some(Err(error))) | Err(error) => queue.send_blocking(QueueEntry::Ready(Err(error))).ok()?,
+                Ok(Some(Err(error))) | Err(error) => {
+                    queue.send_blocking(QueueEntry::Ready(Err(error))).ok()?
+                }
             }
         }
     }

@@ -3,11 +3,11 @@
 use super::maker::{BatchContext, BatchItems, BatchMaker};
 use super::progress::RankProgress;
 use crate::adapters::{pad_to, reserve};
-use crate::panic::catch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::loader::event::{Cut, Event, Fault, From};
 use crate::loader::policy::{Counts, OnError, Verdict};
 use crate::loader::report::Fill;
+use crate::panic::catch;
 use crate::state::State;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -77,7 +77,8 @@ impl<I, T, B> BatchCollector<I, T, B> {
                 return Err(ErrorKind::Config(what).into());
             }
         }
-        let (len, items) = (items.len(), BatchItems { items, valid, size: cut.size, bucket: cut.bucket, from });
+        let (len, items) =
+            (items.len(), BatchItems { items, valid, size: cut.size, bucket: cut.bucket, from });
         let mut late = LateFailures { progress: &mut self.progress, policy: &self.policy };
         // Columns may be the caller's own code.
         let batch = catch(|| (self.make.batch)(items, &mut late)).and_then(|batch| batch);

@@ -62,7 +62,8 @@ impl<T, B> BatchMaker<T, B> {
 impl<T: 'static> BatchMaker<T, Batch<T>> {
     /// Batches that are lists of the items.
     pub(in crate::loader) fn items() -> Self {
-        let batch = |BatchItems { items, valid, bucket, .. }: BatchItems<T>, context: &mut dyn BatchContext| {
+        let batch = |BatchItems { items, valid, bucket, .. }: BatchItems<T>,
+                     context: &mut dyn BatchContext| {
             Ok(Batch::padded(items, valid).in_bucket(bucket).at(context.state()))
         };
         BatchMaker { collator: None, collators: Vec::new(), adopt: None, batch: Arc::new(batch) }
@@ -74,7 +75,8 @@ impl BatchMaker<Row, TensorBatch> {
     pub(in crate::loader) fn tensors(columns: Columns, rows: usize) -> Self {
         let collator = Collator::new(columns, rows);
         let made = collator.clone();
-        let batch = move |BatchItems { items, valid, .. }: BatchItems<Row>, context: &mut dyn BatchContext| {
+        let batch = move |BatchItems { items, valid, .. }: BatchItems<Row>,
+                          context: &mut dyn BatchContext| {
             Ok(made.batch(items, valid)?.at(context.state()))
         };
         let collators = vec![collator.clone()];

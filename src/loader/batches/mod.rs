@@ -152,8 +152,8 @@ impl<B> Batches<B> {
         self.run.diagnose()
     }
 
-    /// A handle that reports on this run from anywhere: from another thread, after the batches were moved into
-    /// a `for` loop or a [`Feed`](crate::Feed), and while the trainer waits.
+    /// A handle that reports on this run from anywhere: from another thread, after the batches were moved
+    /// into a `for` loop or a [`Feed`](crate::Feed), and while the trainer waits.
     #[must_use]
     pub fn reporter(&self) -> Reporter {
         Reporter::new(self.run.clone())
@@ -210,8 +210,8 @@ impl<B> Iterator for Batches<B> {
         unpack(&self.run, item)
     }
 
-    /// At most the number of [steps left](Batches::steps_left), if it is known. Samples that fail are items in
-    /// addition, unless [`on_error`](crate::loader::LoaderBuilder::on_error) skips them.
+    /// At most the number of [steps left](Batches::steps_left), if it is known. Samples that fail are items
+    /// in addition, unless [`on_error`](crate::loader::LoaderBuilder::on_error) skips them.
     fn size_hint(&self) -> (usize, Option<usize>) {
         (0, self.run.steps_left().and_then(|steps| usize::try_from(steps).ok()))
     }

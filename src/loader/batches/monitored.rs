@@ -18,7 +18,11 @@ pub(in crate::loader) struct MonitoredCollector<I, T, B> {
 }
 
 impl<I, T, B> MonitoredCollector<I, T, B> {
-    pub(in crate::loader) fn new(collect: BatchCollector<I, T, B>, run: RunMonitor, ahead: Option<Arc<Tuning>>) -> Self {
+    pub(in crate::loader) fn new(
+        collect: BatchCollector<I, T, B>,
+        run: RunMonitor,
+        ahead: Option<Arc<Tuning>>,
+    ) -> Self {
         MonitoredCollector { collect, run, ahead }
     }
 }

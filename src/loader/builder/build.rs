@@ -20,7 +20,7 @@ impl LoaderBuilder<Sample, TensorBatch> {
     /// [`ErrorKind::Config`] with the bad option, and what to do.
     pub fn build(self) -> Result<Loader<TensorBatch>> {
         let CheckedOptions { settings, stages, columns, .. } = self.checked()?;
-        // Datasets of the same seed must not be augmented alike.
+        // Two datasets with the same seed get different augmentations.
         let seed = |(number, part): (usize, &Part)| {
             part.dataset.seed() ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         };

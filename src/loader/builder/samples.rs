@@ -9,24 +9,56 @@ use crate::sample::Sample;
 use std::sync::Arc;
 
 impl LoaderBuilder<Sample> {
-    /// Reads on only the samples that the predicate is true of, before all other stages, with their fields as
-    /// they are stored: they alone come into the shuffle buffer and count. Use it for what a look at keys,
-    /// sizes or small fields tells; it runs while the stream is read, on one thread at a time.
+    /// Keeps only the samples for which the predicate is true, before all other stages, with their fields as
+    /// they are stored. The others never enter the shuffle buffer, and are not counted. Use it to filter by
+    /// keys, sizes or small fields; it runs while the stream is read, on one thread at a time.
     ///
-    /// The number of samples is not known before they are read, so that [`Loader::steps`] is none; a restore
-    /// reads the shards that were open from their beginning. For a filter that is used again and again, keep
-    /// it with the index: [`AutoIndex::select`](crate::index::AutoIndex::select). A predicate must give the
-    /// same for the same sample always. A panic is an error of that sample.
+    /// The number of samples is not known before they are read, so that
+    /// [`Loader::steps`](crate::Loader::steps) is none; a restore reads the shards that were open from their
+    /// beginning. To use a filter repeatedly, keep it with the index:
+    /// [`AutoIndex::select`](crate::index::AutoIndex::select). The predicate must always return the same for
+    /// the same sample. A panic is an error of that sample.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let loader = Loader::builder(dataset).select(|sample| sample.key() < "3").batch(9).build()?;
+    /// assert_eq!(loader.epoch(0).next().unwrap()?.len(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn select(self, predicate: impl Fn(&Sample) -> bool + Send + Sync + 'static) -> Self {
         self.selected("select", Arc::new(move |sample| Ok(predicate(&sample).then_some(sample))))
     }
 
-    /// As [`select`](LoaderBuilder::select), with a function that gives the sample to read on, or none: it
-    /// may take fields out, or put others in, so that a shuffle buffer holds no more than what is needed.
+    /// As [`select`](LoaderBuilder::select), with a function that returns the sample to keep, or none. It may
+    /// remove and add fields, so that the shuffle buffer holds only what is needed.
     ///
-    /// The sample keeps its place in the shard, and with it its [random numbers](Sample::rng), also where the
-    /// function makes a new one. A sample for which it fails is a failure, as of [`map`](LoaderBuilder::map).
-    /// It must give the same for the same sample always: a restore runs it again.
+    /// The sample keeps its position in the shard, and with it its [random numbers](Sample::rng), even if the
+    /// function returns a new one. If the function fails, so does the sample, as with
+    /// [`map`](LoaderBuilder::map). It must always return the same for the same sample: a restore runs it
+    /// again.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let no_labels = |mut sample: Sample| {
+    ///     sample.retain(|field| field != "cls");
+    ///     Ok(Some(sample))
+    /// };
+    /// let loader = Loader::builder(dataset).select_map(no_labels).batch(9).build()?;
+    /// assert!(loader.epoch(0).next().unwrap()?.iter().all(|sample| sample.get("cls").is_none()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn select_map(self, f: impl Fn(Sample) -> Result<Option<Sample>> + Send + Sync + 'static) -> Self {
         self.selected("select_map", Arc::new(f))
     }
@@ -34,7 +66,7 @@ impl LoaderBuilder<Sample> {
     fn selected(mut self, name: &str, f: Select) -> Self {
         if self.parts.iter().any(|(_, stages)| !stages.none) {
             let what = format!(
-                "`{name}` behind another stage: it sees samples as they are read, so call it before `decode` \
+                "`{name}` after another stage: it sees samples as they are read, so call it before `decode` \
                  and `map`, or use `filter_map`"
             );
             self.options.fail(what);
@@ -49,28 +81,59 @@ impl LoaderBuilder<Sample> {
         })
     }
 
-    /// Decodes the fields on the threads: short for a [`map`](LoaderBuilder::map) with the decoder.
+    /// Decodes the fields of samples on the threads: short for a [`map`](LoaderBuilder::map) with the
+    /// decoder.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let loader = Loader::builder(dataset).decode(Decoder::new()).batch(2).build()?;
+    /// let batch = loader.epoch(0).next().unwrap()?;
+    /// assert_eq!(batch[1].get("cls"), Some(&Value::Int(1)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn decode(self, decoder: Decoder) -> Self {
         self.map(move |sample| decoder.decode(sample))
     }
 
-    /// Makes tensors of the batches: the threads write each sample straight into its slots of the batch's
+    /// Collates samples into tensors: the threads write each sample directly into its slots of the batch's
     /// [`columns`](Columns).
     ///
     /// A batch in which samples failed or were filtered out is copied once, so that its rows are adjacent.
-    /// Batches that are dropped give their memory to those that come; some `prefetch` and those in the making
-    /// are under way at a time.
+    /// The memory of dropped batches is reused. At any time there are `prefetch` batches and those being
+    /// made.
     ///
-    /// Behind a stage with a memory they do so when the batch is complete. A sample that fails then is
-    /// skipped as [`on_error`](LoaderBuilder::on_error) says, and leaves its batch smaller, also with
-    /// [`LastBatch::Drop`]; with [`LastBatch::Pad`] another row takes its place. Where it is not to be
-    /// skipped, its error ends the batches: the samples beside it come again after a restore.
+    /// After a stateful stage, the threads write when the batch is complete. A sample that fails then is
+    /// skipped as [`on_error`](LoaderBuilder::on_error) says, and its batch is smaller, even with
+    /// [`LastBatch::Drop`](crate::loader::LastBatch::Drop); with
+    /// [`LastBatch::Pad`](crate::loader::LastBatch::Pad), it is padded. A failure that is not skipped ends
+    /// the batches, and a restore reads the other samples of its batch again.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let columns = Columns::new().with("label", Scalar::<i64>::new("cls"));
+    /// let loader = Loader::builder(dataset).batch(3).collate(columns).build()?;
+    /// let batch = loader.epoch(0).nth(1).unwrap()?;
+    /// assert_eq!(batch["label"].as_slice::<i64>()?, [3, 4, 5]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn collate(self, columns: Columns) -> LoaderBuilder<Sample, TensorBatch> {
         self.collate_each([columns])
     }
 
     /// As [`collate`](LoaderBuilder::collate), with columns for each shape of
-    /// [`buckets`](LoaderBuilder::buckets), in their order.
+    /// [`buckets`](LoaderBuilder::buckets), in the order of the shapes; see there for an example.
     pub fn collate_each(
         self,
         columns: impl IntoIterator<Item = Columns>,

@@ -1,8 +1,8 @@
 //! What is read of a source at once, and what became of it.
 
-use crate::panic::catch;
 use crate::error::Error;
 use crate::loader::event::{Input, Read};
+use crate::panic::catch;
 use crate::store::Held;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};

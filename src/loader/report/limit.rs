@@ -217,7 +217,8 @@ mod tests {
     #[test]
     fn a_short_run_has_no_known_limit() {
         let times = Times { threads: 1, map: MIN_TIME, ..Times::default() };
-        let begun = Report { batches: 1, elapsed: MIN_TIME * 9, waited: MIN_TIME / 2, times, ..Report::default() };
+        let begun =
+            Report { batches: 1, elapsed: MIN_TIME * 9, waited: MIN_TIME / 2, times, ..Report::default() };
         assert_eq!(begun.limit(), Limit::Unknown);
         // But the cause of a long wait for the first batch is named.
         assert_eq!(Report { waited: MIN_TIME * 8, ..begun }.limit(), Limit::Map);

@@ -8,8 +8,8 @@ use std::fmt;
 
 /// Memory that a run holds at the moment of its [report](super::Report), in bytes, by owner.
 ///
-/// Samples, and bytes received from the network, are slices of read buffers: do not add the read buffers of the
-/// process to the others.
+/// Samples, and bytes received from the network, are slices of read buffers: do not add the read buffers of
+/// the process to the others.
 ///
 /// Not counted: samples in lists of items ([`Batch`](crate::adapters::Batch)), the outputs of maps, rows of a
 /// batch that is not complete, tensors that a column allocates itself

@@ -13,8 +13,8 @@ mod text;
 mod times;
 
 pub use limit::Limit;
-pub use memory::MemoryReport;
 pub(super) use memory::MemoryGauges;
+pub use memory::MemoryReport;
 pub use times::Times;
 
 use crate::state::Ledger;
@@ -74,20 +74,20 @@ pub struct Report {
     /// Time since the first batch was asked for, until the run ended.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub elapsed: Duration,
-    /// The part of that in which the trainer did something other than steps, such as validation or a checkpoint:
-    /// gaps between two batches that are longer than a second and 16 times as long as usual, each less the usual
-    /// gap.
+    /// The part of that in which the trainer did something other than steps, such as validation or a
+    /// checkpoint: gaps between two batches that are longer than a second and 16 times as long as usual, each
+    /// less the usual gap.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub rested: Duration,
     /// What the threads spent their time on.
     pub times: Times,
     /// The queues between the stages.
     pub queues: Queues,
-    /// The samples that were skipped or replaced, up to the last batch returned: by this rank, and by the runs
-    /// that it was restored from.
+    /// The samples that were skipped or replaced, up to the last batch returned: by this rank, and by the
+    /// runs that it was restored from.
     pub ledger: Ledger,
-    /// Transfers of the datasets' stores during the run, of other runs too: what a provider bills as requests and
-    /// egress, and what was read from local files, including what was read ahead.
+    /// Transfers of the datasets' stores during the run, of other runs too: what a provider bills as requests
+    /// and egress, and what was read from local files, including what was read ahead.
     pub store: StoreReport,
     /// The memory that the run holds now, by owner.
     pub memory: MemoryReport,
@@ -105,8 +105,8 @@ pub struct Queues {
     pub prefetch: u64,
 }
 
-/// How full batches are, as a stateful stage counts it: tokens of packed rows, or tokens or pixels of items in
-/// the shapes of their buckets. The rest is padding.
+/// How full batches are, as a stateful stage counts it: tokens of packed rows, or tokens or pixels of items
+/// in the shapes of their buckets. The rest is padding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Fill {
@@ -125,8 +125,8 @@ impl Fill {
 }
 
 impl Report {
-    /// *Data readiness*: the share of the steps, from 0 to 1, whose batch was ready when the trainer asked for
-    /// it. The first batch is excluded; without any other it is 1.
+    /// *Data readiness*: the share of the steps, from 0 to 1, whose batch was ready when the trainer asked
+    /// for it. The first batch is excluded; without any other it is 1.
     #[must_use]
     pub fn readiness(&self) -> f64 {
         match self.ready + self.late {
@@ -144,8 +144,8 @@ impl Report {
         }
     }
 
-    /// The difference to `earlier`, a report of the same run: for one epoch of several, or for the last minute.
-    /// `queues`, `ledger` and `memory` stay those of this report.
+    /// The difference to `earlier`, a report of the same run: for one epoch of several, or for the last
+    /// minute. `queues`, `ledger` and `memory` stay those of this report.
     #[must_use]
     pub fn since(mut self, earlier: &Report) -> Report {
         self.batches = self.batches.saturating_sub(earlier.batches);

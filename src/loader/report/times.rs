@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// What the threads of a run have spent their time on so far.
 ///
-/// Times are sampled: each thread is looked at a hundred times a second. They are estimates, accurate to a few
-/// percent once a run has taken some seconds. Times of concurrent threads are added up.
+/// Times are sampled: each thread is looked at a hundred times a second. They are estimates, accurate to a
+/// few percent once a run has taken some seconds. Times of concurrent threads are added up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Times {
@@ -15,8 +15,8 @@ pub struct Times {
     /// [fixed or tuned](crate::loader::LoaderBuilder::threads): 0 if the trainer's own thread does both in
     /// `next`.
     pub threads: usize,
-    /// The workers read local files. Slow files are read ahead on other threads, and waiting for those counts as
-    /// `await_bytes`.
+    /// The workers read local files. Slow files are read ahead on other threads, and waiting for those counts
+    /// as `await_bytes`.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub read_files: Duration,
     /// The workers parsed shards: decompression, tar, checks.

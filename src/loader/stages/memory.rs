@@ -2,9 +2,9 @@
 
 use super::join::{At, Failed, Join, Part, Pulled};
 use crate::adapters::{SavedStage, Stage};
-use crate::panic::catch;
 use crate::error::{ErrorKind, Result};
 use crate::loader::event::Begins;
+use crate::panic::catch;
 use std::sync::Arc;
 
 /// Makes a stage, one for each stream and pass.

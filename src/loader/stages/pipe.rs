@@ -4,6 +4,7 @@ use super::join::Part;
 use crate::collate::RowSlots;
 use crate::panic::catch;
 use crate::error::Result;
+use crate::panic::catch;
 use crate::sample::Sample;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use super::join::{At, Failed, Join, Part, Pulled};
 use crate::adapters::{Chunked, SavedStage, Stage};
-use crate::panic::catch;
 use crate::error::{ErrorKind, Result};
+use crate::panic::catch;
 use std::sync::Arc;
 
 /// Rows of `length` tokens out of documents, each followed by the separator.

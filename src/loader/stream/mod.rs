@@ -12,8 +12,8 @@ pub(super) use stream::{Epochs, Select, Stream};
 
 use super::event::{Begins, Given, Input, Note, Origin, Read, Replay};
 use super::policy::is_outage;
-use crate::panic::catch;
 use crate::error::{Error, ErrorKind, Result};
+use crate::panic::catch;
 use crate::state::{StreamState, misfit};
 use crate::store::Budget;
 use crate::telemetry::log;

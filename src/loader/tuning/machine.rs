@@ -4,8 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 /// The time since the machine was started that its cores were idle, waited for a disk or did work of a lower
-/// priority (`nice`), summed over all cores. Known on Linux, from `/proc/stat` (`proc_stat(5)`), in hundredths
-/// of a second.
+/// priority (`nice`), summed over all cores. Known on Linux, from `/proc/stat` (`proc_stat(5)`), in
+/// hundredths of a second.
 pub(super) fn idle_cores() -> Option<Duration> {
     idle(&fs::read_to_string("/proc/stat").ok()?)
 }

@@ -24,7 +24,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
-use tuner::{TuningLimits, Tuner};
+use tuner::{Tuner, TuningLimits};
 
 /// What the runs of a loader have learned, with which its next run starts.
 #[derive(Debug, Clone)]
@@ -54,7 +54,8 @@ impl LearnedTuning {
     /// Starts a run.
     pub(super) fn begin(&self) -> Arc<Tuning> {
         let LearnedChoices { threads, prefetch, patience } = *lock(&self.0);
-        let TuningLimits { threads: (_, max_threads), prefetch: (_, max_prefetch), tunes_threads, .. } = self.1;
+        let TuningLimits { threads: (_, max_threads), prefetch: (_, max_prefetch), tunes_threads, .. } =
+            self.1;
         let is_tuned = threads > 0 && (tunes_threads || max_prefetch > prefetch);
         let limits =
             TuningLimits { threads: (threads, max_threads), prefetch: (prefetch, max_prefetch), ..self.1 };

@@ -12,8 +12,8 @@ const DEFAULT_PREFETCH: usize = 2;
 const MAX_TUNED_PREFETCH: usize = 32;
 /// Default bound of their bytes.
 const DEFAULT_PREFETCH_BYTES: u64 = 512 << 20;
-/// The largest number of threads per core that tuning chooses: those beyond the cores are for stages that wait
-/// for something other than a core.
+/// The largest number of threads per core that tuning chooses: those beyond the cores are for stages that
+/// wait for something other than a core.
 const MAX_TUNED_THREADS_PER_CORE: usize = 32;
 /// The largest number of threads that tuning chooses.
 const MAX_TUNED_THREADS: usize = 256;
@@ -70,8 +70,7 @@ impl Resources {
         let prefetch = self.prefetch.unwrap_or(DEFAULT_PREFETCH);
         let bytes = self.prefetch_bytes.unwrap_or(DEFAULT_PREFETCH_BYTES);
         let fits = |batch: u64| usize::try_from(bytes / batch.max(1)).unwrap_or(usize::MAX);
-        let batches =
-            batch_bytes.map_or(prefetch, |batch| fits(batch).min(MAX_TUNED_PREFETCH).max(prefetch));
+        let batches = batch_bytes.map_or(prefetch, |batch| fits(batch).min(MAX_TUNED_PREFETCH).max(prefetch));
         TuningLimits {
             cores,
             threads: (threads, if self.threads.is_some() { threads } else { most }),

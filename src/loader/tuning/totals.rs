@@ -48,7 +48,8 @@ impl RunTotals {
         }
     }
 
-    /// A time as a share of the elapsed time: for a time summed over threads or cores, the mean number of them.
+    /// A time as a share of the elapsed time: for a time summed over threads or cores, the mean number of
+    /// them.
     pub(super) fn share(&self, of: Duration) -> f64 {
         of.as_secs_f64() / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }

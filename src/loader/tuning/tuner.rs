@@ -1,9 +1,9 @@
 //! Decides when to change the number of threads or of batches ahead: a state machine over times and counts.
 //!
-//! - *More threads* are tried if the trainer waits and all threads are busy, and yet cores are idle: the stages
-//!   wait for something, such as a service or a slow disk. Up to twice as many threads are tried, as far as the
-//!   cores suffice. They stay if the run gets faster. If not, the number of windows before the next trial
-//!   doubles.
+//! - *More threads* are tried if the trainer waits and all threads are busy, and yet cores are idle: the
+//!   stages wait for something, such as a service or a slow disk. Up to twice as many threads are tried, as
+//!   far as the cores suffice. They stay if the run gets faster. If not, the number of windows before the
+//!   next trial doubles.
 //! - *Fewer threads* are tried if there are more threads than cores to compute on, and no core is idle: what
 //!   the threads waited for may have become fast. The number stays if the run does not get slower.
 //! - *Batches ahead* are doubled if the trainer waits for some batches although others were ready early: the
@@ -236,23 +236,24 @@ impl Tuner {
         let idle_cores = window.idle_cores.map(|idle| window.share(idle));
         let (cores, now) = (self.limits.cores as f64, self.threads as f64);
         let computing = window.share(window.cpu);
-        let (threads, change, needed) =
-            if self.threads > self.limits.cores && idle_cores.is_some_and(|idle| idle <= IDLE_CORES_TO_REMOVE) {
-                ((self.threads / 2).max(self.limits.cores), Change::Crowded, KEPT)
-            } else {
-                let is_busy = window.share(window.work) >= BUSY * now;
-                let has_room = idle_cores.is_none_or(|idle| idle >= IDLE_CORES_TO_ADD) && !window.is_memory_full;
-                let is_waiting = window.waits() >= WAITING_TRAINER;
-                if !is_waiting || !is_busy || !has_room || computing >= COMPUTE_BOUND * cores {
-                    return None;
-                }
-                // As many threads as can compute on the cores.
-                let fit = now * cores / computing.max(cores / (2.0 * now));
-                let more = (self.threads * 2).min(fit as usize).min(self.limits.threads.1);
-                // If the trainer waits a tenth of the time, the rate cannot grow by a tenth.
-                let gain = 1.0 + ((1.0 / (1.0 - window.waits().min(0.9)) - 1.0) / 2.0).min(GAIN - 1.0);
-                (more, Change::Blocked, gain)
-            };
+        let (threads, change, needed) = if self.threads > self.limits.cores
+            && idle_cores.is_some_and(|idle| idle <= IDLE_CORES_TO_REMOVE)
+        {
+            ((self.threads / 2).max(self.limits.cores), Change::Crowded, KEPT)
+        } else {
+            let is_busy = window.share(window.work) >= BUSY * now;
+            let has_room = idle_cores.is_none_or(|idle| idle >= IDLE_CORES_TO_ADD) && !window.is_memory_full;
+            let is_waiting = window.waits() >= WAITING_TRAINER;
+            if !is_waiting || !is_busy || !has_room || computing >= COMPUTE_BOUND * cores {
+                return None;
+            }
+            // As many threads as can compute on the cores.
+            let fit = now * cores / computing.max(cores / (2.0 * now));
+            let more = (self.threads * 2).min(fit as usize).min(self.limits.threads.1);
+            // If the trainer waits a tenth of the time, the rate cannot grow by a tenth.
+            let gain = 1.0 + ((1.0 / (1.0 - window.waits().min(0.9)) - 1.0) / 2.0).min(GAIN - 1.0);
+            (more, Change::Blocked, gain)
+        };
         if (threads as f64) < MIN_STEP * now && threads >= self.threads {
             return None;
         }

@@ -1,6 +1,6 @@
 //! `Diagnosis`: what each thread, stream and request of a run does or waits for.
 
-use super::status::{Role, ThreadSnapshot, StreamId, StreamProgress};
+use super::status::{Role, StreamId, StreamProgress, ThreadSnapshot};
 use crate::SecretUrl;
 use crate::activity::Activity;
 use crate::store::{RequestReport, is_local};

@@ -292,7 +292,8 @@ impl RunMonitor {
 
     /// The times and counts that tuning depends on.
     fn totals(&self) -> RunTotals {
-        let WorkDone { items, cpu, is_memory_full } = self.pool().map_or_else(WorkDone::default, |pool| pool.done());
+        let WorkDone { items, cpu, is_memory_full } =
+            self.pool().map_or_else(WorkDone::default, |pool| pool.done());
         let times = self.0.threads().times;
         let consumed = self.0.consumed();
         let now = Instant::now();

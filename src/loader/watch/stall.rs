@@ -8,8 +8,8 @@ use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A wait for a batch that is longer than [`stall_after`](crate::loader::LoaderBuilder::stall_after); passed to
-/// [`on_stall`](crate::loader::LoaderBuilder::on_stall).
+/// A wait for a batch that is longer than [`stall_after`](crate::loader::LoaderBuilder::stall_after); passed
+/// to [`on_stall`](crate::loader::LoaderBuilder::on_stall).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Stall {
@@ -47,7 +47,8 @@ impl OnStall {
         self.callback.is_some() || self.after != OnStall::default().after
     }
 
-    /// Logs the warning and calls the callback. Without a callback or a subscriber, writes it to standard error.
+    /// Logs the warning and calls the callback. Without a callback or a subscriber, writes it to standard
+    /// error.
     pub(super) fn warn(&self, stall: &Stall) {
         log!(WARN, "the trainer waits for a batch", stall = stall);
         match &self.callback {

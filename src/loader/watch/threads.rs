@@ -48,8 +48,8 @@ impl WatchedThreads {
 
     /// Adds the time since the last tick to what each thread does. `idle` is what idle workers wait for.
     ///
-    /// Only the sampler may call it: a caller at moments of its own, such as between two batches, would always
-    /// see the same activity.
+    /// Only the sampler may call it: a caller at moments of its own, such as between two batches, would
+    /// always see the same activity.
     pub(super) fn tick(&mut self, idle: Activity, trainer_waits: bool) {
         let now = Instant::now();
         let before = self.last_tick.replace(now);
@@ -60,8 +60,8 @@ impl WatchedThreads {
                 (thread.changes, thread.since) = (changes, now);
             }
             let activity = thread.activity(idle);
-            // Between two batches, the trainer's thread may work for another run; and workers that have enough
-            // ready limit nothing unless the trainer waits all the same.
+            // Between two batches, the trainer's thread may work for another run; and workers that have
+            // enough ready limit nothing unless the trainer waits all the same.
             if !trainer_waits && (thread.role == Role::Trainer || activity == Activity::AwaitRoom) {
                 continue;
             }

@@ -1,6 +1,7 @@
 use super::*;
 
-const LIMITS: TuningLimits = TuningLimits { cores: 4, threads: (4, 64), tunes_threads: true, prefetch: (2, 32) };
+const LIMITS: TuningLimits =
+    TuningLimits { cores: 4, threads: (4, 64), tunes_threads: true, prefetch: (2, 32) };
 /// Number of cores of the machine.
 const MACHINE: f64 = 4.0;
 
