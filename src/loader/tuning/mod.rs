@@ -24,7 +24,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
-use tuner::{Tuner, TuningLimits};
+use tuner::{RunTuner, TuningLimits};
 
 /// What the runs of a loader have learned, with which its next run starts.
 #[derive(Debug, Clone)]
@@ -35,7 +35,7 @@ pub(super) struct LearnedTuning(Arc<Mutex<LearnedChoices>>, TuningLimits);
 struct LearnedChoices {
     threads: usize,
     prefetch: usize,
-    /// As [`Tuner::patience`].
+    /// As [`RunTuner::patience`].
     patience: Option<u32>,
 }
 
@@ -65,7 +65,7 @@ impl LearnedTuning {
             prefetch: AtomicUsize::new(prefetch),
             max_prefetch,
             room: (max_prefetch > prefetch).then(|| Semaphore::new(prefetch)),
-            tuner: is_tuned.then(|| Mutex::new(Tuner::new(limits, patience))),
+            tuner: is_tuned.then(|| Mutex::new(RunTuner::new(limits, patience))),
             learned: Arc::clone(&self.0),
         })
     }
@@ -79,7 +79,7 @@ pub(super) struct Tuning {
     max_prefetch: usize,
     /// One permit for each further batch that may be ready, if their number can change.
     room: Option<Semaphore>,
-    tuner: Option<Mutex<Tuner>>,
+    tuner: Option<Mutex<RunTuner>>,
     learned: Arc<Mutex<LearnedChoices>>,
 }
 

@@ -109,7 +109,7 @@ struct Trial {
 
 /// Decides when to change the number of threads, or of batches ahead.
 #[derive(Debug)]
-pub(super) struct Tuner {
+pub(super) struct RunTuner {
     limits: TuningLimits,
     threads: usize,
     prefetch: usize,
@@ -126,10 +126,10 @@ pub(super) struct Tuner {
     patience: u32,
 }
 
-impl Tuner {
+impl RunTuner {
     /// Starts with the first number of each pair, and the patience that an earlier run has learned.
     pub(super) fn new(limits: TuningLimits, patience: Option<u32>) -> Self {
-        Tuner {
+        RunTuner {
             limits,
             threads: limits.threads.0,
             prefetch: limits.prefetch.0,

@@ -55,11 +55,11 @@ impl Model {
 
     /// The number of threads in each second.
     fn run(&mut self, seconds: usize) -> Vec<usize> {
-        let mut tuner = Tuner::new(LIMITS, None);
+        let mut tuner = RunTuner::new(LIMITS, None);
         self.continue_with(&mut tuner, seconds)
     }
 
-    fn continue_with(&mut self, tuner: &mut Tuner, seconds: usize) -> Vec<usize> {
+    fn continue_with(&mut self, tuner: &mut RunTuner, seconds: usize) -> Vec<usize> {
         let second = |_| {
             let totals = self.second(tuner.threads);
             tuner.update(totals);
@@ -100,14 +100,14 @@ fn useless_threads_are_removed_and_tried_more_and_more_rarely() {
 /// Shards on a slow disk in the first epoch are in the page cache in the next one.
 #[test]
 fn threads_are_removed_when_the_others_no_longer_wait() {
-    let mut tuner = Tuner::new(LIMITS, None);
+    let mut tuner = RunTuner::new(LIMITS, None);
     let mut model = Model::new(1.0, 50.0);
     assert_eq!(model.continue_with(&mut tuner, 60).last(), Some(&64));
     model.wait = 0.0;
     let threads = model.continue_with(&mut tuner, 60);
     assert_eq!(threads.last(), Some(&4), "{threads:?}");
     // If fewer are slower after all, they are added again.
-    let mut tuner = Tuner::new(TuningLimits { threads: (64, 64), ..LIMITS }, None);
+    let mut tuner = RunTuner::new(TuningLimits { threads: (64, 64), ..LIMITS }, None);
     let mut model = Model { others: 4.0 - 64.0 / 51.0, ..Model::new(1.0, 50.0) };
     let threads = model.continue_with(&mut tuner, 600);
     assert!(threads.iter().filter(|threads| **threads == 64).count() > 540, "{threads:?}");
@@ -116,7 +116,7 @@ fn threads_are_removed_when_the_others_no_longer_wait() {
 /// Steps of four seconds, and a service that takes five for a batch: the trainer waits in every fifth second.
 #[test]
 fn slow_steps_are_no_reason_to_keep_threads() {
-    let mut tuner = Tuner::new(LIMITS, None);
+    let mut tuner = RunTuner::new(LIMITS, None);
     let mut most = 0;
     for second in 1..1000_u64 {
         let seen = RunTotals {
@@ -137,7 +137,7 @@ fn slow_steps_are_no_reason_to_keep_threads() {
 #[test]
 fn no_threads_are_added_to_those_that_wait_for_bytes_or_memory() {
     for (work, is_memory_full) in [(1.0, false), (4.0, true)] {
-        let mut tuner = Tuner::new(LIMITS, None);
+        let mut tuner = RunTuner::new(LIMITS, None);
         for second in 1..60_u32 {
             let time = seconds(f64::from(second));
             let seen = RunTotals {
@@ -158,7 +158,7 @@ fn no_threads_are_added_to_those_that_wait_for_bytes_or_memory() {
 #[test]
 fn late_batches_despite_a_sufficient_rate_get_more_ahead() {
     let run = |full: f64, late: u64, rested: f64| {
-        let mut tuner = Tuner::new(LIMITS, None);
+        let mut tuner = RunTuner::new(LIMITS, None);
         for second in 1..60_u32 {
             let time = seconds(f64::from(second));
             let seen = RunTotals {
@@ -189,7 +189,7 @@ fn short_windows_change_nothing() {
         RunTotals { elapsed, waited: elapsed, work: elapsed * 4, items, batches: 1, ..RunTotals::default() }
     };
     let see = |seen: &[RunTotals]| {
-        let mut tuner = Tuner::new(LIMITS, None);
+        let mut tuner = RunTuner::new(LIMITS, None);
         seen.iter().filter_map(|seen| tuner.update(*seen)).last()
     };
     assert_eq!(see(&[RunTotals { batches: 0, ..blocked(1, 900) }, blocked(2, 1800)]), None, "it starts");
@@ -202,7 +202,7 @@ fn short_windows_change_nothing() {
 
 #[test]
 fn a_trial_is_not_proven_and_patience_is_kept() {
-    let mut tuner = Tuner::new(LIMITS, None);
+    let mut tuner = RunTuner::new(LIMITS, None);
     let mut model = Model { most: 100.0, ..Model::new(0.1, 10.0) };
     while tuner.trial.is_none() {
         model.continue_with(&mut tuner, 1);
@@ -210,7 +210,7 @@ fn a_trial_is_not_proven_and_patience_is_kept() {
     assert_eq!((tuner.proven(), tuner.choices().0, tuner.patience()), (4, 8, None));
     model.continue_with(&mut tuner, 4);
     assert_eq!((tuner.proven(), tuner.patience()), (4, Some(8)));
-    let mut next = Tuner::new(LIMITS, tuner.patience());
+    let mut next = RunTuner::new(LIMITS, tuner.patience());
     assert_eq!(model.continue_with(&mut next, 7), [4; 7]);
     tuner.bound_threads(3);
     assert_eq!(tuner.choices().0, 3);
