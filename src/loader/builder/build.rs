@@ -29,8 +29,8 @@ impl LoaderBuilder<Sample, TensorBatch> {
         if columns.len() != shapes {
             let given = columns.len();
             let what = format!(
-                "{given} sets of columns for batches of {shapes} shapes: give `collate` one where there is \
-                 one shape, and `collate_each` one for each of several"
+                "{given} sets of columns for batches of {shapes} shapes: give `collate` one for a single \
+                 shape, and `collate_each` one for each of several"
             );
             return Err(ErrorKind::Config(what).into());
         }

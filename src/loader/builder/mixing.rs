@@ -7,6 +7,7 @@ use crate::loader::tuning::Resources;
 use crate::state::WeightChange;
 
 impl<T: Send + 'static> LoaderBuilder<T> {
+    /// A builder of a mix of the datasets of `builders`.
     pub(in crate::loader) fn mixed(builders: impl IntoIterator<Item = LoaderBuilder<T>>) -> Self {
         let mut mixed = LoaderBuilder::of(Vec::new(), RunOptions::default());
         for LoaderBuilder { parts, options, .. } in builders {
@@ -60,8 +61,8 @@ impl<T, B> LoaderBuilder<T, B> {
     /// [`weights_from`](LoaderBuilder::weights_from) sets another weight.
     pub fn weight(mut self, weight: u32) -> Self {
         if self.parts.len() > 1 {
-            let what = "`weight` of a mix: set it on each dataset before `Loader::mix`, as the datasets of \
-                        mixes that are mixed again have all one level";
+            let what = "`weight` of a mix: set it on each dataset before `Loader::mix`, because a mix of mixes \
+                        is one mix of all their datasets";
             self.options.fail(what);
         }
         self.each(|part, _| part.weight = weight)

@@ -63,6 +63,7 @@ impl LoaderBuilder<Sample> {
         self.selected("select_map", Arc::new(f))
     }
 
+    /// Adds a function that selects samples, after those before it.
     fn selected(mut self, name: &str, f: Select) -> Self {
         if self.parts.iter().any(|(_, stages)| !stages.none) {
             let what = format!(

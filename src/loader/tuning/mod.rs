@@ -118,7 +118,7 @@ impl Tuning {
     }
 
     /// The trainer took a batch, so that another may be ready.
-    pub(super) fn took(&self) {
+    pub(super) fn batch_taken(&self) {
         if let Some(room) = &self.room {
             room.add_permits(1);
         }

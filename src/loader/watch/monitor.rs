@@ -109,7 +109,7 @@ impl RunMonitor {
 
     /// The trainer took an item that was prepared ahead.
     pub(in crate::loader) fn item_taken(&self) {
-        self.0.tuning.took();
+        self.0.tuning.batch_taken();
     }
 
     /// A batch is ready.
@@ -327,7 +327,7 @@ impl RunMonitor {
 impl fmt::Debug for RunMonitor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let consumed = self.0.consumed();
-        f.debug_struct("RunMonitor")
+        f.debug_struct("Run")
             .field("batches", &consumed.batches)
             .field("items", &consumed.items)
             .field("waited", &consumed.waited)
