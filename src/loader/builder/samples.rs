@@ -95,7 +95,7 @@ impl LoaderBuilder<Sample> {
     /// # let dataset = Dataset::builder(shards).build()?;
     /// let loader = Loader::builder(dataset).decode(Decoder::new()).batch(2).build()?;
     /// let batch = loader.epoch(0).next().unwrap()?;
-    /// assert_eq!(batch[1].get("cls"), Some(&Value::Int(1)));
+    /// assert!(matches!(batch[1].get("cls"), Some(Value::Int(1))));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn decode(self, decoder: Decoder) -> Self {
