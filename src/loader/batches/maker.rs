@@ -125,7 +125,8 @@ impl BatchMaker<Sample, TensorBatch> {
             }
             Ok(collator.batch(rows, valid)?.in_bucket(bucket).at(context.state()))
         };
-        let adopt: fn(&Tag, Sample) -> Sample = |tag, sample| sample.with_default_position(tag.position).with_part(tag.part);
+        let adopt: fn(&Tag, Sample) -> Sample =
+            |tag, sample| sample.with_default_position(tag.position).with_part(tag.part);
         BatchMaker { collator: None, collators: owners, adopt: Some(adopt), batch: Arc::new(batch) }
     }
 }

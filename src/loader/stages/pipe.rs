@@ -2,7 +2,6 @@
 
 use super::join::Part;
 use crate::collate::RowSlots;
-use crate::panic::catch;
 use crate::error::Result;
 use crate::panic::catch;
 use crate::sample::Sample;
