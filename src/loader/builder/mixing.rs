@@ -61,8 +61,8 @@ impl<T, B> LoaderBuilder<T, B> {
     /// [`weights_from`](LoaderBuilder::weights_from) sets another weight.
     pub fn weight(mut self, weight: u32) -> Self {
         if self.parts.len() > 1 {
-            let what = "`weight` of a mix: set it on each dataset before `Loader::mix`, because a mix of mixes \
-                        is one mix of all their datasets";
+            let what = "`weight` of a mix: set it on each dataset before `Loader::mix`, because a mix of \
+                        mixes is one mix of all their datasets";
             self.options.fail(what);
         }
         self.each(|part, _| part.weight = weight)
